@@ -1,5 +1,6 @@
 """Write the README of each chart from its values.yaml: every value with its default and the comment above it. A test
-compares the two. `python tools/document_charts.py`."""
+compares the two. `python tools/document_charts.py`.
+"""
 
 import re
 from collections.abc import Iterator

@@ -237,7 +237,9 @@ def test_what_retention_took_before_it_was_archived_fails_the_run_or_is_passed_o
     first = events.trim(450)
     assert first > 101
 
-    with pytest.raises(PipelineError, match=f"offsets 101 to {first - 1} of 'events' went before they were archived"):
+    with pytest.raises(
+        PipelineError, match=f"offsets 101 to {first - 1} of 'events' were removed before they were archived"
+    ):
         archived(broker, vhost, archive)
     archived(broker, vhost, archive, fail_on_data_loss=False)
 
@@ -281,7 +283,7 @@ def test_a_damaged_archive_is_told_and_the_log_is_read_all_the_same(
     with pytest.raises(flight.FlightInternalError, match="the manifest says"):
         arrow.read("events")
     (folder / "_manifest.json").write_text("{")
-    with pytest.raises(flight.FlightInternalError, match="no manifest of an archive"):
+    with pytest.raises(flight.FlightInternalError, match="not an archive manifest"):
         arrow.read("events")
 
 

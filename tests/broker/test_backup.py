@@ -157,7 +157,7 @@ def test_restoring_over_something_is_refused_in_one_line(working: Broker, tmp_pa
     done = subprocess.run(command, capture_output=True, check=False, text=True)
 
     assert done.returncode == 1
-    assert done.stderr == f"penstock: directory '{target}' holds something already; name an empty or a new one\n"
+    assert done.stderr == f"penstock: directory '{target}' is not empty; name an empty or a new directory\n"
     assert [path.name for path in target.iterdir()] == ["note"]
 
 
@@ -217,7 +217,7 @@ def test_a_backup_is_for_administrators_and_outside_the_data(broker: Broker, tmp
             root.admin.backup("copy")
         (tmp_path / "full").mkdir()
         (tmp_path / "full" / "file").write_text("mine")
-        with pytest.raises(penstock.PenstockError, match="holds something"):
+        with pytest.raises(penstock.PenstockError, match="is not empty"):
             root.admin.backup(str(tmp_path / "full"))
         assert [path.name for path in (tmp_path / "full").iterdir()] == ["file"]
         with penstock.connect(broker.uri(user="eve", password="eve")) as eve, pytest.raises(penstock.PenstockError):

@@ -110,7 +110,7 @@ def test_damage_in_a_log_is_told_and_is_the_exit_status(tmp_path: Path) -> None:
     result = run("log", "verify", str(directory))
 
     assert result.returncode == 1
-    assert "is damaged at" in result.stderr
+    assert "is corrupt at" in result.stderr
 
 
 def test_whoever_stops_reading_ends_a_command_without_a_word(broker: Broker) -> None:

@@ -119,7 +119,7 @@ def test_a_damaged_directory_is_refused_with_file_and_byte_and_nothing_is_left(t
     content[4:12] = b"\xff" * 8
     segment.write_bytes(content)
 
-    with pytest.raises(StorageError, match=r"msgs\.0000000003' is damaged at byte 4"):
+    with pytest.raises(StorageError, match=r"msgs\.0000000003' is corrupt at byte 4"):
         import_lavinmq(tmp_path / "damaged", tmp_path / "data", is_partial=False, on_progress=lambda _a, _b: None)
 
     assert not (tmp_path / "data").exists()

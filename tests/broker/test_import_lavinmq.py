@@ -75,7 +75,7 @@ def durable_queues(vhost: str) -> dict[str, dict[str, Any]]:
 
 
 def test_what_is_left_out_is_listed_by_name_and_refused_unless_it_is_asked_for(directory: Path, tmp_path: Path) -> None:
-    with pytest.raises(PreconditionFailedError, match="holds 24 things that cannot be taken"):
+    with pytest.raises(PreconditionFailedError, match="holds 24 items that are not supported"):
         take_over(directory, tmp_path / "refused", is_partial=False)
     assert not (tmp_path / "refused").exists()
 

@@ -120,5 +120,5 @@ def test_a_broken_file_of_policies_stops_the_start_with_its_place(tmp_path: Path
         broker.stop()
         (path,) = (tmp_path / "data").glob("*/policies.json")
         path.write_text(json.dumps([{"name": "p", "pattern": ".*", "definition": {"max-length": 1}}]))
-        with pytest.raises(BrokerError, match=r"is wrong at policy 'p'.*'max-length', which is not supported yet"):
+        with pytest.raises(BrokerError, match=r"is invalid at policy 'p'.*'max-length', which is not supported yet"):
             broker.start()

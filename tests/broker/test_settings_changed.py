@@ -15,12 +15,12 @@ def test_a_changed_level_of_the_log_counts_without_a_restart(tmp_path: Path) -> 
     with Broker(tmp_path / "data", "--config", str(file)) as broker:
         assert '"ready"' not in broker.log
         file.write_text('log_level = "info"\nlog_format = "json"\n')
-        eventually(lambda: "changed settings count from now on" in broker.log, True, SECONDS)
+        eventually(lambda: "settings reloaded" in broker.log, True, SECONDS)
 
         file.write_text('log_level = "loud"\n')
         eventually(lambda: "changed settings cannot be used" in broker.log, True, SECONDS)
         file.write_text('log_level = "info"\nlog_format = "json"\nmessage_bytes_max = 4096\n')
-        eventually(lambda: "changed settings count after a restart" in broker.log, True, SECONDS)
+        eventually(lambda: "setting change needs a restart" in broker.log, True, SECONDS)
 
         assert broker.stop() == 0
     assert '"event": "stopped"' in broker.log

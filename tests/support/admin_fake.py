@@ -118,12 +118,12 @@ class FakeConnection:
     def delete_vhost(self, name: str) -> None:
         self._call(f"delete vhost {name}")
         if self._broker.vhosts.pop(name, None) is None:
-            raise NotFoundError(f"vhost '{name}' does not exist")
+            raise NotFoundError(f"vhost '{name}' not found")
 
     def get_queue(self, name: str) -> Queue:
         found = self._things("queues").get(name)
         if found is None:
-            raise NotFoundError(f"queue '{name}' does not exist")
+            raise NotFoundError(f"queue '{name}' not found")
         return Queue(name, found["durable"], False, found["auto_delete"], found["arguments"], 0, 0, 0, 0, 0)
 
     def declare_queue(self, name: str, *, durable: bool, auto_delete: bool, arguments: dict[str, Any]) -> None:
@@ -156,7 +156,7 @@ class FakeConnection:
         self._call(f"bind {source} {destination}")
         for kind, name in (("exchanges", source), ("queues", destination)):
             if name not in self._things(kind):
-                raise NotFoundError(f"{kind[:-1]} '{name}' does not exist")
+                raise NotFoundError(f"{kind[:-1]} '{name}' not found")
         self._things("bindings")[source, "queue", destination, routing_key, tuple(arguments.items())] = True
 
     def unbind_queue(self, destination: str, source: str, routing_key: str, arguments: dict[str, Any]) -> None:
@@ -178,7 +178,7 @@ class FakeConnection:
         self._call(f"delete user {name}")
         self._broker.passwords.pop(name, None)
         if self._broker.tags.pop(name, None) is None:
-            raise NotFoundError(f"user '{name}' does not exist")
+            raise NotFoundError(f"user '{name}' not found")
 
     def list_permissions(self, user: str, vhost: str) -> list[Permission]:
         self._check_up()
@@ -188,9 +188,9 @@ class FakeConnection:
     def set_permission(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
         self._call(f"set permission {user}")
         if user not in self._broker.tags:
-            raise NotFoundError(f"user '{user}' does not exist")
+            raise NotFoundError(f"user '{user}' not found")
         if vhost not in self._broker.vhosts:
-            raise NotFoundError(f"vhost '{vhost}' does not exist")
+            raise NotFoundError(f"vhost '{vhost}' not found")
         self._broker.permissions[user, vhost] = (configure, write, read)
 
     def list_policies(self, operator: bool) -> list[Policy]:
@@ -227,9 +227,9 @@ class FakeConnection:
     def _things(self, kind: str) -> dict[Any, Any]:
         self._check_up()
         if self._vhost not in self._broker.vhosts:
-            raise NotFoundError(f"vhost '{self._vhost}' does not exist")
+            raise NotFoundError(f"vhost '{self._vhost}' not found")
         if (self._user, self._vhost) not in self._broker.permissions:
-            raise AccessRefusedError(f"vhost '{self._vhost}' is closed to user '{self._user}'")
+            raise AccessRefusedError(f"access to vhost '{self._vhost}' refused for user '{self._user}'")
         return self._broker.vhosts[self._vhost][kind]
 
     def _declare(self, kind: str, name: str, wanted: Any) -> None:
@@ -239,5 +239,5 @@ class FakeConnection:
 
     def _drop(self, kind: str, key: Any) -> int:
         if self._things(kind).pop(key, None) is None:
-            raise NotFoundError(f"{kind[:-1]} {key!r} does not exist")
+            raise NotFoundError(f"{kind[:-1]} {key!r} not found")
         return 0

@@ -38,7 +38,9 @@ def file_name(name: str) -> str:
     if quoted[:1] in {".", "_"}:
         quoted = f"%{ord(quoted[0]):02X}{quoted[1:]}"
     if not quoted or len(quoted) > NAME_BYTES_MAX:
-        raise ArchiveError(f"'{name[:60]}' has {len(quoted)} letters as a file's name; at most {NAME_BYTES_MAX} can be")
+        raise ArchiveError(
+            f"'{name[:60]}' has {len(quoted)} characters as a file name; at most {NAME_BYTES_MAX} can be"
+        )
     return quoted
 
 
@@ -51,7 +53,7 @@ def read_manifest(folder: Path, vhost: str, stream: str) -> Manifest:
     except FileNotFoundError:
         return Manifest(vhost, stream)
     if len(content) > MANIFEST_BYTES_MAX:
-        raise ArchiveError(f"{path} has more than {MANIFEST_BYTES_MAX} bytes; put a copy of it back")
+        raise ArchiveError(f"{path} has more than {MANIFEST_BYTES_MAX} bytes; restore a copy of it")
     manifest = parse_manifest(content, str(path))
     if (manifest.vhost, manifest.stream) != (vhost, stream):
         raise ArchiveError(
@@ -109,7 +111,7 @@ def hold(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ArchiveError(f"another process writes the archive {folder}; wait for it, or end it") from None
+            raise ArchiveError(f"another process writes the archive {folder}; wait for it or stop it") from None
         yield
     finally:
         os.close(descriptor)

@@ -141,7 +141,7 @@ def parse_manifest(content: bytes, name: str) -> Manifest:
         partitions = {part: parsed_partition(found) for part, found in document["partitions"].items()}
         manifest = Manifest(text(document["vhost"]), text(document["stream"]), partitions)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ArchiveError(f"{name} is no manifest of an archive ({error}); put a copy of it back") from error
+        raise ArchiveError(f"{name} is not an archive manifest: {error}; restore a copy of it") from error
     for part, partition in manifest.partitions.items():
         check_partition(part, partition, name)
     return manifest
@@ -155,7 +155,7 @@ def parsed_file(found: Any) -> ArchivedFile:
     numbers = {each.name: number(found[each.name]) for each in fields(ArchivedFile) if each.name != "path"}
     path = text(found["path"])
     if not PATH.fullmatch(path):
-        raise ValueError(f"'{path[:80]}' is no file of it")
+        raise ValueError(f"'{path[:80]}' is not a file of the archive")
     return ArchivedFile(path=path, **numbers)
 
 
@@ -163,17 +163,17 @@ def check_partition(part: str, partition: ArchivedPartition, name: str) -> None:
     at = 0
     for file in partition.files:
         if not (at <= file.first < file.next and 0 < file.rows <= file.next - file.first):
-            raise ArchiveError(f"{name}: the offsets of '{file.path}' in '{part}' cannot be; put a copy of it back")
+            raise ArchiveError(f"{name}: the offsets of '{file.path}' in '{part}' cannot be; restore a copy of it")
         at = file.next
 
 
 def number(found: Any) -> int:
     if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 2**63:
-        raise ValueError(f"{found!r} is no number that can be there")
+        raise ValueError(f"{found!r} is not a valid number")
     return found
 
 
 def text(found: Any) -> str:
     if not isinstance(found, str):
-        raise TypeError(f"{found!r} is no text")
+        raise TypeError(f"{found!r} is not a string")
     return found

@@ -66,27 +66,27 @@ def opened(folder: Path, file: ArchivedFile) -> Iterator[pq.ParquetFile]:
         with path.open("rb") as source:
             size = source.seek(0, 2)
             if size != file.size:
-                raise ArchiveError(f"{path} has {size} bytes and the manifest says {file.size}; put a copy of it back")
+                raise ArchiveError(f"{path} has {size} bytes and the manifest says {file.size}; restore a copy of it")
             with pq.ParquetFile(source, page_checksum_verification=True) as parquet:
                 check_columns(parquet, path)
                 yield parquet
     except pa.ArrowException as error:
-        raise ArchiveError(f"{path} cannot be read: {error}; put a copy of it back") from error
+        raise ArchiveError(f"{path} cannot be read: {error}; restore a copy of it") from error
     except OSError as error:
-        # pyarrow raises it without an errno for corrupt data.
-        raise ArchiveError(f"{path} cannot be read: {error.strerror or error}; put a copy of it back") from error
+        # pyarrow raises it without a number for what is damaged.
+        raise ArchiveError(f"{path} cannot be read: {error.strerror or error}; restore a copy of it") from error
 
 
 def check_columns(parquet: pq.ParquetFile, path: Path) -> None:
     found = parquet.schema_arrow
     if found.names != SCHEMA.names or any(found.field(each.name).type != each.type for each in SCHEMA):
-        raise ArchiveError(f"{path} has other columns than an archive's files; put a copy of the right file back")
+        raise ArchiveError(f"{path} does not have the columns of an archive file; restore a copy of the right file")
 
 
 def bounds(parquet: pq.ParquetFile, number: int, column: str) -> tuple[Any, Any]:
     found = parquet.metadata.row_group(number).column(SCHEMA.get_field_index(column)).statistics
     if found is None or not found.has_min_max:
-        raise pa.ArrowInvalid(f"a row group does not tell the bounds of '{column}'")
+        raise pa.ArrowInvalid(f"a row group has no bounds for '{column}'")
     return found.min, found.max
 
 

@@ -98,7 +98,7 @@ def repair(
     is_yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: Output = None,
 ) -> None:
-    """Accept a damaged definitions.amqp. Queues may be lost.
+    """Accept a corrupt definitions.amqp. Queues may be lost.
 
     Everything before the first unreadable place stays. The next start DELETES all other queues with their messages.
     The old file stays as definitions.amqp.damaged. Stop the broker first, and use a backup instead if there is one.

@@ -34,7 +34,7 @@ def inspect(directory: Directory, output: Output = None) -> None:
 def verify(directory: Directory, output: Output = None) -> None:
     """Check every record.
 
-    The exit status is 1 if something is damaged.
+    The exit status is 1 if something is corrupt.
     """
     segments = _logs().inspect(directory, verify=True)
     _print(segments, output)
@@ -50,7 +50,7 @@ def repair(directory: Directory, is_yes: YesOption = False, output: Output = Non
     """Drop messages that cannot be read.
 
     They are marked as dropped, and a segment without a readable header is renamed. No file is deleted, so `verify`
-    reports the damage until its segment is removed. Stop the broker first.
+    reports the corruption until its segment is removed. Stop the broker first.
     """
     if not is_yes:
         for line in (line for segment in _logs().inspect(directory, verify=True) for line in _damage_of(segment)):
@@ -77,11 +77,11 @@ def _damage_of(segment: dict[str, Any]) -> list[str]:
     if file.endswith(NO_FILE):
         return [f"{each['error']} ({_queues(each['queues'])})" for each in segment["damaged"]]
     lines = [
-        f"{file} is damaged at {each['at']} (position {each['position']}, {_queues(each['queues'])}): {each['error']}"
+        f"{file} is corrupt at {each['at']} (position {each['position']}, {_queues(each['queues'])}): {each['error']}"
         for each in segment["damaged"]
     ]
     if segment["error"] is not None and not lines:
-        lines.append(f"{file} is damaged at {segment['error_at']}: {segment['error']}")
+        lines.append(f"{file} is corrupt at {segment['error_at']}: {segment['error']}")
     return lines
 
 

@@ -41,7 +41,7 @@ class Grace:
 
 def silence(lost: str | None, timeout: float) -> tuple[int, str, bytes]:
     """The status that says why no confirm came: `lost` is why there is no connection, if there is none."""
-    return _status(lost, f"no confirm within {timeout:g} s; the message may have been stored all the same")
+    return _status(lost, f"no confirm within {timeout:g} s; the message may have been stored")
 
 
 def no_room(lost: str | None, timeout: float) -> tuple[int, str, bytes]:

@@ -35,8 +35,8 @@ class FailedOrder:
         if not self._failed or sequence <= self.first:
             return None
         text = (
-            f"not sent: sequence {self.first} failed before it; send that again (sequence={self.first}), then what "
-            "failed behind it, in its order, or close the publisher and open it again"
+            f"not sent: sequence {self.first} failed before it; send it again (sequence={self.first}), then the "
+            "later failed messages, in order, or close the publisher and open it again"
         )
         return FAILED_PRECONDITION, text, b""
 

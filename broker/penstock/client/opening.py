@@ -19,15 +19,17 @@ _TLS_ENDS = ("frame with invalid size", "broken pipe", "connection reset")
 
 # The reasons why TLS handshakes fail, each with the parts of the lower-case errors of the libraries that stand for it.
 _TLS_REASONS = {
-    "shows a certificate that is an authority's (CA:TRUE); give the broker one signed by it": ("causedasendentity",),
-    "shows a certificate for another name; connect by a name that is in it": (
+    "uses a CA certificate (CA:TRUE); configure the broker with a certificate signed by that CA": (
+        "causedasendentity",
+    ),
+    "uses a certificate for another name; connect by a name in the certificate": (
         "notvalidforname",
         "not valid for name",
         "hostname mismatch",
     ),
-    "shows a certificate that has expired; renew it": ("expired",),
-    "shows a certificate that is not valid yet; check the clocks": ("notvalidyet",),
-    "shows a certificate that is not trusted; name its authority with ?ca=FILE": (
+    "uses an expired certificate; renew it": ("expired",),
+    "uses a certificate that is not valid yet; check the clocks": ("notvalidyet",),
+    "uses a certificate that is not trusted; name its CA with ?ca=FILE": (
         "unknownissuer",
         "badsignature",
         "self signed",
@@ -35,7 +37,7 @@ _TLS_REASONS = {
         "unable to get local issuer",
         "certificate_verify_failed",
     ),
-    "wants a client's certificate; name one with ?cert=FILE&key=FILE": ("certificaterequired", "certificate required"),
+    "requires a client certificate; name one with ?cert=FILE&key=FILE": ("certificaterequired", "certificate required"),
     "does not serve TLS; use penstock://": ("invalidcontenttype", "wrong_version_number"),
 }
 

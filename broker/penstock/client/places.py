@@ -57,12 +57,12 @@ def ends_of(place: Place | None, partitions: Sequence[streams_pb2.PartitionOffse
     number = _number(place)
     if number is not None:
         if number < 0:
-            raise ValueError(f"a reading cannot end at {number}; write an offset, 'next' or a time")
+            raise ValueError(f"a read cannot end at {number}; write an offset, 'next' or a time")
         return [_bounded(number)] * len(partitions)
     if place == "next":
         return [partition.next for partition in partitions]
     if place in PLACES:
-        raise ValueError(f"a reading cannot end at '{place}'; write an offset, 'next' or a time")
+        raise ValueError(f"a read cannot end at '{place}'; write an offset, 'next' or a time")
     return [partition.at_timestamp for partition in partitions]
 
 
@@ -73,7 +73,7 @@ def age_ms(text: str) -> int | None:
 
 def _number(place: Place) -> int | None:
     if isinstance(place, bool):
-        raise ValueError(f"{place} is no place in a stream; {_WAY_OUT}")
+        raise ValueError(f"'{place}' is not a position in a stream; {_WAY_OUT}")
     if isinstance(place, int):
         return place
     if isinstance(place, str) and re.fullmatch(r"-?[0-9]{1,20}", place):
@@ -90,10 +90,10 @@ def _time(place: Place, now_ms: int) -> int:
     try:
         return max(0, int(datetime.fromisoformat(str(place)).timestamp() * 1_000))
     except ValueError as error:
-        raise ValueError(f"'{place}' is no place in a stream; {_WAY_OUT}") from error
+        raise ValueError(f"'{place}' is not a position in a stream; {_WAY_OUT}") from error
 
 
 def _bounded(number: int) -> int:
     if number > OFFSET_MAX:
-        raise ValueError(f"{number} is more than an offset can be")
+        raise ValueError(f"{number} is too large for an offset")
     return number

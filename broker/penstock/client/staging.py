@@ -139,7 +139,7 @@ def delete_stage(vhost: str, name: str) -> Steps[int]:
 def target_of(vhost: str, name: str, stream: str, exchange: str | None, routing_key: str) -> Target:
     """Raises ValueError unless it is either a stream or an exchange."""
     if bool(stream) == (exchange is not None):
-        raise ValueError("a stage publishes either to a stream or to an exchange; give one of them")
+        raise ValueError("a stage publishes either to a stream or to an exchange; set one of them")
     if stream and routing_key:
         raise ValueError("a routing key belongs to an exchange; rows go to a stream's partitions by their keys")
     return Target(vhost, name, stream, exchange or "", routing_key)

@@ -102,7 +102,7 @@ def format_uri(address: Address) -> str:
 
 def _split(uri: str) -> SplitResult:
     if _NOT_PRINTED.search(uri):
-        raise InvalidUriError("the URI holds a space or a control character; percent-encode it")
+        raise InvalidUriError("the URI contains a space or a control character; percent-encode it")
     try:
         parts = urlsplit(uri)
     except ValueError as error:
@@ -112,7 +112,9 @@ def _split(uri: str) -> SplitResult:
     if "#" in uri or ("?" in uri and parts.scheme == SCHEME):
         raise InvalidUriError("the URI has a query or a fragment; percent-encode '?' as %3F and '#' as %23")
     if _BAD_PERCENT.search(uri):
-        raise InvalidUriError("the URI holds a '%' that two hexadecimal digits do not follow; write a plain '%' as %25")
+        raise InvalidUriError(
+            "the URI contains a '%' without two hexadecimal digits after it; write a plain '%' as %25"
+        )
     return parts
 
 
@@ -124,16 +126,16 @@ def _tls(parts: SplitResult) -> Tls:
         raise InvalidUriError(f"the URI's query has '{unknown[0]}'; it takes {', '.join(sorted(known))}")
     tls = Tls(**{name: value for name, value in options.items() if value})
     if (tls.cert is None) != (tls.key is None):
-        raise InvalidUriError("the URI's query has 'cert' or 'key' alone; give both")
+        raise InvalidUriError("the URI's query has 'cert' or 'key' alone; set both")
     return tls
 
 
 def _host(parts: SplitResult) -> str:
     host = parts.hostname
     if not host:
-        raise InvalidUriError(f"the URI names no host, as in {SCHEME}://{HOST}:{PORT}/")
+        raise InvalidUriError(f"the URI has no host, as in {SCHEME}://{HOST}:{PORT}/")
     if "@" in host or "%" in host:
-        raise InvalidUriError("the URI's host holds '@' or '%'; percent-encode '@' in a user or password as %40")
+        raise InvalidUriError("the URI's host contains '@' or '%'; percent-encode '@' in a user or password as %40")
     return host
 
 
@@ -154,7 +156,7 @@ def _user(parts: SplitResult) -> str:
         return GUEST
     user = _decoded(parts.username, "user")
     if ":" in user:
-        raise InvalidUriError("the URI's user holds ':', which basic credentials cannot carry")
+        raise InvalidUriError("the URI's user contains ':', which basic credentials cannot contain")
     return user
 
 
@@ -163,7 +165,7 @@ def _vhost(path: str) -> str:
     if not encoded:
         return "/"
     if "/" in encoded:
-        raise InvalidUriError("the URI's vhost holds '/'; percent-encode it as %2F")
+        raise InvalidUriError("the URI's vhost contains '/'; percent-encode it as %2F")
     vhost = _decoded(encoded, "vhost")
     if len(vhost.encode()) > NAME_BYTES_MAX:
         raise InvalidUriError(f"the URI's vhost has more than {NAME_BYTES_MAX} bytes")
@@ -174,4 +176,4 @@ def _decoded(text: str, part: str) -> str:
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError as error:
-        raise InvalidUriError(f"the URI's {part} is not UTF-8 once percent-decoded") from error
+        raise InvalidUriError(f"the URI's {part} is not UTF-8 after percent-decoding") from error

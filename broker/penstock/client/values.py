@@ -79,13 +79,13 @@ def _write_nested(name: str, value: Value, out: message_pb2.Value, depth: int) -
         for item in value:
             _write(name, item, out.array_value.items.add(), depth + 1)
     else:
-        raise TypeError(f"field '{name}' is a {type(value).__name__}, which a header or an argument cannot carry")
+        raise TypeError(f"field '{name}' is a {type(value).__name__}, which headers and arguments cannot contain")
 
 
 def _write_decimal(name: str, value: Decimal, out: message_pb2.Decimal) -> None:
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
-        raise ValueError(f"field '{name}' is {value}, which is no number")
+        raise ValueError(f"field '{name}' is {value}, which is not a number")
     if not -DECIMAL_SCALE_MAX <= exponent <= DECIMAL_SCALE_MAX:
         raise ValueError(f"field '{name}' has an exponent beyond {DECIMAL_SCALE_MAX}")
     unscaled = int("".join(map(str, digits)) or "0") * 10 ** max(exponent, 0)

@@ -29,7 +29,7 @@ class Certificates:
         name = name_in(certificate, self._rule)
         user = self._find(name) if name else None
         if user is None:
-            raise NotAuthenticatedError(name, "send credentials, or add a user called as the certificate says")
+            raise NotAuthenticatedError(name, "send credentials, or add a user with the name in the certificate")
         return user
 
 

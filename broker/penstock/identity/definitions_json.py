@@ -18,7 +18,7 @@ _TOPIC_KEYS = frozenset({"user", "vhost", "exchange", "write", "read"})
 def problem_of_user(entry: dict[str, Any]) -> str:
     unknown = sorted(entry.keys() - _USER_KEYS)
     if unknown:
-        return f"user {entry.get('name')!r} has {', '.join(unknown)}, which cannot be honoured"
+        return f"user {entry.get('name')!r} has {', '.join(unknown)}, which is not supported"
     try:
         user = read_user(entry)
         read_limits_of_user(entry)
@@ -34,27 +34,27 @@ def problem_of_user(entry: dict[str, Any]) -> str:
 def problem_of_permission(entry: dict[str, Any], known: set[str]) -> str:
     unknown = sorted(entry.keys() - _PERMISSION_KEYS)
     if unknown:
-        return f"a permission has {', '.join(unknown)}, which cannot be honoured"
+        return f"a permission has {', '.join(unknown)}, which is not supported"
     try:
         user, vhost, _ = read_permission(entry)
     except RefusedError as refusal:
         return f"a permission of user {_user_of(entry)!r}: {refusal}"
     except (TypeError, ValueError):
         return f"a permission of user {_user_of(entry)!r} has a field of the wrong type"
-    return "" if user in known else f"a permission in vhost {vhost!r} is for user {user!r}, who is nowhere"
+    return "" if user in known else f"a permission in vhost {vhost!r} is for user {user!r}, which does not exist"
 
 
 def problem_of_topic(entry: dict[str, Any], known: set[str]) -> str:
     unknown = sorted(entry.keys() - _TOPIC_KEYS)
     if unknown:
-        return f"a topic permission has {', '.join(unknown)}, which cannot be honoured"
+        return f"a topic permission has {', '.join(unknown)}, which is not supported"
     try:
         user, vhost, _, _ = read_topic(entry)
     except RefusedError as refusal:
         return f"a topic permission of user {entry.get('user')!r}: {refusal}"
     except (TypeError, ValueError):
         return f"a topic permission of user {entry.get('user')!r} has a field of the wrong type"
-    return "" if user in known else f"a topic permission in vhost {vhost!r} is for user {user!r}, who is nowhere"
+    return "" if user in known else f"a topic permission in vhost {vhost!r} is for user {user!r}, which does not exist"
 
 
 def read_user(entry: dict[str, Any]) -> User:
@@ -72,7 +72,7 @@ def read_limits_of_user(entry: dict[str, Any]) -> UserLimits | None:
     if limits is None:
         return None
     if not isinstance(limits, dict):
-        raise TypeError("an object is wanted")
+        raise TypeError("it must be an object")
     return read_user_limits(text_of(entry.get("name")), limits)
 
 
@@ -96,5 +96,5 @@ def _user_of(entry: dict[str, Any]) -> object:
 
 def text_of(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError("a text is wanted")
+        raise TypeError("it must be a string")
     return value

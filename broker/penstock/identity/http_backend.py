@@ -121,7 +121,7 @@ class HttpBackend:
 
 def _busy() -> FaultError:
     rule = f"has not answered yet, and {DECISIONS_WAITING_MAX} calls wait for it"
-    return FaultError(Thing("log-in", "http back-end"), rule, "try again later, and have it looked at")
+    return FaultError(Thing("log-in", "http back-end"), rule, "retry later, and check that server")
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,9 @@ class HttpClient:
         try:
             found = json.loads(content)
         except (ValueError, RecursionError) as error:
-            raise _fault(url, f"gave no JSON: {error}") from error
+            raise _fault(url, f"returned invalid JSON: {error}") from error
         if not isinstance(found, dict):
-            raise _fault(url, "gave JSON that is no object")
+            raise _fault(url, "returned JSON that is not an object")
         return found
 
     async def post_form(self, url: str, form: Mapping[str, str]) -> str:
@@ -62,4 +62,4 @@ class HttpClient:
 
 
 def _fault(url: str, rule: str) -> FaultError:
-    return FaultError(Thing("server", url), rule, "try again later, and have it looked at")
+    return FaultError(Thing("server", url), rule, "retry later, and check that server")

@@ -98,16 +98,18 @@ def check_digest(password_hash: str, algorithm: str) -> None:
         return
     if is_too_costly(password_hash, algorithm):
         raise InvalidArgumentError(
-            _HASH, f"costs more to check than is allowed: {BOUNDS}", "set the password anew", field="password_hash"
+            _HASH, f"costs more to check than is allowed: {BOUNDS}", "set the password again", field="password_hash"
         )
     if algorithm == ARGON2ID:
         if _argon2_parameters(password_hash) is None:
-            raise InvalidArgumentError(_HASH, "is no argon2id digest", "set the password anew", field="password_hash")
+            raise InvalidArgumentError(
+                _HASH, "is not an argon2id digest", "set the password again", field="password_hash"
+            )
     elif not foreign_digests.is_digest(password_hash, algorithm):
         raise InvalidArgumentError(
             _HASH,
-            f"is no {algorithm} digest",
-            "give base64 of salt and digest, or bcrypt's own text",
+            f"is not a {algorithm} digest",
+            "send base64 of salt and digest, or bcrypt's own format",
             field="password_hash",
         )
 

@@ -61,5 +61,5 @@ class UndecidedError(Exception):
     """
 
     def __init__(self, ask: Callable[[], Awaitable[None]]) -> None:
-        super().__init__("another server has to be asked first")
+        super().__init__("an HTTP back end must be asked first")
         self.ask = ask

@@ -39,7 +39,7 @@ class SignIn:
 
     async def log_in_by_certificate(self, certificate: bytes, *, is_loopback: bool) -> Person:
         if self._certificates is None:
-            raise NotAuthenticatedError("", "send credentials: certificates name nobody here, see tls_client_user")
+            raise NotAuthenticatedError("", "send credentials, or ask an administrator to set tls_client_user")
         return _admitted(self._certificates.find(certificate), is_loopback)
 
     async def log_in(self, name: str, password: str, *, is_loopback: bool, source: Source = NOWHERE) -> Person:
@@ -81,7 +81,7 @@ def _what_counts(errors: list[NotAuthenticatedError | FaultError]) -> NotAuthent
     faults = [error for error in errors if isinstance(error, FaultError)]
     if faults:
         undecided = FaultError(
-            Thing("log-in", "sign-in"), "cannot be decided now", "try again later; the broker's log says why"
+            Thing("log-in", "sign-in"), "cannot be authenticated now", "retry later; see the broker's log"
         )
         undecided.__cause__ = faults[0]
         return undecided

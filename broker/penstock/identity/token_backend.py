@@ -96,8 +96,8 @@ class TokenBackend:
     def _check_time(self, visitor: Visitor) -> None:
         assert visitor.expires_at_ms is not None
         if self._clock.now_ms() >= visitor.expires_at_ms:
-            raise NotAuthenticatedError(visitor.name, "get a new token: the time of this one is over")
+            raise NotAuthenticatedError(visitor.name, "get a new token: this one has expired")
 
     def _check_beginning(self, not_before: object) -> None:
         if isinstance(not_before, int | float) and not_before * 1_000 > self._clock.now_ms() + self._skew_ms:
-            raise NotAuthenticatedError("", "wait: the time of this token has not come")
+            raise NotAuthenticatedError("", "wait: this token is not valid yet")

@@ -106,7 +106,7 @@ class TokenKeys:
     def _full(self) -> FaultError:
         return FaultError(
             Thing("issuer", self._issuer or self._url),
-            f"is being asked for its keys, and {KEY_WAITERS_MAX} tokens wait for that already",
+            f"has not answered a request for its keys, and {KEY_WAITERS_MAX} tokens wait for it",
             "try again later",
         )
 
@@ -118,7 +118,7 @@ class TokenKeys:
             raise FaultError(
                 Thing("issuer", self._issuer),
                 f"calls itself {found.get('issuer')!r}",
-                "set jwt_issuer to what it calls itself, to the letter",
+                "set jwt_issuer to exactly this name",
             )
         url = found.get("jwks_uri")
         if not isinstance(url, str) or not url.startswith(("https://", "http://")):

@@ -53,7 +53,7 @@ def visitor_of(claims: Mapping[str, Any], rules: TokenRules) -> Visitor:
     if not name or isinstance(expires_at, bool) or not isinstance(expires_at, int | float):
         raise NotAuthenticatedError("", f"send a token with `exp` and one of {', '.join(rules.name_claims)}")
     if not name.isprintable():
-        raise NotAuthenticatedError("", "send a token whose user has a name that can be printed")
+        raise NotAuthenticatedError("", "send a token with a printable user name")
     user_name(name)
     scopes = Scopes.read(_scopes(claims, rules), rules.scope_prefix)
     known = {"username": name, **{claim: value for claim, value in claims.items() if isinstance(value, str)}}

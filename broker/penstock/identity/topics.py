@@ -61,7 +61,7 @@ def _compiled(access: Access, source: str, user: str, vhost: str) -> Pattern:
     if _UNKNOWN in source:
         raise InvalidArgumentError(
             Thing("pattern", source),
-            f"has the variable {_UNKNOWN}, for which nothing here has a value",
+            f"has the variable {_UNKNOWN}, which has no value here",
             f"use {' or '.join(VARIABLES)}",
             field=access.value,
         )

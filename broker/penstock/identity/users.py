@@ -90,7 +90,7 @@ class Users:
     def get(self, name: str) -> User:
         user = self._by_name.get(name)
         if user is None:
-            raise NotFoundError(Thing("user", name), "add it first or correct the name")
+            raise NotFoundError(Thing("user", name), "add it first or check the name")
         return user
 
     def put(
@@ -142,7 +142,7 @@ class Users:
     def clear_permission(self, name: str, vhost: str) -> "Users":
         user = self.get(name)
         if vhost not in user.permissions:
-            raise NotFoundError(Thing("permission of user", name, vhost), "list the permissions there are")
+            raise NotFoundError(Thing("permission of user", name, vhost), "list the existing permissions")
         return self._with(_without(user, vhost))
 
     def set_topic(self, name: str, vhost: str, exchange: str, topic: TopicPermission) -> "Users":
@@ -155,7 +155,7 @@ class Users:
         user = self.get(name)
         found = user.topics.get(vhost, {})
         if not found or (exchange is not None and exchange not in found):
-            raise NotFoundError(Thing("topic permission of user", name, vhost), "list the topic permissions there are")
+            raise NotFoundError(Thing("topic permission of user", name, vhost), "list the existing topic permissions")
         left = {} if exchange is None else {known: topic for known, topic in found.items() if known != exchange}
         topics = {known: topics for known, topics in user.topics.items() if known != vhost}
         if left:
@@ -185,7 +185,7 @@ class Users:
             raise PreconditionFailedError(
                 Thing("user", name),
                 "is the only user with the tag administrator",
-                "add another administrator first, or force it",
+                "add another administrator first, or use force",
             )
 
     def _with(self, user: User) -> "Users":
@@ -200,7 +200,7 @@ def parse_tags(tags: Iterable[str]) -> tuple[Tag, ...]:
             found[Tag(tag)] = None
         except ValueError as error:
             raise InvalidArgumentError(
-                Thing("tag", tag), "is none that a user can have", f"use one of {', '.join(Tag)}", field="tags"
+                Thing("tag", tag), "is not a valid tag", f"use one of {', '.join(Tag)}", field="tags"
             ) from error
     return tuple(found)
 
@@ -220,8 +220,6 @@ def check_user_name(name: str) -> None:
     user_name(name)
     thing = Thing("user", name)
     if ":" in name:  # basic credentials end the name at the first colon
-        raise InvalidArgumentError(thing, "has a colon in its name", "choose a name without one", field="name")
+        raise InvalidArgumentError(thing, "has a colon in its name", "choose a name without a colon", field="name")
     if not name.isprintable():
-        raise InvalidArgumentError(
-            thing, "has characters in its name that cannot be printed", "choose another name", field="name"
-        )
+        raise InvalidArgumentError(thing, "has unprintable characters in its name", "choose another name", field="name")

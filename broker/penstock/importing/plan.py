@@ -98,10 +98,10 @@ def _plan_user(plan: Plan, item: dict[str, Any]) -> None:
 
 def _permission(patterns: Any) -> Permission:
     if not isinstance(patterns, dict):
-        raise TypeError("they are no object")
+        raise TypeError("they are not an object")
     sources = [patterns.get("config", patterns.get("configure")), patterns.get("write"), patterns.get("read")]
     if not all(isinstance(source, str) for source in sources):
-        raise TypeError("a pattern is no text")
+        raise TypeError("a pattern is not a string")
     configure, write, read = (whole_pattern(str(source)) for source in sources)
     return Permission.compile(configure, write, read)
 
@@ -243,7 +243,7 @@ class _VhostPlanner:
         for key, value in arguments.items():
             if key == X_DEDICATED:
                 # Imported messages are in the vhost's log.
-                self._left_out.append(f"{thing} has an argument '{key}' that an import does not take")
+                self._left_out.append(f"{thing} has an argument '{key}' that imports do not support")
                 continue
             try:
                 check(thing, {key: value})

@@ -62,8 +62,8 @@ def import_lavinmq(source: Path, target: Path | None, *, is_partial: bool, on_pr
         if plan.left_out and not is_partial:
             raise PreconditionFailedError(
                 Thing("directory", str(source)),
-                f"holds {len(plan.left_out)} things that cannot be taken",
-                "see them with --dry-run, and leave them out with --partial",
+                f"holds {len(plan.left_out)} items that are not supported",
+                "list them with --dry-run, or import without them with --partial",
             )
         with new_directory(target):
             _write(plan, reading, target)
@@ -97,8 +97,8 @@ class _Reading:
             if is_renamed and not self._is_lenient:
                 raise PreconditionFailedError(
                     Thing("queue", folder.name),
-                    "holds a message whose exchange or routing key is not UTF-8",
-                    "have those bytes replaced with --partial",
+                    "has a message whose exchange or routing key is not UTF-8",
+                    "replace the invalid bytes with --partial",
                 )
             renamed_count += is_renamed
             yield replace(message, exchange=exchange, routing_key=routing_key) if is_renamed else message

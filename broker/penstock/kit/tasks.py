@@ -39,6 +39,6 @@ async def _supervised(work: Coroutine[Any, Any, None], name: str, on_bug: Callab
     try:
         await work
     except Exception as bug:  # noqa: BLE001 - the supervisor's whole purpose
-        _log.error("a task ended by a bug", task=name, exc_info=bug)
+        _log.error("a task failed", task=name, exc_info=bug)
         if on_bug is not None:
             on_bug(bug)

@@ -79,7 +79,7 @@ def _check_partition(thing: Thing, binding: Binding) -> None:
         raise _invalid(
             thing,
             "routing_key",
-            "does not tell which partition of the stream a queue is",
+            "does not name the number of a partition",
             f"bind stream queues, with keys from '0' to '{PARTITIONS_MAX - 1}'",
         )
 
@@ -90,10 +90,10 @@ def _check_argument(thing: Thing, key: str, value: Value, targets: frozenset[Tar
         _check_value(thing, row, value)
     elif row is not None and Target.STREAM in targets and row.planned & {Target.CLASSIC}:
         way_out = f"leave it out; a stream's bounds are '{X_MAX_AGE}' and '{X_MAX_LENGTH_BYTES}'"
-        raise _invalid(thing, key, f"has an argument '{key}' that a stream does not take", way_out)
+        raise _invalid(thing, key, f"has an argument '{key}' that streams do not support", way_out)
     elif row is not None and Target.CLASSIC in targets and row.applies_to == {Target.STREAM} and not row.planned:
         way_out = f"declare it with '{X_QUEUE_TYPE}' = 'stream', or leave the argument out"
-        raise _invalid(thing, key, f"has an argument '{key}' that only streams take", way_out)
+        raise _invalid(thing, key, f"has an argument '{key}' that only streams support", way_out)
     else:
         known = "is not supported yet" if row is not None and row.planned & targets else "is unknown"
         raise _invalid(thing, key, f"has an argument '{key}' that {known}", "leave the argument out")

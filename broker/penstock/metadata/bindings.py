@@ -51,7 +51,7 @@ def check_place(state: VhostTopology, wanted: Binding) -> None:
     queue = state.queues.get(QueueName(wanted.destination))
     if queue is not None and not queue.is_stream:
         raise PreconditionFailedError(
-            state.thing("queue", queue.name), "is no stream", "declare it with 'x-queue-type' = 'stream'"
+            state.thing("queue", queue.name), "is not a stream", "declare it with 'x-queue-type' = 'stream'"
         )
     for other in state.bindings_from(wanted.source):
         is_same = (other.routing_key == wanted.routing_key, other.destination == wanted.destination)

@@ -47,7 +47,7 @@ def check(state: VhostTopology, command: DeclareExchange) -> Exchange | None:
             raise NotFoundError(thing)
         return found
     if command.name == DEFAULT_EXCHANGE:
-        raise AccessRefusedError(thing, "is the default exchange and is always there", "declare one with a name")
+        raise AccessRefusedError(thing, "is the default exchange and always exists", "declare one with a name")
     wanted = _wanted(state, command)
     if found is not None:
         _check_same(thing, wanted, found)
@@ -90,7 +90,7 @@ def check_publish(state: VhostTopology, name: ExchangeName) -> None:
         raise PreconditionFailedError(
             state.thing("stream", name),
             f"has {there_count} of its {exchange.partition_count} partitions",
-            "declare it again, which adds what is missing",
+            "declare it again, which adds the missing ones",
             field="partitions",
         )
     if exchange.internal:
@@ -105,7 +105,10 @@ def _wanted(state: VhostTopology, command: DeclareExchange) -> Exchange:
     check_exchange_arguments(thing, command.arguments, kind)
     if kind is ExchangeKind.SUPER_STREAM and (not command.durable or command.auto_delete):
         raise InvalidArgumentError(
-            thing, "is a stream's and must outlive a start", "declare it durable and not auto-delete", field="durable"
+            thing,
+            "belongs to a stream and must survive a restart",
+            "declare it durable and not auto-delete",
+            field="durable",
         )
     return Exchange(command.name, kind, command.durable, command.auto_delete, command.internal, dict(command.arguments))
 

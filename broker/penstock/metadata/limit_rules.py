@@ -34,5 +34,5 @@ def check_dedicated(state: VhostTopology, thing: Thing, new_count: int = 1) -> N
     """Before so many with a log of their own are made."""
     count = sum(queue.is_dedicated for queue in state.queues.values())
     if new_count > 0 and count + new_count > DEDICATED_MAX:
-        rule = f"finds {count} queues with a log of their own in vhost '{state.vhost}' already"
+        rule = f"cannot be declared: vhost '{state.vhost}' has {count} dedicated logs"
         raise LimitReachedError(thing, rule, limit=DEDICATED_MAX)

@@ -69,7 +69,7 @@ def check_policy(vhost: str, policy: Policy, *, is_operator: bool) -> None:
     check_name("policy", policy.name)
     thing = Thing("policy", policy.name, vhost)
     if not policy.name:
-        raise InvalidArgumentError(thing, "has an empty name", "give it a name", field="name")
+        raise InvalidArgumentError(thing, "has an empty name", "choose a name", field="name")
     if not PRIORITY_MIN <= policy.priority <= PRIORITY_MAX:
         raise InvalidArgumentError(
             thing,

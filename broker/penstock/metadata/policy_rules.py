@@ -53,7 +53,7 @@ def set_policy(state: VhostTopology, command: SetPolicy) -> Decision:
 def clear_policy(state: VhostTopology, command: ClearPolicy) -> Decision:
     held = state.operator_policies if command.is_operator else state.policies
     if command.name not in held:
-        raise NotFoundError(state.thing("policy", command.name), "list the policies there are")
+        raise NotFoundError(state.thing("policy", command.name), "list the existing policies")
     left = {name: policy for name, policy in held.items() if name != command.name}
     return _changed(state, left, is_operator=command.is_operator)
 

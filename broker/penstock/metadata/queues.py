@@ -36,7 +36,9 @@ def declare(state: VhostTopology, command: DeclareQueue) -> Decision:
     assert name not in state.queues
     if state.next_queue_id > QUEUE_ID_MAX:
         raise LimitReachedError(
-            state.thing("queue", name), "finds every number of a queue used up in its vhost", limit=QUEUE_ID_MAX
+            state.thing("queue", name),
+            "cannot be declared: all queue numbers of its vhost are used",
+            limit=QUEUE_ID_MAX,
         )
     check_queues(state, state.thing("queue", name))
     if command.arguments.get(X_DEDICATED) is True:
@@ -66,7 +68,9 @@ def check(state: VhostTopology, command: DeclareQueue) -> Queue | None:
         _check_same(thing, command, found)
     elif is_reserved(command.name) and not command.may_be_reserved:
         raise AccessRefusedError(
-            thing, "has a name that starts with 'amq.', which is reserved", "choose another name, or none to get one"
+            thing,
+            "has a name that starts with 'amq.', which is reserved",
+            "choose another name, or an empty one to get a generated name",
         )
     return found
 
@@ -133,7 +137,7 @@ def check_is_no_partition(state: VhostTopology, name: QueueName) -> None:
             raise PreconditionFailedError(
                 state.thing("queue", name),
                 f"is a partition of the stream '{binding.source}'",
-                "delete the stream, which takes its partitions along",
+                "delete the stream, which deletes its partitions",
                 field="partitions",
             )
 
@@ -143,7 +147,7 @@ def check_consume(state: VhostTopology, queue: Queue) -> None:
     if queue.is_stream:
         raise InvalidArgumentError(
             state.thing("queue", queue.name),
-            "is a stream: its messages are read and stay",
+            "is a stream: reading does not remove its messages",
             "read it: StreamService.Read, `connection.stream(name).read()` or `penstock stream read`",
             field="queue",
         )

@@ -114,12 +114,12 @@ def _apply(state: VhostTopology, entry: Entry) -> str | None:
             state.put_queue(queue)
         case PersistExchangeDeleted(name):
             if name not in state.exchanges or name in PREDECLARED_NAMES:
-                return f"exchange '{name}' is deleted without being there"
+                return f"exchange '{name}' is deleted without having been declared"
             _drop_bindings(state, [*state.bindings_from(name), *state.bindings_to(DestinationKind.EXCHANGE, name)])
             state.remove_exchange(name)
         case PersistQueueDeleted(name):
             if name not in state.queues:
-                return f"queue '{name}' is deleted without being there"
+                return f"queue '{name}' is deleted without having been declared"
             _drop_bindings(state, list(state.bindings_to(DestinationKind.QUEUE, name)))
             state.remove_queue(name)
         case PersistBound(binding) | PersistUnbound(binding):

@@ -70,7 +70,7 @@ def get(state: VhostTopology, name: str) -> Queue:
     """Return the queue of a stage. Raises when it does not exist."""
     queue = state.queues.get(queue_of(name))
     if queue is None:
-        raise NotFoundError(state.thing("stage", name), "nothing was staged under this name; correct it")
+        raise NotFoundError(state.thing("stage", name), "check the name")
     return queue
 
 

@@ -88,7 +88,7 @@ def stream_queue(state: VhostTopology, name: QueueName) -> Queue:
         raise NotFoundError(thing)
     if not queue.is_stream:
         way_out = "consume or get its messages, or declare a stream under another name"
-        raise InvalidArgumentError(thing, "is a queue of type 'classic' and no stream", way_out, field="partition")
+        raise InvalidArgumentError(thing, "is a queue of type 'classic', not a stream", way_out, field="partition")
     return queue
 
 
@@ -146,11 +146,13 @@ def _check_all(state: VhostTopology, wanted: _Parts) -> None:
     if wanted.queues[0].arguments[X_QUEUE_TYPE] != QueueKind.STREAM:
         thing = state.thing("stream", wanted.queues[0].name)
         raise InvalidArgumentError(
-            thing, f"has another '{X_QUEUE_TYPE}' than 'stream'", "leave the argument out", field=X_QUEUE_TYPE
+            thing, f"has an '{X_QUEUE_TYPE}' other than 'stream'", "leave the argument out", field=X_QUEUE_TYPE
         )
     if state.next_queue_id + missing_count - 1 > QUEUE_ID_MAX:
         thing = state.thing("stream", wanted.queues[0].name)
-        raise LimitReachedError(thing, "finds every number of a queue used up in its vhost", limit=QUEUE_ID_MAX)
+        raise LimitReachedError(
+            thing, "cannot be declared: all queue numbers of its vhost are used", limit=QUEUE_ID_MAX
+        )
     check_queues(state, state.thing("stream", wanted.queues[0].name), missing_count)
     if wanted.queues[0].arguments.get(X_DEDICATED) is True:
         check_dedicated(state, state.thing("stream", wanted.queues[0].name), missing_count)

@@ -133,7 +133,7 @@ def _check_scalar(thing: Thing, name: str, value: Value) -> int:
         _check_range(thing, name, value.scale, 0, 255)
         _check_range(thing, name, value.unscaled, -(2**31), 2**31 - 1)
     else:
-        rule = f"has an argument '{name}' of no known type"
+        rule = f"has an argument '{name}' of an unknown type"
         raise InvalidArgumentError(thing, rule, "send another value", field=name)
     return 0
 

@@ -1,7 +1,7 @@
-"""Errors, in two families: refusals are caused by the client, faults by the environment.
+"""Errors: a refusal rejects what a client asked for, a fault reports a failure of the broker or the machine.
 
-Every error carries data, and its text is built from that data: the thing, the rule and the remedy. Front ends translate
-the classes to their protocol's codes; this module knows no protocol.
+The text of an error is made from its data: the thing, the rule that it broke, and the way out. Front ends translate the
+classes to the codes of their protocols; this module knows no protocol.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """Subject of an error: a queue, an exchange, a vhost, a user..."""
+    """The subject of an error: a queue, an exchange, a vhost, a user..."""
 
     kind: str
     name: str
@@ -21,18 +21,22 @@ class Thing:
 
 
 class RefusedError(Exception):
-    """Base of all refusals. `rule` continues the thing's name; `way_out` says what to do instead."""
+    """The root of all refusals.
 
-    def __init__(self, thing: Thing, rule: str, way_out: str) -> None:
-        super().__init__(f"{thing} {rule}; {way_out}")
+    `rule` continues the sentence that the thing's name begins, `way_out` says what to do. `failure` replaces the thing
+    and the rule in the text, where a sentence reads better in another order.
+    """
+
+    def __init__(self, thing: Thing, rule: str, way_out: str, *, failure: str | None = None) -> None:
+        super().__init__(f"{failure or f'{thing} {rule}'}; {way_out}")
         self.thing = thing
         self.rule = rule
         self.way_out = way_out
 
 
 class NotFoundError(RefusedError):
-    def __init__(self, thing: Thing, way_out: str = "declare it first or correct the name") -> None:
-        super().__init__(thing, "does not exist", way_out)
+    def __init__(self, thing: Thing, way_out: str = "declare it first or check the name") -> None:
+        super().__init__(thing, "not found", way_out)
 
 
 class AlreadyThereError(RefusedError):
@@ -41,18 +45,29 @@ class AlreadyThereError(RefusedError):
 
 
 class AccessRefusedError(RefusedError):
-    """The user has no permission, or (reserved names, predeclared exchanges) no user can have it."""
+    """The user may not do this; with reserved names and predeclared exchanges, no user may."""
+
+    @classmethod
+    def missing_permission(cls, user: str, permission: str, thing: Thing, way_out: str) -> "AccessRefusedError":
+        rule = f"user '{user}' has no {permission}"
+        return cls(thing, rule, way_out, failure=f"{rule} on {thing}")
+
+    @classmethod
+    def access(cls, user: str, thing: Thing, way_out: str) -> "AccessRefusedError":
+        return cls(
+            thing, f"access refused for user '{user}'", way_out, failure=f"access to {thing} refused for user '{user}'"
+        )
 
 
 class NotAuthenticatedError(RefusedError):
-    """The caller is not authenticated. The text deliberately says no more than that."""
+    """The credentials were not accepted. The text does not say why, so that it does not reveal which users exist."""
 
     def __init__(self, user: str, way_out: str = "check the user name and the password") -> None:
         super().__init__(Thing("user", user), "could not be authenticated", way_out)
 
 
 class PreconditionFailedError(RefusedError):
-    """The state does not meet the command's condition. `field` is empty when it is not about one field."""
+    """The state is not the one that the command requires. `field` is empty when no single field is at fault."""
 
     def __init__(
         self, thing: Thing, rule: str, way_out: str, *, field: str = "", wanted: str = "", found: str = ""
@@ -64,10 +79,11 @@ class PreconditionFailedError(RefusedError):
 
     @classmethod
     def mismatch(cls, thing: Thing, field: str, wanted: str, found: str) -> "PreconditionFailedError":
+        there, asked = _with(field, found), _with(field, wanted)
         return cls(
             thing,
-            f"was declared with {field} {found}, and this declares it with {wanted}",
-            f"declare it with {field} {found}, or delete it first",
+            f"already exists {there}, and you asked for it {asked}",
+            f"declare it {there}, or delete it first",
             field=field,
             wanted=wanted,
             found=found,
@@ -103,7 +119,7 @@ class LimitReachedError(RefusedError):
 
 
 class FaultError(Exception):
-    """Base of all faults: the command was valid, but could not be performed."""
+    """The root of all faults: the command was valid, and the broker or the machine failed to execute it."""
 
     def __init__(self, thing: Thing, rule: str, way_out: str) -> None:
         super().__init__(f"{thing} {rule}; {way_out}")
@@ -113,11 +129,11 @@ class FaultError(Exception):
 
 
 class StorageError(FaultError):
-    """The disk failed, or its content is corrupt."""
+    """The disk failed, or its contents are corrupt."""
 
 
 class DamagedError(StorageError):
-    """Data on the disk cannot be read. A retry does not help before a repair."""
+    """Contents of the disk are corrupt. A retry fails too, until they are repaired."""
 
 
 class DiskFullError(StorageError):
@@ -133,15 +149,20 @@ class FileClosedError(NotWrittenError):
 
 
 class BusyError(FaultError):
-    """Too much of the same work is under way. A later retry may succeed."""
+    """Too many operations of this kind are in progress. A later retry may succeed."""
 
     def __init__(self, thing: Thing, rule: str) -> None:
         super().__init__(thing, rule, "try again later")
 
 
 class StoppedError(FaultError):
-    """The thing takes no more commands: after a storage fault, or because the broker stops."""
+    """The thing accepts no more commands, after a storage fault or because the broker is stopping."""
 
     def __init__(self, thing: Thing, cause: str) -> None:
-        super().__init__(thing, f"takes no more commands: {cause}", "try again when the broker has been restarted")
+        super().__init__(thing, f"accepts no more commands: {cause}", "retry after the broker has been restarted")
         self.cause = cause
+
+
+def _with(field: str, value: str) -> str:
+    name = field.removeprefix("arguments.")
+    return f"without {name}" if value == "absent" else f"with {name} {value}"

@@ -115,7 +115,7 @@ class _Reader:
         if tag in (b"F", b"A"):
             stop = self._length(end) + self._at
             if stop > end:
-                raise FieldTableError("a container longer than what holds it", at)
+                raise FieldTableError("a container longer than its parent", at)
             return self.table(self._at, stop, depth + 1) if tag == b"F" else self._array(stop, depth + 1)
         raise FieldTableError(f"unknown tag {tag!r}", at)
 

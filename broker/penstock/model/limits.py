@@ -58,7 +58,7 @@ def _read(thing: Thing, key: str, field: str, value: object) -> int | None:
     least, most = (1 if field in _POSITIVE else 0), (BYTES_MAX if field in _LARGE else COUNT_MAX)
     if isinstance(value, bool) or not isinstance(value, int) or value > most:
         raise InvalidArgumentError(
-            thing, f"have a '{key}' that is no number up to {most}", "send a whole number", field=key
+            thing, f"have a '{key}' that is not a number up to {most}", "send a whole number", field=key
         )
     if value < 0:
         return None

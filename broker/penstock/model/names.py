@@ -78,5 +78,5 @@ def is_reserved(name: str) -> bool:
 
 def _not_empty(kind: str, text: str) -> str:
     if not text:
-        raise InvalidArgumentError(Thing(kind, text), "has an empty name", "give it a name", field="name")
+        raise InvalidArgumentError(Thing(kind, text), "has an empty name", "choose a name", field="name")
     return text

@@ -62,50 +62,49 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    data_dir: Path = Field(Path("./data"), description="Where everything is kept. One broker at a time may use it.")
-    archive_dir: Path | None = Field(
-        None, description="Where `penstock pipeline` keeps archives of streams, so that they are read with the streams."
-    )
+    data_dir: Path = Field(Path("./data"), description="Data directory. Only one broker at a time can use it.")
+    archive_dir: Path | None = Field(None, description="Directory of stream archives written by `penstock pipeline`.")
     grpc: str = Field("127.0.0.1:5680", description="HOST:PORT of the gRPC listener, or `off`.")
     amqp: str = Field("127.0.0.1:5672", description="HOST:PORT of the AMQP listener, or `off`. Not served yet.")
     http: str = Field("127.0.0.1:15672", description="HOST:PORT of the management API, or `off`. Not served yet.")
     metrics: str = Field("127.0.0.1:15692", description="HOST:PORT of /metrics and /health, or `off`.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="The least level to log. Read again when the file changes."
+        "info", description="Minimum log level. Read again when the file changes."
     )
     log_format: Literal["auto", "console", "json"] = Field(
-        "auto", description="`console` for people, `json` for machines; `auto` is `console` at a terminal."
+        "auto", description="`console` or `json`; `auto` is `console` at a terminal and `json` otherwise."
     )
     message_bytes_max: int = Field(
         16 * MIB,
         ge=KIB,
         le=512 * MIB,
-        description="The largest message. A larger one is refused before it is buffered.",
+        description="Maximum size of a message. Larger ones are refused before they are buffered.",
     )
     segment_bytes_min: int = Field(MIB, ge=64 * KIB, le=1024 * MIB, description="Size of a log's first segment.")
-    segment_bytes_max: int = Field(64 * MIB, ge=64 * KIB, le=1024 * MIB, description="Segments double up to this size.")
+    segment_bytes_max: int = Field(
+        64 * MIB, ge=64 * KIB, le=1024 * MIB, description="Maximum size of a segment; sizes double up to it."
+    )
     segment_idle_seconds: float = Field(
-        30.0, ge=1, le=86_400, description="A segment that nobody read for so long is unmapped."
+        30.0, ge=1, le=86_400, description="Unmap a segment that was not read for this long."
     )
     disk_free_bytes_min: int = Field(
         64 * MIB,
         ge=0,
         le=1024**5,
-        description="Publishers are refused while less is free on the disk; two segments are always kept.",
+        description="Refuse publishers while the disk has less free space; at least two segments are reserved.",
     )
     compaction_bytes_per_second: int = Field(
         16 * MIB,
         ge=0,
         le=64 * 1024 * MIB,
-        description="How fast mostly dead segments are rewritten, up to eight times as fast while the disk holds far "
-        "more than what lives; 0 is off: they never are.",
+        description="Rate of compaction, up to eight times as fast while the log takes far "
+        "more than its live messages; 0 turns it off.",
     )
     producer_memory_days: float = Field(
         7.0,
         ge=0,
         le=3_650,
-        description="Names of producers that nobody used for so long are forgotten, with how far each had published; "
-        "0 is off: they never are.",
+        description="Forget producer names that are unused for this long, with their sequences; 0 keeps them forever.",
     )
     producers_per_user_max: int = Field(
         4_096,
@@ -115,42 +114,42 @@ class Settings(BaseModel):
     )
     tls_certificate: Path | None = Field(
         None,
-        description="The broker's certificate chain, PEM: gRPC is served by TLS. Read again when it changes.",
+        description="Certificate chain of the broker, PEM. Turns on TLS for gRPC. Read again when it changes.",
     )
-    tls_key: Path | None = Field(None, description="The certificate's key, PEM.")
+    tls_key: Path | None = Field(None, description="Private key of the certificate, PEM.")
     tls_names_dir: Path | None = Field(
         None,
-        description="HOST.crt and HOST.key for clients that ask for HOST (SNI); it may be `*.example.com`.",
+        description="Directory with HOST.crt and HOST.key for each HOST requested by SNI, or `*.example.com`.",
     )
-    tls_client_ca: Path | None = Field(None, description="The authorities that sign clients' certificates, PEM.")
+    tls_client_ca: Path | None = Field(None, description="CAs of client certificates, PEM.")
     tls_client_auth: Literal["none", "optional", "required"] = Field(
-        "none", description="Whether clients show a certificate; `required` refuses those without."
+        "none", description="Whether clients present a certificate; `required` refuses clients without one."
     )
     tls_client_user: Literal["none", "cn", "san_dns", "san_email", "san_uri"] = Field(
         "none",
-        description="The name in a client's certificate that is a user's: whoever shows it needs no password.",
+        description="Field of a client certificate that names a user, who then needs no password.",
     )
-    tls_version_min: Literal["1.2", "1.3"] = Field("1.2", description="The lowest version of TLS.")
-    metrics_tls: bool = Field(True, description="With a certificate, /metrics and /health are served by TLS too.")
+    tls_version_min: Literal["1.2", "1.3"] = Field("1.2", description="Minimum version of TLS.")
+    metrics_tls: bool = Field(True, description="With a certificate, also serve /metrics and /health over TLS.")
     metrics_names: Literal["off", "vhost", "all"] = Field(
         "vhost",
         description="Names in /metrics: of virtual hosts; `all` adds partitions and groups of streams, `off` has no "
         "names.",
     )
     metrics_token: SecretStr = Field(
-        SecretStr(""), description="The bearer token that a scrape of /metrics needs; empty for none."
+        SecretStr(""), description="Bearer token that a scrape of /metrics needs; empty to need none."
     )
     io_threads: int = Field(
-        0, ge=0, le=256, description="Threads that serve connections; 0 is one for two processors, at most 8."
+        0, ge=0, le=256, description="Threads that serve connections; 0 means one per two CPUs, at most 8."
     )
     connections_max: int = Field(
         0,
         ge=0,
         le=10_000_000,
-        description="Connections of gRPC that may be open; 0 is nine tenths of the files that the process may open.",
+        description="Maximum open gRPC connections; 0 means nine tenths of the process's limit of open files.",
     )
     streams_per_connection_max: int = Field(
-        1_000, ge=1, le=1_000_000, description="Streams and calls that one connection may have open at a time."
+        1_000, ge=1, le=1_000_000, description="Maximum open streams and calls per connection."
     )
     first_request_seconds: float = Field(
         10.0,
@@ -166,34 +165,40 @@ class Settings(BaseModel):
         description="How long a stop waits for clients to end their streams. Read again when the file changes.",
     )
     default_user: str = Field(
-        "guest", description="The user made in a new data directory; `guest` is for loopback only."
+        "guest", description="User created in a new data directory; `guest` can only log in from loopback."
     )
-    default_password: SecretStr = Field(SecretStr("guest"), description="That user's first password.")
+    default_password: SecretStr = Field(SecretStr("guest"), description="Initial password of that user.")
     auth_backends: str = Field(
-        "local", description="Who is asked in turn who somebody is: `local`, `jwt` and `http`, with commas between."
+        "local", description="Authentication back ends in order: `local`, `jwt` and `http`, separated by commas."
     )
-    jwt_issuer: str = Field("", description="The `iss` of tokens, where discovery finds their keys.")
-    jwt_jwks_url: str = Field("", description="Where the keys of tokens are; empty to ask the issuer.")
-    jwt_audience: str = Field("", description="The `aud` that tokens must have, RabbitMQ's `resource_server_id`.")
+    jwt_issuer: str = Field("", description="Issuer (`iss`) of tokens; its discovery document has their keys.")
+    jwt_jwks_url: str = Field("", description="URL of the keys of tokens; empty to ask the issuer.")
+    jwt_audience: str = Field("", description="Required `aud` of tokens, RabbitMQ's `resource_server_id`.")
     jwt_scope_prefix: str = Field(
-        "auto", description="What scopes for this broker begin with; `auto` is `jwt_audience` and a dot."
+        "auto", description="Prefix of scopes for this broker; `auto` is `jwt_audience` and a dot."
     )
-    jwt_username_claims: str = Field("sub,client_id", description="Claims for the user's name; the first there counts.")
-    jwt_scope_claims: str = Field("", description="Claims with scopes beside `scope` and `resource_access`.")
+    jwt_username_claims: str = Field(
+        "sub,client_id", description="Claims for the user name; the first one in the token is used."
+    )
+    jwt_scope_claims: str = Field("", description="More claims with scopes, beside `scope` and `resource_access`.")
     jwt_clock_skew_seconds: float = Field(
-        10.0, ge=0, le=600, description="How far the issuer's clock may be from this one."
+        10.0, ge=0, le=600, description="Allowed difference between the issuer's clock and the broker's."
     )
     jwt_jwks_cache_seconds: float = Field(
-        3_600.0, ge=10, le=604_800, description="How long keys of tokens are kept; an unknown one is fetched at once."
+        3_600.0, ge=10, le=604_800, description="How long keys of tokens are cached; an unknown key is fetched at once."
     )
-    http_auth_user_url: str = Field("", description="Asked who a user is, as RabbitMQ's `auth_http.user_path` by POST.")
-    http_auth_vhost_url: str = Field("", description="Asked who may enter a virtual host.")
-    http_auth_resource_url: str = Field("", description="Asked who may do what with a queue or an exchange.")
+    http_auth_user_url: str = Field(
+        "", description="URL that authenticates a user, as RabbitMQ's `auth_http.user_path` by POST."
+    )
+    http_auth_vhost_url: str = Field("", description="URL that authorizes access to a virtual host.")
+    http_auth_resource_url: str = Field("", description="URL that authorizes access to a queue or an exchange.")
     http_auth_topic_url: str = Field(
-        "", description="Asked which routing keys of a topic exchange; without it all that the exchange is open for."
+        "", description="URL that authorizes routing keys of a topic exchange; empty to allow all keys."
     )
-    http_auth_cache_seconds: float = Field(10.0, ge=1, le=3_600, description="How long an answer holds.")
-    auth_timeout_seconds: float = Field(5.0, ge=0.1, le=60, description="How long a server of keys or answers has.")
+    http_auth_cache_seconds: float = Field(10.0, ge=1, le=3_600, description="How long responses are cached.")
+    auth_timeout_seconds: float = Field(
+        5.0, ge=0.1, le=60, description="Timeout of a request for keys or authorization."
+    )
 
     @field_validator("grpc", "amqp", "http", "metrics")
     @classmethod
@@ -331,19 +336,20 @@ def _explained(error: ValidationError, origins: Mapping[str, str]) -> list[str]:
         else:
             wanted = WANTED.get(problem["type"])
             text = wanted.format(**problem.get("ctx", {})) if wanted else problem["msg"].removeprefix("Value error, ")
-            lines.append(f"the setting {key!r} ({origin}) is wrong: {text}" if key else f"the settings clash: {text}")
+            lines.append(f"the setting {key!r} ({origin}) is invalid: {text}" if key else f"the settings clash: {text}")
     return lines
 
 
 def _check_urls(*urls: str) -> None:
     if not all(url.startswith(("http://", "https://")) for url in urls):
         raise ValueError(
-            "auth_backends has http, and one of http_auth_user_url, _vhost_url, _resource_url and _topic_url is no URL"
+            "auth_backends has http, but one of http_auth_user_url, _vhost_url, _resource_url and _topic_url is not "
+            "a URL"
         )
 
 
 def _address(value: str) -> Address:
     match = _LISTENER.fullmatch(value)
     if match is None or int(match["port"]) > 65_535:
-        raise ValueError(f"{value!r} is no HOST:PORT and not `off`; write it like 127.0.0.1:5680 or [::1]:5680")
+        raise ValueError(f"{value!r} is neither HOST:PORT nor `off`; write it like 127.0.0.1:5680 or [::1]:5680")
     return Address(match["six"] or match["host"], int(match["port"]))

@@ -15,7 +15,7 @@ FLAGS = frozenset({"data_dir", "grpc", "amqp", "http", "metrics", "log_level", "
 def table(model: type[BaseModel] = Settings) -> str:
     """Markdown, one row a setting, in the model's order."""
     rows = [
-        "| key in the file | variable | flag of `serve` | default | what it is |",
+        "| key in the file | variable | flag of `serve` | default | description |",
         "|---|---|---|---|---|",
     ]
     rows += [_row(key, info) for key, info in model.model_fields.items()]

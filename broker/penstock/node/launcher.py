@@ -47,8 +47,8 @@ from penstock.vhost.vhosts import Vhosts
 _log = logger("node")
 _CANNOT_BIND = {
     errno.EADDRINUSE: "another process listens there",
-    errno.EACCES: "this user may not",
-    errno.EADDRNOTAVAIL: "this machine has no such address",
+    errno.EACCES: "permission denied",
+    errno.EADDRNOTAVAIL: "this machine does not have that address",
 }
 
 
@@ -105,7 +105,7 @@ class Broker:
         for name in ("amqp", "http"):
             address = self._settings.address(name)
             if address is not None:
-                _log.info("nothing serves this address yet", protocol=name, address=str(address))
+                _log.info("this listener is not supported yet", protocol=name, address=str(address))
         self.state.move(Phase.READY)
         if self._server is not None:
             await asyncio.to_thread(self._server.serving, True)
@@ -201,9 +201,7 @@ class Broker:
             raise _cannot_listen("grpc", str(address), error) from error
         self._server = server
         if tls is None and is_beyond_loopback(self._settings):
-            _log.warning(
-                "credentials and messages cross the network in clear: set tls_certificate", grpc=server.address
-            )
+            _log.warning("credentials and messages are sent in clear text: set tls_certificate", grpc=server.address)
         if self._tls is not None:
             self._undo.callback(spawn(self._tls.watch(server.set_tls), name="certificates").cancel)
         frontend = GrpcFrontend(NativeListener(server), self.services)

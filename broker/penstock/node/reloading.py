@@ -40,9 +40,9 @@ class Reloading:
         if hot:
             self._counting = self._counting.model_copy(update={name: getattr(found, name) for name in hot})
             self._take(self._counting)
-            _log.info("changed settings count from now on", settings=hot)
+            _log.info("settings reloaded", settings=hot)
         if cold:
-            _log.warning("changed settings count after a restart", settings=cold)
+            _log.warning("setting change needs a restart", settings=cold)
 
     def _read(self) -> Settings | None:
         try:
@@ -50,7 +50,7 @@ class Reloading:
         except ConfigurationError as error:
             if str(error) != self._problem:
                 self._problem = str(error)
-                _log.warning("changed settings cannot be used; those of before count on", reason=self._problem)
+                _log.warning("changed settings are invalid; the previous settings stay in effect", reason=self._problem)
             return None
         self._problem = ""
         return found

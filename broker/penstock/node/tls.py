@@ -1,5 +1,5 @@
 """The files behind TLS: read when the broker starts, looked at again while it runs, so that a new certificate needs no
-restart. What is wrong at the start stops it; what is wrong later is logged, and the old certificate stays in use.
+restart. What is invalid at the start stops it; what is wrong later is logged, and the old certificate stays in use.
 It knows nothing of handshakes."""
 
 import asyncio
@@ -39,10 +39,10 @@ class TlsFiles:
             self._served = self._loaded_context()
             self.context.load_cert_chain(self._certificate, self._key)
         except OSError as error:  # an ssl.SSLError is one
-            raise StartError(f"the files of TLS cannot be used: {error}") from error
+            raise StartError(f"the TLS files cannot be used: {error}") from error
         except ValueError as error:
             raise StartError(
-                f"TLS cannot be served: {error}; look at tls_certificate, tls_key and tls_client_ca"
+                f"TLS cannot be started: {error}; check tls_certificate, tls_key and tls_client_ca"
             ) from error
         return tls
 
@@ -66,7 +66,7 @@ class TlsFiles:
         except (OSError, ValueError, StartError) as error:
             _log.warning("changed TLS files cannot be used; the old certificate stays", reason=str(error))
             return None
-        _log.info("certificates were loaded again", certificate=str(self._certificate))
+        _log.info("certificates reloaded", certificate=str(self._certificate))
         return tls
 
     def _turn_to_served(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:

@@ -166,7 +166,7 @@ class VhostsStorage:
         try:
             self._directory.note_vhosts(opened)
         except StorageError as error:  # the next start lists them, and has the proofs without being told of them
-            _log.warning("the list of files was not brought up to date", reason=str(error))
+            _log.warning("the list of files was not updated", reason=str(error))
 
     async def _note_soon(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._writer, self._note)

@@ -112,7 +112,9 @@ def write_archive_template(file: Path) -> None:
 def folder(found: Mapping[str, Any], beside_folder: Path) -> Path:
     path = beside(beside_folder, text(found, "to", "archive"))
     if "://" in path:
-        raise PipelineError(f"archive.to is '{path}'; an archive lies in a folder, which the broker sees as well")
+        raise PipelineError(
+            f"archive.to is '{path}'; an archive must be in a local folder that the broker can also read"
+        )
     return Path(path)
 
 

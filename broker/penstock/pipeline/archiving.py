@@ -107,7 +107,7 @@ def due(partition: ArchivedPartition, offsets: PartitionOffsets, fail_on_data_lo
     live = Live(offsets.first, offsets.next, offsets.first_timestamp_ms)
     if not belongs(partition, offsets.id, live):
         raise ArchiveError(
-            f"the archive of '{offsets.partition}' is that of an earlier stream of this name; move it to another place"
+            f"the archive of '{offsets.partition}' belongs to an earlier stream of this name; move it away"
         )
     start = max(partition.next, 1)
     if partition.files and offsets.first > start and fail_on_data_loss:
@@ -119,8 +119,8 @@ def due(partition: ArchivedPartition, offsets: PartitionOffsets, fail_on_data_lo
 
 def lost(partition: str, start: int, end: int) -> str:
     return (
-        f"offsets {start} to {end - 1} of '{partition}' went before they were archived; "
-        "set failOnDataLoss: false to go on behind them, and archive more often or keep messages longer"
+        f"offsets {start} to {end - 1} of '{partition}' were removed before they were archived; "
+        "set failOnDataLoss: false to skip them, and archive more often or keep messages longer"
     )
 
 

@@ -61,7 +61,7 @@ def pipelines_command() -> str:
     beside = Path(sys.executable).with_name("spark-pipelines")
     found = str(beside) if beside.exists() else shutil.which("spark-pipelines")
     if found is None:
-        raise PipelineError("spark-pipelines is missing; install 'penstock[spark]', which has it")
+        raise PipelineError("spark-pipelines is missing; install 'penstock[spark]'")
     return found
 
 
@@ -97,7 +97,7 @@ def followed(command: list[str], environment: Mapping[str, str], note: Note) -> 
     if status != 0:
         for line in said:
             note(line)
-        raise PipelineError(f"spark-pipelines ended with {status}; what it said is above")
+        raise PipelineError(f"spark-pipelines ended with {status}; see its output above")
 
 
 @contextmanager

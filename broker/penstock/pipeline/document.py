@@ -115,7 +115,7 @@ def source(document: Mapping[str, Any], folder: Path) -> dict[str, str]:
     except (SparkConnectorError, InvalidUriError) as error:
         raise PipelineError(f"source: {error}") from error
     if parsed.ending is not None:
-        raise PipelineError("source: 'ending...' is for batches; a triggered pipeline ends where the stream does")
+        raise PipelineError("source: 'ending...' is for batches; a triggered pipeline ends at the end of the stream")
     return options
 
 
@@ -142,7 +142,7 @@ def transformation(document: Mapping[str, Any], folder: Path) -> tuple[str, Path
     if sql.endswith(".sql"):
         sql = Path(beside(folder, sql)).read_text(encoding="utf-8")
     if not re.search(r"\bsource\b", sql, re.IGNORECASE):
-        raise PipelineError("sql: the query does not read the table source, which is the stream")
+        raise PipelineError("sql: the query does not read the table source, which has the stream's messages")
     return sql.strip().rstrip(";"), None
 
 
@@ -173,7 +173,7 @@ def tables(document: Mapping[str, Any], folder: Path) -> Iterable[Table]:
 def sinks(document: Mapping[str, Any], folder: Path) -> Iterable[Sink]:
     found = needed(document, "sinks")
     if not isinstance(found, list) or not found:
-        raise PipelineError("sinks: give a list, one entry for each")
+        raise PipelineError("sinks must be a list")
     for number, value in enumerate(found):
         where = f"sinks[{number}]"
         fields = texts(value, where)
@@ -210,9 +210,7 @@ def interval(document: Mapping[str, Any], mode: str) -> str:
         return "1 second"
     found = text(document, "interval")
     if mode != "continuous":
-        raise PipelineError(
-            "interval: a triggered pipeline has none; set mode to continuous, or start it on a schedule"
-        )
+        raise PipelineError("interval is not for triggered pipelines; set mode to continuous, or use a schedule")
     if not INTERVAL.fullmatch(found):
         raise PipelineError(f"interval is '{found}'; write it as in '5 seconds'")
     return found

@@ -221,7 +221,7 @@ class Accounts:
         finally:
             self._writer = None
             for _, done in [*round_, *self._waiting]:  # none is left unless a bug ended this task
-                _fail(done, StorageError(_THING, "could not be changed", "look into the broker's log"))
+                _fail(done, StorageError(_THING, "could not be changed", "see the broker's log"))
             self._waiting = []
 
     async def _write_round(self, round_: list[_Waiting]) -> None:
@@ -257,7 +257,7 @@ class Accounts:
 def _warn_of_costly_digests(users: Users) -> None:
     for user in users.all():
         if is_too_costly(user.password_hash, user.hashing_algorithm):
-            _log.warning("a password's digest is too costly to check: set the password anew", user=user.name)
+            _log.warning("a password digest is too costly to check; set the password again", user=user.name)
 
 
 def _fail(done: "asyncio.Future[None]", error: Exception) -> None:

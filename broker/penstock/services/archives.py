@@ -61,7 +61,7 @@ class Archives:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except (ArchiveError, OSError) as error:
             thing = Thing("archive", part.stream, part.vhost)
-            raise DamagedError(thing, f"cannot be read: {error}", "mend it and try again") from error
+            raise DamagedError(thing, f"cannot be read: {error}", "retry after that") from error
 
     def _standing_now(self, part: ArchivedPart, timestamp_ms: int | None) -> ArchiveStanding | None:
         folder, partition = self._partition(part)

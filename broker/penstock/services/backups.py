@@ -29,7 +29,7 @@ class Backups:
         thing = Thing("backup", directory)
         target = self._checked(thing, directory)
         if self._is_under_way:
-            raise PreconditionFailedError(thing, "finds another backup under way", "try again when that one has ended")
+            raise PreconditionFailedError(thing, "is refused: another backup is running", "retry when it has ended")
         self._is_under_way = True
         try:
             return await self._write_to(target)
@@ -58,7 +58,7 @@ class Backups:
         """Where it lies, links resolved, so that no copy ends up inside what is copied."""
         if not directory.startswith("/") or "\0" in directory:
             raise InvalidArgumentError(
-                thing, "is no absolute path", "name a directory of the broker's machine from /", field="directory"
+                thing, "is not an absolute path", "name an absolute path on the broker's machine", field="directory"
             )
         target = Path(directory).resolve()
         data = self._data.path.resolve()

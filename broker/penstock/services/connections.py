@@ -94,7 +94,7 @@ class Connections:
         if limit is not None and count >= limit:
             raise PreconditionFailedError(
                 thing,
-                f"would be one more than the {limit} that may be open",
+                f"would exceed the limit of {limit} that may be open",
                 "close another one first",
                 field="connections_max",
             )

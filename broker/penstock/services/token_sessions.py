@@ -66,7 +66,7 @@ class TokenSessions:
         if session is None or person.name not in session.newest or person.expires_at_ms is None:
             raise PreconditionFailedError(
                 Thing("user", person.name),
-                "has no stream on this connection that was opened with a token",
+                "opened no stream with a token on this connection",
                 "call this on the connection of the streams, with a token of the same user",
             )
         session.newest[person.name] = person
@@ -86,7 +86,7 @@ class TokenSessions:
         session.names.move_to_end(mark)
         person = session.newest[name]
         if self._milliseconds_left(person) <= 0:
-            raise NotAuthenticatedError(name, "open a new stream with a new token: the time of this one is over")
+            raise NotAuthenticatedError(name, "open a new stream with a new token: this one has expired")
         return person
 
     def end(self, connection: ConnectionId) -> None:

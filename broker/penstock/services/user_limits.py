@@ -24,7 +24,7 @@ class LimitsOfUsers:
             limits = {user: read_user_limits(user, written) for user, written in read_user_limits_file(path).items()}
         except RefusedError as refusal:
             thing = Thing("file", str(path))
-            raise StorageError(thing, f"is wrong: {refusal}", "mend it, then start again") from refusal
+            raise StorageError(thing, f"is invalid: {refusal}", "correct it, then start again") from refusal
         return cls(path, limits)
 
     def all(self) -> Mapping[str, UserLimits]:

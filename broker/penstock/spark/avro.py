@@ -64,7 +64,7 @@ def avro_decoder(text: str) -> Decode:
         except BAD as error:
             raise BodyError(f"the body is not of this Avro schema: {error or type(error).__name__}") from error
         if stream.tell() != len(body):
-            raise BodyError(f"the body goes on for {len(body) - stream.tell()} bytes behind the Avro record")
+            raise BodyError(f"the body has {len(body) - stream.tell()} extra bytes after the Avro record")
         found: dict[str, Any] = shape(value)
         return found
 
@@ -76,11 +76,11 @@ def parsed(text: str) -> Schema:
     try:
         from fastavro.schema import SchemaParseException, UnknownType, parse_schema
     except ModuleNotFoundError as error:
-        raise SchemaError("parsed=avro needs the package fastavro, which penstock[spark] brings") from error
+        raise SchemaError("parsed=avro needs the package fastavro, which is in penstock[spark]") from error
     try:
         return parse_schema(json.loads(text, object_hook=without_other_logic), expand=True)
     except (SchemaParseException, UnknownType, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise SchemaError(f"parsedSchema is no Avro schema: {error or type(error).__name__}") from error
+        raise SchemaError(f"parsedSchema is not an Avro schema: {error or type(error).__name__}") from error
 
 
 def without_other_logic(schema: dict[str, Any]) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def without(schema: dict[str, Any], name: str) -> dict[str, Any]:
 
 def fields(record: Schema, separator: str) -> list[str]:
     if not record["fields"]:
-        raise SchemaError(f"Avro record '{record['name']}' has no fields, so there is nothing to make columns of")
+        raise SchemaError(f"Avro record '{record['name']}' has no fields, so it has no columns")
     return [f"{quoted(each['name'])}{separator} {type_of(each['type'], each['name'])}" for each in record["fields"]]
 
 
@@ -119,10 +119,10 @@ def type_of(schema: Schema, place: str) -> str:
     if kind == "record":
         return f"STRUCT<{', '.join(fields(detail, ':'))}>"
     if kind == "fixed" and not detail["size"]:
-        raise SchemaError(f"Avro field '{place}' is fixed with size 0, so there is nothing in it")
+        raise SchemaError(f"Avro field '{place}' is fixed with size 0, so it is empty")
     if kind not in PLAIN:
         raise SchemaError(
-            f"Avro field '{place}' is '{kind}': null by itself, or a type that holds itself; Spark has no such type"
+            f"Avro field '{place}' is '{kind}': null by itself, or a recursive type; Spark does not support that"
         )
     return PLAIN[kind]
 
@@ -134,7 +134,7 @@ def union_of(schemas: list[Schema], place: str) -> str:
     kinds = frozenset(each for each in choices if isinstance(each, str))
     if len(kinds) != len(choices) or kinds not in WIDENED:
         raise SchemaError(
-            f"Avro field '{place}' is a union of several types; only null beside one type, int with long, and float "
+            f"Avro field '{place}' is a union of several types; only null with one type, int with long, and float "
             "with double become a column"
         )
     return WIDENED[kinds]

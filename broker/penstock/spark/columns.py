@@ -79,7 +79,7 @@ def fields_of(decoding: Decoding) -> str:
 def wanted(options: ReadOptions) -> tuple[str, ...]:
     unknown = [name for name in options.columns if name not in COLUMNS]
     if unknown:
-        raise SchemaError(f"there is no column '{unknown[0]}'; there are: {', '.join(COLUMNS)}")
+        raise SchemaError(f"there is no column '{unknown[0]}'; valid are: {', '.join(COLUMNS)}")
     if options.columns:
         return options.columns
     if options.decoding.format != "none":
@@ -92,7 +92,7 @@ def needed(schema: Sequence[str], options: ReadOptions) -> tuple[str, ...]:
     names = [name for name in schema if name != PARSED or options.decoding.format == "none"]
     unknown = [name for name in names if name not in COLUMNS]
     if unknown:
-        raise SchemaError(f"there is no column '{unknown[0]}' in a stream; there are: {', '.join(COLUMNS)}")
+        raise SchemaError(f"there is no column '{unknown[0]}' in a stream; valid are: {', '.join(COLUMNS)}")
     if options.decoding.format != "none":
         names.append("body")
         # A dead letter keeps its key.

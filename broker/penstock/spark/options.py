@@ -51,7 +51,7 @@ class Place:
             return self.everywhere
         values = self.by_partition or {}
         if partition not in values:
-            raise OptionError(f"the offsets or times given leave out partition '{partition}'; name every partition")
+            raise OptionError(f"no offset or time is set for partition '{partition}'; set one for every partition")
         return values[partition]
 
 
@@ -128,7 +128,7 @@ class Given:
 
     def refuse_rest(self, verb: str) -> None:
         for name, _ in self._left.values():
-            raise OptionError(f"there is no option '{name}' to {verb} penstock; there are: {', '.join(self._known)}")
+            raise OptionError(f"there is no option '{name}' to {verb} penstock; valid are: {', '.join(self._known)}")
 
 
 def parse_read_options(options: Mapping[str, str]) -> ReadOptions:

@@ -81,9 +81,11 @@ def protobuf_decoder(descriptors: bytes, message: str) -> Decode:
         try:
             found.ParseFromString(body)
         except DecodeError as error:
-            raise BodyError(f"the body is no message '{message}': {error}") from error
+            raise BodyError(f"the body is not a message '{message}': {error}") from error
         if not found.IsInitialized():
-            raise BodyError(f"the body lacks what '{message}' requires: {', '.join(found.FindInitializationErrors())}")
+            raise BodyError(
+                f"the body lacks required fields of '{message}': {', '.join(found.FindInitializationErrors())}"
+            )
         value: dict[str, Any] = convert(found)
         return value
 
@@ -95,7 +97,7 @@ def described(descriptors: bytes, message: str) -> Descriptor:
         files = descriptor_pb2.FileDescriptorSet.FromString(descriptors).file
     except DecodeError as error:
         raise SchemaError(
-            "parsedDescriptor is no set of descriptors; protoc --descriptor_set_out writes one"
+            "parsedDescriptor is not a descriptor set; write one with protoc --descriptor_set_out"
         ) from error
     pool = DescriptorPool()
     try:
@@ -103,23 +105,21 @@ def described(descriptors: bytes, message: str) -> Descriptor:
             pool.Add(file)
         return pool.FindMessageTypeByName(message)
     except TypeError as error:
-        raise SchemaError(f"parsedDescriptor is not whole, make it with --include_imports: {error}") from error
+        raise SchemaError(f"parsedDescriptor is not complete; create it with --include_imports: {error}") from error
     except KeyError as error:
         there = sorted(f"{file.package}.{each.name}".lstrip(".") for file in files for each in file.message_type)
         raise SchemaError(
-            f"parsedDescriptor has no message '{message}', or not all that it imports (--include_imports); "
-            f"there are: {', '.join(there)}"
+            f"parsedDescriptor has no message '{message}', or lacks imports (--include_imports); "
+            f"valid are: {', '.join(there)}"
         ) from error
 
 
 def fields_of(message: Descriptor, holders: tuple[str, ...]) -> tuple[str, Convert]:
     """Return all fields of a message with their types, and a function that turns a message into a dictionary."""
     if message.full_name in holders:
-        raise SchemaError(f"Protobuf message '{message.full_name}' holds itself; Spark has no type for that")
+        raise SchemaError(f"Protobuf message '{message.full_name}' is recursive; Spark does not support that")
     if not message.fields:
-        raise SchemaError(
-            f"Protobuf message '{message.full_name}' has no fields, so there is nothing to make columns of"
-        )
+        raise SchemaError(f"Protobuf message '{message.full_name}' has no fields, so it has no columns")
     inside = (*holders, message.full_name)
     columns = {field: column_of(field, inside) for field in message.fields}
 

@@ -65,7 +65,7 @@ def parse_queue_options(options: Mapping[str, str]) -> QueueOptions:
     given.refuse_rest("read a queue of")
     if not owner:
         raise OptionError(
-            "a queue is read under an owner's name that stays the same when the query is started again, and that no "
-            "other query has: .option('owner', 'orders-to-lake'). Spark tells a source nothing that would do"
+            "reading a queue needs an owner: a name that the query keeps when it is restarted, and that no other query "
+            "uses: .option('owner', 'orders-to-lake')"
         )
     return QueueOptions(queue, owner, lease, rows)

@@ -57,7 +57,7 @@ class LeasePartition(InputPartition):  # type: ignore[misc]
 class QueueMicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     def __init__(self, options: QueueOptions, schema: StructType) -> None:
         if options.lease is not None:
-            raise OptionError("'lease' belongs to a batch; a stream reserves leases by itself")
+            raise OptionError("'lease' is for batches; a stream query reserves leases itself")
         self._options = options
         self._schema = schema
         self._desk: LeaseDesk | None = None
@@ -105,7 +105,7 @@ class QueueMicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if start["lease"] > end["lease"]:
             raise DataLossError(
                 f"owner '{end['owner']}' of queue '{self._options.queue}' has acknowledged lease {start['lease']}, and "
-                f"the checkpoint is at {end['lease']}: another query goes by that name, or it was acknowledged by hand"
+                f"the checkpoint is at {end['lease']}: another query goes by that name, or it was acknowledged manually"
             )
         parts = end["parts"]
         return [
@@ -134,7 +134,7 @@ class QueueMicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if offset["owner"] != self._options.owner:
             raise OptionError(
                 f"the checkpoint was written by owner '{offset['owner']}', and 'owner' says '{self._options.owner}': "
-                "go on with that name, or begin a new checkpoint"
+                "use that name, or start with a new checkpoint"
             )
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int]:
@@ -172,7 +172,7 @@ class QueueBatchReader(DataSourceReader):  # type: ignore[misc]
         rows = options.rows
         for name, value in (("maxOffsetsPerTrigger", rows.max_offsets), ("maxBytesPerTrigger", rows.max_bytes)):
             if value is not None:
-                raise OptionError(f"'{name}' belongs to readStream; a batch reads one lease as it was reserved")
+                raise OptionError(f"'{name}' belongs to readStream; a batch reads one lease unchanged")
         if options.lease is None:
             raise OptionError(
                 "a batch reads a lease of the queue: reserve one with the client's reserve_lease, name it with "

@@ -44,7 +44,7 @@ def resolved(place: Place, first: Offsets, end: Offsets, at_time: Mapping[str, i
     named = {LATEST_OFFSET: end, EARLIEST_OFFSET: first}
     for partition in place.by_partition or {}:
         if partition not in end:
-            raise OptionError(f"there is no partition '{partition}'; there are: {', '.join(sorted(end))}")
+            raise OptionError(f"there is no partition '{partition}'; valid are: {', '.join(sorted(end))}")
     return {
         partition: named[place.of(partition)][partition] if place.of(partition) in named else place.of(partition)
         for partition in end
@@ -71,8 +71,8 @@ def ranges_between(
         for lost in ((begin, min(there, stop)), (max(begin, low), min(high, stop))):
             if lost[0] < lost[1] and fail_on_data_loss:
                 raise DataLossError(
-                    f"offsets {lost[0]} to {lost[1] - 1} of '{partition}' are wanted and retention took them; "
-                    "set failOnDataLoss=false to go on with what is there, or begin a new checkpoint"
+                    f"offsets {lost[0]} to {lost[1] - 1} of '{partition}' were removed by retention; "
+                    "set failOnDataLoss=false to continue with the remaining messages, or start with a new checkpoint"
                 )
         begin = max(begin, there)
         if begin < stop:

@@ -37,7 +37,7 @@ POLL_PAUSE_SECONDS = 0.02
 class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         if options.ending is not None:
-            raise OptionError("'endingOffsets' belongs to a batch; a stream is read on and on")
+            raise OptionError("'endingOffsets' belongs to a batch; a stream query has no end")
         self._options = options
         self._schema = schema
         self._wire: Wire | None = None
@@ -103,8 +103,8 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             if offset > there.end.get(partition, offset) and self._options.fail_on_data_loss:
                 raise DataLossError(
                     f"partition '{partition}' ends at {there.end[partition]} and was read up to {offset}: it was "
-                    "deleted and declared again; begin a new checkpoint, or set failOnDataLoss=false to wait until "
-                    "it has grown so far"
+                    "deleted and declared again; start with a new checkpoint, or set failOnDataLoss=false to wait for "
+                    "that offset"
                 )
         begun = {**{partition: there.first[partition] for partition in end}, **start}
         return admitted(begun, end, self._rows_max(there, limit))

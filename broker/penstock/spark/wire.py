@@ -121,7 +121,7 @@ class Wire:
                 sleep(UNAVAILABLE_PAUSE_SECONDS)
             except KeyError as error:
                 raise DataLossError(
-                    f"{error}; somebody else goes by that owner's name, or it was done by hand"
+                    f"{error}; another query uses that owner's name, or the lease was released manually"
                 ) from error
 
     def put(self, command: dict[str, Any], schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> dict[str, int]:

@@ -99,7 +99,7 @@ class MicroBatchWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 def task() -> Any:
     context = TaskContext.get()
     if context is None:
-        raise SparkConnectorError("this writes from within a task of Spark only")
+        raise SparkConnectorError("this can only run inside a Spark task")
     return context
 
 

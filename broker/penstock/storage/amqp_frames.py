@@ -124,7 +124,7 @@ def frame_size(content: bytes, offset: int) -> int | None:
     """
     head = content[offset : offset + FRAME_HEADER.size]
     if not (b"\x01\0\0").startswith(head[:3]):
-        raise FrameError("no method frame of channel 0 begins here", 0)
+        raise FrameError("there is no method frame of channel 0 here", 0)
     if len(head) < FRAME_HEADER.size:
         return None
     size: int = FRAME_HEADER.unpack(head)[2]
@@ -141,14 +141,14 @@ def decode(frame: bytes) -> Change:
     method = _METHOD.unpack_from(frame, FRAME_HEADER.size)
     read = _READERS.get(method)
     if read is None:
-        raise FrameError(f"method {method[0]},{method[1]} declares nothing", FRAME_HEADER.size)
+        raise FrameError(f"method {method[0]},{method[1]} is not a declaration", FRAME_HEADER.size)
     reader = _Reader(frame, FRAME_HEADER.size + _METHOD.size + len(_RESERVED), len(frame) - 1)
     try:
         change = read(reader)
     except (FieldTableError, UnicodeDecodeError, ValueError) as error:
         raise FrameError(str(error), reader.offset) from error
     if reader.offset != reader.end:
-        raise FrameError(f"{reader.end - reader.offset} bytes are left over", reader.offset)
+        raise FrameError(f"{reader.end - reader.offset} extra bytes follow", reader.offset)
     return change
 
 
@@ -176,7 +176,7 @@ class _Reader:
     def _take(self, count: int) -> bytes:
         start, stop = self.offset, self.offset + count
         if stop > self.end:
-            raise ValueError(f"{count} bytes are wanted, {self.end - start} are there")
+            raise ValueError(f"{count} bytes are needed, {self.end - start} are there")
         self.offset = stop
         return self._frame[start:stop]
 

@@ -125,7 +125,7 @@ def _names(source: Path) -> list[str]:
         summary = read_json(source / SUMMARY)
     except FileNotFoundError:
         raise PreconditionFailedError(
-            Thing("backup", str(source)), f"has no {SUMMARY}, so it is none or not whole", "name a whole backup"
+            Thing("backup", str(source)), f"is not complete: {SUMMARY} is missing", "name a complete backup"
         ) from None
     if not isinstance(summary, dict) or summary.get("format") != FORMAT:
         raise PreconditionFailedError(
@@ -137,8 +137,8 @@ def _names(source: Path) -> list[str]:
     if not summary.keys() <= _KEYS or names != read_vhosts(source / "vhosts.json") or not isinstance(sizes, dict):
         raise StorageError(
             Thing("file", str(source / SUMMARY)),
-            "lists no files, has unknown keys, or does not agree with the vhosts.json beside it",
-            "take both from the backup again",
+            "lists no files, has unknown keys, or differs from its vhosts.json",
+            "copy both from the backup again",
         )
     _check_files(source, sizes)
     return [str(name) for name in names]
@@ -151,5 +151,5 @@ def _check_files(source: Path, sizes: dict[str, object]) -> None:
         if found != size:
             rule = "is missing" if found is None else f"has {found} bytes, and had {size} when the backup was made"
             raise StorageError(
-                Thing("file", str(path)), rule, "copy the backup anew, or restore another one; nothing was made of it"
+                Thing("file", str(path)), rule, "copy the backup again, or restore another one; nothing was restored"
             )

@@ -32,7 +32,7 @@ from penstock.storage.jsonfiles import kind_of, write_all, write_file
 _VERSION = struct.Struct("<i")
 VERSION = 1
 _HEAD = _VERSION.pack(VERSION)
-_WAY_OUT = "put a copy in its place, or see what `penstock definitions repair` keeps; nothing was changed"
+_WAY_OUT = "restore a copy, or see what `penstock definitions repair` keeps; nothing was changed"
 _NEXT_FRAME = b"\xce\x01\0\0"  # the end of one frame and the head of the next
 
 _Waiting = tuple[Sequence[Change], asyncio.Future[None]]
@@ -174,7 +174,7 @@ class DefinitionsFile:
                 raise self._taken_back(end, error) from error
             os.ftruncate(self._descriptor, end)
             raise DiskFullError(
-                Thing("file", str(self.path)), "finds no room on the disk", "consume messages or free space"
+                Thing("file", str(self.path)), "has no space on the disk", "consume messages or free space"
             ) from error
         try:
             os.fdatasync(self._descriptor)
@@ -186,7 +186,7 @@ class DefinitionsFile:
         os.ftruncate(self._descriptor, end)
         os.fsync(self._descriptor)
         rule = f"cannot be written: {error.strerror}"
-        return NotWrittenError(Thing("file", str(self.path)), rule, "free space or mend the disk, then try again")
+        return NotWrittenError(Thing("file", str(self.path)), rule, "free space or repair the disk, then try again")
 
     def _is_mostly_dead(self) -> bool:
         """Return whether most frames are dead. A deletion and the frames that it deletes are all dead."""
@@ -247,7 +247,7 @@ class DefinitionsFile:
         return FileClosedError(Thing("file", str(self.path)), rule, "restart the broker")
 
     def _ended_by_a_bug(self) -> StorageError:
-        rule = "takes no more entries: its writer ended by a bug"
+        rule = "takes no more entries: its writer failed"
         return StorageError(Thing("file", str(self.path)), rule, "restart the broker")
 
     def _close(self, reason: str) -> None:
@@ -401,7 +401,9 @@ def _check_torn(content: bytes, offset: int) -> None:
     at = content.find(_NEXT_FRAME, offset)
     while at >= 0:
         if _begins_whole_frame(content, at + 1):
-            raise FrameError("the frame's size reaches past the file's end, but whole frames follow its head", 3)
+            raise FrameError(
+                "the frame's size extends beyond the end of the file, but complete frames follow its head", 3
+            )
         at = content.find(_NEXT_FRAME, at + 1)
 
 
@@ -421,30 +423,28 @@ def _is_deletion(change: Change) -> bool:
 
 
 def _missing(path: Path) -> StorageError:
-    return StorageError(
-        Thing("file", str(path)), "is missing, and without it queues would be deleted that are still wanted", _WAY_OUT
-    )
+    return StorageError(Thing("file", str(path)), "is missing, and a start without it would delete queues", _WAY_OUT)
 
 
 def _changed(path: Path, content: bytes, proofs: tuple[Proof, ...]) -> StorageError:
     """Return the error of a file whose frames can be read but that is not as it was written."""
     length = max(proof.length for proof in proofs)
     if len(content) < length:
-        rule = f"is damaged at byte {len(content)}: it ends there, and {length} bytes were written"
+        rule = f"is corrupt at byte {len(content)}: it ends there, but {length} bytes were written"
     else:
-        rule = f"is damaged before byte {length}: its checksum is not that of {PROOF}"
+        rule = f"is corrupt before byte {length}: its checksum differs from {PROOF}"
     return StorageError(Thing("file", str(path)), rule, _WAY_OUT)
 
 
 def _damaged(path: Path, offset: int, reason: str) -> StorageError:
     return StorageError(
         Thing("file", str(path)),
-        f"is damaged at byte {offset}: {reason}",
+        f"is corrupt at byte {offset}: {reason}",
         _WAY_OUT,
     )
 
 
 def _unusable(path: Path, action: str, error: OSError) -> StorageError:
     return StorageError(
-        Thing("file", str(path)), f"cannot be {action}: {error.strerror}", "free space or mend the disk, then restart"
+        Thing("file", str(path)), f"cannot be {action}: {error.strerror}", "free space or repair the disk, then restart"
     )

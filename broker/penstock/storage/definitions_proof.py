@@ -108,7 +108,7 @@ def _newest(path: Path, content: bytes) -> tuple[int, tuple[Proof, ...]]:
     if not found:
         raise StorageError(
             Thing("file", str(path)),
-            "is damaged at byte 0: neither of its two slots is whole, so nothing proves the definitions beside it",
-            "put a copy of both files in their place, or see `penstock definitions repair`; nothing was changed",
+            "is corrupt at byte 0: neither of its two slots is valid, so the definitions cannot be verified",
+            "restore a copy of both files, or see `penstock definitions repair`; nothing was changed",
         )
     return max(found)

@@ -46,14 +46,16 @@ def accept(directory: Path) -> Readable:
 def _read(directory: Path) -> tuple[Readable, Fold, bytes]:
     path, fold = directory / DEFINITIONS, Fold()
     if not (directory / ".vhost").exists():
-        raise StorageError(Thing("directory", str(directory)), "is no vhost's", "name the folder of a vhost")
+        raise StorageError(
+            Thing("directory", str(directory)), "is not the folder of a vhost", "name the folder of a vhost"
+        )
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         return Readable((), (), 0, f"{path} is missing"), fold, b""
     except OSError as error:
         raise StorageError(
-            Thing("file", str(path)), f"cannot be read: {error.strerror}", "mend the disk, or put a copy in its place"
+            Thing("file", str(path)), f"cannot be read: {error.strerror}", "repair the disk, or restore a copy"
         ) from error
     changes, problem = readable_changes(path, content)
     fold.apply_all(changes)

@@ -106,4 +106,4 @@ def _deletion(path: Path, index: int, entry: object) -> Deletion:
 
 
 def _wrong(path: Path, rule: str) -> StorageError:
-    return StorageError(Thing("file", str(path)), f"is wrong: {rule}", "correct it, then start again")
+    return StorageError(Thing("file", str(path)), f"is invalid: {rule}", "correct it, then start again")

@@ -111,10 +111,10 @@ class DataDirectory:
         has_vhosts = self.vhosts_file.exists()
         has_data = any(_is_in_use(entry) for entry in self.path.iterdir() if len(entry.name) == 40)
         if not has_vhosts and (has_data or _VHOSTS in self._files):
-            raise _missing(self.vhosts_file, "to begin without virtual hosts, make one that holds []")
+            raise _missing(self.vhosts_file, "to start without virtual hosts, create it with []")
         is_expected = _USERS in self._files if self._files else has_vhosts
         if is_expected and not self.users_file.exists():
-            raise _missing(self.users_file, f"to make the first user again, take it out of `files` in {NODE}")
+            raise _missing(self.users_file, f"to create the default user again, remove it from `files` in {NODE}")
 
     def has_proof(self, vhost: str) -> bool:
         """Return whether a vhost was listed last, so that it is refused without its definitions' proof and its log."""
@@ -128,7 +128,7 @@ class DataDirectory:
         for file, nothing in _NOTHING.items():
             name = f"{directory_name(vhost)}/{file}"
             if name in self._files and not (self.path / name).exists():
-                raise _missing(self.path / name, f"to begin without what was in it, make one that holds {nothing}")
+                raise _missing(self.path / name, f"to start without its contents, create it with {nothing}")
 
     def begin(self, vhosts: Sequence[str]) -> None:
         """Replace the record of the last run.
@@ -200,7 +200,7 @@ def share_lock(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise _in_use(path, lock, "stop that one first, or read a restored backup") from error
+            raise _in_use(path, lock, "stop it first, or use a restored backup") from error
         yield
     finally:
         os.close(lock)
@@ -216,8 +216,8 @@ def _in_use(path: Path, lock: int, fix: str) -> StorageError:
 def _missing(path: Path, last_resort: str) -> StorageError:
     return StorageError(
         Thing("file", str(path)),
-        "is missing, but what it describes is there",
-        f"put it back, also from a backup, or name an empty directory; {last_resort}",
+        "is missing, but the data that it describes exists",
+        f"restore it, for example from a backup, or name an empty directory; {last_resort}",
     )
 
 
@@ -264,7 +264,7 @@ def _locked(path: Path) -> int:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        refusal = _in_use(path.parent, descriptor, "stop that one first or name another directory with --data-dir")
+        refusal = _in_use(path.parent, descriptor, "stop it first, or name another directory with --data-dir")
         os.close(descriptor)
         raise refusal from error
     os.ftruncate(descriptor, 0)
@@ -296,7 +296,9 @@ def _read_node(path: Path) -> _Node | None:
     files = found.get("files", []) if isinstance(found, dict) else None
     if not isinstance(found, dict) or not isinstance(files, list) or not all(isinstance(name, str) for name in files):
         raise StorageError(
-            Thing("file", str(path)), "must hold an object, and `files` in it a list of names", "mend it, then start"
+            Thing("file", str(path)),
+            "must hold an object, and `files` in it a list of names",
+            "correct it, then start again",
         )
     boot_id, data_id = found.get("boot_id"), found.get("data_id")
     if not isinstance(data_id, str) or _DATA_ID.fullmatch(data_id) is None:

@@ -41,7 +41,7 @@ def change_of(entry: Entry) -> Change:
         case PersistUnbound(binding):
             return Unbound(binding)
         case PersistPolicies() | PersistLimits():
-            raise AssertionError("policies and limits are no part of the definitions file")
+            raise AssertionError("policies and limits are not in the definitions file")
 
 
 def record_of(policy: Policy) -> PolicyRecord:
@@ -57,7 +57,9 @@ def policies_of(path: Path, vhost: str, *, is_operator: bool) -> PersistPolicies
             policies.append(policy_of(vhost, record, is_operator=is_operator))
         except RefusedError as refusal:
             raise StorageError(
-                Thing("file", str(path)), f"is wrong at policy '{record.name}': {refusal}", "mend it, then start again"
+                Thing("file", str(path)),
+                f"is invalid at policy '{record.name}': {refusal}",
+                "correct it, then start again",
             ) from refusal
     return PersistPolicies(tuple(policies), is_operator=is_operator)
 
@@ -67,7 +69,9 @@ def limits_of(path: Path, vhost: str) -> PersistLimits:
     try:
         return PersistLimits(read_limits(vhost, read_limits_file(path)))
     except RefusedError as refusal:
-        raise StorageError(Thing("file", str(path)), f"is wrong: {refusal}", "mend it, then start again") from refusal
+        raise StorageError(
+            Thing("file", str(path)), f"is invalid: {refusal}", "correct it, then start again"
+        ) from refusal
 
 
 def policy_of(vhost: str, record: PolicyRecord, *, is_operator: bool) -> Policy:

@@ -30,7 +30,7 @@ def read_json(path: Path) -> object:
         ) from error
     if len(content) > JSON_BYTES_MAX:
         raise StorageError(
-            _file(path), f"holds {len(content)} bytes, more than {JSON_BYTES_MAX}", "put the right file in its place"
+            _file(path), f"holds {len(content)} bytes, more than {JSON_BYTES_MAX}", "restore the right file"
         )
     return parse_json(content, path)
 
@@ -78,7 +78,7 @@ def _broken(path: Path, line: int, column: int, reason: str) -> StorageError:
     return StorageError(
         _file(path),
         f"is not valid JSON at line {line} column {column}: {reason}",
-        "mend it or put a copy in its place, then start again (nothing was changed)",
+        "correct it or restore a copy, then start again (nothing was changed)",
     )
 
 
@@ -111,13 +111,13 @@ def write_file(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise kind_of(error)(
-            _file(path), f"cannot be written: {error.strerror}", "free space or mend the disk; the old content stays"
+            _file(path), f"cannot be written: {error.strerror}", "free space or repair the disk; the old contents stay"
         ) from error
     try:
         sync_directory(path.parent)
     except OSError as error:
         rule = f"was written, and its directory cannot be synced: {error.strerror}"
-        raise StorageError(_file(path), rule, "free space or mend the disk, then restart") from error
+        raise StorageError(_file(path), rule, "free space or repair the disk, then restart") from error
 
 
 def kind_of(error: OSError) -> type[StorageError]:

@@ -16,7 +16,7 @@ def read_limits_file(path: Path) -> dict[str, object]:
     except FileNotFoundError:
         return {}
     if not isinstance(value, dict):
-        raise StorageError(Thing("file", str(path)), "must hold an object", "mend it, then start again")
+        raise StorageError(Thing("file", str(path)), "must hold an object", "correct it, then start again")
     return value
 
 

@@ -98,7 +98,7 @@ def _vhosts(directory: Path) -> list[Path]:
     if not within:
         raise StorageError(
             Thing("directory", str(directory)),
-            "has no log here: neither segments nor directories of virtual hosts",
+            "has no log: neither segments nor directories of virtual hosts",
             "name a data directory, or the directory of a virtual host in it",
         )
     return within

@@ -45,7 +45,7 @@ def _claim(target: Path) -> bool:
     except FileExistsError:
         if not target.is_dir() or any(target.iterdir()):
             raise PreconditionFailedError(
-                Thing("directory", str(target)), "holds something already", "name an empty or a new one"
+                Thing("directory", str(target)), "is not empty", "name an empty or a new directory"
             ) from None
         return True
     except OSError as error:

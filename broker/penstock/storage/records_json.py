@@ -104,13 +104,13 @@ class Place:
     def wrong(self, key: str, rule: str) -> StorageError:
         way = f"{self._way}.{key}" if key else self._way
         return StorageError(
-            Thing("file", str(self._path)), f"is wrong at {way}: it {rule}", "mend it, then start again"
+            Thing("file", str(self._path)), f"is invalid at {way}: it {rule}", "correct it, then start again"
         )
 
     def only(self, *keys: str) -> None:
-        """Refuse an unknown key: it is probably misspelled, and the next write would drop it."""
+        """Refuse unknown keys: they are misspelled, and the next write would lose them."""
         for key in self._fields.keys() - set(keys):
-            raise self.wrong(key, f"is no key that belongs here; known are {', '.join(keys)}")
+            raise self.wrong(key, f"is an unknown key; known keys are {', '.join(keys)}")
 
     def has(self, key: str) -> bool:
         return key in self._fields
@@ -188,7 +188,7 @@ def _read_list(path: Path) -> list[object] | None:
     except FileNotFoundError:
         return None
     if not isinstance(value, list):
-        raise StorageError(Thing("file", str(path)), "must hold a list", "mend it, then start again")
+        raise StorageError(Thing("file", str(path)), "must hold a list", "correct it, then start again")
     return value
 
 

@@ -20,7 +20,7 @@ def read_user_limits_file(path: Path) -> dict[str, dict[str, object]]:
     except FileNotFoundError:
         return {}
     if not isinstance(value, dict) or not all(isinstance(limits, dict) for limits in value.values()):
-        raise StorageError(Thing("file", str(path)), "must hold an object of objects", "mend it, then start again")
+        raise StorageError(Thing("file", str(path)), "must hold an object of objects", "correct it, then start again")
     return value
 
 

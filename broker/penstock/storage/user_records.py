@@ -34,7 +34,7 @@ def user_of(path: Path, record: UserRecord) -> User:
         tags = parse_tags(record.tags)
     except RefusedError as refusal:
         raise StorageError(
-            Thing("file", str(path)), f"is wrong at user '{record.name}': {refusal}", "mend it, then start again"
+            Thing("file", str(path)), f"is invalid at user '{record.name}': {refusal}", "correct it, then start again"
         ) from refusal
     return User(
         record.name, record.password_hash, algorithm, tags, MappingProxyType(permissions), MappingProxyType(topics)

@@ -46,7 +46,7 @@ def open_vhost_directory(path: Path, name: str, *, is_proven: bool = False) -> t
     """
     if not path.is_dir():
         raise StorageError(
-            Thing("vhost", name), f"has no directory {path}", "put it back, or remove the vhost from vhosts.json"
+            Thing("vhost", name), f"has no directory {path}", "restore it, or remove the vhost from vhosts.json"
         )
     try:
         found = (path / ".vhost").read_bytes()
@@ -57,16 +57,14 @@ def open_vhost_directory(path: Path, name: str, *, is_proven: bool = False) -> t
         raise _unusable(path, "read", error) from error
     if found.rstrip(b"\n") != name.encode():
         shown = found.decode("utf-8", "replace")
-        raise StorageError(
-            Thing("vhost", name), f"has a directory {path} of vhost {shown!r}", "put the right one there"
-        )
+        raise StorageError(Thing("vhost", name), f"has a directory {path} of vhost {shown!r}", "restore the right one")
     # A log without live messages may have no segment, but it has a checkpoint. Other files, as indexes, do not count.
     if is_proven and not any(_OF_A_LOG.fullmatch(found.name) for found in path.glob("*")):
         raise StorageError(
             Thing("log", str(path)),
-            "has no segment (msgs.*) and no checkpoint, and messages were in it",
-            f"put its files back, also from a backup; to begin without messages, take {path.name}/{PROOF} out of "
-            "`files` in node.json",
+            "has no segment (msgs.*) and no checkpoint, but had messages",
+            f"restore its files, for example from a backup; to start without messages, remove {path.name}/{PROOF} "
+            "from `files` in node.json",
         )
     unmark_deleted(path)
     definitions = path / DEFINITIONS
@@ -137,7 +135,7 @@ def _check_rubbish(path: Path, name: str) -> None:
         raise StorageError(
             Thing("vhost", name),
             f"is not in vhosts.json, yet its directory {path} holds data",
-            "name it in vhosts.json again while the broker is down, or move the directory away",
+            "name it in vhosts.json again while the broker is stopped, or move the directory away",
         )
 
 

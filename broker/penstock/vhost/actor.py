@@ -1,6 +1,6 @@
-"""Who asks for a verb, and whether a verb is allowed: the table of AMQP verbs and the accesses that they need.
+"""Authorization of verbs: the user who acts, and the accesses that AMQP's verbs need.
 
-It decides from what it is given; who the user is and which patterns hold was settled before.
+The user and the user's patterns are given; this module only decides.
 """
 
 from dataclasses import dataclass
@@ -12,13 +12,15 @@ from penstock.model.records import Access
 from penstock.vhost.ports import Permissions
 
 DEFAULT_EXCHANGE_ALIAS: Final = "amq.default"
-"""The name by which permission patterns know the default exchange."""
+"""The name of the default exchange in permission patterns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """`permissions` is what the user may do in the vhost at hand, or None when that is nothing at all. The
-    administrator's tag opens vhosts, users and definitions, not exchanges and queues."""
+    """The user of a verb. `permissions` are the user's in the vhost of the verb, or None when there are no permissions.
+
+    The administrator's tag gives access to vhosts, users and definitions, not to exchanges and queues.
+    """
 
     user: UserName
     is_administrator: bool
@@ -36,36 +38,36 @@ class Actor:
         if thing.kind == "exchange" and not name:
             name = DEFAULT_EXCHANGE_ALIAS
         if self.permissions is None or not self.permissions.allows(access, name, thing.kind):
-            raise AccessRefusedError(
+            raise AccessRefusedError.missing_permission(
+                self.user,
+                f"{access} permission",
                 thing,
-                f"is closed to user '{self.user}' for {access}",
-                f"let an administrator set the user's {access} permission to a pattern that matches '{name}'",
+                f"ask an administrator for a {access} pattern that matches '{name}'",
             )
 
     def is_narrowed(self, exchange: str) -> bool:
-        """Whether routing keys of a topic exchange that may be written have to be looked at."""
+        """Return whether routing keys of a topic exchange with write permission need a check."""
         return self.permissions is not None and self.permissions.narrows_keys(exchange)
 
     def may_key(self, access: Access, exchange: str, key: str) -> bool:
-        """Of a topic exchange that is open for `access`."""
+        """Return whether the key is allowed at a topic exchange to which the user has `access`."""
         return self.permissions is not None and self.permissions.allows_key(access, exchange, key)
 
     def require_key(self, access: Access, exchange: Thing, key: str) -> None:
         if not self.may_key(access, exchange.name, key):
-            raise AccessRefusedError(
+            raise AccessRefusedError.missing_permission(
+                self.user,
+                f"{access} permission for routing key '{key}'",
                 exchange,
-                f"is closed to user '{self.user}' for {access} with the routing key '{key}'",
-                f"let an administrator set the user's topic permission to a {access} pattern that matches the key",
+                f"ask an administrator for a topic permission with a {access} pattern that matches the key",
             )
 
     def require_entry(self, vhost: Thing) -> None:
         if self.permissions is None:
-            raise AccessRefusedError(
-                vhost, f"is closed to user '{self.user}'", "let an administrator give the user permissions in it"
-            )
+            raise AccessRefusedError.access(self.user, vhost, "ask an administrator for permissions in this vhost")
 
     def require_policymaker(self, policy: Thing, *, is_operator: bool) -> None:
-        """An operator's policies bound what others may set, so they are the administrators'."""
+        """Require the tag for policies. Operator policies bound other policies, so they need an administrator."""
         if is_operator or not (self.is_policymaker or self.is_administrator):
             self.require_administrator(policy)
         if not self.is_administrator:
@@ -73,6 +75,4 @@ class Actor:
 
     def require_administrator(self, thing: Thing) -> None:
         if not self.is_administrator:
-            raise AccessRefusedError(
-                thing, f"may not be changed or shown by user '{self.user}'", "use a user with the tag administrator"
-            )
+            raise AccessRefusedError.access(self.user, thing, "use a user with the tag administrator")

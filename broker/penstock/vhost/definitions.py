@@ -99,11 +99,13 @@ async def import_definitions(
     wanted.problems += users.check(wanted.users, wanted.permissions, wanted.topics)
     mismatches = await _try_topology(vhosts, wanted, skipped)
     if wanted.problems:
-        way_out = "remove these from it"
-        raise InvalidArgumentError(DEFINITIONS, f"cannot be honoured: {_shown(wanted.problems)}", way_out)
+        way_out = "remove them"
+        raise InvalidArgumentError(DEFINITIONS, f"has unsupported items: {_shown(wanted.problems)}", way_out)
     if mismatches:
         raise PreconditionFailedError(
-            DEFINITIONS, f"differs from what is there: {_shown(mismatches)}", "delete what differs, here or there"
+            DEFINITIONS,
+            f"differs from the broker: {_shown(mismatches)}",
+            "delete the differing object on the broker or in the file",
         )
     return await _add(vhosts, users, wanted)
 
@@ -113,7 +115,7 @@ def _note_unknown_vhosts(vhosts: Vhosts, wanted: Definitions) -> None:
     places = [place for place, _ in (*wanted.exchanges, *wanted.queues, *wanted.bindings, *wanted.policies)]
     for place in dict.fromkeys(places):
         if place not in known:
-            wanted.problems.append(f"vhost '{place}' is used and neither there nor among the vhosts")
+            wanted.problems.append(f"vhost '{place}' is used but does not exist, and is not in the file")
 
 
 async def _try_topology(vhosts: Vhosts, wanted: Definitions, skipped: list[str] | None) -> list[str]:

@@ -94,9 +94,9 @@ def read_definitions(text: bytes, into: VhostName | None, *, skips: bool = False
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         place = f"line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
-        raise InvalidArgumentError(DEFINITIONS, f"is not JSON: {place}", "send an export as it was made") from error
+        raise InvalidArgumentError(DEFINITIONS, f"is not JSON: {place}", "send an unchanged export") from error
     if not isinstance(document, dict):
-        raise InvalidArgumentError(DEFINITIONS, "is no JSON object", "send an export as it was made")
+        raise InvalidArgumentError(DEFINITIONS, "is not a JSON object", "send an unchanged export")
     return _Reader(into, skips=skips).read(document)
 
 
@@ -286,7 +286,7 @@ class _Reader:
     def _objects(self, document: JSON, key: str) -> list[JSON]:
         items = document.get(key) or []
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-            self._problem(f"'{key}' is no list of objects")
+            self._problem(f"'{key}' is not a list of objects")
             return []
         return items
 
@@ -307,7 +307,7 @@ def _whole_patterns(item: JSON) -> JSON:
 def _text(item: JSON, key: str) -> str:
     value = item.get(key)
     if not isinstance(value, str):
-        raise _bad(item, f"has no text for '{key}'")
+        raise _bad(item, f"needs a string for '{key}'")
     return value
 
 
@@ -320,13 +320,13 @@ def _flag(item: JSON, key: str, *, default: bool = False) -> bool:
 
 def _bad(item: JSON, rule: str) -> InvalidArgumentError:
     name = str(item.get("name", item.get("source", "")))
-    return InvalidArgumentError(Thing("object", name), rule, "send an export as it was made")
+    return InvalidArgumentError(Thing("object", name), rule, "send an unchanged export")
 
 
 def _read_arguments(item: JSON) -> dict[str, Value]:
     arguments = item.get("arguments") or {}
     if not isinstance(arguments, dict):
-        raise _bad(item, "has arguments that are no object")
+        raise _bad(item, "has arguments that are not an object")
     return {key: _read_value(item, value, 1) for key, value in arguments.items()}
 
 

@@ -139,7 +139,7 @@ class Owner:
         return self.shard.queue_counts([self.topology.queues[name].id for name in names])
 
     async def run(self) -> None:
-        cause = "its owner ended by a bug"
+        cause = "its worker failed"
         try:
             cause = await self._run_rounds()
         except asyncio.CancelledError:

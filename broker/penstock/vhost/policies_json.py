@@ -24,7 +24,9 @@ def read_policy(vhost: VhostName, item: JSON, *, is_operator: bool) -> SetPolicy
     texts = all(isinstance(text, str) for text in (name, pattern, apply_to))
     if not texts or isinstance(priority, bool) or not isinstance(priority, int) or not isinstance(definition, dict):
         raise InvalidArgumentError(
-            Thing("policy", str(name), vhost), "has a field that is missing or of the wrong type", "send it as exported"
+            Thing("policy", str(name), vhost),
+            "has a field that is missing or of the wrong type",
+            "send it as it was exported",
         )
     policy = make_policy(str(name), str(pattern), str(apply_to), priority, definition)
     check_policy(vhost, policy, is_operator=is_operator)

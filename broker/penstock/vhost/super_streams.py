@@ -57,7 +57,7 @@ def _problem(exchange: DeclareExchange, bindings: list[Binding], streams: set[st
         return f"has other partitions than {layout}; here a message's key chooses the partition, so declare it anew"
     missing = sorted(wanted.keys() - streams)
     if missing:
-        return f"has a partition '{missing[0]}' that is no stream among the queues; add it"
+        return f"has a partition '{missing[0]}' without a stream of that name; add the stream"
     return ""
 
 

@@ -37,7 +37,7 @@ class Vhosts:
     def get(self, name: VhostName) -> Vhost:
         vhost = self._vhosts.get(name)
         if vhost is None:
-            raise NotFoundError(Thing("vhost", name), "create it first or correct the name")
+            raise NotFoundError(Thing("vhost", name), "create it first or check the name")
         return vhost
 
     def all(self) -> list[Vhost]:
@@ -67,7 +67,7 @@ class Vhosts:
         actor.require_administrator(Thing("vhost", name))
         if name in self._kept:
             raise PreconditionFailedError(
-                Thing("vhost", name), "is being copied by a backup", "delete it when that has ended"
+                Thing("vhost", name), "is being copied by a backup", "delete it when the backup has ended"
             )
         with self._change(name):
             if not self._storage.is_being_deleted(name):
@@ -114,7 +114,7 @@ class Vhosts:
     def _change(self, name: VhostName) -> Iterator[None]:
         if name in self._changing:
             raise PreconditionFailedError(
-                Thing("vhost", name), "is being made or deleted by another call", "try again when that has ended"
+                Thing("vhost", name), "is being created or deleted by another call", "retry when it has ended"
             )
         self._changing.add(name)
         try:

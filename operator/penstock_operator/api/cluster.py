@@ -1,5 +1,6 @@
 """The Cluster kind: a broker on Kubernetes. Only supported settings have a field; the API server refuses unknown
-fields."""
+fields.
+"""
 
 from typing import Annotated, Literal
 
@@ -66,7 +67,8 @@ class Resources(Model):
 
 class Config(Model):
     """Settings of the broker. Absent ones keep the broker's default. A change restarts the broker once, unless the
-    field says otherwise."""
+    field says otherwise.
+    """
 
     log_level: Literal["debug", "info", "warning", "error"] | None = Field(
         None, description="Minimum log level. No restart needed."

@@ -28,7 +28,7 @@ def suppress_damage():
     try:
         yield
     except StorageError as fault:
-        if "is damaged at byte" not in str(fault):
+        if "is corrupt at byte" not in str(fault):
             raise
 
 

@@ -45,7 +45,7 @@ def test_a_file_that_cannot_be_is_refused(change):
     document = json.loads(MANIFEST.to_json())
     document["partitions"]["events"]["files"][1].update(change)
 
-    with pytest.raises(ArchiveError, match="put a copy of it back"):
+    with pytest.raises(ArchiveError, match="restore a copy of it"):
         parse_manifest(json.dumps(document).encode(), "m")
 
 

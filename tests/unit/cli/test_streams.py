@@ -165,7 +165,7 @@ def test_a_place_that_is_none_is_one_line_on_stderr(invoke: Invoke) -> None:
     done = invoke("read", "orders", "--from", "yesterday")
 
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "'yesterday' is no place in a stream" in done.stderr
+    assert "'yesterday' is not a position in a stream" in done.stderr
     assert invoke("groups", "orders", "--store", "billing").exit_code == 2
 
 

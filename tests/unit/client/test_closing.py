@@ -51,5 +51,5 @@ def test_silence_says_whether_the_connection_is_lost_and_why() -> None:
     lost_code, lost, _ = silence("Connection refused", 30.0)
 
     assert (code, lost_code) == (4, 14)
-    assert late == "no confirm within 30 s; the message may have been stored all the same"
+    assert late == "no confirm within 30 s; the message may have been stored"
     assert lost == f"the connection to the broker is lost (Connection refused); {late}"

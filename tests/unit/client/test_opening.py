@@ -27,13 +27,13 @@ def test_an_unreachable_broker_is_told_by_its_address() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("invalid peer certificate: UnknownIssuer", "is not trusted; name its authority with ?ca=FILE"),
+        ("invalid peer certificate: UnknownIssuer", "is not trusted; name its CA with ?ca=FILE"),
         ("Ssl handshake failed: CERTIFICATE_VERIFY_FAILED: self-signed certificate", "is not trusted"),
-        ("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))", "is an authority's (CA:TRUE)"),
+        ("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))", "uses a CA certificate (CA:TRUE)"),
         ("invalid peer certificate: certificate not valid for name: NotValidForName", "for another name"),
         ("received corrupt message of type InvalidContentType", "does not serve TLS; use penstock://"),
         ("SSL_ERROR_SSL: error:100000f7:SSL routines:OPENSSL_internal:WRONG_VERSION_NUMBER", "does not serve TLS"),
-        ("received fatal alert: CertificateRequired", "wants a client's certificate"),
+        ("received fatal alert: CertificateRequired", "requires a client certificate"),
     ],
 )
 def test_a_handshake_that_fails_says_what_to_do_and_not_that_no_broker_answers(text: str, told: str) -> None:

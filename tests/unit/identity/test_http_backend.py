@@ -156,7 +156,7 @@ def test_a_server_that_hangs_keeps_only_so_many_calls_waiting():
         ]
         for _ in range(5):
             await asyncio.sleep(0)
-        with pytest.raises(FaultError, match="try again later"):
+        with pytest.raises(FaultError, match="retry later"):
             await server.backend.log_in("anna", "secret")
 
         server.may_answer.set()

@@ -79,7 +79,7 @@ def test_a_named_pipe_is_not_waited_for(source, place):
     (source / place).unlink()
     os.mkfifo(source / place)
 
-    with pytest.raises(PreconditionFailedError, match="is not the regular file or directory"):
+    with pytest.raises(PreconditionFailedError, match="is not a regular file or directory"):
         take(source)
 
 
@@ -110,7 +110,7 @@ def test_a_segment_longer_than_positions_reach_is_listed(source):
 def test_a_name_that_is_not_utf_8_is_damage(source):
     (source / VHOST / QUEUE / ".queue").write_bytes(b"q\xff")
 
-    with pytest.raises(StorageError, match=r"\.queue' is damaged at byte 1: the queue's name is not UTF-8"):
+    with pytest.raises(StorageError, match=r"\.queue' is corrupt at byte 1: the queue's name is not UTF-8"):
         take(source)
 
 
@@ -126,7 +126,7 @@ def test_two_folders_of_one_queue_are_damage(source):
 def test_an_acknowledgement_beyond_the_segment_is_damage(source, at):
     (source / VHOST / QUEUE / "acks.0000000001").write_bytes(pack("<II", 4, at))
 
-    with pytest.raises(StorageError, match=rf"acks.0000000001' is damaged at byte 4: it acknowledges {at}"):
+    with pytest.raises(StorageError, match=rf"acks.0000000001' is corrupt at byte 4: it acknowledges {at}"):
         take(source, source.parent / "data", is_partial=False)
 
 
@@ -134,7 +134,7 @@ def test_more_acknowledgements_than_the_segment_has_room_for_messages_are_damage
     segment = source / VHOST / QUEUE / "msgs.0000000001"
     (source / VHOST / QUEUE / "acks.0000000001").write_bytes(pack("<I", 4) * (segment.stat().st_size // 21 + 1))
 
-    with pytest.raises(StorageError, match=r"acks.0000000001' is damaged at byte \d+: it acknowledges 4"):
+    with pytest.raises(StorageError, match=r"acks.0000000001' is corrupt at byte \d+: it acknowledges 4"):
         take(source, source.parent / "data", is_partial=False)
 
 

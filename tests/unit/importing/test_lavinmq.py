@@ -61,9 +61,9 @@ def cut(at, content):
     [
         (edited(0, b"\x03"), r"byte 0: the schema is 3, not 4"),
         (edited(4, b"\xff" * 8), r"byte 4: a message cannot have been stored at -1 ms"),
-        (edited(4, bytes(8)), r"byte 4: there are zeros, and \d+ bytes of something behind them"),
+        (edited(4, bytes(8)), r"byte 4: there are zeros, followed by \d+ bytes of other data"),
         (cut(12, b"\xff"), r"byte 13: an exchange's name needs 255 bytes, and \d+ are left"),
-        (edited(16, b"\x03"), r"byte 16: property flags 0x1003 are none"),
+        (edited(16, b"\x03"), r"byte 16: property flags 0x1003 are invalid"),
         (edited(19, b"\xff" * 8), r"byte 19: a body of 18446744073709551615 bytes is announced"),
         (lambda data: data.__delitem__(slice(-3, None)), r"byte \d+: a body of \d bytes is announced"),
     ],
@@ -75,7 +75,7 @@ def test_a_damaged_segment_is_named_with_its_byte(vhost, edit, rule):
     edit(content)
     segment.write_bytes(content)
 
-    with pytest.raises(StorageError, match=rf"msgs.0000000001' is damaged at {rule}"):
+    with pytest.raises(StorageError, match=rf"msgs.0000000001' is corrupt at {rule}"):
         bodies(folder)
 
 
@@ -83,7 +83,7 @@ def test_an_acknowledgement_of_nothing_is_damage(vhost):
     folder = vhost.write_queue("q", stored())
     (folder / "acks.0000000001").write_bytes(pack("<III", 4, 5, 0))
 
-    with pytest.raises(StorageError, match=r"acks.0000000001' is damaged at byte 4: it acknowledges 5"):
+    with pytest.raises(StorageError, match=r"acks.0000000001' is corrupt at byte 4: it acknowledges 5"):
         bodies(folder)
 
 
@@ -143,7 +143,7 @@ def test_definitions_are_what_is_left_of_all_frames(vhost):
 def test_a_damaged_frame_is_named_with_its_byte(vhost, frames, at):
     vhost.write_definitions(frames)
 
-    with pytest.raises(StorageError, match=f"definitions.amqp' is damaged at byte {at}"):
+    with pytest.raises(StorageError, match=f"definitions.amqp' is corrupt at byte {at}"):
         read_topology(Folder(vhost.path))
 
 
@@ -159,7 +159,7 @@ def test_a_directory_in_use_is_refused(tmp_path):
 
 
 def test_an_older_schema_and_a_directory_of_something_else_are_refused(tmp_path):
-    with pytest.raises(PreconditionFailedError, match="no data directory of LavinMQ"), LavinDirectory.opened(tmp_path):
+    with pytest.raises(PreconditionFailedError, match="not a LavinMQ data directory"), LavinDirectory.opened(tmp_path):
         pass
     write_directory(tmp_path, [], [])
     (tmp_path / "schema_version").write_text("3")

@@ -226,7 +226,7 @@ def test_a_directory_that_holds_something_is_left_alone(source, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "mine").write_text("mine")
 
-    with pytest.raises(PreconditionFailedError, match="holds something already"):
+    with pytest.raises(PreconditionFailedError, match="is not empty"):
         take(source, tmp_path / "data")
 
     assert (tmp_path / "data" / "mine").read_text() == "mine"

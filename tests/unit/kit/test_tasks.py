@@ -23,7 +23,7 @@ def test_a_bug_is_handed_to_the_owner_and_logged_once():
         asyncio.run(run())
 
     assert [str(bug) for bug in told] == ["impossible"]
-    assert [(line["event"], line["task"]) for line in logged] == [("a task ended by a bug", "buggy")]
+    assert [(line["event"], line["task"]) for line in logged] == [("a task failed", "buggy")]
 
 
 def test_a_cancelled_task_is_no_bug():

@@ -83,7 +83,7 @@ def test_both_ends_must_be_there(machine: Machine) -> None:
 def test_a_binding_that_is_not_there_cannot_be_removed(machine: Machine) -> None:
     machine.bind("x", "a", "one")
 
-    with pytest.raises(NotFoundError, match=r"binding 'x -> queue a \(two\)' in vhost '/' does not exist"):
+    with pytest.raises(NotFoundError, match=r"binding 'x -> queue a \(two\)' in vhost '/' not found"):
         machine.unbind("x", "a", "two")
 
 

@@ -50,9 +50,9 @@ def test_there_are_only_so_many_in_a_vhost(machine: Machine) -> None:
         machine.queue(f"q{number}", arguments=OWN)
     two = DeclareStream("s", 2, arguments=OWN)
 
-    with pytest.raises(LimitReachedError, match="log of their own"):
+    with pytest.raises(LimitReachedError, match="dedicated logs"):
         decide(machine.state, two)
     machine.queue("last", arguments=OWN)
-    with pytest.raises(LimitReachedError, match="log of their own"):
+    with pytest.raises(LimitReachedError, match="dedicated logs"):
         machine.queue("one more", arguments=OWN)
     machine.queue("plain")

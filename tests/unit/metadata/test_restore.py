@@ -82,8 +82,8 @@ def test_a_new_engine_gets_everything_once_and_in_order() -> None:
     [
         ([PersistQueue(QUEUE), PersistQueue(QUEUE)], "number 1 .*'a' is declared twice"),
         ([PersistExchange(EXCHANGE), PersistExchange(EXCHANGE)], "number 1 .*'x' is declared twice"),
-        ([PersistQueueDeleted(QUEUE.name)], "number 0 .*'a' is deleted without being there"),
-        ([PersistExchangeDeleted(EXCHANGE.name)], "number 0 .*'x' is deleted without being there"),
+        ([PersistQueueDeleted(QUEUE.name)], "number 0 .*'a' is deleted without having been declared"),
+        ([PersistExchangeDeleted(EXCHANGE.name)], "number 0 .*'x' is deleted without having been declared"),
         ([PersistExchangeDeleted(ExchangeName("amq.topic"))], "'amq.topic' is deleted"),
         ([PersistExchange(EXCHANGE), PersistBound(BINDING)], "number 1 .*not both there"),
         ([PersistExchange(EXCHANGE), PersistQueue(QUEUE), PersistUnbound(BINDING)], "is not bound"),

@@ -63,7 +63,7 @@ def test_an_unknown_tag_is_named_with_its_place() -> None:
 
 def test_a_container_longer_than_what_holds_it_is_refused() -> None:
     inner = b"\x01bF\x00\x00\x00\xff"
-    with pytest.raises(FieldTableError, match="longer than what holds it"):
+    with pytest.raises(FieldTableError, match="longer than its parent"):
         decode_table(b"\x01aF" + len(inner).to_bytes(4, "big") + inner)
 
 

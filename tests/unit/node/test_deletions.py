@@ -236,7 +236,7 @@ def test_a_deletion_of_a_vhost_that_failed_goes_on_when_it_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_path: Path) -> None:
-        raise StorageError(cast(Any, "directory"), "cannot be removed", "mend the disk")
+        raise StorageError(cast(Any, "directory"), "cannot be removed", "repair the disk")
 
     async def scenario(world: World) -> None:
         await world.fill()
@@ -263,7 +263,7 @@ def test_a_vhost_whose_deletion_failed_is_made_anew_with_nothing_of_the_old_one(
     def fail_once(path: Path) -> None:
         calls.append(path)
         if len(calls) == 1:
-            raise StorageError(cast(Any, "directory"), "cannot be removed", "mend the disk")
+            raise StorageError(cast(Any, "directory"), "cannot be removed", "repair the disk")
         delete_vhost_directory(path)
 
     async def scenario(world: World) -> None:

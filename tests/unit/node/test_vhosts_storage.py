@@ -66,7 +66,7 @@ async def nothing(storage: VhostsStorage, engine: NoEngine) -> None:
 
 
 def failing(*_: object) -> None:
-    raise StorageError(Thing("file", "vhosts.json"), "cannot be written", "mend the disk")
+    raise StorageError(Thing("file", "vhosts.json"), "cannot be written", "repair the disk")
 
 
 def set_all(storage: VhostsStorage) -> Awaitable[None]:
@@ -93,7 +93,7 @@ def test_policies_and_limits_that_vanished_refuse_a_start(tmp_path: Path, file: 
     path.unlink()
 
     for _ in range(2):
-        with pytest.raises(StorageError, match=rf"/{file}' is missing.*make one that holds"):
+        with pytest.raises(StorageError, match=rf"/{file}' is missing.*create it with"):
             play(tmp_path / "data", nothing)
     path.write_text("{}" if file == "limits.json" else "[]")
     play(tmp_path / "data", nothing)

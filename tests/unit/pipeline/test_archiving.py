@@ -111,7 +111,7 @@ def test_what_went_while_it_was_read_ends_the_run_and_is_not_in_the_manifest(tmp
     log = FakeLog(lost_below=(2, 30))
     log.publish([1] * 50)
 
-    with pytest.raises(ArchiveError, match="offsets 15 to 29 of 'events' went before they were archived"):
+    with pytest.raises(ArchiveError, match="offsets 15 to 29 of 'events' were removed before they were archived"):
         run(tmp_path, log)
 
     log.lost_below = None

@@ -65,7 +65,7 @@ def test_importing_a_user_keeps_the_permissions_it_has(tmp_path):
     [
         ({**TOPIC, "user": "guest", "write": "("}, "regular expression"),
         ({**TOPIC, "user": "guest", "write": "{client_id}"}, "client_id"),
-        (TOPIC, "nowhere"),
+        (TOPIC, "does not exist"),
         ({**TOPIC, "user": "guest", "exchange": 7}, "wrong type"),
         ({**TOPIC, "user": "guest", "configure": ""}, "configure"),
     ],
@@ -92,7 +92,7 @@ def test_a_topic_permission_that_cannot_be_honoured_is_told_beforehand(tmp_path,
         ([{"name": "a", "colour": "red"}], [], "colour"),
         ([], [{**PERMISSION, "read": "("}], "regular expression"),
         ([], [{**PERMISSION, "read": "(?!amq).*"}], "user 'anna': pattern '(?!amq).*' has the look-around `(?!`"),
-        ([], [PERMISSION], "nowhere"),
+        ([], [PERMISSION], "does not exist"),
         ([], [{**PERMISSION, "user": "guest", "read": None}], "wrong type"),
     ],
 )

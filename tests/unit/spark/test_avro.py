@@ -120,14 +120,14 @@ def test_every_type_is_decoded() -> None:
 @pytest.mark.parametrize(
     ("schema", "text"),
     [
-        ("{", "no Avro schema"),
+        ("{", "not an Avro schema"),
         ('"string"', "must be a record"),
         ('{"type": "record", "name": "R", "fields": []}', "has no fields"),
-        ('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "Gone"}]}', "no Avro schema"),
+        ('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "Gone"}]}', "not an Avro schema"),
         (of_field("null"), "'a' is 'null'"),
         (of_field(["int", "string"]), "'a' is a union of several types"),
         (of_field(["null", "int", PLACE]), "'a' is a union of several types"),
-        (of_field(["null", "R"]), "a type that holds itself"),
+        (of_field(["null", "R"]), "a recursive type"),
         (of_field({"type": "fixed", "name": "F", "size": 0}), "size 0"),
         (of_field({"type": "array", "items": "null"}), "'a' is 'null'"),
         (of_field({"type": "bytes", "logicalType": "decimal", "precision": 39}), "39 digits"),
@@ -143,7 +143,7 @@ def test_what_has_no_column_is_refused(schema: str, text: str) -> None:
     [
         (lambda body: b"", "is not of this Avro schema"),
         (lambda body: body[:-1], "is not of this Avro schema"),
-        (lambda body: body + b"xyz", "goes on for 3 bytes"),
+        (lambda body: body + b"xyz", "has 3 extra bytes"),
         (lambda body: b"\xff" * 40, "is not of this Avro schema"),
     ],
 )

@@ -118,7 +118,7 @@ PROTOBUF.file.add(name="r.proto", syntax="proto3").message_type.add(name="R").fi
     ("decoding", "good", "reason"),
     [
         (Decoding("avro", AVRO, "bad"), b"\x0e", "not of this Avro schema"),
-        (Decoding("protobuf", "", "bad", PROTOBUF.SerializeToString(), "R"), b"\x08\x07", "is no message 'R'"),
+        (Decoding("protobuf", "", "bad", PROTOBUF.SerializeToString(), "R"), b"\x08\x07", "is not a message 'R'"),
     ],
 )
 def test_other_formats_have_their_dead_letters_once_as_well(

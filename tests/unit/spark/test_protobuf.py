@@ -148,9 +148,9 @@ def test_a_number_that_the_enum_does_not_know_stays_a_number() -> None:
 @pytest.mark.parametrize(
     ("descriptors", "name", "text"),
     [
-        (b"\xff\xff", "shop.Order", "no set of descriptors"),
+        (b"\xff\xff", "shop.Order", "not a descriptor set"),
         (DESCRIPTORS, "shop.Gone", "no message 'shop.Gone'.*shop.Order"),
-        (DESCRIPTORS, "shop.Node", "'shop.Node' holds itself"),
+        (DESCRIPTORS, "shop.Node", "'shop.Node' is recursive"),
         (DESCRIPTORS, "shop.Empty", "has no fields"),
     ],
 )
@@ -173,7 +173,7 @@ def test_a_message_of_any_json_is_refused() -> None:
     known = descriptor_pb2.FileDescriptorProto()
     struct_pb2.DESCRIPTOR.CopyToProto(known)
 
-    with pytest.raises(SchemaError, match="holds itself"):
+    with pytest.raises(SchemaError, match="is recursive"):
         protobuf_fields(as_set(known, file), "a.A")
 
 
@@ -181,7 +181,7 @@ def test_a_message_that_lacks_what_it_requires_is_a_bad_body() -> None:
     file = descriptor_pb2.FileDescriptorProto(name="old.proto", package="old")
     field(file.message_type.add(name="Old"), "id", "int64", label=2)
 
-    with pytest.raises(BodyError, match="requires: id"):
+    with pytest.raises(BodyError, match=r"required fields of 'old.Old': id"):
         protobuf_decoder(as_set(file), "old.Old")(b"")
 
 
@@ -189,7 +189,7 @@ def test_a_bad_body_has_its_reason_and_the_good_ones_their_places() -> None:
     values, reasons = decoded_bodies(pa.array([FULL, b"\xff", FULL]), KIND, decode())
 
     assert list(reasons) == [1]
-    assert "is no message 'shop.Order'" in reasons[1]
+    assert "is not a message 'shop.Order'" in reasons[1]
     assert [value is None for value in values.to_pylist()] == [False, True, False]
 
 

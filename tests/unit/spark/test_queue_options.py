@@ -25,7 +25,7 @@ def test_a_lease_is_a_number_from_1() -> None:
 
 
 def test_an_owner_has_to_be_given_and_the_text_says_why() -> None:
-    with pytest.raises(OptionError, match="stays the same when the query is started again"):
+    with pytest.raises(OptionError, match="the query keeps when it is restarted"):
         parse_queue_options({"queue": "orders"})
 
 

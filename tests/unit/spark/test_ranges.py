@@ -86,7 +86,7 @@ def test_places_become_offsets() -> None:
 
 
 def test_offsets_name_every_partition_and_no_other() -> None:
-    with pytest.raises(OptionError, match="leave out partition 'b'"):
+    with pytest.raises(OptionError, match="is set for partition 'b'"):
         resolved(Place("offsets", None, {"a": 1}), {"a": 1, "b": 1}, {"a": 2, "b": 2}, {})
     with pytest.raises(OptionError, match="no partition 'c'"):
         resolved(Place("offsets", None, {"a": 1, "c": 1}), {"a": 1}, {"a": 2}, {})

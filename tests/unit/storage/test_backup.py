@@ -157,9 +157,9 @@ def test_a_backup_that_fails_leaves_nothing(data, tmp_path):
 def test_nothing_is_written_over(data, tmp_path):
     write_backup(data, tmp_path / "copy", copies())
 
-    with pytest.raises(PreconditionFailedError, match="holds something"):
+    with pytest.raises(PreconditionFailedError, match="is not empty"):
         write_backup(data, tmp_path / "copy", copies())
-    with pytest.raises(PreconditionFailedError, match="holds something"):
+    with pytest.raises(PreconditionFailedError, match="is not empty"):
         restore_backup(tmp_path / "copy", data.path)
 
 
@@ -167,7 +167,7 @@ def test_a_copy_without_its_last_file_is_no_backup(data, tmp_path):
     write_backup(data, tmp_path / "copy", copies())
     (tmp_path / "copy" / "backup.json").unlink()
 
-    with pytest.raises(PreconditionFailedError, match="not whole"):
+    with pytest.raises(PreconditionFailedError, match="not complete"):
         restore_backup(tmp_path / "copy", tmp_path / "new")
     assert not (tmp_path / "new").exists()
 

@@ -128,7 +128,7 @@ def test_bad_bytes_name_their_place_and_stay(tmp_path):
     end = path.stat().st_size
     path.write_bytes(path.read_bytes() + b"garbage that is no frame")
 
-    with pytest.raises(StorageError, match=f"damaged at byte {end}"):
+    with pytest.raises(StorageError, match=f"corrupt at byte {end}"):
         read(path)
 
     assert path.read_bytes().endswith(b"no frame")
@@ -308,7 +308,7 @@ def test_a_full_disk_leaves_the_file_as_it_was_and_it_takes_more_when_there_is_r
                 filling.write(b"x" * 4_096)
         many = [QUEUE] * 200
         for _ in range(2):
-            with pytest.raises(DiskFullError, match="no room"):
+            with pytest.raises(DiskFullError, match="no space"):
                 await file.append(many)
             assert path.read_bytes() == before
         filler.unlink()
@@ -333,7 +333,7 @@ def test_a_flipped_bit_anywhere_is_refused_and_nothing_is_changed(tmp_path, plac
     path.write_bytes(content)
     before = proof(path).read_bytes()
 
-    with pytest.raises(StorageError, match=r"definitions\.amqp' is damaged (at|before) byte .*definitions repair"):
+    with pytest.raises(StorageError, match=r"definitions\.amqp' is corrupt (at|before) byte .*definitions repair"):
         read(path)
 
     assert (path.read_bytes(), proof(path).read_bytes()) == (bytes(content), before)
@@ -349,7 +349,7 @@ def test_a_file_that_lost_its_end_is_refused_wherever_it_ends(tmp_path):
             if whole[left:] == lost:
                 continue
             path.write_bytes(whole[:left] + lost)
-            with pytest.raises(StorageError, match=r"definitions\.amqp' is damaged"):
+            with pytest.raises(StorageError, match=r"definitions\.amqp' is corrupt"):
                 read(path)
             assert path.read_bytes() == whole[:left] + lost
 
@@ -385,7 +385,7 @@ def test_a_proof_of_which_no_slot_is_whole_is_refused(tmp_path):
         content[at] ^= 1
     proof(path).write_bytes(content)
 
-    with pytest.raises(StorageError, match=r"definitions\.crc' is damaged at byte 0"):
+    with pytest.raises(StorageError, match=r"definitions\.crc' is corrupt at byte 0"):
         read(path)
 
 
@@ -417,7 +417,7 @@ def test_a_copy_has_its_proof_and_a_file_that_changed_is_not_copied(tmp_path):
         content = bytearray(path.read_bytes())
         content[-3] ^= 1
         path.write_bytes(content)
-        with pytest.raises(StorageError, match="damaged before byte"):
+        with pytest.raises(StorageError, match="corrupt before byte"):
             bad.write(target / path.name)
         bad.close()
         await file.close()

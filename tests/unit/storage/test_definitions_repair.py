@@ -43,7 +43,7 @@ def test_what_stands_before_the_damage_stays_and_the_file_as_it_was_too(folder):
     path.write_bytes(content)
 
     assert look(folder).queues == ("q1",)
-    with pytest.raises(StorageError, match="damaged"):
+    with pytest.raises(StorageError, match="corrupt"):
         opened(folder)
     accepted = accept(folder)
 
@@ -73,5 +73,5 @@ def test_a_lost_proof_is_made_again(folder):
 def test_it_is_refused_while_a_broker_runs_and_for_another_folder(folder, tmp_path):
     with DataDirectory.open(folder.parent), pytest.raises(StorageError, match="in use"):
         accept(folder)
-    with pytest.raises(StorageError, match="no vhost's"):
+    with pytest.raises(StorageError, match="is not the folder of a vhost"):
         accept(tmp_path)

@@ -152,7 +152,7 @@ def test_files_that_were_there_at_the_last_start_are_missed(tmp_path, boot, gone
 
     with (
         DataDirectory.open(tmp_path / "d", boot) as directory,
-        pytest.raises(StorageError, match=r"\.json' is missing.*to (make the first user again|begin without)"),
+        pytest.raises(StorageError, match=r"\.json' is missing.*to (create the default user again|start without)"),
     ):
         directory.check_whole()
 

@@ -26,7 +26,7 @@ def test_no_file_is_no_policy(tmp_path):
         ([{"name": "p"}], r"\[0\]\.pattern: it must be a text"),
         ([{"name": "p", "pattern": "", "definition": []}], r"\[0\]\.definition: it must be an object"),
         ([{"name": "p", "pattern": "", "priority": "1", "definition": {}}], r"priority: it must be a whole number"),
-        ([{"name": "p", "colour": ""}], r"colour: it is no key"),
+        ([{"name": "p", "colour": ""}], r"colour: it is an unknown key"),
         ([{"name": "p"}, {"name": "p"}], "names 'p' twice"),
         ({}, "must hold a list"),
     ],

@@ -145,7 +145,7 @@ def test_a_log_without_any_segment_is_refused_where_there_was_one(path):
         (path / f"msgs.0000000001{left}").touch()
     for left in (".tmp", ".aside"):
         (path / f"checkpoint.0000000001{left}").touch()
-    with pytest.raises(StorageError, match=r"has no segment.*definitions\.crc out of `files`"):
+    with pytest.raises(StorageError, match=r"has no segment.*definitions\.crc from `files`"):
         open_vhost_directory(path, "sales", is_proven=True)
 
     # A log without live messages is stopped without segments.

@@ -88,7 +88,7 @@ def test_a_partition_that_is_no_stream_is_named() -> None:
     wanted["queues"][1]["type"] = "classic"
     wanted["queues"][1]["arguments"] = {}
 
-    with pytest.raises(InvalidArgumentError, match="'clicks-1' that is no stream"):
+    with pytest.raises(InvalidArgumentError, match="'clicks-1' without a stream of that name"):
         imported(wanted)
 
 

@@ -86,7 +86,7 @@ def test_a_vhost_needs_a_name() -> None:
 
 def test_a_vhost_that_is_not_there_is_not_found() -> None:
     async def scenario(world: World) -> None:
-        with pytest.raises(NotFoundError, match="vhost 'blue' does not exist"):
+        with pytest.raises(NotFoundError, match="vhost 'blue' not found"):
             world.vhosts.get(BLUE)
         with pytest.raises(NotFoundError):
             await world.vhosts.delete(actor(), BLUE)
@@ -160,7 +160,7 @@ def test_a_vhost_whose_log_cannot_be_closed_is_deleted_all_the_same() -> None:
 
         def close(*, delete: bool) -> None:
             shard.is_closed = True
-            raise StorageError(Thing("log", "blue"), "failed: a sync failed", "mend the disk")
+            raise StorageError(Thing("log", "blue"), "failed: a sync failed", "repair the disk")
 
         shard.close = close  # type: ignore[method-assign]
 
@@ -203,7 +203,7 @@ def test_two_changes_of_one_name_do_not_overlap() -> None:
         storage.gate = asyncio.Event()
         first = asyncio.ensure_future(world.vhosts.create(actor(), "blue"))
         await asyncio.sleep(0)
-        with pytest.raises(PreconditionFailedError, match="being made or deleted"):
+        with pytest.raises(PreconditionFailedError, match="being created or deleted"):
             await world.vhosts.create(actor(), "blue")
         storage.gate.set()
 

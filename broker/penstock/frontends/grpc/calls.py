@@ -117,5 +117,5 @@ def parsed(kind: type[_Request], payload: bytes) -> _Request:
         return kind.FromString(payload)
     except DecodeError as error:
         raise InvalidArgumentError(
-            Thing("message", kind.DESCRIPTOR.full_name), "cannot be parsed", "send the message of the contract"
+            Thing("message", kind.DESCRIPTOR.full_name), "cannot be parsed", "send a message of the contract"
         ) from error

@@ -81,13 +81,11 @@ def refusal_of(error: RefusedError | FaultError) -> Refusal:
 
 def refusal_of_a_bug() -> Refusal:
     """Return a status that says no more than that the client did not cause it."""
-    return Refusal(INTERNAL, "the broker failed while it decided this call; its log says why", b"")
+    return Refusal(INTERNAL, "internal error of the broker; see its log", b"")
 
 
 def unimplemented(method: str) -> Refusal:
-    return Refusal(
-        UNIMPLEMENTED, f"there is no method {method!r}; ask the server's reflection for those there are", b""
-    )
+    return Refusal(UNIMPLEMENTED, f"method {method!r} not found; list the methods with server reflection", b"")
 
 
 def _details(error: RefusedError | FaultError, reason: str) -> list[Message]:

@@ -143,8 +143,8 @@ def _after(token: str) -> str | None:
     if not token.startswith(_TOKEN_MARK):
         raise InvalidArgumentError(
             Thing("page token", token[:64]),
-            "is none that this broker gave",
-            "begin with an empty one",
+            "was not issued by this broker",
+            "start with an empty one",
             field="page_token",
         )
     return token.removeprefix(_TOKEN_MARK)

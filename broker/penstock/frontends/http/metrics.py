@@ -15,44 +15,44 @@ from penstock.services.ports import Node, StreamTotals, VhostTotals
 COUNTERS: dict[str, tuple[str, str]] = {
     "published_total": ("penstock_messages_published", "Messages stored."),
     "published_bytes_total": ("penstock_published_bytes", "Bytes of the bodies of messages stored."),
-    "confirmed_total": ("penstock_messages_confirmed", "Messages whose publisher was told that they are safe."),
+    "confirmed_total": ("penstock_messages_confirmed", "Messages confirmed to publishers."),
     "returned_total": ("penstock_messages_returned", "Mandatory messages that reached no queue."),
-    "delivered_total": ("penstock_messages_delivered", "Deliveries, repeated ones included."),
+    "delivered_total": ("penstock_messages_delivered", "Deliveries, including redeliveries."),
     "delivered_bytes_total": ("penstock_delivered_bytes", "Bytes of the bodies delivered."),
     "settled_total": ("penstock_messages_settled", "Messages acknowledged or rejected."),
     "expired_total": ("penstock_messages_expired", "Messages removed from streams by retention."),
     "log_bytes_written_total": ("penstock_log_bytes_written", "Bytes written to logs."),
-    "damaged_records_total": ("penstock_damaged_records", "Records that could not be read: dropped, never delivered."),
-    "compaction_bytes_total": ("penstock_compaction_bytes", "Bytes that rewriting mostly dead segments wrote."),
+    "damaged_records_total": ("penstock_damaged_records", "Corrupt records found; their messages are dropped."),
+    "compaction_bytes_total": ("penstock_compaction_bytes", "Bytes written by compaction."),
     "compactions_given_up_total": (
         "penstock_compactions_given_up",
-        "Rewritings given up, for bytes that do not hold or a disk that refuses; the segments stay as they were.",
+        "Compactions given up because of corrupt bytes or a disk error; their segments stay unchanged.",
     ),
     "tls_failures_total": ("penstock_tls_failures", "TLS handshakes that failed."),
     "log_ins_refused_total": ("penstock_log_ins_refused", "Log-ins with wrong credentials."),
     "log_ins_undecided_total": (
         "penstock_log_ins_undecided",
-        "Log-ins that could not be decided, because too many waited or a server did not answer.",
+        "Log-ins not decided because too many waited or an HTTP back end did not answer.",
     ),
-    "connections_refused_total": ("penstock_connections_refused", "Connections above connections_max."),
-    "streams_refused_total": ("penstock_streams_refused", "Streams above the number that a user may have."),
-    "publish_pauses_total": ("penstock_publish_pauses", "Times that a publisher was paused for a limit."),
-    "delivery_pauses_total": ("penstock_delivery_pauses", "Times that a consumer was paused for a limit."),
+    "connections_refused_total": ("penstock_connections_refused", "Connections refused because of connections_max."),
+    "streams_refused_total": ("penstock_streams_refused", "Streams refused because of a user's limit."),
+    "publish_pauses_total": ("penstock_publish_pauses", "Pauses of publishers because of a limit."),
+    "delivery_pauses_total": ("penstock_delivery_pauses", "Pauses of consumers because of a limit."),
     "connections_too_slow_total": (
         "penstock_connections_too_slow",
         "Connections closed because no client logged in on them within first_request_seconds.",
     ),
-    "syncs_total": ("penstock_syncs", "Syncs of logs; one commits all that wait."),
+    "syncs_total": ("penstock_syncs", "Syncs of logs."),
     "sync_seconds_total": ("penstock_sync_seconds", "Seconds spent syncing logs."),
 }
 GAUGES: dict[str, tuple[str, str]] = {
     "connections": ("penstock_connections", "Open connections."),
     "consumers": ("penstock_consumers", "Consumers."),
     "readers": ("penstock_readers", "Readers of streams."),
-    "dedicated_logs": ("penstock_dedicated_logs", "Queues with a log of their own."),
-    "quarantined_segments": ("penstock_quarantined_segments", "Files of logs with records that cannot be read."),
+    "dedicated_logs": ("penstock_dedicated_logs", "Queues with a dedicated log."),
+    "quarantined_segments": ("penstock_quarantined_segments", "Log segments with corrupt records."),
     "disk_full": ("penstock_disk_full", "1 while publishers are refused because the disk is full."),
-    "disk_free_bytes": ("penstock_disk_free_bytes", "Bytes that are free on the disk of the data directory."),
+    "disk_free_bytes": ("penstock_disk_free_bytes", "Free bytes on the disk of the data directory."),
     "segments": ("penstock_log_segments", "Segment files."),
     "mapped_bytes": ("penstock_log_mapped_bytes", "Bytes of segments mapped into memory."),
 }
@@ -62,9 +62,9 @@ Names: TypeAlias = Literal["off", "vhost", "all"]
 """Names that are labels: none, those of virtual hosts, or also those of partitions and groups."""
 
 PARTITION_GAUGES: tuple[tuple[str, str], ...] = (
-    ("penstock_stream_first_offset", "The first offset that is there."),
-    ("penstock_stream_next_offset", "The offset that the next message gets."),
-    ("penstock_stream_bytes", "Bytes of the messages that are there."),
+    ("penstock_stream_first_offset", "First offset of the partition."),
+    ("penstock_stream_next_offset", "Offset of the next message."),
+    ("penstock_stream_bytes", "Bytes of the partition's messages."),
     ("penstock_stream_readers", "Readers."),
 )
 
@@ -92,17 +92,15 @@ class BrokerCollector(Collector):
         yield InfoMetricFamily("penstock_build", "The broker's version.", value={"version": state.version})
         yield GaugeMetricFamily("penstock_uptime_seconds", "Time since the start.", value=state.uptime_seconds)
         yield GaugeMetricFamily(
-            "penstock_recovery_seconds", "What the last start needed to read the logs.", value=state.recovery.ms / 1_000
+            "penstock_recovery_seconds",
+            "Seconds that the last start needed to read the logs.",
+            value=state.recovery.ms / 1_000,
         )
 
     def _vhosts(self) -> Iterator[Metric]:
         queues = GaugeMetricFamily("penstock_queues", "Queues.", labels=["vhost"])
-        ready = GaugeMetricFamily(
-            "penstock_queue_messages_ready", "Messages that wait for a consumer.", labels=["vhost"]
-        )
-        unsettled = GaugeMetricFamily(
-            "penstock_queue_messages_unsettled", "Messages delivered and not settled.", labels=["vhost"]
-        )
+        ready = GaugeMetricFamily("penstock_queue_messages_ready", "Messages ready for delivery.", labels=["vhost"])
+        unsettled = GaugeMetricFamily("penstock_queue_messages_unsettled", "Unacked messages.", labels=["vhost"])
         totals = self._node.vhost_totals()
         if self._names == "off":
             # A label without a value is no label.
@@ -130,14 +128,14 @@ class BrokerCollector(Collector):
                 gauge.add_metric([each.vhost, each.partition], figure)
         lag = GaugeMetricFamily(
             "penstock_stream_group_lag",
-            "Messages behind a group's stored offset.",
+            "Messages after the group's stored offset.",
             labels=["vhost", "partition", "group"],
         )
         for group in totals.groups:
             lag.add_metric([group.vhost, group.partition, group.group], group.lag)
         yield from (*gauges, lag)
         for what, count in (("partitions", totals.partitions_left_out), ("groups", totals.groups_left_out)):
-            text = f"The number of {what} that have no series here."
+            text = f"The number of {what} without a series."
             yield GaugeMetricFamily(f"penstock_stream_{what}_not_shown", text, value=count)
 
 

@@ -89,9 +89,9 @@ class HttpFrontend:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         if self._needs_certificate and not request.get_extra_info("peercert"):
-            raise web.HTTPForbidden(text="show a client certificate that tls_client_ca signed\n")
+            raise web.HTTPForbidden(text="present a client certificate signed by tls_client_ca\n")
         if not self._page.admits(request.headers.get("Authorization", "")):
-            raise web.HTTPUnauthorized(text="send the bearer token of the setting metrics_token\n")
+            raise web.HTTPUnauthorized(text="send metrics_token as a bearer token\n")
         content = self._page.content()
         return web.Response(body=content, headers={"Content-Type": METRICS_CONTENT_TYPE})
 

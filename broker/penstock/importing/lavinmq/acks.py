@@ -66,4 +66,4 @@ class Acks:
 
     def _unfounded(self, position: int, index: int) -> StorageError:
         path = self._folder.path / self._name
-        return damaged(path, index * U32.size, f"it acknowledges {position}, where no message begins")
+        return damaged(path, index * U32.size, f"it acknowledges {position}, which is not the start of a message")

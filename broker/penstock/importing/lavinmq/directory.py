@@ -84,7 +84,7 @@ class LavinDirectory:
         if not (path / "vhosts.json").exists() and not (path / "users.json").exists():
             raise PreconditionFailedError(
                 Thing("directory", str(path)),
-                "is no data directory of LavinMQ: it has neither users.json nor vhosts.json",
+                "is not a LavinMQ data directory: it has neither users.json nor vhosts.json",
                 "name LavinMQ's data_dir",
             )
         with _shared_lock(Folder(path)):
@@ -104,8 +104,8 @@ class LavinDirectory:
             if not vhost.folder.exists():
                 raise StorageError(
                     Thing("vhost", vhost.name),
-                    f"is in vhosts.json, and its directory {vhost.folder.path} is not there",
-                    "put it back, or take the vhost out of vhosts.json",
+                    f"is in vhosts.json, but its directory {vhost.folder.path} is not there",
+                    "restore it, or remove the vhost from vhosts.json",
                 )
         return found
 
@@ -134,7 +134,7 @@ def _check_schema(folder: Folder) -> None:
         raise PreconditionFailedError(
             Thing("directory", str(folder.path)),
             f"has schema {schema}, and only {SCHEMA} can be read",
-            "start LavinMQ 2 on it once, which brings older ones up to it",
+            "start LavinMQ 2 on it once to upgrade it",
         )
 
 
@@ -146,5 +146,7 @@ def _objects(folder: Folder, name: str) -> Objects:
         return []
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         path = folder.path / name
-        raise StorageError(Thing("file", str(path)), "must hold a list of objects", "mend it or take it from a backup")
+        raise StorageError(
+            Thing("file", str(path)), "must hold a list of objects", "correct it or restore it from a backup"
+        )
     return items

@@ -109,7 +109,7 @@ class Folder:
                 raise _irregular(path)
             if status.st_size > bytes_max:
                 rule = f"holds {status.st_size:,} bytes, and at most {bytes_max:,} are read"
-                raise StorageError(Thing("file", str(path)), rule, "put the right file in its place")
+                raise StorageError(Thing("file", str(path)), rule, "restore the right file")
             yield OpenFile(path, descriptor, status.st_size)
         finally:
             os.close(descriptor)
@@ -165,12 +165,12 @@ def _unreadable(path: Path, error: OSError) -> PreconditionFailedError | Storage
 def _link(path: Path) -> PreconditionFailedError:
     return PreconditionFailedError(
         Thing("file", str(path)),
-        "is a symbolic link, and an import follows none",
-        "put the file or directory itself in its place",
+        "is a symbolic link, and imports do not follow links",
+        "replace it by the file or directory",
     )
 
 
 def _irregular(path: Path) -> PreconditionFailedError:
     return PreconditionFailedError(
-        Thing("file", str(path)), "is not the regular file or directory that LavinMQ has there", "remove it"
+        Thing("file", str(path)), "is not a regular file or directory, as LavinMQ has there", "remove it"
     )

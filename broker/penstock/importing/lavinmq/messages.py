@@ -130,7 +130,7 @@ def _is_at_end(place: FileBytes) -> bool:
     behind = place.next_not_zero()
     if behind is not None:
         count = place.end - behind
-        raise damaged(place.path, place.at, f"there are zeros, and {count} bytes of something behind them")
+        raise damaged(place.path, place.at, f"there are zeros, followed by {count} bytes of other data")
     return True
 
 
@@ -165,7 +165,7 @@ def _properties(place: Bytes) -> bytes:
     start = place.at
     flags = place.number(U16, "properties")
     if flags & _UNKNOWN:
-        raise damaged(place.path, start, f"property flags {flags:#06x} are none")
+        raise damaged(place.path, start, f"property flags {flags:#06x} are invalid")
     parts = [flags.to_bytes(2, "big")]
     parts += (_text(place) for flag in _BEFORE_HEADERS if flags & flag)
     if flags & _HEADERS:

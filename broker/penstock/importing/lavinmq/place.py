@@ -26,8 +26,8 @@ U64: Final = Struct("<Q")
 def damaged(path: Path, at: int, rule: str) -> StorageError:
     return StorageError(
         Thing("file", str(path)),
-        f"is damaged at byte {at}: {rule}",
-        "mend it or take it from a backup, or import what can be read with --partial",
+        f"is corrupt at byte {at}: {rule}",
+        "restore it from a backup, or import the readable part with --partial",
     )
 
 
@@ -127,4 +127,4 @@ class FileBytes(Bytes):
         self._content = self._file.read_at(self.at, wanted)
         self._start, self._stop = self.at, self.at + len(self._content)
         if len(self._content) < wanted:
-            raise damaged(self.path, self._stop, "it became shorter while it was read")
+            raise damaged(self.path, self._stop, "it became shorter during the read")

@@ -29,7 +29,7 @@ def readable_table(content: bytes) -> bytes:
             continue
         at += 1 + content[at] if is_table else 0
         if at >= end:
-            raise FieldTableError("a name longer than what holds it", at)
+            raise FieldTableError("a name longer than its parent", at)
         tag = content[at]
         if tag in _SAME:
             changed = changed or bytearray(content)
@@ -54,5 +54,5 @@ def _extent(content: bytes, at: int, end: int) -> tuple[int, int]:
     else:
         raise FieldTableError(f"unknown tag {bytes((tag,))!r}", at)
     if start + size > end:
-        raise FieldTableError("a value longer than what holds it", at)
+        raise FieldTableError("a value longer than its parent", at)
     return start, start + size
