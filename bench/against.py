@@ -25,7 +25,7 @@ from bench.rows import Row
 ROOT = Path(__file__).resolve().parent.parent
 CPU = "broker_cpu_us"
 COLUMNS = (
-    "what",
+    "case",
     "level",
     "figure",
     "base: min",
@@ -87,7 +87,7 @@ def once(python: Path, row: Row, flags: list[str]) -> dict[str, float]:
 def as_table(rows: list[Row], pairs: dict[str, Pair], commit: str) -> Table:
     table = Table(title=f"{commit} and this checkout; {machine()}")
     for column in COLUMNS:
-        table.add_column(column, justify="left" if column in {"what", "level", "figure"} else "right")
+        table.add_column(column, justify="left" if column in {"case", "level", "figure"} else "right")
     for section, members in groupby(rows, lambda row: row.section):
         table.add_row(f"[bold]{section}[/bold]")
         for row in members:

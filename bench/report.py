@@ -14,7 +14,7 @@ from bench.rows import Figure, Row
 Results = dict[str, list[dict[str, float]]]
 
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
-COLUMNS = ("what", "level", "figure", "min", "median", "max", "wanted", "reached", "peer")
+COLUMNS = ("case", "level", "figure", "min", "median", "max", "wanted", "reached", "peer")
 
 
 def as_table(rows: list[Row], results: Results) -> Table:

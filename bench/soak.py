@@ -118,7 +118,7 @@ def as_line(sample: Sample) -> str:
 
 
 def as_table(run: Run) -> Table:
-    table = Table("what", "found", "wanted")
+    table = Table("case", "found", "wanted")
     for row in rows(run):
         table.add_row(*row)
     return table

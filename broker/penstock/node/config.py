@@ -110,7 +110,7 @@ class Settings(BaseModel):
         4_096,
         ge=1,
         le=65_536,
-        description="Names of producers that one user may own in a virtual host, which remembers 65,536 names.",
+        description="Maximum producer names of one user in a virtual host, which keeps 65,536 names.",
     )
     tls_certificate: Path | None = Field(
         None,
@@ -155,8 +155,8 @@ class Settings(BaseModel):
         10.0,
         ge=0.1,
         le=600,
-        description="How long a TLS handshake may take, then a connection's first log-in, then a request's first "
-        "message (and a second more for each 64 KiB of it). The broker closes a connection that takes longer.",
+        description="Time limit for a TLS handshake, then for a connection's first log-in, then for a request's first "
+        "message (plus a second for each 64 KiB of it). The broker closes slower connections.",
     )
     drain_seconds: float = Field(
         10.0,
