@@ -143,6 +143,22 @@ def test_a_document_names_only_what_is_there(document: Path) -> None:
     assert re.findall(r"(?:/home|/root|/work|/Users)/\S*", text) == []
 
 
+@pytest.mark.parametrize("document", documents(), ids=named)
+def test_a_link_to_a_heading_finds_it(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", document.read_text())
+    targets = [
+        ((document.parent / file) if file else document, heading) for file, heading in links if "://" not in file
+    ]
+
+    assert [heading for file, heading in targets if heading not in anchors(file)] == []
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the anchors of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_the_ratchet_names_only_what_is_still_too_long() -> None:
     sizes = dict(function_sizes()) | {named(path): len(path.read_text().splitlines()) for path in sources(".py", ".rs")}
 
