@@ -223,7 +223,7 @@ PLANNED_POLICY_KEYS: Final = frozenset(row.policy_key for row in ARGUMENTS if ro
 
 def document() -> str:
     """Return the supported rows as a table for docs/configuration.md."""
-    lines = ["| argument | of | value | policy key | operators | what it sets |", "|---|---|---|---|---|---|"]
+    lines = ["| argument | of | value | policy key | operators | effect |", "|---|---|---|---|---|---|"]
     for row in ARGUMENTS:
         if row.type is not None:
             targets = ", ".join(target.value for target in Target if target in row.applies_to)
