@@ -1,16 +1,16 @@
 """A consumer whose queue is deleted, and a connection to a virtual host that is not there: one answer each."""
 
 import asyncio
+from collections.abc import Callable
 from threading import Timer
 
 import pytest
 
 import penstock
-from broker.conftest import Connect
 from support import Broker
 
 
-def test_a_consumer_of_a_deleted_queue_is_cancelled(connect: Connect) -> None:
+def test_a_consumer_of_a_deleted_queue_is_cancelled(connect: Callable[[], penstock.Connection]) -> None:
     connection, other = connect(), connect()
     connection.declare_queue("doomed")
     deleting = Timer(0.2, other.delete_queue, ["doomed"])

@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from broker import (
+from rig import (
     GUEST,
     MIB,
     Broker,
