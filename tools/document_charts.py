@@ -1,5 +1,6 @@
-"""Write the README of each chart from its values.yaml: every value with its default and the comment above it. A test
-compares the two. `python tools/document_charts.py`.
+"""Write the README of each chart from its values.yaml: every value with its default and the comment above it.
+
+`python tools/document_charts.py` writes them; a test compares the two.
 """
 
 import re

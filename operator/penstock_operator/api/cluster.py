@@ -1,5 +1,6 @@
-"""The Cluster kind: a broker on Kubernetes. Only supported settings have a field; the API server refuses unknown
-fields.
+"""The Cluster kind: a broker on Kubernetes.
+
+Only supported settings have a field; the API server refuses unknown fields.
 """
 
 from typing import Annotated, Literal
@@ -66,9 +67,7 @@ class Resources(Model):
 
 
 class Config(Model):
-    """Settings of the broker. Absent ones keep the broker's default. A change restarts the broker once, unless the
-    field says otherwise.
-    """
+    """Settings of the broker, with its defaults. A change restarts the broker once, unless a field says otherwise."""
 
     log_level: Literal["debug", "info", "warning", "error"] | None = Field(
         None, description="Minimum log level. No restart needed."

@@ -1,5 +1,6 @@
-"""Tables of the fields of all kinds for docs/kubernetes.md, made from the CRDs: `python -m
-penstock_operator.api.document FILE`. A test compares the page with the CRDs.
+"""Tables of the fields of all kinds for docs/kubernetes.md, made from the CRDs.
+
+`python -m penstock_operator.api.document FILE` writes them. A test compares the page with the CRDs.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""Parts of the models of all kinds: bounded strings, immutable fields, rules that the API server checks. Every string
-and list has a bound, because the API server refuses rules on unbounded ones as too costly.
+"""Parts of the models of all kinds: bounded strings, immutable fields, rules that the API server checks.
+
+Every string and list has a bound, because the API server refuses rules on unbounded ones as too costly.
 """
 
 from typing import Annotated, Any, Final

@@ -1,5 +1,6 @@
-"""The kinds of objects in a broker: virtual hosts, queues, exchanges, bindings, policies, users and permissions. Each
-names its Cluster, and cannot be moved to another.
+"""The kinds of objects in a broker: virtual hosts, queues, exchanges, bindings, policies, users, permissions.
+
+Each names its Cluster, and cannot be moved to another.
 """
 
 from typing import Annotated, Final, Literal

@@ -1,5 +1,6 @@
-"""Objects for other operators and for drains: Certificate, ServiceMonitor, PrometheusRule and PodDisruptionBudget of a
-Cluster. A test checks that the alerts use only metrics that the broker has.
+"""Objects for other operators and drains: Certificate, ServiceMonitor, PrometheusRule, PodDisruptionBudget.
+
+Each belongs to a Cluster. A test checks that the alerts use only metrics that the broker has.
 """
 
 from typing import Any
