@@ -3,9 +3,9 @@ settles them."""
 
 import time
 
+from rig import Broker, admin, run, wire
 from stubs import GUEST, Stubs, basic, batch
 
-from broker import Broker, admin, run, wire
 from penstock.v1 import message_pb2
 
 COUNT = 1_000

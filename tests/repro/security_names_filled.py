@@ -5,9 +5,8 @@ import threading
 import time
 
 from http2 import Wire
+from rig import Broker, grpc, run, wire
 from stubs import GUEST, Stubs, basic, batch, confirmed, reasons
-
-from broker import Broker, grpc, run, wire
 
 NAMES, AT_A_TIME, SECONDS = 65_536, 256, 240.0
 

@@ -1,9 +1,9 @@
 """A user who may write only to an exchange of their own publishes one message under another user's producer name:
 what its owner publishes afterwards is confirmed and not stored."""
 
+from rig import Broker, grpc, run
 from stubs import GUEST, Stubs, basic, batch, confirmed, reasons
 
-from broker import Broker, grpc, run
 from penstock.v1 import streams_pb2
 
 NAME = "a-loader"

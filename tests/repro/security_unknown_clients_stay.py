@@ -4,8 +4,7 @@ Health.Watch streams as it has streams."""
 import time
 
 from http2 import Wire
-
-from broker import Broker, run
+from rig import Broker, run
 
 IDLE_SECONDS = 40.0
 CONNECTIONS, WATCHES = 10, 1_000

@@ -1,8 +1,7 @@
 """A user publishes with another's name in the property user_id; consumers see it as if the broker had checked it."""
 
+from rig import Broker, run, wire
 from stubs import GUEST, Stubs, basic, batch, confirmed
-
-from broker import Broker, run, wire
 
 
 def check():

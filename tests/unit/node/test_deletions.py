@@ -190,7 +190,7 @@ def test_a_deletion_that_is_interrupted_at_any_step_is_done_or_not_begun_after_a
         restore(picture.tree, again)
 
         async def check_and_note(world: World, was_answered: bool = picture.note) -> None:
-            parts = {
+            parts: dict[Script, list[bool]] = {
                 delete_vhost: world.vhost_parts(),
                 delete_user: world.user_parts(),
                 clear_policy: await world.policy_parts(),

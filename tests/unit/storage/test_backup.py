@@ -15,6 +15,7 @@ from penstock.storage import (
     VhostCopy,
     backup,
     directory_name,
+    jsonfiles,
     read_users,
     read_vhosts,
     restore_backup,
@@ -114,7 +115,7 @@ def test_a_deletion_that_ends_between_two_copies_is_in_both(data, tmp_path, monk
     anna = UserRecord("anna", "", "argon2id")
     write_users(data.users_file, [anna])
     write_user_limits_file(data.user_limits_file, {"anna": {"publish-rate": 5}})
-    really = backup.write_file
+    really = jsonfiles.write_file
     copied = []
 
     def write_file(path, content):

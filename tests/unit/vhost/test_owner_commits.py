@@ -3,6 +3,7 @@ only commands that need space."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import pytest
 
@@ -28,6 +29,7 @@ from penstock.model.errors import (
 )
 from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey, VhostName
 from penstock.model.records import Binding, DestinationKind
+from penstock.native import Shard
 from penstock.vhost.apply import apply_changes
 from penstock.vhost.batches import Outcome
 from penstock.vhost.owner import DELAYED_MAX, Owner
@@ -43,8 +45,9 @@ class World:
         self.definitions = FakeDefinitions()
         self.tasks = Tasks()
         topology = VhostTopology(VhostName("/"))
-        apply_changes(self.shard, changes_of(topology))
-        self.owner = Owner(topology, self.shard, self.definitions, retry_seconds=0)
+        shard = cast(Shard, self.shard)
+        apply_changes(shard, changes_of(topology))
+        self.owner = Owner(topology, shard, self.definitions, retry_seconds=0)
         self.vhost = Vhost(self.owner, lambda: "0123456789abcdefghijkl")
 
     @property
@@ -77,7 +80,7 @@ def play(scenario: Callable[[World], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def declare(name: str, connection: ConnectionId = ME, **flags: bool) -> DeclareQueue:
+def declare(name: str, connection: ConnectionId = ME, **flags: Any) -> DeclareQueue:
     return DeclareQueue(QueueName(name), connection, **flags)
 
 
