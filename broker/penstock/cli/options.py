@@ -66,13 +66,16 @@ Arguments = Annotated[
 
 
 class LevelName(StrEnum):
-    """What a confirm promises: the message is in the page cache, or on the disk."""
+    """The guarantee of a confirm: the message is in the page cache, or on the disk."""
 
     OS = "os"
     DISK = "disk"
 
 
-Level = Annotated[LevelName | None, typer.Option("--level", help="What a confirm promises.")]
+Level = Annotated[
+    LevelName | None,
+    typer.Option("--level", help="Guarantee of a confirm: in the page cache (os) or on the disk (disk)."),
+]
 IfUnused = Annotated[bool, typer.Option("--if-unused", help="Only if nothing uses it.")]
 IfEmpty = Annotated[bool, typer.Option("--if-empty", help="Only if it holds no messages.")]
 
