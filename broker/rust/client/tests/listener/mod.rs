@@ -13,8 +13,7 @@ use penstock_client::{Channel, ChannelSettings, Reader, ReaderSettings};
 use penstock_engine::{
     Engine, EngineOptions, Payload, Publication, QueueId, QueueLevels, QueueSettings, Shard, StreamSettings,
 };
-use penstock_serve::{Admitted, Answer, Call, Calls, Kind, Server, ServerOptions};
-use penstock_wire::grpc::{ConsumeFrame, ReadFrame, parse_consume_request, parse_read_request};
+use penstock_serve::{Admitted, Answer, Call, CallRequest, Calls, Server, ServerOptions};
 
 pub const STREAM: QueueId = QueueId(1);
 const QUEUE: QueueId = QueueId(2);
@@ -144,15 +143,9 @@ fn decide(calls: &Calls, stopping: &AtomicBool) {
 
 /// The queue or stream of a call.
 fn name_in(call: &Call) -> String {
-    match call.kind {
-        Kind::Read => match parse_read_request(&call.payload) {
-            Ok(ReadFrame::Open(open)) => open.partition.to_owned(),
-            _ => String::new(),
-        },
-        Kind::Consume => match parse_consume_request(&call.payload) {
-            Ok(ConsumeFrame::Open(open)) => open.queue.to_owned(),
-            _ => String::new(),
-        },
+    match &call.request {
+        CallRequest::OpenRead { partition, .. } => partition.clone(),
+        CallRequest::OpenConsume { queue, .. } => queue.clone(),
         _ => String::new(),
     }
 }
