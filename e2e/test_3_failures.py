@@ -73,7 +73,7 @@ def test_a_changed_level_of_the_log_counts_without_a_restart(kubectl: Kubectl) -
     kubectl("patch", "psc", "mq", "--type=merge", "--patch", '{"spec":{"config":{"logLevel":"debug"}}}')
 
     # The kubelet updates a changed file in the pod at its own pace.
-    until(lambda: "changed settings count from now on" in kubectl("logs", "mq-0"), "the broker took it", 180)
+    until(lambda: "settings reloaded" in kubectl("logs", "mq-0"), "the broker took it", 180)
     assert pod_uid(kubectl) == before
 
 

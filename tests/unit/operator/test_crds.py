@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from penstock_operator.api import KINDS
 from penstock_operator.api.crds import crd, rendered
@@ -12,6 +13,16 @@ from penstock_operator.api.document import with_fields
 from penstock_operator.api.kinds import Kind
 
 CHART = Path(__file__).parents[3] / "charts" / "penstock-operator" / "templates" / "crds"
+BAD = sorted((Path(__file__).parents[2] / "operator" / "bad").glob("*.yaml"))
+# Parts of the API server's own messages, which no rule of ours states.
+OF_THE_API_SERVER = (
+    "supported values:",
+    "in body should match",
+    "Required value",
+    "Unsupported value",
+    "unknown field",
+    "Too long:",
+)
 kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=str)
 
 
@@ -70,3 +81,14 @@ def test_the_page_lists_the_fields_as_the_types_say_them() -> None:
 
     assert page == with_fields(page), "run `make crds`"
     assert "`storage.size`" in page
+
+
+@pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
+def test_a_wrong_manifest_expects_a_message_that_its_kind_has(path: Path) -> None:
+    """The API server checks the manifests in `make e2e`; this compares the expected messages with the rules."""
+    expected = path.read_text().splitlines()[0].removeprefix("# ")
+    *_, wrong = yaml.safe_load_all(path.read_text())
+    schema = crd(KINDS[wrong["kind"]])["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    messages = [rule["message"] for _, node in walk(schema, "") for rule in node.get("x-kubernetes-validations", [])]
+
+    assert any(part in expected for part in OF_THE_API_SERVER) or expected in messages
