@@ -296,7 +296,7 @@ def test_verify_tells_of_damage_in_a_log_of_its_own(alone: Broker, data: Path) -
 
     damaged = subprocess.run(verify, check=False, capture_output=True, text=True, timeout=120)
     assert damaged.returncode == 1
-    assert f"shards/{log.name}/{largest.name} is damaged" in damaged.stderr
+    assert f"shards/{log.name}/{largest.name} is corrupt" in damaged.stderr
     assert "queue 'hot'" in damaged.stderr
 
 

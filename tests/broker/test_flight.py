@@ -242,7 +242,7 @@ def test_what_cannot_be_is_refused_by_name(
     connection.declare_queue("jobs")
     stream.publish(b"one")
 
-    _refused(lambda: arrow.get("jobs"), pa.ArrowInvalid, "no stream; consume")
+    _refused(lambda: arrow.get("jobs"), pa.ArrowInvalid, "not a stream; consume")
     _refused(lambda: arrow.get("nowhere"), KeyError, "nowhere")
     _refused(lambda: arrow.get("events", columns=["offsets"]), pa.ArrowInvalid, "no column 'offsets'")
     _refused(lambda: arrow.get("events", columns=[]), pa.ArrowInvalid, "at least one column")

@@ -125,7 +125,7 @@ def test_connections_of_a_user_are_counted_from_their_first_call(broker: Broker,
         with penstock.connect(broker.uri(vhost, "lone", "secret")) as first:
             first.admin.list_queues()
             assert superuser.admin.get_user_limits("lone").connection_count == 1
-            with pytest.raises(penstock.PenstockError, match="would be one more than the 1 that may be open"):
+            with pytest.raises(penstock.PenstockError, match="would exceed the limit of 1 that may be open"):
                 penstock.connect(broker.uri(vhost, "lone", "secret"))
         eventually(lambda: superuser.admin.get_user_limits("lone").connection_count, 0, SECONDS_MAX)
         superuser.admin.set_user_limits("lone")
@@ -138,7 +138,7 @@ def test_an_administrator_may_lift_a_limit_that_locks_them_out(broker: Broker, v
         superuser.admin.set_user_limits("root", connections_max=0)
         with penstock.connect(broker.uri(vhost, "root", "secret")) as root:
             root.declare_queue("q")
-            with pytest.raises(penstock.PenstockError, match="one more than the 0"):
+            with pytest.raises(penstock.PenstockError, match="would exceed the limit of 0"):
                 root.publish(b"m", routing_key="q")
             root.admin.set_user_limits("root")
             root.publish(b"m", routing_key="q")

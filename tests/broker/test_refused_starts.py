@@ -59,7 +59,7 @@ def test_definitions_that_are_not_whole_cost_no_message(own: Broker, harm: Calla
     harm(definitions)
 
     for _ in range(2):
-        with pytest.raises(BrokerError, match=r"definitions\.amqp' is (damaged (at|before) byte|missing)"):
+        with pytest.raises(BrokerError, match=r"definitions\.amqp' is (corrupt (at|before) byte|missing)"):
             own.start()
 
     definitions.write_bytes(whole)
