@@ -39,7 +39,9 @@ def find(name: str | None) -> Context | None:
 
 
 def load() -> Contexts:
-    """Read the file; raise ValueError if it cannot be understood."""
+    """Read the file; raise ValueError if it cannot be understood. Without a folder for it there are no contexts."""
+    if _folder() is None:
+        return Contexts()
     try:
         document = tomllib.loads(path().read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -66,8 +68,21 @@ def _tables(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def path() -> Path:
-    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(base) / "penstock" / "contexts.toml"
+    """Return the file's path; raise ValueError if no folder for it is known."""
+    folder = _folder()
+    if folder is None:
+        raise ValueError("contexts have no folder, since the user has no home directory; set XDG_CONFIG_HOME")
+    return folder / "penstock" / "contexts.toml"
+
+
+def _folder() -> Path | None:
+    """Return the folder of configuration files; None for a user without one, as in a container."""
+    if folder := os.environ.get("XDG_CONFIG_HOME"):
+        return Path(folder)
+    try:
+        return Path.home() / ".config"
+    except RuntimeError:
+        return None
 
 
 def save(contexts: Contexts) -> None:

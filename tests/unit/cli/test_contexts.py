@@ -114,6 +114,23 @@ def test_a_file_of_contexts_that_is_damaged_is_named(invoke: Invoke, tmp_path: P
         assert (result.exit_code, str(file) in result.stderr) == (1, True)
 
 
+def test_a_user_without_a_home_directory_has_no_contexts(
+    invoke: Invoke, uris: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setattr(Path, "home", home)
+
+    assert invoke("queue", "list").exit_code == 0
+    assert uris == ["penstock://guest:guest@127.0.0.1:5680/"]
+    for arguments in (("context", "add", "prod", PROD), ("queue", "list", "--context", "prod")):
+        refused = invoke(*arguments)
+        assert refused.exit_code != 0
+        assert "set XDG_CONFIG_HOME" in refused.stderr
+
+
 def test_a_password_comes_from_a_file_a_variable_or_a_prompt(invoke: Invoke, uris: list[str], tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("from file\nnot this\n")
