@@ -15,7 +15,8 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from penstock.kit.settings import VHOST_THREADS_MAX
 from penstock.metadata import VhostTopology
-from penstock.metadata.commands import Command
+from penstock.metadata.commands import Command, ConnectionClosed, QueueUnused
+from penstock.metadata.effects import Done
 from penstock.model.errors import (
     DiskFullError,
     FaultError,
@@ -36,9 +37,13 @@ COMMANDS_WAITING_MAX: Final = 1_024
 DELAYED_MAX: Final = 1_024
 """The most commands that wait for space on a full disk. More are refused."""
 RETRY_SECONDS: Final = 0.25
-"""The time until a full disk is tried again."""
+"""The time until a disk that was full or refused a write is tried again."""
 STALL_SECONDS: Final = 0.05
 """The time until a shard that stalls is looked at again."""
+
+_CLEANING: Final = (ConnectionClosed, QueueUnused)
+"""Commands of the broker itself. No client repeats them, so they wait until the disk takes them, however many wait and
+whatever the disk refused."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -163,7 +168,7 @@ class Owner:
                 self._round = self._take_all()
             try:
                 await self._until_calm()
-                if self._is_full and asyncio.get_running_loop().time() >= self._retry_at:
+                if (self._is_full or self._delayed) and asyncio.get_running_loop().time() >= self._retry_at:
                     await self._try_again()
                 await self._run_round()
             except FaultError as fault:
@@ -191,10 +196,10 @@ class Owner:
             try:
                 await self._append(batch)
             except DiskFullError:
-                self._retry_at = asyncio.get_running_loop().time() + self._retry_seconds
+                self._retry_soon()
                 return
             except NotWrittenError as error:
-                self._delayed.pop(0).refuse(error)
+                self._refuse_unwritten(self._delayed.pop(0), error)
                 return
             await self._apply(batch)
             del self._delayed[0]
@@ -213,12 +218,12 @@ class Owner:
             await self._append(batch)
         except DiskFullError:
             self._is_full = True
-            self._retry_at = asyncio.get_running_loop().time() + self._retry_seconds
+            self._retry_soon()
             return 0
         except NotWrittenError as error:
             unwritten = batch.unwritten()
             for request in unwritten:
-                request.refuse(type(error)(error.thing, error.rule, error.way_out))
+                self._refuse_unwritten(request, type(error)(error.thing, error.rule, error.way_out))
             # The others may have been decided by what was dropped, so they are decided again.
             refused = {id(request) for request in unwritten}
             self._round = [request for request in self._round if id(request) not in refused]
@@ -240,13 +245,26 @@ class Owner:
         except DiskFullError:
             self._delay(request)
         except NotWrittenError as error:
-            request.refuse(error)
+            self._refuse_unwritten(request, error)
         else:
             await self._apply(batch)
         return 1
 
+    def _refuse_unwritten(self, request: Request, error: NotWrittenError) -> None:
+        if isinstance(request.work, _CLEANING):
+            self._delay(request)
+            self._retry_soon()
+        else:
+            request.refuse(error)
+
+    def _retry_soon(self) -> None:
+        self._retry_at = asyncio.get_running_loop().time() + self._retry_seconds
+
     def _delay(self, request: Request) -> None:
-        if len(self._delayed) < DELAYED_MAX:
+        is_cleaning = isinstance(request.work, _CLEANING)
+        if is_cleaning and any(other.work == request.work for other in self._delayed):
+            request.resolve(Outcome(Done(0)))  # the one that waits already does it
+        elif is_cleaning or len(self._delayed) < DELAYED_MAX:
             self._delayed.append(request)
         else:
             request.refuse(DiskFullError(self._thing(), "finds the disk full", "consume messages or free space"))

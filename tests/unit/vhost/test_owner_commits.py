@@ -11,9 +11,11 @@ from penstock.metadata import VhostTopology, changes_of
 from penstock.metadata.commands import (
     Bind,
     Command,
+    ConnectionClosed,
     DeclareExchange,
     DeclareQueue,
     DeleteQueue,
+    QueueUnused,
     SetLimits,
     SetPolicy,
 )
@@ -118,6 +120,89 @@ def test_a_connection_that_ends_loses_its_queues_while_a_declare_waits_for_space
 
         assert world.queues == []
         waiting.cancel()
+
+    play(scenario)
+
+
+async def bind_exclusive(world: World) -> None:
+    """The exclusive queue of another connection is the last of a durable exchange, which goes with it."""
+    exchange, name = ExchangeName("last"), QueueName("mine")
+    binding = Binding(exchange, DestinationKind.QUEUE, name, RoutingKey("k"))
+    await world.owner.submit(declare(name, OTHER, exclusive=True))
+    await world.owner.submit(DeclareExchange(exchange, auto_delete=True))
+    await world.owner.submit(Bind(binding, OTHER))
+
+
+async def settle() -> None:
+    for _ in range(1_000):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("fault", ["takes_back", "is_full"])
+def test_a_connection_that_ends_loses_its_queues_as_soon_as_the_disk_takes_that(fault: str) -> None:
+    """The queue stayed, locked, until a restart: no client repeats this command."""
+
+    async def scenario(world: World) -> None:
+        await bind_exclusive(world)
+        world.owner._retry_seconds = 3_600  # the disk is tried again when this test says so
+        waiting = []
+        if fault == "takes_back":
+            world.definitions.takes_back = True
+        else:
+            world.definitions.full_count = 1_000_000
+            waiting = [
+                asyncio.ensure_future(world.owner.submit(declare(f"q{number}"))) for number in range(DELAYED_MAX)
+            ]
+            await settle()
+        closed = asyncio.ensure_future(world.vhost.connection_closed(OTHER))
+        await settle()
+        assert not closed.done()
+        assert "mine" in world.queues
+
+        for each in waiting:
+            each.cancel()
+        world.definitions.takes_back, world.definitions.full_count = False, 0
+        world.owner._retry_at = 0.0
+        await world.owner.submit(declare("other", durable=False))
+        await asyncio.wait_for(closed, 10)
+        assert world.queues == ["other"]
+        assert "last" not in world.shard.exchanges
+
+    play(scenario)
+
+
+def test_an_unused_queue_goes_as_soon_as_the_disk_takes_that_and_waits_once() -> None:
+    async def scenario(world: World) -> None:
+        await world.owner.submit(declare("a", auto_delete=True))
+        unused = QueueUnused(QueueName("a"), world.owner.topology.queues[QueueName("a")].id)
+        world.owner._retry_seconds = 3_600
+        world.definitions.takes_back = True
+        calls = [asyncio.ensure_future(world.owner.submit(unused)) for _ in range(3)]
+        await settle()
+        assert [call.done() for call in calls] == [False, True, True]
+        await world.submit_all(declare("b"))
+        assert world.queues == ["a"], "others are not kept waiting"
+
+        world.definitions.takes_back = False
+        world.owner._retry_at = 0.0
+        await world.owner.submit(declare("other", durable=False))
+        await asyncio.wait_for(calls[0], 10)
+        assert world.queues == ["other"]
+
+    play(scenario)
+
+
+def test_a_cleaning_command_that_cannot_be_written_delays_no_declare_that_can() -> None:
+    async def scenario(world: World) -> None:
+        await bind_exclusive(world)
+        world.definitions.takes_back = True
+        closed = asyncio.ensure_future(world.owner.submit(ConnectionClosed(OTHER)))
+        await settle()
+        assert not closed.done()
+        assert world.owner.stopped is None
+        await world.owner.close("the broker stops")
+        with pytest.raises(StoppedError):
+            await closed
 
     play(scenario)
 
