@@ -144,9 +144,7 @@ class Batches:
         """Undo what was prepared in the engine for a batch of which nothing is on the disk."""
         if batch.logs:
             batch.topology.keep_ids()
-        for queue_id in batch.logs:
-            with suppress(FaultError):  # the next start removes a log that the definitions do not name
-                await self._on_thread(self._shard.delete_queue, queue_id)
+        await self._remove_logs(batch.logs)
         for request, decided in zip(batch.requests, batch.decided, strict=True):
             if not (_is_if_empty(request.work) and isinstance(decided, Decision)):
                 continue
@@ -188,13 +186,18 @@ class Batches:
             try:
                 await self._on_thread(self._shard.dedicate_queue, change.queue.id)
             except StorageError as error:
+                batch.topology.keep_ids()
                 take_back(batch.topology, decision)
-                for queue_id in made:
-                    await self._on_thread(self._shard.delete_queue, queue_id)
+                await self._remove_logs(made)
                 return error
             made.append(change.queue.id)
         batch.logs += made
         return decision
+
+    async def _remove_logs(self, queue_ids: Sequence[QueueId]) -> None:
+        for queue_id in queue_ids:
+            with suppress(FaultError):  # the next start removes a log that the definitions do not name
+                await self._on_thread(self._shard.delete_queue, queue_id)
 
     def _perform(self, decided: Decided) -> Result:
         if not isinstance(decided, Decision):

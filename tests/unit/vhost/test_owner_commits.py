@@ -14,6 +14,7 @@ from penstock.metadata.commands import (
     ConnectionClosed,
     DeclareExchange,
     DeclareQueue,
+    DeclareStream,
     DeleteQueue,
     QueueUnused,
     SetLimits,
@@ -28,6 +29,8 @@ from penstock.model.errors import (
     NotWrittenError,
     PreconditionFailedError,
     StoppedError,
+    StorageError,
+    Thing,
 )
 from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey, VhostName
 from penstock.model.records import Binding, DestinationKind
@@ -335,6 +338,42 @@ def test_a_log_of_a_queue_that_was_not_written_is_removed() -> None:
         assert isinstance(outcome.answer, QueueDeclared)
         assert outcome.answer.queue.id == 2, "the id of a log is not given again"
         assert world.shard.dedicated == {2}
+
+    play(scenario)
+
+
+def test_logs_of_a_stream_that_was_refused_for_space_cannot_stop_the_vhost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The vhost stopped when one of the logs could not be removed again, and gave their ids again."""
+    stream = DeclareStream("s", partition_count=3, arguments={"x-dedicated": True})
+
+    async def scenario(world: World) -> None:
+        def fail(_: int) -> int:
+            raise StorageError(Thing("log", "1"), "cannot be removed", "look at the disk")
+
+        world.shard.dedicated_max = 2
+        with monkeypatch.context() as patch:
+            patch.setattr(world.shard, "delete_queue", fail)
+            with pytest.raises(DiskFullError):
+                await world.owner.submit(stream)
+        assert world.owner.stopped is None
+        outcome = await world.owner.submit(declare("a"))
+        assert isinstance(outcome.answer, QueueDeclared)
+        assert outcome.answer.queue.id == 4, "the id of a log is not given again"
+
+    play(scenario)
+
+
+def test_ids_of_logs_that_were_removed_are_not_given_again_when_the_batch_is_dropped() -> None:
+    stream = DeclareStream("s", partition_count=3, arguments={"x-dedicated": True})
+
+    async def scenario(world: World) -> None:
+        world.shard.dedicated_max = 2
+        world.definitions.takes_back = True
+        results = await world.submit_all(declare("a"), stream)
+        assert [type(result) for result in results] == [NotWrittenError, DiskFullError]
+        made = world.owner.topology.next_queue_id
+        assert made >= 5, "a's id, and those of three partitions"
+        assert world.shard.dedicated == set()
 
     play(scenario)
 
