@@ -35,4 +35,4 @@ def test_the_first_start_makes_up_a_password_and_says_once_where_it_is(tmp_path:
         broker.stop()
         assert broker.log.count(str(path)) == 1
         assert password not in broker.log
-        assert "cross the network in clear" in broker.log
+        assert "sent in clear text" in broker.log

@@ -31,7 +31,7 @@ def test_a_connection_above_the_limit_is_refused_until_another_has_ended(broker:
         with penstock.connect(broker.uri(vhost)) as first:
             first.publish(b"a", routing_key="q")
             assert root.admin.get_vhost_limits().connection_count == 1
-            with pytest.raises(penstock.PenstockError, match="would be one more than the 1 that may be open"):
+            with pytest.raises(penstock.PenstockError, match="would exceed the limit of 1 that may be open"):
                 second.publish(b"b", routing_key="q")
             first.publish(b"c", routing_key="q")
         eventually(lambda: root.admin.get_vhost_limits().connection_count, 0)

@@ -87,7 +87,7 @@ def test_a_folder_without_a_log_is_an_error(command: str, tmp_path: Path) -> Non
     result = run("log", command, str(tmp_path), *(["--yes"] if command == "repair" else []))
 
     assert (result.returncode, result.stdout) == (1, "")
-    assert "no log here" in result.stderr
+    assert "has no log" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["verify", "inspect"])

@@ -28,7 +28,7 @@ def check():
         over.set()
         added = broker.log[before:]
     lines = added.splitlines()
-    advice = "; they advise to restart the broker" if "try again when the broker has been restarted" in added else ""
+    advice = "; they advise to restart the broker" if "retry after the broker has been restarted" in added else ""
     return len(lines) > LINES_MAX, (
         f"clients without a right password on one connection write {len(lines)} lines, {len(added) >> 10} KiB, "
         f"into the log in {SECONDS:.0f} s{advice}"
