@@ -14,8 +14,8 @@ def check():
         broker.start()
         with penstock.connect(broker.uri) as connection, broker.channel() as channel:
             connection.declare_queue("letters")
-            connection.put_user("walter", "first password")
-            connection.set_permission("walter", configure=".*", write=".*", read=".*")
+            connection.admin.put_user("walter", "first password")
+            connection.admin.set_permission("walter", configure=".*", write=".*", read=".*")
             limits = admin.UserLimits(connections_max=3)
             administration(channel).SetUserLimits(
                 admin.SetUserLimitsRequest(name="walter", limits=limits), metadata=GUEST
