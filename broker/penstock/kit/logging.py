@@ -26,7 +26,7 @@ def configure(level: str, log_format: LogFormat) -> None:
         _order_fields,
     ]
     renderers: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=is_terminal() and "NO_COLOR" not in os.environ)]
+        [_console_renderer()]
         if is_console(log_format)
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False, default=str)]
     )
@@ -52,6 +52,14 @@ def is_console(log_format: LogFormat) -> bool:
 def is_terminal() -> bool:
     """Return whether a person reads the log as it is written."""
     return sys.stderr.isatty()
+
+
+def _console_renderer() -> structlog.dev.ConsoleRenderer:
+    """Return a renderer for people. Tracebacks have no values of variables: some are passwords."""
+    colors = is_terminal() and "NO_COLOR" not in os.environ
+    return structlog.dev.ConsoleRenderer(
+        colors=colors, exception_formatter=structlog.dev.RichTracebackFormatter(show_locals=False)
+    )
 
 
 def _order_fields(_logger: object, _method: str, fields: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -94,3 +94,23 @@ def test_a_traceback_is_a_field(monkeypatch):
 
 def test_lines_below_the_level_are_not_written(monkeypatch):
     assert written(monkeypatch, lambda: logger("engine").info("segment removed"), level="warning") == ""
+
+
+def test_a_traceback_on_a_terminal_shows_no_values(monkeypatch):
+    """It showed all variables of each function, and so passwords that clients had sent."""
+    secret = "anna" * 3  # in no line of source
+
+    def fail(password):
+        raise RuntimeError(len(password))
+
+    def act():
+        try:
+            fail(secret)
+        except RuntimeError as bug:
+            logger("tasks").error("a task failed", exc_info=bug)
+
+    text = written(monkeypatch, act, Terminal())
+
+    assert "RuntimeError" in text
+    assert "in fail" in text
+    assert secret not in text
