@@ -112,4 +112,4 @@ class AdmissionVerbs:
         """Count the connection in the virtual host, and let the stream end with its token."""
         if not again:
             self._connections.enter(principal.connection, vhost.name, vhost.limits.connections_max)
-            self._tokens.opened(principal.connection_id, principal.mark, principal.identity)
+            self._tokens.opened(principal)

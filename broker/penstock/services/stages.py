@@ -43,7 +43,7 @@ class StageVerbs:
         rights = principal.in_vhost(found.name)
         queue_id, goal = await found.stages.open(rights, name, target.stream, target.exchange, target.routing_key)
         if not again:
-            self._tokens.opened(principal.connection_id, principal.mark, principal.identity)
+            self._tokens.opened(principal)
         return OpenedStage(found.name, queue_id, goal.exchange, goal.routing_key)
 
     @reading

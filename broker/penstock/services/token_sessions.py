@@ -12,7 +12,7 @@ from penstock.identity import Person
 from penstock.kit.clock import Clock
 from penstock.model.errors import NotAuthenticatedError, PreconditionFailedError, Thing
 from penstock.model.names import ConnectionId
-from penstock.services.principal import Credentials, digest_of
+from penstock.services.principal import Credentials, Principal, digest_of
 
 Later = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
 """Calls back after some seconds; what it gives can be cancelled."""
@@ -44,11 +44,12 @@ class TokenSessions:
         self._changed = changed
         self._by_connection: dict[ConnectionId, _Session] = {}
 
-    def opened(self, connection: ConnectionId, mark: bytes, person: Person) -> None:
-        """Watch a token that a stream was opened with; `mark` is its digest."""
-        if person.expires_at_ms is None:
+    def opened(self, principal: Principal) -> None:
+        """Watch a token that a stream was opened with, while its connection is open."""
+        person, mark = principal.identity, principal.mark
+        if person.expires_at_ms is None or principal.connection.has_ended:
             return
-        session = self._by_connection.setdefault(connection, _Session(connection))
+        session = self._by_connection.setdefault(principal.connection_id, _Session(principal.connection_id))
         if mark in session.names:
             session.names.move_to_end(mark)
             return

@@ -10,7 +10,7 @@ from penstock.identity.user_limits import UserLimits
 from penstock.kit.peers import Source
 from penstock.model.errors import NotAuthenticatedError, PreconditionFailedError
 from penstock.model.names import ConnectionId, QueueName
-from penstock.services import Certificate, DeclareQueue, NoCredentials, Password, Token
+from penstock.services import Certificate, DeclareQueue, NoCredentials, Password, StageTarget, Token
 from support.grpc_fakes import World, play
 
 USER = User("anna", "")
@@ -141,5 +141,22 @@ def test_an_exclusive_queue_that_is_declared_after_the_end_of_its_connection_is_
 
         other = await services.sessions.log_in(admin, services.connections.open(ConnectionId(8), "127.0.0.1:4001"))
         assert await services.topology.list_queues(other, "/") == []
+
+    play(scenario)
+
+
+def test_a_token_of_a_stream_that_opens_after_the_end_of_its_connection_is_not_kept():
+    """It was kept until a restart, and a timer looked at it."""
+
+    async def scenario(world: World) -> None:
+        services = world.services
+        connection = services.connections.open(ConnectionId(7), "127.0.0.1:4000")
+        gone = await services.sessions.log_in(Token("admin.9000000"), connection)
+        await services.sessions.end(ConnectionId(7))
+
+        await services.admission.open_publisher(gone, "/")
+        await services.stages.open_stage(gone, "/", "s", StageTarget(exchange="amq.direct", routing_key="k"))
+
+        assert world.timers == []
 
     play(scenario)

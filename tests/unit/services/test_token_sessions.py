@@ -5,6 +5,8 @@ import pytest
 from penstock.identity import Visitor
 from penstock.identity.scopes import Scopes
 from penstock.model.errors import NotAuthenticatedError
+from penstock.model.names import ConnectionId
+from penstock.services import Connection, Principal
 from penstock.services.principal import Token, digest_of
 from penstock.services.token_sessions import CREDENTIALS_MAX, TokenSessions
 
@@ -27,7 +29,7 @@ def sessions(clock):
 
 
 def opened(world, text, person):
-    world.opened(1, digest_of(Token(text)), person)
+    world.opened(Principal(person, Connection(ConnectionId(1)), digest_of(Token(text))))
 
 
 def visitor(name="anna", expires_at_ms=60_000):
