@@ -5,7 +5,7 @@ Each verb names the fields that are logged, so that no password or token is logg
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any, Final
 
 from penstock.kit.logging import logger
@@ -15,14 +15,22 @@ SUBJECT_CHARACTERS_MAX: Final = 4_096
 _log = logger("audit")
 
 
+class Outcome(StrEnum):
+    """What became of a verb. FAILED is a bug, or the end of the broker during it: a change may have been made."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
 def log_in(principal: Principal) -> None:
     """Log that a user was authenticated on a connection for the first time."""
     connection = principal.connection
     _log.info("LogIn", outcome="done", user=principal.name, peer=connection.peer, connection=int(connection.id))
 
 
-def report(event: str, principal: Principal, about: Mapping[str, object], refusal: str = "") -> None:
-    """Log a verb that was done, or why it was not."""
+def report(event: str, principal: Principal, about: Mapping[str, object], outcome: Outcome, refusal: str = "") -> None:
+    """Log a verb with its outcome; a refusal says why it was not done."""
     connection = principal.connection
     told: dict[str, Any] = {
         "user": principal.name,
@@ -31,9 +39,8 @@ def report(event: str, principal: Principal, about: Mapping[str, object], refusa
         "about": _bounded({name: _plain(value) for name, value in about.items() if value is not None}),
     }
     if refusal:
-        _log.info(event, outcome="refused", refusal=refusal, **told)
-    else:
-        _log.info(event, outcome="done", **told)
+        told["refusal"] = refusal
+    _log.info(event, outcome=outcome.value, **told)
 
 
 def _plain(value: object) -> Any:

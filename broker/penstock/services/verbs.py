@@ -95,12 +95,15 @@ def _audited(
         bound = signature.bind(service, principal, *rest, **named)
         bound.apply_defaults()
         subject = {path.rpartition(".")[2].rstrip("_"): _value(bound.arguments, path) for path in about}
+        outcome, refusal = audit.Outcome.FAILED, ""
         try:
             answer = await verb(service, principal, *rest, **named)
+            outcome = audit.Outcome.DONE
         except (RefusedError, FaultError) as error:
-            audit.report(event, principal, subject, str(error))
+            outcome, refusal = audit.Outcome.REFUSED, str(error)
             raise
-        audit.report(event, principal, subject)
+        finally:
+            audit.report(event, principal, subject, outcome, refusal)
         return answer
 
     return run

@@ -9,7 +9,7 @@ from penstock.identity import Allowance, Tag, UndecidedError
 from penstock.model.errors import AccessRefusedError, FaultError, StoppedError, Thing
 from penstock.model.names import ConnectionId, QueueName
 from penstock.model.records import Access
-from penstock.services import Connection, DeclareQueue, Principal
+from penstock.services import Connection, DeclareQueue, Password, Principal
 from penstock.services.verbs import QUESTIONS_MAX
 from support.grpc_fakes import World, play
 
@@ -112,5 +112,24 @@ def test_a_server_that_does_not_answer_is_a_fault_of_the_verb_and_is_audited():
         with structlog.testing.capture_logs() as lines, pytest.raises(FaultError, match="does not answer"):
             await world.services.topology.purge_queue(principal(Unanswered()), "/", "jobs")
         assert [(line["event"], line["outcome"]) for line in lines] == [("PurgeQueue", "refused")]
+
+    play(scenario)
+
+
+def test_a_verb_that_ends_with_a_bug_is_audited_too():
+    """Its change may have been made before that."""
+
+    async def scenario(world: World) -> None:
+        admin = await world.services.sessions.log_in(Password("admin", "admin"), Connection(ConnectionId(1)))
+
+        async def fail(name: str, *, force: bool = False) -> None:
+            raise OSError(f"a secret about {name}")
+
+        world.accounts.delete_user = fail  # type: ignore[method-assign]
+        with structlog.testing.capture_logs() as lines, pytest.raises(OSError, match="secret"):
+            await world.services.users.delete_user(admin, "reader")
+        (line,) = lines
+        assert (line["event"], line["outcome"], line["about"]) == ("DeleteUser", "failed", {"name": "reader"})
+        assert "secret" not in repr(line)
 
     play(scenario)
