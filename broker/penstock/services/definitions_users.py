@@ -64,7 +64,16 @@ class DefinitionsUsers:
         known = {user.name for user in self._accounts.users()} | {str(entry.get("name")) for entry in users}
         problems += [problem for entry in permissions if (problem := problem_of_permission(entry, known))]
         problems += [problem for entry in topics if (problem := problem_of_topic(entry, known))]
-        return problems
+        return problems or self._problems_of_the_last_administrators(users)
+
+    def _problems_of_the_last_administrators(self, users: list[dict[str, Any]]) -> list[str]:
+        """Return one line for each administrator whom the entries replace, when no administrator would be left."""
+        wanted = {user.name: user.is_administrator for user in map(read_user, users)}
+        administrators = [user.name for user in self._accounts.users() if user.is_administrator]
+        if any(wanted.values()) or any(name not in wanted for name in administrators):
+            return []
+        rule = "has no tag administrator, and no administrator would be left"
+        return [f"user {name!r} {rule}" for name in administrators]
 
     async def import_users(self, users: list[dict[str, Any]]) -> int:
         """Expects what `check` found no fault with. Gives how many are new or changed."""

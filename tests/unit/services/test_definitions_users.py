@@ -103,3 +103,18 @@ def test_what_cannot_be_honoured_is_told_beforehand(tmp_path, users, permissions
         assert problem in problems[0]
 
     play(tmp_path / "users.json", scenario)
+
+
+def test_an_import_that_leaves_no_administrator_is_refused(tmp_path):
+    """An export of a broker whose `guest` is no administrator locked everybody out."""
+
+    async def scenario(_accounts, users):
+        stripped = {"name": "guest", "password_hash": "", "tags": ""}
+        (problem,) = users.check([stripped], [], [])
+        assert "'guest'" in problem
+        assert "administrator" in problem
+        other = {"name": "root", "password_hash": "", "tags": "administrator"}
+        assert users.check([stripped, other], [], []) == []
+        assert users.check([other], [], []) == []
+
+    play(tmp_path / "users.json", scenario)
