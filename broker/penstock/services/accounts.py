@@ -43,7 +43,7 @@ from penstock.storage.user_records import records_of, user_of
 _log = logger("accounts")
 _THING = Thing("file", "users.json")
 _Change = Callable[[Users], Users]
-_Waiting = tuple[_Change, "asyncio.Future[None]"]
+_Waiting = tuple[_Change, bool, "asyncio.Future[None]"]
 
 
 class Accounts:
@@ -142,7 +142,7 @@ class Accounts:
         self._rehashing.add(name)
         try:
             ours = await self._checks.hashed(password)
-            await self._change(lambda users: users.rehash(name, was, ours))
+            await self._change(lambda users: users.rehash(name, was, ours), concerns_deleted=True)
         except FaultError as fault:
             _log.warning("a password's digest could not be renewed", user=name, fault=str(fault))
             return was
@@ -199,15 +199,16 @@ class Accounts:
 
     async def forget_vhost(self, vhost: str) -> None:
         """Delete every permission in a vhost, those too that are being written."""
-        await self._change(lambda users: users.without_vhost(vhost))
+        await self._change(lambda users: users.without_vhost(vhost), concerns_deleted=True)
 
     async def change(self, change: Callable[[Users], Users]) -> None:
         """Several changes in one writing, for imports: all of it or nothing."""
         await self._change(change)
 
-    async def _change(self, change: _Change) -> None:
+    async def _change(self, change: _Change, *, concerns_deleted: bool = False) -> None:
+        """`concerns_deleted` lets the broker's own changes reach users whose deletion has begun."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((change, done))
+        self._waiting.append((change, concerns_deleted, done))
         if self._writer is None:
             self._writer = spawn(self._write_waiting(), name="users")
         await done
@@ -220,16 +221,17 @@ class Accounts:
                 await self._write_round(round_)
         finally:
             self._writer = None
-            for _, done in [*round_, *self._waiting]:  # none is left unless a bug ended this task
+            for _, _, done in [*round_, *self._waiting]:  # none is left unless a bug ended this task
                 _fail(done, StorageError(_THING, "could not be changed", "see the broker's log"))
             self._waiting = []
 
     async def _write_round(self, round_: list[_Waiting]) -> None:
         users, decided = self._users, []
-        for change, done in round_:
+        for change, concerns_deleted, done in round_:
             try:
                 changed = change(users)
-                self._check_not_deleted(users, changed)
+                if not concerns_deleted:
+                    self._check_not_deleted(users, changed)
                 users = changed
                 decided.append(done)
             except RefusedError as refusal:

@@ -330,6 +330,30 @@ def test_a_deletion_that_is_refused_or_cannot_be_written_has_not_begun(tmp_path:
     play(root, scenario)
 
 
+def test_a_user_whose_deletion_is_in_doubt_keeps_no_vhost_from_being_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The vhost's deletion was refused half-way, because it took permissions from a user that was being deleted."""
+
+    def fail(_path: Path, _records: object) -> None:
+        raise StorageError(cast(Any, "users.json"), "was written, and its directory cannot be synced", "restart")
+
+    async def scenario(world: World) -> None:
+        await world.fill()
+        with monkeypatch.context() as patched:
+            patched.setattr("penstock.services.accounts.write_users", fail)
+            with pytest.raises(StorageError):
+                await world.accounts.delete_user("anna")
+        with pytest.raises(PreconditionFailedError, match="is being deleted"):
+            await world.accounts.put_user("anna", "", ["monitoring"])
+
+        await world.vhosts.delete(actor(), BLUE)
+        assert set(world.vhost_parts()) == {False}
+
+    play(tmp_path / "data", scenario)
+    assert json.loads((tmp_path / "data" / "deletions.json").read_text()) == [{"kind": "user", "name": "anna"}]
+
+
 def test_a_permission_that_is_being_written_goes_with_its_vhost(tmp_path: Path) -> None:
     """It was looked for among the users on the disk, and stayed."""
 
