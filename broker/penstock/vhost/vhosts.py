@@ -72,17 +72,22 @@ class Vhosts:
         with self._change(name):
             if not self._storage.is_being_deleted(name):
                 self.get(name)
-            await self._storage.begin_deletion(name)
-            vhost, shard = self._vhosts.pop(name, None), self._shards.pop(name, None)
-            if vhost is not None and shard is not None:
-                await vhost.close("it was deleted")
-                with suppress(StorageError):  # the disk of a vhost that is deleted may fail
-                    await asyncio.to_thread(shard.close, delete=False)
+            try:
+                await self._storage.begin_deletion(name)
+            except StorageError:
+                if self._storage.is_being_deleted(name):  # a start may find it, and delete what is stored from now on
+                    await self._take_out(name)
+                raise
+            await self._take_out(name)
             await self._storage.delete(name)
 
     @contextmanager
     def keep(self) -> Iterator[list[Vhost]]:
         """Yields all virtual hosts; none can be deleted until the backup ends. Only one backup runs at a time."""
+        for name in self._changing & self._vhosts.keys():
+            raise PreconditionFailedError(
+                Thing("vhost", name), "is being deleted by another call", "retry when it has ended"
+            )
         self._kept = frozenset(self._vhosts)
         try:
             yield self.all()
@@ -109,6 +114,14 @@ class Vhosts:
         self._spawn(owner.run(), name=f"owner of vhost {opened.name}")
         self._vhosts[opened.name] = Vhost(owner, self._make_token)
         self._shards[opened.name] = opened.shard
+
+    async def _take_out(self, name: VhostName) -> None:
+        """End the use of a vhost that is deleted, or may be."""
+        vhost, shard = self._vhosts.pop(name, None), self._shards.pop(name, None)
+        if vhost is not None and shard is not None:
+            await vhost.close("it was deleted")
+            with suppress(StorageError):  # the disk of a vhost that is deleted may fail
+                await asyncio.to_thread(shard.close, delete=False)
 
     @contextmanager
     def _change(self, name: VhostName) -> Iterator[None]:

@@ -20,7 +20,7 @@ from penstock.model.names import DEFAULT_VHOST, VhostName
 from penstock.node.vhosts_storage import VhostsStorage
 from penstock.services.accounts import Accounts
 from penstock.services.user_limits import LimitsOfUsers
-from penstock.storage import DataDirectory
+from penstock.storage import DataDirectory, deletions_json
 from penstock.storage.deletions import complete_deletions
 from penstock.storage.vhost_files import delete_vhost_directory
 from penstock.vhost.vhosts import Vhosts
@@ -352,6 +352,36 @@ def test_a_user_whose_deletion_is_in_doubt_keeps_no_vhost_from_being_deleted(
 
     play(tmp_path / "data", scenario)
     assert json.loads((tmp_path / "data" / "deletions.json").read_text()) == [{"kind": "user", "name": "anna"}]
+
+
+def test_a_vhost_whose_deletion_may_be_recorded_is_not_used_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took queues and messages, which the next start deleted, and making it again answered that it exists."""
+    write = deletions_json.write_deletions
+
+    def write_and_fail(path: Path, deletions: tuple[deletions_json.Deletion, ...]) -> None:
+        write(path, deletions)
+        raise StorageError(cast(Any, "deletions.json"), "was written, and its directory cannot be synced", "restart")
+
+    async def scenario(world: World) -> None:
+        await world.fill()
+        old = world.vhosts.get(BLUE)
+        with monkeypatch.context() as patched:
+            patched.setattr(deletions_json, "write_deletions", write_and_fail)
+            with pytest.raises(StorageError):
+                await world.vhosts.delete(actor(), BLUE)
+        assert old.fault is not None
+        with pytest.raises(NotFoundError):
+            world.vhosts.get(BLUE)
+        assert await world.vhosts.make(BLUE)
+        assert world.vhost_parts() == [True, False, False, False, False]
+
+    async def look(world: World) -> None:
+        assert BLUE in world.vhosts.names(), "the start deletes no vhost that was made anew"
+
+    play(tmp_path / "data", scenario)
+    play(tmp_path / "data", look)
 
 
 def test_a_permission_that_is_being_written_goes_with_its_vhost(tmp_path: Path) -> None:

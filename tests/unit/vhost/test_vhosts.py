@@ -189,6 +189,35 @@ def test_a_vhost_that_is_being_copied_is_not_deleted() -> None:
     play(scenario)
 
 
+def test_no_backup_begins_while_a_deletion_begins() -> None:
+    """It copied a vhost whose files went meanwhile."""
+
+    class SlowStorage(FakeStorage):
+        gate: asyncio.Event
+
+        async def begin_deletion(self, name: VhostName) -> None:
+            await self.gate.wait()
+            await super().begin_deletion(name)
+
+    storage = SlowStorage()
+
+    async def scenario(world: World) -> None:
+        storage.gate = asyncio.Event()
+        await world.vhosts.create(actor(), "blue")
+        await world.vhosts.create(actor(), "red")
+        deleting = asyncio.ensure_future(world.vhosts.delete(actor(), BLUE))
+        await asyncio.sleep(0)
+        with pytest.raises(PreconditionFailedError, match="is being deleted"), world.vhosts.keep():
+            raise AssertionError("a backup began")
+        storage.gate.set()
+        await deleting
+
+        with world.vhosts.keep() as kept:
+            assert [vhost.name for vhost in kept] == ["red"]
+
+    play(scenario, storage)
+
+
 def test_two_changes_of_one_name_do_not_overlap() -> None:
     class SlowStorage(FakeStorage):
         gate: asyncio.Event
