@@ -92,10 +92,11 @@ def connected_to(context: typer.Context, address: str, **options: Any) -> "Abstr
     return connection
 
 
-def address_of(context: typer.Context, uri: str | None) -> str:
+def address_of(context: typer.Context, uri: str | None, *, may_ask: bool = True) -> str:
     """Return the URI to connect to, with its password.
 
-    An option counts more than a variable, and a variable more than the current context.
+    An option counts more than a variable, and a variable more than the current context. Raise ValueError if only a
+    person could say the password and `may_ask` is false.
     """
     named, password_file = context.params.get("named"), context.params.get("password_file")
     source = context.get_parameter_source("uri")
@@ -105,33 +106,47 @@ def address_of(context: typer.Context, uri: str | None) -> str:
         found = context_file.find(named or os.environ.get("PENSTOCK_CONTEXT") or None)
         uri = DEFAULT_URI if found is None else found.uri
         password_file = password_file or (found.password_file if found else None)
-    return _with_password(uri, password_file, asks=bool(context.params.get("asks_password")))
+    ask = _ask if may_ask else _refuse
+    return _with_password(uri, password_file, ask, asks=bool(context.params.get("asks_password")))
 
 
-def _with_password(uri: str, password_file: Path | str | None, *, asks: bool) -> str:
+def _ask(prompt: str) -> str:
+    password: str = typer.prompt(prompt, hide_input=True, err=True)
+    return password
+
+
+def _refuse(prompt: str) -> str:
+    raise ValueError("the password is not known without a prompt; use --password-file or PENSTOCK_PASSWORD")
+
+
+def _with_password(uri: str, password_file: Path | str | None, ask: Callable[[str], str], *, asks: bool) -> str:
     """Return the URI with the password that was asked for, that a file or PENSTOCK_PASSWORD has, or its own."""
     from penstock.client.uri import format_uri, parse_uri
 
     parts = urlsplit(uri)
     if asks:
-        password = typer.prompt("Password", hide_input=True, err=True)
+        password = ask("Password")
     elif password_file is not None:
         password = Path(password_file).read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
     elif parts.password is None and "PENSTOCK_PASSWORD" in os.environ:
         password = os.environ["PENSTOCK_PASSWORD"]
     elif parts.username is not None and parts.password is None and sys.stdin.isatty():
-        password = typer.prompt(f"Password of {parts.username}", hide_input=True, err=True)
+        password = ask(f"Password of {parts.username}")
     else:
         return uri
     return format_uri(replace(parse_uri(uri), password=password))
 
 
 def completed(names: "Callable[[Connection], Iterable[str]]") -> Callable[[typer.Context, str], list[str]]:
-    """Return a completion by names that the broker knows. It is silent when the broker does not answer soon."""
+    """Return a completion by names that the broker knows.
+
+    It is silent when the broker does not answer soon, and never asks for a password.
+    """
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
         try:
-            with connected(context, context.params.get("uri"), timeout=COMPLETION_SECONDS) as connection:
+            address = address_of(context, context.params.get("uri"), may_ask=False)
+            with connected_to(context, address, timeout=COMPLETION_SECONDS) as connection:
                 return [name for name in names(connection) if name.startswith(incomplete)]
         except Exception:  # noqa: BLE001  (a shell that completes has no place for an error)
             return []

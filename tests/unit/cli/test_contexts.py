@@ -164,7 +164,7 @@ class FakeContext:
 
     def __init__(self, connect: Callable[..., Connection]) -> None:
         self.obj = connect
-        self.params = {"uri": "penstock://x:x@here/"}
+        self.params: dict[str, Any] = {"uri": "penstock://x:x@here/"}
 
     def get_parameter_source(self, name: str) -> None:
         return None
@@ -193,3 +193,21 @@ def test_a_completion_is_silent_without_a_broker(capsys: pytest.CaptureFixture[s
 
     assert complete_queues(FakeContext(connect), "ord") == []  # type: ignore[arg-type]
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("uri", "asks"), [("penstock://x@here/", False), ("penstock://x:x@here/", True)])
+def test_a_completion_never_asks_for_a_password(monkeypatch: pytest.MonkeyPatch, uri: str, asks: bool) -> None:
+    prompts: list[str] = []
+
+    def prompt(text: str, **options: Any) -> str:
+        prompts.append(text)
+        return "x"
+
+    monkeypatch.setattr("typer.prompt", prompt)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.delenv("PENSTOCK_PASSWORD", raising=False)
+    context = FakeContext(lambda uri, **options: connect_to(FakeTransport(FakeBroker())))
+    context.params = {"uri": uri, "asks_password": asks}
+
+    assert complete_queues(context, "ord") == []  # type: ignore[arg-type]
+    assert prompts == []
