@@ -1,13 +1,19 @@
 """The file of contexts: named brokers in $XDG_CONFIG_HOME/penstock/contexts.toml, which only its owner may read."""
 
-import json
 import os
+import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Context", "Contexts", "complete_contexts", "find", "load", "save"]
+__all__ = ["PASSWORD", "Context", "Contexts", "complete_contexts", "find", "load", "save"]
+
+# A password may contain '@': the last one before the host ends it.
+PASSWORD = re.compile(r"(?<=://)([^:@/]*):[^/?]*@")
+OTHERS_READ = 0o044
+OTHERS_WRITE = 0o022
+_NEEDS_ESCAPE = re.compile(r'[\x00-\x1f"\\\x7f]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +49,38 @@ def load() -> Contexts:
     if _folder() is None:
         return Contexts()
     try:
-        document = tomllib.loads(path().read_text(encoding="utf-8"))
+        with path().open(encoding="utf-8") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            document = tomllib.loads(file.read())
     except FileNotFoundError:
         return Contexts()
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path()} is not TOML: {error}; correct or delete it") from error
+    current = document.get("current")
+    if not isinstance(current, str | None):
+        raise ValueError(f"{path()} has a 'current' that is not text; correct or delete it")
     try:
-        named = {name: Context(each["uri"], each.get("password_file")) for name, each in _tables(document)}
+        named = {name: _context(each) for name, each in _tables(document)}
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path()} has a context without a uri; correct or delete it") from error
-    return Contexts(document.get("current"), named)
+        raise ValueError(f"{path()} has a context without a uri, or not as text; correct or delete it") from error
+    _check_mode(mode, named)
+    return Contexts(current, named)
+
+
+def _context(table: dict[str, Any]) -> Context:
+    """Return what a table says; raise KeyError or TypeError."""
+    uri, password_file = table["uri"], table.get("password_file")
+    if not isinstance(uri, str) or not isinstance(password_file, str | None):
+        raise TypeError
+    return Context(uri, password_file)
+
+
+def _check_mode(mode: int, named: dict[str, Context]) -> None:
+    """Raise ValueError if others can send commands and passwords to a broker of theirs, or read a password."""
+    has_password = any(PASSWORD.search(each.uri) for each in named.values())
+    if mode & (OTHERS_WRITE | (OTHERS_READ if has_password else 0)):
+        verb = "change" if mode & OTHERS_WRITE else "read"
+        raise ValueError(f"{path()} has brokers or passwords that other users can {verb}; run chmod 600 {path()}")
 
 
 def complete_contexts(incomplete: str) -> list[str]:
@@ -97,10 +125,15 @@ def save(contexts: Contexts) -> None:
 
 
 def _written(contexts: Contexts) -> str:
-    """Return the file's TOML; its strings are written as those of JSON."""
-    lines = [] if contexts.current is None else [f"current = {json.dumps(contexts.current)}"]
+    """Return the file's TOML."""
+    lines = [] if contexts.current is None else [f"current = {_quoted(contexts.current)}"]
     for name, each in sorted(contexts.named.items()):
-        lines += ["", f'[contexts."{name}"]', f"uri = {json.dumps(each.uri)}"]
+        lines += ["", f'[contexts."{name}"]', f"uri = {_quoted(each.uri)}"]
         if each.password_file is not None:
-            lines.append(f"password_file = {json.dumps(each.password_file)}")
+            lines.append(f"password_file = {_quoted(each.password_file)}")
     return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _quoted(text: str) -> str:
+    """Return a TOML string. Unlike JSON, TOML has no surrogates and escapes DEL."""
+    return '"' + _NEEDS_ESCAPE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + '"'

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.context_file import Context, complete_contexts, find, load, save
+from penstock.cli.context_file import PASSWORD, Context, complete_contexts, find, load, save
 from penstock.cli.group import Commands
 from penstock.cli.output import Format, Output, print_done, print_json, print_rows
 
@@ -87,4 +87,4 @@ def remove(name: Name, output: Output = None) -> None:
 
 
 def _hidden(uri: str) -> str:
-    return re.sub(r"(://[^:@/]*:)[^@]*@", r"\1***@", uri)
+    return PASSWORD.sub(r"\1:***@", uri)

@@ -115,7 +115,7 @@ def _ask(prompt: str) -> str:
     return password
 
 
-def _refuse(prompt: str) -> str:
+def _refuse(_: str) -> str:
     raise ValueError("the password is not known without a prompt; use --password-file or PENSTOCK_PASSWORD")
 
 

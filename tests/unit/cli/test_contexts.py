@@ -13,6 +13,7 @@ from penstock.cli.main import app
 from penstock.cli.options import complete_queues
 from penstock.client.errors import ConnectionLostError
 from penstock.client.sync import Connection
+from penstock.client.uri import parse_uri
 from support.fake_transport import FakeBroker, FakeTransport, connect_to
 
 Invoke = Callable[..., Result]
@@ -86,6 +87,55 @@ def test_only_its_owner_may_read_the_file_of_contexts(invoke: Invoke, tmp_path: 
     assert "a.b" in invoke("context", "list").stdout
 
 
+@pytest.mark.parametrize("user", ["a\U0001f600", "\u00e9", "a'", "\u202e"])
+def test_every_character_of_a_uri_and_a_file_is_kept(
+    invoke: Invoke, uris: list[str], tmp_path: Path, user: str
+) -> None:
+    file = tmp_path / f'{user}"\\\x7f\t'
+    file.write_text("s")
+    invoke("context", "add", "odd", f"penstock://{user}@here/", "--password-file", str(file))
+    result = invoke("queue", "list")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [parse_uri(uri).user for uri in uris] == [user]
+
+
+def test_a_password_with_an_at_sign_is_hidden_as_a_whole(invoke: Invoke) -> None:
+    invoke("context", "add", "a", "penstock://anna:s3@cret@here:1/shop")
+    (row,) = json.loads(invoke("context", "list", "-o", "json").stdout)
+
+    assert row["uri"] == "penstock://anna:***@here:1/shop"
+
+
+@pytest.mark.parametrize(
+    ("mode", "uri", "verb"),
+    [
+        (0o644, PROD.replace("anna", "anna:s"), "read"),
+        (0o640, PROD.replace("anna", ":s"), "read"),
+        (0o602, PROD, "change"),
+    ],
+)
+def test_a_file_of_contexts_that_others_can_misuse_is_refused(
+    invoke: Invoke, uris: list[str], tmp_path: Path, mode: int, uri: str, verb: str
+) -> None:
+    invoke("context", "add", "prod", uri)
+    (tmp_path / "config" / "penstock" / "contexts.toml").chmod(mode)
+    result = invoke("queue", "list")
+
+    assert (result.exit_code, uris) == (1, [])
+    assert f"other users can {verb}; run chmod 600" in result.stderr
+
+
+def test_a_file_of_contexts_without_passwords_may_be_read_by_others(
+    invoke: Invoke, uris: list[str], tmp_path: Path
+) -> None:
+    invoke("context", "add", "prod", PROD)
+    (tmp_path / "config" / "penstock" / "contexts.toml").chmod(0o644)
+    invoke("queue", "list")
+
+    assert uris == [PROD]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -108,7 +158,14 @@ def test_a_file_of_contexts_that_is_damaged_is_named(invoke: Invoke, tmp_path: P
     file = tmp_path / "config" / "penstock" / "contexts.toml"
     file.parent.mkdir(parents=True)
 
-    for content in ("no toml", "[contexts.a]\nurl = 1"):
+    for content in (
+        "no toml",
+        "contexts = 5",
+        "current = 7",
+        "[contexts.a]\nurl = 1",
+        'current = "a"\n[contexts.a]\nuri = 5',
+        'current = "a"\n[contexts.a]\nuri = "penstock://here"\npassword_file = 5',
+    ):
         file.write_text(content)
         result = invoke("queue", "list")
         assert (result.exit_code, str(file) in result.stderr) == (1, True)
