@@ -34,6 +34,7 @@ from penstock.cli import (
     vhosts,
 )
 from penstock.cli.group import Commands
+from penstock.cli.output import visible
 
 __all__ = ["app"]
 
@@ -56,7 +57,7 @@ class CommandGroup(TyperGroup):
             # Of settings each problem has a line.
             texts = str(error).splitlines() if type(error).__name__ == "ConfigurationError" else [_told(error)]
             for text in texts:
-                sys.stderr.write(f"penstock: {' '.join(text.split()) or type(error).__name__}\n")
+                sys.stderr.write(f"penstock: {visible(' '.join(text.split())) or type(error).__name__}\n")
             raise typer.Exit(FAILED) from error
 
 

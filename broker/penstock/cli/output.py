@@ -2,6 +2,7 @@
 else to stderr."""
 
 import json
+import re
 import sys
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,10 +27,13 @@ __all__ = [
     "print_records",
     "print_rows",
     "progress",
+    "visible",
 ]
 
 
 WIDE = 1_000
+# What JSON leaves as it is, and a terminal may obey.
+_CONTROLS = re.compile(r"[\x7f-\x9f]")
 
 
 class Format(StrEnum):
@@ -48,7 +52,8 @@ Output = Annotated[
 
 def print_json(value: Any) -> None:
     """Print one JSON text and a line end. Records become objects, bytes base64."""
-    sys.stdout.write(json.dumps(value, default=_plain, ensure_ascii=False) + "\n")
+    text = json.dumps(value, default=_plain, ensure_ascii=False)
+    sys.stdout.write(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
 
 def print_done(sentence: str, value: Any, output: Format | None) -> None:
@@ -56,12 +61,22 @@ def print_done(sentence: str, value: Any, output: Format | None) -> None:
     if output is Format.JSON:
         print_json(value)
     else:
-        sys.stdout.write(sentence + "\n")
+        sys.stdout.write(visible(sentence) + "\n")
 
 
 def print_note(sentence: str) -> None:
     """Print a line to stderr."""
-    sys.stderr.write(sentence + "\n")
+    sys.stderr.write(visible(sentence) + "\n")
+
+
+def visible(text: str) -> str:
+    """Return a text in which control characters are escapes.
+
+    A name may contain any, and a terminal must not obey somebody else's.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
 
 
 def print_records(records: Sequence[Any], columns: Sequence[str], output: Format | None) -> None:
@@ -137,10 +152,10 @@ def _bare(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return json.dumps(dict(value), default=_plain, ensure_ascii=False, separators=(",", ":"))
+        return visible(json.dumps(dict(value), default=_plain, ensure_ascii=False, separators=(",", ":")))
     if isinstance(value, list | tuple):
         return ",".join(_bare(item) for item in value)
-    return " ".join(str(value).split())
+    return visible(" ".join(str(value).split()))
 
 
 def _cell(value: Any) -> str:
@@ -153,10 +168,10 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.3f}"
     if isinstance(value, Mapping):
-        return " ".join(f"{name}={_cell(item)}" for name, item in value.items())
+        return " ".join(f"{visible(name)}={_cell(item)}" for name, item in value.items())
     if isinstance(value, (list, tuple)):
         return ", ".join(_cell(item) for item in value)
-    return str(value)
+    return visible(str(value))
 
 
 def _plain(value: Any) -> Any:

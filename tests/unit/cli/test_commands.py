@@ -502,3 +502,28 @@ def test_a_command_that_is_interrupted_says_so_in_its_status(
 )
 def test_a_value_that_an_option_does_not_take_is_wrong_use(invoke: Invoke, arguments: tuple[str, ...]) -> None:
     assert invoke(*arguments).exit_code == 2
+
+
+HOSTILE = "a\x1b[31m\x9b2J\u202eb\x7f"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("queue", "list"),
+        ("queue", "list", "-o", "table"),
+        ("queue", "list", "-o", "json"),
+        ("queue", "declare", HOSTILE, "-a", f"x-{HOSTILE}={HOSTILE}"),
+        ("queue", "delete", HOSTILE),
+        ("consume", "no" + HOSTILE),
+        ("get", HOSTILE),
+    ],
+)
+def test_a_name_cannot_command_a_terminal(invoke: Invoke, arguments: tuple[str, ...]) -> None:
+    invoke("queue", "declare", HOSTILE)
+    result = invoke(*arguments)
+
+    assert "\\x1b[31m" in result.output or "\\u001b[31m" in result.output
+    assert not set("\x1b\x9b\x7f") & set(result.output)
+    if arguments[-1] == "json":
+        assert json.loads(result.stdout)[0]["name"] == HOSTILE
