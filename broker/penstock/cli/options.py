@@ -74,7 +74,7 @@ class LevelName(StrEnum):
 
 Level = Annotated[
     LevelName | None,
-    typer.Option("--level", help="Guarantee of a confirm: in the page cache (os) or on the disk (disk)."),
+    typer.Option("--level", help="Guarantee of a confirm: page cache (os) or disk."),
 ]
 IfUnused = Annotated[bool, typer.Option("--if-unused", help="Only if nothing uses it.")]
 IfEmpty = Annotated[bool, typer.Option("--if-empty", help="Only if it holds no messages.")]

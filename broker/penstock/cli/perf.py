@@ -28,9 +28,7 @@ STEP_SECONDS = 0.1
 Size = Annotated[int, typer.Option("--size", min=0, max=512 * 1024 * 1024, help="Bytes of a message body.")]
 Seconds = Annotated[float, typer.Option("--seconds", min=0.1, max=86_400, help="How long to measure.")]
 SECONDS = 5.0
-Level = Annotated[
-    LevelName, typer.Option("--level", help="Guarantee of a confirm: in the page cache (os) or on the disk (disk).")
-]
+Level = Annotated[LevelName, typer.Option("--level", help="Guarantee of a confirm: page cache (os) or disk.")]
 
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the queues and their messages.")]
 
