@@ -104,7 +104,7 @@ def test_users_close_their_own_connections_and_no_others(
         anna.admin.close_connection(theirs)
     with pytest.raises(penstock.AccessRefusedError, match="is not a connection of yours"):
         anna.admin.close_connection(2**40)
-    with pytest.raises(penstock.NotFoundError, match=f"connection '{2**40}' does not exist"):
+    with pytest.raises(penstock.NotFoundError, match=f"connection '{2**40}' not found"):
         root.admin.close_connection(2**40)
 
     with penstock.connect(broker.uri(vhost, user="anna", password="secret")) as other:

@@ -47,9 +47,9 @@ def test_a_vhost_that_does_not_exist_is_told_by_connect(broker: Broker, native: 
         async with penstock.aio.connect(broker.uri("nope"), native=native):
             pass
 
-    with pytest.raises(penstock.NotFoundError, match="vhost 'nope' does not exist"):
+    with pytest.raises(penstock.NotFoundError, match="vhost 'nope' not found"):
         penstock.connect(broker.uri("nope"), native=native)
-    with pytest.raises(penstock.NotFoundError, match="vhost 'nope' does not exist"):
+    with pytest.raises(penstock.NotFoundError, match="vhost 'nope' not found"):
         asyncio.run(open_and_close())
 
 
@@ -66,7 +66,7 @@ def test_a_vhost_that_was_deleted_has_one_answer_for_every_verb(broker: Broker) 
                 lambda: next(iter(connection.consume("q"))),
                 connection.admin.list_queues,
             ):
-                with pytest.raises(penstock.NotFoundError, match="vhost 'gone' does not exist"):
+                with pytest.raises(penstock.NotFoundError, match="vhost 'gone' not found"):
                     verb()
 
 
