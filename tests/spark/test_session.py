@@ -265,7 +265,7 @@ def test_avro_and_protobuf_bodies_are_columns_too(
     assert [row.ms for row in first.select(expr("unix_millis(value.at) AS ms")).collect()] == [7]
     assert [row.value and row.value.id for row in second.orderBy("offset").collect()] == [None, 7, None]
     reasons = [message.headers["reason"] for message in connection.stream(bad).read("first", until="next")]
-    assert ["behind the Avro record" in str(reason) for reason in reasons] == [True, False]
+    assert ["extra bytes after the Avro record" in str(reason) for reason in reasons] == [True, False]
     union = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["int", "string"]}]}
     with pytest.raises(PySparkException, match="a union of several types"):
         reading(spark, broker, stream.name, parsed="avro", parsedSchema=json.dumps(union))
