@@ -238,7 +238,7 @@ class Accounts:
                 _fail(done, refusal)
         try:
             if users is not self._users:
-                await asyncio.to_thread(write_users, self._path, records_of(users))
+                await asyncio.to_thread(_write, self._path, users)
         except FaultError as fault:
             for done in decided:
                 _fail(done, fault)
@@ -260,6 +260,10 @@ def _warn_of_costly_digests(users: Users) -> None:
     for user in users.all():
         if is_too_costly(user.password_hash, user.hashing_algorithm):
             _log.warning("a password digest is too costly to check; set the password again", user=user.name)
+
+
+def _write(path: Path, users: Users) -> None:
+    write_users(path, records_of(users))
 
 
 def _fail(done: "asyncio.Future[None]", error: Exception) -> None:

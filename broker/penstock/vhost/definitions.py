@@ -1,16 +1,17 @@
 """Export and import of definitions. An import only adds: what is there and the same is left alone, what is there and
 differs refuses the whole import before anything is changed, and so does everything that cannot be honoured yet. An
-import that a change made meanwhile stands against ends there; imported again, it goes on.
+import that a change made meanwhile stands against ends there; imported again, it goes on. Reading, trying and writing
+a document of thousands of objects run on a thread, and hold up no other call.
 """
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.metadata import VhostTopology, decide
 from penstock.metadata.commands import Bind, Command
-from penstock.metadata.effects import Done, ExchangeDeclared, QueueDeclared, StreamDeclared
+from penstock.metadata.effects import Done, Entry, ExchangeDeclared, QueueDeclared, StreamDeclared
 from penstock.model.errors import InvalidArgumentError, PreconditionFailedError, RefusedError
 from penstock.model.names import VhostName
 from penstock.vhost.actor import Actor
@@ -52,11 +53,8 @@ async def export_definitions(vhosts: Vhosts, users: DefinitionsUsers, actor: Act
         "queues": [],
         "bindings": [],
     }
-    for vhost in vhosts.all():
-        entries = await vhost.entries()
-        for key, items in (write_topology(entries, vhost.name) | write_policies(entries, vhost.name)).items():
-            document[key] += items
-    return _encode(document)
+    entries = [(vhost.name, await vhost.entries()) for vhost in vhosts.all()]
+    return await asyncio.to_thread(_encode_all, document, entries)
 
 
 async def export_vhost(vhost: Vhost, actor: Actor, version: str) -> bytes:
@@ -67,10 +65,8 @@ async def export_vhost(vhost: Vhost, actor: Actor, version: str) -> bytes:
         "product_name": "Penstock",
         "penstock_version": version,
         "original_vhost_name": vhost.name,
-        **write_policies(entries, None),
-        **write_topology(entries, None),
     }
-    return _encode(document)
+    return await asyncio.to_thread(_encode_vhost, document, entries)
 
 
 async def import_definitions(
@@ -86,8 +82,7 @@ async def import_definitions(
     What is not supported refuses the import, or with a list of what is `skipped` is left out and added to that.
     """
     actor.require_administrator(DEFINITIONS)
-    wanted = read_definitions(text, into, skips=skipped is not None)
-    take_super_streams(wanted)
+    wanted = await asyncio.to_thread(_read, text, into, skips=skipped is not None)
     if skipped is not None:
         skipped += wanted.problems
         wanted.problems = []
@@ -96,7 +91,7 @@ async def import_definitions(
         if wanted.users or wanted.permissions or wanted.topics or wanted.vhosts:
             wanted.problems.append("users, permissions and vhosts cannot be imported into one vhost")
     _note_unknown_vhosts(vhosts, wanted)
-    wanted.problems += users.check(wanted.users, wanted.permissions, wanted.topics)
+    wanted.problems += await asyncio.to_thread(users.check, wanted.users, wanted.permissions, wanted.topics)
     mismatches = await _try_topology(vhosts, wanted, skipped)
     if wanted.problems:
         way_out = "remove them"
@@ -110,6 +105,12 @@ async def import_definitions(
     return await _add(vhosts, users, wanted)
 
 
+def _read(text: bytes, into: VhostName | None, *, skips: bool) -> Definitions:
+    wanted = read_definitions(text, into, skips=skips)
+    take_super_streams(wanted)
+    return wanted
+
+
 def _note_unknown_vhosts(vhosts: Vhosts, wanted: Definitions) -> None:
     known = {*vhosts.names(), *wanted.vhosts}
     places = [place for place, _ in (*wanted.exchanges, *wanted.queues, *wanted.bindings, *wanted.policies)]
@@ -120,13 +121,22 @@ def _note_unknown_vhosts(vhosts: Vhosts, wanted: Definitions) -> None:
 
 async def _try_topology(vhosts: Vhosts, wanted: Definitions, skipped: list[str] | None) -> list[str]:
     """Decide every command on copies; return the mismatches. Other refusals become problems, or what is skipped."""
-    refused: set[int] = set()
-    mismatches: list[str] = []
     trials: dict[VhostName, VhostTopology] = {}
     commands: list[tuple[VhostName, Command]] = [*wanted.exchanges, *wanted.queues, *_binds(wanted), *wanted.policies]
+    for place in dict.fromkeys(place for place, _ in commands):
+        trials[place] = await vhosts.get(place).trial() if place in vhosts.names() else VhostTopology(place)
+    return await asyncio.to_thread(_try_commands, trials, commands, wanted, skipped)
+
+
+def _try_commands(
+    trials: Mapping[VhostName, VhostTopology],
+    commands: Sequence[tuple[VhostName, Command]],
+    wanted: Definitions,
+    skipped: list[str] | None,
+) -> list[str]:
+    refused: set[int] = set()
+    mismatches: list[str] = []
     for place, command in commands:
-        if place not in trials:
-            trials[place] = await vhosts.get(place).trial() if place in vhosts.names() else VhostTopology(place)
         try:
             decide(trials[place], command)
         except PreconditionFailedError as refusal:
@@ -189,6 +199,17 @@ def _shown(problems: Iterable[str]) -> str:
     each = list(dict.fromkeys(cut))
     more = [f"and {len(each) - PROBLEMS_SHOWN_MAX} more"] if len(each) > PROBLEMS_SHOWN_MAX else []
     return "; ".join(each[:PROBLEMS_SHOWN_MAX] + more)
+
+
+def _encode_all(document: dict[str, Any], entries: Iterable[tuple[VhostName, Sequence[Entry]]]) -> bytes:
+    for vhost, found in entries:
+        for key, items in (write_topology(found, vhost) | write_policies(found, vhost)).items():
+            document[key] += items
+    return _encode(document)
+
+
+def _encode_vhost(document: dict[str, Any], entries: Sequence[Entry]) -> bytes:
+    return _encode({**document, **write_policies(entries, None), **write_topology(entries, None)})
 
 
 def _encode(document: dict[str, Any]) -> bytes:

@@ -1,9 +1,13 @@
 """The users' part of definitions: it round-trips, and reports unsupported parts beforehand."""
 
 import asyncio
+import threading
 
 import pytest
 
+from penstock.identity import Users
+from penstock.services import accounts as accounts_module
+from penstock.services import definitions_users
 from penstock.services.accounts import Accounts
 from penstock.services.definitions_users import DefinitionsUsers
 from penstock.services.user_limits import LimitsOfUsers
@@ -118,3 +122,42 @@ def test_an_import_that_leaves_no_administrator_is_refused(tmp_path):
         assert users.check([other], [], []) == []
 
     play(tmp_path / "users.json", scenario)
+
+
+def test_an_import_reads_its_entries_on_a_thread_and_changes_the_users_once(tmp_path, monkeypatch):
+    """10,000 users with permissions and topic permissions held up all other calls for a minute."""
+    threads, changes = set(), []
+
+    def note(module, name):
+        work = getattr(module, name)
+
+        def noted(*arguments):
+            threads.add(threading.current_thread())
+            return work(*arguments)
+
+        monkeypatch.setattr(module, name, noted)
+
+    for name in ("read_user", "read_permission", "read_topic"):
+        note(definitions_users, name)
+    note(accounts_module, "records_of")
+
+    async def scenario(accounts, users):
+        threads.clear()  # the first user was written before there was a loop
+        change = accounts.change
+        monkeypatch.setattr(Users, "set_topic", None)
+
+        async def counted(wanted):
+            changes.append(wanted)
+            await change(wanted)
+
+        accounts.change = counted
+        entries = [{**TOPIC, "user": "guest", "exchange": f"x{number}"} for number in range(5)]
+        assert await users.import_users([{"name": "anna", "password_hash": "", "tags": ""}]) == 1
+        assert await users.import_permissions([PERMISSION]) == 1
+        assert await users.import_topics([*entries, {**TOPIC, "vhost": "other"}]) == 6
+        assert await users.import_topics([*entries, TOPIC]) == 1
+        assert len(users.export_topics()) == 7
+
+    play(tmp_path / "users.json", scenario)
+    assert len(changes) == 4
+    assert threading.main_thread() not in threads

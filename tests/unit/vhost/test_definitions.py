@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from penstock.model.arguments import Arguments, Decimal, Timestamp
 from penstock.model.errors import AccessRefusedError, InvalidArgumentError, NotFoundError, PreconditionFailedError
 from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey, VhostName
 from penstock.model.records import Binding, DestinationKind
+from penstock.vhost import definitions
 from penstock.vhost.definitions import export_definitions, export_vhost, import_definitions
 from penstock.vhost.definitions_json import read_definitions
 from penstock.vhost.vhosts import Vhosts
@@ -477,3 +479,28 @@ def test_a_difference_is_refused_also_when_what_is_not_supported_is_skipped() ->
             await import_definitions(one.vhosts, one.users, actor(), text, None, [])
 
     play(scenario)
+
+
+def test_a_document_is_read_tried_and_written_on_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20,000 queues with bindings held up all other calls for seconds."""
+    threads: dict[str, threading.Thread] = {}
+
+    def note(name: str) -> None:
+        work = getattr(definitions, name)
+
+        def noted(*arguments: Any, **named: Any) -> Any:
+            threads[name] = threading.current_thread()
+            return work(*arguments, **named)
+
+        monkeypatch.setattr(definitions, name, noted)
+
+    for name in ("read_definitions", "decide", "write_topology"):
+        note(name)
+
+    async def scenario(one: World, other: World) -> None:
+        await one.fill()
+        await other.take(await export_definitions(one.vhosts, one.users, actor(), "1.2.3"))
+
+    play(scenario)
+    assert list(threads) == ["write_topology", "read_definitions", "decide"]
+    assert threading.main_thread() not in threads.values()
