@@ -113,7 +113,9 @@ def _read(text: bytes, into: VhostName | None, *, skips: bool) -> Definitions:
 
 def _note_unknown_vhosts(vhosts: Vhosts, wanted: Definitions) -> None:
     known = {*vhosts.names(), *wanted.vhosts}
-    places = [place for place, _ in (*wanted.exchanges, *wanted.queues, *wanted.bindings, *wanted.policies)]
+    places: list[str] = [place for place, _ in (*wanted.exchanges, *wanted.queues, *wanted.bindings, *wanted.policies)]
+    held = (entry.get("vhost") for entry in (*wanted.permissions, *wanted.topics))
+    places += (place for place in held if isinstance(place, str))  # another type is a problem of the entry
     for place in dict.fromkeys(places):
         if place not in known:
             wanted.problems.append(f"vhost '{place}' is used but does not exist, and is not in the file")

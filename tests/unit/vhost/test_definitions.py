@@ -504,3 +504,17 @@ def test_a_document_is_read_tried_and_written_on_a_thread(monkeypatch: pytest.Mo
     play(scenario)
     assert list(threads) == ["write_topology", "read_definitions", "decide"]
     assert threading.main_thread() not in threads.values()
+
+
+@pytest.mark.parametrize("kind", ["permissions", "topic_permissions"])
+def test_permissions_in_a_vhost_that_does_not_exist_are_refused(kind: str) -> None:
+    """A virtual host of that name, made later, inherited them."""
+
+    async def scenario(one: World, _: World) -> None:
+        document = {kind: [{**THEIR_TOPIC, "vhost": "ghost"}]}
+        with pytest.raises(InvalidArgumentError, match="vhost 'ghost' is used but does not exist"):
+            await one.take(document)
+        assert one.users.permissions == one.users.topics == []
+        await one.take({**document, "vhosts": [{"name": "ghost"}]})
+
+    play(scenario)
