@@ -1,11 +1,12 @@
 """Who is connected, and what they consume. Administrators and monitoring see all of it, others what is their own."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from penstock.model.errors import AccessRefusedError, NotFoundError, Thing
 from penstock.model.names import ConnectionId
 from penstock.native import OpenConsumer
-from penstock.services.connections import Connections
+from penstock.services.connections import Connection, Connections
 from penstock.services.listeners import Listeners
 from penstock.services.principal import Principal
 from penstock.services.status import CARETAKERS
@@ -30,17 +31,12 @@ class ClientVerbs:
 
     @reading
     async def list_connections(self, principal: Principal) -> list[ConnectionStatus]:
-        """Return the connections on which a user has logged in."""
-        counts: dict[int, int] = {}
-        for consumer in self._listeners.consumers():
-            counts[consumer.connection] = counts.get(consumer.connection, 0) + 1
+        """Return the connections on which a user has logged in. Of a connection that several users share, as behind a
+        proxy, each sees its own part."""
+        counts = Counter(consumer.connection for consumer in self._consumers_seen(principal))
         return [
             ConnectionStatus(
-                each.id,
-                each.peer,
-                sorted(each.users),
-                sorted(name for kind, name in each.holders if kind == "vhost"),
-                counts.get(each.id, 0),
+                each.id, each.peer, *_users_and_vhosts_seen(principal, each), consumer_count=counts[each.id]
             )
             for each in self._connections.all()
             if _sees_all(principal) or principal.name in each.users
@@ -49,21 +45,28 @@ class ClientVerbs:
     @reading
     async def list_consumers(self, principal: Principal, vhost: str | None = None) -> list[OpenConsumer]:
         """Return the consumers, or those in one vhost."""
-        return [
-            each
-            for each in self._listeners.consumers()
-            if (vhost is None or each.vhost == vhost) and (_sees_all(principal) or each.user == principal.name)
-        ]
+        return [each for each in self._consumers_seen(principal) if vhost is None or each.vhost == vhost]
 
     @changing("CloseConnection", "number")
     async def close_connection(self, principal: Principal, number: int) -> None:
-        """Close a connection. Administrators may close any, others their own."""
+        """Close a connection. Administrators may close any, others one that no other user shares."""
         found, thing = self._connections.find(ConnectionId(number)), Thing("connection", str(number))
-        is_own = found is not None and principal.name in found.users
+        is_own = found is not None and found.users == {principal.name}
         if not is_own and not principal.is_administrator:
             raise AccessRefusedError(thing, "is not a connection of yours", "let an administrator close it")
         if found is None or not self._listeners.close_connection(found.id):
             raise NotFoundError(thing, "list the connections again")
+
+    def _consumers_seen(self, principal: Principal) -> list[OpenConsumer]:
+        sees_all = _sees_all(principal)
+        return [each for each in self._listeners.consumers() if sees_all or each.user == principal.name]
+
+
+def _users_and_vhosts_seen(principal: Principal, connection: Connection) -> tuple[list[str], list[str]]:
+    vhosts = sorted(name for kind, name in connection.holders if kind == "vhost")
+    if _sees_all(principal) or connection.users == {principal.name}:
+        return sorted(connection.users), vhosts
+    return [principal.name], [name for name in vhosts if principal.identity.sees_vhost(name)]
 
 
 def _sees_all(principal: Principal) -> bool:

@@ -1,0 +1,60 @@
+"""Connections that several users share, as behind a proxy: each sees only its own part, and none ends the others."""
+
+import pytest
+
+from penstock.model.errors import AccessRefusedError
+from penstock.model.names import ConnectionId
+from penstock.native import OpenConsumer
+from penstock.services import Password, Principal
+from support.grpc_fakes import EVERYTHING, World, play
+
+
+def consumer(user: str) -> OpenConsumer:
+    return OpenConsumer(
+        connection=7,
+        user=user,
+        vhost="/",
+        queue="q",
+        consumer_tag="",
+        prefetch=1,
+        auto_ack=False,
+        exclusive=False,
+    )
+
+
+async def shared(world: World) -> tuple[Principal, Principal]:
+    """Return an administrator and a reader who logged in on the same connection and opened publishers."""
+    connection = world.services.connections.open(ConnectionId(7), "192.0.2.7:4000")
+    admin, reader = [
+        await world.services.sessions.log_in(Password(name, name), connection) for name in ("admin", "reader")
+    ]
+    await world.services.vhosts.create_vhost(admin, "blue")
+    await world.accounts.set_permission("admin", "blue", EVERYTHING)
+    admin = await world.services.sessions.log_in(Password("admin", "admin"), connection)
+    for principal, vhost in ((admin, "/"), (admin, "blue"), (reader, "/")):
+        await world.services.admission.open_publisher(principal, vhost)
+    world.listener.open_consumers = [consumer("admin"), consumer("admin"), consumer("reader")]
+    return admin, reader
+
+
+def test_a_user_sees_nothing_of_the_others_on_its_connection():
+    async def scenario(world: World) -> None:
+        admin, reader = await shared(world)
+        (whole,) = await world.services.clients.list_connections(admin)
+        assert (whole.users, whole.vhosts, whole.consumer_count) == (["admin", "reader"], ["/", "blue"], 3)
+        (own,) = await world.services.clients.list_connections(reader)
+        assert (own.number, own.users, own.vhosts, own.consumer_count) == (7, ["reader"], ["/"], 1)
+
+    play(scenario)
+
+
+def test_only_an_administrator_closes_a_connection_of_several_users():
+    async def scenario(world: World) -> None:
+        admin, reader = await shared(world)
+        with pytest.raises(AccessRefusedError, match="is not a connection of yours"):
+            await world.services.clients.close_connection(reader, 7)
+        assert world.listener.closed == []
+        await world.services.clients.close_connection(admin, 7)
+        assert world.listener.closed == [7]
+
+    play(scenario)
