@@ -78,7 +78,7 @@ def build(parts: Parts) -> Services:
         connections=connections,
         sessions=sessions,
         clients=ClientVerbs(connections, listeners),
-        vhosts=VhostVerbs(vhosts, events),
+        vhosts=VhostVerbs(vhosts, connections, events),
         topology=TopologyVerbs(vhosts, sessions, events),
         users=UserVerbs(parts.accounts, vhosts, events),
         limits=LimitVerbs(vhosts, parts.user_limits, connections, events),

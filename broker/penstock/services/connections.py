@@ -65,6 +65,13 @@ class Connections:
             if not self._counts[holder]:
                 del self._counts[holder]
 
+    def vhost_deleted(self, vhost: VhostName) -> None:
+        """Count no connection in a virtual host that is gone: one of the same name, made later, begins with none."""
+        holder = ("vhost", vhost)
+        if self._counts.pop(holder, 0):
+            for connection in self._open.values():
+                connection.holders.discard(holder)
+
     def is_new_user(self, connection: Connection, user: str) -> bool:
         """Return whether the user was not seen on this connection before."""
         is_new = user not in connection.users

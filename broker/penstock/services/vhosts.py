@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from penstock.model.errors import FaultError, RefusedError
 from penstock.model.names import vhost_name
+from penstock.services.connections import Connections
 from penstock.services.events import Events, LimitsChanged, TopologyChanged
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading
@@ -20,8 +21,9 @@ class VhostStatus:
 
 
 class VhostVerbs:
-    def __init__(self, vhosts: Vhosts, events: Events) -> None:
+    def __init__(self, vhosts: Vhosts, connections: Connections, events: Events) -> None:
         self._vhosts = vhosts
+        self._connections = connections
         self._events = events
 
     @reading
@@ -53,3 +55,4 @@ class VhostVerbs:
             except RefusedError:
                 changed.clear()  # after a fault, steps before it may have been done
                 raise
+        self._connections.vhost_deleted(checked)

@@ -160,3 +160,24 @@ def test_a_token_of_a_stream_that_opens_after_the_end_of_its_connection_is_not_k
         assert world.timers == []
 
     play(scenario)
+
+
+def test_a_vhost_that_is_made_anew_counts_no_connections_of_the_old_one():
+    """Connections that stayed open filled the limit of the new one."""
+
+    async def scenario(world: World) -> None:
+        services = world.services
+        connection = services.connections.open(ConnectionId(7), "127.0.0.1:4000")
+        admin = await services.sessions.log_in(Password("admin", "admin"), connection)
+        await services.admission.open_publisher(admin, "/")
+        await services.vhosts.delete_vhost(admin, "/")
+        await services.vhosts.create_vhost(admin, "/")
+
+        assert (await services.limits.get_vhost_limits(admin, "/")).connection_count == 0
+        await services.limits.set_vhost_limits(admin, "/", {"connections_max": 1})
+        other = services.connections.open(ConnectionId(8), "127.0.0.1:4001")
+        await services.admission.open_publisher(await services.sessions.log_in(Password("admin", "admin"), other), "/")
+        await services.sessions.end(ConnectionId(7))
+        assert (await services.limits.get_vhost_limits(admin, "/")).connection_count == 1
+
+    play(scenario)
