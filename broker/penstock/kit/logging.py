@@ -26,7 +26,7 @@ def configure(level: str, log_format: LogFormat) -> None:
         _order_fields,
     ]
     renderers: list[structlog.typing.Processor] = (
-        [_console_renderer()]
+        [_escape_controls, _console_renderer()]
         if is_console(log_format)
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False, default=str)]
     )
@@ -67,6 +67,22 @@ def _order_fields(_logger: object, _method: str, fields: structlog.typing.EventD
     fields["logger"] = fields.pop(_NAME, None) or fields.pop("logger", "python")
     ordered = {name: fields.pop(name) for name in _FIRST if name in fields}
     return {**ordered, **fields}
+
+
+def _escape_controls(_logger: object, _method: str, fields: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Escape control characters in text: clients choose names, and those must not command the terminal.
+
+    An event keeps its line ends: Python's warnings have several lines.
+    """
+    return {name: _escaped(value, "\n" if name == "event" else "") for name, value in fields.items()}
+
+
+def _escaped(value: object, keeps: str) -> object:
+    if not isinstance(value, str) or value.isprintable():
+        return value
+    return "".join(
+        each if each.isprintable() or each in keeps else each.encode("unicode_escape").decode("ascii") for each in value
+    )
 
 
 def _configure_libraries(

@@ -114,3 +114,18 @@ def test_a_traceback_on_a_terminal_shows_no_values(monkeypatch):
     assert "RuntimeError" in text
     assert "in fail" in text
     assert secret not in text
+
+
+def test_a_client_cannot_command_the_terminal_of_the_log(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def act():
+        logger("audit").info("LogIn", user="a\x1b[2J\x9b\nready", about={"name": "b\x1b[2J"})
+        logging.getLogger("library").warning("failed: %s", "c\x1b[2J")
+
+    text = written(monkeypatch, act, Terminal())
+
+    assert len(text.splitlines()) == 2
+    assert not {"\x1b", "\x9b"} & set(text)
+    for shown in (r"a\x1b[2J\x9b\nready", r"b\x1b[2J", r"c\x1b[2J"):
+        assert shown in text
