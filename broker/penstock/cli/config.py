@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.context_file import PASSWORD
 from penstock.cli.group import Commands
 from penstock.cli.output import Format, Output, print_json, print_rows
 
@@ -36,5 +37,7 @@ def show(
 
 
 def _shown(value: Any) -> Any:
-    """Secrets as stars."""
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+    """Return a value with secrets, and passwords in addresses, as stars."""
+    if isinstance(value, str):
+        return PASSWORD.sub(r"\1:***@", value)
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
