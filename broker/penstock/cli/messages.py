@@ -4,6 +4,7 @@ A body goes in as it is given and comes out as it was stored, followed by a line
 is one line.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -60,7 +61,7 @@ def publish(
 
     fields = read_fields(prop)
     properties = _properties(fields, read_fields(header))
-    bodies = lines() if body == "-" else iter([body.encode()])
+    bodies = lines() if body == "-" else iter([os.fsencode(body)])
     count = 0
     if not exchange and not routing_key and mandatory is not False:
         raise ValueError("no exchange and no queue; name a queue with --routing-key, or an exchange with --exchange")

@@ -5,6 +5,7 @@ A body goes in as it is given and comes out as it was stored, followed by a line
 is one line.
 """
 
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -104,7 +105,7 @@ def publish(
     message.
     """
     headers = read_fields(header) or None
-    messages = (_keyed(each, key, separator) for each in (lines() if body == "-" else iter([body.encode()])))
+    messages = (_keyed(each, key, separator) for each in (lines() if body == "-" else iter([os.fsencode(body)])))
     count = 0
     with connected(context, uri, level=level) as connection, progress(output) as shown:
         stream = connection.stream(name)

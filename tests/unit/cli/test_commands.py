@@ -1,6 +1,7 @@
 """The command line over a broker in memory: stdout, stderr, and the exit status."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,15 @@ def test_a_published_message_is_consumed(invoke: Invoke) -> None:
 
     assert published.stdout == "1 published and confirmed\n"
     assert consumed.stdout == "hello\n"
+
+
+def test_a_body_that_is_not_text_is_published_as_it_is(invoke: Invoke) -> None:
+    invoke("queue", "declare", "jobs")
+
+    published = invoke("publish", os.fsdecode(b"\xff\x00\xc3"), "-r", "jobs")
+
+    assert (published.exit_code, published.stderr) == (0, "")
+    assert invoke("get", "jobs").stdout_bytes == b"\xff\x00\xc3\n"
 
 
 def test_each_line_of_stdin_is_a_message(invoke: Invoke) -> None:
@@ -448,6 +458,7 @@ def test_settings_are_shown_with_where_they_come_from_and_without_secrets(
     file = tmp_path / "penstock.toml"
     file.write_text('default_password = "hidden"')
     monkeypatch.setenv("PENSTOCK_IO_THREADS", "3")
+    monkeypatch.setenv("PENSTOCK_HTTP_AUTH_USER_URL", "https://anna:s3cret@auth.example.com/user")
 
     shown = json.loads(invoke("config", "show", "--config", str(file), "--output", "json").stdout)
 
@@ -455,6 +466,7 @@ def test_settings_are_shown_with_where_they_come_from_and_without_secrets(
     assert rows["io_threads"] == (3, "in the variable PENSTOCK_IO_THREADS")
     assert rows["default_password"] == ("**********", f"in {file}")
     assert rows["grpc"] == ("127.0.0.1:5680", "default")
+    assert rows["http_auth_user_url"][0] == "https://anna:***@auth.example.com/user"
 
 
 def test_settings_are_checked_without_a_start(invoke: Invoke, tmp_path: Path) -> None:
