@@ -14,7 +14,7 @@ __all__ = ["Options", "greet", "open_transport"]
 
 LEVELS = {None: 0, "os": 1, "disk": 2}
 # How a listener that speaks TLS ends a plaintext connection, as the layers below tell it.
-_TLS_ENDS = ("frame with invalid size", "broken pipe", "connection reset")
+_TLS_ENDS = ("frame with invalid size", "broken pipe", "connection reset", "socket closed")
 
 
 # The reasons why TLS handshakes fail, each with the parts of the lower-case errors of the libraries that stand for it.
@@ -26,6 +26,7 @@ _TLS_REASONS = {
         "notvalidforname",
         "not valid for name",
         "hostname mismatch",
+        "hostname verification",
     ),
     "uses an expired certificate; renew it": ("expired",),
     "uses a certificate that is not valid yet; check the clocks": ("notvalidyet",),

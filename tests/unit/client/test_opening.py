@@ -31,6 +31,7 @@ def test_an_unreachable_broker_is_told_by_its_address() -> None:
         ("Ssl handshake failed: CERTIFICATE_VERIFY_FAILED: self-signed certificate", "is not trusted"),
         ("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))", "uses a CA certificate (CA:TRUE)"),
         ("invalid peer certificate: certificate not valid for name: NotValidForName", "for another name"),
+        ("Custom verification check failed with error: Hostname Verification Check failed.", "for another name"),
         ("received corrupt message of type InvalidContentType", "does not serve TLS; use penstock://"),
         ("SSL_ERROR_SSL: error:100000f7:SSL routines:OPENSSL_internal:WRONG_VERSION_NUMBER", "does not serve TLS"),
         ("received fatal alert: CertificateRequired", "requires a client certificate"),
@@ -45,6 +46,12 @@ def test_a_handshake_that_fails_says_what_to_do_and_not_that_no_broker_answers(t
     assert told in str(caught.value)
     assert text in str(caught.value)
     assert "no broker answers" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["frame with invalid size", "ipv4:127.0.0.1:1: Socket closed"])
+def test_a_broker_that_ends_a_plaintext_connection_answers(text: str) -> None:
+    with pytest.raises(penstock.ConnectionLostError, match="if it serves TLS, use penstocks://"):
+        greeted(14, text)
 
 
 def test_a_wrong_password_is_told_at_once() -> None:
