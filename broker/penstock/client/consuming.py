@@ -14,7 +14,7 @@ from typing import Self
 from penstock.client.closing import Grace
 from penstock.client.errors import from_status
 from penstock.client.messages import Message
-from penstock.client.transport import ConsumerPort
+from penstock.client.transport import ConsumerPort, check_prefetch
 
 __all__ = ["AsyncConsumption", "Consumption"]
 
@@ -44,7 +44,8 @@ class Consumption:
         return self._port.consumer_tag
 
     def flow(self, prefetch: int) -> None:
-        """Changes the prefetch; 0 pauses the consumer."""
+        """Change the prefetch; 0 pauses the consumer."""
+        check_prefetch(prefetch, 0)
         self._port.flow(prefetch)
 
     def __iter__(self) -> Iterator[Message]:
@@ -126,7 +127,8 @@ class AsyncConsumption:
         return self._port.consumer_tag
 
     def flow(self, prefetch: int) -> None:
-        """Changes the prefetch; 0 pauses the consumer."""
+        """Change the prefetch; 0 pauses the consumer."""
+        check_prefetch(prefetch, 0)
         self._port.flow(prefetch)
 
     async def __aiter__(self) -> AsyncIterator[Message]:

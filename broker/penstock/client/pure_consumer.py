@@ -47,7 +47,6 @@ class PureConsumer:
         self._streams = streams
         self._options = options
         self._backoff = backoff
-        self._wake = Wake()
         self._changed = Condition()
         self._arrived: deque[PureMessage] = deque()
         self._bytes = 0
@@ -61,6 +60,9 @@ class PureConsumer:
         self._was_open = False
         self._is_cancelled = False
         self._is_closed = False
+        # A value of a wrong type is the caller's mistake; on grpcio's thread it would end no wait.
+        self._opening()
+        self._wake = Wake()
         self._thread = Thread(target=self._run, name="penstock-consumer", daemon=True)
         self._thread.start()
 

@@ -32,7 +32,6 @@ class PureReader:
         self._streams = streams
         self._options = options
         self._backoff = backoff
-        self._wake = Wake()
         self._changed = Condition()
         self._arrived: deque[list[ReceivedStreamMessage]] = deque()
         self._next: int | None = None
@@ -46,6 +45,9 @@ class PureReader:
         self._is_cancelled = False
         self._is_finished = False
         self._is_closed = False
+        # A value of a wrong type is the caller's mistake; on this thread it would end no wait.
+        self._opening()
+        self._wake = Wake()
         self._thread = Thread(target=self._run, name="penstock-reader", daemon=True)
         self._thread.start()
 

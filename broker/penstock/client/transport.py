@@ -23,6 +23,7 @@ __all__ = [
     "StatusError",
     "Transport",
     "TransportOptions",
+    "check_prefetch",
 ]
 
 # first, last, code, reason: code 0 is confirmed, -1 returned, others a gRPC code.
@@ -30,6 +31,9 @@ Outcome: TypeAlias = tuple[int, int, int, str]
 
 # Messages of a publisher that may be without an outcome.
 IN_FLIGHT_MAX = 65_536
+
+# The largest of the contract; the broker takes more than 65,535 as 65,535.
+PREFETCH_MAX = 2**32 - 1
 
 # What the broker takes at most, whatever it was told, and a little more.
 MESSAGE_BYTES_MAX = 513 * 1024 * 1024
@@ -67,6 +71,15 @@ class ConsumerOptions:
     exclusive: bool = False
     consumer_tag: str = ""
     reconnect: bool = True
+
+    def __post_init__(self) -> None:
+        check_prefetch(self.prefetch, 1)
+
+
+def check_prefetch(prefetch: int, least: int) -> None:
+    """Raise ValueError if the contract has no such prefetch; TypeError if it is no number."""
+    if not least <= prefetch <= PREFETCH_MAX:
+        raise ValueError(f"prefetch is {prefetch}; it must be from {least} to {PREFETCH_MAX:,}")
 
 
 @dataclass(frozen=True, slots=True)

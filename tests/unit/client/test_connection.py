@@ -397,3 +397,15 @@ def test_closing_closes_everything_and_says_so_afterwards(transport: FakeTranspo
         connection.publish(b"b", routing_key="jobs")
     with pytest.raises(penstock.ClosedError):
         connection.admin.status()
+
+
+@pytest.mark.parametrize("prefetch", [0, -1, 2**32])
+def test_a_prefetch_must_be_a_number_that_the_broker_knows(connection: Connection, prefetch: int) -> None:
+    with pytest.raises(ValueError, match=f"prefetch is {prefetch}; it must be from 1 to 4,294,967,295"):
+        connection.consume("jobs", prefetch=prefetch)
+
+
+@pytest.mark.parametrize("prefetch", [-1, 2**32])
+def test_a_changed_prefetch_must_be_a_number_that_the_broker_knows(connection: Connection, prefetch: int) -> None:
+    with connection.consume("jobs") as messages, pytest.raises(ValueError, match=f"prefetch is {prefetch}; "):
+        messages.flow(prefetch)

@@ -213,3 +213,9 @@ def test_a_full_consumer_reads_on_when_something_was_taken(
     batches = [consumer.wait(1_000, WAIT_MS) for _ in range(5)]
 
     assert [[message.body for message in batch] for batch in batches] == [[b"1"], [b"2"], [b"3"], [b"4"], [b"5"]]
+
+
+@pytest.mark.parametrize("name", ["\udcff", 5])
+def test_a_queue_whose_name_cannot_be_sent_is_refused_at_once(streams: FakeStreams, name: str) -> None:
+    with pytest.raises((UnicodeEncodeError, TypeError)):
+        PureConsumer(streams, ConsumerOptions("/", name), Backoff(lambda: 0.0, first=0.0))

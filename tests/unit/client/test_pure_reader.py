@@ -233,3 +233,9 @@ def test_a_waiting_reader_begins_where_the_group_stands_when_its_turn_comes(stre
     stream.fail(UNAVAILABLE, "connection reset")
     assert opening(streams.next_stream()).start.offset == 52
     reader.close()
+
+
+@pytest.mark.parametrize("name", ["\udcff", 5])
+def test_a_group_whose_name_cannot_be_sent_is_refused_at_once(streams: FakeStreams, name: object) -> None:
+    with pytest.raises((UnicodeEncodeError, TypeError)):
+        make(streams, group=name)
