@@ -123,6 +123,7 @@ def _with_password(uri: str, password_file: Path | str | None, ask: Callable[[st
     """Return the URI with the password that was asked for, that a file or PENSTOCK_PASSWORD has, or its own."""
     from penstock.client.uri import format_uri, parse_uri
 
+    parse_uri(uri)
     parts = urlsplit(uri)
     if asks:
         password = ask("Password")
