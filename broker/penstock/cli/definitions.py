@@ -1,5 +1,7 @@
 """`penstock definitions`: users, vhosts, permissions, exchanges, queues and bindings as JSON, out and in."""
 
+import json
+import os
 import sys
 from dataclasses import asdict
 from importlib import import_module
@@ -32,13 +34,17 @@ def save(
     uri: Uri = None,
     output: Output = None,
 ) -> None:
-    """Export definitions as JSON."""
+    """Export definitions as JSON.
+
+    A new file can only be read by you: users are exported with the digests of their passwords.
+    """
     with connected(context, uri) as connection:
         document = connection.admin.export_definitions(vhost)
     if str(file) == "-":
         sys.stdout.write(document.decode().rstrip("\n") + "\n")
         return
-    file.write_bytes(document)
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as written:
+        written.write(document)
     print_done(f"{len(document):,} bytes written to {file}", {"file": str(file), "bytes": len(document)}, output)
 
 
@@ -58,6 +64,7 @@ def load(
     Existing definitions stay. One that differs from an existing one refuses the import.
     """
     document = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    _check_json(document, "stdin" if str(file) == "-" else str(file))
     with connected(context, uri) as connection, progress(output) as shown:
         if shown is not None:
             shown.add_task(f"importing {len(document):,} bytes", total=None)
@@ -69,6 +76,14 @@ def load(
         print_note("all of it exists already")
     text = "added " + (", ".join(f"{count:,} {kind}" for kind, count in sorted(added.items())) or "nothing")
     print_done(text, imported, output)
+
+
+def _check_json(document: bytes, name: str) -> None:
+    """Raise ValueError with the name of a file that is not JSON; the broker does not know it."""
+    try:
+        json.loads(document)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"'{name}' is not JSON: {error}; use an unchanged export") from error
 
 
 @app.command()

@@ -360,6 +360,28 @@ def test_what_an_import_skips_is_printed(invoke: Invoke, broker: FakeBroker) -> 
     assert result.stdout == "added 1 queues\n"
 
 
+@pytest.mark.parametrize("content", [b"{", b"", b"\xff", b"[" * 200_000])
+def test_a_file_of_definitions_that_is_not_json_is_named(
+    invoke: Invoke, broker: FakeBroker, tmp_path: Path, content: bytes
+) -> None:
+    file = tmp_path / "definitions.json"
+    file.write_bytes(content)
+
+    result = invoke("definitions", "import", str(file))
+
+    assert (result.exit_code, requests_of(broker, "ImportDefinitions")) == (1, [])
+    assert result.stderr.startswith(f"penstock: '{file}' is not JSON: ")
+    assert invoke("definitions", "import", stdin="{").stderr.startswith("penstock: 'stdin' is not JSON: ")
+
+
+def test_only_its_owner_may_read_a_new_file_of_definitions(invoke: Invoke, broker: FakeBroker, tmp_path: Path) -> None:
+    broker.answers["ExportDefinitions"] = lambda _: admin_pb2.ExportDefinitionsResponse(json=b"{}").SerializeToString()
+
+    invoke("definitions", "export", str(tmp_path / "definitions.json"))
+
+    assert (tmp_path / "definitions.json").stat().st_mode & 0o777 == 0o600
+
+
 def test_definitions_go_out_and_in(invoke: Invoke, broker: FakeBroker, tmp_path: Path) -> None:
     document = b'{"queues": []}'
     broker.answers["ExportDefinitions"] = lambda _: admin_pb2.ExportDefinitionsResponse(
