@@ -297,9 +297,6 @@ class Shard:
         """Return the named producers in no order."""
     def delete_producer(self, name: str) -> bool:
         """Forgets a named producer with its sequence; says whether it was there."""
-    def delete_producers_of(self, user: str) -> int:
-        """Forget all named producers of a user, and return how many there were once that is on the disk (blocking, without the
-        GIL). The sessions that have them end."""
     def stage_states(self, ids: Sequence[int]) -> list[StageState]: ...
     def carry_on_staged(self) -> None:
         """Begins, on a thread, to copy what was decided before the start."""

@@ -4,12 +4,7 @@
 
 use std::sync::Arc;
 
-use penstock_log::Position;
 use rustc_hash::FxHashMap;
-
-use crate::error::EngineError;
-use crate::producers::CHANGES_AT_ONCE;
-use crate::shard::Shard;
 
 /// A search for an idle name that found none is not repeated for so long: it looks at every name under the shard's lock.
 const SEARCH_AGAIN_MS: u64 = 60_000;
@@ -77,50 +72,6 @@ impl Owners {
         if let Some(search) = search {
             search.not_before_ms = now_ms.saturating_add(SEARCH_AGAIN_MS);
         }
-    }
-}
-
-impl Shard {
-    /// Remove all names that a user owns, with their states, here and in the queues' own logs. Return how many there were, once
-    /// that is on the disk. The sessions that have the names end. Blocks on the disk.
-    ///
-    /// A retry completes a removal that failed or that a crash cut short: this shard, which alone knows the owner, forgets a
-    /// name last.
-    ///
-    /// # Errors
-    /// `Log` when it cannot be written; `Stopped` and `Closed`.
-    pub fn delete_producers_of(self: &Arc<Self>, user: &str) -> Result<u64, EngineError> {
-        let mut count = 0;
-        loop {
-            let names = self.lock()?.producers.end_sessions_of(user, CHANGES_AT_ONCE);
-            if names.is_empty() {
-                return Ok(count);
-            }
-            for (_, own) in self.dedicated.all() {
-                own.forget_names(&names)?;
-            }
-            count += self.forget_names(&names)?;
-        }
-    }
-
-    /// Remove these names from this log, and return how many were there, once that is on the disk.
-    fn forget_names(&self, names: &[String]) -> Result<u64, EngineError> {
-        let (count, end) = self.write_forgotten(names)?;
-        if count > 0 {
-            self.sync_to(end)?;
-        }
-        Ok(count)
-    }
-
-    fn write_forgotten(&self, names: &[String]) -> Result<(u64, Position), EngineError> {
-        let mut state = self.lock()?;
-        state.check(self.name())?;
-        let mut count = 0;
-        for name in names {
-            count += u64::from(state.forget_producer(name)?);
-        }
-        state.write()?;
-        Ok((count, state.log.end()))
     }
 }
 

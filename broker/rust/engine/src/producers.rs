@@ -38,7 +38,7 @@ const IDLE_MS_MIN: u64 = 3_600_000;
 const NOTED_MS_MIN: u64 = 86_400_000;
 
 /// Names that are removed or recorded in one hold of the lock.
-pub(crate) const CHANGES_AT_ONCE: usize = 1024;
+const CHANGES_AT_ONCE: usize = 1024;
 
 /// The right to publish as a producer, until another session is opened for it.
 #[derive(Clone, Debug)]
@@ -251,17 +251,6 @@ impl Producers {
 
     fn owner(&self, id: NonZeroU64) -> Option<&Arc<str>> {
         self.standing.get(&id)?.owner.as_ref()
-    }
-
-    /// End the sessions of a user's names, at most so many, and return these names.
-    pub fn end_sessions_of(&mut self, user: &str, count_max: usize) -> Vec<String> {
-        if self.owners.name_count(user) == 0 {
-            return Vec::new();
-        }
-        let standing = &self.standing;
-        let owned = self.ids.iter().filter_map(|(name, id)| Some((name, standing.get(id)?)));
-        let owned = owned.filter(|(_, standing)| standing.owner.as_deref() == Some(user)).take(count_max);
-        owned.inspect(|(_, standing)| standing.held.store(0, Ordering::Release)).map(|(name, _)| name.clone()).collect()
     }
 
     /// The name that was not used for the longest time, and for a while at least; of one user or of all.
