@@ -75,7 +75,7 @@ class OwnerWithFaults(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.running.cancel()
-        self.run(asyncio.wait([self.running, *self.calls]))
+        self.run(asyncio.wait([self.running]))
         self.run(self.loop.shutdown_default_executor())
         self.loop.close()
 
