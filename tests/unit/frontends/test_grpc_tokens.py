@@ -2,7 +2,16 @@
 
 import pytest
 
-from penstock.native import Disconnected, OpenConsume, OpenGet, OpenPublish, OpenRead, OpenStage, PermitExchange
+from penstock.native import (
+    Disconnected,
+    OpenConsume,
+    OpenGet,
+    OpenPublish,
+    OpenRead,
+    OpenStage,
+    PermitExchange,
+    ReadArchive,
+)
 from penstock.v1 import admin_pb2 as admin
 from penstock.v1 import streams_pb2 as streams
 from support.grpc_fakes import FakeCall, World, basic, play
@@ -172,5 +181,24 @@ def test_a_connection_that_ended_is_forgotten() -> None:
 
         refused = await world.ask(refresh(token(world, 600)))
         assert refused[:2] == ("refuse", FAILED_PRECONDITION)
+
+    play(scenario)
+
+
+def test_a_reader_of_an_archive_goes_by_the_newest_token() -> None:
+    """A long reading ended with its first token, although a newer one had come."""
+
+    async def scenario(world: World) -> None:
+        await declare(world)
+        first = token(world, 10)
+        assert (await world.ask(stream("read", first)))[0] == "admit"
+        piece = ReadArchive(vhost="", partition="events", first=0, end=5)
+        world.clock.ms += 11_000
+        refused = await world.ask(FakeCall(piece, authorization=first))
+        assert refused[:2] == ("refuse", UNAUTHENTICATED)
+        assert world.log_ins.counts()["log_ins_refused_total"] == 0
+
+        assert (await world.ask(refresh(token(world, 60))))[0] == "answer"
+        assert await world.ask(FakeCall(piece, authorization=first)) == ("answer", b"")
 
     play(scenario)

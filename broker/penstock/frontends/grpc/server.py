@@ -74,7 +74,7 @@ class GrpcFrontend:
 
     async def _logged_in(self, call: Call, question: Question, connection: Connection) -> Principal | None:
         """Return the principal, or None after a refusal. The services log failures: any client can cause them."""
-        is_open = call.again or isinstance(question, PermitExchange | PermitUserId | PermitKeys)
+        is_open = call.again or isinstance(question, PermitExchange | PermitUserId | PermitKeys | ReadArchive)
         credentials = credentials_of(call.authorization, call.certificate)
         try:
             return await self._services.sessions.log_in(
