@@ -84,7 +84,7 @@ def test_a_user_logs_in_declares_binds_and_deletes_and_is_audited(tmp_path: Path
     ]
     assert lines[1]["about"] == {"vhost": "/", "name": "letters", "if_unused": False, "if_empty": False}
     assert lines[1]["peer"].startswith("127.0.0.1:")
-    assert "not exist" in lines[2]["refusal"]
+    assert "not found" in lines[2]["refusal"]
 
 
 def test_a_user_without_permission_is_refused_and_the_refusal_is_audited(tmp_path: Path) -> None:
