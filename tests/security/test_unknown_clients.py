@@ -96,18 +96,18 @@ def test_a_connection_is_closed_after_log_ins_that_fail_one_after_another(broker
         assert wire.is_hung_up()
 
 
-def test_one_address_takes_half_of_the_connections_before_it_logs_in(tmp_path: Path) -> None:
+def test_one_address_takes_three_quarters_of_the_connections_before_it_logs_in(tmp_path: Path) -> None:
     settings = tmp_path / "penstock.toml"
     settings.write_text("connections_max = 40\n")
     with Broker(tmp_path / "data", "--config", str(settings)) as broker, ExitStack() as wires:
-        known = [wires.enter_context(Wire(broker.grpc, basic("guest", "guest"))) for _ in range(15)]
+        known = [wires.enter_context(Wire(broker.grpc, basic("guest", "guest"))) for _ in range(8)]
         for wire in known:
             assert wire.answer(wire.request(STATUS, message(b""))).startswith("OK")
-        unknown = [wires.enter_context(Wire(broker.grpc)) for _ in range(20)]
+        unknown = [wires.enter_context(Wire(broker.grpc)) for _ in range(30)]
 
         with Wire(broker.grpc, greets=False) as refused:
-            assert refused.answer(1).startswith("GOAWAY ENHANCE_YOUR_CALM 20 connections from this address")
+            assert refused.answer(1).startswith("GOAWAY ENHANCE_YOUR_CALM 30 connections from this address")
         unknown.pop().socket.close()
-        eventually(lambda: "\npenstock_connections 34.0\n" in broker.scrape(), True)
+        eventually(lambda: "\npenstock_connections 37.0\n" in broker.scrape(), True)
         another = wires.enter_context(Wire(broker.grpc, basic("guest", "guest")))
         assert another.answer(another.request(STATUS, message(b""))).startswith("OK")

@@ -80,7 +80,7 @@ impl Door {
             (None, Ok(_)) => {
                 let max = self.addresses.each_max();
                 format!(
-                    "{max} connections from this address wait for a log-in, half of connections_max; log in on them"
+                    "{max} connections from this address wait for a log-in, three quarters of connections_max; log in on them"
                 )
             }
         };

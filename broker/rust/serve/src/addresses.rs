@@ -19,9 +19,9 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// An address may have half of all connections.
+    /// An address may have three quarters of all connections: the rest is left to others.
     pub fn new(connections_max: usize) -> Arc<Addresses> {
-        Arc::new(Addresses { counts: Mutex::default(), each_max: EACH_MIN.max(connections_max / 2) })
+        Arc::new(Addresses { counts: Mutex::default(), each_max: EACH_MIN.max(connections_max - connections_max / 4) })
     }
 
     pub fn each_max(&self) -> usize {
@@ -68,8 +68,8 @@ mod tests {
     use super::{Addresses, EACH_MIN};
 
     #[test]
-    fn an_address_has_half_of_the_places_and_others_have_theirs() {
-        let addresses = Addresses::new(2 * EACH_MIN + 2);
+    fn an_address_has_three_quarters_of_the_places_and_others_have_theirs() {
+        let addresses = Addresses::new(22);
         let place = |address: &str| addresses.place(address.parse().unwrap());
         let mut places: Vec<_> = (0..=EACH_MIN).map(|_| place("192.0.2.7").unwrap()).collect();
         assert!(place("192.0.2.7").is_none() && place("::ffff:192.0.2.7").is_none());
