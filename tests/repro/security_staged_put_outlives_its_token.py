@@ -41,8 +41,7 @@ def check():
             try:
                 while reader.read() is not None:
                     confirmed, accepted_at = confirmed + 1, time.monotonic()
-            # Whatever ends the call: the verdict is about when.
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:  # noqa: BLE001  (any error ends the call: the verdict is about the time)
                 end = type(error).__name__
 
         threading.Thread(target=read, daemon=True).start()
@@ -50,7 +49,7 @@ def check():
             while not end and time.monotonic() < ends - TOKEN_SECONDS + SECONDS:
                 writer.write_batch(rows)
                 time.sleep(2)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  (the same)
             end = end or type(error).__name__
         stages = root.ListStages(staging.ListStagesRequest()).stages
         stored = sum(stage.row_count for stage in stages)

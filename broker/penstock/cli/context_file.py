@@ -26,7 +26,7 @@ class Context:
 
 @dataclass(slots=True)
 class Contexts:
-    """What the file holds; `current` is the context that commands use if none is named."""
+    """The contents of the file; `current` is the context that commands use if none is named."""
 
     current: str | None = None
     named: dict[str, Context] = field(default_factory=dict)
@@ -114,7 +114,7 @@ def _folder() -> Path | None:
 
 
 def save(contexts: Contexts) -> None:
-    """Replace the file as a whole; nobody else may read it at any time."""
+    """Replace the file as a whole; other users cannot read it at any time."""
     file = path()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = file.with_suffix(".new")

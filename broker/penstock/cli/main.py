@@ -121,7 +121,7 @@ def _told(error: BaseException) -> str:
 
 
 def _expected() -> tuple[type[BaseException], ...]:
-    """What may go wrong without a bug; only looked up when something did."""
+    """Return the errors that are not bugs. They are imported only after an error."""
     from penstock.client.errors import PenstockError
 
     found: list[type[BaseException]] = [PenstockError, OSError, ValueError]

@@ -174,7 +174,7 @@ def _described(message: "Message") -> dict[str, Any]:
 
 
 def described_properties(properties: "Properties") -> dict[str, Any]:
-    """Those that are set, but for what is told beside them."""
+    """Return the properties that are set and have no column of their own."""
     return {
         name: value
         for name, value in asdict(properties).items()

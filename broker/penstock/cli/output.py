@@ -1,5 +1,5 @@
-"""What commands print: JSON for programs, columns for pipes, tables and sentences for people. Results go to stdout, all
-else to stderr."""
+"""Output of commands: JSON for programs, columns for pipes, tables and sentences for people. Results go to stdout,
+everything else to stderr."""
 
 import json
 import re
@@ -72,7 +72,7 @@ def print_note(sentence: str) -> None:
 def visible(text: str) -> str:
     """Return a text in which control characters are escapes.
 
-    A name may contain any, and a terminal must not obey somebody else's.
+    Another user may have chosen a name, and its control characters must not reach the terminal.
     """
     if text.isprintable():
         return text

@@ -303,7 +303,7 @@ def _print_message(message: "StreamMessage", output: Format | None) -> None:
 
 
 def _described(message: "StreamMessage") -> dict[str, Any]:
-    """What is not UTF-8 stands in base64, under another name."""
+    """Return a body as text, or in base64 under another name if it is not UTF-8."""
     described: dict[str, Any] = {}
     for name, content in (("body", message.body), ("key", message.key)):
         try:

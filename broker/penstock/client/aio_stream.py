@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Host(Protocol):
-    """What a stream needs of its connection."""
+    """The part of a connection that a stream uses."""
 
     @property
     def vhost(self) -> str: ...

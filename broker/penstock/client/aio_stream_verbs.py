@@ -1,4 +1,4 @@
-"""What a stream is asked besides reading and publishing. The form for threads is generated."""
+"""Verbs of a stream besides reading and publishing. The form for threads is generated."""
 
 import time
 from datetime import datetime

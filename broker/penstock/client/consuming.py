@@ -25,7 +25,7 @@ WAIT_MS = 200
 
 
 class Consumption:
-    """What `consume` gives. `idle_timeout` seconds without a message end an iteration.
+    """An iterator over the messages of a consumer. `idle_timeout` seconds without a message end an iteration.
 
     The end of an iteration ends the consumer, unless a `with` says how long it lives.
     """

@@ -1,4 +1,4 @@
-"""What a client raises: what the broker said, as a class of its own for each kind of refusal.
+"""Errors of the client: one class for each kind of refusal of the broker.
 
 A gRPC code chooses the class; the google.rpc details beside it give the reason, the thing and the rule. The broker's
 words are kept as they are. This module knows no transport.
@@ -41,7 +41,7 @@ UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS, UNAUTHENTICATED = 12, 13, 14, 1
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """What the broker said beside its message; empty where it said nothing."""
+    """Details that the broker sent with its message; empty if it sent none."""
 
     reason: str = ""
     resource_type: str = ""

@@ -1,4 +1,4 @@
-"""What a named publisher must not pass: sequences that failed, or may have, and were not sent again.
+"""Sequences that a named publisher must not pass: they failed, or may have failed, and were not sent again.
 
 The broker stores nothing of a name below the highest sequence that it has. A message sent past one that failed would
 make the broker take the failed one, when it comes again, for one that it has: confirmed, and lost. Pure.

@@ -38,5 +38,5 @@ def set_user_limits(name: str, limits: Mapping[str, int | None]) -> Steps[None]:
 
 
 def _numbers(limits: Message) -> dict[str, Any]:
-    """Those that are set."""
+    """Return the limits that are set."""
     return {field.name: value for field, value in limits.ListFields()}

@@ -10,7 +10,7 @@ __all__ = ["Numbering"]
 
 
 class Numbering:
-    """What was sent on one stream, as runs (first on the stream, first of the publisher, count), in order."""
+    """Messages sent on one stream, as runs (first on the stream, first of the publisher, count), in order."""
 
     __slots__ = ("_runs", "sent")
 

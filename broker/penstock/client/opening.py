@@ -51,7 +51,7 @@ def _tls_reason(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a connection was asked for. `timeout` in seconds bounds calls and waits for confirms."""
+    """Options of a connection. `timeout` in seconds bounds calls and waits for confirms."""
 
     address: Address
     native: bool | None

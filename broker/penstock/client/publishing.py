@@ -257,7 +257,7 @@ class Publishing:
 
 
 def _advanced(keyed: Keyed | None, count: int) -> tuple[()] | Keyed:
-    """What goes with the messages behind the first `count`."""
+    """Return the options that belong to the messages after the first `count`."""
     if keyed is None:
         return ()
     key, sequence = keyed

@@ -111,7 +111,7 @@ class _GrpcStream:
 
 
 def _status(error: Any) -> StatusError:
-    """What grpcio raises is a call as well: code, words and trailing metadata are its methods."""
+    """Convert an error of grpcio, which is also a call: code, details and trailing metadata are its methods."""
     code = error.code()
     number: int = code.value[0] if code is not None else UNKNOWN
     details = b""

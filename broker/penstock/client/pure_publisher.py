@@ -127,8 +127,8 @@ class PurePublisher:
         key: bytes | None,
         sequence: int,
     ) -> None:
-        """What cannot be encoded, or what the broker would end the stream for, must not get as far as the stream: it
-        would break it, and again whenever it is sent again, for all messages behind it."""
+        """Refuse messages that cannot be encoded, or for which the broker would end the stream. They would break the
+        stream, and again at each retry, for all messages behind them."""
         _refuse_types(bodies, properties, key, sequence)
         _refuse_long_names(exchange, routing_key, key)
         beside = len(properties or b"") + len(key or b"")
@@ -253,7 +253,7 @@ class PurePublisher:
         return self._is_closed or self._life != life
 
     def _fail_behind(self) -> None:
-        """What must not be sent now, as a lower sequence was refused before, gets its outcome."""
+        """Resolve the messages that must not be sent now, because a lower sequence was refused before."""
         if not self._refused:
             return
         rest = list(islice(self._kept, self._sent, None))

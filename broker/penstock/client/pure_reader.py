@@ -170,7 +170,7 @@ class PureReader:
         return StatusError(UNAVAILABLE, "the broker ended the read stream", b"")
 
     def _opening(self) -> streams_pb2.ReadOpen:
-        """What waits here counts against the credit already."""
+        """Return the request that opens the stream. Messages that wait here count against its credit."""
         options = self._options
         opening = streams_pb2.ReadOpen(
             vhost=options.vhost,

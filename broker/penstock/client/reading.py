@@ -69,7 +69,7 @@ class Readers:
 
 
 class StreamReader:
-    """What `Stream.read` gives. The end of an iteration ends it, unless a `with` says how long it lives."""
+    """A reader of a stream. The end of an iteration closes it, unless a `with` block keeps it open."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class StreamReader:
 
     @property
     def active_partitions(self) -> list[str]:
-        """Those this reader gets messages of: all, or with `single_active` those whose turn it is."""
+        """Return the partitions that this reader reads: all, or with `single_active` those where it is active."""
         return self._readers.active_partitions
 
     def store(self, message: StreamMessage) -> None:
@@ -187,7 +187,7 @@ class AsyncStreamReader:
 
     @property
     def active_partitions(self) -> list[str]:
-        """Those this reader gets messages of: all, or with `single_active` those whose turn it is."""
+        """Return the partitions that this reader reads: all, or with `single_active` those where it is active."""
         return [] if self._readers is None else self._readers.active_partitions
 
     def store(self, message: StreamMessage) -> None:

@@ -78,7 +78,7 @@ class StreamInfo:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedOffsets:
-    """What the archive has of a partition, from `first` on and before `next`. Arrow Flight reads it, a reader does not.
+    """The archived part of a partition, from `first` on and before `next`. Arrow Flight reads it, a reader does not.
 
     `message_count` (None when it is not known) and `bytes` are those below the log's first offset.
     """
@@ -161,7 +161,7 @@ class LeaseOwner:
 
 @dataclass(frozen=True, slots=True)
 class QueueLeases:
-    """Who has reserved what of a queue, and how many messages are ready in it."""
+    """Reservations in a queue by owner, and the number of its ready messages."""
 
     owners: tuple[LeaseOwner, ...]
     ready_count: int
@@ -297,7 +297,7 @@ class ImportedDefinitions:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What the broker's last start had to do."""
+    """Work of the broker's last start."""
 
     ms: float
     bytes_read: int

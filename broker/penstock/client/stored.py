@@ -1,4 +1,4 @@
-"""What every message has that the broker stored, delivered from a queue or read from a stream.
+"""Common fields of stored messages, delivered from a queue or read from a stream.
 
 `Stored` are the names, for native objects too; `Received` answers them from the protobuf message that brought it.
 Neither knows what may be done with the message.

@@ -28,7 +28,7 @@ KeyedBody: TypeAlias = tuple["bytes | str | None", bytes]
 
 
 class Host(Protocol):
-    """What a stream needs of its connection."""
+    """The part of a connection that a stream uses."""
 
     @property
     def vhost(self) -> str: ...

@@ -42,7 +42,7 @@ CREDIT = 8
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a reading was asked for."""
+    """Options of a reading."""
 
     from_: Place = "next"
     until: Place | None = None

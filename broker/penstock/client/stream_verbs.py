@@ -1,4 +1,4 @@
-"""What a stream is asked besides reading and publishing."""
+"""Verbs of a stream besides reading and publishing."""
 # Generated from aio_stream_verbs.py by `make verbs`; edit that file instead.
 
 import time

@@ -135,7 +135,7 @@ class PublisherPort(Protocol):
         """Waits while too many are without an outcome; gives the last number. `sequence` is the first one's."""
 
     def take(self) -> list[Outcome]:
-        """What is known by now; makes wake_fd unreadable."""
+        """Return the outcomes so far; makes wake_fd unreadable."""
 
     def wait(self, timeout_ms: int) -> list[Outcome]:
         """The same, but waits for at least one; empty at the time limit."""
@@ -153,7 +153,7 @@ class ConsumerPort(Protocol):
     @property
     def consumer_tag(self) -> str: ...
     def take(self, count_max: int) -> Sequence[Message]:
-        """What has arrived, at most count_max; makes wake_fd unreadable when nothing is left."""
+        """Return received items, at most count_max; makes wake_fd unreadable when none is left."""
 
     def wait(self, count_max: int, timeout_ms: int) -> Sequence[Message]: ...
     def flow(self, prefetch: int) -> None: ...
@@ -181,7 +181,7 @@ class ReaderPort(Protocol):
         """Whether it has brought everything up to its end, and all of it was taken."""
 
     def take(self, count_max: int) -> Sequence[StreamMessage]:
-        """What has arrived, at most count_max; makes wake_fd unreadable when nothing is left."""
+        """Return received items, at most count_max; makes wake_fd unreadable when none is left."""
 
     def store(self, offset: int) -> None: ...
     def close(self) -> None: ...

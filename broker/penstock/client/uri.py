@@ -29,7 +29,7 @@ _NOT_PRINTED = re.compile(r"[\x00-\x20\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Whom to trust and what to show: names of PEM files; None is the machine's authorities, and no certificate."""
+    """PEM files of a URI: trusted CAs (None: those of the machine) and a client certificate (None: no certificate)."""
 
     ca: str | None = None
     cert: str | None = None
@@ -71,7 +71,7 @@ class Address:
 
     @property
     def authorization(self) -> str:
-        """What the calls' `authorization` metadata carries; nothing where the certificate says who it is."""
+        """Return the `authorization` metadata of calls; empty if the certificate names the user."""
         if not self.user:
             return ""
         return "Basic " + b64encode(f"{self.user}:{self.password}".encode()).decode("ascii")

@@ -14,7 +14,7 @@ DEDICATED_MAX: Final = 256
 
 
 def set_limits(state: VhostTopology, command: SetLimits) -> Decision:
-    """What is above a new limit stays; nothing is added to it."""
+    """Set the limits. Things above a new limit stay, but no more can be added."""
     check_limits(state.vhost, command.limits)
     if state.limits == command.limits:
         return Decision(Done(0))

@@ -74,7 +74,7 @@ def _changed(state: VhostTopology, policies: Policies, *, is_operator: bool) -> 
 
 
 def _for_engine(thing: Exchange | Queue) -> tuple[object, Level | None]:
-    """What of it a policy may change."""
+    """Return the parts that a policy can change."""
     return freeze_arguments(thing.arguments), thing.least_level if isinstance(thing, Queue) else None
 
 

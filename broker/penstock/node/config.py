@@ -264,7 +264,7 @@ class Settings(BaseModel):
 
 
 def words(text: str) -> tuple[str, ...]:
-    """What stands between commas."""
+    """Split a value at its commas."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 

@@ -1,4 +1,4 @@
-"""Who may enter a new broker. On loopback that is `guest`, whose password everybody knows. A broker that others can
+"""The first user of a new broker. On loopback that is `guest`, whose password everybody knows. A broker that others can
 reach begins with nobody whom everybody knows: unless the operator named somebody, it makes up an administrator's
 password, writes it beside the data, readable for its own user alone, and says once where."""
 

@@ -1,4 +1,4 @@
-"""What a broker prints once it is ready: where it listens, where it keeps things, and one line to paste that
+"""The text that a broker prints once it is ready: its addresses, its data directory, and one line to paste that
 publishes a message and gets it back. It is for people; machines read the log and /health."""
 
 import os

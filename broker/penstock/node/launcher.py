@@ -231,7 +231,7 @@ class Broker:
         await asyncio.to_thread(server.stop, int(self._settings.drain_seconds * 1_000))
 
     def _take(self, settings: Settings) -> None:
-        """What changed while the broker runs: only what may."""
+        """Take over settings that may change while the broker runs."""
         self._settings = settings
         configure(settings.log_level, settings.log_format)
 

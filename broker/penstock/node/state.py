@@ -1,4 +1,4 @@
-"""What the broker says of itself: to status calls, to probes and to scrapes. It reads and never changes anything."""
+"""The broker's state for status calls, probes and scrapes. This module reads and never changes anything."""
 
 import os
 from collections.abc import Callable, Mapping

@@ -18,7 +18,7 @@ _log = logger("tls")
 
 
 class TlsFiles:
-    """What `settings` name; made only when they name a certificate."""
+    """The TLS files that `settings` name; used only if they name a certificate."""
 
     def __init__(self, settings: Settings, certificate: Path, key: Path) -> None:
         self._settings = settings
@@ -32,7 +32,7 @@ class TlsFiles:
         self.context.sni_callback = self._turn_to_served
 
     def load(self) -> Tls:
-        """What the native listener serves. Raises StartError naming what cannot be used."""
+        """Return the material that the native listener serves. Raises StartError naming what cannot be used."""
         try:
             self._seen = self._read()
             tls = self._tls(self._seen)
@@ -55,7 +55,7 @@ class TlsFiles:
                 serve(tls)
 
     def reload(self) -> Tls | None:
-        """What is served from now on, when a file changed and all of them can be used."""
+        """Return the new material, if a file changed and all files can be used."""
         try:
             found = self._read()
             if found == self._seen:

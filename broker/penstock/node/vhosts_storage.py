@@ -120,7 +120,7 @@ class VhostsStorage:
         self._writer.shutdown(wait=False)
 
     def recovery(self) -> dict[str, float]:
-        """What opening the logs took, over all vhosts."""
+        """Return the cost of opening the logs, summed over all vhosts."""
         total: dict[str, float] = {}
         for shard in self._shards.values():
             for key, value in shard.recovery.items():
@@ -128,7 +128,7 @@ class VhostsStorage:
         return total
 
     def damages(self) -> list[Damage]:
-        """What was found damaged since the logs were opened."""
+        """Return the corruption found since the logs were opened."""
         return [
             Damage(name, damaged.file, damaged.at, tuple(damaged.queues), damaged.record_count)
             for name, shard in self._shards.items()
@@ -172,7 +172,7 @@ class VhostsStorage:
         await asyncio.get_running_loop().run_in_executor(self._writer, self._note)
 
     def _read_files(self, name: VhostName) -> None:
-        """What is beside the log. Nothing of it may be wrong when the first log is changed."""
+        """Read the files beside the log. All of them must be valid before the first log is changed."""
         path = self._directory.vhost_directory(name)
         self._directory.check_settings(name)
         file, changes = open_vhost_directory(path, name, is_proven=self._directory.has_proof(name))

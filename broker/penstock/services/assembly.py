@@ -29,7 +29,7 @@ from penstock.vhost.vhosts import Vhosts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What services work on. `later` calls back after some seconds."""
+    """The parts that services are built from. `later` schedules a callback after a number of seconds."""
 
     vhosts: Vhosts
     accounts: Accounts

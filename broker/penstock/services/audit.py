@@ -16,7 +16,7 @@ _log = logger("audit")
 
 
 class Outcome(StrEnum):
-    """What became of a verb. FAILED is a bug, or the end of the broker during it: a change may have been made."""
+    """The outcome of a verb. FAILED is a bug, or a stop of the broker during the verb; a change may have been made."""
 
     DONE = "done"
     REFUSED = "refused"

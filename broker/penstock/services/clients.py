@@ -1,4 +1,4 @@
-"""Who is connected, and what they consume. Administrators and monitoring see all of it, others what is their own."""
+"""Connections and consumers. Administrators and monitoring see all of them, other users their own."""
 
 from collections import Counter
 from dataclasses import dataclass

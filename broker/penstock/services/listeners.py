@@ -1,4 +1,4 @@
-"""Tells listeners what verbs changed: the one subscriber that makes open streams ask again, and applies limits."""
+"""The one subscriber to events of verbs: it makes open streams of all listeners ask again, and applies limits."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -11,7 +11,7 @@ from penstock.vhost.vhost import Vhost
 
 
 class Listener(QuotaListener, Protocol):
-    """What a listener does with its open streams when rights change."""
+    """The part of a listener that acts on its open streams when rights change."""
 
     def forget(self) -> None:
         """Make publishers ask again which exchanges they may write."""

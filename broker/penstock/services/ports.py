@@ -74,7 +74,7 @@ class ArchivedPart:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveStanding:
-    """What an archive has of a partition below its first offset; the count is None when it is not known."""
+    """The archived part of a partition, below its first offset; the count is None when it is not known."""
 
     first: int
     next: int
@@ -84,7 +84,7 @@ class ArchiveStanding:
 
 
 class Archives(Protocol):
-    """What was moved out of streams. Both raise DamagedError when an archive cannot be read."""
+    """Archived parts of streams. Both raise DamagedError when an archive cannot be read."""
 
     async def standing(self, part: ArchivedPart, timestamp_ms: int | None) -> ArchiveStanding | None:
         """None when it has nothing below the log."""
@@ -139,7 +139,7 @@ class StreamTotals:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What the last start had to do."""
+    """Work of the last start."""
 
     ms: float = 0
     bytes_read: int = 0
@@ -160,7 +160,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """What does not change often, and what the process uses."""
+    """Facts that seldom change, and the resources that the process uses."""
 
     version: str
     node: str
@@ -176,7 +176,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class WrittenBackup:
-    """What a backup came to."""
+    """The result of a backup."""
 
     vhost_count: int
     bytes: int

@@ -1,5 +1,5 @@
-"""Who acts: an authenticated identity on a connection. Front ends make credentials from what a client sends; `sessions`
-makes a principal from credentials; every verb takes a principal."""
+"""Principals: authenticated identities on connections. A front end makes credentials from a client's data, `sessions`
+makes a principal from credentials, and every verb takes a principal."""
 
 from dataclasses import dataclass, field
 from hashlib import blake2b

@@ -41,7 +41,7 @@ class SessionVerbs:
         self, credentials: Credentials, connection: Connection, *, is_open: bool = False, is_administering: bool = False
     ) -> Principal:
         """Return the principal that the credentials name. With `is_open` they are those of an open stream: the newest
-        token of the same user counts. Administrators administer also above their limit of connections, or nobody could
+        token of the same user counts. Administrators can administer above their limit of connections, so that they can
         raise it. Raises NotAuthenticatedError, PreconditionFailedError above the limit, and faults."""
         identity = await self._identified(credentials, connection, is_open=is_open)
         principal = Principal(identity, connection, b"" if identity.expires_at_ms is None else digest_of(credentials))

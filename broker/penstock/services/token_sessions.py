@@ -75,8 +75,8 @@ class TokenSessions:
         self._changed(connection)
 
     def newest(self, connection: ConnectionId, credentials: Credentials) -> Person | None:
-        """Who a stream is by the newest token, or None when the one it was opened with is all there is. Raises
-        NotAuthenticatedError when the newest has ended too."""
+        """Return the identity of a stream by its newest token, or None if only the token that opened it exists. Raises
+        NotAuthenticatedError when the newest token has expired too."""
         session = self._by_connection.get(connection)
         if session is None:
             return None

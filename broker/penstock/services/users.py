@@ -22,7 +22,7 @@ class UserStatus:
 
 @dataclass(frozen=True, slots=True)
 class HeldPermission:
-    """What a user may do in a virtual host, as patterns."""
+    """The permission of a user in a virtual host, as patterns."""
 
     user: str
     vhost: str

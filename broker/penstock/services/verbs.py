@@ -1,5 +1,5 @@
-"""What all verbs of the services have in common: a verb is tried again when another server had to be asked first, and
-one that changes something is audited. Each verb of a service is marked as one of three kinds; a house test looks."""
+"""Common handling of all verbs: a verb is retried after a question to another server, and a verb that changes something
+is audited. Each verb of a service is marked as one of three kinds; a house test checks it."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
@@ -13,7 +13,7 @@ from penstock.services import audit
 from penstock.services.principal import Principal
 
 QUESTIONS_MAX: Final = 8
-"""What one verb may have to ask another server, one question after another: a vhost, and a few things in it."""
+"""The most questions of one verb to another server, one after another: a vhost, and a few things in it."""
 
 Answer = TypeVar("Answer")
 Service = TypeVar("Service")

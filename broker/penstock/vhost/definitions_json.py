@@ -71,7 +71,7 @@ BINDING_KEYS: Final = frozenset(
 
 @dataclass(slots=True)
 class Definitions:
-    """What a JSON text asks for. `users`, `permissions` and `topics` stay as they are: another room reads them."""
+    """The content of a JSON text. `users`, `permissions` and `topics` stay as they are: another room reads them."""
 
     vhosts: list[VhostName] = field(default_factory=list)
     exchanges: list[tuple[VhostName, DeclareExchange]] = field(default_factory=list)
@@ -196,7 +196,7 @@ class _Reader:
             lists[key].pop()
 
     def _vhost(self, item: JSON) -> None:
-        """What only describes a vhost to people is not kept; what would change its behaviour is a problem."""
+        """Ignore metadata that only describes a vhost to people; metadata that changes its behaviour is a problem."""
         self._known(item, VHOST_KEYS)
         name = vhost_name(_text(item, "name"))
         if item.get("limits"):

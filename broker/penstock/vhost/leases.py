@@ -16,14 +16,14 @@ from penstock.vhost.owner import Owner
 
 @dataclass(frozen=True, slots=True)
 class QueueLeases:
-    """Who has reserved what of a queue, and how much is left to reserve."""
+    """Reservations in a queue by owner, and the number of messages left to reserve."""
 
     owners: list[LeaseOwnerState]
     ready_count: int
 
 
 class Leases:
-    """Those of one vhost."""
+    """Leases of one vhost."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner

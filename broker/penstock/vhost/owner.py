@@ -283,7 +283,7 @@ class Owner:
         except (NotWrittenError, DiskFullError):
             await self._drop(batch)
             raise
-        except Exception:  # the vhost stops
+        except Exception:  # raised again: the vhost stops, and its deletions may be on the disk
             await self._shut_deleted(batch)
             raise
 
@@ -293,7 +293,7 @@ class Owner:
             await self._until_calm()
             self.is_applying = True
             results = await self._batches.apply(batch)
-        except Exception:  # the vhost stops, whose deletions are on the disk
+        except Exception:  # raised again: the vhost stops, and its deletions are on the disk
             await self._shut_deleted(batch)
             raise
         self.is_applying = False

@@ -1,5 +1,5 @@
-"""What a virtual host needs from other packages: the definitions file, the storage of virtual hosts and users as
-protocols, the engine as the classes of the native module. Tests pass fakes.
+"""Interfaces that a virtual host needs of other packages: definitions file, storage of virtual hosts, users
+as protocols, the engine as the classes of the native module. Tests pass fakes.
 """
 
 from collections.abc import Coroutine, Sequence
@@ -14,7 +14,7 @@ from penstock.native import Shard
 
 
 class Permissions(Protocol):
-    """What one user may do in one vhost."""
+    """The permissions of one user in one vhost."""
 
     def allows(self, access: Access, name: str, kind: str, /) -> bool: ...
     def narrows_keys(self, exchange: str, /) -> bool:
@@ -43,7 +43,7 @@ class DefinitionsFile(Protocol):
 
 @dataclass(slots=True)
 class OpenedVhost:
-    """What the storage gives for one vhost: its files, opened and read. `entries` is what the definitions file held."""
+    """One vhost as the storage returns it: its files, opened and read. `entries` is what the definitions file held."""
 
     name: VhostName
     definitions: DefinitionsFile
@@ -88,7 +88,7 @@ class DefinitionsUsers(Protocol):
     def check(
         self, users: list[dict[str, Any]], permissions: list[dict[str, Any]], topics: list[dict[str, Any]]
     ) -> list[str]:
-        """What of it cannot be honoured, one line each; empty when all can."""
+        """Return the entries that cannot be honoured, one line each; empty if all can."""
 
     async def import_users(self, users: list[dict[str, Any]]) -> int: ...
     async def import_permissions(self, permissions: list[dict[str, Any]]) -> int: ...

@@ -29,7 +29,7 @@ class StageStatus(NamedTuple):
 
 
 class Stages:
-    """Those of one vhost."""
+    """Stages of one vhost."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner

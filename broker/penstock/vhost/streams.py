@@ -51,7 +51,7 @@ class GroupStatus(NamedTuple):
 
 
 class Streams:
-    """Those of one vhost."""
+    """Streams of one vhost."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner

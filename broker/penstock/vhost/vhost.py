@@ -254,7 +254,7 @@ class Vhost:
         return self._owner.shard.totals()
 
     async def entries(self) -> list[Entry]:
-        """What is there again after a start, as entries."""
+        """Return, as entries, everything that survives a restart."""
         return await self._owner.read(lambda: list(entries_of(self._topology)))
 
     async def trial(self) -> VhostTopology:
