@@ -24,12 +24,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Arguments",
+    "ClearLimits",
+    "ConnectionsMax",
     "ExchangeName",
     "IfEmpty",
     "IfUnused",
+    "InFlightBytesMax",
     "Level",
     "LevelName",
+    "MessageBytesMax",
     "PolicyName",
+    "PublishBytesRate",
+    "PublishRate",
     "QueueName",
     "Uri",
     "UserName",
@@ -78,6 +84,17 @@ Level = Annotated[
 ]
 IfUnused = Annotated[bool, typer.Option("--if-unused", help="Only if nothing uses it.")]
 IfEmpty = Annotated[bool, typer.Option("--if-empty", help="Only if it holds no messages.")]
+
+ConnectionsMax = Annotated[int | None, typer.Option("--connections-max", min=0, help="Most connections.")]
+PublishRate = Annotated[int | None, typer.Option("--publish-rate", min=1, help="Most published messages per second.")]
+PublishBytesRate = Annotated[
+    int | None, typer.Option("--publish-bytes-rate", min=1, help="Most published bytes per second.")
+]
+InFlightBytesMax = Annotated[
+    int | None, typer.Option("--in-flight-bytes-max", min=1, help="Most unconfirmed bytes, and unacked ones.")
+]
+MessageBytesMax = Annotated[int | None, typer.Option("--message-bytes-max", min=0, help="Largest message.")]
+ClearLimits = Annotated[bool, typer.Option("--clear", help="Remove all limits.")]
 
 
 def connected(context: typer.Context, uri: str | None, **options: Any) -> "AbstractContextManager[Connection]":

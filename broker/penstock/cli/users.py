@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.group import Commands
-from penstock.cli.options import Uri, UserName, connected
+from penstock.cli.options import (
+    ClearLimits,
+    ConnectionsMax,
+    InFlightBytesMax,
+    MessageBytesMax,
+    PublishBytesRate,
+    PublishRate,
+    Uri,
+    UserName,
+    connected,
+)
 from penstock.cli.output import Format, Output, print_done, print_fields, print_json, print_records
 
 if TYPE_CHECKING:
@@ -120,23 +130,15 @@ def delete(
 def limits(
     context: typer.Context,
     name: UserName,
-    connections_max: Annotated[int | None, typer.Option("--connections-max", min=0, help="Most connections.")] = None,
+    connections_max: ConnectionsMax = None,
     streams_max: Annotated[
         int | None, typer.Option("--streams-max", min=0, help="Most streams that publish or consume.")
     ] = None,
-    publish_rate: Annotated[
-        int | None, typer.Option("--publish-rate", min=1, help="Most published messages per second.")
-    ] = None,
-    publish_bytes_rate: Annotated[
-        int | None, typer.Option("--publish-bytes-rate", min=1, help="Most published bytes per second.")
-    ] = None,
-    in_flight_bytes_max: Annotated[
-        int | None, typer.Option("--in-flight-bytes-max", min=1, help="Most unconfirmed bytes, and unacked ones.")
-    ] = None,
-    message_bytes_max: Annotated[
-        int | None, typer.Option("--message-bytes-max", min=0, help="Largest message.")
-    ] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Remove all limits.")] = False,
+    publish_rate: PublishRate = None,
+    publish_bytes_rate: PublishBytesRate = None,
+    in_flight_bytes_max: InFlightBytesMax = None,
+    message_bytes_max: MessageBytesMax = None,
+    clear: ClearLimits = False,
     uri: Uri = None,
     output: Output = None,
 ) -> None:
