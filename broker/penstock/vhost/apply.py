@@ -1,5 +1,7 @@
-"""Carries the machine's changes to the engine's shard, in order. It decides nothing; anything the shard raises here is
-a fault or a bug, because the machine has checked what could be checked.
+"""Apply the machine's changes to the engine's shard, in order.
+
+It decides nothing. An error of the shard here is a fault or a bug, because the machine has checked all that can be
+checked.
 """
 
 from collections.abc import Iterable
@@ -25,8 +27,10 @@ BATCH_MAX: Final = 1_024
 
 
 def apply_changes(shard: Shard, changes: Iterable[Change]) -> int:
-    """Gives the number of messages that were dropped on the way. A call costs as much as the change it brings, so that
-    queues, and routes, that follow each other go together."""
+    """Apply the changes and return the number of dropped messages.
+
+    Each call to the shard has a fixed cost, so changes of adjacent queues, or routes, are sent together.
+    """
     dropped_count = 0
     for kind, alike in groupby(changes, type):
         if kind in (PutQueue, AddRoute):
@@ -63,7 +67,7 @@ def _apply_batch(shard: Shard, batch: list[Change]) -> None:
 
 
 def _apply_one(shard: Shard, change: Change) -> int:
-    """Gives the number of messages that were dropped."""
+    """Apply a change and return the number of dropped messages."""
     match change:
         case DropQueue(id=queue_id):
             return shard.delete_queue(queue_id)
@@ -79,8 +83,10 @@ def _apply_one(shard: Shard, change: Change) -> int:
 
 
 def compile_route(route: Route) -> NewRoute:
-    """Return the route as the engine's tables take it. Equal routes give equal bytes, so that a route can be removed by
-    naming it again."""
+    """Return the route as the engine's tables take it.
+
+    Equal routes give equal bytes, so that a route can be removed by naming it again.
+    """
     return NewRoute(
         exchange=route.source,
         key=route.key,

@@ -1,5 +1,8 @@
-"""Batches of requests to a vhost: decided on a pending copy of the topology, applied to the engine and committed, or
-dropped. The vhost's owner appends them and answers the requests."""
+"""Batches of requests to a vhost.
+
+A batch is decided on a pending copy of the topology, then applied to the engine and committed, or dropped. The vhost's
+owner appends it and answers the requests.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -104,9 +107,12 @@ class Batches:
         self._on_thread = on_thread
 
     async def decide(self, requests: Sequence[Request], *, makes_logs: bool = True) -> Batch:
-        """Decide requests from the first on. A batch ends before a deletion that depends on what a queue of this very
-        batch holds, because the engine does not have that queue yet. A change of policies or limits is a batch of its
-        own: its file and the definitions cannot be written in one step."""
+        """Decide requests from the first on.
+
+        A batch ends before a deletion that depends on the contents of a queue of the same batch, because the engine
+        does not have that queue yet. A change of policies or limits is a batch of its own: its file and the definitions
+        cannot be written in one step.
+        """
         batch = Batch(PendingTopology(self._committed))
         for request in requests:
             work = request.work
@@ -127,8 +133,11 @@ class Batches:
         return batch
 
     async def apply(self, batch: Batch) -> list[tuple[Request, Result]]:
-        """Change the engine, then the topology. It runs on a thread when the engine changes: deletions and purges write
-        to the log, and a disk that hangs must not hold up the event loop, which serves all vhosts."""
+        """Change the engine, then the topology.
+
+        It runs on a thread when the engine changes: deletions and purges write to the log, and a disk that hangs must
+        not block the event loop, which serves all vhosts.
+        """
 
         def perform() -> list[Result]:
             return [self._perform(decided) for decided in batch.decided]
@@ -154,8 +163,10 @@ class Batches:
                         self._shard.reopen_queue(change.id)
 
     def shut_deleted(self, batch: Batch) -> None:
-        """Let no more messages into queues whose deletions may be on the disk: the next start would delete those
-        messages. Queues that a restart deletes in any case go on, and so do exchanges that lead to them."""
+        """Close queues whose deletions may be on the disk: the next start would delete their new messages.
+
+        Queues that a restart deletes in any case stay open, and so do exchanges that route to them.
+        """
         for decision in batch.decisions:
             deleted = {entry.name for entry in decision.entries if isinstance(entry, PersistQueueDeleted)}
             for change in decision.changes:
@@ -175,8 +186,10 @@ class Batches:
             return refusal
 
     async def _with_logs(self, batch: Batch, decision: Decision) -> Decision | StorageError:
-        """Make the logs of new queues that have one of their own, before anything is appended. Without space for them
-        this command alone is refused. It waits for the disk without holding up other vhosts."""
+        """Create the logs of new queues that have one of their own, before anything is appended.
+
+        Without space for them only this command is refused. It waits for the disk without delaying other vhosts.
+        """
         made: list[QueueId] = []
         for change in decision.changes:
             if not (isinstance(change, PutQueue) and change.queue.is_dedicated):
@@ -205,7 +218,7 @@ class Batches:
         return Outcome(decided.answer, apply_changes(self._shard, decided.changes))
 
     def _with_counts(self, batch: Batch, command: Command) -> Command:
-        """Counts are looked up only for commands that depend on them."""
+        """Return the command with the counts of its queue, for commands that depend on them."""
         if isinstance(command, DeleteQueue) and (command.if_unused or command.if_empty):
             queue_id = self._applied(batch, command.name)
             if command.if_empty and queue_id is not None:
@@ -220,7 +233,10 @@ class Batches:
         return command
 
     def _counts_now(self, batch: Batch, name: QueueName) -> QueueCounts:
-        """A queue that this very batch declares is not in the engine yet, and so has no consumers."""
+        """Return the queue's counts.
+
+        A queue that is declared in this batch is not in the engine yet, so it has no consumers.
+        """
         queue_id = self._applied(batch, name)
         return NO_COUNTS if queue_id is None else self._shard.queue_counts([queue_id])[0]
 

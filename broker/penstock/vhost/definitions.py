@@ -1,7 +1,9 @@
-"""Export and import of definitions. An import only adds: what is there and the same is left alone, what is there and
-differs refuses the whole import before anything is changed, and so does everything that cannot be honoured yet. An
-import that a change made meanwhile stands against ends there; imported again, it goes on. Reading, trying and writing
-a document of thousands of objects run on a thread, and hold up no other call.
+"""Export and import of definitions.
+
+An import only adds. It leaves equal objects alone, and is refused before any change if an object differs or has a
+property that this version does not support. An import that conflicts with a concurrent change stops there; when it is
+repeated, it continues. Reading, trying and writing a document of thousands of objects run on a thread and delay no
+other call.
 """
 
 import asyncio

@@ -101,7 +101,7 @@ def read_definitions(text: bytes, into: VhostName | None, *, skips: bool = False
 
 
 def write_topology(entries: Iterable[Entry], vhost: VhostName | None) -> dict[str, list[JSON]]:
-    """The lists of exchanges, queues and bindings. Their objects name the vhost unless it is None."""
+    """Return the lists of exchanges, queues and bindings. Their objects name the vhost unless it is None."""
     place: JSON = {} if vhost is None else {"vhost": vhost}
     lists: dict[str, list[JSON]] = {"exchanges": [], "queues": [], "bindings": []}
     for entry in entries:

@@ -1,5 +1,6 @@
-"""The verbs of leases: messages of a queue that an owner has reserved under numbers. Whoever may read the queue may do
-all of them. They wait for the disk, so they run on a thread; what holds is the engine's business.
+"""The verbs of leases: messages of a queue that an owner has reserved under numbers.
+
+They need read permission on the queue. They wait for the disk, so they run on a thread; the engine keeps the state.
 """
 
 from dataclasses import dataclass
@@ -38,13 +39,13 @@ class Leases:
         return await self._owner.apart(self._shard.reserve_lease, queue_id, owner, lease, *limits)
 
     async def ack(self, actor: Actor, queue: QueueName, owner: str, up_to: int) -> int:
-        """Gives the number of messages that were settled."""
+        """Settle the leases up to a number, and return the number of settled messages."""
         queue_id = await self._admit(actor, queue)
         self._check_owner(owner)
         return await self._owner.apart(self._shard.ack_leases, queue_id, owner, up_to)
 
     async def release(self, actor: Actor, queue: QueueName, owner: str, first: int) -> int:
-        """Gives the number of messages that are ready again."""
+        """Release leases from a number on, and return the number of messages that are ready again."""
         queue_id = await self._admit(actor, queue)
         self._check_owner(owner)
         return await self._owner.apart(self._shard.release_leases, queue_id, owner, first)

@@ -1,9 +1,10 @@
-"""The one task that changes a vhost's topology: it decides, appends, commits and applies. Commands wait in a bounded
-inbox. A round takes all of them, decides them in order on a pending copy of the topology, appends what was decided with
-one write and one sync, changes the engine and the topology, then answers. Readers see the committed topology and wait
-for no append. A command that finds the disk full waits until there is space, and keeps no other waiting. After a fault
-that leaves the definitions file in doubt nothing is decided any more, and a queue whose deletion may be in the file
-takes no more messages, which a start would delete.
+"""The one task that changes a vhost's topology: it decides, appends, commits and applies.
+
+Commands wait in a bounded inbox. A round takes all of them, decides them in order on a pending copy of the topology,
+appends the decided changes with one write and one sync, changes the engine and the topology, then answers. Readers see
+the committed topology and wait for no append. A command that finds the disk full waits until there is space, and delays
+no other. After a fault that leaves the definitions file in doubt no command is decided any more, and a queue whose
+deletion may be in the file takes no more messages, which a start would delete.
 """
 
 import asyncio
@@ -96,9 +97,11 @@ class Owner:
         return bool(self._round or self._inbox)
 
     async def submit(self, command: Command) -> Outcome:
-        """Return when the command is committed. A caller that leaves does not revoke it, unless it waits for space on
-        the disk. Raises the command's RefusedError; NotWrittenError or DiskFullError when the disk refused it alone;
-        or StoppedError."""
+        """Return when the command is committed.
+
+        A caller that leaves does not revoke it, unless it waits for space on the disk. Raises the command's
+        RefusedError; NotWrittenError or DiskFullError when the disk refused only this command; or StoppedError.
+        """
         outcome: Outcome = await self._wait(command)
         return outcome
 
@@ -118,8 +121,10 @@ class Owner:
         return seen
 
     async def apart(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call what may wait for the disk, on a thread. Each vhost has a bounded number of threads, so that one whose
-        disk hangs leaves threads to the others."""
+        """Call work that may wait for the disk on a thread.
+
+        Each vhost has a bounded number of threads, so that one whose disk hangs leaves threads to the others.
+        """
         await self._threads.acquire()
         # A caller that leaves does not end the thread, which keeps its place.
         thread = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
@@ -232,8 +237,10 @@ class Owner:
         return len(batch.requests)
 
     async def _run_one(self) -> int:
-        """Run the next request alone, on a full disk: it is committed when it needs no space, or little as a deletion
-        does, and delayed otherwise. Return how many requests were taken."""
+        """Run the next request alone, on a full disk, and return how many requests were taken.
+
+        It is committed when it needs no space, or little as a deletion does, and delayed otherwise.
+        """
         batch = await self._batches.decide(self._round[:1], makes_logs=False)
         (request,) = batch.requests
         if not batch.needs_little_space:
@@ -270,8 +277,11 @@ class Owner:
             request.refuse(DiskFullError(self._thing(), "finds the disk full", "consume messages or free space"))
 
     async def _append(self, batch: Batch) -> None:
-        """Raises DiskFullError or NotWrittenError when nothing of the batch is written; it is dropped then. After
-        another fault it may be written."""
+        """Append the batch.
+
+        Raises DiskFullError or NotWrittenError when nothing of the batch is written; it is dropped then. After another
+        fault it may be written.
+        """
         entries = batch.entries
         if not entries:
             return

@@ -1,5 +1,8 @@
-"""Policies and limits in the definitions JSON of RabbitMQ and LavinMQ: among `policies`, and an operator's and limits
-among `parameters`. Pure translation, as its neighbour's."""
+"""Policies and limits in the definitions JSON of RabbitMQ and LavinMQ.
+
+Policies are in `policies`; an operator's policies and limits are in `parameters`. Pure translation, like
+`definitions_json`.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -18,7 +21,7 @@ VHOST_LIMITS: Final = "vhost-limits"
 
 
 def read_policy(vhost: VhostName, item: JSON, *, is_operator: bool) -> SetPolicy:
-    """Raises refusals for what cannot be honoured."""
+    """Read a policy. Raises refusals for settings that this version does not support."""
     name, pattern = item.get("name"), item.get("pattern")
     apply_to, priority, definition = item.get("apply-to", "all"), item.get("priority", 0), item.get("definition")
     texts = all(isinstance(text, str) for text in (name, pattern, apply_to))
@@ -34,7 +37,7 @@ def read_policy(vhost: VhostName, item: JSON, *, is_operator: bool) -> SetPolicy
 
 
 def write_policies(entries: Sequence[Entry], vhost: VhostName | None) -> dict[str, list[JSON]]:
-    """The lists of policies and parameters. Their objects name the vhost unless it is None."""
+    """Return the lists of policies and parameters. Their objects name the vhost unless it is None."""
     place: JSON = {} if vhost is None else {"vhost": vhost}
     lists: dict[str, list[JSON]] = {"policies": [], "parameters": []}
     for entry in entries:
@@ -51,7 +54,7 @@ def write_policies(entries: Sequence[Entry], vhost: VhostName | None) -> dict[st
 
 
 def write_limits(entries: Iterable[Entry], vhost: VhostName | None) -> list[JSON]:
-    """A parameter, as RabbitMQ has it."""
+    """Return limits as a parameter, as RabbitMQ has them."""
     place: JSON = {} if vhost is None else {"vhost": vhost}
     found = [entry.limits.written() for entry in entries if isinstance(entry, PersistLimits)]
     return [{"name": "limits", **place, "component": VHOST_LIMITS, "value": value} for value in found]

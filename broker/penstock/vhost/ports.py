@@ -1,5 +1,7 @@
-"""Interfaces that a virtual host needs of other packages: definitions file, storage of virtual hosts, users
-as protocols, the engine as the classes of the native module. Tests pass fakes.
+"""Interfaces that a virtual host needs of other packages.
+
+The definitions file, the storage of virtual hosts and the users are protocols; the engine is the classes of the native
+module. Tests pass fakes.
 """
 
 from collections.abc import Coroutine, Sequence
@@ -36,9 +38,12 @@ class DefinitionsFile(Protocol):
         """To be called while nothing is being appended."""
 
     async def append(self, entries: Sequence[Entry]) -> None:
-        """Return when the entries are on the disk. A change of policies or limits comes alone. Raises DiskFullError or
-        NotWrittenError when nothing is written and later entries are taken, FileClosedError when nothing is written and
-        none are taken, and another StorageError when the entries may be on the disk."""
+        """Return when the entries are on the disk.
+
+        A change of policies or limits comes alone. Raises DiskFullError or NotWrittenError when nothing is written and
+        later entries are taken, FileClosedError when nothing is written and none are taken, and another StorageError
+        when the entries may be on the disk.
+        """
 
 
 @dataclass(slots=True)
@@ -56,7 +61,7 @@ class VhostsStorage(Protocol):
         """In the order of `vhosts.json`."""
 
     async def open(self, name: VhostName) -> OpenedVhost:
-        """Opens one of `names`."""
+        """Open one of `names`."""
 
     async def create(self, name: VhostName) -> OpenedVhost:
         """Make it durable, then open it. A deletion of that name that failed half-way is completed first."""
@@ -69,8 +74,10 @@ class VhostsStorage(Protocol):
         """Return when it is on the disk that the vhost is being deleted: from then on a start completes it."""
 
     async def delete(self, name: VhostName) -> None:
-        """Delete it from the list of vhosts, its files, and every permission in it, then end the deletion. Its shard is
-        closed already. A deletion that failed half-way goes on."""
+        """Delete it from the list of vhosts, its files and every permission in it, then end the deletion.
+
+        Its shard is already closed. A deletion that failed half-way continues.
+        """
 
 
 class Spawn(Protocol):

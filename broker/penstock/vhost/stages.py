@@ -1,5 +1,7 @@
-"""The verbs of stages: where one is, which is what staging and deciding are admitted by; which there are; deleting one.
-Rows and decisions are the engine's."""
+"""The verbs of stages: find, list and delete a stage.
+
+Staging and deciding are admitted by the place of a stage. Rows and decisions belong to the engine.
+"""
 
 from typing import NamedTuple
 
@@ -36,8 +38,10 @@ class Stages:
         self._topology: VhostTopology = owner.topology
 
     async def open(self, actor: Actor, name: str, stream: str, exchange: str, key: str) -> tuple[QueueId, Target]:
-        """Needs what publishing to the target needs; makes the stage when it is not there. One of that name with
-        another target is refused."""
+        """Open a stage, and create it if it does not exist.
+
+        Needs the permissions for publishing to the target. A stage of that name with another target is refused.
+        """
         actor.require_entry(Thing("vhost", self._topology.vhost))
         target, found = await self._owner.read(lambda: self._look(name, stream, exchange, key))
         actor.require(Access.WRITE, Thing("exchange", target.exchange, self._topology.vhost))

@@ -1,5 +1,7 @@
-"""The verbs of streams: declaring and deleting them whole, where they begin and end, groups and their offsets. What may
-read from the disk runs on a thread; a stream that is deleted meanwhile is refused like one that was never there.
+"""The verbs of streams: declare and delete a stream, return its offsets, and manage its consumer groups.
+
+Verbs that may read from the disk run on a thread; a stream that is deleted meanwhile is refused like one that never
+existed.
 """
 
 import heapq
@@ -69,7 +71,7 @@ class Streams:
         return outcome.answer
 
     async def delete(self, actor: Actor, name: str) -> int:
-        """Gives the number of messages that went with it."""
+        """Delete a stream and return the number of its messages."""
         is_partitioned = await self._owner.read(lambda: rules.is_partitioned(self._topology, name))
         actor.require(Access.CONFIGURE, self._whole(name, is_partitioned=is_partitioned))
         for partition in await self._owner.read(lambda: rules.partitions(self._topology, name)):
@@ -103,7 +105,7 @@ class Streams:
         ]
 
     def stream_of(self, partition: QueueName) -> str:
-        """The name of the stream that a partition is a part of."""
+        """Return the name of the stream that has the partition."""
         exchange = rules.owner_of(self._topology, partition)
         return partition if exchange is None else exchange.name
 
@@ -114,15 +116,17 @@ class Streams:
         return (await self._states([queue]))[0]
 
     async def trim(self, actor: Actor, partition: QueueName, before: int) -> tuple[int, int]:
-        """Drops what whole sealed segments hold below an offset. Gives the number of messages, and the first offset
-        that is there now. Needs what deleting the partition needs."""
+        """Delete whole sealed segments below an offset.
+
+        Return the number of deleted messages and the new first offset. Needs the permission to delete the partition.
+        """
         actor.require(Access.CONFIGURE, self._queue(partition))
         queue = await self._owner.read(lambda: rules.stream_queue(self._topology, partition))
         dropped_count = await self._owner.apart(self._shard.trim_stream, queue.id, before)
         return dropped_count, (await self._states([queue]))[0].state.first
 
     async def admit_read(self, actor: Actor, partition: QueueName, group: str, *, single_active: bool) -> QueueId:
-        """Gives the number by which the engine knows the partition."""
+        """Authorize a reader, and return the engine's number of the partition."""
         actor.require(Access.READ, self._queue(partition))
         if group:
             self._check_group(group)
@@ -138,7 +142,7 @@ class Streams:
     # ------------------------------------------------------------ groups and producers
 
     async def store_offset(self, actor: Actor, partition: QueueName, group: str, offset: int) -> None:
-        """Returns when it is on the disk."""
+        """Store an offset; return when it is on the disk."""
         actor.require(Access.READ, self._queue(partition))
         self._check_group(group)
         queue = await self._owner.read(lambda: rules.stream_queue(self._topology, partition))
@@ -159,7 +163,7 @@ class Streams:
         return await self._owner.apart(self._groups, await self._states(queues), queues)
 
     async def delete_group(self, actor: Actor, name: str, group: str) -> bool:
-        """Gives whether anything was stored."""
+        """Delete a group, and return whether it had stored offsets."""
         actor.require_entry(Thing("vhost", self._topology.vhost))
         self._check_group(group)
         queues = await self._owner.read(lambda: self._queues(name))
@@ -182,8 +186,10 @@ class Streams:
         return sequence
 
     async def producers(self, actor: Actor, after: str, limit: int) -> list[ProducerState]:
-        """Return a page in the order of names, beginning after the name `after`; at most PRODUCERS_PAGE_MAX. It has the
-        user's own names; administrators and monitoring see all."""
+        """Return a page in the order of names, beginning after the name `after`.
+
+        It has at most PRODUCERS_PAGE_MAX producers: the user's own, or all for administrators and monitoring.
+        """
         actor.require_entry(Thing("vhost", self._topology.vhost))
         found = await self._owner.apart(self._shard.producers)
         limit = min(limit, PRODUCERS_PAGE_MAX)
@@ -192,8 +198,11 @@ class Streams:
         return heapq.nsmallest(limit, shown, key=lambda state: state.name)
 
     async def delete_producer(self, actor: Actor, producer: str) -> bool:
-        """Forget a name and its owner, and return whether it was there. Administrators may. The producer's messages are
-        stored again when they are sent again, and another user may take the name."""
+        """Delete a producer's name and owner, and return whether it existed.
+
+        Needs the tag administrator. The producer's messages are stored again when they are sent again, and another user
+        may take the name.
+        """
         actor.require_administrator(Thing("producer", producer[:64], self._topology.vhost))
         actor.require_entry(Thing("vhost", self._topology.vhost))
         if producer.startswith(OWN_PRODUCER_PREFIX):
@@ -228,7 +237,7 @@ class Streams:
         return [self._topology.queues[partition] for partition in rules.partitions(self._topology, name)]
 
     async def _states(self, queues: Sequence[Queue]) -> list[PartitionStatus]:
-        """A stream that went meanwhile holds nothing."""
+        """Return the state of partitions. A stream that was deleted meanwhile is empty."""
         states = await self._owner.apart(self._shard.stream_states, [queue.id for queue in queues])
         return _statuses(queues, states)
 

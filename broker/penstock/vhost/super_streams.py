@@ -68,5 +68,5 @@ def _ours(exchange: DeclareExchange, partition_count: int) -> DeclareExchange:
 
 
 def _without_order(binding: Binding) -> Binding:
-    """The key says it already."""
+    """Return the binding without its order, which the key already contains."""
     return replace(binding, arguments={key: value for key, value in binding.arguments.items() if key != ORDER})

@@ -1,6 +1,7 @@
-"""One vhost's verbs: declare, bind, delete, list, and admit to publishing and consuming. The services call them. A verb
-checks the rights of its actor, then hands a command to the owner or reads the topology. It knows no protocol, and never
-sees a message.
+"""One vhost's verbs: declare, bind, delete, list, and admit to publishing and consuming.
+
+The services call them. A verb authorizes its actor, then passes a command to the owner or reads the topology. It knows
+no protocol and never sees a message.
 """
 
 from collections.abc import Callable, Sequence
@@ -101,8 +102,10 @@ class Vhost:
     # ------------------------------------------------------------ queues
 
     async def declare_queue(self, actor: Actor, command: DeclareQueue) -> QueueStatus:
-        """The command's connection and randomness are filled in here. A passive declare needs no permission but to be
-        in the vhost."""
+        """Declare a queue, filling in the command's connection and randomness.
+
+        A passive declare needs only access to the vhost.
+        """
         command = replace(command, connection=actor.connection, random=self._make_token())
         if command.passive:
             self._require_entry(actor)
@@ -117,13 +120,13 @@ class Vhost:
     async def delete_queue(
         self, actor: Actor, name: QueueName, *, if_unused: bool = False, if_empty: bool = False
     ) -> int:
-        """Gives the number of messages that went with it."""
+        """Delete a queue and return the number of its messages."""
         actor.require(Access.CONFIGURE, self._queue(name))
         command = DeleteQueue(name, actor.connection, if_unused=if_unused, if_empty=if_empty)
         return (await self._owner.submit(command)).dropped_count
 
     async def purge_queue(self, actor: Actor, name: QueueName) -> int:
-        """Drops the ready messages, and gives their number."""
+        """Drop the ready messages and return their number."""
         actor.require(Access.READ, self._queue(name))
         return (await self._owner.submit(PurgeQueue(name, actor.connection))).dropped_count
 
@@ -134,7 +137,7 @@ class Vhost:
     async def list_queues(
         self, actor: Actor, *, after: str | None = None, limit: int = PAGE_SIZE_MAX
     ) -> list[QueueStatus]:
-        """A page in the order of names, beginning after the name `after`; at most PAGE_SIZE_MAX."""
+        """Return a page in the order of names, beginning after the name `after`; at most PAGE_SIZE_MAX."""
         self._require_entry(actor)
         return await self._owner.read_engine(lambda: self._queue_page(after, min(limit, PAGE_SIZE_MAX)))
 
@@ -157,7 +160,7 @@ class Vhost:
     async def list_exchanges(
         self, actor: Actor, *, after: str | None = None, limit: int = PAGE_SIZE_MAX
     ) -> list[Exchange]:
-        """A page in the order of names. The default exchange, whose name is empty, comes first."""
+        """Return a page in the order of names. The default exchange, whose name is empty, comes first."""
         self._require_entry(actor)
         names = self._topology.exchange_names.page(after, min(limit, PAGE_SIZE_MAX))
         return [self._topology.exchanges[ExchangeName(name)] for name in names]
@@ -210,8 +213,10 @@ class Vhost:
     # ------------------------------------------------------------ admissions and events
 
     async def admit_publish(self, actor: Actor, exchange: ExchangeName) -> bool:
-        """Raises when the actor may not publish to it. Gives whether each routing key has to be asked for besides.
-        Holds until permissions or topology change."""
+        """Authorize publishing to the exchange, and return whether each routing key needs authorization too.
+
+        The answer holds until permissions or topology change.
+        """
         actor.require(Access.WRITE, self._exchange(exchange))
         await self._owner.read(lambda: exchanges.check_publish(self._topology, exchange))
         return self._is_topic(exchange) and actor.is_narrowed(exchange)
@@ -235,7 +240,7 @@ class Vhost:
             await self._owner.submit(ConnectionClosed(connection))
 
     async def queue_unused(self, name: QueueName, queue_id: QueueId) -> None:
-        """The engine saw the last consumer of an auto-delete queue leave."""
+        """Delete an auto-delete queue whose last consumer has left the engine."""
         await self._owner.submit(QueueUnused(name, queue_id))
 
     # ------------------------------------------------------------ the whole vhost
@@ -258,7 +263,7 @@ class Vhost:
         return await self._owner.read(lambda: list(entries_of(self._topology)))
 
     async def trial(self) -> VhostTopology:
-        """A copy on which commands can be tried; see `trial_of`."""
+        """Return a copy on which commands can be tried; see `trial_of`."""
         return await self._owner.read(lambda: trial_of(self._topology))
 
     async def submit(self, command: Command) -> Outcome:
@@ -270,7 +275,7 @@ class Vhost:
         return VhostBackup(self.name, *await self._owner.begin_backup())
 
     async def close(self, cause: str) -> None:
-        """Ends the owner; the shard stays open."""
+        """End the owner; the shard stays open."""
         await self._owner.close(cause)
 
     # ------------------------------------------------------------ parts

@@ -1,5 +1,6 @@
-"""All virtual hosts of this broker: opening, making and deleting them. A vhost that is being made or deleted cannot be
-used meanwhile, and two such changes of one name never overlap.
+"""All virtual hosts of this broker: opening, creating and deleting them.
+
+A vhost that is being created or deleted cannot be used meanwhile, and two such changes of one name never overlap.
 """
 
 import asyncio
@@ -62,8 +63,10 @@ class Vhosts:
         return True
 
     async def delete(self, actor: Actor, name: VhostName) -> None:
-        """Delete a vhost with its queues, messages and limits, and every permission in it. A start completes a deletion
-        that is interrupted, and so does another call when a step failed."""
+        """Delete a vhost with its queues, messages and limits, and every permission in it.
+
+        A start completes a deletion that is interrupted, and so does another call when a step failed.
+        """
         actor.require_administrator(Thing("vhost", name))
         if name in self._kept:
             raise PreconditionFailedError(
@@ -83,7 +86,7 @@ class Vhosts:
 
     @contextmanager
     def keep(self) -> Iterator[list[Vhost]]:
-        """Yields all virtual hosts; none can be deleted until the backup ends. Only one backup runs at a time."""
+        """Yield all virtual hosts; none can be deleted until the backup ends. Only one backup runs at a time."""
         for name in self._changing & self._vhosts.keys():
             raise PreconditionFailedError(
                 Thing("vhost", name), "is being deleted by another call", "retry when it has ended"
@@ -95,8 +98,10 @@ class Vhosts:
             self._kept = frozenset()
 
     async def connection_closed(self, connection: ConnectionId) -> None:
-        """Its exclusive queues go, in every vhost; one that waits for its disk keeps no other waiting. A vhost that is
-        stopped has lost them anyway."""
+        """Delete the connection's exclusive queues in every vhost.
+
+        A vhost that waits for its disk delays no other. A stopped vhost has lost them anyway.
+        """
         concerned = [vhost for vhost in self.all() if vhost.may_have_queues_of(connection)]
         ends = (vhost.connection_closed(connection) for vhost in concerned)
         for end in await asyncio.gather(*ends, return_exceptions=True):
@@ -104,7 +109,7 @@ class Vhosts:
                 raise end
 
     async def close(self) -> None:
-        """Ends the owners; the shards are the engine's to close."""
+        """End the owners; the engine closes the shards."""
         for vhost in self.all():
             await vhost.close("the broker stops")
 
