@@ -17,9 +17,11 @@ PATTERN_LENGTH_MAX: Final = 1_024
 def compile_pattern(
     kind: str, source: str, *, is_searched: bool = False, shown: str | None = None, owner: Thing | None = None
 ) -> Pattern:
-    """Compile a pattern that must match a whole name or, with `is_searched`, any part of one. `kind` is the field that
-    messages name, `shown` the user's text where `source` is made from it, `owner` the thing that has the pattern.
-    Raises InvalidArgumentError and TooLargeError."""
+    """Compile a pattern that must match a whole name or, with `is_searched`, any part of one.
+
+    `kind` is the field that messages name, `shown` the user's text from which `source` is made, `owner` the object that
+    has the pattern. Raises InvalidArgumentError and TooLargeError.
+    """
     written = source if shown is None else shown
     if len(written) > PATTERN_LENGTH_MAX:
         thing, rule = _about(kind, f"is {len(written)} characters long", owner)
