@@ -1,6 +1,8 @@
-"""The broker's settings: one model, from which the table in docs/configuration.md is generated. A TOML file counts less
-than the environment (PENSTOCK_*), and that less than flags; a key nobody knows is refused by name. It checks values and
-opens nothing."""
+"""The broker's settings: one model, from which the table in docs/configuration.md is generated.
+
+Flags take precedence over the environment (PENSTOCK_*), and that over a TOML file; an unknown key is refused by name.
+This module checks values and opens nothing.
+"""
 
 import os
 import re
@@ -282,7 +284,7 @@ def load_with_origins(
     flags: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[Settings, Mapping[str, str]]:
-    """The same, and where each setting comes from that has no default. Raises ConfigurationError."""
+    """Load the settings, and return with them the source of each that is not a default. Raises ConfigurationError."""
     from_file = _read_file(config_file) if config_file is not None else {}
     from_environment = _read_environment(os.environ if environment is None else environment)
     from_flags = {key: value for key, value in (flags or {}).items() if value is not None}

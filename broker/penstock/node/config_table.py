@@ -1,5 +1,7 @@
-"""Prints the table of settings for docs/configuration.md from the model itself, so that the page cannot tell lies:
-`python -m penstock.node.config_table`. A test compares."""
+"""Prints the table of settings for docs/configuration.md from the model itself.
+
+A test compares the page with the output of `python -m penstock.node.config_table`.
+"""
 
 import sys
 from pathlib import Path

@@ -1,5 +1,7 @@
-"""How many files the process may open: as many as the system lets it have, most of them for connections. What is left
-over is for logs: a broker that is full of connections still opens segments."""
+"""The number of files that the process may open: as many as the system allows, most of them for connections.
+
+The rest is for logs: a broker that is full of connections still opens segments.
+"""
 
 import resource
 from typing import Final
@@ -10,7 +12,7 @@ _CONNECTIONS_TENTHS: Final = 9
 
 
 def raise_files_max() -> int:
-    """Gives how many files may be open. Raising is a wish: where it is not granted, what was stays."""
+    """Raise the limit of open files, and return it. If the system refuses, the limit stays as it was."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
     if soft == resource.RLIM_INFINITY or soft >= wanted:

@@ -1,6 +1,9 @@
-"""The first user of a new broker. On loopback that is `guest`, whose password everybody knows. A broker that others can
-reach begins with nobody whom everybody knows: unless the operator named somebody, it makes up an administrator's
-password, writes it beside the data, readable for its own user alone, and says once where."""
+"""The first user of a new broker.
+
+On loopback that is `guest`, whose password is public. A broker that other machines can reach never begins with `guest`:
+unless the operator named a user, it generates an administrator's password, writes it into a file in the data directory
+that only its own user can read, and prints the path once.
+"""
 
 import secrets
 from dataclasses import dataclass

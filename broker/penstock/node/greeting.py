@@ -1,5 +1,8 @@
-"""The text that a broker prints once it is ready: its addresses, its data directory, and one line to paste that
-publishes a message and gets it back. It is for people; machines read the log and /health."""
+"""The text that a broker prints once it is ready.
+
+It has the addresses, the data directory, and a command to paste that publishes a message and gets it back. It is for
+people; machines read the log and /health.
+"""
 
 import os
 import sys
@@ -15,7 +18,7 @@ _WILDCARDS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 def greeting(
     settings: Settings, state: BrokerState, *, has_default_user: bool, password_file: Path | None = None
 ) -> str:
-    """A few lines, the last one to paste."""
+    """Return a few lines, the last one to paste."""
     node: Node = state
     now = node.state()
     lines = [f"Penstock {now.version} is ready after {now.uptime_seconds:.2f} s", ""]
@@ -68,7 +71,7 @@ def _reachable(address: str) -> str:
 
 
 def _command() -> str:
-    """The program as it was called, when that is it, so that the line works from where it was started."""
+    """Return the program as it was called, if it is `penstock`, so that the line works in the same shell."""
     called = Path(sys.argv[0])
     if called.name != "penstock":
         return "penstock"

@@ -1,7 +1,10 @@
-"""Starts a broker and stops it: the one place that knows all rooms. The order is the point: the lock; everything that
-can be wrong is read; the logs are opened, and what they must skip after a power failure is on the disk; only then is
-the last run forgotten, and only then are there listeners for messages. A stop goes the way back, and says `clean` only
-when everything is on the disk."""
+"""Starts a broker and stops it: the one place that knows all packages.
+
+The order matters. The launcher takes the lock, then reads all files that can be invalid, then opens the logs and syncs
+the ranges that they must skip after a power failure. Only then does it clear the state of the last run, and only then
+does it start listeners for messages. A stop does the same in reverse, and writes `clean` only when everything is on the
+disk.
+"""
 
 import asyncio
 import errno
@@ -239,7 +242,10 @@ class Broker:
         await asyncio.to_thread(self._engine.close)
 
     async def _mark_clean(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Runs when all but the lock is let go of; `kind` tells of a step on the way that failed."""
+        """Mark the state as clean once everything but the lock is released.
+
+        `kind` is set if a step of the stop failed.
+        """
         if self._is_orderly and kind is None:
             await asyncio.to_thread(self._directory.mark_clean)
             self.was_clean = True

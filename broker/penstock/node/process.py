@@ -1,5 +1,7 @@
-"""The broker as a process: logs, event loop, the lines for people when it is ready, and its exit code. The launcher is
-imported late, because reading settings must not load the native module."""
+"""The broker as a process: logs, event loop, the greeting when it is ready, and its exit code.
+
+The launcher is imported late, because reading settings must not load the native module.
+"""
 
 import asyncio
 import gc
@@ -22,8 +24,11 @@ _log = logger("broker")
 
 
 def run(settings: Settings, load: Callable[[], Settings] | None = None) -> None:
-    """Run a broker until a signal stops it; `load` reads its settings again, where they may change. Exit with 1, after
-    one line on stderr, when it cannot start or did not stop cleanly."""
+    """Run a broker until a signal stops it.
+
+    `load` reads its settings again, where they may change. Exit with 1, after one line on stderr, when it cannot start
+    or did not stop cleanly.
+    """
     import uvloop
 
     return_large_blocks()

@@ -1,6 +1,8 @@
-"""Looks at the configuration file again while the broker runs: what may change without a restart counts within seconds,
-of the rest one line says that it waits for one. A file that cannot be used changes nothing. It does not know what the
-settings do."""
+"""Reads the configuration file again while the broker runs.
+
+Settings that may change without a restart apply within seconds; one log line names the others, which wait for a
+restart. A file that cannot be used changes nothing. This module does not know the effect of a setting.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -31,7 +33,7 @@ class Reloading:
             self.look(await asyncio.to_thread(self._read))
 
     def look(self, found: Settings | None) -> None:
-        """Takes what changed since the last look. None: it could not be read."""
+        """Apply the settings that changed since the last reading. None: the file could not be read."""
         if found is None or found == self._asked:
             return
         changed = {name for name in Settings.model_fields if getattr(found, name) != getattr(self._asked, name)}

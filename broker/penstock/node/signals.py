@@ -1,5 +1,8 @@
-"""Signals: the first SIGTERM or SIGINT asks for an orderly stop, a second one ends the process at once, which loses
-nothing that was confirmed."""
+"""Signals for stopping.
+
+The first SIGTERM or SIGINT asks for an orderly stop; a second one ends the process at once, which loses no confirmed
+message.
+"""
 
 import asyncio
 import os
@@ -12,7 +15,7 @@ FORCED_EXIT_CODE = 130
 
 
 def stop_asked() -> asyncio.Event:
-    """An event that the first signal sets. Call it on the running loop's own thread."""
+    """Return an event that the first signal sets. Call it on the running loop's own thread."""
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
 

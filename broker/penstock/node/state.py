@@ -145,7 +145,10 @@ class BrokerState:
         return self.phase.value
 
     def reason_not_live(self) -> str:
-        """A vhost whose disk failed serves again only after a restart. A broker that stops is alive."""
+        """Return the reason, or an empty text.
+
+        A vhost whose disk failed serves again only after a restart. A broker that is stopping is live.
+        """
         if self._vhosts is None or self.phase is not Phase.READY:
             return ""
         faults = [f"vhost '{vhost.name}' has stopped: {vhost.fault}" for vhost in self._vhosts.all() if vhost.fault]

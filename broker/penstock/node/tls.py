@@ -1,6 +1,8 @@
-"""The files behind TLS: read when the broker starts, looked at again while it runs, so that a new certificate needs no
-restart. What is invalid at the start stops it; what is wrong later is logged, and the old certificate stays in use.
-It knows nothing of handshakes."""
+"""The files of TLS: read when the broker starts and checked while it runs, so that a new certificate needs no restart.
+
+An invalid file at the start stops it; a later one is logged, and the old certificate stays in use. This module knows
+nothing of handshakes.
+"""
 
 import asyncio
 import ssl
@@ -47,7 +49,7 @@ class TlsFiles:
         return tls
 
     async def watch(self, serve: Callable[[Tls], None]) -> None:
-        """Gives `serve` what changed, until it is cancelled."""
+        """Pass changed files to `serve` until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             tls = await asyncio.to_thread(self.reload)

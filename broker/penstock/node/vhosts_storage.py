@@ -1,5 +1,7 @@
-"""Joins the storage of virtual hosts and the native engine to the port that `vhost` asks for. `vhosts.json` is
-changed by one thread, one change after another; a vhost exists once it is named there."""
+"""The storage of virtual hosts and the native engine, joined to the port of the package `vhost`.
+
+`vhosts.json` is changed by one thread, one change after another; a vhost exists once it is named there.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -54,8 +56,11 @@ class VhostsStorage:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="vhosts")
 
     async def names(self) -> list[VhostName]:
-        """In the file's order. All files are read before the first log is opened, which changes it; then all logs begin
-        to open at once, in threads."""
+        """Return the names in the file's order.
+
+        All files are read before the first log is opened, which changes it; then all logs start to open at once, in
+        threads.
+        """
         loop = asyncio.get_running_loop()
         self._names = await loop.run_in_executor(self._writer, self._read_names)
         names = [VhostName(name) for name in self._names]
@@ -75,8 +80,10 @@ class VhostsStorage:
         return await asyncio.get_running_loop().run_in_executor(self._openers, self._open, name)
 
     async def create(self, name: VhostName) -> OpenedVhost:
-        """Completes a deletion of that name first, if one failed half-way: the new vhost would be deleted with the next
-        start."""
+        """Create a vhost.
+
+        If a deletion of that name failed half-way, complete it first: the next start would delete the new vhost.
+        """
         if self.is_being_deleted(name):
             await self.delete(name)
         loop = asyncio.get_running_loop()
@@ -110,7 +117,7 @@ class VhostsStorage:
         await loop.run_in_executor(self._writer, end, Deletion(Kind.VHOST, name))
 
     async def close(self) -> None:
-        """Closes the definitions files. The engine closes the logs."""
+        """Close the definitions files. The engine closes the logs."""
         for opening in self._opening.values():
             opening.cancel()
         for file in self._files.values():
@@ -207,8 +214,10 @@ class _Read:
 
 
 class _Definitions:
-    """A definitions file, and the files of policies and limits beside it. One append writes one of them, so that it is
-    written whole or not at all."""
+    """A definitions file, and the files of policies and limits beside it.
+
+    One append writes only one of them, so that it is written completely or not at all.
+    """
 
     def __init__(self, file: DefinitionsFile, path: Path, vhost: str, note: Callable[[], Awaitable[None]]) -> None:
         self._file = file
