@@ -1,5 +1,8 @@
-"""Holds declarations to the table of arguments. An argument that the broker does not act upon is refused: a queue that
-was promised a limit must have it. Arguments without the prefix `x-` are the client's own and are kept as they are."""
+"""Checks declarations against the table of arguments.
+
+An argument that the broker does not support is refused, so that a queue never lacks a limit that its declaration
+promised. Arguments without the prefix `x-` are the client's own and are kept as they are.
+"""
 
 from typing import Final
 

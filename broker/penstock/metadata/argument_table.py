@@ -1,6 +1,9 @@
-"""The arguments of queues, exchanges and bindings, and the keys of policies that set them: one row each. To support an
-argument, write its type into its row and move its targets from `planned` to `applies_to`; the rules of declarations and
-policies and the documentation follow. Arguments without the prefix `x-` that have no row belong to the client."""
+"""The arguments of queues, exchanges and bindings, and the keys of policies that set them: one row each.
+
+To support an argument, write its type into its row and move its targets from `planned` to `applies_to`; the rules of
+declarations and policies and the documentation follow. Arguments without the prefix `x-` that have no row belong to the
+client.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -41,8 +44,11 @@ class Target(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ValueType:
-    """The values that an argument takes. `wanted` is what to write instead of others; `planned` are values of other
-    brokers that this version does not support."""
+    """The values that an argument takes.
+
+    `wanted` is what to write instead of others; `planned` are values of other brokers that this version does not
+    support.
+    """
 
     wanted: str
     accepts: Callable[[Value], bool]
@@ -51,8 +57,11 @@ class ValueType:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One row. `stricter` returns whether an operator's value (the first) limits another more; without it operators
-    cannot set the key. `engine_field` is the property of a queue or an exchange by which the engine gets the value."""
+    """One row of the table.
+
+    `stricter` returns whether an operator's value (the first) limits another more; without it operators cannot set the
+    key. `engine_field` is the property of a queue or an exchange by which the engine gets the value.
+    """
 
     name: str
     applies_to: frozenset[Target] = frozenset()

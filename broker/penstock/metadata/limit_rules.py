@@ -1,5 +1,7 @@
-"""Sets the limits of a virtual host and holds declarations to them. Whoever has the connections and moves the messages
-holds the others."""
+"""Sets the limits of a virtual host and checks declarations against them.
+
+The listeners and the engine enforce the limits on connections and rates.
+"""
 
 from typing import Final
 

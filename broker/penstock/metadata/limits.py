@@ -1,5 +1,7 @@
-"""Limits of a virtual host as a value: the number of queues and connections, and the rates of publishing. None is no
-limit."""
+"""Limits of a virtual host as a value: the numbers of queues and connections, and the rates of publishing.
+
+None is no limit.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

@@ -1,5 +1,7 @@
-"""Policies as values: a pattern of names, the settings for what it matches, and the checks of both. A key that the
-broker does not act upon is refused by name."""
+"""Policies as values: a pattern of names, the settings for matching objects, and the checks of both.
+
+A key that the broker does not support is refused by name.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

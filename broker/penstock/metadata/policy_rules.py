@@ -1,5 +1,8 @@
-"""Sets and clears policies and finds their effect. Of the policies that match a name the one with the highest priority
-counts; an operator's counts beside it, and the stricter value holds. A declaration goes before a policy."""
+"""Sets and clears policies and finds their effect.
+
+Among the policies that match a name the one with the highest priority applies; an operator's applies beside it, and the
+stricter value holds. A declared argument takes precedence over a policy.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -88,7 +91,7 @@ def _effective(state: VhostTopology, thing: Exchange | Queue) -> Exchange | Queu
 
 
 def effective_exchange(state: VhostTopology, exchange: Exchange) -> Exchange:
-    """The exchange as the engine shall have it: with what policies add to its arguments."""
+    """Return the exchange for the engine, with the arguments that policies add."""
     if not state.has_policies or exchange.name == DEFAULT_EXCHANGE:
         return exchange
     added = _added(state, exchange.name, exchange.arguments, Target.EXCHANGE)
@@ -111,7 +114,7 @@ def _least_level(state: VhostTopology, name: str, target: Target) -> Level | Non
 
 
 def matching(policies: Iterable[Policy], name: str, target: Target) -> Policy | None:
-    """The one that counts: of the highest priority, and of several such the first by name."""
+    """Return the matching policy with the highest priority, the first by name if there are several."""
     found = [policy for policy in policies if policy.apply_to in _MEANT_BY[target] and policy.compiled.matches(name)]
     return min(found, key=lambda policy: (-policy.priority, policy.name), default=None)
 
