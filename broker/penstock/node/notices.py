@@ -1,6 +1,8 @@
-"""Puts what the engine has to say into the broker's log: damage, a full disk, and once, why the broker is no longer
-live. The engine keeps its lines until they are asked for, so that none of its threads ever waits for a log. It does not
-know what they mean."""
+"""Writes the engine's notices into the broker's log.
+
+Notices are corruption, a full disk and, once, the reason why the broker is no longer live. The engine keeps them until
+they are taken, so that its threads never wait for a log. This module does not interpret them.
+"""
 
 import asyncio
 from collections.abc import Callable
