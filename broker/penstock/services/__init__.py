@@ -1,5 +1,8 @@
-"""The use cases of a broker, one module a subject: a verb takes a principal, authorizes, decides, commits, is audited
-and emits events. Front ends know nothing of the broker but this package; it knows no front end."""
+"""The use cases of a broker, one module a subject.
+
+A verb takes a principal, authorizes, decides, commits, is audited and emits events. Front ends know only this package
+of the broker; it knows no front end.
+"""
 
 from penstock.metadata.commands import DeclareExchange, DeclareQueue
 from penstock.metadata.policies import Policy

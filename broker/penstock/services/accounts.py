@@ -1,5 +1,7 @@
-"""The broker's users: checks credentials and remembers the good ones, and changes users one after another, each on the
-disk before it counts. `identity` decides what is allowed, `storage` how it lies on the disk."""
+"""The broker's users: checks credentials, caches the good ones, and changes users one after another.
+
+A change takes effect once it is on the disk. `identity` decides what is allowed, `storage` writes the file.
+"""
 
 import asyncio
 import os
@@ -72,8 +74,10 @@ class Accounts:
         limits: LimitsOfUsers | None = None,
         deletions: Deletions | None = None,
     ) -> "Accounts":
-        """Read the users, or make the first one with every permission on "/". Limits and deletions are those of the
-        same directory, unless they are open already. Blocks. Raises StorageError."""
+        """Read the users, or create the first one with every permission on "/".
+
+        Limits and deletions are those of the same directory, unless they are open already. Blocks. Raises StorageError.
+        """
         limits = limits or LimitsOfUsers.open(path.with_name(USER_LIMITS))
         deletions = deletions or Deletions.open(path.with_name(DELETIONS))
         records = read_users(path)
@@ -96,14 +100,17 @@ class Accounts:
         return self._checks.count
 
     async def settled(self) -> None:
-        """Waits until nothing is being written."""
+        """Wait until nothing is being written."""
         if self._writer is not None:
             await asyncio.wait([self._writer])
 
     # ------------------------------------------------------------ who is it
 
     async def log_in(self, name: str, password: str, *, source: Source = NOWHERE) -> User:
-        """A wrong password and an unknown user look the same and take the same time."""
+        """Check a user's credentials.
+
+        A wrong password and an unknown user return the same error after the same time.
+        """
         user = self._users.find(name)
         password_hash, algorithm = (user.password_hash, user.hashing_algorithm) if user else self._decoy(name)
         digest = self._cache.digest(name, password, password_hash)
@@ -135,8 +142,10 @@ class Accounts:
         raise NotAuthenticatedError("", NOT_HERE)
 
     async def _rehash(self, name: str, was: str, password: str) -> str:
-        """Another broker's digest gives way to ours at the first log-in that proves the password; gives the digest that
-        counts now. Failing to keep it is no reason to turn the user away."""
+        """Replace another broker's password hash at the first log-in that proves the password.
+
+        Return the hash that is valid now. The log-in succeeds even if the new hash cannot be written.
+        """
         if name in self._rehashing:
             return was
         self._rehashing.add(name)
@@ -167,8 +176,10 @@ class Accounts:
         return is_new
 
     async def delete_user(self, name: str, *, force: bool = False) -> None:
-        """Delete a user with all permissions and limits, so that a user of the same name made later inherits nothing. A
-        start completes a deletion that is interrupted, and so does another call when a step failed."""
+        """Delete a user with all permissions and limits, so that a later user of the same name inherits nothing.
+
+        A start completes a deletion that is interrupted, and so does another call when a step failed.
+        """
         deletion = Deletion(Kind.USER, name)
         async with self._deleting:
             is_begun = deletion in self._deletions.begun

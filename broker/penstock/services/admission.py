@@ -1,6 +1,8 @@
-"""Admission to the message paths: may this principal publish here, consume, read or get from that queue? A listener
-keeps the answer and moves messages without asking again, until an event makes it. With `again` the stream is open
-already, and asks whether it may go on."""
+"""Admission to the message paths: publishing to an exchange, and reading a queue.
+
+A listener caches the answer and moves messages without asking again, until an event invalidates it. With `again` the
+stream is open already, and its principal is authorized anew.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,6 +1,8 @@
-"""Answers for what was moved out of streams, from the folder of the setting `archive_dir`: manifests and files that a
-pipeline writes there, one folder a stream. Read on threads of its own, so that archives keep nobody waiting but their
-readers."""
+"""Reads archived parts of streams from the folder of the setting `archive_dir`.
+
+A pipeline writes manifests and files there, one folder a stream. They are read on threads of their own, so that
+archives delay only their readers.
+"""
 
 import asyncio
 import struct
@@ -36,7 +38,7 @@ class Archives:
     """Implements the front ends' port. Close it when nobody asks any more."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises ArchiveError when what reads Parquet is missing."""
+        """Open the archives of a folder. Raises ArchiveError when the library that reads Parquet is missing."""
         # Only looked for: it is large, and imported when somebody reads.
         if find_spec("pyarrow") is None:
             raise ArchiveError(
@@ -103,7 +105,7 @@ class Archives:
         return folder, partition
 
     def _manifest(self, folder: Path, part: ArchivedPart) -> Manifest:
-        """The one that is there now. Two threads may read it at the same time, and keep the same."""
+        """Return the current manifest. Two threads may read it at the same time, and keep the same."""
         try:
             found = (folder / MANIFEST).stat()
         except FileNotFoundError:

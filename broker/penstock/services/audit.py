@@ -1,6 +1,8 @@
-"""The audit log: log-ins, and verbs that change something, done or refused, with user, address, connection and subject.
-Each verb names the fields that are logged, so that no password or token is logged with a new one. A subject is cut at
-4,096 characters."""
+"""The audit log: log-ins, and verbs that change something, successful or refused.
+
+An entry has the user, address, connection and subject. Each verb names the fields that are logged, so that no password
+or token is logged with a new one. A subject is cut at 4,096 characters.
+"""
 
 import json
 from collections.abc import Mapping

@@ -1,5 +1,7 @@
-"""Makes backups of the running broker: fixes every vhost at one point, then has the copy written by a thread. One at a
-time; what a backup that failed has begun is removed."""
+"""Makes backups of the running broker: fixes every vhost at one point, then has the copy written by a thread.
+
+One backup runs at a time; the files of a failed backup are removed.
+"""
 
 import asyncio
 from contextlib import ExitStack

@@ -31,8 +31,10 @@ class ClientVerbs:
 
     @reading
     async def list_connections(self, principal: Principal) -> list[ConnectionStatus]:
-        """Return the connections on which a user has logged in. Of a connection that several users share, as behind a
-        proxy, each sees its own part."""
+        """Return the connections on which a user has logged in.
+
+        Of a connection that several users share, as behind a proxy, each sees its own part.
+        """
         counts = Counter(consumer.connection for consumer in self._consumers_seen(principal))
         return [
             ConnectionStatus(

@@ -1,5 +1,8 @@
-"""Which connections are open, by vhost and by user: of a vhost from a connection's first stream there until it ends, of
-a user from the first call. It counts, and refuses one that would be above a limit."""
+"""Counts the open connections by vhost and by user.
+
+A connection counts for a vhost from its first stream there until it ends, and for a user from its first call.
+Connections above a limit are refused.
+"""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -79,9 +82,11 @@ class Connections:
         return is_new
 
     def enter(self, connection: Connection, vhost: VhostName, limit: int | None) -> None:
-        """Count a connection in a virtual host. Raises PreconditionFailedError, which clients do not try again by
-        themselves, as they would when something is exhausted. One that is in already stays, also above a limit that
-        came later."""
+        """Count a connection in a virtual host.
+
+        Raises PreconditionFailedError, because clients retry an exhausted resource by themselves, and this one not. A
+        connection that is counted already stays, also above a limit that was set later.
+        """
         self._enter(connection, ("vhost", vhost), limit, Thing("connection", str(connection.id), vhost))
 
     def log_in(self, connection: Connection, user: str, limit: int | None) -> None:

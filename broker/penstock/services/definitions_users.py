@@ -1,6 +1,9 @@
-"""The users' part of the definitions JSON. An import adds users and permissions and puts those of the same names in
-their place, because every broker has a `guest` of its own; it deletes none. What cannot be honoured is told
-beforehand. Thousands of entries are read on a thread: each pattern is compiled."""
+"""The users' part of the definitions JSON.
+
+An import adds users and permissions and replaces those of the same names, because every broker has its own `guest`; it
+deletes none. Unsupported entries are reported before the import. Thousands of entries are read on a thread, because
+each pattern is compiled.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -77,7 +80,7 @@ class DefinitionsUsers:
         return [f"user {name!r} {rule}" for name in administrators]
 
     async def import_users(self, users: list[dict[str, Any]]) -> int:
-        """Expects what `check` found no fault with. Gives how many are new or changed."""
+        """Import users that `check` found valid, and return how many are new or changed."""
         wanted = await asyncio.to_thread(lambda: list(map(read_user, users)))
         known = {user.name: user for user in self._accounts.users()}
         changed = [user for user in wanted if not _is_same(user, known.get(user.name))]
@@ -94,7 +97,7 @@ class DefinitionsUsers:
         return len(changed)
 
     async def import_permissions(self, permissions: list[dict[str, Any]]) -> int:
-        """Gives how many are new or changed."""
+        """Import permissions, and return how many are new or changed."""
         wanted: dict[str, dict[str, Permission]] = {}
         for user, vhost, permission in await asyncio.to_thread(lambda: list(map(read_permission, permissions))):
             wanted.setdefault(user, {})[vhost] = permission
@@ -113,7 +116,7 @@ class DefinitionsUsers:
         return changed_count
 
     async def import_topics(self, topics: list[dict[str, Any]]) -> int:
-        """Gives how many are new or changed."""
+        """Import topic permissions, and return how many are new or changed."""
         read = await asyncio.to_thread(lambda: list(map(read_topic, topics)))
         wanted = {(user, vhost, exchange): topic for user, vhost, exchange, topic in read}
         known = {user.name: user.topics for user in self._accounts.users()}

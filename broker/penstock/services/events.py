@@ -1,5 +1,8 @@
-"""Typed events for the changes that verbs make. The events of one verb are delivered together when it ends, also when a
-later step of it fails, because the changes before that step stay."""
+"""Typed events for the changes that verbs make.
+
+The events of one verb are delivered together when it ends, also when a later step of it fails, because the changes
+before that step stay.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

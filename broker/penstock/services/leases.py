@@ -1,5 +1,4 @@
-"""Leases: messages of a queue that an owner has reserved under numbers. A principal that may read the queue may do all
-of this."""
+"""Leases: messages of a queue that an owner has reserved under numbers. All verbs need read permission on the queue."""
 
 from penstock.model.names import existing_queue_name, vhost_name
 from penstock.native import ReservedLease
@@ -18,8 +17,10 @@ class LeaseVerbs:
     async def reserve_lease(
         self, principal: Principal, place: tuple[str, str], owner: str, lease: int, limits: tuple[int, int]
     ) -> ReservedLease:
-        """Reserve messages of a queue, whose virtual host and name are the place. The limits are the most messages and
-        bytes, 0 for no limit."""
+        """Reserve messages of the queue that `place` names.
+
+        The limits are the most messages and bytes, 0 for no limit.
+        """
         rights, leases = self._in(principal, place[0])
         return await leases.reserve(rights, existing_queue_name(place[1]), owner, lease, limits)
 

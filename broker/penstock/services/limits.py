@@ -1,5 +1,7 @@
-"""Limits of virtual hosts and of users. Administrators change them; others see those of the virtual hosts that they may
-enter, and their own."""
+"""Limits of virtual hosts and of users.
+
+Administrators change them; other users see their own, and those of the virtual hosts that they have access to.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -57,8 +59,7 @@ class LimitVerbs:
 
     @reading
     async def get_user_limits(self, principal: Principal, name: str) -> UserLimitsStatus:
-        """Return the limits of any user that a back end may know, known here or not; an empty name is the principal's
-        own."""
+        """Return the limits of a user, who need not be known to this broker. An empty name is the principal's own."""
         user = name or principal.name
         if user != principal.name:
             principal.require_administrator(Thing("limits of user", user))

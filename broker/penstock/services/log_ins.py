@@ -1,5 +1,8 @@
-"""Counts failed log-ins and logs them together, so that whoever guesses passwords cannot fill the log: of each kind the
-first has a line at once, and then there is one in LOG_SECONDS, with the number and the address of the last."""
+"""Counts failed log-ins and logs them together, so that guessed passwords cannot fill the log.
+
+The first failure of each kind is logged at once, later ones once in LOG_SECONDS, with their number and the last
+address.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping

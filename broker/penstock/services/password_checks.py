@@ -1,7 +1,8 @@
-"""Checks and hashes passwords, each of which costs tens of milliseconds of a processor, in threads of their own.
+"""Checks and hashes passwords on threads of their own, because each costs tens of milliseconds of a processor.
 
-What must stay true: few checks of one connection, and not many of one address, are under way at a time, so that guesses
-do not keep others from logging in; checks of the same credentials are one check."""
+Invariants: the numbers of concurrent checks of one connection and of one address are bounded, so that guesses do not
+keep others from logging in; concurrent checks of the same credentials are one check.
+"""
 
 import asyncio
 import os
@@ -39,8 +40,11 @@ class PasswordChecks:
         return await loop.run_in_executor(self._threads, hash_password, password, os.urandom(SALT_BYTES))
 
     async def is_right(self, digest: bytes, password_hash: str, algorithm: str, password: str, source: Source) -> bool:
-        """Whether the password belongs to the hash. `digest` stands for the credentials. A thousand connections of one
-        client that come back at once are one check. Raises BusyError when too many wait from everywhere."""
+        """Return whether the password belongs to the hash.
+
+        `digest` stands for the credentials. A thousand connections of one client that log in at once are one check.
+        Raises BusyError when too many checks wait.
+        """
         if digest in self._under_way:
             return await asyncio.shield(self._under_way[digest])
         async with self._of_connection.take(source), self._of_address.take(source.address):

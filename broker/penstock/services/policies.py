@@ -1,5 +1,7 @@
-"""Policies of a virtual host. Setting one needs the tag policymaker or administrator, an operator's the tag
-administrator."""
+"""Policies of a virtual host.
+
+Setting one needs the tag policymaker or administrator, an operator's the tag administrator.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,5 +1,7 @@
-"""The parts that services work on, as protocols, so that tests bring fakes: accounts, sign-in, limits, backups, and the
-state and figures of the broker."""
+"""The parts that services work on, as protocols, so that tests bring fakes.
+
+They are accounts, sign-in, limits, backups, and the state and figures of the broker.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +17,7 @@ class SignIn(Protocol):
     """Finds out who calls, from whatever they show. `is_loopback` is whether the client is on this machine."""
 
     async def log_in(self, name: str, password: str, *, is_loopback: bool, source: Source = NOWHERE) -> Person:
-        """Raises NotAuthenticatedError, which does not tell whether there is such a user."""
+        """Check a name and a password. Raises NotAuthenticatedError, which does not reveal whether the user exists."""
         ...
 
     async def log_in_by_certificate(self, certificate: bytes, *, is_loopback: bool) -> Person:
@@ -23,7 +25,7 @@ class SignIn(Protocol):
         ...
 
     async def log_in_by_token(self, token: str, *, is_loopback: bool) -> Person:
-        """Raises NotAuthenticatedError, also for a token whose time is over."""
+        """Check a token. Raises NotAuthenticatedError, also for a token that has expired."""
         ...
 
 
@@ -34,8 +36,10 @@ class Accounts(Protocol):
     async def put_user(
         self, name: str, password: str | None, tags: Sequence[str] | None, *, force: bool = False
     ) -> bool:
-        """Return whether the user is new. None keeps the password, or the tags. Unless forced, the last administrator
-        stays one: PreconditionFailedError."""
+        """Return whether the user is new.
+
+        None keeps the password, or the tags. Unless forced, the last administrator stays one: PreconditionFailedError.
+        """
         ...
 
     async def delete_user(self, name: str, *, force: bool = False) -> None:
@@ -46,7 +50,7 @@ class Accounts(Protocol):
     async def clear_permission(self, name: str, vhost: str) -> None: ...
     async def set_topic(self, name: str, vhost: str, exchange: str, topic: TopicPermission) -> None: ...
     async def clear_topics(self, name: str, vhost: str, exchange: str | None) -> None:
-        """That of one exchange, or all of the vhost."""
+        """Clear the topic permission of one exchange, or all of the vhost."""
         ...
 
 
@@ -91,7 +95,10 @@ class Archives(Protocol):
         ...
 
     async def piece(self, part: ArchivedPart, start: int, end: int, columns: Sequence[str] | None) -> bytes:
-        """The next record batches of a range, as the listener takes them; nothing when the archive has none of it."""
+        """Return the next record batches of a range, as the listener takes them.
+
+        They are empty when the archive has none of it.
+        """
         ...
 
 
@@ -184,7 +191,10 @@ class WrittenBackup:
 
 class Backups(Protocol):
     async def write(self, directory: str) -> WrittenBackup:
-        """Returns when the copy is on the disk. Raises refusals and StorageError; what was begun is gone then."""
+        """Write a backup; return when the copy is on the disk.
+
+        Raises refusals and StorageError; an unfinished copy is removed then.
+        """
         ...
 
 
@@ -193,7 +203,7 @@ class Node(Protocol):
 
     def state(self) -> NodeState: ...
     def metrics(self) -> Mapping[str, float]:
-        """The engine's counters; see `Engine.metrics` in the native module."""
+        """Return the engine's counters; see `Engine.metrics` in the native module."""
         ...
 
     def vhost_totals(self) -> list[VhostTotals]: ...

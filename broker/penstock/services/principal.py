@@ -1,5 +1,8 @@
-"""Principals: authenticated identities on connections. A front end makes credentials from a client's data, `sessions`
-makes a principal from credentials, and every verb takes a principal."""
+"""Principals: authenticated identities on connections.
+
+A front end makes credentials from a client's data, `sessions` makes a principal from credentials, and every verb takes
+a principal.
+"""
 
 from dataclasses import dataclass, field
 from hashlib import blake2b

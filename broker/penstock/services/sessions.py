@@ -1,5 +1,7 @@
-"""Log-ins, and what lasts as long as a connection: the counts it holds, the tokens of its streams, its exclusive
-queues."""
+"""Log-ins, and the state that lasts as long as a connection.
+
+This is the counts it holds, the tokens of its streams, and its exclusive queues.
+"""
 
 from penstock.identity import Person
 from penstock.kit.logging import logger
@@ -40,9 +42,12 @@ class SessionVerbs:
     async def log_in(
         self, credentials: Credentials, connection: Connection, *, is_open: bool = False, is_administering: bool = False
     ) -> Principal:
-        """Return the principal that the credentials name. With `is_open` they are those of an open stream: the newest
-        token of the same user counts. Administrators can administer above their limit of connections, so that they can
-        raise it. Raises NotAuthenticatedError, PreconditionFailedError above the limit, and faults."""
+        """Return the principal that the credentials name.
+
+        With `is_open` they are those of an open stream: the newest token of the same user counts. Administrators may
+        open connections for administration above their limit, so that they can raise it. Raises NotAuthenticatedError,
+        PreconditionFailedError above the limit, and faults.
+        """
         identity = await self._identified(credentials, connection, is_open=is_open)
         principal = Principal(identity, connection, b"" if identity.expires_at_ms is None else digest_of(credentials))
         if not (is_administering and principal.is_administrator):
@@ -54,8 +59,10 @@ class SessionVerbs:
 
     @changing("RefreshToken")
     async def renew_token(self, principal: Principal) -> int:
-        """Let the token of this call count for the streams that the same user opened on this connection. Return when it
-        ends, in milliseconds."""
+        """Let the token of this call count for the streams that the same user opened on this connection.
+
+        Return the time when it expires, in milliseconds.
+        """
         self._tokens.renewed(principal.connection_id, principal.identity)
         return principal.identity.expires_at_ms or 0
 

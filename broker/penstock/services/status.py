@@ -1,5 +1,7 @@
-"""The broker's own state. Every principal may ask how it is; where it keeps its files only administrators and
-monitoring see."""
+"""The broker's own state.
+
+Every principal may read it; only administrators and monitoring see the paths of its files.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

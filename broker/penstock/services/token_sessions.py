@@ -1,6 +1,9 @@
-"""Streams that outlive the tokens they were opened with. When a token ends, the streams of its connection ask again and
-are refused. If a newer token of the same user came on the same connection meanwhile, it counts instead: gRPC sends
-credentials once a stream, so the newer token comes by a call of its own."""
+"""Streams that outlive the tokens they were opened with.
+
+When a token expires, the streams of its connection are authorized again and refused. If a newer token of the same user
+came on the same connection meanwhile, it counts instead: gRPC sends credentials once a stream, so the newer token comes
+by a call of its own.
+"""
 
 import asyncio
 from collections import OrderedDict
@@ -26,8 +29,10 @@ CREDENTIALS_MAX: Final = 1_024
 
 @dataclass(slots=True)
 class _Session:
-    """Of one connection: who opened streams with which credentials, and the newest word on who they are. Credentials
-    are kept as digests, those used last at the end."""
+    """The users that opened streams on one connection, with their credentials and newest identities.
+
+    Credentials are kept as digests, the most recently used last.
+    """
 
     connection: ConnectionId
     names: OrderedDict[bytes, str] = field(default_factory=OrderedDict)
@@ -62,7 +67,10 @@ class TokenSessions:
             self._watch(session, person.name)
 
     def renewed(self, connection: ConnectionId, person: Person) -> None:
-        """Raises PreconditionFailedError when this connection has no streams of that person that could end."""
+        """Record a newer token.
+
+        Raises PreconditionFailedError when this connection has no streams of that user that could expire.
+        """
         session = self._by_connection.get(connection)
         if session is None or person.name not in session.newest or person.expires_at_ms is None:
             raise PreconditionFailedError(
@@ -75,8 +83,10 @@ class TokenSessions:
         self._changed(connection)
 
     def newest(self, connection: ConnectionId, credentials: Credentials) -> Person | None:
-        """Return the identity of a stream by its newest token, or None if only the token that opened it exists. Raises
-        NotAuthenticatedError when the newest token has expired too."""
+        """Return the identity of a stream by its newest token, or None if only the token that opened it exists.
+
+        Raises NotAuthenticatedError when the newest token has expired too.
+        """
         session = self._by_connection.get(connection)
         if session is None:
             return None
@@ -96,7 +106,7 @@ class TokenSessions:
             timer.cancel()
 
     def _watch(self, session: _Session, name: str) -> None:
-        """Looks again when the newest token of a name should have ended."""
+        """Check the streams again when the newest token of a name should have expired."""
         timer = session.timers.pop(name, None)
         if timer is not None:
             timer.cancel()

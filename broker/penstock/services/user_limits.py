@@ -50,5 +50,5 @@ class LimitsOfUsers:
             return len(changed)
 
     async def forget(self, user: str) -> None:
-        """A user of the same name made later must not inherit them."""
+        """Delete the limits of a user, so that a later user of the same name does not inherit them."""
         await self.set_all({user: NO_USER_LIMITS})

@@ -1,5 +1,8 @@
-"""Common handling of all verbs: a verb is retried after a question to another server, and a verb that changes something
-is audited. Each verb of a service is marked as one of three kinds; a house test checks it."""
+"""Common handling of all verbs.
+
+A verb is retried after a question to another server, and a verb that changes something is audited. Each verb of a
+service is marked as one of three kinds; a house test checks it.
+"""
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
@@ -41,8 +44,10 @@ VERBS: Final[dict[str, Verb]] = {}
 async def decided(
     principal: Principal, attempt: Callable[[], Awaitable[Answer]], questions_max: int = QUESTIONS_MAX
 ) -> Answer:
-    """Return what the attempt returns. It is made again each time that another server had to be asked first; it has
-    changed nothing then."""
+    """Return what the attempt returns.
+
+    It is repeated each time that another server had to be asked first; it has changed nothing then.
+    """
     for _ in range(questions_max):
         try:
             return await attempt()
@@ -58,16 +63,20 @@ def reading(verb: VerbFunction[Service, Rest, Answer]) -> VerbFunction[Service, 
 
 
 def repeated(verb: VerbFunction[Service, Rest, Answer]) -> VerbFunction[Service, Rest, Answer]:
-    """Mark a verb that changes something and is not audited: clients repeat it at each start or all the time, most
-    often without changing anything."""
+    """Mark a verb that changes something and is not audited.
+
+    Clients repeat such a verb at each start or all the time, most often without changing anything.
+    """
     return _marked(verb, Verb(is_changing=True))
 
 
 def changing(
     event: str, *about: str
 ) -> Callable[[VerbFunction[Service, Rest, Answer]], VerbFunction[Service, Rest, Answer]]:
-    """Mark a verb that changes something. `about` names the arguments that the audit log has, with a dot for a field of
-    one."""
+    """Mark a verb that changes something.
+
+    `about` names the arguments that the audit log has, with a dot for a field of one argument.
+    """
 
     def mark(verb: VerbFunction[Service, Rest, Answer]) -> VerbFunction[Service, Rest, Answer]:
         return _audited(_marked(verb, Verb(event, about, is_changing=True)), event, about)
