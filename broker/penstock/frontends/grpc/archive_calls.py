@@ -1,5 +1,7 @@
-"""Pieces of archives for Arrow Flight: the listener asks for what the log has no more, piece by piece. The reader is
-authorized for each piece."""
+"""Parts of archives for Arrow Flight.
+
+The listener asks for a part that is no longer in the log; the reader is authorized for each part.
+"""
 
 from penstock.frontends.grpc.convert import vhost_of
 from penstock.native import ReadArchive

@@ -1,5 +1,7 @@
-"""The table of unary methods: which message each takes, and which handler turns it into a verb. A method that is not in
-the table does not exist; the handlers are in modules beside this, one a subject."""
+"""The table of unary methods: the message of each, and the handler that turns it into a verb.
+
+A method that is not in the table does not exist; the handlers are in modules beside this, one a subject.
+"""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -102,8 +104,10 @@ METHODS: dict[str, Method] = {
 
 
 async def answer_call(services: Services, principal: Principal, name: str, payload: bytes) -> bytes | Refusal:
-    """Return the serialised response. Refusals and faults are raised; for a method that does not exist a refusal is
-    returned."""
+    """Return the serialised response.
+
+    Refusals and faults are raised; for a method that does not exist a refusal is returned.
+    """
     method = METHODS.get(name)
     if method is None:
         return unimplemented(name)

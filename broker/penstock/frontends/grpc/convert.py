@@ -1,5 +1,7 @@
-"""Between the messages of the contract and the broker's records. It translates and checks shape; the services decide
-whether a value is allowed. An enum or an empty field that means a default is resolved here, once."""
+"""Translates between the messages of the contract and the broker's records, and checks their shape.
+
+The services decide whether a value is allowed. An enum or an empty field that means a default is resolved only here.
+"""
 
 from collections.abc import Mapping
 
@@ -43,7 +45,7 @@ def value_of(value: message_pb2.Value) -> Value:
 
 
 def put_arguments(arguments: Arguments, fields: Mapping[str, message_pb2.Value]) -> None:
-    """Writes arguments into a map field."""
+    """Write arguments into a map field."""
     for key, value in arguments.items():
         put_value(value, fields[key])  # a message map makes an entry when it is looked up
 

@@ -1,5 +1,7 @@
-"""The table from the broker's errors to gRPC's status codes, with google.rpc details. Texts come from the errors
-themselves; a bug's text never leaves the process."""
+"""The table from the broker's errors to gRPC's status codes, with google.rpc details.
+
+Texts come from the errors themselves; a bug's text never leaves the process.
+"""
 
 from dataclasses import dataclass
 

@@ -1,5 +1,7 @@
-"""The native listener as this front end sees it: its calls and their answers. `Server` and `Call` of the native module
-are these; tests bring their own."""
+"""The native listener as this front end sees it: its calls and their answers.
+
+`Server` and `Call` of the native module implement these; tests bring their own.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -1,5 +1,8 @@
-"""Takes calls from the native listener and runs each in a task of its own, so that one that waits for a sync does not
-delay the others. The listener bounds how many there are; the services decide them."""
+"""Takes calls from the native listener and runs each in a task of its own.
+
+So a call that waits for a sync does not delay the others. The listener bounds the number of calls; the services decide
+them.
+"""
 
 import asyncio
 from collections.abc import Callable

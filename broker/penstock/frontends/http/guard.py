@@ -1,5 +1,7 @@
-"""Bounds on connections to health and metrics: how many there may be, and how long one may be there without a request.
-Who asks is not known here, nor what."""
+"""Bounds on connections to health and metrics: their number, and their time without a request.
+
+This module knows nothing of the requests.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -36,7 +38,7 @@ class Guard:
         return handler
 
     def note(self, request: web.Request) -> None:
-        """A connection with a request stays."""
+        """Keep a connection that has sent a request."""
         timer = self._waiting.pop(request.protocol, None)
         if timer is not None:
             timer.cancel()

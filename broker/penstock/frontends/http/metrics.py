@@ -1,5 +1,8 @@
-"""The broker's figures for Prometheus: read from the engine when they are scraped, never kept. No series per queue, so
-that a scrape costs the same with ten queues and with a hundred thousand; of streams, a bounded number."""
+"""The broker's figures for Prometheus: read from the engine when they are scraped, never kept.
+
+No series per queue, so that a scrape costs the same with ten queues and with a hundred thousand; of streams, a bounded
+number.
+"""
 
 import hmac
 from collections.abc import Iterator

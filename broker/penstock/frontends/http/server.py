@@ -1,6 +1,9 @@
-"""Serves health and metrics. It answers from the first moment of a start, so that a probe can tell a broker that starts
-from one that is stuck. Health needs no credentials. Metrics need a token where one is set, and a client certificate
-where clients must show one."""
+"""Serves health and metrics.
+
+It answers from the first moment of a start, so that a probe can tell a broker that starts from one that is stuck.
+Health needs no credentials. Metrics need a token where one is set, and a client certificate where clients must show
+one.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -32,7 +35,7 @@ class HttpFrontend:
         self.address = ""
 
     async def start(self, host: str, port: int, tls: SSLContext | None = None) -> None:
-        """Raises OSError when the address cannot be had."""
+        """Start to listen. Raises OSError when the address is not available."""
         self._runner = web.AppRunner(
             self.application(), access_log=None, handle_signals=False, keepalive_timeout=KEEPALIVE_SECONDS
         )
