@@ -120,7 +120,7 @@ class AsyncPublishing:
         return future
 
     async def close(self, grace: Grace) -> None:
-        """Waits for the outcomes of what was published, as long as `grace` has it."""
+        """Wait for the outcomes of published messages, as long as `grace` allows."""
         self._send()
         waiting = [*self._pending.waiting(), *(future for run in self._runs for future in run.futures)]
         while waiting and (left := grace.confirms_left(self._lost is not None)):
@@ -212,7 +212,7 @@ class AsyncPublishing:
         del run.futures[:count]
 
     def _take_over(self, run: _Run, count: int) -> int:
-        """The publisher has the first `count` messages of the run."""
+        """Record that the publisher has the first `count` messages of the run."""
         self._pending.extend(run.futures[:count])
         if self._failed_order is not None and count:
             self._sequences[self._pending.last] = _sequence(run.address)
@@ -266,14 +266,17 @@ class AsyncPublishing:
             self._fail_behind()
 
     def _fail_behind(self) -> None:
-        """A named publisher's message failed: nothing that waits behind it may be sent before it is."""
+        """Fail the messages that wait behind a failed one of a named publisher: they must not be sent before it."""
         if self._failed_order is None:
             return
         text = f"not sent: sequence {self._failed_order.first} failed before it; send both again, in their order"
         self._fail_waiting((FAILED_PRECONDITION, text, b""))
 
     def _retire(self, error: tuple[int, str, bytes], grace: Grace | None = None) -> None:
-        """The publisher ended: what it still owes an outcome gets `error`, unless it gives one now."""
+        """Retire a publisher that has ended.
+
+        Messages without an outcome fail with `error`, unless it has an outcome for them now.
+        """
         port, self._port = self._port, None
         if port is None:
             return
@@ -306,13 +309,13 @@ class AsyncPublishing:
 
 
 def _sequence(address: Address) -> int:
-    """A named publisher's messages have one, behind their key."""
+    """Return the sequence of a named publisher's message, which follows its key."""
     sequence: int = address[-1]
     return sequence
 
 
 def _future_maker(loop: AbstractEventLoop) -> "Callable[[], Future[None]]":
-    """The loop's `create_future`, without the Python function that asyncio's own loops put around this one call."""
+    """Return the loop's `create_future`, without the Python function in which asyncio's own loops wrap this call."""
     if type(loop).create_future is asyncio.BaseEventLoop.create_future:
         return partial(Future, loop=loop)
     return loop.create_future

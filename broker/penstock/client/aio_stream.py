@@ -29,15 +29,15 @@ class Host(Protocol):
     def vhost(self) -> str: ...
     async def run(self, steps: Steps[T]) -> T: ...
     def publishing(self) -> AsyncPublishing:
-        """The connection's own."""
+        """Return the connection's own publisher."""
 
     def keyed_publishing(self, producer: str = "") -> AsyncPublishing:
-        """The one that all streams of the connection share for messages with keys, or the named one."""
+        """Return the publisher that all streams of the connection share for messages with keys, or the named one."""
 
     async def end_publishing(self, producer: str) -> None: ...
     def open_reader(self, options: ReaderOptions) -> ReaderPort: ...
     def keep(self, reader: AsyncStreamReader) -> None:
-        """It is closed with the connection, if not before."""
+        """Close a reader with the connection, if it is not closed before."""
 
     @property
     def rpc_error(self) -> type[Exception]: ...
@@ -192,7 +192,7 @@ class AsyncStreamPublisher:
 
 
 async def _all(futures: "Sequence[Future[None]]") -> int:
-    """Waits for all of them before it raises what the first one says."""
+    """Wait for all of them before raising the first error."""
     for outcome in await asyncio.gather(*futures, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome

@@ -15,7 +15,7 @@ class Backoff:
         self._next = first
 
     def delay(self) -> float:
-        """The next wait: half of it certain, half of it drawn."""
+        """Return the next wait: half of it fixed, half of it random."""
         ceiling = self._next
         self._next = min(self._next * 2, self._most)
         return ceiling * (0.5 + self._draw() / 2)

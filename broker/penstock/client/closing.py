@@ -15,8 +15,11 @@ HANG_UP_SECONDS = 2.0
 
 
 class Grace:
-    """The time that one close has: `timeout` seconds for confirms, less where the connection is lost, and then
-    HANG_UP_SECONDS for all streams together to end."""
+    """The time limit of one close.
+
+    It has `timeout` seconds for confirms, less where the connection is lost, and then HANG_UP_SECONDS for all streams
+    together to end.
+    """
 
     def __init__(self, timeout: float = 0.0, clock: Callable[[], float] = monotonic) -> None:
         self._timeout = timeout
@@ -40,12 +43,12 @@ class Grace:
 
 
 def silence(lost: str | None, timeout: float) -> tuple[int, str, bytes]:
-    """The status that says why no confirm came: `lost` is why there is no connection, if there is none."""
+    """Return the status that says why no confirm came. `lost` is why there is no connection, if there is none."""
     return _status(lost, f"no confirm within {timeout:g} s; the message may have been stored")
 
 
 def no_room(lost: str | None, timeout: float) -> tuple[int, str, bytes]:
-    """The status for a message that was not sent, because too many before it wait for their confirms."""
+    """Return the status for a message that was not sent because too many earlier ones wait for their confirms."""
     waiting = f"too many messages wait for their confirms, and none came within {timeout:g} s"
     return _status(lost, f"{waiting}; the rest was not sent")
 

@@ -70,7 +70,7 @@ class Consumption:
                 self.close()
 
     def begin_close(self) -> None:
-        """Ends the iteration and lets the stream end; `close` waits for that."""
+        """End the iteration and let the stream end; `close` waits for that."""
         if not self._is_closed:
             self._is_closed = True
             self._port.begin_close()
@@ -149,7 +149,7 @@ class AsyncConsumption:
                 await self.close()
 
     def begin_close(self) -> None:
-        """Ends the iteration and lets the stream end; `close` waits for that."""
+        """End the iteration and let the stream end; `close` waits for that."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -184,7 +184,7 @@ class AsyncConsumption:
             raise from_status(*error.args) from error
 
     async def _is_woken(self) -> bool:
-        """Waits until something arrives; false when the consumption was closed or idle for too long."""
+        """Wait until something arrives; return false when the consumption was closed or idle for too long."""
         wakening: Future[bool] = self._loop.create_future()
         self._wakening = wakening
         # The reader is there only while somebody waits: the descriptor stays readable while messages wait to be taken.

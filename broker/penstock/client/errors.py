@@ -164,7 +164,7 @@ MESSAGE_REFUSALS = (INVALID_ARGUMENT, RESOURCE_EXHAUSTED)
 
 
 def from_status(code: int, message: str, details: bytes = b"") -> PenstockError:
-    """The error that a gRPC status stands for; `details` is a serialised google.rpc.Status, or empty."""
+    """Return the error for a gRPC status; `details` is a serialised google.rpc.Status, or empty."""
     detail = _detail(details)
     kind = _REASONS.get(detail.reason) or _CLASSES.get(code, BrokerError)
     if kind in (BlockedError, InvalidArgumentError) and any(words in message for words in _TOO_LARGE_WORDS):

@@ -12,8 +12,10 @@ __all__ = ["FailedOrder", "UnknownOutcomes"]
 
 
 class FailedOrder:
-    """For a loop, which sends before it knows: the sequences that failed, sorted. They are sent again in their order,
-    each before anything higher."""
+    """The failed sequences of a publisher on an event loop, sorted.
+
+    They are sent again in their order, each before any higher one.
+    """
 
     __slots__ = ("_failed",)
 
@@ -41,7 +43,7 @@ class FailedOrder:
         return FAILED_PRECONDITION, text, b""
 
     def sent(self, sequence: int) -> None:
-        """The sequence has another attempt."""
+        """Remove a sequence that is sent again."""
         if sequence == self.first:
             del self._failed[:1]
 
@@ -60,12 +62,12 @@ class UnknownOutcomes:
         self._first, self._last = first, last
 
     def confirm(self, first: int, last: int) -> None:
-        """These were sent again, and are stored."""
+        """Remove sequences that were sent again and are stored."""
         if first <= self._first:
             self._first = max(self._first, last + 1)
 
     def check(self) -> None:
-        """Raises where the next sequence is not known."""
+        """Raise an error if the next sequence is not known."""
         if self._first <= self._last:
             text = (
                 f"whether sequences {self._first} to {self._last} are stored is not known; send them again "

@@ -42,6 +42,6 @@ def get_call(vhost: str, queue: str, auto_ack: bool) -> Call:
 
 
 def read_got(answer: bytes) -> messaging_pb2.Delivery | None:
-    """The delivery that the answer of `get` holds, if the queue had one."""
+    """Return the delivery in the answer of `get`, if the queue had one."""
     deliveries = messaging_pb2.GetResponse.FromString(answer).deliveries
     return deliveries[0] if deliveries else None

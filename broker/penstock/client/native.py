@@ -103,12 +103,12 @@ class NativeTransport:
 
 
 def measure_throughput(options: dict[str, Any]) -> dict[str, Any]:
-    """Runs the native load generator on queues that are there already; its figures."""
+    """Run the native load generator on existing queues, and return its figures."""
     return _measured(perf_throughput, options)
 
 
 def measure_latency(options: dict[str, Any]) -> dict[str, Any]:
-    """The same, one message at a time at a steady rate."""
+    """Measure latency, with one message at a time at a steady rate."""
     return _measured(perf_latency, options)
 
 

@@ -19,7 +19,7 @@ class Numbering:
         self.sent = 0
 
     def send(self, number: int) -> None:
-        """The publisher's `number` is the next message of the stream."""
+        """Record that the publisher's `number` is the next message of the stream."""
         self.sent += 1
         if self._runs:
             start, first, count = self._runs[-1]
@@ -29,7 +29,7 @@ class Numbering:
         self._runs.append((self.sent, number, 1))
 
     def translate(self, first: int, last: int) -> list[tuple[int, int]]:
-        """The publisher's numbers behind the stream's first to last. What was never sent is passed over."""
+        """Return the publisher's numbers of the stream's first to last. Messages that were never sent are left out."""
         found: list[tuple[int, int]] = []
         index = max(bisect_right(self._runs, (first, 2**64, 0)) - 1, 0)
         for start, number, count in self._runs[index:]:

@@ -76,7 +76,7 @@ class Options:
 
 
 def open_transport(options: Options) -> Transport:
-    """The native transport where it is there and not declined; it does not connect yet."""
+    """Return the native transport if it is installed and not declined. It does not connect yet."""
     limits = TransportOptions(connect_timeout_ms=min(options.timeout_ms, TransportOptions().connect_timeout_ms))
     if options.native is not False:
         try:

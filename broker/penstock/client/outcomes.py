@@ -51,7 +51,7 @@ class Outcomes:
         return last - self.settled_through - sum(high - low + 1 for low, high in self._ahead)
 
     def take_failures(self, first: int, last: int) -> list[tuple[int, int, str]]:
-        """Number, code and reason of each from first to last that was not confirmed, in order; forgets them."""
+        """Remove and return the number, code and reason of each unconfirmed message from first to last, in order."""
         if not self._failures:
             return []
         found = sorted(number for number in self._failures if first <= number <= last)
@@ -96,7 +96,10 @@ class PendingFutures:
         self._outcomes = Outcomes()
 
     def extend(self, futures: "list[Future[None]]") -> None:
-        """The next numbers; they come one after another, so the place in the list is the number."""
+        """Add the futures of the next numbers.
+
+        Numbers are consecutive, so the index in the list determines the number.
+        """
         self._futures += futures
 
     @property
@@ -115,7 +118,7 @@ class PendingFutures:
         self._drop_done()
 
     def fail_all(self, error: tuple[int, str, bytes]) -> None:
-        """The publisher ended for good: what waits, waits in vain."""
+        """Fail all waiting futures, because the publisher has ended for good."""
         for future in self._futures:
             if not future.done():
                 future.set_exception(from_status(*error))

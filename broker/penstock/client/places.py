@@ -1,5 +1,7 @@
-"""Where in a stream a reading begins and ends, as people write it: `first`, `last`, `next`, an offset, the last so
-many, a time, or an age such as `1h`. Times are compared with the broker's; ages count back from this machine's clock.
+"""The start and end of a reading in a stream, as people write them.
+
+They are `first`, `last`, `next`, an offset, the last so many, a time, or an age such as `1h`. Times are compared with
+the broker's; ages count back from this machine's clock.
 """
 
 import re
@@ -32,7 +34,7 @@ _WAY_OUT = "write first, last, next, an offset, -N for the last N, a time as 202
 
 
 def start_of(place: Place, now_ms: int) -> streams_pb2.Start:
-    """Raises ValueError, saying what can be written."""
+    """Return the start in the contract's form. Raises ValueError, which names the accepted forms."""
     number = _number(place)
     if number is not None and number < 0:
         return streams_pb2.Start(last_count=_bounded(-number))
@@ -44,7 +46,7 @@ def start_of(place: Place, now_ms: int) -> streams_pb2.Start:
 
 
 def timestamp_of(place: Place | None, now_ms: int) -> int | None:
-    """The time that a place is; None for one that is no time."""
+    """Return the time of a place, or None if it is not a time."""
     if place is None or _number(place) is not None or place in PLACES:
         return None
     return _time(place, now_ms)

@@ -80,8 +80,10 @@ class Publishing:
         mandatory: bool,
         keyed: Keyed | None = None,
     ) -> None:
-        """Returns when the broker confirmed the message; raises what it said otherwise. `keyed` is for ports that take
-        it."""
+        """Publish a message and return when the broker has confirmed it; otherwise raise the broker's error.
+
+        `keyed` is for ports that support it.
+        """
         number = self._queue(body, (exchange, routing_key, properties, mandatory, *(keyed or ())))
         self._await(number, number)
         self._raise_failures([(number, number)])
@@ -95,7 +97,7 @@ class Publishing:
         mandatory: bool,
         keyed: Keyed | None = None,
     ) -> int:
-        """The same for many; gives their number. The first refusal is raised once all have an outcome."""
+        """Publish many messages and return their number. The first refusal is raised once all have an outcome."""
         address = (exchange, routing_key, properties, mandatory)
         spans: list[tuple[int, int]] = []
         count = 0
@@ -114,7 +116,7 @@ class Publishing:
     def publish_keyed(
         self, messages: Iterable[tuple[bytes | None, bytes]], address: tuple[Any, ...], sequence: int
     ) -> int:
-        """The same for messages with a key each; `sequence` is the first one's, or 0."""
+        """Publish many messages with a key each. `sequence` is the first one's, or 0."""
         spans: list[tuple[int, int]] = []
         count = 0
         for key, body in messages:
@@ -130,7 +132,7 @@ class Publishing:
         return count
 
     def close(self, grace: Grace | None = None) -> None:
-        """Waits for confirms as long as `grace` has it, not at all without it, and tells of those that did not come."""
+        """Wait for confirms as long as `grace` allows, and not at all without it. Report missing confirms."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -159,7 +161,7 @@ class Publishing:
             _log.warning("closed without the confirms of %d messages: %s; they may have been stored", count, why)
 
     def _queue_chunk(self, chunk: list[bytes], address: tuple[Any, ...]) -> int:
-        """Waits until there is room for the whole chunk, and returns the number of its last message."""
+        """Wait until there is room for the whole chunk, and return the number of its last message."""
         quiet_ms = 0
         while True:
             with self._numbering:
@@ -174,7 +176,7 @@ class Publishing:
             return self._outcomes.count_unsettled(last)
 
     def _wait_for_room(self, quiet_ms: int) -> int:
-        """Returns for how many milliseconds no outcome has arrived, and raises when that exceeds the timeout."""
+        """Return for how many milliseconds no outcome has arrived. Raise when that exceeds the timeout."""
         if quiet_ms >= self._timeout_ms:
             raise from_status(*no_room(self._port.lost, self._timeout_ms / 1_000))
         return 0 if self._read(NEVER, NEVER) else quiet_ms + WAIT_MS
@@ -195,11 +197,11 @@ class Publishing:
                 raise refusal from error
 
     def _refused(self, error: Exception) -> PenstockError:
-        """The refusal of one message, or of all that would follow it."""
+        """Return the refusal of one message, or of all that would follow it."""
         return from_status(*error.args) if error.args[0] in MESSAGE_REFUSALS else self._end(error)
 
     def _await(self, first: int, last: int) -> None:
-        """Waits until first to last have outcomes. The time limit counts time in which nothing at all arrives."""
+        """Wait until first to last have outcomes. The time limit counts time in which nothing at all arrives."""
         quiet_ms = 0
         while not self._outcomes.is_settled(first, last):
             if self._ended is not None:
@@ -212,8 +214,10 @@ class Publishing:
                 raise self._end(error) from error
 
     def _read(self, first: int, last: int) -> bool:
-        """Reads outcomes, or waits for whoever does, unless first to last have theirs; whether something arrived. That
-        whoever read got nothing is no news to those who wait for him."""
+        """Read outcomes, or wait for the thread that reads them, unless first to last have theirs.
+
+        Return whether something arrived. Waiting threads are not woken when the reading thread received nothing.
+        """
         outcomes: list[Outcome] = []
         with self._changed:
             if self._outcomes.is_settled(first, last):

@@ -40,8 +40,11 @@ class PureMessage(ReceivedMessage):
 
 
 class PureConsumer:
-    """Invariants, under `_changed`: settlements waiting here belong to the stream of `_life`, deliveries too but with
-    auto-ack; those deliveries have `_bytes` bytes of bodies, never more than WAITING_BYTES_MAX and one response."""
+    """A consumer without native code.
+
+    Invariants, under `_changed`: settlements waiting here belong to the stream of `_life`, deliveries too except with
+    auto-ack; those deliveries have `_bytes` bytes of bodies, never more than WAITING_BYTES_MAX and one response.
+    """
 
     def __init__(self, streams: Streams, options: ConsumerOptions, backoff: Backoff) -> None:
         self._streams = streams
@@ -209,7 +212,7 @@ class PureConsumer:
         return StatusError(UNAVAILABLE, "the broker ended the consume stream", b"")
 
     def _on_response(self, response: messaging_pb2.ConsumeResponse, life: int) -> StatusError | None:
-        """Keeps what came; gives what ends the consumer for good, if this does."""
+        """Keep the received deliveries. Return the status if it ends the consumer for good."""
         with self._changed:
             if response.HasField("cancelled"):
                 self._is_cancelled = True
@@ -234,7 +237,7 @@ class PureConsumer:
 
 
 def _gather(settlements: list[tuple[int, int]]) -> list[messaging_pb2.Settlement]:
-    """A settlement for each outcome, its sequences as ranges."""
+    """Return a settlement for each outcome, its sequences as ranges."""
     found: dict[int, messaging_pb2.Settlement] = {}
     last = 0
     for outcome, sequence in sorted(settlements):

@@ -42,8 +42,11 @@ class _Message(NamedTuple):
 
 
 class PurePublisher:
-    """Invariant, under `_changed`: `_kept` holds every message that may lack an outcome, in order; the first `_sent` of
-    them went into the stream that is open now."""
+    """A publisher without native code.
+
+    Invariant, under `_changed`: `_kept` holds every message that may lack an outcome, in order; the first `_sent` of
+    them went into the stream that is open now.
+    """
 
     def __init__(self, streams: Streams, options: PublisherOptions, backoff: Backoff) -> None:
         self._streams = streams
@@ -127,8 +130,10 @@ class PurePublisher:
         key: bytes | None,
         sequence: int,
     ) -> None:
-        """Refuse messages that cannot be encoded, or for which the broker would end the stream. They would break the
-        stream, and again at each retry, for all messages behind them."""
+        """Refuse messages that cannot be encoded, or for which the broker would end the stream.
+
+        They would break the stream, and again at each retry, for all messages behind them.
+        """
         _refuse_types(bodies, properties, key, sequence)
         _refuse_long_names(exchange, routing_key, key)
         beside = len(properties or b"") + len(key or b"")
@@ -361,7 +366,7 @@ def _refuse_types(bodies: Sequence[bytes], properties: bytes | None, key: bytes 
 
 
 def _refuse_long_names(exchange: str, routing_key: str, key: bytes | None) -> None:
-    """The broker would end the stream, and with it the messages of others."""
+    """Refuse names that are too long: the broker would end the stream, and with it fail other messages."""
     if key is not None and len(key) > KEY_BYTES_MAX:
         text = f"a message's key has {len(key)} bytes; at most {KEY_BYTES_MAX} fit"
         raise StatusError(INVALID_ARGUMENT, text, b"")

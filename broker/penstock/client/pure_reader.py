@@ -24,9 +24,12 @@ CLOSE_SECONDS = 5.0
 
 
 class PureReader:
-    """Invariants, under `_changed`: nothing below `_behind` comes any more, because it came before; `_next` is where a
-    new stream would begin, None until the broker said where this one does; the broker's credit and the responses in
-    `_arrived` never are more than `options.credit` together."""
+    """A reader without native code.
+
+    Invariants, under `_changed`: nothing below `_behind` comes any more, because it came before; `_next` is where a new
+    stream would begin, None until the broker said where this one does; the broker's credit and the responses in
+    `_arrived` never are more than `options.credit` together.
+    """
 
     def __init__(self, streams: Streams, options: ReaderOptions, backoff: Backoff) -> None:
         self._streams = streams
@@ -187,7 +190,7 @@ class PureReader:
         return opening
 
     def _on_response(self, response: streams_pb2.ReadResponse) -> StatusError | None:
-        """Keeps what came; gives what ends the reader for good, if this does."""
+        """Keep the received messages. Return the status if it ends the reader for good."""
         kind = response.WhichOneof("response")
         with self._changed:
             if kind == "cancelled":

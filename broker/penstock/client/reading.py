@@ -92,7 +92,7 @@ class StreamReader:
         return self._readers.active_partitions
 
     def store(self, message: StreamMessage) -> None:
-        """The group is done with everything in the message's partition up to it. Told in passing, without waiting."""
+        """Store the offset after the message for the group, without waiting."""
         self._readers.store(message)
 
     def __iter__(self) -> Iterator[StreamMessage]:
@@ -191,7 +191,7 @@ class AsyncStreamReader:
         return [] if self._readers is None else self._readers.active_partitions
 
     def store(self, message: StreamMessage) -> None:
-        """The group is done with everything in the message's partition up to it. Told in passing, without waiting."""
+        """Store the offset after the message for the group, without waiting."""
         if self._readers is not None and not self._is_closed:
             self._readers.store(message)
 
@@ -268,7 +268,7 @@ class AsyncStreamReader:
         return None
 
     async def _is_woken(self, ports: Sequence[ReaderPort]) -> bool:
-        """Waits until something arrives or ends; false when the reader was closed or idle for too long."""
+        """Wait until something arrives or ends; return false when the reader was closed or idle for too long."""
         # Finished while it was asked: nobody would ring.
         watched = [port.wake_fd for port in ports if not port.is_finished]
         if len(watched) < len(ports):

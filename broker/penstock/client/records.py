@@ -92,8 +92,11 @@ class ArchivedOffsets:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """`first` is the first offset that is there, `next` the one that the next message gets; `id` is the partition's own
-    number, which another one of the same name would not have."""
+    """The offsets and the number of a partition.
+
+    `first` is the first offset that is there, `next` the one that the next message gets; `id` is the partition's own
+    number, which differs for another one of the same name.
+    """
 
     partition: str
     first: int
@@ -142,8 +145,11 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class ReservedLease:
-    """A lease without messages is none: nothing was ready, and its number is still the next one. `ready_count` are the
-    messages that stay ready."""
+    """A lease and its messages.
+
+    Without messages there is no lease: nothing was ready, and its number is still the next one. `ready_count` is the
+    number of messages that stay ready.
+    """
 
     lease: Lease
     is_new: bool

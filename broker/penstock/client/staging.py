@@ -1,5 +1,6 @@
-"""Staged publishing: rows wait in a stage until one call publishes those of a batch, whole and once. For whoever makes
-parts of a batch again, and not the same ones.
+"""Staged publishing: rows wait in a stage until one call publishes those of a batch, completely and once.
+
+It is for a program that repeats parts of a batch, but not always with the same rows.
 
 The calls are without I/O, driven as `steps` says.
 """
@@ -49,8 +50,11 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class PublishedBatch:
-    """`was_decided`: an earlier call published this batch, and the attempts of this one were not looked at. The others
-    count what this call stored, and what of it no queue wanted."""
+    """The result of publishing a batch.
+
+    `was_decided`: an earlier call published this batch, and the attempts of this one were ignored. The others count the
+    stored messages of this call, and those that no queue accepted.
+    """
 
     was_decided: bool
     stored: int
@@ -137,7 +141,7 @@ def delete_stage(vhost: str, name: str) -> Steps[int]:
 
 
 def target_of(vhost: str, name: str, stream: str, exchange: str | None, routing_key: str) -> Target:
-    """Raises ValueError unless it is either a stream or an exchange."""
+    """Return the target. Raises ValueError unless it is either a stream or an exchange."""
     if bool(stream) == (exchange is not None):
         raise ValueError("a stage publishes either to a stream or to an exchange; set one of them")
     if stream and routing_key:

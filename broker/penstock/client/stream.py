@@ -34,15 +34,15 @@ class Host(Protocol):
     def vhost(self) -> str: ...
     def run(self, steps: Steps[T]) -> T: ...
     def publishing(self) -> Publishing:
-        """The connection's own."""
+        """Return the connection's own publisher."""
 
     def keyed_publishing(self) -> Publishing:
-        """The one that all streams of the connection share for messages with keys."""
+        """Return the publisher that all streams of the connection share for messages with keys."""
 
     def named_publishing(self, producer: str) -> Publishing: ...
     def open_reader(self, options: ReaderOptions) -> ReaderPort: ...
     def keep(self, closing: "StreamReader | StreamPublisher") -> None:
-        """It is closed with the connection, if not before."""
+        """Close an object with the connection, if it is not closed before."""
 
     @property
     def rpc_error(self) -> type[Exception]: ...
@@ -227,7 +227,7 @@ class StreamPublisher:
 
     @contextmanager
     def _sending(self, sequence: int | None) -> Iterator[int]:
-        """Gives the first sequence of a call, and afterwards sees which of them are stored."""
+        """Yield the first sequence of a call, and afterwards record which of its sequences are stored."""
         with self._order:
             first = self._next(sequence)
             before = self._publishing.last_number

@@ -104,7 +104,7 @@ def get_offsets(vhost: str, stream: str, at: "datetime | str | None", now_ms: in
 
 
 def trim_stream(vhost: str, partition: str, before: int) -> Steps[int]:
-    """The first offset that is there afterwards."""
+    """Trim a partition, and return its first offset afterwards."""
     request = streams_pb2.TrimStreamRequest(vhost=vhost, partition=partition, before=before)
     answer = yield from _call("TrimStream", request, streams_pb2.TrimStreamResponse)
     return answer.first
@@ -157,7 +157,7 @@ def delete_producer(vhost: str, producer: str) -> Steps[bool]:
 
 
 def plan_reading(vhost: str, stream: str, reading: Reading, now_ms: int) -> Steps[list[ReaderOptions]]:
-    """A reader for each partition."""
+    """Return a reader for each partition."""
     start = start_of(reading.from_, now_ms)
     partitions = yield from _offsets(vhost, stream, timestamp_of(reading.until, now_ms))
     ends = ends_of(reading.until, partitions)

@@ -1,5 +1,8 @@
-"""State that the streams of a connection share: the publisher for messages with keys, named publishers, and the objects
-to close with the connection. Every connection has it; it opens nothing before a stream asks."""
+"""State that the streams of a connection share.
+
+It is the publisher for messages with keys, named publishers, and the objects to close with the connection. Every
+connection has it; it opens nothing before a stream asks.
+"""
 
 import asyncio
 from collections.abc import Callable

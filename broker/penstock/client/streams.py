@@ -1,7 +1,8 @@
-"""The port between the pure publisher and consumer and the calls that carry their bytes, and the rule of what ends
-them.
+"""The port between the pure publisher and consumer and the calls that carry their bytes.
 
-A stream sends what its requests give, one by one, from a thread of its own, and is iterated over for the responses; it
+It has the rule of which errors end them.
+
+A stream sends what its requests yield, one by one, from a thread of its own, and is iterated over for the responses; it
 ends with a StatusError or quietly.
 """
 
@@ -40,13 +41,16 @@ class Stream(Protocol):
 
 class Streams(Protocol):
     def open(self, method: str, requests: Iterator[bytes]) -> Stream:
-        """Starts a bidirectional call on the connection."""
+        """Start a bidirectional call on the connection."""
 
 
 def may_come_back(error: StatusError, was_open: bool) -> bool:
-    """Whether a consumer or a reader should be opened again though the broker refused it. One that was at work before
-    may have met its own past: the broker does not know yet that the last connection is broken, which holds the queue
-    exclusively or takes up a limit. One that just begins should be told, of a limit too."""
+    """Return whether to open a consumer or a reader again though the broker refused it.
+
+    One that was open before may be refused because of its own last connection, which the broker has not found broken
+    yet: it still holds the queue exclusively or counts for a limit. A new one should get the refusal, also that of a
+    limit.
+    """
     code, message, details = error.args
     if code == FAILED_PRECONDITION:
         return was_open

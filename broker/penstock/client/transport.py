@@ -97,8 +97,11 @@ class ReaderOptions:
 
 
 class PublisherPort(Protocol):
-    """A publish stream. Arguments go by position: a keyword costs more than the publish itself. Messages can have a key
-    and, if the stream has a producer, sequences that count up; 0 is none."""
+    """A publish stream.
+
+    Arguments go by position: a keyword costs more than the publish itself. Messages can have a key and, if the stream
+    has a producer, sequences that count up; 0 is none.
+    """
 
     @property
     def wake_fd(self) -> int: ...
@@ -120,7 +123,7 @@ class PublisherPort(Protocol):
         key: bytes | None = None,
         sequence: int = 0,
     ) -> int:
-        """The message's number, or 0 when too many are without an outcome."""
+        """Return the message's number, or 0 when too many are without an outcome."""
 
     def publish_many(
         self,
@@ -132,17 +135,17 @@ class PublisherPort(Protocol):
         key: bytes | None = None,
         sequence: int = 0,
     ) -> int:
-        """Waits while too many are without an outcome; gives the last number. `sequence` is the first one's."""
+        """Wait while too many are without an outcome; return the last number. `sequence` is the first one's."""
 
     def take(self) -> list[Outcome]:
         """Return the outcomes so far; makes wake_fd unreadable."""
 
     def wait(self, timeout_ms: int) -> list[Outcome]:
-        """The same, but waits for at least one; empty at the time limit."""
+        """Wait for at least one outcome and return those so far; empty at the time limit."""
 
     def flush(self, timeout_ms: int) -> bool: ...
     def close(self, timeout_ms: int = ...) -> None:
-        """Waits no longer than this for the broker to end the stream."""
+        """Wait no longer than this for the broker to end the stream."""
 
 
 class ConsumerPort(Protocol):
@@ -159,10 +162,10 @@ class ConsumerPort(Protocol):
     def flow(self, prefetch: int) -> None: ...
     def flush(self) -> None: ...
     def begin_close(self) -> None:
-        """Sends what is gathered and lets the stream end, without waiting for it."""
+        """Send the gathered settlements and let the stream end, without waiting for it."""
 
     def close(self, timeout_ms: int = ...) -> None:
-        """The same, and waits no longer than this for the broker."""
+        """Close the stream, and wait no longer than this for the broker."""
 
 
 class ReaderPort(Protocol):
@@ -196,7 +199,7 @@ class Transport(Protocol):
     @property
     def rpc_error(self) -> type[Exception]: ...
     def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
-        """A unary call, from any thread."""
+        """Make a unary call, from any thread."""
 
     def publisher(self, options: PublisherOptions) -> PublisherPort: ...
     def consumer(self, options: ConsumerOptions) -> ConsumerPort: ...

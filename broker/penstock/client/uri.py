@@ -38,8 +38,10 @@ class Tls:
     server_name: str | None = None
 
     def texts(self) -> tuple[str, str, str, str]:
-        """Authorities, certificate and key as PEM texts, and the server's name; empty for what there is not. Raises
-        InvalidUriError when a file cannot be read."""
+        """Return the authorities, certificate and key as PEM texts, and the server's name; empty for those not set.
+
+        Raises InvalidUriError when a file cannot be read.
+        """
         return (_pem("ca", self.ca), _pem("cert", self.cert), _pem("key", self.key), self.server_name or "")
 
 
@@ -78,7 +80,7 @@ class Address:
 
 
 def parse_uri(uri: str) -> Address:
-    """The address that `uri` names; raises InvalidUriError."""
+    """Return the address that `uri` names. Raises InvalidUriError."""
     parts = _split(uri)
     tls = _tls(parts) if parts.scheme == TLS_SCHEME else None
     user, password = _user(parts), _decoded(parts.password, "password") if parts.password is not None else GUEST
@@ -89,7 +91,7 @@ def parse_uri(uri: str) -> Address:
 
 
 def format_uri(address: Address) -> str:
-    """The URI that `parse_uri` reads as `address`."""
+    """Return the URI that `parse_uri` reads as `address`."""
     shows_who = not address.user and address.tls is not None and address.tls.cert is not None
     who = "" if shows_who else f"{quote(address.user, safe='')}:{quote(address.password, safe='')}@"
     vhost = "" if address.vhost == "/" else quote(address.vhost, safe="")

@@ -32,7 +32,7 @@ Value: TypeAlias = (
 
 
 def write_table(values: Mapping[str, Value], fields: MutableMapping[str, message_pb2.Value], depth: int = 0) -> None:
-    """Puts `values` into a protobuf map of values. Raises TypeError or ValueError naming the field."""
+    """Write `values` into a protobuf map of values. Raises TypeError or ValueError naming the field."""
     for name, value in values.items():
         if not isinstance(name, str):
             raise TypeError(f"a field's name must be a str, not {type(name).__name__}")
@@ -40,7 +40,7 @@ def write_table(values: Mapping[str, Value], fields: MutableMapping[str, message
 
 
 def read_table(fields: Mapping[str, message_pb2.Value]) -> dict[str, Value]:
-    """The Python values of a protobuf map of values."""
+    """Return the Python values of a protobuf map of values."""
     return {name: _read(value) for name, value in fields.items()}
 
 
