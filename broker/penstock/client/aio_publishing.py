@@ -111,7 +111,10 @@ class AsyncPublishing:
         return future
 
     def refused(self, sequence: int) -> "Future[None] | None":
-        """A future that failed, where a named publisher must not send this sequence now: a lower one failed before."""
+        """Return a failed future if a lower sequence of a named publisher has failed.
+
+        This one must not be sent then.
+        """
         refusal = self._failed_order.refusal(sequence) if self._failed_order is not None else None
         if refusal is None:
             return None
