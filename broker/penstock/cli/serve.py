@@ -21,6 +21,12 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+class LogFormat(StrEnum):
+    AUTO = "auto"
+    CONSOLE = "console"
+    JSON = "json"
+
+
 def serve(
     config: Annotated[Path | None, typer.Option("--config", help="A TOML file of settings.")] = None,
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Data directory; default: ./data")] = None,
@@ -37,6 +43,9 @@ def serve(
         str | None, typer.Option("--metrics", help="HOST:PORT or off; default: 127.0.0.1:15692", metavar="HOST:PORT")
     ] = None,
     log_level: Annotated[LogLevel | None, typer.Option("--log-level", help="Minimum log level.")] = None,
+    log_format: Annotated[
+        LogFormat | None, typer.Option("--log-format", help="Format of log lines; default: auto")
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Validate the settings and exit.")] = False,
 ) -> None:
     """Start a broker.
@@ -51,6 +60,7 @@ def serve(
         "http": http,
         "metrics": metrics,
         "log_level": None if log_level is None else log_level.value,
+        "log_format": None if log_format is None else log_format.value,
     }
     load = partial(node.load_settings, config, flags)
     settings = load()
