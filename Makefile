@@ -73,7 +73,7 @@ charts-lint: .venv/.dev ## helm lint, and every values file rendered and checked
 
 test: test-rust test-python ## all quick tests, Rust and Python
 
-test-fast: setup .venv/.dev ## the tests that start no broker, and the rules about the code (under 3 minutes)
+test-fast: setup .venv/.dev ## the tests that start no broker, and the rules about the code
 	$(PYTEST) $(PARALLEL) tests/unit tests/property tests/house --quiet
 
 test-rust: ## the crates' tests

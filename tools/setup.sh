@@ -11,7 +11,7 @@ tools/make_venv.sh build
 if [ -d "target/$profile" ]; then
     echo "setup: compiling what changed in the native module ($profile profile)"
 else
-    echo "setup: compiling the native module with its dependencies ($profile profile; quick takes 1 to 2 minutes on 2 cores)"
+    echo "setup: compiling the native module with its dependencies ($profile profile), which takes some minutes"
 fi
 tools/make_venv.sh runtime &
 packages=$!
