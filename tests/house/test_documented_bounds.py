@@ -1,0 +1,117 @@
+"""Check that the bounds in documents are those of the code.
+
+A bound is a number in a sentence, and the constant that sets it. The sentence is a regular expression with one group.
+"""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Bound(NamedTuple):
+    document: str
+    sentence: str
+    source: str
+    constant: str
+    unit: int = 1
+
+
+KIB, MIB = 1 << 10, 1 << 20
+SERVE, ENGINE, KIT = "broker/rust/serve/src", "broker/rust/engine/src", "broker/penstock/kit/settings.py"
+BOUNDS = [
+    Bound("docs/clients.md", r"never more than (65,535)", f"{SERVE}/messaging.rs", "PREFETCH_MAX"),
+    Bound("docs/clients.md", r"never more than ([\d,]+)\. It returns when", f"{ENGINE}/lease.rs", "LEASE_MESSAGES_MAX"),
+    Bound("docs/clients.md", r"at most (\d+) owners", f"{ENGINE}/lease.rs", "OWNERS_MAX"),
+    Bound("docs/clients.md", r"an owner at most (\d+) leases", f"{ENGINE}/lease.rs", "LEASES_MAX"),
+    Bound("docs/clients.md", r"first after (\d+) ms", "broker/rust/client/src/back_off.rs", "MS_MIN"),
+    Bound("docs/clients.md", r"at most every (\d+) s", "broker/rust/client/src/back_off.rs", "MS_MAX", 1_000),
+    Bound(
+        "docs/configuration.md",
+        r"at most ([\d,]+) characters",
+        "broker/penstock/native/patterns.py",
+        "PATTERN_LENGTH_MAX",
+    ),
+    Bound(
+        "docs/configuration.md", r"takes at most (\d+) MiB", "broker/rust/pattern/src/lib.rs", "PROGRAM_BYTES_MAX", MIB
+    ),
+    Bound(
+        "docs/configuration.md",
+        r"together at most (\d+) MiB",
+        "broker/penstock/metadata/policy_rules.py",
+        "PATTERNS_BYTES_MAX",
+        MIB,
+    ),
+    Bound("docs/configuration.md", r"-128 to (\d+)", "broker/penstock/metadata/policies.py", "PRIORITY_MAX"),
+    Bound(
+        "docs/configuration.md", r"from 1 to ([\d,]+)", "broker/penstock/metadata/argument_table.py", "PARTITIONS_MAX"
+    ),
+    Bound("docs/security.md", r"at most (\d+) passwords", KIT, "PASSWORD_CHECKS_OF_CONNECTION_MAX"),
+    Bound("docs/security.md", r"one connection and (\d+) of one address", KIT, "PASSWORD_CHECKS_OF_ADDRESS_MAX"),
+    Bound("docs/security.md", r"When (\d+) are waiting", KIT, "PASSWORD_CHECKS_WAITING_MAX"),
+    Bound("docs/security.md", r"waiting tokens, at most (\d+)", KIT, "KEY_WAITERS_MAX"),
+    Bound("docs/security.md", r"At most ([\d,]+) calls wait", KIT, "DECISIONS_WAITING_MAX"),
+    Bound("docs/security.md", r"at most (\d+) connections to a server", KIT, "CONNECTIONS_PER_SERVER_MAX"),
+    Bound("docs/security.md", r"caches ([\d,]+) keys", f"{SERVE}/permits.rs", "KEYS_MAX"),
+    Bound("docs/security.md", r"for at most (\d+) streams at a time", f"{SERVE}/calls.rs", "RECHECKS_MAX"),
+    Bound("docs/security.md", r"for at most (\d+) seconds\. The broker", f"{SERVE}/rights.rs", "UNDECIDED_MAX"),
+    Bound("docs/security.md", r"requests larger than (\d+) KiB", f"{SERVE}/gate.rs", "STRANGE_BYTES_MAX", KIB),
+    Bound("docs/security.md", r"or (\d+) requests, and one", f"{SERVE}/publish.rs", "REQUESTS_MAX"),
+    Bound("docs/security.md", r"truncated at ([\d,]+)", "broker/penstock/services/audit.py", "SUBJECT_CHARACTERS_MAX"),
+    Bound("docs/streams.md", r"has at most (\d+) of them", f"{ENGINE}/dedicated.rs", "DEDICATED_MAX"),
+    Bound("docs/streams.md", r"keeps ([\d,]+) names", f"{ENGINE}/producers.rs", "PRODUCERS_MAX"),
+    Bound("docs/streams.md", r"batch has at most ([\d,]+) attempts", f"{ENGINE}/decision.rs", "ATTEMPTS_MAX"),
+    Bound("docs/streams.md", r"or ([\d,]+) rows, at once", f"{ENGINE}/stage_reader.rs", "ROWS_MAX"),
+    Bound("docs/streams.md", r"at most (\d+) partitions and", KIT, "PARTITION_SERIES_MAX"),
+    Bound("docs/streams.md", r"partitions and ([\d,]+) groups", KIT, "GROUP_SERIES_MAX"),
+    Bound("docs/storage.md", r"at most ([\d,]+) in a virtual host", "broker/penstock/vhost/owner.py", "DELAYED_MAX"),
+    Bound("docs/flight.md", r"2 MiB or ([\d,]+) rows", f"{SERVE}/flight/batches.rs", "BATCH_ROWS"),
+    Bound("docs/flight.md", r"A batch may have (\d+) MiB", f"{SERVE}/flight/mod.rs", "PUT_BYTES_MAX", MIB),
+    Bound(
+        "docs/import.md",
+        r"bodies above (\d+) MiB",
+        "broker/penstock/importing/lavinmq/messages.py",
+        "BODY_BYTES_MAX",
+        MIB,
+    ),
+    Bound(
+        "docs/import.md",
+        r"definitions above (\d+) MiB",
+        "broker/penstock/importing/lavinmq/definitions.py",
+        "FILE_BYTES_MAX",
+        MIB,
+    ),
+    Bound(
+        "docs/import.md",
+        r"JSON files above (\d+) MiB",
+        "broker/penstock/importing/lavinmq/files.py",
+        "JSON_BYTES_MAX",
+        MIB,
+    ),
+    Bound("docs/archive.md", r"one row group of (\d+) MiB", "broker/penstock/archive/writing.py", "GROUP_BYTES", MIB),
+]
+
+
+def documented(bound: Bound) -> int:
+    text = " ".join((ROOT / bound.document).read_text().split())
+    found = re.search(bound.sentence, text)
+    assert found is not None, f"{bound.document} no longer says: {bound.sentence}"
+    return int(found.group(1).replace(",", "")) * bound.unit
+
+
+def constant(bound: Bound) -> int:
+    """Return the value of a constant: a number, or a product or a shift of numbers."""
+    text = (ROOT / bound.source).read_text()
+    found = re.search(rf"\b{bound.constant}\b(?:: [\w\[\]]+)? = ([^;#\n]+)", text)
+    assert found is not None, f"{bound.source} has no constant {bound.constant}"
+    value = re.sub(r"Duration::from_secs\((\d+)\)", r"\1", found.group(1).strip()).replace("_", "")
+    assert re.fullmatch(r"[\d *<()+-]+", value), value
+    return int(eval(value))  # checked above: nothing but numbers
+
+
+@pytest.mark.parametrize("bound", BOUNDS, ids=lambda bound: f"{bound.document}-{bound.constant}")
+def test_a_bound_in_a_document_is_that_of_the_code(bound: Bound) -> None:
+    assert documented(bound) == constant(bound)
