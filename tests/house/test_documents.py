@@ -1,5 +1,5 @@
-"""Check that the things that documents name exist: links and their headings, paths, targets of make, packages, commands
-of the command line and their options.
+"""Check that the things that documents name exist: paths, all targets of a `make`, packages, commands of the command
+line and their options. `test_house.py` checks links.
 
 Prose is read, and so are blocks of commands. A name that this cannot tell apart from an example is left alone.
 """
@@ -37,24 +37,6 @@ def tracked() -> set[str]:
 
 
 KNOWN = tracked()
-
-
-def headings(path: Path) -> set[str]:
-    """Return the anchors of a document's headings, as GitHub makes them."""
-    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
-    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
-
-
-def broken_links(path: Path) -> Iterator[str]:
-    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
-        if "://" in link:
-            continue
-        target, _, anchor = link.partition("#")
-        document = path.parent / target if target else path
-        has_anchor = not anchor or document.suffix != ".md"
-        if not document.exists() or not (has_anchor or anchor in headings(document)):
-            yield link
 
 
 def missing_paths(text: str) -> Iterator[str]:
@@ -97,11 +79,6 @@ def code(path: Path) -> str:
     blocks = re.findall(r"^```(?:sh|bash|console)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     return "\n".join([*blocks, *re.findall(r"^    (.*)$", prose, re.MULTILINE), *re.findall(r"`[^`]+`", prose)])
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
-def test_links_of_a_document_lead_somewhere(document: Path) -> None:
-    assert list(broken_links(document)) == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)
