@@ -123,3 +123,19 @@ def test_a_wrong_name_is_found() -> None:
     assert list(missing_targets("run `make coffee test`")) == ["coffee"]
     assert list(wrong_commands("`penstock queue list --colour`")) == ["--colour in: queue list --colour"]
     assert list(wrong_commands("    penstock queue fill")) == ["queue fill"]
+
+
+def test_a_superseded_decision_and_its_successor_name_each_other() -> None:
+    pages = {page.name: page.read_text() for page in (ROOT / "docs" / "decisions").glob("*.md")}
+    older = {
+        (name, of)
+        for name, text in pages.items()
+        for of in re.findall(r"^\*Supersedes .*\]\(([^)]+)\)", text, re.MULTILINE)
+    }
+    newer = {
+        (by, name)
+        for name, text in pages.items()
+        for by in re.findall(r"^\*.*superseded by \[\d+\]\(([^)]+)\)", text, re.MULTILINE)
+    }
+
+    assert older == newer != set()
