@@ -23,14 +23,15 @@ REFUSED = 1
 
 app = Commands(help="Export, import and check definitions.")
 
-VhostOption = Annotated[str | None, typer.Option("--vhost", help="Only this vhost, without users.")]
+ExportedVhost = Annotated[str | None, typer.Option("--vhost", help="Only this vhost, without users.")]
+TargetVhost = Annotated[str | None, typer.Option("--vhost", help="Import an export of one vhost into this vhost.")]
 
 
 @app.command("export")
 def save(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A file, or - for stdout.", allow_dash=True)] = Path("-"),
-    vhost: VhostOption = None,
+    vhost: ExportedVhost = None,
     uri: Uri = None,
     output: Output = None,
 ) -> None:
@@ -52,7 +53,7 @@ def save(
 def load(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A file, or - for stdin.", allow_dash=True)] = Path("-"),
-    vhost: VhostOption = None,
+    vhost: TargetVhost = None,
     skip_unsupported: Annotated[
         bool, typer.Option("--skip-unsupported", help="Leave out and list what is not supported.")
     ] = False,

@@ -49,8 +49,8 @@ def verify(directory: Directory, output: Output = None) -> None:
 def repair(directory: Directory, is_yes: YesOption = False, output: Output = None) -> None:
     """Drop messages that cannot be read.
 
-    They are marked as dropped, and a segment without a readable header is renamed. No file is deleted, so `verify`
-    reports the corruption until its segment is removed. Stop the broker first.
+    They are marked as dropped, and a segment without a readable header is renamed. Corrupt segments stay, so `verify`
+    reports the corruption until the segment is removed. Stop the broker first.
     """
     if not is_yes:
         for line in (line for segment in _logs().inspect(directory, verify=True) for line in _damage_of(segment)):

@@ -29,7 +29,9 @@ def put(
     name: Annotated[str, typer.Argument(help="The policy.")],
     pattern: Annotated[str, typer.Argument(help="Regular expression; anchor it with ^ and $.")],
     definition: Annotated[list[str], typer.Argument(help="KEY=VALUE, as in level=disk.")],
-    apply_to: Annotated[str, typer.Option("--apply-to", help="all, queues, classic_queues, streams or exchanges.")] = "all",
+    apply_to: Annotated[
+        str, typer.Option("--apply-to", help="all, queues, classic_queues, streams or exchanges.")
+    ] = "all",
     priority: Annotated[int, typer.Option("--priority", help="The matching policy with the highest one applies.")] = 0,
     operator: Operator = False,
     uri: Uri = None,
