@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::ack_set::AckSet;
+use crate::held::Held;
 use crate::ids::{Sequence, SequenceRange};
-use crate::machine::Settled;
-use crate::subscription::Held;
+use crate::settled::{Settled, extend};
 
 /// Invariants:
 /// * returned messages are below the cursor, the cursor at or below `next`, delivery counts known beforehand above the
@@ -298,13 +298,5 @@ impl Backlog {
             number = self.settled.next_unsettled(number.next());
         }
         assert_eq!(outstanding, held.len() + self.returned.len(), "a settled message is held or returned");
-    }
-}
-
-/// Appends a run to ascending runs, joined with the last one where it continues it.
-pub(crate) fn extend(ranges: &mut Vec<SequenceRange>, range: SequenceRange) {
-    match ranges.last_mut() {
-        Some(run) if run.last.next() == range.first => run.last = range.last,
-        _ => ranges.push(range),
     }
 }

@@ -1,17 +1,24 @@
 //! The queue machine and the routing tables: pure state, no I/O, no clock, no thread.
+//!
+//! Files only use those below them: `ids`; `ack_set`, `held`, `ring`; `settled`; `backlog` and `subscription`; `slots`;
+//! `machine`. The routing tables need `ids` alone.
 #![forbid(unsafe_code)]
 
 pub mod ack_set;
 mod backlog;
+mod held;
 pub mod ids;
 mod machine;
 mod ring;
 pub mod routing;
+mod settled;
 mod slots;
 mod subscription;
 
 pub use ack_set::AckSet;
 pub use ids::{QueueId, Sequence, SequenceRange};
-pub use machine::{Queue, QueueError, Settle, Settled, Settling, Taken};
+pub use machine::settling::Settling;
+pub use machine::{Queue, QueueError, Taken};
 pub use routing::{Destination, ExchangeKind, Matched, NoSuchExchange, Routing, RoutingError};
+pub use settled::{Settle, Settled};
 pub use subscription::{SubscriptionId, SubscriptionSettings};

@@ -5,20 +5,19 @@
 //! depends on the messages it touches, however many subscriptions there are.
 
 mod leased;
-mod settling;
+pub(crate) mod settling;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 
-pub use settling::Settling;
-
 use crate::ack_set::AckSet;
-use crate::backlog::{Backlog, extend};
+use crate::backlog::Backlog;
 use crate::ids::{Sequence, SequenceRange};
 use crate::ring::Ring;
+use crate::settled::{Settle, Settled, extend};
 use crate::slots::{Slots, place};
-use crate::subscription::{Held, Sizing, Subscription, SubscriptionId, SubscriptionSettings};
+use crate::subscription::{Sizing, Subscription, SubscriptionId, SubscriptionSettings};
 
 /// Why a subscription was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -37,33 +36,6 @@ pub struct Taken {
     pub delivery_count: u32,
     /// It was delivered before, or may have been before the last start.
     pub redelivered: bool,
-}
-
-/// Outcome of messages that a consumer settles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Settle {
-    Ack,
-    Reject,
-    Requeue,
-}
-
-/// Settled messages, as runs for one settle record; `bytes` counts those with a known size. Of requeued messages the
-/// runs name only sent ones: they count one delivery more, the rest count as never taken.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settled {
-    pub count: u64,
-    pub bytes: u64,
-    pub ranges: Vec<SequenceRange>,
-}
-
-impl Settled {
-    fn add_returned(&mut self, message: Held) {
-        self.count += 1;
-        self.bytes += u64::from(message.bytes().unwrap_or(0));
-        if message.is_sent() {
-            extend(&mut self.ranges, SequenceRange { first: message.sequence, last: message.sequence });
-        }
-    }
 }
 
 /// One queue.

@@ -7,9 +7,9 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
-use crate::backlog::extend;
+use crate::held::Held;
 use crate::ids::{Sequence, SequenceRange};
-use crate::machine::Settled;
+use crate::settled::{Settled, extend};
 
 /// A subscription of one queue. A number is never reused in that queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,61 +24,6 @@ pub struct SubscriptionSettings {
     pub auto_ack: bool,
     /// No other subscription may exist beside it.
     pub exclusive: bool,
-}
-
-/// A taken message whose body was not read yet: its bytes still count as ready.
-const UNSIZED: u32 = u32::MAX;
-
-/// Set in [`Held`] beside the delivery count once the message was sent to its holder.
-const SENT: u32 = 1 << 31;
-
-/// A message on its way or with a consumer, or waiting for redelivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
-    pub(crate) sequence: Sequence,
-    /// The delivery count, and `SENT`: a queue may hold millions of these.
-    deliveries: u32,
-    bytes: u32,
-}
-
-impl Held {
-    pub(crate) fn new(sequence: Sequence, delivery_count: u32) -> Held {
-        Held { sequence, deliveries: delivery_count.min(SENT - 1), bytes: UNSIZED }
-    }
-
-    /// The same message, of a known size.
-    pub(crate) fn with_bytes(self, bytes: u32) -> Held {
-        Held { bytes: bytes.min(UNSIZED - 1), ..self }
-    }
-
-    /// The same message, sent to its holder.
-    pub(crate) fn sent(self) -> Held {
-        Held { deliveries: self.deliveries | SENT, ..self }
-    }
-
-    pub(crate) fn is_sent(&self) -> bool {
-        self.deliveries & SENT != 0
-    }
-
-    pub(crate) fn delivery_count(&self) -> u32 {
-        self.deliveries & !SENT
-    }
-
-    /// The same message returned to its place, with one more delivery counted when it was sent.
-    pub(crate) fn returned(self) -> Held {
-        let count = self.delivery_count().saturating_add(u32::from(self.is_sent()));
-        Held { deliveries: count.min(SENT - 1), ..self }
-    }
-
-    /// The same message returned to its place, as if it had not been taken.
-    pub(crate) fn untouched(self) -> Held {
-        Held { deliveries: self.delivery_count(), ..self }
-    }
-
-    /// `None` while the size is outstanding.
-    pub(crate) fn bytes(&self) -> Option<u32> {
-        (self.bytes != UNSIZED).then_some(self.bytes)
-    }
 }
 
 /// Invariant: `held` ascends by sequence without repeats.
@@ -152,10 +97,10 @@ impl Subscription {
             return if self.awaited.remove(&sequence) { Sizing::Settled } else { Sizing::Nothing };
         };
         *guess += 1;
-        if held.bytes != UNSIZED {
+        if held.bytes().is_some() {
             return Sizing::Nothing;
         }
-        held.bytes = bytes.min(UNSIZED - 1);
+        *held = held.with_bytes(bytes);
         Sizing::Held
     }
 

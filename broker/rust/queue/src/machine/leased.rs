@@ -4,7 +4,8 @@
 //! queue differs.
 
 use crate::ids::SequenceRange;
-use crate::machine::{Queue, Settled};
+use crate::machine::Queue;
+use crate::settled::Settled;
 use crate::subscription::{Subscription, SubscriptionId, SubscriptionSettings};
 
 impl Queue {

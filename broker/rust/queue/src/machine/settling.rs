@@ -4,7 +4,8 @@
 //! by that, too: single messages out of tens of thousands may cost thousands of moves each.
 
 use crate::ids::{Sequence, SequenceRange};
-use crate::machine::{Queue, Settle, Settled};
+use crate::machine::Queue;
+use crate::settled::{Settle, Settled};
 use crate::subscription::SubscriptionId;
 
 /// The most messages that one part moves, except for its last range: 4 MiB.

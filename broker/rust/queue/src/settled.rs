@@ -1,0 +1,39 @@
+//! Outcomes of messages, and settled messages as runs for the log.
+
+use crate::held::Held;
+use crate::ids::SequenceRange;
+
+/// Outcome of messages that a consumer settles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Settle {
+    Ack,
+    Reject,
+    Requeue,
+}
+
+/// Settled messages, as runs for one settle record; `bytes` counts those with a known size. Of requeued messages the
+/// runs name only sent ones: they count one delivery more, the rest count as never taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    pub count: u64,
+    pub bytes: u64,
+    pub ranges: Vec<SequenceRange>,
+}
+
+impl Settled {
+    pub(crate) fn add_returned(&mut self, message: Held) {
+        self.count += 1;
+        self.bytes += u64::from(message.bytes().unwrap_or(0));
+        if message.is_sent() {
+            extend(&mut self.ranges, SequenceRange { first: message.sequence, last: message.sequence });
+        }
+    }
+}
+
+/// Appends a run to ascending runs, joined with the last one where it continues it.
+pub(crate) fn extend(ranges: &mut Vec<SequenceRange>, range: SequenceRange) {
+    match ranges.last_mut() {
+        Some(run) if run.last.next() == range.first => run.last = range.last,
+        _ => ranges.push(range),
+    }
+}
