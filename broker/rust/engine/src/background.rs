@@ -8,8 +8,9 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use crate::clock::clock_ms;
 use crate::error::EngineError;
 use crate::notices::Notices;
 use crate::shard::Shard;
@@ -273,9 +274,4 @@ fn stop_unless_full(shard: &Shard, result: Result<(), EngineError>) {
     {
         shard.stop(&error.to_string());
     }
-}
-
-pub(crate) fn clock_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The last decision about a stage, as stored under a mark (docs/format.md, "mark"), and the tag that assigns a staged
+//! A stage beside its stream: the last decision about it, as stored under a mark (docs/format.md, "mark"), and the tag that assigns a staged
 //! row to its attempt. Pure: it knows no shard.
 
 use std::collections::BTreeMap;
@@ -111,6 +111,24 @@ fn name(bytes: &mut &[u8]) -> Option<Vec<u8>> {
 fn attempts(bytes: &[u8]) -> Option<Vec<u64>> {
     let (numbers, rest) = bytes.as_chunks();
     rest.is_empty().then(|| numbers.iter().map(|number| u64::from_le_bytes(*number)).collect())
+}
+
+/// State of a stage beside its stream.
+#[derive(Debug, Default)]
+pub(crate) struct Stage {
+    pub decision: Option<Decision>,
+    /// A decision or a discard is running.
+    pub is_busy: bool,
+}
+
+impl Stage {
+    pub fn of_start(decision: Decision) -> Stage {
+        Stage { decision: Some(decision), is_busy: false }
+    }
+
+    pub fn is_undone(&self) -> bool {
+        self.decision.as_ref().is_some_and(|decision| decision.copying.is_some())
+    }
 }
 
 /// The decisions in a log, by stage.

@@ -15,9 +15,9 @@ use rustc_hash::FxHashMap;
 use crate::background::OwnSyncs;
 use crate::error::EngineError;
 use crate::producers::{ProducerSession, ProducerStanding};
+use crate::queue_entry::QueueSettings;
 use crate::shard::{Backup, Shard, Surroundings};
 use crate::state::State;
-use crate::topology::QueueSettings;
 
 /// The folder in a vhost's folder with one folder for each queue, named by its number.
 const FOLDER: &str = "shards";

@@ -5,11 +5,13 @@
 #![forbid(unsafe_code)]
 
 mod background;
+mod clock;
 mod counters;
 mod damage;
 mod decision;
 mod dedicated;
 mod delivered;
+mod delivery_mark;
 mod engine;
 mod error;
 mod lease;
@@ -23,7 +25,9 @@ mod passed_on;
 mod places;
 mod producer_owners;
 mod producers;
+mod publication;
 mod publish;
+mod queue_entry;
 mod reader;
 mod retention;
 mod shard;
@@ -52,13 +56,15 @@ pub use penstock_log::{
     Target, inspect,
 };
 pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceRange, Settle, Settling, Taken};
-pub use places::Places;
+pub use places::{Places, Published};
 pub use producers::{PRODUCERS_MAX, ProducerSession, ProducerStanding};
-pub use publish::{Fate, MESSAGES_AT_ONCE, Publication, Published};
+pub use publication::{Fate, Publication};
+pub use publish::MESSAGES_AT_ONCE;
+pub use queue_entry::{QueueCounts, QueueSettings};
 pub use reader::{Progress, ReadFrom, ReadRange, ReadSettings, ReaderPlace, StreamReader, Turn};
-pub use shard::{Backup, Damage, QueueCounts, Shard};
+pub use shard::{Backup, Damage, Shard};
 pub use signal::Signal;
 pub use staging::{StageStanding, StagedAttempt, StagedBatch, StagedOutcome};
 pub use stream::StreamSettings;
 pub use subscription::{Filled, Picked, Subscription, SubscriptionOptions, Unused};
-pub use topology::{QueueSettings, RouteSettings};
+pub use topology::RouteSettings;

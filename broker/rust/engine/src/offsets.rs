@@ -12,8 +12,8 @@ use penstock_log::{Located, LogError, Position, Target, marks};
 use penstock_queue::{QueueId, Sequence};
 
 use crate::error::EngineError;
+use crate::queue_entry::QueueEntry;
 use crate::shard::Shard;
-use crate::state::QueueEntry;
 use crate::stream::{GROUPS_MAX, Stream};
 
 /// The longest name of a stream's group.

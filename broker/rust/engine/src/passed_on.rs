@@ -11,18 +11,10 @@ use penstock_queue::QueueId;
 
 use crate::error::EngineError;
 use crate::level::Level;
+use crate::places::Published;
 use crate::producers::ProducerSession;
-use crate::publish::{Fate, Publication, Published};
+use crate::publication::{Fate, PassedOn, Publication};
 use crate::shard::Shard;
-
-/// A message by its index in the batch, and its target queue in another log.
-#[derive(Clone, Copy)]
-pub(crate) struct PassedOn {
-    pub queue: QueueId,
-    pub place: usize,
-    /// Whether all queues of the message are elsewhere.
-    pub is_all: bool,
-}
 
 /// A batch as passed to the vhost's shard.
 #[derive(Clone, Copy)]
@@ -31,18 +23,6 @@ pub(crate) struct Sent<'a> {
     pub batch: &'a [Publication<'a>],
     pub level: Option<Level>,
     pub now_ms: u64,
-}
-
-impl Fate {
-    /// The combined fate after one more log answered.
-    fn and(self, other: Fate) -> Fate {
-        match (self, other) {
-            (Fate::Stored(one), Fate::Stored(other)) => Fate::Stored(one.max(other)),
-            (Fate::Unroutable | Fate::Returned, Fate::Stored(_)) => other,
-            (Fate::Stored(_) | Fate::Unroutable | Fate::Returned, Fate::Behind(_) | Fate::Shut | Fate::Full) => other,
-            _ => self,
-        }
-    }
 }
 
 impl Shard {

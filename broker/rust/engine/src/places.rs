@@ -1,4 +1,4 @@
-//! Positions in logs that have to be on the disk before a confirm.
+//! Positions in logs that have to be on the disk before a confirm: after a batch, and of several batches.
 
 use std::fmt;
 use std::sync::Arc;
@@ -59,5 +59,27 @@ impl Places {
 impl fmt::Debug for Places {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_list().entries(self.0.iter().map(|(shard, position)| (shard.name(), position))).finish()
+    }
+}
+
+/// Positions of the logs after a batch, for durability `disk`.
+#[derive(Debug)]
+pub struct Published {
+    /// In the vhost's log; 0 when everything went to others.
+    pub end: Position,
+    /// In own logs of queues.
+    pub elsewhere: Places,
+    /// Why the messages without a fate, the last of the batch, and the `Full` ones were not stored: there was no space
+    /// for the first of them.
+    pub refused: Option<EngineError>,
+}
+
+impl Published {
+    /// The positions that durability `disk` waits for. `shard` is the one that was published to.
+    #[must_use]
+    pub fn places(self, shard: &Arc<Shard>) -> Places {
+        let mut places = self.elsewhere;
+        places.add(shard, self.end);
+        places
     }
 }

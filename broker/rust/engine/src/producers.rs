@@ -18,10 +18,10 @@ use std::time::Duration;
 use penstock_log::{Producer, marks};
 use rustc_hash::FxHashMap;
 
-use crate::background::clock_ms;
+use crate::clock::clock_ms;
 use crate::error::EngineError;
 use crate::producer_owners::Owners;
-use crate::publish::{Fate, Publication};
+use crate::publication::{Fate, Publication};
 use crate::shard::Shard;
 use crate::state::State;
 

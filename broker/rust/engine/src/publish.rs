@@ -1,18 +1,17 @@
 //! Publishing a batch: route each message, append one record that names its queues, advance the queues, write once,
 //! wake consumers.
 
-use std::sync::Arc;
-
-use penstock_log::{Payload, Position, Target};
+use penstock_log::{Position, Target};
 use penstock_queue::QueueId;
 use penstock_wire::is_same;
 
 use crate::counters::Metric;
 use crate::error::EngineError;
 use crate::level::{Level, QueueLevels};
-use crate::passed_on::{PassedOn, Sent};
-use crate::places::Places;
+use crate::passed_on::Sent;
+use crate::places::{Places, Published};
 use crate::producers::ProducerSession;
+use crate::publication::{Fate, PassedOn, Publication};
 use crate::shard::Shard;
 use crate::state::State;
 
@@ -20,82 +19,6 @@ use crate::state::State;
 /// longer.
 pub const MESSAGES_AT_ONCE: usize = 1024;
 const TARGETS_AT_ONCE: usize = 1024;
-
-/// One incoming message. The payload's CRC was computed before any lock.
-#[derive(Clone, Copy)]
-pub struct Publication<'a> {
-    pub payload: Payload<'a>,
-    pub exchange: &'a [u8],
-    pub key: &'a [u8],
-    /// The header table of its properties, for headers exchanges.
-    pub headers: Option<&'a [u8]>,
-    pub persistent: bool,
-    /// Returned, not confirmed, when it reaches no queue.
-    pub mandatory: bool,
-}
-
-impl Publication<'_> {
-    /// Its fate when it reaches no queue.
-    pub(crate) fn fate_nowhere(&self) -> Fate {
-        if self.mandatory { Fate::Returned } else { Fate::Unroutable }
-    }
-}
-
-/// Result of publishing one message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// In its queues, perhaps since an earlier publish; the confirm waits for this durability.
-    Stored(Level),
-    /// It reached no queue and is not mandatory: nothing was stored.
-    Unroutable,
-    /// The same for a mandatory message.
-    Returned,
-    /// The exchange does not exist: nothing was stored.
-    NoExchange,
-    /// It has a producer's sequence, and its queues, or the producer's earlier messages, are in several logs: nothing
-    /// was stored.
-    SeveralLogs,
-    /// This lower sequence of its producer was refused and did not come again: nothing was stored.
-    Behind(u64),
-    /// One of its queues is about to be deleted as empty: nothing was stored, and a retry may be routed elsewhere.
-    Shut,
-    /// The own log of one of its queues had no space. Other logs may have it.
-    Full,
-}
-
-impl Fate {
-    /// Why it was not stored, when the cause is temporary or an earlier refused message.
-    #[must_use]
-    pub fn held_back(&self) -> Option<EngineError> {
-        match self {
-            Fate::Behind(refused) => Some(EngineError::ProducerBehind(*refused)),
-            Fate::Shut => Some(EngineError::QueueShut),
-            _ => None,
-        }
-    }
-}
-
-/// Positions of the logs after a batch, for durability `disk`.
-#[derive(Debug)]
-pub struct Published {
-    /// In the vhost's log; 0 when everything went to others.
-    pub end: Position,
-    /// In own logs of queues.
-    pub elsewhere: Places,
-    /// Why the messages without a fate, the last of the batch, and the `Full` ones were not stored: there was no space
-    /// for the first of them.
-    pub refused: Option<EngineError>,
-}
-
-impl Published {
-    /// The positions that durability `disk` waits for. `shard` is the one that was published to.
-    #[must_use]
-    pub fn places(self, shard: &Arc<Shard>) -> Places {
-        let mut places = self.elsewhere;
-        places.add(shard, self.end);
-        places
-    }
-}
 
 impl Shard {
     /// Routes and stores a batch, in order and in bounded holds of the lock; `fates` gets one entry per message, up to

@@ -11,9 +11,10 @@ use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange, Taken};
 
 use crate::counters::Metric;
 use crate::error::EngineError;
+use crate::queue_entry::QueueEntry;
 use crate::shard::Shard;
 use crate::signal::Signal;
-use crate::state::{QueueEntry, State};
+use crate::state::State;
 use crate::stream::ReaderId;
 use crate::subscription::{Filled, Picked, rebuild};
 

@@ -8,8 +8,9 @@ use penstock_queue::{QueueId, Sequence, SequenceRange};
 
 use crate::counters::Metric;
 use crate::error::EngineError;
+use crate::queue_entry::QueueEntry;
 use crate::shard::Shard;
-use crate::state::{QueueEntry, State};
+use crate::state::State;
 use crate::subscription::rebuild;
 
 /// Messages whose sizes are read per hold of the lock.

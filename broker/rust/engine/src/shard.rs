@@ -16,29 +16,19 @@ use self::stalls::{Held, Stalls};
 use crate::background::Background;
 use crate::counters::{Counters, Metric};
 use crate::damage::{DamagedFile, Damages};
-use crate::decision::decisions_in;
+use crate::decision::{Stage, decisions_in};
 use crate::dedicated::{Dedicated, KeptFolder, write_own};
 use crate::error::EngineError;
 use crate::lease::leases_in;
 use crate::notices::Notices;
 use crate::producers::Producers;
+use crate::queue_entry::{QueueCounts, QueueEntry, counts_of};
 use crate::space::Space;
-use crate::staging::Stage;
-use crate::state::{QueueEntry, State};
+use crate::state::State;
 use crate::stream::groups_in;
 
 /// Queues that are read in one hold of the lock: some 20 us, no noticeable delay for messages.
 const QUEUES_AT_ONCE: usize = 256;
-
-/// A queue's messages and the bytes of their bodies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueCounts {
-    pub ready_count: u64,
-    pub unsettled_count: u64,
-    pub ready_bytes: u64,
-    pub unsettled_bytes: u64,
-    pub consumer_count: u64,
-}
 
 /// State that all shards of a process share.
 #[derive(Clone)]
@@ -536,14 +526,4 @@ fn lost_line(shard: &str, queue: &str, count: u64) -> String {
          more, of other queues, too; see the damage that was reported at the start, and stop the broker and run \
          `penstock log verify` to see all of it"
     )
-}
-
-pub(crate) fn counts_of(entry: &QueueEntry) -> QueueCounts {
-    QueueCounts {
-        ready_count: entry.machine.ready_count(),
-        unsettled_count: entry.machine.unsettled_count(),
-        ready_bytes: entry.machine.ready_bytes(),
-        unsettled_bytes: entry.machine.unsettled_bytes(),
-        consumer_count: entry.consumer_count() as u64,
-    }
 }

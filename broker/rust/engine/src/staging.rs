@@ -13,12 +13,12 @@ use penstock_queue::{QueueId, SequenceRange, Settled};
 use penstock_wire::amqp::properties::headers_of;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::background::clock_ms;
-use crate::decision::{ATTEMPTS_MAX, Copying, Decision, StageTag};
+use crate::clock::clock_ms;
+use crate::decision::{ATTEMPTS_MAX, Copying, Decision, Stage, StageTag};
 use crate::error::EngineError;
 use crate::level::Level;
 use crate::producers::{ProducerSession, STAGE_PREFIX};
-use crate::publish::{Fate, Publication};
+use crate::publication::{Fate, Publication};
 use crate::shard::Shard;
 use crate::stage_reader::{Row, StageReader};
 use crate::state::State;
@@ -58,24 +58,6 @@ pub struct StageStanding {
     pub last_batch: Option<u64>,
     /// Whether that batch is still to be copied.
     pub copying: bool,
-}
-
-/// State of a stage beside its stream.
-#[derive(Debug, Default)]
-pub(crate) struct Stage {
-    pub decision: Option<Decision>,
-    /// A decision or a discard is running.
-    is_busy: bool,
-}
-
-impl Stage {
-    pub fn of_start(decision: Decision) -> Stage {
-        Stage { decision: Some(decision), is_busy: false }
-    }
-
-    fn is_undone(&self) -> bool {
-        self.decision.as_ref().is_some_and(|decision| decision.copying.is_some())
-    }
 }
 
 /// The right to decide about a stage, one at a time.

@@ -13,9 +13,10 @@ use penstock_queue::{
 
 use crate::counters::Metric;
 use crate::error::EngineError;
+use crate::queue_entry::QueueEntry;
 use crate::shard::Shard;
 use crate::signal::Signal;
-use crate::state::{QueueEntry, State};
+use crate::state::State;
 
 /// Messages and ranges that are settled or requeued in one hold of the shard's lock.
 pub(crate) const SETTLED_AT_ONCE: usize = 4096;

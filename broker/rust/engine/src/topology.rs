@@ -7,20 +7,9 @@ use penstock_queue::{Destination, ExchangeKind, Matched, QueueId};
 
 use crate::error::EngineError;
 use crate::level::{Level, QueueLevels};
-use crate::shard::{QueueCounts, Shard, counts_of};
-use crate::stream::StreamSettings;
+use crate::queue_entry::{QueueCounts, QueueSettings, counts_of};
+use crate::shard::Shard;
 use crate::subscription::SETTLED_AT_ONCE;
-
-/// A queue of the topology.
-#[derive(Clone, Copy, Debug)]
-pub struct QueueSettings<'a> {
-    pub id: QueueId,
-    pub name: &'a str,
-    pub auto_delete: bool,
-    pub levels: QueueLevels,
-    /// Set for a stream.
-    pub stream: Option<StreamSettings>,
-}
 
 /// A route of the topology.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,108 @@
+//! A queue of a shard: its machine, and what the engine keeps beside it.
+
+use std::sync::Arc;
+
+use penstock_queue::{Queue, QueueId, Sequence, SubscriptionId};
+use rustc_hash::FxHashMap;
+
+use crate::delivery_mark::DeliveryMark;
+use crate::lease::Leases;
+use crate::level::QueueLevels;
+use crate::signal::Signal;
+use crate::stream::{Stream, StreamSettings};
+
+/// A queue of the topology.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueSettings<'a> {
+    pub id: QueueId,
+    pub name: &'a str,
+    pub auto_delete: bool,
+    pub levels: QueueLevels,
+    /// Set for a stream.
+    pub stream: Option<StreamSettings>,
+}
+
+/// A queue's messages and the bytes of their bodies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounts {
+    pub ready_count: u64,
+    pub unsettled_count: u64,
+    pub ready_bytes: u64,
+    pub unsettled_bytes: u64,
+    pub consumer_count: u64,
+}
+
+/// A queue with the engine's state beside the machine.
+pub(crate) struct QueueEntry {
+    pub name: String,
+    pub machine: Queue,
+    pub auto_delete: bool,
+    pub levels: QueueLevels,
+    pub signals: FxHashMap<SubscriptionId, Arc<Signal>>,
+    /// Subscriptions that only hold messages taken one by one; they are not consumers.
+    pub pull_count: usize,
+    /// Messages of the current publish for this queue; zero between publishes.
+    pub fresh_count: u64,
+    /// Messages below this sequence were stored by an earlier process: their records may be corrupt.
+    pub recovered_below: Sequence,
+    /// Its readers, when it is a stream.
+    pub stream: Option<Stream>,
+    /// Its reserved messages by owner.
+    pub leases: Leases,
+    /// How far its messages may have been delivered.
+    pub deliveries: DeliveryMark,
+}
+
+impl QueueEntry {
+    pub fn new(name: &str, machine: Queue, auto_delete: bool) -> QueueEntry {
+        QueueEntry {
+            name: name.to_owned(),
+            machine,
+            auto_delete,
+            levels: QueueLevels::default(),
+            signals: FxHashMap::default(),
+            pull_count: 0,
+            fresh_count: 0,
+            recovered_below: Sequence(0),
+            stream: None,
+            leases: Leases::default(),
+            deliveries: DeliveryMark::default(),
+        }
+    }
+
+    pub fn consumer_count(&self) -> usize {
+        let readers = self.stream.as_ref().map_or(0, Stream::reader_count);
+        self.signals.len().saturating_sub(self.pull_count) + readers
+    }
+
+    /// Ends its consumers and readers.
+    pub fn cancel(&self, reason: &str) {
+        self.signals.values().for_each(|signal| signal.cancel(reason));
+        self.stream.iter().for_each(|stream| stream.cancel(reason));
+    }
+
+    /// Wakes as many waiting consumers as `fresh_count` new ready messages can feed, in turn. A woken consumer takes,
+    /// and wakes the next one when something stays ready, so that no message stays while a consumer waits.
+    pub fn wake(&mut self, fresh_count: u64) {
+        if let Some(stream) = &mut self.stream {
+            stream.wake();
+            return;
+        }
+        for _ in 0..fresh_count.min(self.signals.len() as u64) {
+            let Some(id) = self.machine.next_to_wake() else { return };
+            if let Some(signal) = self.signals.get(&id) {
+                signal.ring();
+            }
+        }
+    }
+}
+
+pub(crate) fn counts_of(entry: &QueueEntry) -> QueueCounts {
+    QueueCounts {
+        ready_count: entry.machine.ready_count(),
+        unsettled_count: entry.machine.unsettled_count(),
+        ready_bytes: entry.machine.ready_bytes(),
+        unsettled_bytes: entry.machine.unsettled_bytes(),
+        consumer_count: entry.consumer_count() as u64,
+    }
+}
