@@ -18,12 +18,9 @@ use std::time::Duration;
 use penstock_log::{Producer, marks};
 use rustc_hash::FxHashMap;
 
-use crate::clock::clock_ms;
 use crate::error::EngineError;
 use crate::producer_owners::Owners;
 use crate::publication::{Fate, Publication};
-use crate::shard::Shard;
-use crate::state::State;
 
 /// The most names of a shard.
 pub const PRODUCERS_MAX: usize = 65_536;
@@ -36,9 +33,6 @@ const IDLE_MS_MIN: u64 = 3_600_000;
 
 /// The time of use is recorded at most this often.
 const NOTED_MS_MIN: u64 = 86_400_000;
-
-/// Names that are removed or recorded in one hold of the lock.
-const CHANGES_AT_ONCE: usize = 1024;
 
 /// The right to publish as a producer, until another session is opened for it.
 #[derive(Clone, Debug)]
@@ -119,9 +113,9 @@ pub(crate) struct Producers {
 
 /// Changes to write: names whose time is recorded, and names to remove.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Changes {
-    noted: Vec<String>,
-    forgotten: Vec<String>,
+pub(crate) struct Changes {
+    pub noted: Vec<String>,
+    pub forgotten: Vec<String>,
 }
 
 impl Producers {
@@ -151,6 +145,60 @@ impl Producers {
         producers
     }
 
+    pub fn count(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Return how many names a user owns.
+    pub fn name_count_of(&self, user: &str) -> usize {
+        self.owners.name_count(user)
+    }
+
+    pub fn id_of(&self, name: &str) -> Option<NonZeroU64> {
+        self.ids.get(name).copied()
+    }
+
+    /// Return the number for the next new name.
+    pub fn next_id(&self) -> NonZeroU64 {
+        NonZeroU64::MIN.saturating_add(self.highest_id)
+    }
+
+    /// Return all names but those of stages, in no order.
+    pub fn all(&self) -> Vec<ProducerStanding> {
+        let told = |(name, id): (&String, &NonZeroU64)| {
+            let found = self.standing.get(id)?;
+            let (sequence, used_at_ms) = (found.highest, found.used_at_ms);
+            let owner = found.owner.as_deref().unwrap_or_default().to_owned();
+            Some(ProducerStanding { name: name.clone(), sequence, used_at_ms, is_open: found.is_open(), owner })
+        };
+        self.ids.iter().filter(|(name, _)| !name.starts_with(STAGE_PREFIX)).filter_map(told).collect()
+    }
+
+    /// Open a name that was written down with its number and perhaps an owner.
+    pub fn open_noted(&mut self, name: &str, id: NonZeroU64, now_ms: u64, user: Option<&str>) -> ProducerSession {
+        self.highest_id = self.highest_id.max(id.get());
+        self.ids.insert(name.to_owned(), id);
+        let session = self.open(name, id, now_ms);
+        let owner = user.map(|user| self.owners.add(user));
+        if let Some(standing) = self.standing.get_mut(&id) {
+            standing.noted_at_ms = now_ms;
+            standing.owner = owner;
+        }
+        session
+    }
+
+    /// Return when a name was used.
+    pub fn used_at_ms(&self, id: NonZeroU64) -> Option<u64> {
+        self.standing.get(&id).map(|standing| standing.used_at_ms)
+    }
+
+    /// Note that the time of use was written down.
+    pub fn noted(&mut self, id: NonZeroU64, used_at_ms: u64) {
+        if let Some(standing) = self.standing.get_mut(&id) {
+            standing.noted_at_ms = used_at_ms;
+        }
+    }
+
     pub fn has_stored(&self, producer: Producer) -> bool {
         producer.sequence <= self.highest(producer.id)
     }
@@ -162,7 +210,7 @@ impl Producers {
     }
 
     /// Nothing above it is stored until it comes again. A stored message can no longer be refused.
-    fn refused(&mut self, producer: Producer) {
+    pub fn refused(&mut self, producer: Producer) {
         let standing = self.standing.entry(producer.id).or_default();
         if let Some(sequence) = NonZeroU64::new(producer.sequence).filter(|one| one.get() > standing.highest) {
             standing.refused = Some(standing.refused.map_or(sequence, |before| before.min(sequence)));
@@ -204,7 +252,7 @@ impl Producers {
         self.highest(id) > 0
     }
 
-    fn open(&mut self, name: &str, id: NonZeroU64, now_ms: u64) -> ProducerSession {
+    pub fn open(&mut self, name: &str, id: NonZeroU64, now_ms: u64) -> ProducerSession {
         self.last_session += 1;
         let standing = self.standing.entry(id).or_default();
         standing.held.store(self.last_session, Ordering::Release);
@@ -216,7 +264,7 @@ impl Producers {
         ProducerSession { name: name.to_owned(), id, session: self.last_session, held: Arc::clone(&standing.held) }
     }
 
-    fn forget(&mut self, name: &str) -> Option<NonZeroU64> {
+    pub fn forget(&mut self, name: &str) -> Option<NonZeroU64> {
         let id = self.ids.remove(name)?;
         // Its messages that are on their way to logs of their own are not stored there.
         if let Some(standing) = self.standing.remove(&id) {
@@ -227,7 +275,7 @@ impl Producers {
     }
 
     /// Result of a check of all names, limited in number. The owner of a name uses it.
-    fn look(&mut self, now_ms: u64, memory: Duration, count_max: usize) -> Changes {
+    pub fn look(&mut self, now_ms: u64, memory: Duration, count_max: usize) -> Changes {
         let memory_ms = u64::try_from(memory.as_millis()).unwrap_or(u64::MAX);
         let noted_every_ms = (memory_ms / 8).min(NOTED_MS_MIN);
         let mut changes = Changes::default();
@@ -249,12 +297,12 @@ impl Producers {
         changes
     }
 
-    fn owner(&self, id: NonZeroU64) -> Option<&Arc<str>> {
+    pub fn owner(&self, id: NonZeroU64) -> Option<&Arc<str>> {
         self.standing.get(&id)?.owner.as_ref()
     }
 
     /// The name that was not used for the longest time, and for a while at least; of one user or of all.
-    fn longest_idle(&mut self, user: Option<&str>, now_ms: u64) -> Option<String> {
+    pub fn longest_idle(&mut self, user: Option<&str>, now_ms: u64) -> Option<String> {
         if !self.owners.may_search(user, now_ms) {
             return None;
         }
@@ -269,215 +317,6 @@ impl Producers {
             self.owners.found_none(user, now_ms);
         }
         found
-    }
-}
-
-impl Shard {
-    /// Open a producer's name for a user, and take it over from the user's session that had it. A name without an owner is
-    /// the user's from now on; new names and owners are written down.
-    ///
-    /// # Errors
-    /// `ProducerReserved`; `ProducerOwned`; `ProducersOfUser`; `TooMany`; `Log` when the name cannot be written; `Stopped` and `Closed`.
-    pub fn open_producer(&self, name: &str, user: &str) -> Result<ProducerSession, EngineError> {
-        if name.starts_with(STAGE_PREFIX) {
-            return Err(EngineError::ProducerReserved(STAGE_PREFIX));
-        }
-        self.open_after(name, Some(user), || Ok(()))
-    }
-
-    /// Open a name of the broker's own.
-    pub(crate) fn open_any_producer(&self, name: &str) -> Result<ProducerSession, EngineError> {
-        self.open_after(name, None, || Ok(()))
-    }
-
-    /// The number that a producer of the vhost has in this log of a queue's own.
-    pub(crate) fn id_of_passed(&self, session: &ProducerSession) -> Result<NonZeroU64, EngineError> {
-        self.open_after(session.name(), None, || session.check()).map(|own| own.id())
-    }
-
-    fn open_after(
-        &self,
-        name: &str,
-        user: Option<&str>,
-        check: impl FnOnce() -> Result<(), EngineError>,
-    ) -> Result<ProducerSession, EngineError> {
-        let now_ms = clock_ms();
-        let mut guard = self.lock()?;
-        guard.check(self.name())?;
-        check()?;
-        let state = &mut *guard;
-        let known = state.producers.ids.get(name).copied();
-        let owner =
-            known.and_then(|id| state.producers.owner(id)).map(|owner| user.is_none_or(|user| **owner == *user));
-        match (known, owner) {
-            (Some(_), Some(false)) => return Err(EngineError::ProducerOwned(name.to_owned())),
-            (Some(id), Some(true)) => return Ok(state.producers.open(name, id, now_ms)),
-            (Some(id), None) if user.is_none() => return Ok(state.producers.open(name, id, now_ms)),
-            _ => {}
-        }
-        self.make_room_for_name(state, user, known.is_none(), now_ms)?;
-        let id = known.unwrap_or(NonZeroU64::MIN.saturating_add(state.producers.highest_id));
-        state.note_producer(name, id, now_ms, user)?;
-        state.write()?;
-        state.producers.highest_id = state.producers.highest_id.max(id.get());
-        state.producers.ids.insert(name.to_owned(), id);
-        let session = state.producers.open(name, id, now_ms);
-        let owner = user.map(|user| state.producers.owners.add(user));
-        if let Some(standing) = state.producers.standing.get_mut(&id) {
-            standing.noted_at_ms = now_ms;
-            standing.owner = owner;
-        }
-        Ok(session)
-    }
-
-    /// Forget idle names when a user, or the shard, has as many as there may be.
-    fn make_room_for_name(
-        &self,
-        state: &mut State,
-        user: Option<&str>,
-        is_new: bool,
-        now_ms: u64,
-    ) -> Result<(), EngineError> {
-        let may_forget = !self.producer_memory().is_zero();
-        let of_user_max = self.producers_of_user_max();
-        let count_of_user = user.map_or(0, |user| state.producers.owners.name_count(user));
-        if user.is_some() && count_of_user >= of_user_max {
-            let idle = if may_forget { state.producers.longest_idle(user, now_ms) } else { None };
-            state.forget_producer(&idle.ok_or(EngineError::ProducersOfUser(of_user_max))?)?;
-        }
-        if is_new && state.producers.ids.len() >= PRODUCERS_MAX {
-            let idle = if may_forget { state.producers.longest_idle(None, now_ms) } else { None };
-            let too_many = EngineError::TooMany { what: "names of producers", max: PRODUCERS_MAX };
-            state.forget_producer(&idle.ok_or(too_many)?)?;
-        }
-        Ok(())
-    }
-
-    /// Holds back a producer's higher sequences, after its message with this one was refused outside the engine.
-    ///
-    /// # Errors
-    /// `ProducerTaken`; `Stopped` and `Closed`.
-    pub fn refuse(&self, session: &ProducerSession, sequence: u64) -> Result<(), EngineError> {
-        // A message stored in an own log cannot be refused either, which only that log knows.
-        let is_stored = self.sequence_elsewhere(session)?.is_some_and(|highest| sequence <= highest);
-        let mut guard = self.lock()?;
-        guard.check(self.name())?;
-        session.check()?;
-        if !is_stored {
-            guard.producers.refused(Producer { id: session.id, sequence });
-        }
-        Ok(())
-    }
-
-    /// Return the user who owns a producer's name; `None` for a name that is not there or that has no owner.
-    ///
-    /// # Errors
-    /// `Stopped` when a bug poisoned the shard.
-    pub fn producer_owner(&self, name: &str) -> Result<Option<String>, EngineError> {
-        let guard = self.lock()?;
-        let owner = guard.producers.ids.get(name).and_then(|id| guard.producers.owner(*id));
-        Ok(owner.map(|owner| owner.to_string()))
-    }
-
-    /// The highest sequence stored of a producer; `None` when nothing is.
-    ///
-    /// # Errors
-    /// `Stopped` when a bug poisoned the shard.
-    pub fn producer_sequence(&self, name: &str) -> Result<Option<u64>, EngineError> {
-        let guard = self.lock()?;
-        let highest = guard.producers.ids.get(name).map(|id| guard.producers.highest(*id));
-        Ok(highest.filter(|&highest| highest > 0))
-    }
-
-    /// All names but those of stages, in no order.
-    ///
-    /// # Errors
-    /// `Stopped` when a bug poisoned the shard.
-    pub fn producers(&self) -> Result<Vec<ProducerStanding>, EngineError> {
-        let guard = self.lock()?;
-        let Producers { ids, standing, .. } = &guard.producers;
-        let told = |(name, id): (&String, &NonZeroU64)| {
-            let found = standing.get(id)?;
-            let (sequence, used_at_ms) = (found.highest, found.used_at_ms);
-            let owner = found.owner.as_deref().unwrap_or_default().to_owned();
-            Some(ProducerStanding { name: name.clone(), sequence, used_at_ms, is_open: found.is_open(), owner })
-        };
-        Ok(ids.iter().filter(|(name, _)| !name.starts_with(STAGE_PREFIX)).filter_map(told).collect())
-    }
-
-    /// Removes a name with its state; returns whether it existed. Its owner gets an error at the next message.
-    ///
-    /// # Errors
-    /// `ProducerReserved`; `Log` when it cannot be written; `Stopped` and `Closed`.
-    pub fn delete_producer(&self, name: &str) -> Result<bool, EngineError> {
-        if name.starts_with(STAGE_PREFIX) {
-            return Err(EngineError::ProducerReserved(STAGE_PREFIX));
-        }
-        let mut guard = self.lock()?;
-        guard.check(self.name())?;
-        let found = guard.forget_producer(name)?;
-        guard.write()?;
-        Ok(found)
-    }
-
-    /// Removes names that were unused for too long, and records the use of others; returns how many were removed.
-    ///
-    /// # Errors
-    /// `Log` when that cannot be written; `Stopped` when a bug poisoned the shard.
-    pub fn forget_producers(&self, now_ms: u64) -> Result<u64, EngineError> {
-        let memory = self.producer_memory();
-        if memory.is_zero() {
-            return Ok(0);
-        }
-        let mut guard = self.lock()?;
-        if guard.closed || guard.stopped.is_some() {
-            return Ok(0);
-        }
-        let state = &mut *guard;
-        let Changes { noted, forgotten } = state.producers.look(now_ms, memory, CHANGES_AT_ONCE);
-        for name in &noted {
-            let Some(&id) = state.producers.ids.get(name) else { continue };
-            let Some(used_at_ms) = state.producers.standing.get(&id).map(|standing| standing.used_at_ms) else {
-                continue;
-            };
-            let owner = state.producers.owner(id).cloned();
-            state.note_producer(name, id, used_at_ms, owner.as_deref())?;
-            if let Some(standing) = state.producers.standing.get_mut(&id) {
-                standing.noted_at_ms = used_at_ms;
-            }
-        }
-        for name in &forgotten {
-            state.forget_producer(name)?;
-        }
-        state.write()?;
-        Ok(forgotten.len() as u64)
-    }
-}
-
-impl State {
-    /// Write a producer's number, when it was used, and who owns it.
-    fn note_producer(
-        &mut self,
-        name: &str,
-        id: NonZeroU64,
-        used_at_ms: u64,
-        owner: Option<&str>,
-    ) -> Result<(), EngineError> {
-        let mut value = id.get().to_le_bytes().to_vec();
-        value.extend_from_slice(&used_at_ms.to_le_bytes());
-        value.extend_from_slice(owner.unwrap_or_default().as_bytes());
-        self.log.append_mark(marks::PRODUCER_NAMES, name.as_bytes(), &value)?;
-        Ok(())
-    }
-
-    /// Removes the mark of the name, and the checkpoint's state of its number. The caller writes.
-    pub(crate) fn forget_producer(&mut self, name: &str) -> Result<bool, EngineError> {
-        let Some(&id) = self.producers.ids.get(name) else { return Ok(false) };
-        self.log.append_mark(marks::PRODUCER_NAMES, name.as_bytes(), &[])?;
-        self.log.append_mark(&marks::owner_of_producer(id.get()), &[], &[])?;
-        self.producers.forget(name);
-        self.producer_homes.remove(&id);
-        Ok(true)
     }
 }
 

@@ -1,0 +1,187 @@
+//! Opening and forgetting names of producers, under the lock of a shard.
+
+use std::num::NonZeroU64;
+
+use penstock_log::marks;
+
+use crate::clock::clock_ms;
+use crate::error::EngineError;
+use crate::producers::{Changes, PRODUCERS_MAX, ProducerSession, ProducerStanding, STAGE_PREFIX};
+use crate::shard::Shard;
+use crate::state::State;
+
+/// Names that are removed or recorded in one hold of the lock.
+const CHANGES_AT_ONCE: usize = 1024;
+
+impl Shard {
+    /// Open a producer's name for a user, and take it over from the user's session that had it. A name without an owner is
+    /// the user's from now on; new names and owners are written down.
+    ///
+    /// # Errors
+    /// `ProducerReserved`; `ProducerOwned`; `ProducersOfUser`; `TooMany`; `Log` when the name cannot be written; `Stopped` and `Closed`.
+    pub fn open_producer(&self, name: &str, user: &str) -> Result<ProducerSession, EngineError> {
+        if name.starts_with(STAGE_PREFIX) {
+            return Err(EngineError::ProducerReserved(STAGE_PREFIX));
+        }
+        self.open_after(name, Some(user), || Ok(()))
+    }
+
+    /// Open a name of the broker's own.
+    pub(crate) fn open_any_producer(&self, name: &str) -> Result<ProducerSession, EngineError> {
+        self.open_after(name, None, || Ok(()))
+    }
+
+    /// The number that a producer of the vhost has in this log of a queue's own.
+    pub(crate) fn id_of_passed(&self, session: &ProducerSession) -> Result<NonZeroU64, EngineError> {
+        self.open_after(session.name(), None, || session.check()).map(|own| own.id())
+    }
+
+    fn open_after(
+        &self,
+        name: &str,
+        user: Option<&str>,
+        check: impl FnOnce() -> Result<(), EngineError>,
+    ) -> Result<ProducerSession, EngineError> {
+        let now_ms = clock_ms();
+        let mut guard = self.lock()?;
+        guard.check(self.name())?;
+        check()?;
+        let state = &mut *guard;
+        let known = state.producers.id_of(name);
+        let owner =
+            known.and_then(|id| state.producers.owner(id)).map(|owner| user.is_none_or(|user| **owner == *user));
+        match (known, owner) {
+            (Some(_), Some(false)) => return Err(EngineError::ProducerOwned(name.to_owned())),
+            (Some(id), Some(true)) => return Ok(state.producers.open(name, id, now_ms)),
+            (Some(id), None) if user.is_none() => return Ok(state.producers.open(name, id, now_ms)),
+            _ => {}
+        }
+        self.make_room_for_name(state, user, known.is_none(), now_ms)?;
+        let id = known.unwrap_or(state.producers.next_id());
+        state.note_producer(name, id, now_ms, user)?;
+        state.write()?;
+        Ok(state.producers.open_noted(name, id, now_ms, user))
+    }
+
+    /// Forget idle names when a user, or the shard, has as many as there may be.
+    fn make_room_for_name(
+        &self,
+        state: &mut State,
+        user: Option<&str>,
+        is_new: bool,
+        now_ms: u64,
+    ) -> Result<(), EngineError> {
+        let may_forget = !self.producer_memory().is_zero();
+        let of_user_max = self.producers_of_user_max();
+        let count_of_user = user.map_or(0, |user| state.producers.name_count_of(user));
+        if user.is_some() && count_of_user >= of_user_max {
+            let idle = if may_forget { state.producers.longest_idle(user, now_ms) } else { None };
+            state.forget_producer(&idle.ok_or(EngineError::ProducersOfUser(of_user_max))?)?;
+        }
+        if is_new && state.producers.count() >= PRODUCERS_MAX {
+            let idle = if may_forget { state.producers.longest_idle(None, now_ms) } else { None };
+            let too_many = EngineError::TooMany { what: "names of producers", max: PRODUCERS_MAX };
+            state.forget_producer(&idle.ok_or(too_many)?)?;
+        }
+        Ok(())
+    }
+
+    /// Return the user who owns a producer's name; `None` for a name that is not there or that has no owner.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned the shard.
+    pub fn producer_owner(&self, name: &str) -> Result<Option<String>, EngineError> {
+        let guard = self.lock()?;
+        let owner = guard.producers.id_of(name).and_then(|id| guard.producers.owner(id));
+        Ok(owner.map(|owner| owner.to_string()))
+    }
+
+    /// The highest sequence stored of a producer; `None` when nothing is.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned the shard.
+    pub fn producer_sequence(&self, name: &str) -> Result<Option<u64>, EngineError> {
+        let guard = self.lock()?;
+        let highest = guard.producers.id_of(name).map(|id| guard.producers.highest(id));
+        Ok(highest.filter(|&highest| highest > 0))
+    }
+
+    /// All names but those of stages, in no order.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned the shard.
+    pub fn producers(&self) -> Result<Vec<ProducerStanding>, EngineError> {
+        Ok(self.lock()?.producers.all())
+    }
+
+    /// Removes a name with its state; returns whether it existed. Its owner gets an error at the next message.
+    ///
+    /// # Errors
+    /// `ProducerReserved`; `Log` when it cannot be written; `Stopped` and `Closed`.
+    pub fn delete_producer(&self, name: &str) -> Result<bool, EngineError> {
+        if name.starts_with(STAGE_PREFIX) {
+            return Err(EngineError::ProducerReserved(STAGE_PREFIX));
+        }
+        let mut guard = self.lock()?;
+        guard.check(self.name())?;
+        let found = guard.forget_producer(name)?;
+        guard.write()?;
+        Ok(found)
+    }
+
+    /// Removes names that were unused for too long, and records the use of others; returns how many were removed.
+    ///
+    /// # Errors
+    /// `Log` when that cannot be written; `Stopped` when a bug poisoned the shard.
+    pub fn forget_producers(&self, now_ms: u64) -> Result<u64, EngineError> {
+        let memory = self.producer_memory();
+        if memory.is_zero() {
+            return Ok(0);
+        }
+        let mut guard = self.lock()?;
+        if guard.closed || guard.stopped.is_some() {
+            return Ok(0);
+        }
+        let state = &mut *guard;
+        let Changes { noted, forgotten } = state.producers.look(now_ms, memory, CHANGES_AT_ONCE);
+        for name in &noted {
+            let Some(id) = state.producers.id_of(name) else { continue };
+            let Some(used_at_ms) = state.producers.used_at_ms(id) else { continue };
+            let owner = state.producers.owner(id).cloned();
+            state.note_producer(name, id, used_at_ms, owner.as_deref())?;
+            state.producers.noted(id, used_at_ms);
+        }
+        for name in &forgotten {
+            state.forget_producer(name)?;
+        }
+        state.write()?;
+        Ok(forgotten.len() as u64)
+    }
+}
+
+impl State {
+    /// Write a producer's number, when it was used, and who owns it.
+    fn note_producer(
+        &mut self,
+        name: &str,
+        id: NonZeroU64,
+        used_at_ms: u64,
+        owner: Option<&str>,
+    ) -> Result<(), EngineError> {
+        let mut value = id.get().to_le_bytes().to_vec();
+        value.extend_from_slice(&used_at_ms.to_le_bytes());
+        value.extend_from_slice(owner.unwrap_or_default().as_bytes());
+        self.log.append_mark(marks::PRODUCER_NAMES, name.as_bytes(), &value)?;
+        Ok(())
+    }
+
+    /// Removes the mark of the name, and the checkpoint's state of its number. The caller writes.
+    pub(crate) fn forget_producer(&mut self, name: &str) -> Result<bool, EngineError> {
+        let Some(id) = self.producers.id_of(name) else { return Ok(false) };
+        self.log.append_mark(marks::PRODUCER_NAMES, name.as_bytes(), &[])?;
+        self.log.append_mark(&marks::owner_of_producer(id.get()), &[], &[])?;
+        self.producers.forget(name);
+        self.producer_homes.remove(&id);
+        Ok(true)
+    }
+}
