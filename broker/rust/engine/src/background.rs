@@ -5,7 +5,7 @@
 //! space to free, and waiting folds go first.
 
 use std::collections::VecDeque;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use crate::error::EngineError;
 use crate::notices::Notices;
 use crate::shard::Shard;
 use crate::space::Space;
+use crate::work_queues::{Work, WorkQueues};
 
 /// Interval of the checks for disk space.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -28,92 +29,34 @@ const SLICE_BYTES: u64 = 1 << 20;
 /// How many times the rate compaction may write when the disk holds far more than the live bytes.
 const HASTE_MAX: f64 = 8.0;
 
-/// A shard to work on; `None` ends the thread.
-type Work = Option<Weak<Shard>>;
-
-/// Handles to the threads. Dropping the last one ends them after the queued work, as `end` does.
-pub(crate) struct Background {
-    sync: Sender<Work>,
-    fold: Sender<Work>,
+/// Starts both threads. `idle` is how long the map of a segment without readers is kept, `rate` how many bytes a
+/// second compaction writes when nothing is urgent; 0 turns it off.
+pub(crate) fn start(
+    shards: Arc<Mutex<Vec<Weak<Shard>>>>,
+    idle: Duration,
+    keeper: RoomKeeper,
+    rate: u64,
+) -> std::io::Result<(Arc<WorkQueues<Shard>>, Vec<JoinHandle<()>>)> {
+    let (queues, sync_waiting, fold_waiting) = WorkQueues::new();
+    let syncer = std::thread::Builder::new().name("penstock-sync".to_owned());
+    let syncer = syncer.spawn(move || run_syncs(&sync_waiting))?;
+    let folder = std::thread::Builder::new().name("penstock-fold".to_owned());
+    let now = Instant::now();
+    let pauses = Pauses {
+        compacting: VecDeque::new(),
+        next_slice: now,
+        next_look: now + LOOK_EVERY,
+        next_unmap: now + idle,
+        next_retain: now + RETAIN_EVERY,
+        idle,
+        rate,
+        keeper,
+    };
+    let folder = folder.spawn(move || run_folds(&fold_waiting, &shards, pauses))?;
+    Ok((Arc::new(queues), vec![syncer, folder]))
 }
 
-impl Background {
-    /// Starts both threads. `idle` is how long the map of a segment without readers is kept, `rate` how many bytes a
-    /// second compaction writes when nothing is urgent; 0 turns it off.
-    pub fn start(
-        shards: Arc<Mutex<Vec<Weak<Shard>>>>,
-        idle: Duration,
-        keeper: RoomKeeper,
-        rate: u64,
-    ) -> std::io::Result<(Arc<Background>, Vec<JoinHandle<()>>)> {
-        let (sync, sync_waiting) = mpsc::channel();
-        let (fold, fold_waiting) = mpsc::channel();
-        let syncer = std::thread::Builder::new().name("penstock-sync".to_owned());
-        let syncer = syncer.spawn(move || run_syncs(&sync_waiting))?;
-        let folder = std::thread::Builder::new().name("penstock-fold".to_owned());
-        let now = Instant::now();
-        let pauses = Pauses {
-            compacting: VecDeque::new(),
-            next_slice: now,
-            next_look: now + LOOK_EVERY,
-            next_unmap: now + idle,
-            next_retain: now + RETAIN_EVERY,
-            idle,
-            rate,
-            keeper,
-        };
-        let folder = folder.spawn(move || run_folds(&fold_waiting, &shards, pauses))?;
-        Ok((Arc::new(Background { sync, fold }), vec![syncer, folder]))
-    }
-
-    pub fn sync(&self, shard: Weak<Shard>) {
-        // A send fails only once the thread has ended: then the shards are closed.
-        let _ = self.sync.send(Some(shard));
-    }
-
-    pub fn fold(&self, shard: Weak<Shard>) {
-        let _ = self.fold.send(Some(shard));
-    }
-
-    /// Ends both threads after the queued work.
-    pub fn end(&self) {
-        let _ = self.sync.send(None);
-        let _ = self.fold.send(None);
-    }
-}
-
-/// The threads that sync the own logs of queues, so that none waits for another's disk.
-#[derive(Default)]
-pub(crate) struct OwnSyncs(Mutex<Vec<(Weak<Background>, JoinHandle<()>)>>);
-
-impl OwnSyncs {
-    /// Starts another one. It ends with its last handle.
-    pub fn start(&self, of_all: &Background) -> std::io::Result<Arc<Background>> {
-        let (sync, waiting) = mpsc::channel();
-        let thread = std::thread::Builder::new().name("penstock-sync".to_owned());
-        let thread = thread.spawn(move || run_syncs(&waiting))?;
-        let background = Arc::new(Background { sync, fold: of_all.fold.clone() });
-        if let Ok(mut threads) = self.0.lock() {
-            threads.retain(|(_, thread)| !thread.is_finished());
-            threads.push((Arc::downgrade(&background), thread));
-        }
-        Ok(background)
-    }
-
-    /// Ends all of them, after the queued work.
-    pub fn end(&self) {
-        let threads = self.0.lock().map(|mut threads| std::mem::take(&mut *threads)).unwrap_or_default();
-        for (background, thread) in threads {
-            if let Some(background) = background.upgrade() {
-                let _ = background.sync.send(None);
-            }
-            // One that panicked holds nothing either.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn run_syncs(waiting: &Receiver<Work>) {
+pub(crate) fn run_syncs(waiting: &Receiver<Work<Shard>>) {
     while let Ok(Some(shard)) = waiting.recv() {
         let Some(shard) = shard.upgrade() else { continue };
         if let Err(error) = shard.sync_once() {
@@ -144,7 +87,7 @@ impl RoomKeeper {
     }
 }
 
-fn run_folds(waiting: &Receiver<Work>, shards: &Mutex<Vec<Weak<Shard>>>, mut pauses: Pauses) {
+fn run_folds(waiting: &Receiver<Work<Shard>>, shards: &Mutex<Vec<Weak<Shard>>>, mut pauses: Pauses) {
     // Shards whose fold found the disk full.
     let mut again: Vec<Weak<Shard>> = Vec::new();
     loop {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_log::{Damage, Quarantined};
+use penstock_log::{Damage as Cause, Quarantined};
 use penstock_queue::QueueId;
 
 /// The most queues named per file; the count of records goes on.
@@ -26,6 +26,15 @@ pub struct DamagedFile {
     pub queues: Vec<QueueId>,
 }
 
+/// Corruption in one file, with its queues by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    pub file: String,
+    pub at: u64,
+    pub records: u64,
+    pub queues: Vec<String>,
+}
+
 /// All corrupt files.
 #[derive(Debug, Default)]
 pub(crate) struct Damages {
@@ -40,8 +49,8 @@ impl Damages {
         for one in quarantined {
             let count = match one.why {
                 // Counted by the earlier start or reader that found it.
-                Damage::Marked => 0,
-                Damage::Gone(missing) | Damage::Unnamed(missing) => {
+                Cause::Marked => 0,
+                Cause::Gone(missing) | Cause::Unnamed(missing) => {
                     damages.missed += missing.messages;
                     missing.messages
                 }
@@ -91,4 +100,35 @@ impl Damages {
         }
         is_first
     }
+}
+
+pub(crate) fn aside_line(shard: &str, file: &str) -> String {
+    format!(
+        "vhost '{shard}': {file} was set aside: it followed an incomplete end of the log, above what is known to be \
+         synced; delete the file once no message is missed"
+    )
+}
+
+pub(crate) fn retired_line(shard: &str, file: &str) -> String {
+    format!(
+        "vhost '{shard}': a damaged segment is now {file}: no message in it is needed any more, and no start reads it; \
+         delete the file once no message is missed"
+    )
+}
+
+pub(crate) fn damage_line(shard: &str, file: &str, found: &DamagedFile) -> String {
+    let DamagedFile { at, why, .. } = found;
+    format!(
+        "vhost '{shard}': {file} is damaged at byte {at} ({why}); it is quarantined, what it holds and cannot be read is \
+         dropped from its queues; stop the broker and run `penstock log verify` to see all of it"
+    )
+}
+
+/// Once per virtual host, as more of them follow each other.
+pub(crate) fn lost_line(shard: &str, queue: &str, count: u64) -> String {
+    format!(
+        "vhost '{shard}', queue '{queue}': {count} messages have no record in any segment and were dropped; there may be \
+         more, of other queues, too; see the damage that was reported at the start, and stop the broker and run \
+         `penstock log verify` to see all of it"
+    )
 }

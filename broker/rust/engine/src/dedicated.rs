@@ -6,50 +6,22 @@
 //! has it. The lock of one shard is never held while another's is taken.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::Arc;
 
-use penstock_log::{Damage, Disk as _, LogError, LogOptions, RealDisk, marks};
+use penstock_log::{Damage, LogError, marks};
 use penstock_queue::QueueId;
-use rustc_hash::FxHashMap;
 
-use crate::background::OwnSyncs;
+use crate::background::run_syncs;
 use crate::error::EngineError;
 use crate::queue_entry::QueueSettings;
-use crate::shard::{Backup, Shard, Surroundings};
+use crate::shard::{Dedicated, FOLDER, Opener, Shard, Surroundings};
 use crate::state::State;
-
-/// The folder in a vhost's folder with one folder for each queue, named by its number.
-const FOLDER: &str = "shards";
 
 /// The ending of a folder that is being removed.
 const DELETED: &str = "deleted";
 
 /// The most queues of a vhost with a log of their own, each with threads, files and maps.
 pub const DEDICATED_MAX: usize = 256;
-
-/// Opens own logs.
-pub(crate) struct Opener {
-    pub options: LogOptions,
-    pub around: Surroundings,
-    pub shards: Arc<Mutex<Vec<Weak<Shard>>>>,
-    pub syncs: Arc<OwnSyncs>,
-}
-
-/// The own logs of a vhost's queues.
-#[derive(Default)]
-pub(crate) struct Dedicated {
-    /// Absent in an own log itself.
-    opener: Option<Opener>,
-    open: RwLock<FxHashMap<QueueId, Arc<Shard>>>,
-    copies: Mutex<Copies>,
-}
-
-/// How many copies need the folder of an own log, and whether it is deleted after the last of them.
-#[derive(Debug, Default)]
-struct Copies {
-    count: usize,
-    is_deleted: bool,
-}
 
 /// Keeps the folder of a queue's own log until it is dropped.
 pub(crate) struct KeptFolder(Arc<Shard>);
@@ -72,68 +44,7 @@ impl Drop for KeptFolder {
     }
 }
 
-impl Dedicated {
-    pub fn of(opener: Opener) -> Dedicated {
-        Dedicated { opener: Some(opener), ..Dedicated::default() }
-    }
-
-    fn copies(&self) -> MutexGuard<'_, Copies> {
-        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The path of a log's file relative to the vhost's folder.
-    pub fn place_of(&self, directory: &Path, file: &str) -> String {
-        match directory.file_name().filter(|_| self.opener.is_none()) {
-            Some(own) => format!("{FOLDER}/{}/{file}", own.to_string_lossy()),
-            None => file.to_owned(),
-        }
-    }
-
-    pub fn get(&self, id: QueueId) -> Option<Arc<Shard>> {
-        self.open.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
-    }
-
-    pub fn count(&self) -> usize {
-        self.open.read().unwrap_or_else(PoisonError::into_inner).len()
-    }
-
-    fn put(&self, id: QueueId, shard: Arc<Shard>) {
-        self.open.write().unwrap_or_else(PoisonError::into_inner).insert(id, shard);
-    }
-
-    fn remove(&self, id: QueueId) -> Option<Arc<Shard>> {
-        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&id)
-    }
-
-    /// By queue number.
-    pub fn all(&self) -> Vec<(QueueId, Arc<Shard>)> {
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        let mut all: Vec<_> = open.iter().map(|(id, shard)| (*id, Arc::clone(shard))).collect();
-        all.sort_unstable_by_key(|(id, _)| *id);
-        all
-    }
-}
-
 impl Shard {
-    /// Whether it is the vhost's shard, which routes, and not a queue's own.
-    #[must_use]
-    pub fn is_of_vhost(&self) -> bool {
-        self.dedicated.opener.is_some()
-    }
-
-    /// The shard that holds a queue of this vhost.
-    #[must_use]
-    pub fn home_of(self: &Arc<Self>, id: QueueId) -> Arc<Shard> {
-        self.dedicated.get(id).unwrap_or_else(|| Arc::clone(self))
-    }
-
-    /// All shards of this vhost: this one, then the own logs of queues.
-    #[must_use]
-    pub fn family(self: &Arc<Self>) -> Vec<Arc<Shard>> {
-        let own = self.dedicated.all().into_iter().map(|(_, shard)| shard);
-        std::iter::once(Arc::clone(self)).chain(own).collect()
-    }
-
     /// Creates a queue's own log, before the queue is put for the first time; does nothing when it exists. After a
     /// failure nothing of it is left, and it may be retried. Blocks on the disk.
     ///
@@ -190,7 +101,7 @@ impl Shard {
     }
 
     fn open_dedicated(&self, opener: &Opener, id: QueueId, directory: &Path) -> Result<(), EngineError> {
-        let background = opener.syncs.start(&opener.around.background);
+        let background = opener.syncs.start(&opener.around.background, run_syncs);
         let background = background.map_err(|source| io("start", Path::new("the thread that syncs a log"), source))?;
         let around = Surroundings { background, ..opener.around.clone() };
         let shard = Shard::open(self.name(), directory, opener.options.clone(), around, Dedicated::default())?;
@@ -286,24 +197,6 @@ impl Shard {
     }
 }
 
-/// Copies own logs to their places in a restored directory, including those of queues that were deleted meanwhile.
-pub(crate) fn write_own(directory: &Path, own: Vec<(QueueId, Backup)>) -> Result<(), EngineError> {
-    if own.is_empty() {
-        return Ok(());
-    }
-    let folder = directory.join(FOLDER);
-    std::fs::create_dir(&folder).map_err(|source| io("make", &folder, source))?;
-    for (id, backup) in own {
-        let target = folder.join(id.0.to_string());
-        std::fs::create_dir(&target).map_err(|source| io("make", &target, source))?;
-        backup.write(&target)?;
-    }
-    for path in [&folder, directory] {
-        RealDisk.sync_directory(path).map_err(|source| io("sync", path, source))?;
-    }
-    Ok(())
-}
-
 impl State {
     /// Records that a queue has a log of its own, or no longer has. On a full disk the next start does.
     pub(crate) fn note_own_log(&mut self, id: QueueId, is_there: bool) -> Result<(), EngineError> {
@@ -336,6 +229,6 @@ fn sync_names(opener: &Opener, directory: &Path) -> Result<(), EngineError> {
     opener.options.disk.sync_directory(directory).map_err(|source| io("sync", directory, source))
 }
 
-fn io(action: &'static str, path: &Path, source: std::io::Error) -> EngineError {
+pub(crate) fn io(action: &'static str, path: &Path, source: std::io::Error) -> EngineError {
     EngineError::Io { action, what: path.display().to_string(), source }
 }

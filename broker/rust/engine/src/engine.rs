@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use penstock_log::{Disk, Kept, LogOptions, RealDisk, Repaired};
 
-use crate::background::{Background, OwnSyncs, RoomKeeper};
+use crate::background::{RoomKeeper, start};
 use crate::counters::Counters;
-use crate::dedicated::{Dedicated, Opener};
 use crate::error::EngineError;
 use crate::notices::Notices;
-use crate::shard::{Shard, Surroundings};
+use crate::shard::{Dedicated, Opener, Shard, Surroundings};
 use crate::space::Space;
+use crate::work_queues::{OwnSyncs, WorkQueues};
 
 /// A disk has space for at least this many segments of the largest size.
 const SEGMENTS_OF_A_DISK_MIN: u64 = 32;
@@ -35,7 +35,7 @@ pub struct EngineOptions {
 }
 
 /// Handles to the threads, and the threads.
-type Threads = (Arc<Background>, Vec<JoinHandle<()>>);
+type Threads = (Arc<WorkQueues<Shard>>, Vec<JoinHandle<()>>);
 
 /// See the module.
 pub struct Engine {
@@ -43,7 +43,7 @@ pub struct Engine {
     disk: Arc<dyn Disk>,
     shards: Arc<Mutex<Vec<Weak<Shard>>>>,
     background: Mutex<Option<Threads>>,
-    own_syncs: Arc<OwnSyncs>,
+    own_syncs: Arc<OwnSyncs<Shard>>,
     counters: Arc<Counters>,
     notices: Arc<Notices>,
     space: Arc<Space>,
@@ -66,7 +66,7 @@ impl Engine {
         let (notices, space) = (Arc::<Notices>::default(), Arc::<Space>::default());
         let keeper = RoomKeeper { space: Arc::clone(&space), notices: Arc::clone(&notices) };
         let rate = options.compaction_bytes_per_second;
-        let started = Background::start(Arc::clone(&shards), options.segment_idle, keeper, rate);
+        let started = start(Arc::clone(&shards), options.segment_idle, keeper, rate);
         let background = started.map_err(|source| EngineError::Io {
             action: "start",
             what: "the threads behind the log".to_owned(),

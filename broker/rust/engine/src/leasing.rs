@@ -165,24 +165,6 @@ impl Shard {
     }
 }
 
-impl State {
-    /// Makes the queues' machines hold the leases from before the start.
-    pub fn hold_leases(&mut self, found: rustc_hash::FxHashMap<QueueId, crate::lease::Found>) {
-        for (queue, owners) in found {
-            let Some(entry) = self.queues.get_mut(&queue) else { continue };
-            for (name, found) in owners {
-                let owner = entry.leases.owners.entry(name).or_default();
-                owner.acked = found.acked;
-                for (number, found) in found.leases {
-                    let holder = entry.machine.hold(&found.ranges, found.bytes);
-                    let (bytes, reserved_at_ms) = (found.bytes, found.reserved_at_ms);
-                    owner.leases.insert(number, Lease { holder, ranges: found.ranges, bytes, reserved_at_ms });
-                }
-            }
-        }
-    }
-}
-
 fn standing(number: u64, lease: &Lease) -> LeaseStanding {
     LeaseStanding { number, count: lease.count(), bytes: lease.bytes, reserved_at_ms: lease.reserved_at_ms }
 }

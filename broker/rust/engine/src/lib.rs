@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod background;
+mod backup;
 mod clock;
 mod counters;
 mod damage;
@@ -41,8 +42,11 @@ mod state;
 mod stream;
 mod subscription;
 mod topology;
+mod work_queues;
 
+pub use backup::Backup;
 pub use counters::{Counters, Metric};
+pub use damage::Damage;
 pub use decision::StageTag;
 pub use dedicated::DEDICATED_MAX;
 pub use engine::{Engine, EngineOptions};
@@ -64,7 +68,7 @@ pub use publication::{Fate, Publication};
 pub use publish::MESSAGES_AT_ONCE;
 pub use queue_entry::{QueueCounts, QueueSettings};
 pub use reader::{Progress, ReadFrom, ReadRange, ReadSettings, ReaderPlace, StreamReader, Turn};
-pub use shard::{Backup, Damage, Shard};
+pub use shard::Shard;
 pub use signal::Signal;
 pub use staging::{StageStanding, StagedAttempt, StagedBatch, StagedOutcome};
 pub use stream::StreamSettings;

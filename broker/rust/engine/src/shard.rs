@@ -1,31 +1,30 @@
-//! One vhost's log with its queues and routing tables, and the topology changes that Python decided.
+//! One vhost's log with its queues and routing tables behind one lock, and the own logs of its queues, which are shards
+//! too: each type contains the other, so both are here.
 
+mod opening;
 mod rounds;
+mod stalled;
 mod stalls;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
+use std::time::Duration;
 
-use penstock_log::{BackupTicket, Log, LogError, LogOptions, LogStats, Position, Recovery, Room, marks};
-use penstock_queue::{Queue, QueueId, Sequence};
+use penstock_log::{LogError, LogOptions, LogStats, Position, Recovery, Room};
+use penstock_queue::{QueueId, Sequence};
+use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
 use self::stalls::{Held, Stalls};
-use crate::background::Background;
 use crate::counters::{Counters, Metric};
-use crate::damage::{DamagedFile, Damages};
-use crate::decision::{Stage, decisions_in};
-use crate::dedicated::{Dedicated, KeptFolder, write_own};
+use crate::damage::{Damage, DamagedFile, damage_line, lost_line};
 use crate::error::EngineError;
-use crate::lease::leases_in;
 use crate::notices::Notices;
-use crate::producers::Producers;
 use crate::queue_entry::{QueueCounts, QueueEntry, counts_of};
 use crate::space::Space;
 use crate::state::State;
-use crate::stream::groups_in;
+use crate::work_queues::{OwnSyncs, WorkQueues};
 
 /// Queues that are read in one hold of the lock: some 20 us, no noticeable delay for messages.
 const QUEUES_AT_ONCE: usize = 256;
@@ -33,7 +32,7 @@ const QUEUES_AT_ONCE: usize = 256;
 /// State that all shards of a process share.
 #[derive(Clone)]
 pub(crate) struct Surroundings {
-    pub background: Arc<Background>,
+    pub background: Arc<WorkQueues<Shard>>,
     pub counters: Arc<Counters>,
     pub notices: Arc<Notices>,
     pub space: Arc<Space>,
@@ -43,42 +42,31 @@ pub(crate) struct Surroundings {
     pub producers_of_user_max: usize,
 }
 
-/// Corruption in one file, with its queues by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
-    pub file: String,
-    pub at: u64,
-    pub records: u64,
-    pub queues: Vec<String>,
+/// The folder in a vhost's folder with one folder for each queue, named by its number.
+pub(crate) const FOLDER: &str = "shards";
+
+/// Opens own logs.
+pub(crate) struct Opener {
+    pub options: LogOptions,
+    pub around: Surroundings,
+    pub shards: Arc<Mutex<Vec<Weak<Shard>>>>,
+    pub syncs: Arc<OwnSyncs<Shard>>,
 }
 
-/// A copy to make of a shard's log and its queues' own logs. While it exists the logs keep the files that it names,
-/// even when a queue is deleted, and fold on.
-pub struct Backup {
-    ticket: BackupTicket,
-    shard: Arc<Shard>,
-    own: Vec<(QueueId, Backup)>,
-    /// Dropped after the ticket, whose files are in it.
-    _kept: KeptFolder,
+/// The own logs of a vhost's queues.
+#[derive(Default)]
+pub(crate) struct Dedicated {
+    /// Absent in an own log itself.
+    pub opener: Option<Opener>,
+    open: RwLock<FxHashMap<QueueId, Arc<Shard>>>,
+    copies: Mutex<Copies>,
 }
 
-impl Backup {
-    /// Everything below it is in the copy.
-    #[must_use]
-    pub fn position(&self) -> Position {
-        self.ticket.position()
-    }
-
-    /// Makes the copy in an empty directory. Blocks.
-    ///
-    /// # Errors
-    /// `Log` when a file cannot be copied or synced.
-    pub fn write(self, directory: &Path) -> Result<(), EngineError> {
-        let written = self.ticket.perform(directory);
-        self.shard.request_fold();
-        written?;
-        write_own(directory, self.own)
-    }
+/// How many copies need the folder of an own log, and whether it is deleted after the last of them.
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    pub count: usize,
+    pub is_deleted: bool,
 }
 
 /// A shard; see the module. The lock protects `State`; `synced` is the sync thread's position and only grows.
@@ -109,73 +97,6 @@ pub struct Shard {
 }
 
 impl Shard {
-    pub(crate) fn open(
-        name: &str,
-        directory: &Path,
-        options: LogOptions,
-        around: Surroundings,
-        dedicated: Dedicated,
-    ) -> Result<Arc<Shard>, EngineError> {
-        let started = Instant::now();
-        let opened = Log::open(directory, options)?;
-        let recovery_ms = started.elapsed().as_secs_f64() * 1e3;
-        let synced = opened.log.synced();
-        let mut state = State::new(opened.log, opened.state.first_sequence);
-        let highest_queue_id = opened.state.highest_queue_id.0;
-        for (id, folded) in opened.state.queues {
-            let machine =
-                Queue::recovered(folded.next, folded.settled, folded.count, folded.bytes, folded.delivery_counts);
-            let recovered_below = machine.next();
-            state.queues.insert(id, QueueEntry { recovered_below, ..QueueEntry::new("", machine, false) });
-        }
-        for ((owner, _), value) in &opened.state.marks {
-            let entry = marks::queue_of_deliveries(owner).and_then(|queue| state.queues.get_mut(&queue));
-            entry.into_iter().for_each(|entry| entry.recover_deliveries(value));
-        }
-        state.own_logs = opened.state.marks.keys().filter_map(|(owner, _)| marks::queue_of_own_log(owner)).collect();
-        state.hold_leases(leases_in(&opened.state.marks));
-        state.stored_at_ms = state.log.newest_time()?;
-        state.recovered_groups = groups_in(&opened.state.marks);
-        state.producers = Producers::of_start(&opened.state.marks, &opened.state.producers);
-        let decided = decisions_in(&opened.state.marks).into_iter();
-        state.stages = decided.map(|(queue, decision)| (queue, Stage::of_start(decision))).collect();
-        state.damages = Damages::of_start(&opened.quarantined);
-        for found in state.damages.files() {
-            around.counters.add(Metric::DamagedRecords, found.records);
-            around.notices.warn(damage_line(name, &dedicated.place_of(directory, &found.file), found));
-        }
-        for file in &opened.set_aside {
-            around.notices.warn(aside_line(name, &dedicated.place_of(directory, file)));
-        }
-        for file in &opened.removed_indexes {
-            let file = dedicated.place_of(directory, file);
-            around.notices.tell(format!("vhost '{name}': {file} was removed: its segment was removed before"));
-        }
-        let shard = Arc::new_cyclic(|me| Shard {
-            me: Weak::clone(me),
-            name: name.to_owned(),
-            directory: directory.to_owned(),
-            next: Mutex::new(()),
-            state: Mutex::new(state),
-            closed: AtomicBool::new(false),
-            stalls: Stalls::default(),
-            synced: AtomicU64::new(synced.0),
-            sync_done: Notify::new(),
-            sync_waits: AtomicBool::new(false),
-            fold_waits: AtomicBool::new(false),
-            freed_until: AtomicU64::new(0),
-            retained_until: AtomicU64::new(0),
-            around,
-            dedicated,
-            recovery: opened.recovery,
-            recovery_ms,
-            highest_queue_id,
-        });
-        // Recovered records are held in memory until they are folded.
-        shard.request_fold();
-        Ok(shard)
-    }
-
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -209,6 +130,25 @@ impl Shard {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.around.counters
+    }
+
+    /// Whether it is the vhost's shard, which routes, and not a queue's own.
+    #[must_use]
+    pub fn is_of_vhost(&self) -> bool {
+        self.dedicated.opener.is_some()
+    }
+
+    /// The shard that holds a queue of this vhost.
+    #[must_use]
+    pub fn home_of(self: &Arc<Self>, id: QueueId) -> Arc<Shard> {
+        self.dedicated.get(id).unwrap_or_else(|| Arc::clone(self))
+    }
+
+    /// All shards of this vhost: this one, then the own logs of queues.
+    #[must_use]
+    pub fn family(self: &Arc<Self>) -> Vec<Arc<Shard>> {
+        let own = self.dedicated.all().into_iter().map(|(_, shard)| shard);
+        std::iter::once(Arc::clone(self)).chain(own).collect()
     }
 
     /// The counts of queues.
@@ -370,23 +310,6 @@ impl Shard {
         Ok(result?).and(marked)
     }
 
-    /// Fixes the content of a copy of the log: everything stored until now.
-    ///
-    /// # Errors
-    /// `Log` when the tail cannot be written; `Stopped` and `Closed`.
-    pub fn begin_backup(self: &Arc<Self>) -> Result<Backup, EngineError> {
-        let mut own = Vec::new();
-        for (id, shard) in self.dedicated.all() {
-            own.push((id, shard.begin_backup()?));
-        }
-        let kept = self.keep_folder();
-        let mut guard = self.lock()?;
-        guard.check(&self.name)?;
-        let ticket = guard.log.begin_backup()?;
-        drop(guard);
-        Ok(Backup { ticket, shard: Arc::clone(self), own, _kept: kept })
-    }
-
     // ---- durability
 
     /// Everything below it is on the disk.
@@ -497,33 +420,44 @@ impl Shard {
     }
 }
 
-fn aside_line(shard: &str, file: &str) -> String {
-    format!(
-        "vhost '{shard}': {file} was set aside: it followed an incomplete end of the log, above what is known to be \
-         synced; delete the file once no message is missed"
-    )
-}
+impl Dedicated {
+    pub fn of(opener: Opener) -> Dedicated {
+        Dedicated { opener: Some(opener), ..Dedicated::default() }
+    }
 
-fn retired_line(shard: &str, file: &str) -> String {
-    format!(
-        "vhost '{shard}': a damaged segment is now {file}: no message in it is needed any more, and no start reads it; \
-         delete the file once no message is missed"
-    )
-}
+    pub fn copies(&self) -> MutexGuard<'_, Copies> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-fn damage_line(shard: &str, file: &str, found: &DamagedFile) -> String {
-    let DamagedFile { at, why, .. } = found;
-    format!(
-        "vhost '{shard}': {file} is damaged at byte {at} ({why}); it is quarantined, what it holds and cannot be read is \
-         dropped from its queues; stop the broker and run `penstock log verify` to see all of it"
-    )
-}
+    /// The path of a log's file relative to the vhost's folder.
+    pub fn place_of(&self, directory: &Path, file: &str) -> String {
+        match directory.file_name().filter(|_| self.opener.is_none()) {
+            Some(own) => format!("{FOLDER}/{}/{file}", own.to_string_lossy()),
+            None => file.to_owned(),
+        }
+    }
 
-/// Once per virtual host, as more of them follow each other.
-fn lost_line(shard: &str, queue: &str, count: u64) -> String {
-    format!(
-        "vhost '{shard}', queue '{queue}': {count} messages have no record in any segment and were dropped; there may be \
-         more, of other queues, too; see the damage that was reported at the start, and stop the broker and run \
-         `penstock log verify` to see all of it"
-    )
+    pub fn get(&self, id: QueueId) -> Option<Arc<Shard>> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    pub fn count(&self) -> usize {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    pub fn put(&self, id: QueueId, shard: Arc<Shard>) {
+        self.open.write().unwrap_or_else(PoisonError::into_inner).insert(id, shard);
+    }
+
+    pub fn remove(&self, id: QueueId) -> Option<Arc<Shard>> {
+        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&id)
+    }
+
+    /// By queue number.
+    pub fn all(&self) -> Vec<(QueueId, Arc<Shard>)> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = open.iter().map(|(id, shard)| (*id, Arc::clone(shard))).collect();
+        all.sort_unstable_by_key(|(id, _)| *id);
+        all
+    }
 }

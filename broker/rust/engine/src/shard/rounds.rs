@@ -7,8 +7,9 @@ use std::time::Instant;
 
 use penstock_log::{Folded, Retired};
 
-use super::{Shard, retired_line};
+use super::Shard;
 use crate::counters::Metric;
+use crate::damage::retired_line;
 use crate::error::EngineError;
 
 /// The remainder of an empty log after a whole fold: the active segment, and the one before the older checkpoint.

@@ -1,0 +1,108 @@
+//! Opening a shard: its state as the log has it, and what was found damaged.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
+
+use penstock_log::{Log, LogOptions, marks};
+use penstock_queue::{Queue, QueueId};
+use rustc_hash::FxHashMap;
+use tokio::sync::Notify;
+
+use super::stalls::Stalls;
+use super::{Dedicated, Shard, Surroundings};
+use crate::counters::Metric;
+use crate::damage::{Damages, aside_line, damage_line};
+use crate::decision::{Stage, decisions_in};
+use crate::error::EngineError;
+use crate::lease::{Found, Lease, leases_in};
+use crate::producers::Producers;
+use crate::queue_entry::QueueEntry;
+use crate::state::State;
+use crate::stream::groups_in;
+
+impl Shard {
+    pub(crate) fn open(
+        name: &str,
+        directory: &Path,
+        options: LogOptions,
+        around: Surroundings,
+        dedicated: Dedicated,
+    ) -> Result<Arc<Shard>, EngineError> {
+        let started = Instant::now();
+        let opened = Log::open(directory, options)?;
+        let recovery_ms = started.elapsed().as_secs_f64() * 1e3;
+        let synced = opened.log.synced();
+        let mut state = State::new(opened.log, opened.state.first_sequence);
+        let highest_queue_id = opened.state.highest_queue_id.0;
+        for (id, folded) in opened.state.queues {
+            let machine =
+                Queue::recovered(folded.next, folded.settled, folded.count, folded.bytes, folded.delivery_counts);
+            let recovered_below = machine.next();
+            state.queues.insert(id, QueueEntry { recovered_below, ..QueueEntry::new("", machine, false) });
+        }
+        for ((owner, _), value) in &opened.state.marks {
+            let entry = marks::queue_of_deliveries(owner).and_then(|queue| state.queues.get_mut(&queue));
+            entry.into_iter().for_each(|entry| entry.recover_deliveries(value));
+        }
+        state.own_logs = opened.state.marks.keys().filter_map(|(owner, _)| marks::queue_of_own_log(owner)).collect();
+        hold_leases(&mut state, leases_in(&opened.state.marks));
+        state.stored_at_ms = state.log.newest_time()?;
+        state.recovered_groups = groups_in(&opened.state.marks);
+        state.producers = Producers::of_start(&opened.state.marks, &opened.state.producers);
+        let decided = decisions_in(&opened.state.marks).into_iter();
+        state.stages = decided.map(|(queue, decision)| (queue, Stage::of_start(decision))).collect();
+        state.damages = Damages::of_start(&opened.quarantined);
+        for found in state.damages.files() {
+            around.counters.add(Metric::DamagedRecords, found.records);
+            around.notices.warn(damage_line(name, &dedicated.place_of(directory, &found.file), found));
+        }
+        for file in &opened.set_aside {
+            around.notices.warn(aside_line(name, &dedicated.place_of(directory, file)));
+        }
+        for file in &opened.removed_indexes {
+            let file = dedicated.place_of(directory, file);
+            around.notices.tell(format!("vhost '{name}': {file} was removed: its segment was removed before"));
+        }
+        let shard = Arc::new_cyclic(|me| Shard {
+            me: Weak::clone(me),
+            name: name.to_owned(),
+            directory: directory.to_owned(),
+            next: Mutex::new(()),
+            state: Mutex::new(state),
+            closed: AtomicBool::new(false),
+            stalls: Stalls::default(),
+            synced: AtomicU64::new(synced.0),
+            sync_done: Notify::new(),
+            sync_waits: AtomicBool::new(false),
+            fold_waits: AtomicBool::new(false),
+            freed_until: AtomicU64::new(0),
+            retained_until: AtomicU64::new(0),
+            around,
+            dedicated,
+            recovery: opened.recovery,
+            recovery_ms,
+            highest_queue_id,
+        });
+        // Recovered records are held in memory until they are folded.
+        shard.request_fold();
+        Ok(shard)
+    }
+}
+
+/// Makes the queues' machines hold the leases from before the start.
+fn hold_leases(state: &mut State, found: FxHashMap<QueueId, Found>) {
+    for (queue, owners) in found {
+        let Some(entry) = state.queues.get_mut(&queue) else { continue };
+        for (name, found) in owners {
+            let owner = entry.leases.owners.entry(name).or_default();
+            owner.acked = found.acked;
+            for (number, found) in found.leases {
+                let holder = entry.machine.hold(&found.ranges, found.bytes);
+                let (bytes, reserved_at_ms) = (found.bytes, found.reserved_at_ms);
+                owner.leases.insert(number, Lease { holder, ranges: found.ranges, bytes, reserved_at_ms });
+            }
+        }
+    }
+}
