@@ -121,7 +121,11 @@ impl Shard {
     /// Adds a queue to its own log, and then to the routing. One that was deleted meanwhile is not added.
     pub(crate) fn put_dedicated(&self, settings: QueueSettings<'_>) -> Result<(), EngineError> {
         let Some(home) = self.dedicated.get(settings.id) else { return Ok(()) };
-        home.put_queues([settings])?;
+        {
+            let mut guard = home.lock()?;
+            guard.check(home.name())?;
+            guard.put_queue(settings);
+        }
         let mut guard = self.lock()?;
         if !guard.elsewhere.contains_key(&settings.id) {
             return Ok(());

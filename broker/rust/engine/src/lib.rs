@@ -2,6 +2,18 @@
 //!
 //! Publish, take and settle come in batches and hold the shard's lock for one batch: nothing waits for a sync, a client
 //! or Python while it holds it. The engine knows numbers and bytes: no protocol, user or policy.
+//!
+//! A file uses only files of the groups before its own, and files of its own group without a circle:
+//!
+//! 1. values, which know no shard: `clock`, `counters`, `damage`, `decision`, `delivery_mark`, `error`, `lease`, `level`,
+//!    `notices`, `producers`, `publication`, `signal`, `space`, `stream`, `work_queues`;
+//! 2. the state under a shard's lock: `queue_entry`, `state`, `delivered`;
+//! 3. `shard`: the lock, the position of the last sync, and the own logs of queues;
+//! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`),
+//!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`subscription`, `leasing`), reading streams
+//!    (`reader`, `offsets`, `retention`), stages (`stage_reader`, `staging`);
+//! 5. its life: `background` (the threads), `dedicated` (own logs), `backup`, `topology`;
+//! 6. `engine`: all shards of a process.
 #![forbid(unsafe_code)]
 
 mod background;
@@ -39,6 +51,7 @@ mod space;
 mod stage_reader;
 mod staging;
 mod state;
+mod storing;
 mod stream;
 mod subscription;
 mod topology;
@@ -65,12 +78,12 @@ pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceR
 pub use places::{Places, Published};
 pub use producers::{PRODUCERS_MAX, ProducerSession, ProducerStanding};
 pub use publication::{Fate, Publication};
-pub use publish::MESSAGES_AT_ONCE;
 pub use queue_entry::{QueueCounts, QueueSettings};
 pub use reader::{Progress, ReadFrom, ReadRange, ReadSettings, ReaderPlace, StreamReader, Turn};
 pub use shard::Shard;
 pub use signal::Signal;
 pub use staging::{StageStanding, StagedAttempt, StagedBatch, StagedOutcome};
+pub use storing::MESSAGES_AT_ONCE;
 pub use stream::StreamSettings;
 pub use subscription::{Filled, Picked, Subscription, SubscriptionOptions, Unused};
 pub use topology::RouteSettings;

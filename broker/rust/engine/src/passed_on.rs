@@ -10,20 +10,11 @@ use penstock_log::Producer;
 use penstock_queue::QueueId;
 
 use crate::error::EngineError;
-use crate::level::Level;
 use crate::places::Published;
 use crate::producers::ProducerSession;
 use crate::publication::{Fate, PassedOn, Publication};
 use crate::shard::Shard;
-
-/// A batch as passed to the vhost's shard.
-#[derive(Clone, Copy)]
-pub(crate) struct Sent<'a> {
-    pub producer: Option<&'a ProducerSession>,
-    pub batch: &'a [Publication<'a>],
-    pub level: Option<Level>,
-    pub now_ms: u64,
-}
+use crate::storing::Sent;
 
 impl Shard {
     /// Stores messages in other logs, as routed. One that finds no space in one of them is `Full`, even if others
@@ -87,10 +78,10 @@ impl Shard {
         sent: Sent<'_>,
         found: &mut Vec<Fate>,
     ) -> Result<Published, EngineError> {
-        let Sent { producer, batch, level, now_ms } = sent;
+        let Sent { producer, batch, .. } = sent;
         let id = producer.map(|session| self.id_of_passed(session)).transpose()?;
         if places.len() == batch.len() && id.is_none() {
-            return self.publish_as(producer, batch, level, now_ms, found);
+            return self.store_rounds(sent, found);
         }
         let picked = places.iter().filter_map(|&place| batch.get(place)).copied();
         let with_id = picked.map(|mut publication| {
@@ -100,7 +91,7 @@ impl Shard {
             publication
         });
         let some: Vec<Publication<'_>> = with_id.collect();
-        self.publish_as(producer, &some, level, now_ms, found)
+        self.store_rounds(Sent { batch: &some, ..sent }, found)
     }
 
     /// Also refuses later messages in the vhost's log after a queue's own log refused one: the next queue of that name
