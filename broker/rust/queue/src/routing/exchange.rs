@@ -2,15 +2,31 @@
 //!
 //! Adding and removing a route costs the same however many there are. It knows other exchanges by their numbers only.
 
-use std::collections::BTreeSet;
-
 use rustc_hash::FxHashMap;
 
+use super::error::RoutingError;
 use super::headers::{HeaderIndex, HeaderRoutes};
 use super::partitions::Partitions;
+use super::targets::{KeyedTargets, Target, Targets};
 use super::topic::{TopicRoutes, TopicScratch};
-use super::{ExchangeKind, ExchangeNumber, Keys, RoutingError, Target};
-use crate::ids::QueueId;
+
+/// How an exchange matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExchangeKind {
+    Direct,
+    Fanout,
+    Topic,
+    Headers,
+    /// Each message goes to one of the routes, by the hash of its own key or else of its routing key.
+    Partitions,
+}
+
+/// The keys that a message is routed by, beside its headers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Keys<'a> {
+    pub(super) routing: &'a [u8],
+    pub(super) own: Option<&'a [u8]>,
+}
 
 #[derive(Debug)]
 pub(super) struct Exchange {
@@ -26,48 +42,6 @@ enum Routes {
     Topic(TopicRoutes),
     Headers(HeaderRoutes),
     Partitions(Partitions),
-}
-
-/// Targets for every key. The keys make routes distinct: a target stays until the last of them is gone.
-#[derive(Debug, Default)]
-pub(super) struct KeyedTargets {
-    keys: FxHashMap<Target, BTreeSet<Box<[u8]>>>,
-    targets: Targets,
-}
-
-/// Targets of the routes of one pattern. Invariant: kept only while not empty.
-#[derive(Debug, Default)]
-pub(super) struct Targets {
-    queues: BTreeSet<QueueId>,
-    exchanges: BTreeSet<ExchangeNumber>,
-}
-
-impl Targets {
-    pub(super) fn queues(&self) -> impl Iterator<Item = QueueId> + '_ {
-        self.queues.iter().copied()
-    }
-
-    pub(super) fn exchanges(&self) -> impl Iterator<Item = ExchangeNumber> + '_ {
-        self.exchanges.iter().copied()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.queues.is_empty() && self.exchanges.is_empty()
-    }
-
-    pub(super) fn add(&mut self, target: Target) {
-        match target {
-            Target::Queue(id) => self.queues.insert(id),
-            Target::Exchange(number) => self.exchanges.insert(number),
-        };
-    }
-
-    pub(super) fn remove(&mut self, target: Target) {
-        match target {
-            Target::Queue(id) => self.queues.remove(&id),
-            Target::Exchange(number) => self.exchanges.remove(&number),
-        };
-    }
 }
 
 impl Exchange {
@@ -142,26 +116,6 @@ impl Exchange {
                     matched(targets);
                 }
             }
-        }
-    }
-}
-
-impl KeyedTargets {
-    pub(super) fn targets(&self) -> &Targets {
-        &self.targets
-    }
-
-    pub(super) fn add(&mut self, key: &[u8], target: Target) {
-        self.keys.entry(target).or_default().insert(key.into());
-        self.targets.add(target);
-    }
-
-    pub(super) fn remove(&mut self, key: &[u8], target: Target) {
-        let Some(keys) = self.keys.get_mut(&target) else { return };
-        keys.remove(key);
-        if keys.is_empty() {
-            self.keys.remove(&target);
-            self.targets.remove(target);
         }
     }
 }

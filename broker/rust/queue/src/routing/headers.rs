@@ -8,8 +8,8 @@ use rustc_hash::FxHashMap;
 
 use penstock_wire::amqp::table::{self, TableRef, ValueRef};
 
-use super::exchange::{KeyedTargets, Targets};
-use super::{RoutingError, Target};
+use super::error::RoutingError;
+use super::targets::{KeyedTargets, Target, Targets};
 
 const MATCH: &[u8] = b"x-match";
 const EXTENSION: &[u8] = b"x-";

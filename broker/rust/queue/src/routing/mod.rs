@@ -3,31 +3,23 @@
 //! The tables are given, not decided: permissions, and which routes end with a queue, are handled elsewhere. Routing
 //! walks from exchange to exchange without recursion and visits each exchange at most once, so that cycles end.
 
+mod error;
 mod exchange;
 mod headers;
 mod partitions;
+mod targets;
 mod topic;
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use thiserror::Error;
 
-use penstock_wire::WireError;
+pub use error::{NoSuchExchange, RoutingError};
+pub use exchange::ExchangeKind;
 
 use crate::ids::QueueId;
-use exchange::Exchange;
+use exchange::{Exchange, Keys};
 use headers::HeaderIndex;
+use targets::{ExchangeNumber, Target};
 use topic::TopicScratch;
-
-/// How an exchange matches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ExchangeKind {
-    Direct,
-    Fanout,
-    Topic,
-    Headers,
-    /// Each message goes to one of the routes, by the hash of its own key or else of its routing key.
-    Partitions,
-}
 
 /// Target of a route, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,26 +27,6 @@ pub enum Destination<'a> {
     Queue(&'a str),
     Exchange(&'a str),
 }
-
-/// Why a route was refused.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum RoutingError {
-    #[error("exchange '{0}' is not there; declare it before routes from or to it")]
-    NoSuchExchange(String),
-    #[error("queue '{0}' is not there; declare it before routes to it")]
-    NoSuchQueue(String),
-    #[error("the default exchange leads to every queue by its name and takes no other routes; use another exchange")]
-    DefaultExchange,
-    #[error("the arguments of a route cannot be read: {0}")]
-    Unreadable(#[from] WireError),
-    #[error("x-match is '{0}'; it has to be all, any, all-with-x or any-with-x")]
-    UnknownMatch(String),
-}
-
-/// A message names an exchange that does not exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the exchange is not there; declare it before publishing to it")]
-pub struct NoSuchExchange;
 
 /// The queues of one message, and buffers for the search, reused from message to message.
 #[derive(Debug, Default)]
@@ -66,24 +38,6 @@ pub struct Matched {
     /// Exchanges that were visited or are pending.
     visited: FxHashSet<ExchangeNumber>,
     topic: TopicScratch,
-}
-
-/// The keys that a message is routed by, beside its headers.
-#[derive(Clone, Copy, Debug)]
-struct Keys<'a> {
-    routing: &'a [u8],
-    own: Option<&'a [u8]>,
-}
-
-/// One declaration of an exchange: a later one of the same name has another number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct ExchangeNumber(u64);
-
-/// A resolved destination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Target {
-    Queue(QueueId),
-    Exchange(ExchangeNumber),
 }
 
 /// The default exchange's number. It has no table of its own: it leads to the queue with the key as its name.

@@ -4,8 +4,7 @@
 //! in every version: the hash is Murmur3 (x86, 32 bits, seed 0), the partitions are in the order of the numbers in
 //! their binding keys.
 
-use super::Target;
-use super::exchange::Targets;
+use super::targets::{Target, Targets};
 
 /// Binding keys in order: by number, then others by their bytes.
 #[derive(Debug, Default)]
@@ -76,7 +75,7 @@ fn murmur3_32(bytes: &[u8]) -> u32 {
 mod tests {
     use super::{Partitions, murmur3_32};
     use crate::ids::QueueId;
-    use crate::routing::Target;
+    use crate::routing::targets::Target;
 
     #[test]
     fn the_hash_is_murmur3() {

@@ -5,8 +5,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::Target;
-use super::exchange::Targets;
+use super::targets::{Target, Targets};
 
 const ONE_WORD: &[u8] = b"*";
 const ANY_WORDS: &[u8] = b"#";
