@@ -15,8 +15,8 @@ use penstock_wire::grpc::{
 };
 use tokio::sync::Notify;
 
+use super::options::{CONSUME, Options, READ};
 use super::report::Counters;
-use super::{CONSUME, Options, READ};
 use crate::error::RpcError;
 use crate::lock::lock;
 

@@ -13,8 +13,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::consume;
+use super::options::{Options, PUBLISH};
 use super::report::{Counters, histogram, percentiles};
-use super::{Options, PUBLISH, consume};
 use crate::error::RpcError;
 use crate::lock::lock;
 

@@ -8,8 +8,9 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use super::options::Options;
 use super::report::Counters;
-use super::{Options, consume, publish};
+use super::{consume, publish};
 
 const TICK: Duration = Duration::from_millis(5);
 /// Nothing arrived for this long: the queues are empty.

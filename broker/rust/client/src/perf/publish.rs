@@ -15,8 +15,8 @@ use penstock_wire::grpc::{
     BatchEncoder, Outcome, PublishFrame, encode_publish_open, parse_publish, parse_publish_response,
 };
 
+use super::options::{Options, PUBLISH};
 use super::report::Counters;
-use super::{Options, PUBLISH};
 use crate::error::RpcError;
 use crate::lock::lock;
 
