@@ -12,10 +12,10 @@ use futures_util::Stream;
 use futures_util::stream::unfold;
 use penstock_engine::{Engine, Metric};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::addresses::{AddressPlace, Addresses};
+use crate::addresses::{Addresses, Place};
 use crate::calls::Calls;
 use crate::connection::{Connection, Socket};
 use crate::tls::Tls;
@@ -44,12 +44,6 @@ pub(crate) struct Door {
 
 /// A socket that was accepted, and its place among those that may be open.
 type Accepted = (TcpStream, SocketAddr, Place);
-
-/// A connection's place among all, and among those of its address until its client has logged in.
-pub(crate) struct Place {
-    pub of_address: Option<AddressPlace>,
-    _of_all: OwnedSemaphorePermit,
-}
 
 impl Door {
     pub fn new(

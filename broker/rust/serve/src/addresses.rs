@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
 
+use tokio::sync::OwnedSemaphorePermit;
+
 /// An address may always have so many.
 const EACH_MIN: usize = 16;
 
@@ -60,6 +62,12 @@ impl Drop for AddressPlace {
             counts.remove(&self.address);
         }
     }
+}
+
+/// A connection's place among all, and among those of its address until its client has logged in.
+pub(crate) struct Place {
+    pub of_address: Option<AddressPlace>,
+    pub _of_all: OwnedSemaphorePermit,
 }
 
 #[cfg(test)]

@@ -12,10 +12,11 @@ use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status};
 use tower_service::Service;
 
+use crate::caller::Caller;
 use crate::calls::{Answer, Call, CallRequest, Calls};
 use crate::codec::BytesCodec;
-use crate::connection::{Caller, Peer};
 use crate::gate::guard;
+use crate::peer::Peer;
 
 #[derive(Clone)]
 pub(crate) struct Admin {

@@ -14,7 +14,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tonic::{Code, Status};
 
-use crate::connection::Caller;
+use crate::caller::Caller;
 use crate::connection_state::ConnectionState;
 use crate::listing::Listing;
 
@@ -406,7 +406,7 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::{Answer, Call, CallRequest, Calls};
-    use crate::connection::Caller;
+    use crate::caller::Caller;
 
     fn ask<'a>(calls: &'a Calls, caller: &Caller) -> std::pin::Pin<Box<dyn Future<Output = bool> + 'a>> {
         let call = Call::new(CallRequest::Enter, caller);

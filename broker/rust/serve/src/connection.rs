@@ -9,21 +9,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::HeaderMap;
-use http::header::AUTHORIZATION;
 use penstock_engine::{Counters, Metric};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_rustls::server::TlsStream;
-use tonic::metadata::MetadataMap;
 use tonic::transport::server::Connected;
 
-use crate::accept::Place;
+use crate::addresses::Place;
+use crate::caller::Caller;
 use crate::calls::{Call, CallRequest, Calls};
-use crate::connection_state::ConnectionState;
 use crate::listing::Closing;
-use crate::pull::Pulls;
+use crate::peer::Peer;
 
 /// How long a connection goes on at a time while a decision about its client is under way.
 const DECISION_PAUSE: Duration = Duration::from_millis(100);
@@ -32,49 +29,6 @@ const DECISION_PAUSE: Duration = Duration::from_millis(100);
 const LAST_ANSWER: Duration = Duration::from_millis(100);
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-
-/// What tonic hands to every request of a connection.
-#[derive(Clone)]
-pub(crate) struct Peer {
-    pub connection: u64,
-    pub address: String,
-    pub certificate: Option<Arc<[u8]>>,
-    pub pulls: Arc<Pulls>,
-    pub state: Arc<ConnectionState>,
-}
-
-/// Who asks: connection, address and credentials as they came.
-#[derive(Clone, Debug, Default)]
-pub struct Caller {
-    pub connection: u64,
-    pub peer: String,
-    pub authorization: String,
-    /// What the client showed at the handshake, DER; an authority that we trust signed it.
-    pub certificate: Option<Arc<[u8]>>,
-    pub(crate) state: Arc<ConnectionState>,
-}
-
-impl Caller {
-    pub(crate) fn of(peer: &Peer, metadata: &MetadataMap) -> Caller {
-        let authorization = metadata.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
-        Caller::with(peer, authorization)
-    }
-
-    pub(crate) fn of_headers(peer: &Peer, headers: &HeaderMap) -> Caller {
-        let authorization = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        Caller::with(peer, authorization)
-    }
-
-    fn with(peer: &Peer, authorization: &str) -> Caller {
-        Caller {
-            connection: peer.connection,
-            peer: peer.address.clone(),
-            authorization: authorization.to_owned(),
-            certificate: peer.certificate.clone(),
-            state: Arc::clone(&peer.state),
-        }
-    }
-}
 
 /// What a connection's bytes go through.
 pub(crate) enum Socket {

@@ -17,16 +17,18 @@ use tokio::task::yield_now;
 use tokio::time::sleep;
 use tonic::{Status, Streaming};
 
+use crate::caller::Caller;
 use crate::calls::{Call, CallRequest, Calls};
-use crate::connection::Caller;
 use crate::deliveries::Pending;
-use crate::messaging::PREFETCH_MAX;
 use crate::quotas::Allowance;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::Rights;
-use crate::server::until_stopped;
 use crate::stalls::{Later, when_free};
 use crate::status;
+use crate::stopping::until_stopped;
+
+/// No consumer holds more: settling in the middle of what is held costs by its number.
+pub(crate) const PREFETCH_MAX: u32 = 65_535;
 
 /// Messages taken under one hold of the shard's lock.
 const FILL_MAX: u32 = 1024;

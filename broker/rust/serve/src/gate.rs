@@ -16,8 +16,9 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Status;
 use tonic::body::Body;
 
+use crate::caller::Caller;
 use crate::calls::{Call, CallRequest, Calls};
-use crate::connection::{Caller, Peer};
+use crate::peer::Peer;
 
 /// Enough for every message that opens a stream, and for every administrative call but an import.
 const STRANGE_BYTES_MAX: usize = 16 << 10;

@@ -2,12 +2,17 @@
 //!
 //! A stream's task holds no lock while it waits, and waits for Python only when something has to be decided: an opening, an
 //! exchange it has not written before, an administrative call. Nothing here knows users, policies or topology rules.
+//!
+//! Files use each other without a circle, in this order: who asks (`caller`) and what is asked (`calls`, `rights`, `permits`);
+//! sockets (`peer`, `connection`, `accept`); streams (`publish`, `consume`, `read`, `pull`); the services that open them
+//! (`admin`, `messaging`, `staging`, `streams`, `flight`); `server`.
 #![forbid(unsafe_code)]
 
 mod accept;
 mod addresses;
 mod admin;
 mod bucket;
+mod caller;
 mod calls;
 mod codec;
 mod connection;
@@ -24,10 +29,12 @@ mod gather;
 mod listing;
 mod messaging;
 mod outcomes;
+mod peer;
 mod permits;
 mod public;
 mod publish;
 mod pull;
+mod pulls;
 mod quotas;
 mod read;
 mod requests;
@@ -37,12 +44,13 @@ mod server;
 mod staging;
 mod stalls;
 mod status;
+mod stopping;
 mod streams;
 mod tls;
 mod workers;
 
+pub use caller::Caller;
 pub use calls::{Admitted, Answer, Call, CallRequest, Calls, Refusal, Reply, StagePlace};
-pub use connection::Caller;
 pub use listing::{Listing, OpenConsumer};
 pub use quotas::{Holder, QuotaLimits, Quotas};
 pub use server::{Server, ServerOptions};

@@ -18,14 +18,16 @@ use tonic::{Request, Response, Status, Streaming};
 use tower_service::Service;
 
 use crate::admin::ask;
+use crate::caller::Caller;
 use crate::calls::{Admitted, Call, CallRequest, Calls};
 use crate::codec::BytesCodec;
-use crate::connection::{Caller, Peer};
-use crate::consume::{ConsumeStream, Consumer};
+use crate::consume::{ConsumeStream, Consumer, PREFETCH_MAX};
 use crate::gate::guard;
 use crate::listing::OpenConsumer;
+use crate::peer::Peer;
 use crate::publish::{Opened, PublishStream};
-use crate::pull::{PullContext, Pulls};
+use crate::pull::PullContext;
+use crate::pulls::Pulls;
 use crate::quotas::{Allowance, Quotas};
 use crate::responses::respond;
 use crate::rights::Question;
@@ -34,9 +36,6 @@ use crate::status;
 
 /// Messages a consumer may hold when it does not say.
 const PREFETCH_DEFAULT: u32 = 1000;
-
-/// No consumer holds more: settling in the middle of what is held costs by its number.
-pub(crate) const PREFETCH_MAX: u32 = 65_535;
 
 /// What a request may hold beside a message's body: its properties, key and names.
 pub(crate) const ENVELOPE_BYTES_MAX: usize = (1 << 20) + (128 << 10);

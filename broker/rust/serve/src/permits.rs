@@ -11,8 +11,8 @@ use penstock_wire::is_same;
 use rustc_hash::FxHashMap;
 use tonic::{Code, Status};
 
+use crate::caller::Caller;
 use crate::calls::{Admitted, Answer, Call, CallRequest, Calls};
-use crate::connection::Caller;
 
 /// Exchanges a stream asked for: more than these are forgotten and asked for again.
 const PERMITS_MAX: usize = 4096;
@@ -267,8 +267,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::{Asker, Denial, KEYS_MAX, Permit, Permits, REFRESHES_MAX, Verdict};
+    use crate::caller::Caller;
     use crate::calls::{Admitted, Answer, Calls};
-    use crate::connection::Caller;
 
     /// A publisher whose answers were always forgotten before the last of them came asked for ever and stored nothing.
     #[tokio::test]

@@ -13,8 +13,8 @@ use tonic::body::Body;
 use tonic::server::NamedService;
 use tower_service::Service;
 
-use crate::connection::Peer;
 use crate::connection_state::PublicPlace;
+use crate::peer::Peer;
 
 /// See the module.
 #[derive(Clone)]

@@ -16,8 +16,8 @@ use tokio::task::yield_now;
 use tokio::time::sleep;
 use tonic::{Status, Streaming};
 
+use crate::caller::Caller;
 use crate::calls::Calls;
-use crate::connection::Caller;
 use crate::gather::{Blocks, Bounds, Limits, Obstacle, Round, Unknown, convert_properties, gather, unknown_keys};
 use crate::outcomes::Outcomes;
 use crate::permits::{Asker, Denial, Permits};
@@ -25,9 +25,9 @@ use crate::quotas::Allowance;
 use crate::requests::Requests;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::Rights;
-use crate::server::until_stopped;
 use crate::stalls::{at, until_free, when_free};
 use crate::status;
+use crate::stopping::until_stopped;
 
 /// At most this many requests or bytes are taken in before they are stored.
 const REQUESTS_MAX: usize = 512;

@@ -12,23 +12,22 @@
 //!
 //! Limits: a response that reached the client's machine and was not read there has arrived.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use penstock_engine::{Engine, QueueId, SequenceRange, Settle, Subscription, SubscriptionOptions};
 use penstock_wire::grpc::get::{GetRequest, encode_settle_response, parse_get_request, parse_settle_request};
-use rustc_hash::FxHashMap;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tonic::{Status, Streaming};
 
+use crate::caller::Caller;
 use crate::calls::{Admitted, Call, CallRequest, Calls};
-use crate::connection::Caller;
-use crate::consume::apply_settlement;
+use crate::consume::{PREFETCH_MAX, apply_settlement};
 use crate::deliveries::Pending;
-use crate::messaging::PREFETCH_MAX;
+use crate::pulls::{Key, Place, Pulls};
 use crate::quotas::{Allowance, Quotas};
 use crate::responses::{FramedMessage, Responder};
-use crate::rights::{Question, Rights};
+use crate::rights::Question;
 use crate::stalls::{Later, when_free};
 use crate::status;
 
@@ -37,101 +36,6 @@ const COUNT_MAX: u32 = 1000;
 
 /// gRPC's clients refuse more than 4 MiB unless they are told to take it.
 const RESPONSE_BYTES_MAX: usize = (4 << 20) - (64 << 10);
-
-/// What of one connection's responses may be on its way, as large as its window for publishing.
-const WINDOW_KIB: usize = 16 << 10;
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    user: String,
-    vhost: String,
-    queue: u32,
-}
-
-/// What a user of a connection holds of one queue. Who takes or settles has the turn, so that none lets go of a subscription
-/// that another is about to use.
-type Place = Arc<tokio::sync::Mutex<Option<Held>>>;
-
-/// Messages that a user took, and the user's right to hold them.
-struct Held {
-    subscription: Arc<Later<Subscription>>,
-    _rights: Rights,
-}
-
-/// What a connection holds: a subscription per user and queue.
-pub(crate) struct Pulls {
-    places: Mutex<FxHashMap<Key, Place>>,
-    window: Arc<Semaphore>,
-}
-
-impl Default for Pulls {
-    fn default() -> Pulls {
-        Pulls { places: Mutex::default(), window: Arc::new(Semaphore::new(WINDOW_KIB)) }
-    }
-}
-
-impl Pulls {
-    pub fn clear(&self) {
-        let held = self.places.lock().map(|mut places| std::mem::take(&mut *places));
-        // Each returns what it holds once it may.
-        drop(held);
-    }
-
-    fn place(&self, key: &Key) -> Place {
-        let Ok(mut places) = self.places.lock() else { return Place::default() };
-        Arc::clone(places.entry(key.clone()).or_default())
-    }
-
-    /// Lets go of a subscription that holds nothing, so that it stands in no other consumer's way. Whoever has the turn now does
-    /// the same. Takes the lock of the queue's shard.
-    fn release_empty(&self, key: &Key) {
-        let place = self.place(key);
-        let unused = place.try_lock().ok().and_then(|mut held| {
-            held.take_if(|held| Arc::strong_count(&held.subscription) == 1 && held.subscription.unsettled_count() == 0)
-        });
-        drop(unused);
-        self.forget_empty(key, &place);
-    }
-
-    /// Keep a subscription until it holds nothing, or its user's right to it is gone.
-    fn hold(self: &Arc<Self>, key: &Key, subscription: &Arc<Later<Subscription>>, question: Question) -> Held {
-        let (pulls, key, revoked) = (Arc::downgrade(self), key.clone(), Arc::downgrade(subscription));
-        let rights = question.watch(move || {
-            tokio::spawn(async move {
-                if let Some(pulls) = pulls.upgrade() {
-                    pulls.revoke(&key, &revoked).await;
-                }
-            });
-        });
-        Held { subscription: Arc::clone(subscription), _rights: rights }
-    }
-
-    /// Return to the queue what a subscription holds, as soon as no response is on its way with messages of it.
-    async fn revoke(&self, key: &Key, revoked: &Weak<Later<Subscription>>) {
-        let found = self.places.lock().ok().and_then(|places| places.get(key).map(Arc::clone));
-        let Some(place) = found else { return };
-        let held = place.lock().await.take_if(|held| std::ptr::eq(Arc::as_ptr(&held.subscription), revoked.as_ptr()));
-        drop(held);
-        self.forget_empty(key, &place);
-    }
-
-    /// Forget the place of a queue of which nothing is held and that no call uses.
-    fn forget_empty(&self, key: &Key, place: &Place) {
-        if let Ok(mut places) = self.places.lock()
-            && Arc::strong_count(place) == 2
-            && place.try_lock().is_ok_and(|held| held.is_none())
-        {
-            places.remove(key);
-        }
-    }
-
-    /// Waits until so many bytes more may be on their way.
-    async fn room_for(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Status> {
-        let kib = u32::try_from(bytes.div_ceil(1024).min(WINDOW_KIB)).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.window).acquire_many_owned(kib).await;
-        room.map_err(|_| status::stopping())
-    }
-}
 
 /// What a pull needs to know of the process and the client.
 pub(crate) struct PullContext {

@@ -17,9 +17,9 @@ use tonic::{Status, Streaming};
 use crate::deliveries::Pending;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::Rights;
-use crate::server::until_stopped;
 use crate::stalls::{Later, when_free};
 use crate::status;
+use crate::stopping::until_stopped;
 
 /// Messages found under one hold of the shard's lock.
 const FILL_MAX: u32 = 1024;

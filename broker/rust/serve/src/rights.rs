@@ -116,8 +116,8 @@ mod tests {
     use tonic::Code;
 
     use super::Question;
+    use crate::caller::Caller;
     use crate::calls::{Answer, Call, CallRequest, Calls, Refusal};
-    use crate::connection::Caller;
 
     /// The next call that waits.
     async fn next(calls: &Calls) -> Call {

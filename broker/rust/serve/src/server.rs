@@ -18,11 +18,12 @@ use tower_service::Service;
 use crate::accept::{Door, accept};
 use crate::admin::Admin;
 use crate::calls::Calls;
-use crate::connection::Peer;
 use crate::messaging::Messaging;
+use crate::peer::Peer;
 use crate::public::Public;
 use crate::quotas::Quotas;
 use crate::staging::Staging;
+use crate::stopping::until_stopped;
 use crate::streams::Streams;
 use crate::tls::Tls;
 use crate::workers::Workers;
@@ -244,10 +245,4 @@ impl<S: Service<http::Request<Body>>> Service<http::Request<Body>> for Noted<S> 
         }
         self.0.call(request)
     }
-}
-
-/// Completes once the broker stops.
-pub(crate) async fn until_stopped(stopping: &mut watch::Receiver<bool>) {
-    // An error means that the server itself is gone, which is a stop too.
-    let _ = stopping.wait_for(|stopping| *stopping).await;
 }

@@ -26,11 +26,12 @@ use tonic::{Request, Response, Status};
 use tower_service::Service;
 
 use crate::admin::ask;
+use crate::caller::Caller;
 use crate::calls::{Admitted, Answer, Call, CallRequest, StagePlace};
 use crate::codec::BytesCodec;
-use crate::connection::{Caller, Peer};
 use crate::gate::guard;
 use crate::messaging::{ENVELOPE_BYTES_MAX, Messaging};
+use crate::peer::Peer;
 use crate::permits::{Asker, Permits, property_denial};
 use crate::publish::now_ms;
 use crate::quotas::Allowance;

@@ -14,8 +14,8 @@ use tonic::{Status, Streaming};
 use tower_service::Service;
 
 use crate::admin::ask;
+use crate::caller::Caller;
 use crate::calls::{Admitted, Call, CallRequest};
-use crate::connection::Caller;
 use crate::gate::guard;
 use crate::messaging::{Messaging, receive};
 use crate::read::ReadStream;

@@ -7,7 +7,7 @@ use penstock_engine::Filled;
 use tokio::task::spawn_blocking;
 use tonic::Status;
 
-use super::not_encoded;
+use super::messages::not_encoded;
 use crate::deliveries::{Pending, Recipient};
 
 /// A batch ends with the row that reaches one of these.

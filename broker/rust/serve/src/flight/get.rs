@@ -13,16 +13,17 @@ use tonic::{Status, Streaming};
 
 use super::asks::{Reading, Ticket};
 use super::batches::{Batches, Shape};
+use super::lease;
+use super::messages::{first, not_encoded, of_arrow};
 use super::protocol::{DATA_BODY, DATA_HEADER, FlightTicket};
 use super::source::Source;
-use super::{first, lease, not_encoded, of_arrow};
+use crate::caller::Caller;
 use crate::calls::{Admitted, Call, CallRequest};
-use crate::connection::Caller;
 use crate::messaging::Messaging;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::{Question, Rights};
-use crate::server::until_stopped;
 use crate::status;
+use crate::stopping::until_stopped;
 
 /// What a ticket asks for.
 enum Rows {

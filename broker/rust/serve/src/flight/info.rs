@@ -12,12 +12,12 @@ use tonic::{Status, Streaming};
 
 use super::asks::{Listing, Ticket, Wanted};
 use super::get::projection_of;
+use super::messages::{Answers, first, not_encoded};
 use super::protocol::{
     Criteria, FlightDescriptor, FlightEndpoint, FlightInfo, FlightTicket, PATH, SchemaResult, framed,
 };
-use super::{Answers, first, not_encoded};
+use crate::caller::Caller;
 use crate::calls::{Answer, Call, CallRequest, Calls};
-use crate::connection::Caller;
 use crate::status;
 
 /// One answer names at most so many endpoints.
@@ -299,6 +299,11 @@ fn parse_stream(bytes: &[u8]) -> Result<Listed, WireError> {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Whether the credentials are those of a user: every user may ask this.
+pub(super) async fn check_caller(calls: &Calls, caller: &Caller) -> Result<(), Status> {
+    ask(calls, caller, "ListVhosts", Vec::new()).await.map(|_| ())
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use tonic::Status;
 
 use super::asks::LeaseTicket;
 use super::batches::{FILL_MAX, Rows};
+use crate::caller::Caller;
 use crate::calls::{Call, CallRequest};
-use crate::connection::Caller;
 use crate::deliveries::Recipient;
 use crate::stalls::when_free;
 use crate::status;

@@ -9,6 +9,7 @@ mod get;
 mod info;
 mod lease;
 mod live;
+mod messages;
 pub(crate) mod protocol;
 mod publishing;
 mod put;
@@ -18,23 +19,20 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
-use penstock_arrow::ArrowFault;
-use prost::Message;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
-use tonic::{Status, Streaming};
 use tower_service::Service;
 
-use crate::calls::Calls;
-use crate::connection::Caller;
+use crate::caller::Caller;
 use crate::gate::guard_as;
 use crate::messaging::{Messaging, receive};
-use crate::responses::{FramedMessage, Responder, respond};
-use info::Asked;
+use crate::responses::{FramedMessage, respond};
+use info::{Asked, check_caller};
+use messages::Answers;
 
 /// A ticket or a descriptor is small.
 const ASK_BYTES_MAX: usize = 64 << 10;
@@ -107,11 +105,6 @@ async fn shake_hands(messaging: Messaging, caller: Caller) -> Result<http::Respo
     Ok(response)
 }
 
-/// Whether the credentials are those of a user: every user may ask this.
-async fn check_caller(calls: &Calls, caller: &Caller) -> Result<(), Status> {
-    info::ask(calls, caller, "ListVhosts", Vec::new()).await.map(|_| ())
-}
-
 /// A handshake's token is the credentials themselves, so that the broker remembers nobody. An issuer's token has dots, which
 /// no base64 has.
 fn with_token(mut caller: Caller) -> Caller {
@@ -119,39 +112,4 @@ fn with_token(mut caller: Caller) -> Caller {
         caller.authorization = format!("Basic {token}");
     }
     caller
-}
-
-/// Answers that are there from the beginning.
-#[derive(Default)]
-struct Answers(std::vec::IntoIter<FramedMessage>);
-
-impl Answers {
-    fn of(messages: impl IntoIterator<Item = FramedMessage>) -> Answers {
-        Answers(messages.into_iter().collect::<Vec<_>>().into_iter())
-    }
-}
-
-impl Responder for Answers {
-    async fn step(&mut self) -> Option<Result<FramedMessage, Status>> {
-        self.0.next().map(Ok)
-    }
-}
-
-/// The only message of a request.
-async fn first<T: Message + Default>(input: &mut Streaming<Bytes>) -> Result<T, Status> {
-    let message = input.message().await?.unwrap_or_default();
-    decode(message)
-}
-
-fn decode<T: Message + Default>(message: Bytes) -> Result<T, Status> {
-    T::decode(message).map_err(|error| Status::invalid_argument(format!("a message of Flight cannot be read: {error}")))
-}
-
-fn of_arrow(error: &ArrowFault) -> Status {
-    Status::invalid_argument(error.to_string())
-}
-
-/// What only a bug, or a message beyond what Arrow can hold, brings about.
-fn not_encoded(error: &impl std::fmt::Display) -> Status {
-    Status::internal(format!("messages cannot be made a record batch: {error}"))
 }

@@ -12,15 +12,15 @@ use penstock_engine::{
 use penstock_wire::NAME_BYTES_MAX;
 use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp, user_id_of};
 use penstock_wire::grpc::staging::StageTarget;
+use serde::Serialize;
 use tokio::time::sleep;
 use tonic::{Code, Status};
 
 use super::asks::{Put, PutLevel};
 use super::info::streams;
-use super::of_arrow;
-use super::put::Progress;
+use super::messages::of_arrow;
+use crate::caller::Caller;
 use crate::calls::{Call, CallRequest};
-use crate::connection::Caller;
 use crate::messaging::Messaging;
 use crate::permits::{Asker, Permits, property_denial, user_id_denial};
 use crate::publish::{SEVERAL_LOGS, now_ms};
@@ -36,6 +36,21 @@ const ROUND_BYTES_MAX: usize = 1 << 20;
 
 /// AMQP's delivery mode of messages that ask to survive.
 const PERSISTENT: u8 = 2;
+
+/// The JSON of a result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Progress {
+    /// Rows so far that are published, at the level that was asked for.
+    pub confirmed: u64,
+    /// Those of them that no queue wanted: nothing was stored.
+    pub unroutable: u64,
+    /// The producer's sequence of the last of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<u64>,
+    /// The attempt that staged rows belong to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u64>,
+}
 
 /// See the module.
 pub(super) struct Publishing {

@@ -5,36 +5,21 @@
 
 use bytes::Bytes;
 use penstock_arrow::{PutDecoder, RecordBatch};
-use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tonic::{Status, Streaming};
 
 use super::asks::Put;
+use super::info::check_caller;
+use super::messages::{decode, first, of_arrow};
 use super::protocol::{FlightData, PutResult, framed};
-use super::publishing::Publishing;
-use super::{check_caller, decode, first, of_arrow};
-use crate::connection::Caller;
+use super::publishing::{Progress, Publishing};
+use crate::caller::Caller;
 use crate::messaging::Messaging;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::Rights;
-use crate::server::until_stopped;
 use crate::status;
-
-/// The JSON of a result.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Progress {
-    /// Rows so far that are published, at the level that was asked for.
-    pub confirmed: u64,
-    /// Those of them that no queue wanted: nothing was stored.
-    pub unroutable: u64,
-    /// The producer's sequence of the last of them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sequence: Option<u64>,
-    /// The attempt that staged rows belong to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub attempt: Option<u64>,
-}
+use crate::stopping::until_stopped;
 
 pub(super) struct Results {
     progress: watch::Receiver<Progress>,

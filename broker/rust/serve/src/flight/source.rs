@@ -14,8 +14,8 @@ use tonic::Status;
 use super::asks::Ticket;
 use super::batches::{Batches, Shape};
 use super::live::Live;
+use crate::caller::Caller;
 use crate::calls::{Answer, Call, CallRequest, Calls};
-use crate::connection::Caller;
 use crate::stalls::{Later, when_free};
 use crate::status;
 

@@ -1,0 +1,16 @@
+//! Who asks: what a client's requests have in common, whichever connection they came on.
+
+use std::sync::Arc;
+
+use crate::connection_state::ConnectionState;
+
+/// Who asks: connection, address and credentials as they came.
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
+    pub connection: u64,
+    pub peer: String,
+    pub authorization: String,
+    /// What the client showed at the handshake, DER; an authority that we trust signed it.
+    pub certificate: Option<Arc<[u8]>>,
+    pub(crate) state: Arc<ConnectionState>,
+}
