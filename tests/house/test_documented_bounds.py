@@ -1,6 +1,7 @@
 """Check that the bounds in documents are those of the code.
 
 A bound is a number in a sentence, and the constant that sets it. The sentence is a regular expression with one group.
+The source is a file, or a crate in which the constant has one definition.
 """
 
 import re
@@ -23,10 +24,10 @@ class Bound(NamedTuple):
 KIB, MIB = 1 << 10, 1 << 20
 SERVE, ENGINE, KIT = "broker/rust/serve/src", "broker/rust/engine/src", "broker/penstock/kit/settings.py"
 BOUNDS = [
-    Bound("docs/clients.md", r"never more than (65,535)", f"{SERVE}/messaging.rs", "PREFETCH_MAX"),
-    Bound("docs/clients.md", r"never more than ([\d,]+)\. It returns when", f"{ENGINE}/lease.rs", "LEASE_MESSAGES_MAX"),
-    Bound("docs/clients.md", r"at most (\d+) owners", f"{ENGINE}/lease.rs", "OWNERS_MAX"),
-    Bound("docs/clients.md", r"an owner at most (\d+) leases", f"{ENGINE}/lease.rs", "LEASES_MAX"),
+    Bound("docs/clients.md", r"never more than ([\d,]+)\.", SERVE, "PREFETCH_MAX"),
+    Bound("docs/clients.md", r"never more than ([\d,]+)\. It returns when", ENGINE, "LEASE_MESSAGES_MAX"),
+    Bound("docs/clients.md", r"at most (\d+) owners", ENGINE, "OWNERS_MAX"),
+    Bound("docs/clients.md", r"an owner at most (\d+) leases", ENGINE, "LEASES_MAX"),
     Bound("docs/clients.md", r"first after (\d+) ms", "broker/rust/client/src/back_off.rs", "MS_MIN"),
     Bound("docs/clients.md", r"at most every (\d+) s", "broker/rust/client/src/back_off.rs", "MS_MAX", 1_000),
     Bound(
@@ -55,21 +56,21 @@ BOUNDS = [
     Bound("docs/security.md", r"waiting tokens, at most (\d+)", KIT, "KEY_WAITERS_MAX"),
     Bound("docs/security.md", r"At most ([\d,]+) calls wait", KIT, "DECISIONS_WAITING_MAX"),
     Bound("docs/security.md", r"at most (\d+) connections to a server", KIT, "CONNECTIONS_PER_SERVER_MAX"),
-    Bound("docs/security.md", r"caches ([\d,]+) keys", f"{SERVE}/permits.rs", "KEYS_MAX"),
-    Bound("docs/security.md", r"for at most (\d+) streams at a time", f"{SERVE}/calls.rs", "RECHECKS_MAX"),
-    Bound("docs/security.md", r"for at most (\d+) seconds\. The broker", f"{SERVE}/rights.rs", "UNDECIDED_MAX"),
-    Bound("docs/security.md", r"requests larger than (\d+) KiB", f"{SERVE}/gate.rs", "STRANGE_BYTES_MAX", KIB),
+    Bound("docs/security.md", r"caches ([\d,]+) keys", SERVE, "KEYS_MAX"),
+    Bound("docs/security.md", r"for at most (\d+) streams at a time", SERVE, "RECHECKS_MAX"),
+    Bound("docs/security.md", r"for at most (\d+) seconds\. The broker", SERVE, "UNDECIDED_MAX"),
+    Bound("docs/security.md", r"requests larger than (\d+) KiB", SERVE, "STRANGE_BYTES_MAX", KIB),
     Bound("docs/security.md", r"or (\d+) requests, and one", f"{SERVE}/publish.rs", "REQUESTS_MAX"),
     Bound("docs/security.md", r"truncated at ([\d,]+)", "broker/penstock/services/audit.py", "SUBJECT_CHARACTERS_MAX"),
-    Bound("docs/streams.md", r"has at most (\d+) of them", f"{ENGINE}/dedicated.rs", "DEDICATED_MAX"),
-    Bound("docs/streams.md", r"keeps ([\d,]+) names", f"{ENGINE}/producers.rs", "PRODUCERS_MAX"),
-    Bound("docs/streams.md", r"batch has at most ([\d,]+) attempts", f"{ENGINE}/decision.rs", "ATTEMPTS_MAX"),
-    Bound("docs/streams.md", r"or ([\d,]+) rows, at once", f"{ENGINE}/stage_reader.rs", "ROWS_MAX"),
+    Bound("docs/streams.md", r"has at most (\d+) of them", ENGINE, "DEDICATED_MAX"),
+    Bound("docs/streams.md", r"keeps ([\d,]+) names", ENGINE, "PRODUCERS_MAX"),
+    Bound("docs/streams.md", r"batch has at most ([\d,]+) attempts", ENGINE, "ATTEMPTS_MAX"),
+    Bound("docs/streams.md", r"or ([\d,]+) rows, at once", ENGINE, "ROWS_MAX"),
     Bound("docs/streams.md", r"at most (\d+) partitions and", KIT, "PARTITION_SERIES_MAX"),
     Bound("docs/streams.md", r"partitions and ([\d,]+) groups", KIT, "GROUP_SERIES_MAX"),
     Bound("docs/storage.md", r"at most ([\d,]+) in a virtual host", "broker/penstock/vhost/owner.py", "DELAYED_MAX"),
-    Bound("docs/flight.md", r"2 MiB or ([\d,]+) rows", f"{SERVE}/flight/batches.rs", "BATCH_ROWS"),
-    Bound("docs/flight.md", r"A batch may have (\d+) MiB", f"{SERVE}/flight/mod.rs", "PUT_BYTES_MAX", MIB),
+    Bound("docs/flight.md", r"2 MiB or ([\d,]+) rows", SERVE, "BATCH_ROWS"),
+    Bound("docs/flight.md", r"A batch may have (\d+) MiB", SERVE, "PUT_BYTES_MAX", MIB),
     Bound(
         "docs/import.md",
         r"bodies above (\d+) MiB",
@@ -104,7 +105,9 @@ def documented(bound: Bound) -> int:
 
 def constant(bound: Bound) -> int:
     """Return the value of a constant: a number, or a product or a shift of numbers."""
-    text = (ROOT / bound.source).read_text()
+    source = ROOT / bound.source
+    files = sorted(source.rglob("*.rs")) if source.is_dir() else [source]
+    text = "\n".join(file.read_text() for file in files)
     found = re.search(rf"\b{bound.constant}\b(?:: [\w\[\]]+)? = ([^;#\n]+)", text)
     assert found is not None, f"{bound.source} has no constant {bound.constant}"
     value = re.sub(r"Duration::from_secs\((\d+)\)", r"\1", found.group(1).strip()).replace("_", "")
