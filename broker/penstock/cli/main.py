@@ -49,6 +49,10 @@ class CommandGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except typer.BadParameter as error:
+            # Typer passes on the text of the library that checks a value.
+            error.message = error.message.removeprefix("Value error, ")
+            raise
         except BrokenPipeError as error:
             # Otherwise Python reports an error when it flushes standard output at the end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -128,6 +132,7 @@ def _expected() -> tuple[type[BaseException], ...]:
     # The broker's rooms were only imported if the command entered them.
     for module, name in (
         ("penstock.node", "ConfigurationError"),
+        ("penstock.node", "StartError"),
         ("penstock.model.errors", "FaultError"),
         ("penstock.model.errors", "RefusedError"),
     ):

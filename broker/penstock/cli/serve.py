@@ -46,7 +46,7 @@ def serve(
     log_format: Annotated[
         LogFormat | None, typer.Option("--log-format", help="Format of log lines; default: auto")
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Validate the settings and exit.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Validate settings and TLS files, and exit.")] = False,
 ) -> None:
     """Start a broker.
 
@@ -65,6 +65,7 @@ def serve(
     load = partial(node.load_settings, config, flags)
     settings = load()
     if check:
+        node.check_tls(settings)
         typer.echo("the settings are valid")
         return
     node.run(settings, load if config is not None else None)

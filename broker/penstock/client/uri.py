@@ -50,8 +50,11 @@ def _pem(name: str, file: str | None) -> str:
         return ""
     try:
         return Path(file).read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidUriError(f"the file that the URI names by '{name}' cannot be read: {error}") from error
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise InvalidUriError(f"the URI's {name} file '{file}' cannot be read: {why}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidUriError(f"the URI's {name} file '{file}' is not a PEM file; name a PEM file") from error
 
 
 @dataclass(frozen=True, slots=True)

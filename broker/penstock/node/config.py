@@ -302,8 +302,11 @@ def load_with_origins(
 def _read_file(path: Path) -> dict[str, Any]:
     try:
         content = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"the configuration file {path} cannot be read: {error}") from error
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise ConfigurationError(f"the configuration file {path} cannot be read: {why}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"the configuration file {path} is not UTF-8; save it as UTF-8") from error
     try:
         return tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:

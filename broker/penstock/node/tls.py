@@ -40,8 +40,8 @@ class TlsFiles:
             tls = self._tls(self._seen)
             self._served = self._loaded_context()
             self.context.load_cert_chain(self._certificate, self._key)
-        except OSError as error:  # an ssl.SSLError is one
-            raise StartError(f"the TLS files cannot be used: {error}") from error
+        except OSError as error:
+            raise StartError(f"the TLS files cannot be used: {_reason(error)}") from error
         except ValueError as error:
             raise StartError(
                 f"TLS cannot be started: {error}; check tls_certificate, tls_key and tls_client_ca"
@@ -66,7 +66,7 @@ class TlsFiles:
             tls = self._tls(found)
             self._served = self._loaded_context()
         except (OSError, ValueError, StartError) as error:
-            _log.warning("changed TLS files cannot be used; the old certificate stays", reason=str(error))
+            _log.warning("changed TLS files cannot be used; the old certificate stays", reason=_reason(error))
             return None
         _log.info("certificates reloaded", certificate=str(self._certificate))
         return tls
@@ -90,7 +90,7 @@ class TlsFiles:
             try:
                 context.load_verify_locations(settings.tls_client_ca)
             except OSError as error:
-                raise StartError(f"tls_client_ca {settings.tls_client_ca} cannot be used: {error}") from error
+                raise StartError(f"tls_client_ca {settings.tls_client_ca} cannot be used: {_reason(error)}") from error
             # Probes have no certificate: who may read the figures is checked for each request.
             context.verify_mode = ssl.CERT_OPTIONAL
         return context
@@ -116,6 +116,23 @@ class TlsFiles:
             only_13=settings.tls_version_min == "1.3",
             named=[(path.stem, content[path], content[path.with_suffix(".key")]) for path in named],
         )
+
+
+def check_tls(settings: Settings) -> None:
+    """Raise StartError if a broker could not use the TLS files that the settings name."""
+    files = tls_files(settings)
+    if files is not None:
+        files.load()
+
+
+def _reason(error: Exception) -> str:
+    """Return what is wrong, with the file's name, and without the number of the error."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    if isinstance(error, ssl.SSLError):
+        return f"OpenSSL refuses them: {error.reason or error.strerror}"
+    why = error.strerror.lower()
+    return why if error.filename is None else f"'{error.filename}': {why}"
 
 
 def tls_files(settings: Settings) -> TlsFiles | None:

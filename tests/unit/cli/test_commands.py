@@ -535,7 +535,10 @@ def test_a_command_that_is_interrupted_says_so_in_its_status(
     ],
 )
 def test_a_value_that_an_option_does_not_take_is_wrong_use(invoke: Invoke, arguments: tuple[str, ...]) -> None:
-    assert invoke(*arguments).exit_code == 2
+    result = invoke(*arguments)
+
+    assert result.exit_code == 2
+    assert "Value error" not in result.stderr
 
 
 HOSTILE = "a\x1b[31m\x9b2J\u202eb\x7f"

@@ -1,5 +1,7 @@
 """URIs: defaults, and errors."""
 
+from pathlib import Path
+
 import pytest
 
 from penstock.client.errors import InvalidUriError
@@ -79,3 +81,13 @@ def test_credentials_are_basic_and_utf8() -> None:
 
 def test_an_ipv6_target_has_brackets() -> None:
     assert Address("::1", 7).target == "[::1]:7"
+
+
+def test_a_file_of_a_uri_that_cannot_be_read_is_refused_in_words(tmp_path: Path) -> None:
+    missing = parse_uri(f"penstocks://localhost/?ca={tmp_path}/none.pem").tls
+    assert missing is not None
+
+    with pytest.raises(InvalidUriError) as refused:
+        missing.texts()
+
+    assert str(refused.value) == f"the URI's ca file '{tmp_path}/none.pem' cannot be read: no such file or directory"

@@ -3,8 +3,16 @@
 import pytest
 from pydantic import SecretStr
 
-from penstock.node.config import Address, ConfigurationError, Settings, load_settings, load_with_origins
+from penstock.node.config import (
+    Address,
+    ConfigurationError,
+    Settings,
+    StartError,
+    load_settings,
+    load_with_origins,
+)
 from penstock.node.config_table import table
+from penstock.node.tls import check_tls
 
 
 def test_the_defaults_are_for_this_machine_only():
@@ -104,6 +112,38 @@ def test_a_password_is_not_shown():
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigurationError, match=r"none\.toml"):
         load_settings(tmp_path / "none.toml", environment={})
+
+
+def test_a_file_that_cannot_be_read_is_refused_in_words(tmp_path):
+    (tmp_path / "latin.toml").write_bytes(b"\xff")
+    found = {}
+    for name in ("none.toml", ".", "latin.toml"):
+        with pytest.raises(ConfigurationError) as caught:
+            load_settings(tmp_path / name, environment={})
+        found[name] = str(caught.value).removeprefix(f"the configuration file {tmp_path / name} ")
+
+    assert found == {
+        "none.toml": "cannot be read: no such file or directory",
+        ".": "cannot be read: is a directory",
+        "latin.toml": "is not UTF-8; save it as UTF-8",
+    }
+
+
+@pytest.mark.parametrize(
+    ("certificate", "words"),
+    [(None, "': no such file or directory"), ("no PEM", "there is no PEM certificate in it")],
+)
+def test_tls_files_are_checked_without_a_start(tmp_path, certificate, words):
+    file = tmp_path / "broker.crt"
+    if certificate is not None:
+        file.write_text(certificate)
+    settings = load_settings(flags={"tls_certificate": file, "tls_key": file}, environment={})
+
+    with pytest.raises(StartError) as caught:
+        check_tls(settings)
+
+    assert words in str(caught.value)
+    assert "Errno" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("text", "host"), [("[::1]:5680", "::1"), ("broker.local:5680", "broker.local")])
