@@ -53,6 +53,9 @@ class CommandGroup(TyperGroup):
             # Typer passes on the text of the library that checks a value.
             error.message = error.message.removeprefix("Value error, ")
             raise
+        except KeyboardInterrupt:
+            sys.stderr.write("interrupted\n")
+            raise typer.Exit(messages.INTERRUPTED) from None
         except BrokenPipeError as error:
             # Otherwise Python reports an error when it flushes standard output at the end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -71,6 +71,9 @@ def publish(
             for chunk in chunks(bodies):
                 count += connection.publish_many(chunk, exchange, routing_key, properties, mandatory=is_mandatory)
                 advance(shown, "publishing", count)
+        except KeyboardInterrupt:
+            print_note(f"interrupted; {count:,} published and confirmed")
+            raise typer.Exit(INTERRUPTED) from None
         except ReturnedError as error:
             if exchange:
                 raise

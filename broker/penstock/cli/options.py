@@ -6,10 +6,12 @@ A test puts its own `connect` into the context's `obj`; nothing else is ever the
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from enum import StrEnum
+from getpass import GetPassWarning
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -41,6 +43,7 @@ __all__ = [
     "UserName",
     "VhostName",
     "address_of",
+    "ask_password",
     "complete_connections",
     "complete_exchanges",
     "complete_queues",
@@ -123,12 +126,24 @@ def address_of(context: typer.Context, uri: str | None, *, may_ask: bool = True)
         found = context_file.find(named or os.environ.get("PENSTOCK_CONTEXT") or None)
         uri = DEFAULT_URI if found is None else found.uri
         password_file = password_file or (found.password_file if found else None)
-    ask = _ask if may_ask else _refuse
+    ask = ask_password if may_ask else _refuse
     return _with_password(uri, password_file, ask, asks=bool(context.params.get("asks_password")))
 
 
-def _ask(prompt: str) -> str:
-    password: str = typer.prompt(prompt, hide_input=True, err=True)
+def ask_password(prompt: str, *, again: str | bool = False) -> str:
+    """Ask on the terminal for a password; without a terminal that is wrong use, and Ctrl-C ends the command."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GetPassWarning)
+        try:
+            password: str = typer.prompt(prompt, hide_input=True, confirmation_prompt=again, err=True)
+        except GetPassWarning:
+            wanted = "--password-stdin" if again else "--password-file or PENSTOCK_PASSWORD"
+            raise typer.BadParameter(
+                f"there is no terminal to ask for it; use {wanted}", param_hint="password"
+            ) from None
+        except typer.Abort:
+            sys.stderr.write("\n")
+            raise KeyboardInterrupt from None
     return password
 
 

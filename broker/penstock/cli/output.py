@@ -95,11 +95,14 @@ def print_rows(rows: Iterable[Sequence[Any]], columns: Sequence[str], output: Fo
     from rich.table import Table
 
     table = Table()
-    for column in columns:
-        # A name must be complete, on a narrow terminal on several lines.
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*map(_cell, row))
+    cells = [list(map(_cell, row)) for row in rows]
+    # Few definitions have arguments, and an empty column takes the room of names.
+    shown = [at for at, name in enumerate(columns) if name != "arguments" or any(row[at] for row in cells)]
+    for at in shown:
+        # A name must be complete, on a narrow terminal on several lines; a heading breaks between words.
+        table.add_column(columns[at].replace("_", " "), overflow="fold")
+    for row in cells:
+        table.add_row(*(row[at] for at in shown))
     _print(table)
 
 

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from threading import Thread
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.group import Commands
+from penstock.cli.messages import INTERRUPTED
 from penstock.cli.options import LevelName, Uri, address_of, connected_to
-from penstock.cli.output import Format, Output, print_fields, print_json, progress
+from penstock.cli.output import Format, Output, print_fields, print_json, print_note, progress
 
 if TYPE_CHECKING:
     from penstock import Connection
@@ -121,9 +123,12 @@ def _measure(
         )
     measure = _native(name)
     with connected_to(context, whole_uri) as connection, _queues(connection, options, keeps):
-        before = connection.admin.status()
+        before, start = connection.admin.status(), monotonic()
         figures = _watched(measure, options, output)
-        after = connection.admin.status()
+        after, seconds = connection.admin.status(), monotonic() - start
+    is_interrupted = figures is None
+    if figures is None:
+        figures = _so_far(before, after, seconds)
     figures["broker_cpu_us"] = _cpu_us(before, after)
     if output is Format.JSON:
         print_json(figures)
@@ -131,6 +136,9 @@ def _measure(
         print_fields(figures, output)
     if figures.get("errors"):
         raise ValueError(f"not all went well: {'; '.join(figures['errors'])}")
+    if is_interrupted:
+        print_note("interrupted; the figures are the broker's, of all its clients")
+        raise typer.Exit(INTERRUPTED)
 
 
 @contextmanager
@@ -160,10 +168,23 @@ def _cpu_us(before: "Status", after: "Status") -> float:
     return round(spent / max(published, delivered, 1), 4)
 
 
+def _so_far(before: "Status", after: "Status", seconds: float) -> dict[str, Any]:
+    """Return what the broker counted until an interruption; the load generator has no figures before its end."""
+    published = after.published_total - before.published_total
+    consumed = after.delivered_total - before.delivered_total
+    return {
+        "published": published,
+        "published_per_s": round(published / seconds, 1),
+        "consumed": consumed,
+        "consumed_per_s": round(consumed / seconds, 1),
+        "seconds": round(seconds, 3),
+    }
+
+
 def _watched(
     measure: Callable[[dict[str, Any]], dict[str, Any]], options: dict[str, Any], output: Format | None
-) -> dict[str, Any]:
-    """Runs a measurement beside a progress bar; Ctrl-C leaves it behind."""
+) -> dict[str, Any] | None:
+    """Run a measurement beside a progress bar. Return its figures, or None after Ctrl-C, which leaves it behind."""
     from penstock.client.errors import PenstockError
 
     found: list[dict[str, Any]] = []
@@ -179,10 +200,13 @@ def _watched(
     thread.start()
     with progress(output) as shown:
         task = None if shown is None else shown.add_task("measuring", total=options.get("seconds"))
-        while thread.is_alive():
-            thread.join(STEP_SECONDS)
-            if shown is not None and task is not None:
-                shown.advance(task, STEP_SECONDS)
+        try:
+            while thread.is_alive():
+                thread.join(STEP_SECONDS)
+                if shown is not None and task is not None:
+                    shown.advance(task, STEP_SECONDS)
+        except KeyboardInterrupt:
+            return None
     if failed:
         raise failed[0]
     if not found:

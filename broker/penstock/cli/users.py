@@ -16,6 +16,7 @@ from penstock.cli.options import (
     PublishRate,
     Uri,
     UserName,
+    ask_password,
     connected,
 )
 from penstock.cli.output import Format, Output, print_done, print_fields, print_json, print_records
@@ -103,13 +104,13 @@ def _require(connection: "Connection", name: str) -> None:
 
 
 def _password(given: str | None, from_stdin: bool) -> str:
-    """The password that was given, read or asked for."""
+    """Return the password that was given, read or asked for."""
     if given is not None and from_stdin:
         raise typer.BadParameter("cannot be combined with --password-stdin", param_hint="--password")
     if from_stdin:
         given = sys.stdin.readline().rstrip("\r\n")
     elif given is None:
-        given = typer.prompt("Password", hide_input=True, confirmation_prompt="Again", err=True)
+        given = ask_password("Password", again="Again")
     if not given:
         hint = "--password-stdin" if from_stdin else "--password"
         raise typer.BadParameter("the password is empty", param_hint=hint)

@@ -1,5 +1,7 @@
 """perf around the load generator: queues, the cost of a message, and errors."""
 
+from threading import Event
+
 import pytest
 
 from penstock.cli import perf
@@ -39,3 +41,21 @@ def test_a_run_that_ends_by_itself_is_not_cut_short() -> None:
     assert perf._limit(None, ends_by_itself=True) is None
     assert perf._limit(None, ends_by_itself=False) == perf.SECONDS
     assert perf._limit(2.0, ends_by_itself=True) == 2.0
+
+
+def test_an_interrupted_run_has_the_broker_s_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("penstock.cli.perf.Thread.join", interrupted)
+    never = Event()
+
+    assert perf._watched(lambda _: {"waited": never.wait(5)}, {"seconds": 1.0}, Format.JSON) is None
+    never.set()
+    assert perf._so_far(status(1.0, 100, 0), status(2.5, 1_100, 500), 2.0) == {
+        "published": 1_000,
+        "published_per_s": 500.0,
+        "consumed": 500,
+        "consumed_per_s": 250.0,
+        "seconds": 2.0,
+    }

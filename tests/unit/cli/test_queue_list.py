@@ -135,3 +135,24 @@ def test_a_table_cuts_no_name_on_a_narrow_terminal(broker: FakeBroker, monkeypat
     assert "…" not in shown.stdout
     cells = [line.split("│")[1].strip() for line in shown.stdout.splitlines() if line.startswith("│")]
     assert name in "".join(cells)
+
+
+def test_the_headings_of_a_table_break_between_words(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect_to(FakeTransport(broker)) as connection:
+        connection.declare_queue("amq.gen-" + "0123456789" * 12)
+        monkeypatch.setattr(output, "WIDE", 80)
+        shown = CliRunner().invoke(
+            app, ["queue", "list", "-o", "table"], obj=lambda uri, **_: connect_to(FakeTransport(broker))
+        )
+
+    headings = " ".join(line for line in shown.stdout.splitlines() if line.startswith("┃")).replace("┃", " ").split()
+    assert set(headings) == {"name", "type", "ready", "unsettled", "bytes", "consumer", "count"}
+
+
+def test_a_table_has_no_empty_column_of_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_rows([("a", {}), ("b", {})], ("name", "arguments"), output.Format.TABLE)
+    without = capsys.readouterr().out
+    output.print_rows([("a", {}), ("b", {"x-level": "disk"})], ("name", "arguments"), output.Format.TABLE)
+
+    assert "arguments" not in without
+    assert "x-level=disk" in capsys.readouterr().out
