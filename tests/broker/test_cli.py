@@ -153,3 +153,13 @@ def test_a_shell_of_python_shows_what_there_is() -> None:
     assert {"connect", "Connection", "NotFoundError", "aio", "__version__"} <= set(names)
     assert all(hasattr(penstock, name) for name in names)
     assert penstock.__version__[0].isdigit()
+
+
+def test_a_refused_file_of_definitions_is_named(broker: Broker, tmp_path: Path) -> None:
+    file = tmp_path / "exported.json"
+    file.write_text('{"queues": 5}')
+
+    refused = run("definitions", "import", str(file), "--uri", broker.uri())
+
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(f"penstock: definitions '{file}' has unsupported items")

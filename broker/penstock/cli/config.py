@@ -33,7 +33,8 @@ def show(
     if output is Format.JSON:
         print_json([dict(zip(COLUMNS, row, strict=True)) for row in shown])
     else:
-        print_rows([(name, str(value), origin) for name, value, origin in shown], COLUMNS, output)
+        rows = [(name, None if value is None else str(value), origin) for name, value, origin in shown]
+        print_rows(rows, COLUMNS, output)
 
 
 def _shown(value: Any) -> Any:

@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,12 +14,17 @@ from penstock.cli.group import Commands
 from penstock.cli.options import Uri, connected
 from penstock.cli.output import Format, Output, print_done, print_note, print_records, progress
 
+if TYPE_CHECKING:
+    from penstock import Connection
+    from penstock.client.records import ImportedDefinitions
+
 __all__ = ["app"]
 
 Directory = Annotated[Path, typer.Argument(help="A vhost's directory.", exists=True, file_okay=False)]
 
 COLUMNS = ("vhost", "directory", "queues", "exchanges", "bindings", "error")
 REFUSED = 1
+IN_REFUSALS = "definitions 'import'"
 
 app = Commands(help="Export, import and check definitions.")
 
@@ -65,11 +70,12 @@ def load(
     Existing definitions stay. One that differs from an existing one refuses the import.
     """
     document = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-    _check_json(document, "stdin" if str(file) == "-" else str(file))
+    name = "stdin" if str(file) == "-" else str(file)
+    _check_json(document, name)
     with connected(context, uri) as connection, progress(output) as shown:
         if shown is not None:
             shown.add_task(f"importing {len(document):,} bytes", total=None)
-        imported = connection.admin.import_definitions(document, vhost, skip_unsupported=skip_unsupported)
+        imported = _import(connection, document, name, vhost, skip_unsupported)
     added = imported.added
     for line in imported.skipped:
         print_note(f"skipped: {line}")
@@ -77,6 +83,21 @@ def load(
         print_note("all of it exists already")
     text = "added " + (", ".join(f"{count:,} {kind}" for kind, count in sorted(added.items())) or "nothing")
     print_done(text, imported, output)
+
+
+def _import(
+    connection: "Connection", document: bytes, name: str, vhost: str | None, skip_unsupported: bool
+) -> "ImportedDefinitions":
+    """Import, and name the file in a refusal: the broker does not know it."""
+    from penstock.client.errors import RefusedError
+
+    try:
+        return connection.admin.import_definitions(document, vhost, skip_unsupported=skip_unsupported)
+    except RefusedError as error:
+        text = str(error)
+        if not text.startswith(IN_REFUSALS):
+            raise
+        raise ValueError(f"definitions '{name}'{text.removeprefix(IN_REFUSALS)}") from error
 
 
 def _check_json(document: bytes, name: str) -> None:
