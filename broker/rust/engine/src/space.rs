@@ -58,8 +58,7 @@ impl Space {
         let (free, needed) = (room.free.unwrap_or(0), room.needed);
         if is_full {
             notices.warn(format!(
-                "the disk is full: {free} bytes are free, too few to take more beside the {needed} that are kept; \
-                 publishers are refused, consumers go on"
+                "the disk is almost full: {free} bytes free, {needed} reserved; publishers are refused, consumers go on"
             ));
         } else {
             notices.tell(format!("there is room on the disk again: {free} bytes are free; publishers go on"));

@@ -25,7 +25,7 @@ pub enum LogError {
     #[error("sequence {sequence} of queue {queue} does not follow {last}; numbers of a queue only ascend")]
     NotAscending { queue: u32, sequence: u64, last: u64 },
     #[error(
-        "{} has {free} bytes free, too few to take more beside the {needed} that are kept for what drains it; \
+        "the disk of {} is almost full: {free} bytes free, {needed} reserved; \
          consume or delete messages, or make the disk larger",
         path.display()
     )]

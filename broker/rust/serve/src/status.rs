@@ -37,7 +37,7 @@ pub(crate) fn of_engine(error: &EngineError) -> Status {
 fn full(error: &EngineError) -> String {
     let room = match error {
         EngineError::Log(LogError::Full { free, needed, .. }) => {
-            format!(" has {free} bytes free, too few to take more beside the {needed} that are kept for what drains it")
+            format!(" is almost full: {free} bytes free, {needed} reserved")
         }
         _ => " is full".to_owned(),
     };
