@@ -303,7 +303,7 @@ class Shard:
     def damages(self) -> list[DamagedFile]:
         """Return the files with corruption found since the shard was opened."""
     def totals(self) -> tuple[int, int]:
-        """Ready and unsettled over all queues."""
+        """Ready and unsettled over all queues that are not streams."""
     def route(self, exchange: str, key: str, headers: bytes | None) -> list[str]:
         """The names of the queues a message would reach, sorted. For tests: the pure router is its oracle."""
     def begin_backup(self) -> Backup:

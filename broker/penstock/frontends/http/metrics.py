@@ -102,7 +102,9 @@ class BrokerCollector(Collector):
 
     def _vhosts(self) -> Iterator[Metric]:
         queues = GaugeMetricFamily("penstock_queues", "Queues.", labels=["vhost"])
-        ready = GaugeMetricFamily("penstock_queue_messages_ready", "Messages ready for delivery.", labels=["vhost"])
+        ready = GaugeMetricFamily(
+            "penstock_queue_messages_ready", "Messages ready for delivery, without streams.", labels=["vhost"]
+        )
         unsettled = GaugeMetricFamily("penstock_queue_messages_unsettled", "Unacked messages.", labels=["vhost"])
         totals = self._node.vhost_totals()
         if self._names == "off":

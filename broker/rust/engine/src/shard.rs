@@ -201,7 +201,7 @@ impl Shard {
         Ok(stalls::keep(&self.stalls.totals, self.totals()?))
     }
 
-    /// Ready and unsettled messages over all queues, summed in slices that let messages through in between.
+    /// Ready and unsettled messages over all queues but streams, whose messages are never settled, summed in slices that let messages through in between.
     ///
     /// # Errors
     /// `Stopped` when a bug poisoned the shard.
@@ -210,7 +210,8 @@ impl Shard {
         let (mut ready, mut unsettled) = (0, 0);
         for some in ids.chunks(QUEUES_AT_ONCE) {
             let guard = self.lock()?;
-            for machine in some.iter().filter_map(|id| guard.queues.get(id)).map(|entry| &entry.machine) {
+            let queues = some.iter().filter_map(|id| guard.queues.get(id)).filter(|entry| entry.stream.is_none());
+            for machine in queues.map(|entry| &entry.machine) {
                 ready += machine.ready_count();
                 unsettled += machine.unsettled_count();
             }
