@@ -1,5 +1,7 @@
-"""How a group of commands behaves: without a command it prints its help, and commands that connect to a broker have the
-options that say which one and with which password."""
+"""The behaviour of a group of commands.
+
+Without a command it prints its help; commands that connect to a broker have options for the broker and the password.
+"""
 
 from collections.abc import Callable
 from functools import wraps

@@ -1,5 +1,6 @@
-"""The command line's entrance: a module per noun, and one place where errors become a line on stderr and an exit
-status.
+"""The command line's entry point.
+
+It has a module per noun, and one place where errors become a line on stderr and an exit status.
 
 Starting must be quick: nothing here imports the client or the broker before a command asks for it.
 """
@@ -132,7 +133,7 @@ def _expected() -> tuple[type[BaseException], ...]:
     from penstock.client.errors import PenstockError
 
     found: list[type[BaseException]] = [PenstockError, OSError, ValueError]
-    # The broker's rooms were only imported if the command entered them.
+    # The broker's own packages are only imported if the command needs them.
     for module, name in (
         ("penstock.node", "ConfigurationError"),
         ("penstock.node", "StartError"),

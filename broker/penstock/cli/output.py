@@ -1,5 +1,7 @@
-"""Output of commands: JSON for programs, columns for pipes, tables and sentences for people. Results go to stdout,
-everything else to stderr."""
+"""Output of commands: JSON for programs, columns for pipes, tables and sentences for people.
+
+Results go to stdout, everything else to stderr.
+"""
 
 import json
 import re

@@ -40,8 +40,8 @@ def init(
     if is_archive:
         archives(ARCHIVE_DOCUMENT).write_archive_template(place)
     else:
-        room = rooms("penstock.pipeline")
-        (room.write_template_project if declarative else room.write_template)(place)
+        pipelines = pipeline_module("penstock.pipeline")
+        (pipelines.write_template_project if declarative else pipelines.write_template)(place)
     print_done(f"wrote {place}; change it, then: penstock pipeline run {place}", {"file": str(place)}, output)
 
 
@@ -52,8 +52,8 @@ def export(
     output: Output = None,
 ) -> None:
     """Export a triggered pipeline for `spark-pipelines run`."""
-    room = rooms("penstock.pipeline")
-    room.write_project(room.read_pipeline(file), folder)
+    pipelines = pipeline_module("penstock.pipeline")
+    pipelines.write_project(pipelines.read_pipeline(file), folder)
     print_done(f"wrote {folder}; cd {folder} && spark-pipelines run", {"folder": str(folder)}, output)
 
 
@@ -68,12 +68,12 @@ def validate(place: Place, output: Output = None) -> None:
         what = {"name": archiving.name, "stream": archiving.stream, "to": str(archiving.folder)}
         print_done(f"archive '{archiving.name}' is right: '{archiving.stream}' to {archiving.folder}", what, output)
         return
-    room = rooms("penstock.pipeline")
-    if room.is_project(place):
-        project = room.read_project(place)
+    pipelines = pipeline_module("penstock.pipeline")
+    if pipelines.is_project(place):
+        project = pipelines.read_project(place)
         print_done(f"the specification of '{project.name}' is right", {"name": project.name}, output)
         return
-    found = room.read_pipeline(place)
+    found = pipelines.read_pipeline(place)
     count = len(found.sinks)
     print_done(
         f"pipeline '{found.name}' is right: {found.mode}, {count} sink{'s' if count > 1 else ''}",
@@ -101,18 +101,18 @@ def run(
         refuse_limits(batches, seconds, on_schedule, "an archive")
         run_archive(place, output)
         return
-    room = rooms("penstock.pipeline")
-    if room.is_project(place):
+    pipelines = pipeline_module("penstock.pipeline")
+    if pipelines.is_project(place):
         refuse_limits(batches, seconds, on_schedule, "a project")
-        project = room.read_project(place)
+        project = pipelines.read_project(place)
         print_summary(project.name, declared(project, master), output)
         return
-    pipeline = room.read_pipeline(place)
+    pipeline = pipelines.read_pipeline(place)
     if pipeline.mode == "triggered":
         refuse_limits(batches, seconds, False, "a triggered pipeline")
     if on_schedule and not pipeline.schedule:
         raise ValueError("the document has no 'schedule'; write one, or leave --schedule out")
-    running, summary = rooms("penstock.pipeline.running"), rooms("penstock.pipeline.summary")
+    running, summary = pipeline_module("penstock.pipeline.running"), pipeline_module("penstock.pipeline.summary")
     stopping = stop_event()
 
     def once() -> None:
@@ -129,18 +129,20 @@ def by_cron(schedule: str, once: Callable[[], None], stopping: Event) -> None:
     def wait(seconds: float) -> bool:
         return stopping.wait(max(0.0, seconds))
 
-    rooms("penstock.pipeline.schedule").run_on_schedule(schedule, once, lambda: datetime.now(UTC), wait, print_note)
+    pipeline_module("penstock.pipeline.schedule").run_on_schedule(
+        schedule, once, lambda: datetime.now(UTC), wait, print_note
+    )
 
 
 def declared(project: Any, master: str) -> Any:
-    """A project has no loop of ours to end: a signal ends Spark's command, and what was not committed comes again."""
+    """Load a project. It has no loop to end: a signal ends Spark's command, and uncommitted work is done again."""
 
     def stop(number: int, _: object) -> None:
         raise ValueError(f"ended by {signal.Signals(number).name}; the next run goes on where this one was")
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    return rooms("penstock.pipeline.declared").run_project(project, master, print_note)
+    return pipeline_module("penstock.pipeline.declared").run_project(project, master, print_note)
 
 
 def stop_event() -> Event:
@@ -173,8 +175,8 @@ def run_archive(file: Path, output: Format | None) -> None:
     )
 
 
-def rooms(name: str, way_out: str = "install 'penstock[spark]', and Java 17 to run a pipeline") -> Any:
-    """A module that needs what only pipelines need."""
+def pipeline_module(name: str, way_out: str = "install 'penstock[spark]', and Java 17 to run a pipeline") -> Any:
+    """Import a module that needs libraries only for pipelines."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -182,4 +184,4 @@ def rooms(name: str, way_out: str = "install 'penstock[spark]', and Java 17 to r
 
 
 def archives(name: str) -> Any:
-    return rooms(name, "install 'penstock[spark]', or 'penstock[archive]' for a pipeline that archives")
+    return pipeline_module(name, "install 'penstock[spark]', or 'penstock[archive]' for a pipeline that archives")

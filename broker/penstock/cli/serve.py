@@ -1,6 +1,6 @@
 """`penstock serve`: starts a broker.
 
-The only command that enters the broker's own process rooms, and only when asked.
+It is the only command that imports the broker's own process packages, and only when called.
 """
 
 from enum import StrEnum

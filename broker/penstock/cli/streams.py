@@ -1,5 +1,6 @@
-"""`penstock stream`: declare and delete streams, publish to them and read them, see where they and their
-groups, stages and producers stand.
+"""The commands of `penstock stream`: declare, delete, publish to and read streams, and show their state.
+
+The state includes groups, stages and producers.
 
 A body goes in as it is given and comes out as it was stored, followed by a line end. With `--output json` each message
 is one line.

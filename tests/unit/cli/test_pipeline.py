@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
-from penstock.cli.pipeline import rooms
+from penstock.cli.pipeline import pipeline_module
 
 
 def test_what_init_writes_validate_finds_right(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_a_wrong_document_is_one_line_and_a_failure(tmp_path: Path, command: str
 
 def test_what_is_missing_is_told_with_what_brings_it() -> None:
     with pytest.raises(ValueError, match=r"penstock_nowhere is missing; install 'penstock\[spark\]'"):
-        rooms("penstock_nowhere")
+        pipeline_module("penstock_nowhere")
 
 
 def invoke(*arguments: str) -> Result:
