@@ -8,7 +8,7 @@ from penstock.identity.credentials import CredentialCache
 from penstock.identity.passwords import hash_password, verify_password
 from penstock.identity.people import Allowance, Person, UndecidedError
 from penstock.identity.permissions import Permission
-from penstock.identity.tokens import TokenRules, Visitor, visitor_of
+from penstock.identity.tokens import TokenRules, TokenUser, token_user_of
 from penstock.identity.topics import TopicPermission
 from penstock.identity.users import Tag, User, Users
 
@@ -19,12 +19,12 @@ __all__ = [
     "Person",
     "Tag",
     "TokenRules",
+    "TokenUser",
     "TopicPermission",
     "UndecidedError",
     "User",
     "Users",
-    "Visitor",
     "hash_password",
+    "token_user_of",
     "verify_password",
-    "visitor_of",
 ]

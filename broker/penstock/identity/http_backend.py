@@ -57,17 +57,17 @@ class HttpBackend:
         word, *tags = answer.split()
         if word != "allow":
             raise NotAuthenticatedError(name)
-        return Guest(name, tuple(_TAGS[tag] for tag in dict.fromkeys(tags) if tag in _TAGS), self)
+        return HttpUser(name, tuple(_TAGS[tag] for tag in dict.fromkeys(tags) if tag in _TAGS), self)
 
     async def log_in_by_token(self, token: str) -> Person:
         del token
         raise NotAuthenticatedError("", NOT_HERE)
 
-    def may_enter(self, person: "Guest", vhost: str) -> bool:
+    def may_enter(self, person: "HttpUser", vhost: str) -> bool:
         question = {"username": person.name, "vhost": vhost, "tags": person.tag_text}
         return self._decided(self._urls.vhost, question)
 
-    def may(self, person: "Guest", vhost: str, access: Access, resource: tuple[str, str]) -> bool:
+    def may(self, person: "HttpUser", vhost: str, access: Access, resource: tuple[str, str]) -> bool:
         """Return whether access is allowed; `resource` is its kind and its name."""
         kind, name = resource
         question = {"username": person.name, "vhost": vhost, "resource": kind, "name": name}
@@ -78,7 +78,7 @@ class HttpBackend:
     def narrows_keys(self) -> bool:
         return bool(self._urls.topic)
 
-    def may_key(self, person: "Guest", vhost: str, access: Access, place: tuple[str, str]) -> bool:
+    def may_key(self, person: "HttpUser", vhost: str, access: Access, place: tuple[str, str]) -> bool:
         """Return whether a routing key is allowed; `place` is an exchange and a routing key."""
         if not self._urls.topic:
             return True
@@ -125,7 +125,7 @@ def _busy() -> FaultError:
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class HttpUser:
     """A `Person` whom the HTTP server authenticated."""
 
     name: str
@@ -150,22 +150,22 @@ class Guest:
         return self.is_administrator or Tag.MONITORING in self.tags
 
     def allowance(self, vhost: str) -> Allowance | None:
-        return GuestAllowance(self, vhost) if self.backend.may_enter(self, vhost) else None
+        return HttpAllowance(self, vhost) if self.backend.may_enter(self, vhost) else None
 
 
 @dataclass(frozen=True, slots=True)
-class GuestAllowance:
+class HttpAllowance:
     """An `Allowance` by the HTTP server."""
 
-    guest: Guest
+    user: HttpUser
     vhost: str
 
     def allows(self, access: Access, name: str, kind: str = "") -> bool:
-        return self.guest.backend.may(self.guest, self.vhost, access, (kind, name))
+        return self.user.backend.may(self.user, self.vhost, access, (kind, name))
 
     def narrows_keys(self, exchange: str) -> bool:
         del exchange
-        return self.guest.backend.narrows_keys
+        return self.user.backend.narrows_keys
 
     def allows_key(self, access: Access, exchange: str, key: str) -> bool:
-        return self.guest.backend.may_key(self.guest, self.vhost, access, (exchange, key))
+        return self.user.backend.may_key(self.user, self.vhost, access, (exchange, key))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cachetools import LRUCache
 
-from penstock.identity import Person, TokenRules, Visitor, visitor_of
+from penstock.identity import Person, TokenRules, TokenUser, token_user_of
 from penstock.identity.sign_in import NOT_HERE
 from penstock.identity.token_keys import TokenKeys
 from penstock.kit.clock import Clock
@@ -33,7 +33,7 @@ class TokenBackend:
         self._issuer = issuer
         self._skew_ms = int(skew_seconds * 1_000)
         self._clock = clock
-        self._known: LRUCache[bytes, Visitor] = LRUCache(TOKENS_MAX)
+        self._known: LRUCache[bytes, TokenUser] = LRUCache(TOKENS_MAX)
         self._known_version = keys.version
 
     async def log_in(self, name: str, password: str, *, source: Source = NOWHERE) -> Person:
@@ -46,22 +46,22 @@ class TokenBackend:
             raise NotAuthenticatedError("", NOT_HERE)
         digest = hashlib.blake2b(token.encode("utf-8", "surrogateescape"), digest_size=32).digest()
         self._keys.refresh()
-        visitor = self._by_digest().get(digest)
-        if visitor is None:
-            visitor = await self._verified(token)
+        user = self._by_digest().get(digest)
+        if user is None:
+            user = await self._verified(token)
             # The keys are those that verified this token: nothing has run in between.
-            self._by_digest()[digest] = visitor
-        self._check_time(visitor)
-        return visitor
+            self._by_digest()[digest] = user
+        self._check_time(user)
+        return user
 
-    def _by_digest(self) -> LRUCache[bytes, Visitor]:
+    def _by_digest(self) -> LRUCache[bytes, TokenUser]:
         """Return the tokens that were verified by the keys that there are now."""
         if self._known_version != self._keys.version:
             self._known.clear()
             self._known_version = self._keys.version
         return self._known
 
-    async def _verified(self, token: str) -> Visitor:
+    async def _verified(self, token: str) -> TokenUser:
         import jwt
 
         try:
@@ -89,14 +89,14 @@ class TokenBackend:
         except jwt.PyJWTError as error:
             raise NotAuthenticatedError("", f"{_WAY_OUT} ({error})") from error
         self._check_beginning(claims.get("nbf"))
-        visitor = visitor_of(claims, self._rules)
-        assert visitor.expires_at_ms is not None
-        return replace(visitor, expires_at_ms=visitor.expires_at_ms + self._skew_ms)
+        user = token_user_of(claims, self._rules)
+        assert user.expires_at_ms is not None
+        return replace(user, expires_at_ms=user.expires_at_ms + self._skew_ms)
 
-    def _check_time(self, visitor: Visitor) -> None:
-        assert visitor.expires_at_ms is not None
-        if self._clock.now_ms() >= visitor.expires_at_ms:
-            raise NotAuthenticatedError(visitor.name, "get a new token: this one has expired")
+    def _check_time(self, user: TokenUser) -> None:
+        assert user.expires_at_ms is not None
+        if self._clock.now_ms() >= user.expires_at_ms:
+            raise NotAuthenticatedError(user.name, "get a new token: this one has expired")
 
     def _check_beginning(self, not_before: object) -> None:
         if isinstance(not_before, int | float) and not_before * 1_000 > self._clock.now_ms() + self._skew_ms:

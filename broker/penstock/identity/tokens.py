@@ -22,7 +22,7 @@ class TokenRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
+class TokenUser:
     """A `Person` whom a token authenticated."""
 
     name: str
@@ -45,7 +45,7 @@ class Visitor:
         return self.scopes.in_vhost(vhost, self.variables)
 
 
-def visitor_of(claims: Mapping[str, Any], rules: TokenRules) -> Visitor:
+def token_user_of(claims: Mapping[str, Any], rules: TokenRules) -> TokenUser:
     """Return the token's principal. Raises NotAuthenticatedError for a token without a name or an expiry."""
     found = (claims.get(claim) for claim in rules.name_claims)
     name = next((name for name in found if isinstance(name, str) and name), "")
@@ -58,7 +58,7 @@ def visitor_of(claims: Mapping[str, Any], rules: TokenRules) -> Visitor:
     scopes = Scopes.read(_scopes(claims, rules), rules.scope_prefix)
     known = {"username": name, **{claim: value for claim, value in claims.items() if isinstance(value, str)}}
     variables = {variable: known[variable] for variable in scopes.variables() if variable in known}
-    return Visitor(name, scopes, int(expires_at * 1_000), variables)
+    return TokenUser(name, scopes, int(expires_at * 1_000), variables)
 
 
 def _scopes(claims: Mapping[str, Any], rules: TokenRules) -> list[str]:

@@ -97,26 +97,26 @@ def test_a_pattern_full_of_stars_is_decided_in_few_steps():
     assert not matches(pattern_of("*a" * 120 + "b"), "a" * 255)
 
 
-def visitor(**claims):
-    from penstock.identity import TokenRules, visitor_of
+def token_user(**claims):
+    from penstock.identity import TokenRules, token_user_of
 
-    return visitor_of({"exp": 100, **claims}, TokenRules("mq", "mq.", ("user", "sub"), ("extra",)))
+    return token_user_of({"exp": 100, **claims}, TokenRules("mq", "mq.", ("user", "sub"), ("extra",)))
 
 
 def test_a_token_s_name_is_the_first_claim_that_is_there():
-    assert visitor(sub="s", user="u").name == "u"
-    assert visitor(sub="system:serviceaccount:shop:default").name == "system:serviceaccount:shop:default"
-    assert visitor(sub="s").expires_at_ms == 100_000
+    assert token_user(sub="s", user="u").name == "u"
+    assert token_user(sub="system:serviceaccount:shop:default").name == "system:serviceaccount:shop:default"
+    assert token_user(sub="s").expires_at_ms == 100_000
 
 
 @pytest.mark.parametrize("claims", [{}, {"sub": 7}, {"sub": ""}, {"sub": "a\nb"}, {"sub": "s", "exp": True}])
 def test_a_token_without_a_name_or_an_end_lets_nobody_in(claims):
     with pytest.raises((NotAuthenticatedError, InvalidArgumentError)):
-        visitor(**claims)
+        token_user(**claims)
 
 
 def test_scopes_are_found_wherever_they_may_stand():
-    found = visitor(
+    found = token_user(
         sub="s",
         scope="mq.read:a/* openid",
         extra=["mq.read:b/*", 7],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.identity import Visitor
+from penstock.identity import TokenUser
 from penstock.identity.scopes import Scopes
 from penstock.model.errors import NotAuthenticatedError
 from penstock.model.names import ConnectionId
@@ -32,14 +32,14 @@ def opened(world, text, person):
     world.opened(Principal(person, Connection(ConnectionId(1)), digest_of(Token(text))))
 
 
-def visitor(name="anna", expires_at_ms=60_000):
-    return Visitor(name, Scopes(), expires_at_ms)
+def token_user(name="anna", expires_at_ms=60_000):
+    return TokenUser(name, Scopes(), expires_at_ms)
 
 
 def test_a_connection_remembers_so_many_tokens_and_the_latest_count() -> None:
     world = sessions(Clock())
     for number in range(CREDENTIALS_MAX + 10):
-        opened(world, f"token-{number}", visitor(f"user-{number}"))
+        opened(world, f"token-{number}", token_user(f"user-{number}"))
 
     assert world.newest(1, Token("token-0")) is None
     latest = world.newest(1, Token(f"token-{CREDENTIALS_MAX + 9}"))
@@ -50,9 +50,9 @@ def test_a_connection_remembers_so_many_tokens_and_the_latest_count() -> None:
 def test_a_token_that_is_used_again_is_not_forgotten_for_newer_ones() -> None:
     clock = Clock()
     world = sessions(clock)
-    opened(world, "mine", visitor())
+    opened(world, "mine", token_user())
     for number in range(CREDENTIALS_MAX * 2):
-        opened(world, f"token-{number}", visitor("otto"))
+        opened(world, f"token-{number}", token_user("otto"))
         assert world.newest(1, Token("mine")) is not None
 
     clock.ms = 60_000

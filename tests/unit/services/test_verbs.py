@@ -17,7 +17,7 @@ from support.grpc_fakes import World, play
 class Asked:
     """A user of another server, which has to be asked about each vhost, name and routing key first."""
 
-    name = "visitor"
+    name = "anna"
     tags: tuple[Tag, ...] = ()
     is_administrator = False
     expires_at_ms = None
@@ -71,10 +71,10 @@ def principal(identity: Asked) -> Principal:
 
 def test_a_verb_asks_another_server_and_goes_on():
     async def scenario(world: World) -> None:
-        visitor = Asked()
+        http_user = Asked()
         wanted = DeclareQueue(QueueName("jobs"), ConnectionId(1))
-        assert (await world.services.topology.declare_queue(principal(visitor), "/", wanted)).queue.name == "jobs"
-        assert visitor.questions == ["vhost /", "configure queue jobs"]
+        assert (await world.services.topology.declare_queue(principal(http_user), "/", wanted)).queue.name == "jobs"
+        assert http_user.questions == ["vhost /", "configure queue jobs"]
 
     play(scenario)
 
@@ -90,10 +90,10 @@ def test_a_verb_that_asked_is_audited_once():
 
 def test_a_server_whose_answers_do_not_last_is_not_asked_for_ever():
     async def scenario(world: World) -> None:
-        visitor = Asked(forgets=True)
+        http_user = Asked(forgets=True)
         with pytest.raises(StoppedError, match="no lasting answer"):
-            await world.services.topology.list_queues(principal(visitor), "/")
-        assert len(visitor.questions) == QUESTIONS_MAX
+            await world.services.topology.list_queues(principal(http_user), "/")
+        assert len(http_user.questions) == QUESTIONS_MAX
 
     play(scenario)
 
