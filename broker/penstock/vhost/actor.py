@@ -1,6 +1,7 @@
 """Authorization of verbs: the user who acts, and the accesses that AMQP's verbs need.
 
-The user and the user's patterns are given; this module only decides.
+The user and the user's patterns are given; this module only decides. An actor is a principal of the services reduced to
+one virtual host: the permissions there, without credentials, address and audit, which this package must not know.
 """
 
 from dataclasses import dataclass
