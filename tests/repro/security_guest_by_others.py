@@ -48,8 +48,8 @@ def check():
             settings = load_settings(None, {**given, "auth_backends": backends}, {})
             sign_in = make_sign_in(settings, accounts, http_client, SystemClock())
             try:
-                person = await authenticate(sign_in, credentials_of(authorization), Connection(1, FAR))  # type: ignore[arg-type]
-                found[name] = f"let in{' as administrator' if person.is_administrator else ''}"
+                identity = await authenticate(sign_in, credentials_of(authorization), Connection(1, FAR))  # type: ignore[arg-type]
+                found[name] = f"let in{' as administrator' if identity.is_administrator else ''}"
             except (NotAuthenticatedError, FaultError):
                 found[name] = "refused"
         await http_client.close()

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.frontends.grpc import GrpcFrontend
-from penstock.identity import Allowance, Permission, Person, Tag, TopicPermission, User, Users
+from penstock.identity import Allowance, Identity, Permission, Tag, TopicPermission, User, Users
 from penstock.identity.user_limits import NO_USER_LIMITS, UserLimits
 from penstock.kit.peers import NOWHERE, Source
 from penstock.model.errors import FaultError, NotAuthenticatedError
@@ -87,10 +87,10 @@ class FakeAccounts:
             raise NotAuthenticatedError(name)
         return user
 
-    async def log_in_by_certificate(self, certificate: bytes, *, is_loopback: bool) -> Person:
+    async def log_in_by_certificate(self, certificate: bytes, *, is_loopback: bool) -> Identity:
         raise NotAuthenticatedError("", "there are no certificates here")
 
-    async def log_in_by_token(self, token: str, *, is_loopback: bool) -> Person:
+    async def log_in_by_token(self, token: str, *, is_loopback: bool) -> Identity:
         """Log in by a token: a user's name and its expiry, separated by a dot."""
         name, _, expires_at_ms = token.partition(".")
         if self._users.find(name) is None:

@@ -5,8 +5,8 @@ or writes a file.
 """
 
 from penstock.identity.credentials import CredentialCache
+from penstock.identity.identities import Allowance, Identity, UndecidedError
 from penstock.identity.passwords import hash_password, verify_password
-from penstock.identity.people import Allowance, Person, UndecidedError
 from penstock.identity.permissions import Permission
 from penstock.identity.tokens import TokenRules, TokenUser, token_user_of
 from penstock.identity.topics import TopicPermission
@@ -15,8 +15,8 @@ from penstock.identity.users import Tag, User, Users
 __all__ = [
     "Allowance",
     "CredentialCache",
+    "Identity",
     "Permission",
-    "Person",
     "Tag",
     "TokenRules",
     "TokenUser",

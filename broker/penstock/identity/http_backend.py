@@ -13,7 +13,7 @@ from typing import Final
 
 from cachetools import TTLCache
 
-from penstock.identity import Allowance, Person, Tag, UndecidedError
+from penstock.identity import Allowance, Identity, Tag, UndecidedError
 from penstock.identity.sign_in import NOT_HERE
 from penstock.kit.clock import Clock
 from penstock.kit.peers import NOWHERE, Source
@@ -48,7 +48,7 @@ class HttpBackend:
         self._answers: TTLCache[bytes, str] = TTLCache(ANSWERS_MAX, cache_seconds, timer=clock.monotonic)
         self._asking = SingleFlight[str]("http back-end", DECISIONS_WAITING_MAX, _busy)
 
-    async def log_in(self, name: str, password: str, *, source: Source = NOWHERE) -> Person:
+    async def log_in(self, name: str, password: str, *, source: Source = NOWHERE) -> Identity:
         del source  # the limit on questions is for all sources together
         question = {"username": name, "password": password}
         answer = self._known(self._urls.user, question)
@@ -59,33 +59,33 @@ class HttpBackend:
             raise NotAuthenticatedError(name)
         return HttpUser(name, tuple(_TAGS[tag] for tag in dict.fromkeys(tags) if tag in _TAGS), self)
 
-    async def log_in_by_token(self, token: str) -> Person:
+    async def log_in_by_token(self, token: str) -> Identity:
         del token
         raise NotAuthenticatedError("", NOT_HERE)
 
-    def may_enter(self, person: "HttpUser", vhost: str) -> bool:
-        question = {"username": person.name, "vhost": vhost, "tags": person.tag_text}
+    def may_enter(self, identity: "HttpUser", vhost: str) -> bool:
+        question = {"username": identity.name, "vhost": vhost, "tags": identity.tag_text}
         return self._decided(self._urls.vhost, question)
 
-    def may(self, person: "HttpUser", vhost: str, access: Access, resource: tuple[str, str]) -> bool:
+    def may(self, identity: "HttpUser", vhost: str, access: Access, resource: tuple[str, str]) -> bool:
         """Return whether access is allowed; `resource` is its kind and its name."""
         kind, name = resource
-        question = {"username": person.name, "vhost": vhost, "resource": kind, "name": name}
-        question |= {"permission": access.value, "tags": person.tag_text}
+        question = {"username": identity.name, "vhost": vhost, "resource": kind, "name": name}
+        question |= {"permission": access.value, "tags": identity.tag_text}
         return self._decided(self._urls.resource, question)
 
     @property
     def narrows_keys(self) -> bool:
         return bool(self._urls.topic)
 
-    def may_key(self, person: "HttpUser", vhost: str, access: Access, place: tuple[str, str]) -> bool:
+    def may_key(self, identity: "HttpUser", vhost: str, access: Access, place: tuple[str, str]) -> bool:
         """Return whether a routing key is allowed; `place` is an exchange and a routing key."""
         if not self._urls.topic:
             return True
         exchange, key = place
-        question = {"username": person.name, "vhost": vhost, "resource": "topic", "name": exchange}
-        question |= {"permission": access.value, "routing_key": key, "tags": person.tag_text}
-        question |= {"variable_map.username": person.name, "variable_map.vhost": vhost}
+        question = {"username": identity.name, "vhost": vhost, "resource": "topic", "name": exchange}
+        question |= {"permission": access.value, "routing_key": key, "tags": identity.tag_text}
+        question |= {"variable_map.username": identity.name, "variable_map.vhost": vhost}
         return self._decided(self._urls.topic, question)
 
     def _decided(self, url: str, question: Mapping[str, str]) -> bool:
@@ -126,7 +126,7 @@ def _busy() -> FaultError:
 
 @dataclass(frozen=True, slots=True)
 class HttpUser:
-    """A `Person` whom the HTTP server authenticated."""
+    """A `Identity` that the HTTP server authenticated."""
 
     name: str
     tags: tuple[Tag, ...]

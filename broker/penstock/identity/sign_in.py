@@ -7,7 +7,7 @@ user `guest` may log in from loopback only, whichever back end or certificate kn
 from collections.abc import Sequence
 from typing import Protocol
 
-from penstock.identity.people import Person
+from penstock.identity.identities import Identity
 from penstock.identity.users import LOOPBACK_ONLY_USER
 from penstock.kit.peers import NOWHERE, Source
 from penstock.model.errors import FaultError, NotAuthenticatedError, Thing
@@ -19,14 +19,14 @@ NOT_HERE = "ask another back-end"
 class Backend(Protocol):
     """An authentication back end. Both methods raise NotAuthenticatedError, or a fault when they cannot decide."""
 
-    async def log_in(self, name: str, password: str, *, source: Source) -> Person: ...
-    async def log_in_by_token(self, token: str) -> Person: ...
+    async def log_in(self, name: str, password: str, *, source: Source) -> Identity: ...
+    async def log_in_by_token(self, token: str) -> Identity: ...
 
 
 class Certificates(Protocol):
     """Implemented by `identity.certificates`, which takes memory and is loaded only if configured."""
 
-    def find(self, certificate: bytes) -> Person: ...
+    def find(self, certificate: bytes) -> Identity: ...
 
 
 class SignIn:
@@ -37,40 +37,40 @@ class SignIn:
         self._backends = backends
         self._certificates = certificates
 
-    async def log_in_by_certificate(self, certificate: bytes, *, is_loopback: bool) -> Person:
+    async def log_in_by_certificate(self, certificate: bytes, *, is_loopback: bool) -> Identity:
         if self._certificates is None:
             raise NotAuthenticatedError("", "send credentials, or ask an administrator to set tls_client_user")
         return _admitted(self._certificates.find(certificate), is_loopback)
 
-    async def log_in(self, name: str, password: str, *, is_loopback: bool, source: Source = NOWHERE) -> Person:
+    async def log_in(self, name: str, password: str, *, is_loopback: bool, source: Source = NOWHERE) -> Identity:
         errors: list[NotAuthenticatedError | FaultError] = []
         for backend in self._backends:
             try:
-                person = await backend.log_in(name, password, source=source)
+                identity = await backend.log_in(name, password, source=source)
             except (NotAuthenticatedError, FaultError) as error:
                 errors.append(error)
             else:
-                return _admitted(person, is_loopback)
+                return _admitted(identity, is_loopback)
         raise _what_counts(errors)
 
-    async def log_in_by_token(self, token: str, *, is_loopback: bool) -> Person:
+    async def log_in_by_token(self, token: str, *, is_loopback: bool) -> Identity:
         errors: list[NotAuthenticatedError | FaultError] = []
         for backend in self._backends:
             try:
-                person = await backend.log_in_by_token(token)
+                identity = await backend.log_in_by_token(token)
             except (NotAuthenticatedError, FaultError) as error:
                 errors.append(error)
             else:
-                return _admitted(person, is_loopback)
+                return _admitted(identity, is_loopback)
         raise _what_counts(errors)
 
 
-def _admitted(person: Person, is_loopback: bool) -> Person:
-    if person.name == LOOPBACK_ONLY_USER and not is_loopback:
+def _admitted(identity: Identity, is_loopback: bool) -> Identity:
+    if identity.name == LOOPBACK_ONLY_USER and not is_loopback:
         raise NotAuthenticatedError(
-            person.name, "log in from this machine, or as another user: guest is for loopback only"
+            identity.name, "log in from this machine, or as another user: guest is for loopback only"
         )
-    return person
+    return identity
 
 
 def _what_counts(errors: list[NotAuthenticatedError | FaultError]) -> NotAuthenticatedError | FaultError:

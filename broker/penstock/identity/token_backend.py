@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cachetools import LRUCache
 
-from penstock.identity import Person, TokenRules, TokenUser, token_user_of
+from penstock.identity import Identity, TokenRules, TokenUser, token_user_of
 from penstock.identity.sign_in import NOT_HERE
 from penstock.identity.token_keys import TokenKeys
 from penstock.kit.clock import Clock
@@ -36,12 +36,12 @@ class TokenBackend:
         self._known: LRUCache[bytes, TokenUser] = LRUCache(TOKENS_MAX)
         self._known_version = keys.version
 
-    async def log_in(self, name: str, password: str, *, source: Source = NOWHERE) -> Person:
+    async def log_in(self, name: str, password: str, *, source: Source = NOWHERE) -> Identity:
         """Log in by a token. The name is ignored: the token has it."""
         del name, source
         return await self.log_in_by_token(password)
 
-    async def log_in_by_token(self, token: str) -> Person:
+    async def log_in_by_token(self, token: str) -> Identity:
         if token.count(".") != 2 or len(token) > TOKEN_BYTES_MAX:
             raise NotAuthenticatedError("", NOT_HERE)
         digest = hashlib.blake2b(token.encode("utf-8", "surrogateescape"), digest_size=32).digest()

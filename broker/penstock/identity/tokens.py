@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.identity.people import Allowance
+from penstock.identity.identities import Allowance
 from penstock.identity.scopes import Scopes
 from penstock.identity.users import Tag
 from penstock.model.errors import NotAuthenticatedError
@@ -23,7 +23,7 @@ class TokenRules:
 
 @dataclass(frozen=True, slots=True)
 class TokenUser:
-    """A `Person` whom a token authenticated."""
+    """A `Identity` that a token authenticated."""
 
     name: str
     scopes: Scopes

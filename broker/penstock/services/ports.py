@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock.identity import Permission, Person, TopicPermission, User
+from penstock.identity import Identity, Permission, TopicPermission, User
 from penstock.identity.user_limits import UserLimits
 from penstock.kit.peers import NOWHERE, Source
 from penstock.native import StreamState
@@ -16,15 +16,15 @@ from penstock.native import StreamState
 class SignIn(Protocol):
     """Finds out who calls, from whatever they show. `is_loopback` is whether the client is on this machine."""
 
-    async def log_in(self, name: str, password: str, *, is_loopback: bool, source: Source = NOWHERE) -> Person:
+    async def log_in(self, name: str, password: str, *, is_loopback: bool, source: Source = NOWHERE) -> Identity:
         """Check a name and a password. Raises NotAuthenticatedError, which does not reveal whether the user exists."""
         ...
 
-    async def log_in_by_certificate(self, certificate: bytes, *, is_loopback: bool) -> Person:
+    async def log_in_by_certificate(self, certificate: bytes, *, is_loopback: bool) -> Identity:
         """One that was checked at the handshake, DER. Raises NotAuthenticatedError when it names nobody."""
         ...
 
-    async def log_in_by_token(self, token: str, *, is_loopback: bool) -> Person:
+    async def log_in_by_token(self, token: str, *, is_loopback: bool) -> Identity:
         """Check a token. Raises NotAuthenticatedError, also for a token that has expired."""
         ...
 

@@ -7,7 +7,7 @@ a principal.
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from penstock.identity import Allowance, Person, Tag
+from penstock.identity import Allowance, Identity, Tag
 from penstock.model.errors import Thing
 from penstock.model.names import ConnectionId, UserName
 from penstock.services.connections import Connection
@@ -62,7 +62,7 @@ def digest_of(credentials: Credentials) -> bytes:
 class Principal:
     """An authenticated identity on a connection. `mark` is the digest of the credentials."""
 
-    identity: Person
+    identity: Identity
     connection: Connection
     mark: bytes = b""
 

@@ -3,7 +3,7 @@
 This is the counts it holds, the tokens of its streams, and its exclusive queues.
 """
 
-from penstock.identity import Person
+from penstock.identity import Identity
 from penstock.kit.logging import logger
 from penstock.kit.peers import Source, is_loopback
 from penstock.model.errors import FaultError, NotAuthenticatedError
@@ -79,7 +79,7 @@ class SessionVerbs:
         except FaultError as fault:
             _log.warning("exclusive queues stay after their connection", fault=str(fault))
 
-    async def _identified(self, credentials: Credentials, connection: Connection, *, is_open: bool) -> Person:
+    async def _identified(self, credentials: Credentials, connection: Connection, *, is_open: bool) -> Identity:
         """Return who it is. Failures are logged together: any client can cause them."""
         try:
             newest = self._tokens.newest(connection.id, credentials) if is_open else None
@@ -93,7 +93,7 @@ class SessionVerbs:
             raise
 
 
-async def authenticate(sign_in: SignIn, credentials: Credentials, connection: Connection) -> Person:
+async def authenticate(sign_in: SignIn, credentials: Credentials, connection: Connection) -> Identity:
     """Return who the credentials name. Raises NotAuthenticatedError and faults."""
     is_near = is_loopback(connection.peer)
     match credentials:

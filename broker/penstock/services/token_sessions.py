@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.identity import Person
+from penstock.identity import Identity
 from penstock.kit.clock import Clock
 from penstock.model.errors import NotAuthenticatedError, PreconditionFailedError, Thing
 from penstock.model.names import ConnectionId
@@ -36,7 +36,7 @@ class _Session:
 
     connection: ConnectionId
     names: OrderedDict[bytes, str] = field(default_factory=OrderedDict)
-    newest: dict[str, Person] = field(default_factory=dict)
+    newest: dict[str, Identity] = field(default_factory=dict)
     timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
 
 
@@ -51,8 +51,8 @@ class TokenSessions:
 
     def opened(self, principal: Principal) -> None:
         """Watch a token that a stream was opened with, while its connection is open."""
-        person, mark = principal.identity, principal.mark
-        if person.expires_at_ms is None or principal.connection.has_ended:
+        identity, mark = principal.identity, principal.mark
+        if identity.expires_at_ms is None or principal.connection.has_ended:
             return
         session = self._by_connection.setdefault(principal.connection_id, _Session(principal.connection_id))
         if mark in session.names:
@@ -60,29 +60,29 @@ class TokenSessions:
             return
         if len(session.names) >= CREDENTIALS_MAX:
             session.names.popitem(last=False)
-        session.names[mark] = person.name
-        newest = session.newest.get(person.name)
-        if newest is None or (newest.expires_at_ms or 0) < person.expires_at_ms:
-            session.newest[person.name] = person
-            self._watch(session, person.name)
+        session.names[mark] = identity.name
+        newest = session.newest.get(identity.name)
+        if newest is None or (newest.expires_at_ms or 0) < identity.expires_at_ms:
+            session.newest[identity.name] = identity
+            self._watch(session, identity.name)
 
-    def renewed(self, connection: ConnectionId, person: Person) -> None:
+    def renewed(self, connection: ConnectionId, identity: Identity) -> None:
         """Record a newer token.
 
         Raises PreconditionFailedError when this connection has no streams of that user that could expire.
         """
         session = self._by_connection.get(connection)
-        if session is None or person.name not in session.newest or person.expires_at_ms is None:
+        if session is None or identity.name not in session.newest or identity.expires_at_ms is None:
             raise PreconditionFailedError(
-                Thing("user", person.name),
+                Thing("user", identity.name),
                 "opened no stream with a token on this connection",
                 "call this on the connection of the streams, with a token of the same user",
             )
-        session.newest[person.name] = person
-        self._watch(session, person.name)
+        session.newest[identity.name] = identity
+        self._watch(session, identity.name)
         self._changed(connection)
 
-    def newest(self, connection: ConnectionId, credentials: Credentials) -> Person | None:
+    def newest(self, connection: ConnectionId, credentials: Credentials) -> Identity | None:
         """Return the identity of a stream by its newest token, or None if only the token that opened it exists.
 
         Raises NotAuthenticatedError when the newest token has expired too.
@@ -95,10 +95,10 @@ class TokenSessions:
         if name is None:
             return None
         session.names.move_to_end(mark)
-        person = session.newest[name]
-        if self._milliseconds_left(person) <= 0:
+        identity = session.newest[name]
+        if self._milliseconds_left(identity) <= 0:
             raise NotAuthenticatedError(name, "open a new stream with a new token: this one has expired")
-        return person
+        return identity
 
     def end(self, connection: ConnectionId) -> None:
         session = self._by_connection.pop(connection, None)
@@ -120,6 +120,6 @@ class TokenSessions:
             del session.timers[name]
             self._changed(session.connection)
 
-    def _milliseconds_left(self, person: Person) -> int:
-        assert person.expires_at_ms is not None
-        return person.expires_at_ms - self._clock.now_ms()
+    def _milliseconds_left(self, identity: Identity) -> int:
+        assert identity.expires_at_ms is not None
+        return identity.expires_at_ms - self._clock.now_ms()

@@ -47,9 +47,9 @@ async def decided(decide):
 
 def test_a_user_comes_in_with_the_tags_of_the_answer():
     async def scenario(server):
-        person = await server.backend.log_in("anna", "secret")
+        identity = await server.backend.log_in("anna", "secret")
 
-        assert (person.name, person.tags) == ("anna", (Tag.ADMINISTRATOR,))
+        assert (identity.name, identity.tags) == ("anna", (Tag.ADMINISTRATOR,))
         assert server.asked == [("user", {"username": "anna", "password": "secret"})]
 
     play(scenario)
@@ -67,8 +67,8 @@ def test_every_answer_but_allow_is_a_refusal(answer):
 
 def test_a_permission_is_asked_for_when_it_is_needed_and_kept_a_while():
     async def scenario(server):
-        person = await server.backend.log_in("anna", "secret")
-        allowance = await decided(lambda: person.allowance("/"))
+        identity = await server.backend.log_in("anna", "secret")
+        allowance = await decided(lambda: identity.allowance("/"))
 
         for _ in range(3):
             assert not await decided(lambda: allowance.allows(Access.WRITE, "jobs", "queue"))
@@ -96,15 +96,15 @@ def test_a_permission_is_asked_for_when_it_is_needed_and_kept_a_while():
 
 def test_routing_keys_are_asked_about_where_there_is_somebody_to_ask():
     async def scenario(server):
-        person = await server.backend.log_in("anna", "secret")
-        allowance = await decided(lambda: person.allowance("/"))
+        identity = await server.backend.log_in("anna", "secret")
+        allowance = await decided(lambda: identity.allowance("/"))
         assert not allowance.narrows_keys("logs")
         assert allowance.allows_key(Access.WRITE, "logs", "a.b")
 
         server.answers["topic"] = "allow"
         backend = HttpBackend(HttpUrls("user", "vhost", "resource", "topic"), 10, server.ask, server.clock)
-        person = await backend.log_in("anna", "secret")
-        allowance = await decided(lambda: person.allowance("/"))
+        identity = await backend.log_in("anna", "secret")
+        allowance = await decided(lambda: identity.allowance("/"))
         assert allowance.narrows_keys("logs")
         assert await decided(lambda: allowance.allows_key(Access.WRITE, "logs", "a.b"))
         assert server.asked[-1] == (
@@ -128,8 +128,8 @@ def test_routing_keys_are_asked_about_where_there_is_somebody_to_ask():
 def test_a_closed_vhost_is_none():
     async def scenario(server):
         server.answers["vhost"] = "deny"
-        person = await server.backend.log_in("anna", "secret")
-        assert await decided(lambda: person.allowance("/")) is None
+        identity = await server.backend.log_in("anna", "secret")
+        assert await decided(lambda: identity.allowance("/")) is None
 
     play(scenario)
 
@@ -142,7 +142,7 @@ def test_a_question_that_many_have_at_once_is_asked_once():
             await asyncio.sleep(0)
         server.may_answer.set()
 
-        assert {person.name for person in await asyncio.gather(*waiting)} == {"anna"}
+        assert {identity.name for identity in await asyncio.gather(*waiting)} == {"anna"}
         assert len(server.asked) == 1
 
     play(scenario)

@@ -66,12 +66,12 @@ def play(scenario, **options):
 
 def test_a_token_lets_in_by_its_name_with_its_scopes():
     async def scenario(world):
-        person = await world.show(world.issuer.token(NOW + 60, "mq.write:%2F/* mq.tag:monitoring"))
+        identity = await world.show(world.issuer.token(NOW + 60, "mq.write:%2F/* mq.tag:monitoring"))
 
-        assert (person.name, person.is_administrator, person.expires_at_ms) == ("anna", False, (NOW + 70) * 1_000)
-        assert person.allowance("/").allows(Access.WRITE, "jobs")
-        assert not person.allowance("/").allows(Access.READ, "jobs")
-        assert person.allowance("other") is None
+        assert (identity.name, identity.is_administrator, identity.expires_at_ms) == ("anna", False, (NOW + 70) * 1_000)
+        assert identity.allowance("/").allows(Access.WRITE, "jobs")
+        assert not identity.allowance("/").allows(Access.READ, "jobs")
+        assert identity.allowance("other") is None
         again = await world.backend.log_in("whoever", world.issuer.token(NOW + 60))
         assert again.name == "anna"
 
@@ -280,7 +280,7 @@ def test_those_who_wait_for_keys_are_bounded():
             await world.show(world.token())
 
         world.answers.set()
-        assert {person.name for person in await asyncio.gather(*waiting)} == {"anna"}
+        assert {identity.name for identity in await asyncio.gather(*waiting)} == {"anna"}
 
     play(scenario, url=KEYS_URL)
 

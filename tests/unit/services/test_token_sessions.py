@@ -28,8 +28,8 @@ def sessions(clock):
     return TokenSessions(clock, lambda _seconds, _call: Timer(), lambda _connection: None)  # type: ignore[arg-type, return-value]
 
 
-def opened(world, text, person):
-    world.opened(Principal(person, Connection(ConnectionId(1)), digest_of(Token(text))))
+def opened(world, text, identity):
+    world.opened(Principal(identity, Connection(ConnectionId(1)), digest_of(Token(text))))
 
 
 def token_user(name="anna", expires_at_ms=60_000):

@@ -33,7 +33,7 @@ class Allowance(Protocol):
         ...
 
 
-class Person(Protocol):
+class Identity(Protocol):
     @property
     def name(self) -> str: ...
     @property
