@@ -29,6 +29,9 @@ const SLICE_BYTES: u64 = 1 << 20;
 /// How many times the rate compaction may write when the disk holds far more than the live bytes.
 const HASTE_MAX: f64 = 8.0;
 
+/// Handles to the threads, and the threads.
+pub(crate) type Threads = (Arc<WorkQueues<Shard>>, Vec<JoinHandle<()>>);
+
 /// Starts both threads. `idle` is how long the map of a segment without readers is kept, `rate` how many bytes a
 /// second compaction writes when nothing is urgent; 0 turns it off.
 pub(crate) fn start(
@@ -36,7 +39,7 @@ pub(crate) fn start(
     idle: Duration,
     keeper: RoomKeeper,
     rate: u64,
-) -> std::io::Result<(Arc<WorkQueues<Shard>>, Vec<JoinHandle<()>>)> {
+) -> std::io::Result<Threads> {
     let (queues, sync_waiting, fold_waiting) = WorkQueues::new();
     let syncer = std::thread::Builder::new().name("penstock-sync".to_owned());
     let syncer = syncer.spawn(move || run_syncs(&sync_waiting))?;

@@ -2,18 +2,17 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use penstock_log::{Disk, Kept, LogOptions, RealDisk, Repaired};
 
-use crate::background::{RoomKeeper, start};
+use crate::background::{RoomKeeper, Threads, start};
 use crate::counters::Counters;
 use crate::error::EngineError;
 use crate::notices::Notices;
 use crate::shard::{Dedicated, Opener, Shard, Surroundings};
 use crate::space::Space;
-use crate::work_queues::{OwnSyncs, WorkQueues};
+use crate::work_queues::OwnSyncs;
 
 /// A disk has space for at least this many segments of the largest size.
 const SEGMENTS_OF_A_DISK_MIN: u64 = 32;
@@ -33,9 +32,6 @@ pub struct EngineOptions {
     /// Names of producers that one user may own in a virtual host.
     pub producers_of_user_max: usize,
 }
-
-/// Handles to the threads, and the threads.
-type Threads = (Arc<WorkQueues<Shard>>, Vec<JoinHandle<()>>);
 
 /// See the module.
 pub struct Engine {

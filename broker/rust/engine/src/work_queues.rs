@@ -40,7 +40,9 @@ impl<T> WorkQueues<T> {
 }
 
 /// The threads that sync the own logs of queues, so that none waits for another's disk.
-pub(crate) struct OwnSyncs<T>(Mutex<Vec<(Weak<WorkQueues<T>>, JoinHandle<()>)>>);
+pub(crate) struct OwnSyncs<T>(Mutex<Vec<OwnSync<T>>>);
+
+type OwnSync<T> = (Weak<WorkQueues<T>>, JoinHandle<()>);
 
 impl<T> Default for OwnSyncs<T> {
     fn default() -> OwnSyncs<T> {
