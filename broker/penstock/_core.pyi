@@ -297,6 +297,9 @@ class Shard:
         """Return the named producers in no order."""
     def delete_producer(self, name: str) -> bool:
         """Forgets a named producer with its sequence; says whether it was there."""
+    def delete_producers_of(self, user: str) -> int:
+        """Delete the named producers that a user owns, and return how many they were, once that is on the disk: call it on a
+        thread. Their publish streams get an error at the next message."""
     def stage_states(self, ids: Sequence[int]) -> list[StageState]: ...
     def carry_on_staged(self) -> None:
         """Begins, on a thread, to copy what was decided before the start."""

@@ -129,6 +129,49 @@ def test_the_owner_of_a_name_survives_kills_and_backups(tmp_path: Path) -> None:
         refused_to_bob(restored)
 
 
+@pytest.mark.parametrize("native", [True, False], ids=["native", "pure"])
+def test_a_user_made_anew_does_not_inherit_producers(
+    broker: Broker, vhost: str, admin: penstock.Connection, native: bool
+) -> None:
+    """It inherited them: its first messages were confirmed as stored before, and bob was refused the names."""
+    with penstock.connect(broker.uri(vhost, "anna", SECRET), native=native) as anna:
+        publish(anna, "anna-events", "other", 1)
+        with anna.stream("anna-events").publisher("loader") as publisher:
+            publisher.publish(b"x", sequence=5)
+            admin.admin.delete_user("anna")
+            with pytest.raises(penstock.PenstockError):
+                publisher.publish(b"y", sequence=6)
+    assert admin.admin.list_producers() == []
+
+    admin.admin.put_user("anna", SECRET)
+    admin.admin.set_permission("anna", vhost, "^anna", "^(anna|amq.default)", "^anna")
+    with penstock.connect(broker.uri(vhost, "anna", SECRET), native=native) as anna:
+        assert anna.stream("anna-events").publisher("loader").last_sequence == 0
+        publish(anna, "anna-events", "loader", 1)
+    with penstock.connect(broker.uri(vhost, "bob", SECRET), native=native) as bob:
+        publish(bob, "bob-events", "other", 1)
+    assert {one.name: one.owner for one in admin.admin.list_producers()} == {"loader": "anna", "other": "bob"}
+    assert count(admin, "anna-events") == 3
+
+
+def test_a_start_deletes_the_producers_of_a_user_whose_deletion_was_interrupted(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data") as broker:
+        with penstock.connect(broker.uri()) as admin:
+            admin.admin.put_user("bob", SECRET)
+            admin.admin.set_permission("bob", "/", ".*", ".*", ".*")
+            admin.declare_stream("events")
+            with penstock.connect(broker.uri("", "bob", SECRET)) as bob:
+                publish(bob, "events", "loader", 1)
+        broker.kill()
+        (tmp_path / "data" / "deletions.json").write_text('[{"kind": "user", "name": "bob"}]')
+        broker.start()
+        with penstock.connect(broker.uri()) as admin:
+            assert admin.admin.list_producers() == []
+            publish(admin, "events", "loader", 1)
+            assert count(admin, "events") == 2
+        assert not (tmp_path / "data" / "deletions.json").exists()
+
+
 def refused_to_bob(broker: Broker) -> None:
     with (
         penstock.connect(broker.uri("", "bob", SECRET)) as bob,

@@ -107,8 +107,12 @@ class FakeAccounts:
         self._users = self._users.put(name, tags, None, force=force)
         return is_new
 
-    async def delete_user(self, name: str, *, force: bool = False) -> None:
+    async def delete_user(
+        self, name: str, *, force: bool = False, forget: Callable[[str], Awaitable[None]] | None = None
+    ) -> None:
         self._users = self._users.delete(name, force=force)
+        if forget is not None:
+            await forget(name)
 
     async def set_permission(self, name: str, vhost: str, permission: Permission) -> None:
         self._users = self._users.set_permission(name, vhost, permission)

@@ -250,6 +250,13 @@ class FakeShard:
     def delete_producer(self, name: str, /) -> bool:
         return self.sequences.pop(name, None) is not None
 
+    def delete_producers_of(self, user: str, /) -> int:
+        owned = [name for name, owner in self.producer_owners.items() if owner == user]
+        for name in owned:
+            self.sequences.pop(name, None)
+            del self.producer_owners[name]
+        return len(owned)
+
     def stage_states(self, ids: Sequence[int]) -> list[StageState]:
         return [StageState() for _ in ids]
 

@@ -143,6 +143,7 @@ class Broker:
         if not directory.vhosts_file.exists():
             await self._vhosts.make(DEFAULT_VHOST)
         await asyncio.to_thread(directory.begin, self._vhosts.names())
+        await self._accounts.complete_deletions(self._vhosts.delete_producers_of)
         self.state.opened(self._engine, self._vhosts, self._storage.recovery(), self._storage.damages)
         self._undo.callback(listen(self._engine, self.state.reason_not_live).cancel)
 

@@ -5,7 +5,7 @@ A change takes effect once it is on the disk. `identity` decides what is allowed
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from penstock.identity import (
@@ -44,6 +44,7 @@ from penstock.storage.user_records import records_of, user_of
 
 _log = logger("accounts")
 _THING = Thing("file", "users.json")
+ForgetUser = Callable[[str], Awaitable[None]]
 _Change = Callable[[Users], Users]
 _Waiting = tuple[_Change, bool, "asyncio.Future[None]"]
 
@@ -56,7 +57,7 @@ class Accounts:
         self._users = users
         self._limits = limits
         self._deletions = deletions
-        self._deleting = asyncio.Lock()
+        self._deleting: set[str] = set()
         self._cache = CredentialCache(os.urandom(KEY_BYTES), CREDENTIALS_MAX)
         self._decoy_key = os.urandom(KEY_BYTES)
         self._decoys, self._decoys_of = Decoys([], self._decoy_key), Users()
@@ -175,26 +176,54 @@ class Accounts:
         await self._change(lambda users: users.put(name, tags, digest, force=force))
         return is_new
 
-    async def delete_user(self, name: str, *, force: bool = False) -> None:
-        """Delete a user with all permissions and limits, so that a later user of the same name inherits nothing.
+    async def delete_user(self, name: str, *, force: bool = False, forget: ForgetUser | None = None) -> None:
+        """Delete a user with permissions and limits, so that a user of the same name made later inherits nothing.
 
-        A start completes a deletion that is interrupted, and so does another call when a step failed.
+        `forget` deletes what the user has elsewhere, as the last step. A start completes an interrupted deletion,
+        and so does another call when a step failed.
         """
+        if name in self._deleting:
+            raise PreconditionFailedError(
+                Thing("user", name), "is being deleted by another call", "retry when it has ended"
+            )
+        self._deleting.add(name)
+        try:
+            await self._delete(name, force=force)
+            if forget is not None:
+                await forget(name)
+            await asyncio.to_thread(self._deletions.end, Deletion(Kind.USER, name))
+        finally:
+            self._deleting.discard(name)
+
+    async def _delete(self, name: str, *, force: bool) -> None:
+        """Begin a deletion, and delete what is in the files of users."""
         deletion = Deletion(Kind.USER, name)
-        async with self._deleting:
-            is_begun = deletion in self._deletions.begun
-            if not is_begun:
-                self._users.delete(name, force=force)  # a deletion that is refused has not begun
-                await asyncio.to_thread(self._deletions.begin, deletion)
+        is_begun = deletion in self._deletions.begun
+        if not is_begun:
+            self._users.delete(name, force=force)  # a deletion that is refused has not begun
+            await asyncio.to_thread(self._deletions.begin, deletion)
+        try:
+            await self._change(lambda users: users if users.find(name) is None else users.delete(name, force=force))
+        except (RefusedError, NotWrittenError, DiskFullError):
+            if not is_begun:  # nothing was deleted
+                await asyncio.to_thread(self._deletions.end, deletion)
+            raise
+        await self._limits.forget(name)
+        await asyncio.to_thread(remove_password_file, self._path.parent, name)
+
+    async def complete_deletions(self, forget: ForgetUser) -> None:
+        """Complete the deletions that an earlier run began, whose steps on files the start has done.
+
+        One that fails stays begun: the next start completes it, or another call of `delete_user`.
+        """
+        for deletion in self._deletions.begun:
             try:
-                await self._change(lambda users: users if users.find(name) is None else users.delete(name, force=force))
-            except (RefusedError, NotWrittenError, DiskFullError):
-                if not is_begun:  # nothing was deleted
-                    await asyncio.to_thread(self._deletions.end, deletion)
-                raise
-            await self._limits.forget(name)
-            await asyncio.to_thread(remove_password_file, self._path.parent, name)
-            await asyncio.to_thread(self._deletions.end, deletion)
+                await forget(deletion.name)
+                await asyncio.to_thread(self._deletions.end, deletion)
+            except FaultError as fault:
+                _log.warning("deletion not completed", kind=deletion.kind.value, name=deletion.name, fault=str(fault))
+            else:
+                _log.info("deletion completed", kind=deletion.kind.value, name=deletion.name)
 
     async def set_permission(self, name: str, vhost: str, permission: Permission) -> None:
         await self._change(lambda users: users.set_permission(name, vhost, permission))

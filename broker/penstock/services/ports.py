@@ -3,7 +3,7 @@
 They are accounts, sign-in, limits, backups, and the state and figures of the broker.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -42,8 +42,10 @@ class Accounts(Protocol):
         """
         ...
 
-    async def delete_user(self, name: str, *, force: bool = False) -> None:
-        """With all permissions and limits, as one step that a start completes."""
+    async def delete_user(
+        self, name: str, *, force: bool = False, forget: Callable[[str], Awaitable[None]] | None = None
+    ) -> None:
+        """Delete a user with permissions, limits and what `forget` deletes, as one step that a start completes."""
         ...
 
     async def set_permission(self, name: str, vhost: str, permission: Permission) -> None: ...

@@ -72,12 +72,19 @@ class UserVerbs:
 
     @changing("DeleteUser", "name")
     async def delete_user(self, principal: Principal, name: str, *, force: bool = False) -> None:
-        """Delete a user with its permissions and limits."""
+        """Delete a user with its permissions, its limits and its names of producers."""
         principal.require_administrator(Thing("user", name))
         with self._events.commit() as changed:
             changed.update((PermissionsChanged(name), LimitsChanged()))
+
+            async def forget(user: str) -> None:
+                # Open streams ask again before the names are deleted, so that none opens a name after that.
+                changed.remove(PermissionsChanged(name))
+                self._events.emit(PermissionsChanged(name))
+                await self._vhosts.delete_producers_of(user)
+
             try:
-                await self._accounts.delete_user(name, force=force)
+                await self._accounts.delete_user(name, force=force, forget=forget)
             except RefusedError:
                 changed.clear()  # after a fault, steps before it may have been done
                 raise

@@ -1,6 +1,7 @@
 """The completion of deletions that an earlier run began, of virtual hosts and users, on the files alone.
 
 Every step may have been done before, and may be interrupted again: `deletions.json` loses an entry after its last step.
+The last step of a user's deletion needs the logs, so its entry stays until they are open.
 """
 
 from dataclasses import replace
@@ -21,15 +22,19 @@ PASSWORD_FILE: Final = "admin-password"
 
 
 def complete_deletions(data: DataDirectory) -> list[Deletion]:
-    """Complete the deletions that have begun, before anything is opened. Return them. Blocks. Raises StorageError."""
-    begun = list(data.deletions.begun)
-    for deletion in begun:
+    """Do the steps on files of the deletions that have begun, before anything is opened.
+
+    Return the deletions that are complete with that. Blocks. Raises StorageError.
+    """
+    complete: list[Deletion] = []
+    for deletion in data.deletions.begun:
         if deletion.kind is Kind.VHOST:
             _complete_vhost(data, deletion.name)
+            data.deletions.end(deletion)
+            complete.append(deletion)
         else:
             _complete_user(data, deletion.name)
-        data.deletions.end(deletion)
-    return begun
+    return complete
 
 
 def remove_password_file(directory: Path, user: str) -> None:

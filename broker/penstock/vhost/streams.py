@@ -209,6 +209,10 @@ class Streams:
             return False
         return await self._owner.apart(self._shard.delete_producer, producer)
 
+    async def delete_producers_of(self, user: str) -> None:
+        """Delete the names that a deleted user owns, without a check of permissions."""
+        await self._owner.apart(self._shard.delete_producers_of, user)
+
     # ------------------------------------------------------------ for those who watch
 
     def states_now(self, count_max: int) -> tuple[list[PartitionStatus], list[GroupStatus]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from penstock.metadata import VhostTopology, changes_of, restore
-from penstock.model.errors import NotFoundError, PreconditionFailedError, StoppedError, StorageError, Thing
+from penstock.model.errors import FaultError, NotFoundError, PreconditionFailedError, StoppedError, StorageError, Thing
 from penstock.model.names import ConnectionId, VhostName, vhost_name
 from penstock.native import Shard
 from penstock.vhost.actor import Actor
@@ -106,6 +106,21 @@ class Vhosts:
         ends = (vhost.connection_closed(connection) for vhost in concerned)
         for end in await asyncio.gather(*ends, return_exceptions=True):
             if isinstance(end, BaseException) and not isinstance(end, StoppedError):
+                raise end
+
+    async def delete_producers_of(self, user: str) -> None:
+        """Delete the producers that a user owns, in every vhost, also when one of them fails.
+
+        Raises the first fault, but none of a vhost that was deleted meanwhile.
+        """
+        concerned = self.all()
+        ends = await asyncio.gather(
+            *(vhost.streams.delete_producers_of(user) for vhost in concerned), return_exceptions=True
+        )
+        for vhost, end in zip(concerned, ends, strict=True):
+            if isinstance(end, BaseException) and (
+                not isinstance(end, FaultError) or self._vhosts.get(vhost.name) is vhost
+            ):
                 raise end
 
     async def close(self) -> None:

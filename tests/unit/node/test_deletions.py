@@ -15,13 +15,14 @@ from penstock.identity import Permission, TopicPermission
 from penstock.identity.user_limits import NO_USER_LIMITS, UserLimits
 from penstock.metadata.limits import NO_LIMITS, Limits
 from penstock.metadata.policies import Policy
-from penstock.model.errors import NotFoundError, PreconditionFailedError, StorageError
+from penstock.model.errors import DiskFullError, NotFoundError, PreconditionFailedError, StorageError
 from penstock.model.names import DEFAULT_VHOST, VhostName
 from penstock.node.vhosts_storage import VhostsStorage
 from penstock.services.accounts import Accounts
 from penstock.services.user_limits import LimitsOfUsers
 from penstock.storage import DataDirectory, deletions_json
 from penstock.storage.deletions import complete_deletions
+from penstock.storage.jsonfiles import write_file
 from penstock.storage.vhost_files import delete_vhost_directory
 from penstock.vhost.vhosts import Vhosts
 from support.power import Power, restore
@@ -38,14 +39,44 @@ def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, name, lambda _descriptor: None)
 
 
-class Logs:
-    """An engine whose logs are one empty segment, and whose policies are not looked at."""
+class OwnersShard(FakeShard):
+    """A shard whose log has the owners of producers, and each removal of one is a step on the disk."""
 
-    def open_shard(self, name: str, directory: str, *, page_cache_lost: bool) -> FakeShard:
-        (Path(directory) / "msgs.0000000001").touch()
-        shard = FakeShard()
-        shard.name = name  # type: ignore[attr-defined]
-        return shard
+    def __init__(self, name: str, log: Path) -> None:
+        super().__init__()
+        self.name = name
+        self.log = log
+        self.is_full = False
+        if not log.exists():
+            log.touch()
+        self.producer_owners = dict(line.split("=") for line in log.read_text().split())
+
+    def own(self, producer: str, user: str) -> None:
+        self.producer_owners[producer] = user
+        write_file(self.log, self._text())
+
+    def delete_producers_of(self, user: str, /) -> int:
+        owned = [name for name, owner in self.producer_owners.items() if owner == user]
+        for name in owned:
+            if self.is_full:
+                raise DiskFullError(cast(Any, "log"), "finds no room", "free space")
+            del self.producer_owners[name]
+            write_file(self.log, self._text())
+        return len(owned)
+
+    def _text(self) -> bytes:
+        return "".join(f"{name}={owner}\n" for name, owner in self.producer_owners.items()).encode()
+
+
+class Logs:
+    """An engine whose logs are one segment with the owners of producers, and whose policies are not looked at."""
+
+    def __init__(self) -> None:
+        self.shards: dict[str, OwnersShard] = {}
+
+    def open_shard(self, name: str, directory: str, *, page_cache_lost: bool) -> OwnersShard:
+        self.shards[name] = OwnersShard(name, Path(directory) / "msgs.0000000001")
+        return self.shards[name]
 
 
 @dataclass
@@ -55,6 +86,7 @@ class World:
     vhosts: Vhosts
     accounts: Accounts
     limits: LimitsOfUsers
+    logs: Logs
 
     async def fill(self) -> None:
         """Make a vhost, a user and a policy, with everything that goes with each."""
@@ -68,6 +100,11 @@ class World:
             for vhost in (BLUE, DEFAULT_VHOST):
                 await self.accounts.set_permission(user, vhost, ALL)
                 await self.accounts.set_topic(user, vhost, "logs", TopicPermission.compile(user, vhost, "a", "b"))
+                for number in range(2):
+                    self.logs.shards[vhost].own(f"{user}-{number}", user)
+
+    async def delete_user(self, name: str) -> None:
+        await self.accounts.delete_user(name, forget=self.vhosts.delete_producers_of)
 
     def vhost_parts(self) -> list[bool]:
         """Return for each part of the vhost whether it is there."""
@@ -77,7 +114,11 @@ class World:
 
     def user_parts(self) -> list[bool]:
         there = any(user.name == "admin" for user in self.accounts.users())
-        return [there, self.limits.find("admin") != NO_USER_LIMITS]
+        return [there, self.limits.find("admin") != NO_USER_LIMITS, *self.producers_of("admin").values()]
+
+    def producers_of(self, user: str) -> dict[str, bool]:
+        """Return for each vhost whether the user owns producers in it."""
+        return {name: user in shard.producer_owners.values() for name, shard in self.logs.shards.items()}
 
     async def policy_parts(self) -> list[bool]:
         return [bool(await self.vhosts.get(DEFAULT_VHOST).list_policies(actor(), is_operator=False))]
@@ -97,14 +138,16 @@ def play(root: Path, script: Script) -> None:
             complete_deletions(directory)
             limits = LimitsOfUsers.open(directory.user_limits_file)
             accounts = Accounts.open(directory.users_file, "guest", "", limits, directory.deletions)
-            storage = VhostsStorage(directory, cast(Any, Logs()), accounts.forget_vhost)
+            logs = Logs()
+            storage = VhostsStorage(directory, cast(Any, logs), accounts.forget_vhost)
             vhosts = Vhosts(storage, tasks.spawn, lambda: "0123456789abcdefghijkl")
             try:
                 await vhosts.open_all()
                 if not directory.vhosts_file.exists():
                     await vhosts.make(DEFAULT_VHOST)
                 directory.begin(vhosts.names())
-                await script(World(vhosts, accounts, limits))
+                await accounts.complete_deletions(vhosts.delete_producers_of)
+                await script(World(vhosts, accounts, limits, logs))
                 await vhosts.close()
             finally:
                 await storage.close()
@@ -124,7 +167,7 @@ async def delete_vhost(world: World) -> None:
 
 
 async def delete_user(world: World) -> None:
-    await world.accounts.delete_user("admin")
+    await world.delete_user("admin")
 
 
 async def clear_policy(world: World) -> None:
@@ -151,7 +194,7 @@ async def check_user(world: World) -> None:
         await world.accounts.put_user("admin", "", [])
         (user,) = [user for user in world.accounts.users() if user.name == "admin"]
         assert (dict(user.permissions), dict(user.topics)) == ({}, {})
-        assert world.user_parts() == [True, False]
+        assert world.user_parts() == [True, False, False, False]
 
 
 async def check_policy(world: World) -> None:
@@ -289,17 +332,76 @@ def test_a_user_whose_deletion_failed_cannot_be_made_before_it_is_completed(tmp_
         blocking = root / "user_limits.json.new"
         blocking.mkdir()  # so that the limits cannot be written
         with pytest.raises(StorageError):
-            await world.accounts.delete_user("anna")
+            await world.delete_user("anna")
         with pytest.raises(PreconditionFailedError, match="is being deleted"):
             await world.accounts.put_user("anna", "", [])
 
         blocking.rmdir()
-        await world.accounts.delete_user("anna")
+        await world.delete_user("anna")
         await world.accounts.put_user("anna", "", [])
         assert world.limits.find("anna") == NO_USER_LIMITS
 
     play(root, scenario)
     assert not (root / "deletions.json").exists()
+
+
+def test_a_user_whose_producers_cannot_be_deleted_is_not_made_anew_before_they_are(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+
+    async def begin(world: World) -> None:
+        await world.fill()
+        world.logs.shards[BLUE].is_full = True
+        for _ in range(2):
+            with pytest.raises(DiskFullError):
+                await world.delete_user("anna")
+            assert world.producers_of("anna") == {BLUE: True, DEFAULT_VHOST: False}, (
+                "the other vhost was not kept from it"
+            )
+            with pytest.raises(PreconditionFailedError, match="is being deleted"):
+                await world.accounts.put_user("anna", "", [])
+
+        world.logs.shards[BLUE].is_full = False
+        await world.delete_user("anna")
+        await world.accounts.put_user("anna", "", [])
+        assert set(world.producers_of("anna").values()) == {False}
+        assert set(world.producers_of("admin").values()) == {True}
+
+    play(root, begin)
+    assert not (root / "deletions.json").exists()
+
+
+def test_a_start_that_cannot_delete_the_producers_of_a_user_leaves_the_deletion_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "data"
+    play(root, fill)
+    (root / "deletions.json").write_text('[{"kind": "user", "name": "anna"}]')
+
+    def fail(_shard: OwnersShard, _user: str) -> int:
+        raise StorageError(cast(Any, "log"), "cannot be written", "repair the disk")
+
+    async def is_pending(world: World) -> None:
+        with pytest.raises(PreconditionFailedError, match="is being deleted"):
+            await world.accounts.put_user("anna", "", [])
+
+    async def is_done(world: World) -> None:
+        await world.accounts.put_user("anna", "", [])
+        assert set(world.producers_of("anna").values()) == {False}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OwnersShard, "delete_producers_of", fail)
+        play(root, is_pending)
+    play(root, is_done)
+
+
+def test_a_user_is_deleted_by_one_call_at_a_time(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        await world.fill()
+        ends = await asyncio.gather(world.delete_user("anna"), world.delete_user("anna"), return_exceptions=True)
+        assert [type(end) for end in ends] == [type(None), PreconditionFailedError]
+        await world.accounts.put_user("anna", "", [])
+
+    play(tmp_path / "data", scenario)
 
 
 def test_a_deletion_that_is_refused_or_cannot_be_written_has_not_begun(tmp_path: Path) -> None:
@@ -308,18 +410,18 @@ def test_a_deletion_that_is_refused_or_cannot_be_written_has_not_begun(tmp_path:
     async def scenario(world: World) -> None:
         await world.fill()
         with pytest.raises(PreconditionFailedError, match="administrator"):
-            await world.accounts.delete_user("guest")
+            await world.delete_user("guest")
         with pytest.raises(NotFoundError):
-            await world.accounts.delete_user("never")
+            await world.delete_user("never")
         blocking = root / "users.json.new"
         blocking.mkdir()  # so that the users cannot be written
         with pytest.raises(StorageError):
-            await world.accounts.delete_user("anna")
+            await world.delete_user("anna")
         assert not (root / "deletions.json").exists()
         blocking.rmdir()
         blocking = root / "deletions.json.new"
         blocking.mkdir()
-        for delete in (world.accounts.delete_user("anna"), world.vhosts.delete(actor(), BLUE)):
+        for delete in (world.delete_user("anna"), world.vhosts.delete(actor(), BLUE)):
             with pytest.raises(StorageError):
                 await delete
         blocking.rmdir()
@@ -343,7 +445,7 @@ def test_a_user_whose_deletion_is_in_doubt_keeps_no_vhost_from_being_deleted(
         with monkeypatch.context() as patched:
             patched.setattr("penstock.services.accounts.write_users", fail)
             with pytest.raises(StorageError):
-                await world.accounts.delete_user("anna")
+                await world.delete_user("anna")
         with pytest.raises(PreconditionFailedError, match="is being deleted"):
             await world.accounts.put_user("anna", "", ["monitoring"])
 

@@ -57,7 +57,7 @@ def test_a_deletion_of_a_user_that_fails_half_way_makes_its_streams_ask_again():
         principal = await logged_in(world)
         delete = world.accounts.delete_user
 
-        async def fail(name: str, *, force: bool = False) -> None:
+        async def fail(name: str, *, force: bool = False, forget: object = None) -> None:
             await delete(name, force=force)
             raise FULL
 

@@ -122,7 +122,7 @@ def test_a_verb_that_ends_with_a_bug_is_audited_too():
     async def scenario(world: World) -> None:
         admin = await world.services.sessions.log_in(Password("admin", "admin"), Connection(ConnectionId(1)))
 
-        async def fail(name: str, *, force: bool = False) -> None:
+        async def fail(name: str, *, force: bool = False, forget: object = None) -> None:
             raise OSError(f"a secret about {name}")
 
         world.accounts.delete_user = fail  # type: ignore[method-assign]

@@ -44,6 +44,8 @@ pub enum EngineError {
     LeasePart { part: u32, parts: u32 },
     #[error("there are {max} {what} already, and there cannot be more; delete some of them")]
     TooMany { what: &'static str, max: usize },
+    #[error("users or permissions changed while the producer was opened; open it again")]
+    NotAdmitted,
     #[error("another publish stream has opened producer '{0}' since; one at a time may use a name")]
     ProducerTaken(String),
     #[error("producer '{0}' belongs to another user; choose another name, or let an administrator delete this one")]

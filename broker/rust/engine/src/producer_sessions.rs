@@ -1,8 +1,9 @@
 //! Opening and forgetting names of producers, under the lock of a shard.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
-use penstock_log::marks;
+use penstock_log::{Position, marks};
 
 use crate::clock::clock_ms;
 use crate::error::EngineError;
@@ -20,10 +21,24 @@ impl Shard {
     /// # Errors
     /// `ProducerReserved`; `ProducerOwned`; `ProducersOfUser`; `TooMany`; `Log` when the name cannot be written; `Stopped` and `Closed`.
     pub fn open_producer(&self, name: &str, user: &str) -> Result<ProducerSession, EngineError> {
+        self.open_producer_while(name, user, || true)
+    }
+
+    /// As [`Shard::open_producer`], unless the user is not admitted any more. That is asked under the shard's lock: a user that
+    /// is being deleted opens no name after [`Shard::delete_producers_of`].
+    ///
+    /// # Errors
+    /// As `open_producer`; `NotAdmitted`.
+    pub fn open_producer_while(
+        &self,
+        name: &str,
+        user: &str,
+        is_admitted: impl FnOnce() -> bool,
+    ) -> Result<ProducerSession, EngineError> {
         if name.starts_with(STAGE_PREFIX) {
             return Err(EngineError::ProducerReserved(STAGE_PREFIX));
         }
-        self.open_after(name, Some(user), || Ok(()))
+        self.open_after(name, Some(user), || if is_admitted() { Ok(()) } else { Err(EngineError::NotAdmitted) })
     }
 
     /// Open a name of the broker's own.
@@ -157,6 +172,55 @@ impl Shard {
         state.write()?;
         Ok(forgotten.len() as u64)
     }
+
+    /// Remove all names that a user owns, with their states, here and in the queues' own logs. Return how many there were, once
+    /// that is on the disk. The sessions that have the names end. Blocks on the disk.
+    ///
+    /// A retry completes a removal that failed or that a crash cut short: this shard, which alone knows the owner, forgets a
+    /// name last.
+    ///
+    /// # Errors
+    /// `Log` when it cannot be written; `Stopped` and `Closed`, unless the user has no names.
+    pub fn delete_producers_of(self: &Arc<Self>, user: &str) -> Result<u64, EngineError> {
+        let mut count = 0;
+        loop {
+            let names = self.lock()?.producers.end_sessions_of(user, CHANGES_AT_ONCE);
+            if !names.is_empty() {
+                for (_, own) in self.dedicated.all() {
+                    own.forget_names(&names)?;
+                }
+            }
+            // Without names, too: an earlier removal may not be on the disk yet.
+            count += self.forget_names(&names)?;
+            if names.len() < CHANGES_AT_ONCE {
+                return Ok(count);
+            }
+        }
+    }
+
+    /// Remove these names from this log, and return how many were there, once that is on the disk.
+    fn forget_names(&self, names: &[String]) -> Result<u64, EngineError> {
+        let (count, end) = self.write_forgotten(names)?;
+        if self.synced() < end {
+            self.sync_to(end)?;
+        }
+        Ok(count)
+    }
+
+    fn write_forgotten(&self, names: &[String]) -> Result<(u64, Position), EngineError> {
+        let mut state = self.lock()?;
+        if state.producers.has_one_of(names) {
+            state.check(self.name())?;
+        }
+        let mut count = 0;
+        for name in names {
+            count += u64::from(state.forget_producer(name)?);
+        }
+        if count > 0 {
+            state.write()?;
+        }
+        Ok((count, state.producers.removed_end()))
+    }
 }
 
 impl State {
@@ -180,6 +244,7 @@ impl State {
         let Some(id) = self.producers.id_of(name) else { return Ok(false) };
         self.log.append_mark(marks::PRODUCER_NAMES, name.as_bytes(), &[])?;
         self.log.append_mark(&marks::owner_of_producer(id.get()), &[], &[])?;
+        self.producers.removed_up_to(self.log.end());
         self.producers.forget(name);
         self.producer_homes.remove(&id);
         Ok(true)

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use penstock_log::{Producer, marks};
+use penstock_log::{Position, Producer, marks};
 use rustc_hash::FxHashMap;
 
 use crate::error::EngineError;
@@ -109,6 +109,8 @@ pub(crate) struct Producers {
     owners: Owners,
     highest_id: u64,
     last_session: u64,
+    /// The end of the log behind the last removal of a name.
+    removed_end: Position,
 }
 
 /// Changes to write: names whose time is recorded, and names to remove.
@@ -297,8 +299,32 @@ impl Producers {
         changes
     }
 
+    pub fn has_one_of(&self, names: &[String]) -> bool {
+        names.iter().any(|name| self.ids.contains_key(name))
+    }
+
+    pub fn removed_end(&self) -> Position {
+        self.removed_end
+    }
+
+    /// Note the end of the log behind a removal.
+    pub fn removed_up_to(&mut self, end: Position) {
+        self.removed_end = end;
+    }
+
     pub fn owner(&self, id: NonZeroU64) -> Option<&Arc<str>> {
         self.standing.get(&id)?.owner.as_ref()
+    }
+
+    /// End the sessions of a user's names, at most so many, and return these names.
+    pub fn end_sessions_of(&mut self, user: &str, count_max: usize) -> Vec<String> {
+        if self.owners.name_count(user) == 0 {
+            return Vec::new();
+        }
+        let standing = &self.standing;
+        let owned = self.ids.iter().filter_map(|(name, id)| Some((name, standing.get(id)?)));
+        let owned = owned.filter(|(_, standing)| standing.owner.as_deref() == Some(user)).take(count_max);
+        owned.inspect(|(_, standing)| standing.held.store(0, Ordering::Release)).map(|(name, _)| name.clone()).collect()
     }
 
     /// The name that was not used for the longest time, and for a while at least; of one user or of all.

@@ -276,6 +276,24 @@ fn a_log_that_vanished_is_not_begun_anew_unless_somebody_makes_its_folder() {
 }
 
 #[test]
+fn the_names_of_a_user_are_deleted_from_the_logs_of_queues_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = opened(directory.path());
+    let session = house.shard.open_producer("p", "anna").unwrap();
+    assert_eq!(send(&house, Some(&session), &[("", "own", "a", 7)]).0, [Fate::Stored(Level::Disk)]);
+
+    assert_eq!(house.shard.delete_producers_of("anna").unwrap(), 1);
+
+    house.close();
+    let house = opened(directory.path());
+    assert_eq!(house.shard.sequence_in_family("p").unwrap(), None);
+    let session = house.shard.open_producer("p", "anna").unwrap();
+    assert_eq!(send(&house, Some(&session), &[("", "own", "b", 1)]).0, [Fate::Stored(Level::Disk)]);
+    assert_eq!(bodies(&house, OWN), ["a", "b"]);
+    house.close();
+}
+
+#[test]
 fn what_a_log_of_its_own_refused_holds_back_what_goes_to_the_next_queue_of_that_name() {
     let directory = tempfile::tempdir().unwrap();
     let house = opened(directory.path());

@@ -328,3 +328,42 @@ fn a_name_without_an_owner_belongs_to_the_next_user_who_opens_it() {
     assert_eq!(house.shard.producer_owner("p").unwrap().as_deref(), Some("anna"));
     house.close();
 }
+
+#[test]
+fn a_user_who_is_made_anew_inherits_no_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = house::open(directory.path());
+    let session = house.shard.open_producer("p", "anna").unwrap();
+    assert_eq!(send(&house, &session, &[("", "s", 5)]), [STORED]);
+    for name in 0..1_500 {
+        house.shard.open_producer(&name.to_string(), "anna").unwrap();
+    }
+    house.shard.open_producer("q", "bob").unwrap();
+
+    assert_eq!(house.shard.delete_producers_of("anna").unwrap(), 1_501);
+    assert_eq!(house.shard.delete_producers_of("anna").unwrap(), 0);
+
+    let names = |house: &House| house.shard.producers().unwrap().into_iter().map(|one| one.name).collect::<Vec<_>>();
+    assert_eq!(names(&house), ["q"]);
+    let taken = house.shard.refuse(&session, 6);
+    assert!(matches!(taken, Err(EngineError::ProducerTaken(_))), "the session ended: {taken:?}");
+    house.close();
+    let house = house::open(directory.path());
+    assert_eq!(names(&house), ["q"]);
+    let session = house.shard.open_producer("p", "anna").unwrap();
+    assert_eq!(send(&house, &session, &[("", "s", 1)]), [STORED]);
+    assert_eq!(bodies(&house), ["5", "1"]);
+    house.close();
+}
+
+#[test]
+fn a_user_who_is_not_admitted_any_more_opens_no_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = house::open(directory.path());
+
+    let opened = house.shard.open_producer_while("p", "anna", || false);
+
+    assert!(matches!(opened, Err(EngineError::NotAdmitted)), "{opened:?}");
+    assert_eq!(house.shard.producer_owner("p").unwrap(), None);
+    house.close();
+}

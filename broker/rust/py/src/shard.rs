@@ -252,6 +252,10 @@ impl PyShard {
         })
     }
 
+    fn delete_producers_of(&self, py: Python<'_>, user: &str) -> PyResult<u64> {
+        self.with(py, |shard| shard.delete_producers_of(user))
+    }
+
     fn stage_states(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<Vec<StageState>> {
         let ids: Vec<QueueId> = ids.into_iter().map(QueueId).collect();
         let states = self.with(py, |shard| shard.stage_states(&ids))?;

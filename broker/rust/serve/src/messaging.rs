@@ -138,15 +138,12 @@ impl Messaging {
         let PublishFrame::Open { vhost, level, producer } = parsed else { return Err(status::not_opened()) };
         let level = level_of(level)?;
         let call = Call::new(CallRequest::OpenPublish { vhost: vhost.to_owned() }, &caller);
-        let question = Question::of(&self.calls, &call);
+        let mut question = Question::of(&self.calls, &call);
         let admitted = self.calls.admit(call).await?;
         let (shard, allowance) = self.enter(&admitted)?;
         let producer = match producer {
             "" => None,
-            name => {
-                let opened = when_free(&shard, || shard.open_producer(name, &admitted.user)).await;
-                Some(opened.map_err(|error| status::of_engine(&error))?)
-            }
+            name => Some(question.open_producer(&shard, name, &admitted.user).await?),
         };
         let (rights, message_bytes_max) = (question.watch(|| ()), self.message_bytes_max);
         let user = admitted.user;

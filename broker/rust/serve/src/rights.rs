@@ -6,11 +6,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use penstock_engine::{EngineError, ProducerSession, Shard};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::{Code, Status};
 
 use crate::calls::{Call, Calls};
+use crate::stalls::when_free;
+use crate::status;
 
 /// How long a stream goes on while nobody can tell whether it may, because a server does not answer.
 const UNDECIDED_MAX: Duration = Duration::from_secs(30);
@@ -41,6 +44,29 @@ impl Question {
     pub fn of(calls: &Arc<Calls>, call: &Call) -> Question {
         let (changes, own_changes) = (calls.changes(), call.caller.state.changes());
         Question { calls: Arc::clone(calls), call: call.again(), changes, own_changes }
+    }
+
+    /// Open a producer's name for the admitted user. After a change meanwhile it asks again first, so that a user opens no
+    /// name after its deletion.
+    pub async fn open_producer(&mut self, shard: &Shard, name: &str, user: &str) -> Result<ProducerSession, Status> {
+        loop {
+            let opened = when_free(shard, || shard.open_producer_while(name, user, || !self.is_outdated())).await;
+            match opened {
+                Err(EngineError::NotAdmitted) => self.renew().await?,
+                opened => return opened.map_err(|error| status::of_engine(&error)),
+            }
+        }
+    }
+
+    /// Whether anything changed that the answer depends on. Nothing changes any more when the broker stops.
+    fn is_outdated(&self) -> bool {
+        self.changes.has_changed().unwrap_or(false) || self.own_changes.has_changed().unwrap_or(false)
+    }
+
+    async fn renew(&mut self) -> Result<(), Status> {
+        self.changes.mark_unchanged();
+        self.own_changes.mark_unchanged();
+        self.calls.ask_again(self.call.again()).await.map(|_| ())
     }
 
     /// Watches over the stream that was admitted. `at_end` is called when its right is gone, whether or not anybody looks at

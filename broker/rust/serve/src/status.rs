@@ -29,7 +29,7 @@ pub(crate) fn of_engine(error: &EngineError) -> Status {
         | EngineError::LeaseNumber { .. } => Status::failed_precondition(text),
         _ if error.is_full() => Status::resource_exhausted(full(error)),
         EngineError::Log(_) | EngineError::Io { .. } => Status::data_loss(text),
-        EngineError::Stopped(..) | EngineError::Closed(_) => Status::unavailable(text),
+        EngineError::Stopped(..) | EngineError::Closed(_) | EngineError::NotAdmitted => Status::unavailable(text),
     }
 }
 

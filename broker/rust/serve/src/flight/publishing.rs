@@ -97,7 +97,7 @@ impl Publishing {
             PutLevel::Disk => Level::Disk,
         });
         let call = Call::new(CallRequest::OpenPublish { vhost: put.vhost.clone() }, &caller);
-        let question = Question::of(&messaging.calls, &call);
+        let mut question = Question::of(&messaging.calls, &call);
         let admitted = messaging.calls.admit(call).await?;
         let (shard, allowance) = messaging.enter(&admitted)?;
         let (exchange, routing_key) = match put.stream {
@@ -109,10 +109,7 @@ impl Publishing {
             name if name.len() > NAME_BYTES_MAX => {
                 return Err(Status::invalid_argument("a producer's name has at most 255 bytes; choose a shorter one"));
             }
-            name => {
-                let opened = when_free(&shard, || shard.open_producer(name, &admitted.user)).await;
-                Some(opened.map_err(|error| status::of_engine(&error))?)
-            }
+            name => Some(question.open_producer(&shard, name, &admitted.user).await?),
         };
         let publishing = Publishing {
             messaging,
