@@ -481,11 +481,11 @@ class Server:
         """What the health service says."""
     def set_tls(self, tls: Tls) -> None:
         """For connections from now on; a plaintext listener stays one."""
-    def forget(self) -> None:
-        """Permissions or topology changed: publishers ask again before their next batch."""
+    def forget(self, vhost: str | None = None) -> None:
+        """Topology changed: publishers of a virtual host, or of all, ask again before their next batch."""
 
-    def recheck(self) -> None:
-        """Users, permissions or tokens changed: every open stream asks again whether it may go on."""
+    def recheck(self, user: str | None = None, vhost: str | None = None) -> None:
+        """Make open streams ask again whether they may go on: those of one user or of all, in one virtual host or in all."""
 
     def recheck_connection(self, connection: int) -> None:
         """Make the open streams of one connection ask again whether they may go on: a token of it changed or ended."""

@@ -238,8 +238,8 @@ class FakeListener:
         self.wake_fd, self._writing = os.pipe()
         os.set_blocking(self.wake_fd, False)
         self._waiting: list[FakeCall] = []
-        self.forget_count = 0
-        self.recheck_count = 0
+        self.forgotten: list[str | None] = []
+        self.rechecks: list[tuple[str | None, str | None]] = []
         self.rechecked: list[int] = []
         self.quotas: list[tuple[str, bool, dict[str, int]]] = []
         self.open_consumers: list[OpenConsumer] = []
@@ -255,11 +255,19 @@ class FakeListener:
         taken, self._waiting = self._waiting, []
         return taken
 
-    def forget(self) -> None:
-        self.forget_count += 1
+    @property
+    def forget_count(self) -> int:
+        return len(self.forgotten)
 
-    def recheck(self) -> None:
-        self.recheck_count += 1
+    @property
+    def recheck_count(self) -> int:
+        return len(self.rechecks)
+
+    def forget(self, vhost: str | None) -> None:
+        self.forgotten.append(vhost)
+
+    def recheck(self, user: str | None, vhost: str | None) -> None:
+        self.rechecks.append((user, vhost))
 
     def recheck_connection(self, connection: int) -> None:
         self.rechecked.append(connection)

@@ -60,9 +60,9 @@ class LineFrontend:
             await asyncio.wait(self._serving)
         self._services.listeners.remove(self)
 
-    def forget(self) -> None: ...
+    def forget(self, vhost: str | None) -> None: ...
 
-    def recheck(self) -> None:
+    def recheck(self, user: str | None, vhost: str | None) -> None:
         self._principals.clear()
 
     def recheck_connection(self, connection: int) -> None:

@@ -69,7 +69,7 @@ class Services:
 def build(parts: Parts) -> Services:
     """Return the services of a broker."""
     events, connections, vhosts = Events(), Connections(), parts.vhosts
-    listeners = Listeners(vhosts.all, parts.user_limits)
+    listeners = Listeners(vhosts.by_name, parts.user_limits)
     events.subscribe(listeners.take)
     tokens = TokenSessions(parts.clock, parts.later, lambda connection: events.emit(TokenChanged(connection)))
     sessions = SessionVerbs(parts.sign_in, connections, tokens, parts.user_limits, parts.log_ins, vhosts)
@@ -82,7 +82,7 @@ def build(parts: Parts) -> Services:
         topology=TopologyVerbs(vhosts, sessions, events),
         users=UserVerbs(parts.accounts, vhosts, events),
         limits=LimitVerbs(vhosts, parts.user_limits, connections, events),
-        policies=PolicyVerbs(vhosts, events),
+        policies=PolicyVerbs(vhosts),
         admission=AdmissionVerbs(vhosts, connections, tokens),
         streams=StreamVerbs(vhosts, parts.archives, events),
         leases=LeaseVerbs(vhosts),

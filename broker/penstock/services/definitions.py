@@ -46,7 +46,7 @@ class DefinitionVerbs:
         principal.require_administrator(DEFINITIONS)
         with self._events.commit() as changed:
             # What stopped half-way has changed something too.
-            changed.update((TopologyChanged(into or ""), PermissionsChanged(), LimitsChanged()))
+            changed.update((TopologyChanged(into), PermissionsChanged(), LimitsChanged()))
             added = await definitions.import_definitions(
                 self._vhosts, self._users, principal.in_broker(), text, into, skipped if skips else None
             )

@@ -13,21 +13,26 @@ from penstock.model.names import ConnectionId
 
 @dataclass(frozen=True, slots=True)
 class TopologyChanged:
-    """Exchanges or policies of a virtual host were added, changed or deleted."""
+    """Exchanges of a virtual host, or of all, were added or deleted: publishers there may have learned otherwise."""
 
-    vhost: str
+    vhost: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PermissionsChanged:
-    """A user or its permissions changed; without a name, those of any number of users."""
+    """A user or its permissions changed, in one virtual host or in all; without a name, those of any number of
+    users."""
 
     user: str | None = None
+    vhost: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LimitsChanged:
-    """Limits of users or of virtual hosts changed."""
+    """Limits of a user, or of a virtual host, changed; without a name, those of any number of them."""
+
+    user: str | None = None
+    vhost: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class LimitVerbs:
         found = self._vhosts.get(vhost_name(vhost))
         _require_known(Thing("limits of vhost", found.name), limits, Limits)
         await found.set_limits(principal.in_vhost(found.name), Limits(**limits))
-        self._events.emit(LimitsChanged())
+        self._events.emit(LimitsChanged(vhost=found.name))
 
     @reading
     async def get_user_limits(self, principal: Principal, name: str) -> UserLimitsStatus:
@@ -73,7 +73,7 @@ class LimitVerbs:
         wanted = UserLimits(**limits)
         check_user_limits(name, wanted)
         await self._user_limits.set(name, wanted)
-        self._events.emit(LimitsChanged())
+        self._events.emit(LimitsChanged(user=name))
 
 
 def _require_known(thing: Thing, limits: Mapping[str, int], kind: type[Limits | UserLimits]) -> None:

@@ -1,6 +1,7 @@
-"""The one subscriber to events of verbs: it makes open streams of all listeners ask again, and applies limits."""
+"""The one subscriber to events of verbs: it makes the open streams that a change concerns ask again, and applies
+limits."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from penstock.native import OpenConsumer
@@ -11,14 +12,15 @@ from penstock.vhost.vhost import Vhost
 
 
 class Listener(QuotaListener, Protocol):
-    """The part of a listener that acts on its open streams when rights change."""
+    """The part of a listener that acts on its open streams when rights change. None stands for any name."""
 
-    def forget(self) -> None:
-        """Make publishers ask again which exchanges they may write."""
+    def forget(self, vhost: str | None) -> None:
+        """Make publishers in a virtual host ask again which exchanges they may write."""
         ...
 
-    def recheck(self) -> None:
-        """Make every open stream ask again whether it may go on, and publishers for their exchanges."""
+    def recheck(self, user: str | None, vhost: str | None) -> None:
+        """Make the open streams of a user in a virtual host ask again whether they may go on, and publishers for their
+        exchanges."""
         ...
 
     def recheck_connection(self, connection: int) -> None:
@@ -37,7 +39,7 @@ class Listener(QuotaListener, Protocol):
 class Listeners:
     """The listeners that serve now. Add one before it serves, so that it knows the limits."""
 
-    def __init__(self, vhosts: Callable[[], Iterable[Vhost]], user_limits: LimitsOfUsers) -> None:
+    def __init__(self, vhosts: Callable[[], Mapping[str, Vhost]], user_limits: LimitsOfUsers) -> None:
         self._vhosts = vhosts
         self._user_limits = user_limits
         self._quotas: dict[Listener, Quotas] = {}
@@ -58,18 +60,15 @@ class Listeners:
         return any(listener.close_connection(connection) for listener in self._quotas)
 
     def take(self, events: frozenset[Event]) -> None:
-        """Pass on what one verb changed: each listener hears of it once."""
-        has_limits = any(isinstance(event, LimitsChanged) for event in events)
-        has_permissions = any(isinstance(event, PermissionsChanged) for event in events)
-        has_topology = any(isinstance(event, TopologyChanged) for event in events)
-        connections = {event.connection for event in events if isinstance(event, TokenChanged)}
+        """Pass on what one verb changed, to every listener."""
         for listener, quotas in self._quotas.items():
-            if has_limits:
-                quotas.apply()
-            if has_permissions:
-                listener.recheck()
-                continue
-            if has_topology:
-                listener.forget()
-            for connection in connections:
-                listener.recheck_connection(connection)
+            for event in events:
+                match event:
+                    case LimitsChanged(user=user, vhost=vhost):
+                        quotas.apply(user=user, vhost=vhost)
+                    case PermissionsChanged(user=user, vhost=vhost):
+                        listener.recheck(user, vhost)
+                    case TopologyChanged(vhost=vhost):
+                        listener.forget(vhost)
+                    case TokenChanged(connection=connection):
+                        listener.recheck_connection(connection)

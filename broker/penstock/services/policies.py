@@ -1,6 +1,7 @@
 """Policies of a virtual host.
 
-Setting one needs the tag policymaker or administrator, an operator's the tag administrator.
+Setting one needs the tag policymaker or administrator, an operator's the tag administrator. A policy decides nothing
+that an open stream was admitted by, so none emits an event.
 """
 
 from collections.abc import Mapping
@@ -8,7 +9,6 @@ from dataclasses import dataclass, field
 
 from penstock.metadata.policies import Policy, make_policy
 from penstock.model.names import vhost_name
-from penstock.services.events import Events, TopologyChanged
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading
 from penstock.vhost.vhosts import Vhosts
@@ -26,9 +26,8 @@ class WantedPolicy:
 
 
 class PolicyVerbs:
-    def __init__(self, vhosts: Vhosts, events: Events) -> None:
+    def __init__(self, vhosts: Vhosts) -> None:
         self._vhosts = vhosts
-        self._events = events
 
     @reading
     async def list_policies(self, principal: Principal, vhost: str, *, operator: bool = False) -> list[Policy]:
@@ -47,10 +46,8 @@ class PolicyVerbs:
         found = self._vhosts.get(vhost_name(vhost))
         made = make_policy(policy.name, policy.pattern, policy.apply_to, policy.priority, policy.definition)
         await found.set_policy(principal.in_vhost(found.name), made, is_operator=operator)
-        self._events.emit(TopologyChanged(found.name))
 
     @changing("ClearPolicy", "vhost", "name", "operator")
     async def clear_policy(self, principal: Principal, vhost: str, name: str, *, operator: bool = False) -> None:
         found = self._vhosts.get(vhost_name(vhost))
         await found.clear_policy(principal.in_vhost(found.name), name, is_operator=operator)
-        self._events.emit(TopologyChanged(found.name))

@@ -1,6 +1,6 @@
-"""Tells the listener what users and virtual hosts may use: all that differs from what it was told last."""
+"""Tells the listener what users and virtual hosts may use: what differs from what it was told last."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Protocol
 
@@ -20,22 +20,39 @@ class QuotaListener(Protocol):
 class Quotas:
     """The limits of one listener."""
 
-    def __init__(self, listener: QuotaListener, vhosts: Callable[[], Iterable[Vhost]], users: LimitsOfUsers) -> None:
+    def __init__(
+        self, listener: QuotaListener, vhosts: Callable[[], Mapping[str, Vhost]], users: LimitsOfUsers
+    ) -> None:
         self._listener = listener
         self._vhosts = vhosts
         self._users = users
         self._told: dict[tuple[bool, str], _Quota] = {}
 
-    def apply(self) -> None:
-        wanted: dict[tuple[bool, str], _Quota]
-        wanted = {(False, str(vhost.name)): _quota(asdict(vhost.limits)) for vhost in self._vhosts()}
-        wanted |= {(True, user): _quota(asdict(limits)) for user, limits in self._users.all().items()}
-        wanted = {holder: quota for holder, quota in wanted.items() if quota}
-        for is_user, name in [*self._told, *wanted]:
-            quota = wanted.get((is_user, name), {})
-            if quota != self._told.get((is_user, name), {}):
-                self._listener.set_quota(name, is_user, quota)
-        self._told = wanted
+    def apply(self, *, user: str | None = None, vhost: str | None = None) -> None:
+        """Tell the limits of one user and of one virtual host; without a name, all of them."""
+        if user is not None:
+            self._tell(True, user)
+        if vhost is not None:
+            self._tell(False, vhost)
+        if user is None and vhost is None:
+            now = [(False, name) for name in self._vhosts()] + [(True, name) for name in self._users.all()]
+            for is_user, name in dict.fromkeys([*self._told, *now]):
+                self._tell(is_user, name)
+
+    def _tell(self, is_user: bool, name: str) -> None:
+        quota = self._now(is_user, name)
+        if quota != self._told.get((is_user, name), {}):
+            self._listener.set_quota(name, is_user, quota)
+        if quota:
+            self._told[is_user, name] = quota
+        else:
+            self._told.pop((is_user, name), None)
+
+    def _now(self, is_user: bool, name: str) -> _Quota:
+        if is_user:
+            return _quota(asdict(self._users.find(name)))
+        vhost = self._vhosts().get(name)
+        return {} if vhost is None else _quota(asdict(vhost.limits))
 
 
 def _quota(limits: dict[str, int | None]) -> _Quota:

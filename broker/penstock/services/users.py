@@ -75,7 +75,7 @@ class UserVerbs:
         """Delete a user with its permissions, its limits and its names of producers."""
         principal.require_administrator(Thing("user", name))
         with self._events.commit() as changed:
-            changed.update((PermissionsChanged(name), LimitsChanged()))
+            changed.update((PermissionsChanged(name), LimitsChanged(user=name)))
 
             async def forget(user: str) -> None:
                 # Open streams ask again before the names are deleted, so that none opens a name after that.
@@ -111,14 +111,14 @@ class UserVerbs:
         self._vhosts.get(vhost)
         compiled = Permission.compile(permission.configure, permission.write, permission.read)
         await self._accounts.set_permission(permission.user, vhost, compiled)
-        self._events.emit(PermissionsChanged(permission.user))
+        self._events.emit(PermissionsChanged(permission.user, vhost))
 
     @changing("ClearPermission", "user", "vhost")
     async def clear_permission(self, principal: Principal, user: str, vhost: str) -> None:
         place = vhost_name(vhost)
         principal.require_administrator(Thing("permission of user", user, place))
         await self._accounts.clear_permission(user, place)
-        self._events.emit(PermissionsChanged(user))
+        self._events.emit(PermissionsChanged(user, place))
 
     # ------------------------------------------------------------ topic permissions
 
@@ -147,7 +147,7 @@ class UserVerbs:
         self._vhosts.get(vhost)
         compiled = TopicPermission.compile(user, vhost, permission.write, permission.read)
         await self._accounts.set_topic(user, vhost, exchange, compiled)
-        self._events.emit(PermissionsChanged(user))
+        self._events.emit(PermissionsChanged(user, vhost))
 
     @changing("ClearTopicPermission", "user", "vhost", "exchange")
     async def clear_topic_permission(
@@ -157,7 +157,7 @@ class UserVerbs:
         place = vhost_name(vhost)
         principal.require_administrator(Thing("topic permission of user", user, place))
         await self._accounts.clear_topics(user, place, exchange)
-        self._events.emit(PermissionsChanged(user))
+        self._events.emit(PermissionsChanged(user, place))
 
     def _visible(self, principal: Principal, wanted: str | None = None) -> Iterable[User]:
         for user in self._accounts.users():

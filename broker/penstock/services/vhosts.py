@@ -49,7 +49,7 @@ class VhostVerbs:
         """Delete it with all its queues, messages, permissions and limits."""
         checked = vhost_name(name)
         with self._events.commit() as changed:
-            changed.update((TopologyChanged(checked), LimitsChanged()))
+            changed.update((TopologyChanged(checked), LimitsChanged(vhost=checked)))
             try:
                 await self._vhosts.delete(principal.in_broker(), checked)
             except RefusedError:

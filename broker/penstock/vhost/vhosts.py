@@ -4,7 +4,7 @@ A vhost that is being created or deleted cannot be used meanwhile, and two such 
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from penstock.metadata import VhostTopology, changes_of, restore
@@ -44,6 +44,9 @@ class Vhosts:
     def all(self) -> list[Vhost]:
         """In the order in which they were made."""
         return list(self._vhosts.values())
+
+    def by_name(self) -> Mapping[str, Vhost]:
+        return self._vhosts
 
     def names(self) -> list[VhostName]:
         return list(self._vhosts)

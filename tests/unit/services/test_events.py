@@ -7,7 +7,14 @@ from penstock.identity.user_limits import UserLimits
 from penstock.model.errors import AccessRefusedError, DiskFullError, InvalidArgumentError, Thing
 from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey
 from penstock.model.records import Binding, DestinationKind
-from penstock.services import DeclareExchange, DeclareQueue, Password, WantedPolicy
+from penstock.services import (
+    DeclareExchange,
+    DeclareQueue,
+    HeldPermission,
+    HeldTopicPermission,
+    Password,
+    WantedPolicy,
+)
 from penstock.services.events import Event, Events, LimitsChanged, PermissionsChanged, TokenChanged, TopologyChanged
 from penstock.services.listeners import Listeners
 from support.grpc_fakes import FakeListener, FakeUserLimits, World, play
@@ -37,7 +44,7 @@ def test_a_declare_of_a_queue_and_a_bind_make_no_stream_ask_again():
     play(scenario)
 
 
-def test_a_new_exchange_and_a_policy_make_publishers_ask_again():
+def test_a_new_exchange_makes_publishers_of_its_vhost_ask_again_and_a_policy_nobody():
     async def scenario(world: World) -> None:
         principal = await logged_in(world)
         for _ in range(2):  # the second one changes nothing
@@ -45,7 +52,8 @@ def test_a_new_exchange_and_a_policy_make_publishers_ask_again():
         assert told(world) == (1, 0, [], 0)
         policy = WantedPolicy("p", "^none$", definition={"alternate-exchange": "news"})
         await world.services.policies.set_policy(principal, "/", policy)
-        assert told(world) == (2, 0, [], 0)
+        assert told(world) == (1, 0, [], 0)
+        assert world.listener.forgotten == ["/"]
 
     play(scenario)
 
@@ -93,7 +101,7 @@ def test_an_import_by_somebody_who_may_not_makes_no_stream_ask_again():
             await world.services.definitions.import_definitions(reader, b"{}")
         assert told(world) == (0, 0, [], 0)
         await world.services.definitions.import_definitions(admin, b"{}")
-        assert told(world) == (0, 1, [], 0)
+        assert (world.listener.rechecks, world.listener.forgotten) == ([(None, None)], [None])
 
     play(scenario)
 
@@ -134,22 +142,48 @@ def test_events_of_one_verb_are_delivered_once_and_together():
     assert heard == [{PermissionsChanged("anna"), LimitsChanged()}]
 
 
-def test_a_listener_that_rechecks_everything_is_told_nothing_more():
+def test_permissions_name_the_user_and_the_vhost_whose_streams_ask_again():
+    """Every stream of the broker asked again."""
+
+    async def scenario(world: World) -> None:
+        principal, users = await logged_in(world), world.services.users
+        await users.put_user(principal, "anna", None, None)
+        await users.set_permission(principal, HeldPermission("reader", "/", "", "", ".*"))
+        await users.set_topic_permission(principal, HeldTopicPermission("reader", "/", "amq.topic", "a", "b"))
+        assert world.listener.rechecks == [("anna", None), ("reader", "/"), ("reader", "/")]
+
+    play(scenario)
+
+
+def test_a_listener_is_told_each_kind_of_change_by_name():
     listener, limits = FakeListener(), FakeUserLimits()
-    listeners = Listeners(list, limits)
+    listeners = Listeners(dict, limits)
     listeners.add(listener)
 
-    listeners.take(frozenset({TopologyChanged("/"), PermissionsChanged(), TokenChanged(ConnectionId(3))}))
-    assert (listener.forget_count, listener.recheck_count, listener.rechecked) == (0, 1, [])
-    listeners.take(frozenset({TopologyChanged("/"), TokenChanged(ConnectionId(3))}))
-    assert (listener.forget_count, listener.recheck_count, listener.rechecked) == (1, 1, [3])
+    listeners.take(frozenset({TopologyChanged("/"), PermissionsChanged("anna"), TokenChanged(ConnectionId(3))}))
+
+    assert (listener.forgotten, listener.rechecks, listener.rechecked) == (["/"], [("anna", None)], [3])
+    listener.close()
+
+
+def test_limits_of_one_user_are_applied_without_a_look_at_the_others():
+    listener, limits = FakeListener(), FakeUserLimits()
+    listeners = Listeners(dict, limits)
+    listeners.add(listener)
+    limits.limits |= {"anna": UserLimits(streams_max=2), "ben": UserLimits(streams_max=3)}
+
+    listeners.take(frozenset({LimitsChanged(user="anna")}))
+    assert listener.quotas == [("anna", True, {"streams_max": 2})]
+    limits.limits.pop("anna")
+    listeners.take(frozenset({LimitsChanged()}))
+    assert listener.quotas[1:] == [("anna", True, {}), ("ben", True, {"streams_max": 3})]
     listener.close()
 
 
 def test_a_new_listener_knows_the_limits_and_one_that_is_removed_hears_nothing():
     listener, limits = FakeListener(), FakeUserLimits()
     limits.limits["anna"] = UserLimits(streams_max=2)
-    listeners = Listeners(list, limits)
+    listeners = Listeners(dict, limits)
     listeners.add(listener)
     assert listener.quotas == [("anna", True, {"streams_max": 2})]
 

@@ -61,7 +61,7 @@ class FakeListener:
 
 def test_the_listener_is_told_what_has_changed_and_nothing_else(tmp_path):
     users, vhost, listener = LimitsOfUsers.open(tmp_path / "limits.json"), FakeVhost("/"), FakeListener()
-    vhosts = [vhost, FakeVhost("other")]
+    vhosts = {"/": vhost, "other": FakeVhost("other")}
     quotas = Quotas(listener, lambda: vhosts, users)  # type: ignore[arg-type, return-value]
 
     vhost.limits = Limits(queues_max=1, publish_rate=7)
@@ -69,7 +69,7 @@ def test_the_listener_is_told_what_has_changed_and_nothing_else(tmp_path):
     asyncio.run(users.set("anna", UserLimits(connections_max=1, streams_max=2)))
     quotas.apply()
     quotas.apply()
-    vhosts.remove(vhost)
+    del vhosts["/"]
     quotas.apply()
 
     assert listener.told == [

@@ -19,11 +19,11 @@ class NativeListener:
     def take(self) -> Sequence[Call]:
         return self._server.take()
 
-    def forget(self) -> None:
-        self._server.forget()
+    def forget(self, vhost: str | None) -> None:
+        self._server.forget(vhost)
 
-    def recheck(self) -> None:
-        self._server.recheck()
+    def recheck(self, user: str | None, vhost: str | None) -> None:
+        self._server.recheck(user, vhost)
 
     def recheck_connection(self, connection: int) -> None:
         self._server.recheck_connection(connection)

@@ -108,12 +108,14 @@ impl PyServer {
         self.server.set_tls(tls.tls.clone());
     }
 
-    fn forget(&self) {
-        self.server.calls().forget();
+    #[pyo3(signature = (vhost = None))]
+    fn forget(&self, vhost: Option<&str>) {
+        self.server.calls().forget(vhost);
     }
 
-    fn recheck(&self) {
-        self.server.calls().recheck();
+    #[pyo3(signature = (user = None, vhost = None))]
+    fn recheck(&self, user: Option<&str>, vhost: Option<&str>) {
+        self.server.calls().recheck(user, vhost);
     }
 
     fn recheck_connection(&self, connection: u64) {

@@ -5,16 +5,17 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use rustix::event::{EventfdFlags, eventfd};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tonic::{Code, Status};
 
 use crate::caller::Caller;
+use crate::changes::Changes;
 use crate::connection_state::ConnectionState;
 use crate::listing::Listing;
 
@@ -203,8 +204,7 @@ pub struct Calls {
     wake: OwnedFd,
     open_count: Arc<AtomicUsize>,
     calls_max: usize,
-    generation: AtomicU64,
-    changes: watch::Sender<u64>,
+    changes: Changes,
     rechecks: Arc<Semaphore>,
     permits: Arc<Semaphore>,
     connections: Mutex<FxHashMap<u64, Weak<ConnectionState>>>,
@@ -219,8 +219,7 @@ impl Calls {
             wake,
             open_count: Arc::default(),
             calls_max,
-            generation: AtomicU64::new(0),
-            changes: watch::Sender::new(0),
+            changes: Changes::default(),
             rechecks: Arc::new(Semaphore::new(RECHECKS_MAX)),
             permits: Arc::new(Semaphore::new(PERMITS_ASKED_MAX)),
             connections: Mutex::default(),
@@ -250,15 +249,15 @@ impl Calls {
         waiting.drain(..).filter(|call| !call.is_abandoned()).collect()
     }
 
-    /// Makes publishers ask again for the exchanges that they were admitted to.
-    pub fn forget(&self) {
-        self.generation.fetch_add(1, Ordering::AcqRel);
+    /// Make publishers of one virtual host, or of all, ask again for the exchanges that they were admitted to.
+    pub fn forget(&self, vhost: Option<&str>) {
+        self.changes.topology(vhost);
     }
 
-    /// Makes every open stream ask again whether it may go on, and publishers for their exchanges.
-    pub fn recheck(&self) {
-        self.forget();
-        self.changes.send_modify(|count| *count += 1);
+    /// Make the open streams of one user or of all, in one virtual host or in all, ask again whether they may go on, and
+    /// publishers among them for their exchanges.
+    pub fn recheck(&self, user: Option<&str>, vhost: Option<&str>) {
+        self.changes.rights(user, vhost);
     }
 
     /// Make the open streams of one connection ask again whether they may go on, and its publishers for their exchanges.
@@ -282,14 +281,19 @@ impl Calls {
         }
     }
 
-    /// Tells of every recheck from now on.
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.subscribe()
+    /// Return the changes that open streams ask again after.
+    pub(crate) fn changes(&self) -> &Changes {
+        &self.changes
     }
 
-    /// Return a number that grows with every change that concerns a caller.
-    pub(crate) fn generation(&self, caller: &Caller) -> u64 {
-        self.generation.load(Ordering::Acquire) + caller.state.generation()
+    /// Return a number that grows with every change, also with those that do not concern the caller.
+    pub(crate) fn last_change(&self, caller: &Caller) -> u64 {
+        self.changes.last() + caller.state.generation()
+    }
+
+    /// Return a number that grows with every change of what a caller may publish.
+    pub(crate) fn generation(&self, caller: &Caller, user: &str, vhost: &str) -> u64 {
+        self.changes.permits_of(user, vhost) + caller.state.generation()
     }
 
     /// Ask Python and wait for its answer.

@@ -14,6 +14,7 @@ mod admin;
 mod bucket;
 mod caller;
 mod calls;
+mod changes;
 mod codec;
 mod connection;
 mod connection_state;

@@ -143,9 +143,10 @@ impl Messaging {
         let (shard, allowance) = self.enter(&admitted)?;
         let producer = match producer {
             "" => None,
-            name => Some(question.open_producer(&shard, name, &admitted.user).await?),
+            name => Some(question.open_producer(&shard, name, (&admitted.user, &admitted.vhost)).await?),
         };
-        let (rights, message_bytes_max) = (question.watch(|| ()), self.message_bytes_max);
+        let (rights, message_bytes_max) =
+            (question.watch(&admitted.user, &admitted.vhost, || ()), self.message_bytes_max);
         let user = admitted.user;
         let opened = Opened { rights, shard, allowance, level, producer, user, message_bytes_max };
         Ok(PublishStream::new(input, self.calls, caller, self.stopping, opened))
@@ -175,6 +176,7 @@ impl Messaging {
             "" => format!("consumer-{}-{queue_id}", caller.connection),
             tag => tag.to_owned(),
         };
+        let (user, vhost) = (admitted.user.clone(), admitted.vhost.clone());
         let listed = self.calls.listing().consumes(OpenConsumer {
             connection: caller.connection,
             user: admitted.user,
@@ -188,7 +190,7 @@ impl Messaging {
         let consumer = Consumer { calls: Arc::clone(&self.calls), caller, subscription, listed };
         let consumer = Arc::new(Later::new(&shard, consumer));
         let leaving = Arc::downgrade(&consumer);
-        let rights = question.watch(move || {
+        let rights = question.watch(&user, &vhost, move || {
             // What it held goes to others at once, also when its client reads nothing any more.
             leaving.upgrade().into_iter().for_each(|consumer| {
                 soon(&shard, move || consumer.leave());

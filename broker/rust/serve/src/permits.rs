@@ -23,7 +23,7 @@ const KEYS_MAX: usize = 16_384;
 /// Routing keys that are asked for at a time.
 const KEYS_ASKED_MAX: usize = 256;
 
-/// How often a round begins anew because permissions or topology have changed, in whichever virtual host.
+/// How often a round begins anew because permissions or topology have changed.
 const REFRESHES_MAX: usize = 8;
 
 /// AMQP's bound. Longer keys are refused with their message.
@@ -66,6 +66,8 @@ pub(crate) enum Verdict<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Permits {
     generation: u64,
+    /// The last change that was looked at, whomever it concerned.
+    looked_at: u64,
     /// How often this round began anew.
     refresh_count: usize,
     last_admitted: Option<Vec<u8>>,
@@ -80,14 +82,21 @@ impl Permits {
     pub fn begin_round(&mut self) {
         self.refresh_count = 0;
         if self.known.len() > PERMITS_MAX || self.key_count > KEYS_MAX {
-            *self = Permits { generation: self.generation, ..Permits::default() };
+            *self = Permits { generation: self.generation, looked_at: self.looked_at, ..Permits::default() };
         }
     }
 
-    /// Forgets everything when the generation has moved on, and the round did not begin anew too often.
-    pub fn refresh(&mut self, generation: u64) {
-        if self.generation != generation && self.refresh_count < REFRESHES_MAX {
-            *self = Permits { generation, refresh_count: self.refresh_count + 1, ..Permits::default() };
+    /// Forget everything when the generation has moved on, and the round did not begin anew too often. The generation is
+    /// looked up only after a change.
+    pub fn refresh(&mut self, last_change: u64, generation: impl FnOnce() -> u64) {
+        if self.looked_at == last_change || self.refresh_count >= REFRESHES_MAX {
+            return;
+        }
+        self.looked_at = last_change;
+        let generation = generation();
+        if self.generation != generation {
+            let refresh_count = self.refresh_count + 1;
+            *self = Permits { generation, looked_at: last_change, refresh_count, ..Permits::default() };
         }
     }
 
@@ -132,6 +141,7 @@ impl Permits {
 pub(crate) struct Asker<'a> {
     pub calls: &'a Calls,
     pub caller: &'a Caller,
+    pub user: &'a str,
     pub vhost: &'a str,
 }
 
@@ -195,7 +205,8 @@ impl Asker<'_> {
     pub async fn admit(&self, permits: &mut Permits, exchange: &[u8], keys: &[&[u8]]) -> Result<(), Status> {
         permits.begin_round();
         loop {
-            permits.refresh(self.calls.generation(self.caller));
+            let generation = || self.calls.generation(self.caller, self.user, self.vhost);
+            permits.refresh(self.calls.last_change(self.caller), generation);
             let mut unknown = Vec::new();
             let mut is_known = true;
             for key in keys {
@@ -283,12 +294,12 @@ mod tests {
                         None => tokio::task::yield_now().await,
                     }
                 };
-                deciding.forget();
+                deciding.forget(None);
                 call.reply.unwrap().send(Ok(Answer::Admitted(Admitted::default())));
             }
         });
         let caller = Caller::default();
-        let asker = Asker { calls: &calls, caller: &caller, vhost: "/" };
+        let asker = Asker { calls: &calls, caller: &caller, user: "anna", vhost: "/" };
         let mut permits = Permits::default();
 
         tokio::select! {
@@ -296,7 +307,8 @@ mod tests {
             _ = decider => panic!("it asks for ever"),
         }
         permits.begin_round();
-        permits.refresh(calls.generation(&caller));
+        let generation = || calls.generation(&caller, "anna", "/");
+        permits.refresh(calls.last_change(&caller), generation);
         assert_eq!(permits.look_up(b"logs", b""), Verdict::UnknownExchange, "the next round asks again");
     }
 
@@ -310,7 +322,7 @@ mod tests {
             .map(|number| {
                 let (calls, caller) = (Arc::clone(&calls), callers[number % callers.len()].clone());
                 tokio::spawn(async move {
-                    let asker = Asker { calls: &calls, caller: &caller, vhost: "/" };
+                    let asker = Asker { calls: &calls, caller: &caller, user: "anna", vhost: "/" };
                     asker.admit(&mut Permits::default(), b"logs", &[b"key"]).await
                 })
             })
@@ -339,7 +351,7 @@ mod tests {
         permits.learn(b"logs".to_vec(), Permit::Open);
         assert_eq!(permits.look_up(b"logs", b""), Verdict::Admitted);
 
-        permits.refresh(1);
+        permits.refresh(1, || 1);
 
         assert_eq!(permits.look_up(b"logs", b""), Verdict::UnknownExchange);
     }

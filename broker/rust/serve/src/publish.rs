@@ -235,7 +235,9 @@ impl PublishStream {
         self.permits.begin_round();
         loop {
             until_free(&self.shard).await;
-            self.permits.refresh(self.calls.generation(&self.caller));
+            let last_change = self.calls.last_change(&self.caller);
+            let generation = || self.calls.generation(&self.caller, &self.user, self.shard.name());
+            self.permits.refresh(last_change, generation);
             match self.store() {
                 Ok(()) => break,
                 Err(Obstacle::Malformed(failed)) => return Err(failed),
@@ -255,7 +257,7 @@ impl PublishStream {
 
     /// What a round needs to know before it can be gathered.
     async fn ask(&mut self, unknown: Unknown) -> Result<(), Status> {
-        let asker = Asker { calls: &self.calls, caller: &self.caller, vhost: self.shard.name() };
+        let asker = Asker { calls: &self.calls, caller: &self.caller, user: &self.user, vhost: self.shard.name() };
         match unknown {
             Unknown::Exchange(exchange) => asker.exchange(&mut self.permits, exchange).await,
             Unknown::Impersonation => asker.impersonation(&mut self.permits).await,

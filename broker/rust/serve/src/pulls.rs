@@ -68,8 +68,9 @@ impl Pulls {
 
     /// Keep a subscription until it holds nothing, or its user's right to it is gone.
     pub fn hold(self: &Arc<Self>, key: &Key, subscription: &Arc<Later<Subscription>>, question: Question) -> Held {
-        let (pulls, key, revoked) = (Arc::downgrade(self), key.clone(), Arc::downgrade(subscription));
-        let rights = question.watch(move || {
+        let (pulls, revoked) = (Arc::downgrade(self), Arc::downgrade(subscription));
+        let (user, vhost, key) = (&key.user, &key.vhost, key.clone());
+        let rights = question.watch(user, vhost, move || {
             tokio::spawn(async move {
                 if let Some(pulls) = pulls.upgrade() {
                     pulls.revoke(&key, &revoked).await;

@@ -35,6 +35,8 @@ impl Drop for Rights {
 pub(crate) struct Question {
     calls: Arc<Calls>,
     call: Call,
+    /// The last change that was asked about, or that came before the first asking.
+    since: u64,
     changes: watch::Receiver<u64>,
     /// Those of the stream's connection.
     own_changes: watch::Receiver<u64>,
@@ -42,59 +44,75 @@ pub(crate) struct Question {
 
 impl Question {
     pub fn of(calls: &Arc<Calls>, call: &Call) -> Question {
-        let (changes, own_changes) = (calls.changes(), call.caller.state.changes());
-        Question { calls: Arc::clone(calls), call: call.again(), changes, own_changes }
+        let (changes, own_changes) = (calls.changes().subscribe(), call.caller.state.changes());
+        let since = calls.changes().last();
+        Question { calls: Arc::clone(calls), call: call.again(), since, changes, own_changes }
     }
 
     /// Open a producer's name for the admitted user. After a change meanwhile it asks again first, so that a user opens no
     /// name after its deletion.
-    pub async fn open_producer(&mut self, shard: &Shard, name: &str, user: &str) -> Result<ProducerSession, Status> {
+    pub async fn open_producer(
+        &mut self,
+        shard: &Shard,
+        name: &str,
+        (user, vhost): (&str, &str),
+    ) -> Result<ProducerSession, Status> {
         loop {
-            let opened = when_free(shard, || shard.open_producer_while(name, user, || !self.is_outdated())).await;
+            let is_current = || !self.is_outdated(user, vhost);
+            let opened = when_free(shard, || shard.open_producer_while(name, user, is_current)).await;
             match opened {
-                Err(EngineError::NotAdmitted) => self.renew().await?,
+                Err(EngineError::NotAdmitted) => self.renew(user, vhost).await?,
                 opened => return opened.map_err(|error| status::of_engine(&error)),
             }
         }
     }
 
     /// Whether anything changed that the answer depends on. Nothing changes any more when the broker stops.
-    fn is_outdated(&self) -> bool {
-        self.changes.has_changed().unwrap_or(false) || self.own_changes.has_changed().unwrap_or(false)
+    fn is_outdated(&self, user: &str, vhost: &str) -> bool {
+        self.calls.changes().rights_of(user, vhost) > self.since || self.own_changes.has_changed().unwrap_or(false)
     }
 
-    async fn renew(&mut self) -> Result<(), Status> {
-        self.changes.mark_unchanged();
+    async fn renew(&mut self, user: &str, vhost: &str) -> Result<(), Status> {
+        self.since = self.since.max(self.calls.changes().rights_of(user, vhost));
         self.own_changes.mark_unchanged();
         self.calls.ask_again(self.call.again()).await.map(|_| ())
     }
 
-    /// Watches over the stream that was admitted. `at_end` is called when its right is gone, whether or not anybody looks at
-    /// the stream.
-    pub fn watch(self, at_end: impl FnOnce() + Send + 'static) -> Rights {
+    /// Watch over the stream that was admitted, for this user in this virtual host. `at_end` is called when its right is
+    /// gone, whether or not anybody looks at the stream.
+    pub fn watch(self, user: &str, vhost: &str, at_end: impl FnOnce() + Send + 'static) -> Rights {
         let (told, refused) = watch::channel(None);
-        let asking = tokio::spawn(self.ask_after_changes(move |status| {
+        let asking = tokio::spawn(self.ask_after_changes(user.to_owned(), vhost.to_owned(), move |status| {
             told.send_replace(Some(status));
             at_end();
         }));
         Rights { refused, asking }
     }
 
-    async fn ask_after_changes(mut self, end: impl FnOnce(Status)) {
-        while self.changed().await {
+    async fn ask_after_changes(mut self, user: String, vhost: String, end: impl FnOnce(Status)) {
+        while self.changed(&user, &vhost).await {
             if let Some(refused) = self.ask().await {
                 return end(refused);
             }
         }
     }
 
-    /// Wait for a change; say whether there can be another one.
-    async fn changed(&mut self) -> bool {
-        let changed = tokio::select! {
-            changed = self.changes.changed() => changed,
-            changed = self.own_changes.changed() => changed,
-        };
-        changed.is_ok()
+    /// Wait for a change that concerns the stream; say whether there can be another one.
+    async fn changed(&mut self, user: &str, vhost: &str) -> bool {
+        loop {
+            let (changed, is_own) = tokio::select! {
+                changed = self.changes.changed() => (changed, false),
+                changed = self.own_changes.changed() => (changed, true),
+            };
+            if changed.is_err() {
+                return false;
+            }
+            let last = self.calls.changes().rights_of(user, vhost);
+            if is_own || last > self.since {
+                self.since = self.since.max(last);
+                return true;
+            }
+        }
     }
 
     /// Why the stream has to end, or nothing.
@@ -166,14 +184,14 @@ mod tests {
         let ended = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&ended);
         let question = Question::of(&calls, &Call::new(CallRequest::Enter, &Caller::default()));
-        let mut rights = question.watch(move || seen.store(true, Ordering::Release));
+        let mut rights = question.watch("anna", "/", move || seen.store(true, Ordering::Release));
 
-        calls.recheck();
+        calls.recheck(None, None);
         let first = next(&calls).await;
         assert!(first.again);
         first.reply.unwrap().send(Ok(Answer::Payload(Vec::new())));
         assert!(rights.refused().is_none());
-        calls.recheck();
+        calls.recheck(None, None);
         refuse(next(&calls).await, Code::PermissionDenied);
 
         while !ended.load(Ordering::Acquire) {
@@ -185,9 +203,10 @@ mod tests {
     #[tokio::test]
     async fn a_stream_goes_on_while_nobody_can_tell_and_is_asked_about_again() {
         let calls = Arc::new(Calls::new(8).unwrap());
-        let mut rights = Question::of(&calls, &Call::new(CallRequest::Enter, &Caller::default())).watch(|| ());
+        let mut rights =
+            Question::of(&calls, &Call::new(CallRequest::Enter, &Caller::default())).watch("anna", "/", || ());
 
-        calls.recheck();
+        calls.recheck(None, None);
         refuse(next(&calls).await, Code::Unavailable);
         assert!(rights.refused().is_none());
         refuse(next(&calls).await, Code::Unauthenticated);
@@ -201,17 +220,17 @@ mod tests {
         let mut asked = [0, 0];
         let callers: Vec<_> = (0..2).map(|connection| Caller { connection, ..Caller::default() }).collect();
         callers.iter().for_each(|caller| calls.connected(caller.connection, &caller.state));
-        let watch = |caller| Question::of(&calls, &Call::new(CallRequest::Enter, caller)).watch(|| ());
+        let watch = |caller| Question::of(&calls, &Call::new(CallRequest::Enter, caller)).watch("anna", "/", || ());
         let _rights: Vec<_> = callers.iter().map(watch).collect();
-        let generations: Vec<_> = callers.iter().map(|caller| calls.generation(caller)).collect();
+        let generations: Vec<_> = callers.iter().map(|caller| calls.generation(caller, "anna", "/")).collect();
 
         calls.recheck_connection(1);
         let call = next(&calls).await;
         asked[usize::try_from(call.caller.connection).unwrap()] += 1;
         call.reply.unwrap().send(Ok(Answer::Payload(Vec::new())));
-        let after: Vec<_> = callers.iter().map(|caller| calls.generation(caller)).collect();
+        let after: Vec<_> = callers.iter().map(|caller| calls.generation(caller, "anna", "/")).collect();
         assert_eq!(after, [generations[0], generations[1] + 1]);
-        calls.recheck();
+        calls.recheck(None, None);
         for _ in 0..2 {
             let call = next(&calls).await;
             asked[usize::try_from(call.caller.connection).unwrap()] += 1;
@@ -221,18 +240,50 @@ mod tests {
         assert_eq!(asked, [1, 2]);
         calls.disconnected(1);
         calls.recheck_connection(1);
-        assert_eq!(calls.generation(&callers[1]), after[1] + 1, "a connection that ended is not rechecked");
+        assert_eq!(
+            calls.generation(&callers[1], "anna", "/"),
+            after[1] + 1,
+            "a connection that ended is not rechecked"
+        );
     }
 
     #[tokio::test]
     async fn a_change_between_admission_and_watching_is_asked_about() {
         let calls = Arc::new(Calls::new(8).unwrap());
         let question = Question::of(&calls, &Call::new(CallRequest::Enter, &Caller::default()));
-        calls.recheck();
+        calls.recheck(None, None);
 
-        let mut rights = question.watch(|| ());
+        let mut rights = question.watch("anna", "/", || ());
         refuse(next(&calls).await, Code::PermissionDenied);
 
         assert_eq!(rights.until_refused().await.code(), Code::PermissionDenied);
+    }
+
+    #[tokio::test]
+    async fn a_change_of_one_user_or_virtual_host_makes_no_stream_of_another_ask() {
+        let calls = Arc::new(Calls::new(8).unwrap());
+        let watch = |user: &str, vhost: &str| {
+            let caller = Caller { authorization: format!("{user} {vhost}"), ..Caller::default() };
+            Question::of(&calls, &Call::new(CallRequest::Enter, &caller)).watch(user, vhost, || ())
+        };
+        let _rights = [watch("anna", "/"), watch("anna", "blue"), watch("ben", "/")];
+
+        let mut asked = Vec::new();
+        for (user, vhost, count) in [("ben", None, 1), ("anna", Some("blue"), 1), ("cleo", None, 0), ("anna", None, 2)]
+        {
+            calls.recheck(Some(user), vhost);
+            let mut names = Vec::new();
+            for _ in 0..count {
+                let call = next(&calls).await;
+                names.push(call.caller.authorization.clone());
+                call.reply.unwrap().send(Ok(Answer::Payload(Vec::new())));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert!(calls.take().is_empty());
+            names.sort();
+            asked.push(names);
+        }
+
+        assert_eq!(asked, [vec!["ben /"], vec!["anna blue"], vec![], vec!["anna /", "anna blue"]]);
     }
 }

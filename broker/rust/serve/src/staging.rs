@@ -161,7 +161,7 @@ async fn stage(messaging: &Messaging, caller: &Caller, payload: &Bytes) -> Resul
     let (bytes_max, whose) = allowance.message_bytes_max(messaging.message_bytes_max);
     let limit = whose.map_or("message_bytes_max".to_owned(), |whose| format!("max-message-bytes of {whose}"));
     if let Some(user_id) = foreign_user_id(&request, place.user.as_bytes(), (bytes_max, &limit))? {
-        let asker = Asker { calls: &messaging.calls, caller, vhost: place.shard.name() };
+        let asker = Asker { calls: &messaging.calls, caller, user: &place.user, vhost: place.shard.name() };
         asker.admit_user_id(&user_id, place.user.as_bytes()).await?;
     }
     let Place { shard, queue, .. } = place;
@@ -188,7 +188,7 @@ async fn permit(
     place: &Place,
     request: &StageRequest<'_>,
 ) -> Result<(), Status> {
-    let asker = Asker { calls: &messaging.calls, caller, vhost: place.shard.name() };
+    let asker = Asker { calls: &messaging.calls, caller, user: &place.user, vhost: place.shard.name() };
     let mut permits = Permits::default();
     let mut rows = rows_of(request).peekable();
     while rows.peek().is_some() {

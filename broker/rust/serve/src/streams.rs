@@ -70,7 +70,7 @@ async fn open_read(messaging: Messaging, caller: Caller, mut input: Streaming<By
     };
     let call = Call::new(request, &caller);
     let question = Question::of(&messaging.calls, &call);
-    let Admitted { vhost, queue_id, .. } = messaging.calls.admit(call).await?;
+    let Admitted { vhost, queue_id, user, .. } = messaging.calls.admit(call).await?;
     let shard = messaging.shard(&vhost)?;
     let (group, end, single_active) = (open.group.to_owned(), open.end, open.single_active);
     let from = from_of(open.start);
@@ -84,7 +84,7 @@ async fn open_read(messaging: Messaging, caller: Caller, mut input: Streaming<By
     let reader = opened.map_err(|error| status::of_engine(&error))?;
     let credit = Some(open.credit).filter(|&credit| credit > 0);
     let (shard, place) = (Arc::clone(reader.shard()), Arc::downgrade(reader.place()));
-    let rights = question.watch(move || {
+    let rights = question.watch(&user, &vhost, move || {
         // The next one of its group goes on at once, also when this one's client reads nothing any more.
         place.upgrade().into_iter().for_each(|place| {
             soon(&shard, move || place.leave());

@@ -66,7 +66,7 @@ pub(super) async fn open(
         Reading::Lease(ticket) => lease::admission(&caller, ticket),
     };
     let question = Question::of(&messaging.calls, &call);
-    let Admitted { vhost, queue_id, .. } = messaging.calls.admit(call).await?;
+    let Admitted { vhost, queue_id, user, .. } = messaging.calls.admit(call).await?;
     let shard = messaging.shard(&vhost)?;
     let mut encoder = Encoder::new(&projection.schema()).map_err(|error| not_encoded(&error))?;
     let schema = encoder.schema();
@@ -81,7 +81,7 @@ pub(super) async fn open(
             Rows::Lease(Box::new(Batches::new(reader, 0, shape(&ticket.queue))))
         }
     };
-    let (building, rights) = (Some(tokio::spawn(rows.next())), question.watch(|| ()));
+    let (building, rights) = (Some(tokio::spawn(rows.next())), question.watch(&user, &vhost, || ()));
     Ok(GetStream { schema, building, stopping: messaging.stopping, rights })
 }
 

@@ -109,7 +109,7 @@ impl Publishing {
             name if name.len() > NAME_BYTES_MAX => {
                 return Err(Status::invalid_argument("a producer's name has at most 255 bytes; choose a shorter one"));
             }
-            name => Some(question.open_producer(&shard, name, &admitted.user).await?),
+            name => Some(question.open_producer(&shard, name, (&admitted.user, &admitted.vhost)).await?),
         };
         let publishing = Publishing {
             messaging,
@@ -126,7 +126,8 @@ impl Publishing {
             staging: None,
             progress: Progress::default(),
         };
-        Ok((publishing, question.watch(|| ())))
+        let rights = question.watch(&publishing.user, publishing.shard.name(), || ());
+        Ok((publishing, rights))
     }
 
     async fn open_stage(messaging: Messaging, caller: Caller, put: Put) -> Result<(Publishing, Rights), Status> {
@@ -159,7 +160,8 @@ impl Publishing {
             staging: Some(Attempt { queue, batch, tag }),
             progress: Progress { attempt: Some(attempt), ..Progress::default() },
         };
-        Ok((publishing, question.watch(|| ())))
+        let rights = question.watch(&publishing.user, publishing.shard.name(), || ());
+        Ok((publishing, rights))
     }
 
     pub fn progress(&self) -> Progress {
@@ -187,7 +189,12 @@ impl Publishing {
             }
             until_free(&self.shard).await;
             let Some(stored) = self.store(&rows, from)? else {
-                let asker = Asker { calls: &self.messaging.calls, caller: &self.caller, vhost: self.shard.name() };
+                let asker = Asker {
+                    calls: &self.messaging.calls,
+                    caller: &self.caller,
+                    user: &self.user,
+                    vhost: self.shard.name(),
+                };
                 asker.impersonation(&mut self.permits).await?;
                 continue;
             };
@@ -213,7 +220,8 @@ impl Publishing {
             let row = rows.row(at).map_err(|error| of_arrow(&error))?;
             keys.push(row.routing_key.unwrap_or(self.routing_key.as_bytes()));
         }
-        let asker = Asker { calls: &self.messaging.calls, caller: &self.caller, vhost: self.shard.name() };
+        let asker =
+            Asker { calls: &self.messaging.calls, caller: &self.caller, user: &self.user, vhost: self.shard.name() };
         asker.admit(&mut self.permits, self.exchange.as_bytes(), &keys).await
     }
 
