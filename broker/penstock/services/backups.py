@@ -1,20 +1,29 @@
-"""Makes backups of the running broker: fixes every vhost at one point, then has the copy written by a thread.
+"""Makes backups of the running broker: fixes every vhost at one point, then has the copies written by threads.
 
-One backup runs at a time; the files of a failed backup are removed.
+One backup runs at a time; the files of a failed backup are removed. A vhost can be deleted as soon as its own copy is
+written.
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 from penstock.kit.logging import logger
-from penstock.model.errors import InvalidArgumentError, PreconditionFailedError, Thing
+from penstock.kit.tasks import spawn
+from penstock.model.errors import FaultError, InvalidArgumentError, PreconditionFailedError, RefusedError, Thing
+from penstock.model.names import VhostName
 from penstock.services import ports
 from penstock.services.ports import WrittenBackup
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing
 from penstock.storage import DataDirectory, VhostCopy, write_backup
+from penstock.vhost.vhost import Vhost, VhostBackup
 from penstock.vhost.vhosts import Vhosts
+
+FIX_SECONDS: Final = 30.0
+"""So long a backup waits for each vhost to end what it writes just then."""
 
 _log = logger("node")
 
@@ -22,9 +31,10 @@ _log = logger("node")
 class Backups:
     """Implements `services.ports.Backups`."""
 
-    def __init__(self, data: DataDirectory, vhosts: Vhosts) -> None:
+    def __init__(self, data: DataDirectory, vhosts: Vhosts, fix_seconds: float = FIX_SECONDS) -> None:
         self._data = data
         self._vhosts = vhosts
+        self._fix_seconds = fix_seconds
         self._is_under_way = False
 
     async def write(self, directory: str) -> WrittenBackup:
@@ -40,14 +50,17 @@ class Backups:
 
     async def _write_to(self, target: Path) -> WrittenBackup:
         with ExitStack() as fixed:
-            copies: list[VhostCopy] = []
-            for vhost in fixed.enter_context(self._vhosts.keep()):
-                copy = await vhost.begin_backup()
-                fixed.callback(copy.close)
-                copies.append(VhostCopy(copy.name, copy.definitions, copy.log))
+            backups = await self._fix(target, fixed.enter_context(self._vhosts.keep()))
+            for backup in backups:
+                fixed.callback(backup.close)
+            copies = [VhostCopy(backup.name, backup.definitions, backup.log) for backup in backups]
             # A caller that goes away does not end the thread, which must not be left behind with what it needs closed.
             loop = asyncio.get_running_loop()
-            written = loop.run_in_executor(None, write_backup, self._data, target, copies)
+
+            def release(copy: VhostCopy) -> None:
+                loop.call_soon_threadsafe(self._vhosts.release, VhostName(copy.name))
+
+            written = loop.run_in_executor(None, write_backup, self._data, target, copies, release)
             try:
                 size = await asyncio.shield(written)
             except asyncio.CancelledError:
@@ -55,6 +68,26 @@ class Backups:
                 raise
         _log.info("backup written", directory=str(target), vhosts=len(copies), bytes=size)
         return WrittenBackup(len(copies), size)
+
+    async def _fix(self, target: Path, vhosts: Sequence[Vhost]) -> list[VhostBackup]:
+        """Fix every vhost at one point. One that is late, as on a disk that hangs, refuses the backup by name, and
+        keeps no other from being deleted."""
+        loop = asyncio.get_running_loop()
+        fixing: dict[asyncio.Future[VhostBackup], Vhost] = {loop.create_future(): vhost for vhost in vhosts}
+        for fixed, vhost in fixing.items():
+            spawn(_fix_one(vhost, fixed), name="backup begins", on_bug=fixed.set_exception)
+        try:
+            _, late = await asyncio.wait(fixing, timeout=self._fix_seconds)
+            if late:
+                names = ", ".join(repr(str(vhost.name)) for fixed, vhost in fixing.items() if fixed in late)
+                cause = f"is refused: no answer of vhost {names} for {self._fix_seconds:g} seconds; a disk may hang"
+                raise PreconditionFailedError(Thing("backup", str(target)), cause, "check the disk, then retry")
+            return [fixed.result() for fixed in fixing]
+        except BaseException:
+            for fixed in fixing:
+                if not fixed.cancel() and fixed.exception() is None:
+                    fixed.result().close()
+            raise
 
     def _checked(self, thing: Thing, directory: str) -> Path:
         """Where it lies, links resolved, so that no copy ends up inside what is copied."""
@@ -69,6 +102,19 @@ class Backups:
                 thing, "is in the data directory, or holds it", "name another directory", field="directory"
             )
         return target
+
+
+async def _fix_one(vhost: Vhost, fixed: "asyncio.Future[VhostBackup]") -> None:
+    try:
+        backup = await vhost.begin_backup()
+    except (RefusedError, FaultError) as error:
+        if not fixed.done():
+            fixed.set_exception(error)
+        return
+    if fixed.done():  # too late
+        backup.close()
+    else:
+        fixed.set_result(backup)
 
 
 class BackupVerbs:

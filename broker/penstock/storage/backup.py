@@ -6,7 +6,8 @@ other; restoring copies.
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -21,6 +22,7 @@ from penstock.storage.records_json import read_vhosts, write_vhosts
 from penstock.storage.user_limits_json import USER_LIMITS
 
 FORMAT: Final = 1
+WRITERS: Final = 4
 SUMMARY: Final = "backup.json"
 _KEYS: Final = {"format", "vhosts", "files"}
 
@@ -44,15 +46,20 @@ class VhostCopy:
     log: Log
 
 
-def write_backup(data: DataDirectory, target: Path, vhosts: Sequence[VhostCopy]) -> int:
+def write_backup(
+    data: DataDirectory,
+    target: Path,
+    vhosts: Sequence[VhostCopy],
+    written: Callable[[VhostCopy], None] = lambda _: None,
+) -> int:
     """Return the bytes of all files.
 
-    Blocks until the copy is on the disk. Raises StorageError, and PreconditionFailedError when the directory holds
-    something; what was begun is removed then.
+    Vhosts are copied by several threads, so that one on a disk that hangs holds up no other; `written` is called on
+    such a thread when a vhost's copy is complete. Blocks until the backup is on the disk. Raises StorageError, and
+    PreconditionFailedError when the directory holds something; what was begun is removed then.
     """
     with new_directory(target):
-        for vhost in vhosts:
-            _write_vhost(data.vhost_directory(vhost.name), target / directory_name(vhost.name), vhost)
+        _write_vhosts(data, target, vhosts, written)
         begun = _write_users(data, target)
         if begun:
             write_deletions(target / DELETIONS, begun)
@@ -88,6 +95,21 @@ def restore_backup(source: Path, target: Path) -> list[str]:
         write_vhosts(target / "vhosts.json", names)  # last: a directory without it is refused
         sync_directory(target.parent)
     return names
+
+
+def _write_vhosts(
+    data: DataDirectory, target: Path, vhosts: Sequence[VhostCopy], written: Callable[[VhostCopy], None]
+) -> None:
+    def write(vhost: VhostCopy) -> None:
+        _write_vhost(data.vhost_directory(vhost.name), target / directory_name(vhost.name), vhost)
+        written(vhost)
+
+    threads = ThreadPoolExecutor(WRITERS, thread_name_prefix="backup")
+    try:
+        for writing in [threads.submit(write, vhost) for vhost in vhosts]:
+            writing.result()
+    finally:  # the directory of a backup that failed is removed when nobody writes to it any more
+        threads.shutdown(wait=True, cancel_futures=True)
 
 
 def _write_vhost(source: Path, target: Path, vhost: VhostCopy) -> None:

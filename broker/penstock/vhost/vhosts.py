@@ -28,7 +28,7 @@ class Vhosts:
         self._vhosts: dict[VhostName, Vhost] = {}
         self._shards: dict[VhostName, Shard] = {}
         self._changing: set[VhostName] = set()
-        self._kept: frozenset[VhostName] = frozenset()
+        self._kept: set[VhostName] = set()
 
     async def open_all(self) -> None:
         """Every vhost that the storage names, in its order."""
@@ -89,16 +89,20 @@ class Vhosts:
 
     @contextmanager
     def keep(self) -> Iterator[list[Vhost]]:
-        """Yield all virtual hosts; none can be deleted until the backup ends. Only one backup runs at a time."""
+        """Yield all virtual hosts; none can be deleted before it is released. Only one backup runs at a time."""
         for name in self._changing & self._vhosts.keys():
             raise PreconditionFailedError(
                 Thing("vhost", name), "is being deleted by another call", "retry when it has ended"
             )
-        self._kept = frozenset(self._vhosts)
+        self._kept = set(self._vhosts)
         try:
             yield self.all()
         finally:
-            self._kept = frozenset()
+            self._kept = set()
+
+    def release(self, name: VhostName) -> None:
+        """Let a virtual host that was kept be deleted: its copy is written."""
+        self._kept.discard(name)
 
     async def connection_closed(self, connection: ConnectionId) -> None:
         """Delete the connection's exclusive queues in every vhost.

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,33 @@ def data(tmp_path):
         write_vhosts(opened.vhosts_file, ["a/b"])
         create_vhost_directory(opened.vhost_directory("a/b"), "a/b")
         yield opened
+
+
+def test_a_vhost_whose_copy_hangs_holds_up_the_copy_of_no_other(data, tmp_path):
+    """It held up all that came after it, and none of them could be deleted."""
+    hung, others = threading.Event(), threading.Event()
+
+    class HangingLog(PlainLog):
+        def write(self, directory: str) -> None:
+            assert hung.wait(30)
+            super().write(directory)
+
+    def written(copy: VhostCopy) -> None:
+        if copy.name == "b":
+            others.set()
+
+    for name in ("a", "b"):
+        create_vhost_directory(data.vhost_directory(name), name)
+    vhosts = [VhostCopy("a", PlainDefinitions(), HangingLog()), VhostCopy("b", PlainDefinitions(), PlainLog())]
+    writing = threading.Thread(target=write_backup, args=(data, tmp_path / "copy", vhosts, written))
+    writing.start()
+    try:
+        assert others.wait(10)
+        assert not (tmp_path / "copy" / "backup.json").exists()
+    finally:
+        hung.set()
+        writing.join()
+    assert (tmp_path / "copy" / "backup.json").exists()
 
 
 def copies(**options):

@@ -189,6 +189,21 @@ def test_a_vhost_that_is_being_copied_is_not_deleted() -> None:
     play(scenario)
 
 
+def test_a_vhost_whose_copy_is_written_is_deleted_while_others_are_copied() -> None:
+    """A vhost on a disk that hung forbade to delete every other one."""
+
+    async def scenario(world: World) -> None:
+        await world.vhosts.create(actor(), "blue")
+        await world.vhosts.create(actor(), "red")
+        with world.vhosts.keep():
+            world.vhosts.release(BLUE)
+            await world.vhosts.delete(actor(), BLUE)
+            with pytest.raises(PreconditionFailedError, match="is being copied by a backup"):
+                await world.vhosts.delete(actor(), VhostName("red"))
+
+    play(scenario)
+
+
 def test_no_backup_begins_while_a_deletion_begins() -> None:
     """It copied a vhost whose files went meanwhile."""
 

@@ -1,0 +1,84 @@
+"""A backup while a vhost's disk hangs: the backup is refused by the vhost's name, and other vhosts can be deleted."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.model.errors import PreconditionFailedError, StorageError, Thing
+from penstock.services.backups import Backups
+
+
+class Vhost:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_free = asyncio.Event()
+        self.is_closed = False
+        self.fault: StorageError | None = None
+
+    async def begin_backup(self) -> "Vhost":
+        await self.is_free.wait()
+        if self.fault is not None:
+            raise self.fault
+        return self
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Vhosts:
+    def __init__(self, *vhosts: Vhost) -> None:
+        self._vhosts = vhosts
+        self.is_kept = False
+
+    @contextmanager
+    def keep(self) -> Iterator[tuple[Vhost, ...]]:
+        self.is_kept = True
+        try:
+            yield self._vhosts
+        finally:
+            self.is_kept = False
+
+
+def backups_of(vhosts: Any, path: Path) -> Backups:
+    return Backups(SimpleNamespace(path=path / "data"), vhosts, fix_seconds=0.05)  # type: ignore[arg-type]
+
+
+def test_a_vhost_that_hangs_refuses_the_backup_by_name_and_nothing_stays_fixed(tmp_path: Path) -> None:
+    """The backup waited for ever, and every vhost was kept from being deleted."""
+
+    async def scenario() -> None:
+        calm, slow = Vhost("calm"), Vhost("slow")
+        calm.is_free.set()
+        vhosts = Vhosts(calm, slow)
+        backups = backups_of(vhosts, tmp_path)
+        for _ in range(2):  # the second one is not refused for the first
+            with pytest.raises(PreconditionFailedError, match="no answer of vhost 'slow'"):
+                await asyncio.wait_for(backups.write(str(tmp_path / "copy")), 5)
+            assert not vhosts.is_kept
+        await asyncio.sleep(0)
+        assert (calm.is_closed, slow.is_closed) == (True, False)
+
+        slow.is_free.set()
+        await asyncio.sleep(0.01)
+        assert slow.is_closed
+
+    asyncio.run(scenario())
+
+
+def test_a_vhost_that_fails_ends_the_backup_with_its_fault(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        calm, broken = Vhost("calm"), Vhost("broken")
+        broken.fault = StorageError(Thing("vhost", "broken"), "has stopped", "see the broker's log")
+        for vhost in (calm, broken):
+            vhost.is_free.set()
+        with pytest.raises(StorageError, match="has stopped"):
+            await backups_of(Vhosts(calm, broken), tmp_path).write(str(tmp_path / "copy"))
+        await asyncio.sleep(0)
+        assert calm.is_closed
+
+    asyncio.run(scenario())
