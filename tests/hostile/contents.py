@@ -167,7 +167,7 @@ def patterns_that_explode(target: Target) -> str:
             expect(answer, "OK")
     refused = ("(?=(a+)+$)", r"(a|a)*\1", "(?:(?:[a-z.]{0,16}){16}){16}!", "(" * 5_000)
     answers = [answer for pattern in refused for answer in _answers_to_pattern(target, pattern)]
-    target.ask("ClearPolicy", admin.ClearPolicyRequest(name="p").SerializeToString())
+    target.ask("DeletePolicy", admin.DeletePolicyRequest(name="p").SerializeToString())
     target.ask("DeleteQueue", admin.DeleteQueueRequest(name=queue.name).SerializeToString())
     target.ask("DeleteUser", admin.DeleteUserRequest(name="patterned").SerializeToString())
     return max((expect(answer, "INVALID_ARGUMENT") for answer in answers), key=len)[:100]

@@ -111,15 +111,15 @@ METHODS: dict[str, Method] = {
     "SetUserLimits": Method(Needs.A_TAG, lambda _: admin.SetUserLimitsRequest(name="walked")),
     "PutUser": Method(Needs.A_TAG, lambda _: admin.PutUserRequest(name="subject", password="x")),
     "SetPermission": Method(Needs.A_TAG, lambda vhost: admin.SetPermissionRequest(permission=_permission(vhost))),
-    "ClearPermission": Method(Needs.A_TAG, lambda vhost: admin.ClearPermissionRequest(user="subject", vhost=vhost)),
+    "DeletePermission": Method(Needs.A_TAG, lambda vhost: admin.DeletePermissionRequest(user="subject", vhost=vhost)),
     "SetTopicPermission": Method(Needs.A_TAG, _topic),
-    "ClearTopicPermission": Method(
-        Needs.A_TAG, lambda vhost: admin.ClearTopicPermissionRequest(user="subject", vhost=vhost)
+    "DeleteTopicPermission": Method(
+        Needs.A_TAG, lambda vhost: admin.DeleteTopicPermissionRequest(user="subject", vhost=vhost)
     ),
     "DeleteUser": Method(Needs.A_TAG, lambda _: admin.DeleteUserRequest(name="subject")),
     "SetPolicy": Method(Needs.A_TAG, _policy),
     "ListPolicies": Method(Needs.THE_VHOST, lambda vhost: admin.ListPoliciesRequest(vhost=vhost)),
-    "ClearPolicy": Method(Needs.A_TAG, lambda vhost: admin.ClearPolicyRequest(vhost=vhost, name="walked")),
+    "DeletePolicy": Method(Needs.A_TAG, lambda vhost: admin.DeletePolicyRequest(vhost=vhost, name="walked")),
     "ExportDefinitions": Method(Needs.A_TAG, lambda vhost: admin.ExportDefinitionsRequest(vhost=vhost)),
     "ImportDefinitions": Method(Needs.A_TAG, lambda vhost: admin.ImportDefinitionsRequest(vhost=vhost, json=b"{}")),
     "Backup": Method(

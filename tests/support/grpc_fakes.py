@@ -117,14 +117,14 @@ class FakeAccounts:
     async def set_permission(self, name: str, vhost: str, permission: Permission) -> None:
         self._users = self._users.set_permission(name, vhost, permission)
 
-    async def clear_permission(self, name: str, vhost: str) -> None:
-        self._users = self._users.clear_permission(name, vhost)
+    async def delete_permission(self, name: str, vhost: str) -> None:
+        self._users = self._users.delete_permission(name, vhost)
 
     async def set_topic(self, name: str, vhost: str, exchange: str, topic: TopicPermission) -> None:
         self._users = self._users.set_topic(name, vhost, exchange, topic)
 
-    async def clear_topics(self, name: str, vhost: str, exchange: str | None) -> None:
-        self._users = self._users.clear_topics(name, vhost, exchange)
+    async def delete_topics(self, name: str, vhost: str, exchange: str | None) -> None:
+        self._users = self._users.delete_topics(name, vhost, exchange)
 
 
 class FakeNode:

@@ -277,13 +277,13 @@ def set_topic_permission(permission: TopicPermission) -> Steps[None]:
 
 
 def delete_topic_permission(user: str, vhost: str, exchange: str | None) -> Steps[None]:
-    request = admin_pb2.ClearTopicPermissionRequest(user=user, vhost=vhost, exchange=exchange)
-    yield from call("ClearTopicPermission", request, admin_pb2.ClearTopicPermissionResponse)
+    request = admin_pb2.DeleteTopicPermissionRequest(user=user, vhost=vhost, exchange=exchange)
+    yield from call("DeleteTopicPermission", request, admin_pb2.DeleteTopicPermissionResponse)
 
 
 def delete_permission(user: str, vhost: str) -> Steps[None]:
-    request = admin_pb2.ClearPermissionRequest(user=user, vhost=vhost)
-    yield from call("ClearPermission", request, admin_pb2.ClearPermissionResponse)
+    request = admin_pb2.DeletePermissionRequest(user=user, vhost=vhost)
+    yield from call("DeletePermission", request, admin_pb2.DeletePermissionResponse)
 
 
 def status() -> Steps[Status]:

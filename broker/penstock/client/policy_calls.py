@@ -30,5 +30,5 @@ def set_policy(vhost: str, policy: Policy, operator: bool) -> Steps[None]:
 
 
 def delete_policy(vhost: str, name: str, operator: bool) -> Steps[None]:
-    request = admin_pb2.ClearPolicyRequest(vhost=vhost, name=name, operator=operator)
-    yield from call("ClearPolicy", request, admin_pb2.ClearPolicyResponse)
+    request = admin_pb2.DeletePolicyRequest(vhost=vhost, name=name, operator=operator)
+    yield from call("DeletePolicy", request, admin_pb2.DeletePolicyResponse)

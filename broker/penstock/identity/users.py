@@ -139,7 +139,7 @@ class Users:
         user = self.get(name)
         return self._with(replace(user, permissions=MappingProxyType({**user.permissions, vhost: permission})))
 
-    def clear_permission(self, name: str, vhost: str) -> "Users":
+    def delete_permission(self, name: str, vhost: str) -> "Users":
         user = self.get(name)
         if vhost not in user.permissions:
             raise NotFoundError(Thing("permission of user", name, vhost), "list the existing permissions")
@@ -150,8 +150,8 @@ class Users:
         in_vhost = MappingProxyType({**user.topics.get(vhost, {}), exchange: topic})
         return self._with(replace(user, topics=MappingProxyType({**user.topics, vhost: in_vhost})))
 
-    def clear_topics(self, name: str, vhost: str, exchange: str | None) -> "Users":
-        """Clear the topic permission of one exchange, or all of the vhost. Raises NotFoundError when there is none."""
+    def delete_topics(self, name: str, vhost: str, exchange: str | None) -> "Users":
+        """Delete the topic permission of one exchange, or all of the vhost. Raises NotFoundError when there is none."""
         user = self.get(name)
         found = user.topics.get(vhost, {})
         if not found or (exchange is not None and exchange not in found):

@@ -128,7 +128,7 @@ class SetPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class ClearPolicy:
+class DeletePolicy:
     name: str
     is_operator: bool = False
 
@@ -151,6 +151,6 @@ Command: TypeAlias = (
     | DeclareStream
     | DeleteStream
     | SetPolicy
-    | ClearPolicy
+    | DeletePolicy
     | SetLimits
 )

@@ -11,13 +11,13 @@ from penstock.metadata import bindings as binding_rules
 from penstock.metadata import exchanges, limit_rules, policy_rules, queues, streams
 from penstock.metadata.commands import (
     Bind,
-    ClearPolicy,
     Command,
     ConnectionClosed,
     DeclareExchange,
     DeclareQueue,
     DeclareStream,
     DeleteExchange,
+    DeletePolicy,
     DeleteQueue,
     DeleteStream,
     PurgeQueue,
@@ -41,7 +41,7 @@ _RULES: Final[dict[type, _Rule]] = {
     ConnectionClosed: queues.connection_closed,
     QueueUnused: queues.unused,
     SetPolicy: policy_rules.set_policy,
-    ClearPolicy: policy_rules.clear_policy,
+    DeletePolicy: policy_rules.delete_policy,
     DeclareStream: streams.declare,
     DeleteStream: streams.delete,
     SetLimits: limit_rules.set_limits,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.metadata.argument_table import BY_POLICY_KEY, Target
-from penstock.metadata.commands import ClearPolicy, SetPolicy
+from penstock.metadata.commands import DeletePolicy, SetPolicy
 from penstock.metadata.effects import Change, Decision, Done, PersistPolicies, PutExchange, PutQueue
 from penstock.metadata.policies import ApplyTo, Policies, Policy, check_policy
 from penstock.metadata.topology import VhostTopology
@@ -53,7 +53,7 @@ def set_policy(state: VhostTopology, command: SetPolicy) -> Decision:
     return _changed(state, {**held, command.policy.name: command.policy}, is_operator=command.is_operator)
 
 
-def clear_policy(state: VhostTopology, command: ClearPolicy) -> Decision:
+def delete_policy(state: VhostTopology, command: DeletePolicy) -> Decision:
     held = state.operator_policies if command.is_operator else state.policies
     if command.name not in held:
         raise NotFoundError(state.thing("policy", command.name), "list the existing policies")

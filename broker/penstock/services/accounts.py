@@ -228,14 +228,14 @@ class Accounts:
     async def set_permission(self, name: str, vhost: str, permission: Permission) -> None:
         await self._change(lambda users: users.set_permission(name, vhost, permission))
 
-    async def clear_permission(self, name: str, vhost: str) -> None:
-        await self._change(lambda users: users.clear_permission(name, vhost))
+    async def delete_permission(self, name: str, vhost: str) -> None:
+        await self._change(lambda users: users.delete_permission(name, vhost))
 
     async def set_topic(self, name: str, vhost: str, exchange: str, topic: TopicPermission) -> None:
         await self._change(lambda users: users.set_topic(name, vhost, exchange, topic))
 
-    async def clear_topics(self, name: str, vhost: str, exchange: str | None) -> None:
-        await self._change(lambda users: users.clear_topics(name, vhost, exchange))
+    async def delete_topics(self, name: str, vhost: str, exchange: str | None) -> None:
+        await self._change(lambda users: users.delete_topics(name, vhost, exchange))
 
     async def forget_vhost(self, vhost: str) -> None:
         """Delete every permission in a vhost, those too that are being written."""

@@ -47,7 +47,7 @@ class PolicyVerbs:
         made = make_policy(policy.name, policy.pattern, policy.apply_to, policy.priority, policy.definition)
         await found.set_policy(principal.in_vhost(found.name), made, is_operator=operator)
 
-    @changing("ClearPolicy", "vhost", "name", "operator")
-    async def clear_policy(self, principal: Principal, vhost: str, name: str, *, operator: bool = False) -> None:
+    @changing("DeletePolicy", "vhost", "name", "operator")
+    async def delete_policy(self, principal: Principal, vhost: str, name: str, *, operator: bool = False) -> None:
         found = self._vhosts.get(vhost_name(vhost))
-        await found.clear_policy(principal.in_vhost(found.name), name, is_operator=operator)
+        await found.delete_policy(principal.in_vhost(found.name), name, is_operator=operator)

@@ -113,11 +113,11 @@ class UserVerbs:
         await self._accounts.set_permission(permission.user, vhost, compiled)
         self._events.emit(PermissionsChanged(permission.user, vhost))
 
-    @changing("ClearPermission", "user", "vhost")
-    async def clear_permission(self, principal: Principal, user: str, vhost: str) -> None:
+    @changing("DeletePermission", "user", "vhost")
+    async def delete_permission(self, principal: Principal, user: str, vhost: str) -> None:
         place = vhost_name(vhost)
         principal.require_administrator(Thing("permission of user", user, place))
-        await self._accounts.clear_permission(user, place)
+        await self._accounts.delete_permission(user, place)
         self._events.emit(PermissionsChanged(user, place))
 
     # ------------------------------------------------------------ topic permissions
@@ -149,14 +149,14 @@ class UserVerbs:
         await self._accounts.set_topic(user, vhost, exchange, compiled)
         self._events.emit(PermissionsChanged(user, vhost))
 
-    @changing("ClearTopicPermission", "user", "vhost", "exchange")
-    async def clear_topic_permission(
+    @changing("DeleteTopicPermission", "user", "vhost", "exchange")
+    async def delete_topic_permission(
         self, principal: Principal, user: str, vhost: str, exchange: str | None = None
     ) -> None:
-        """Clear the topic permission for one exchange, or all of the virtual host."""
+        """Delete the topic permission for one exchange, or all of the virtual host."""
         place = vhost_name(vhost)
         principal.require_administrator(Thing("topic permission of user", user, place))
-        await self._accounts.clear_topics(user, place, exchange)
+        await self._accounts.delete_topics(user, place, exchange)
         self._events.emit(PermissionsChanged(user, place))
 
     def _visible(self, principal: Principal, wanted: str | None = None) -> Iterable[User]:

@@ -390,7 +390,7 @@ class SetPermissionResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class ClearPermissionRequest(_message.Message):
+class DeletePermissionRequest(_message.Message):
     __slots__ = ("user", "vhost")
     USER_FIELD_NUMBER: _ClassVar[int]
     VHOST_FIELD_NUMBER: _ClassVar[int]
@@ -398,7 +398,7 @@ class ClearPermissionRequest(_message.Message):
     vhost: str
     def __init__(self, user: _Optional[str] = ..., vhost: _Optional[str] = ...) -> None: ...
 
-class ClearPermissionResponse(_message.Message):
+class DeletePermissionResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
@@ -440,7 +440,7 @@ class SetTopicPermissionResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class ClearTopicPermissionRequest(_message.Message):
+class DeleteTopicPermissionRequest(_message.Message):
     __slots__ = ("user", "vhost", "exchange")
     USER_FIELD_NUMBER: _ClassVar[int]
     VHOST_FIELD_NUMBER: _ClassVar[int]
@@ -450,7 +450,7 @@ class ClearTopicPermissionRequest(_message.Message):
     exchange: str
     def __init__(self, user: _Optional[str] = ..., vhost: _Optional[str] = ..., exchange: _Optional[str] = ...) -> None: ...
 
-class ClearTopicPermissionResponse(_message.Message):
+class DeleteTopicPermissionResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
@@ -736,7 +736,7 @@ class SetPolicyResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class ClearPolicyRequest(_message.Message):
+class DeletePolicyRequest(_message.Message):
     __slots__ = ("vhost", "name", "operator")
     VHOST_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -746,7 +746,7 @@ class ClearPolicyRequest(_message.Message):
     operator: bool
     def __init__(self, vhost: _Optional[str] = ..., name: _Optional[str] = ..., operator: bool = ...) -> None: ...
 
-class ClearPolicyResponse(_message.Message):
+class DeletePolicyResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

@@ -119,10 +119,10 @@ class AdminServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_admin__pb2.SetPermissionRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_admin__pb2.SetPermissionResponse.FromString,
                 _registered_method=True)
-        self.ClearPermission = channel.unary_unary(
-                '/penstock.v1.AdminService/ClearPermission',
-                request_serializer=penstock_dot_v1_dot_admin__pb2.ClearPermissionRequest.SerializeToString,
-                response_deserializer=penstock_dot_v1_dot_admin__pb2.ClearPermissionResponse.FromString,
+        self.DeletePermission = channel.unary_unary(
+                '/penstock.v1.AdminService/DeletePermission',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.DeletePermissionRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.DeletePermissionResponse.FromString,
                 _registered_method=True)
         self.ListTopicPermissions = channel.unary_unary(
                 '/penstock.v1.AdminService/ListTopicPermissions',
@@ -134,10 +134,10 @@ class AdminServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_admin__pb2.SetTopicPermissionRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_admin__pb2.SetTopicPermissionResponse.FromString,
                 _registered_method=True)
-        self.ClearTopicPermission = channel.unary_unary(
-                '/penstock.v1.AdminService/ClearTopicPermission',
-                request_serializer=penstock_dot_v1_dot_admin__pb2.ClearTopicPermissionRequest.SerializeToString,
-                response_deserializer=penstock_dot_v1_dot_admin__pb2.ClearTopicPermissionResponse.FromString,
+        self.DeleteTopicPermission = channel.unary_unary(
+                '/penstock.v1.AdminService/DeleteTopicPermission',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.DeleteTopicPermissionRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.DeleteTopicPermissionResponse.FromString,
                 _registered_method=True)
         self.ListExchanges = channel.unary_unary(
                 '/penstock.v1.AdminService/ListExchanges',
@@ -199,10 +199,10 @@ class AdminServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_admin__pb2.SetPolicyRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_admin__pb2.SetPolicyResponse.FromString,
                 _registered_method=True)
-        self.ClearPolicy = channel.unary_unary(
-                '/penstock.v1.AdminService/ClearPolicy',
-                request_serializer=penstock_dot_v1_dot_admin__pb2.ClearPolicyRequest.SerializeToString,
-                response_deserializer=penstock_dot_v1_dot_admin__pb2.ClearPolicyResponse.FromString,
+        self.DeletePolicy = channel.unary_unary(
+                '/penstock.v1.AdminService/DeletePolicy',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.DeletePolicyRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.DeletePolicyResponse.FromString,
                 _registered_method=True)
         self.ExportDefinitions = channel.unary_unary(
                 '/penstock.v1.AdminService/ExportDefinitions',
@@ -333,7 +333,7 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ClearPermission(self, request, context):
+    def DeletePermission(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -352,7 +352,7 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ClearTopicPermission(self, request, context):
+    def DeleteTopicPermission(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -431,7 +431,7 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ClearPolicy(self, request, context):
+    def DeletePolicy(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -544,10 +544,10 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=penstock_dot_v1_dot_admin__pb2.SetPermissionRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_admin__pb2.SetPermissionResponse.SerializeToString,
             ),
-            'ClearPermission': grpc.unary_unary_rpc_method_handler(
-                    servicer.ClearPermission,
-                    request_deserializer=penstock_dot_v1_dot_admin__pb2.ClearPermissionRequest.FromString,
-                    response_serializer=penstock_dot_v1_dot_admin__pb2.ClearPermissionResponse.SerializeToString,
+            'DeletePermission': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeletePermission,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.DeletePermissionRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.DeletePermissionResponse.SerializeToString,
             ),
             'ListTopicPermissions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTopicPermissions,
@@ -559,10 +559,10 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=penstock_dot_v1_dot_admin__pb2.SetTopicPermissionRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_admin__pb2.SetTopicPermissionResponse.SerializeToString,
             ),
-            'ClearTopicPermission': grpc.unary_unary_rpc_method_handler(
-                    servicer.ClearTopicPermission,
-                    request_deserializer=penstock_dot_v1_dot_admin__pb2.ClearTopicPermissionRequest.FromString,
-                    response_serializer=penstock_dot_v1_dot_admin__pb2.ClearTopicPermissionResponse.SerializeToString,
+            'DeleteTopicPermission': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteTopicPermission,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.DeleteTopicPermissionRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.DeleteTopicPermissionResponse.SerializeToString,
             ),
             'ListExchanges': grpc.unary_unary_rpc_method_handler(
                     servicer.ListExchanges,
@@ -624,10 +624,10 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=penstock_dot_v1_dot_admin__pb2.SetPolicyRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_admin__pb2.SetPolicyResponse.SerializeToString,
             ),
-            'ClearPolicy': grpc.unary_unary_rpc_method_handler(
-                    servicer.ClearPolicy,
-                    request_deserializer=penstock_dot_v1_dot_admin__pb2.ClearPolicyRequest.FromString,
-                    response_serializer=penstock_dot_v1_dot_admin__pb2.ClearPolicyResponse.SerializeToString,
+            'DeletePolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeletePolicy,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.DeletePolicyRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.DeletePolicyResponse.SerializeToString,
             ),
             'ExportDefinitions': grpc.unary_unary_rpc_method_handler(
                     servicer.ExportDefinitions,
@@ -1115,7 +1115,7 @@ class AdminService(object):
             _registered_method=True)
 
     @staticmethod
-    def ClearPermission(request,
+    def DeletePermission(request,
             target,
             options=(),
             channel_credentials=None,
@@ -1128,9 +1128,9 @@ class AdminService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/penstock.v1.AdminService/ClearPermission',
-            penstock_dot_v1_dot_admin__pb2.ClearPermissionRequest.SerializeToString,
-            penstock_dot_v1_dot_admin__pb2.ClearPermissionResponse.FromString,
+            '/penstock.v1.AdminService/DeletePermission',
+            penstock_dot_v1_dot_admin__pb2.DeletePermissionRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.DeletePermissionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1196,7 +1196,7 @@ class AdminService(object):
             _registered_method=True)
 
     @staticmethod
-    def ClearTopicPermission(request,
+    def DeleteTopicPermission(request,
             target,
             options=(),
             channel_credentials=None,
@@ -1209,9 +1209,9 @@ class AdminService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/penstock.v1.AdminService/ClearTopicPermission',
-            penstock_dot_v1_dot_admin__pb2.ClearTopicPermissionRequest.SerializeToString,
-            penstock_dot_v1_dot_admin__pb2.ClearTopicPermissionResponse.FromString,
+            '/penstock.v1.AdminService/DeleteTopicPermission',
+            penstock_dot_v1_dot_admin__pb2.DeleteTopicPermissionRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.DeleteTopicPermissionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1547,7 +1547,7 @@ class AdminService(object):
             _registered_method=True)
 
     @staticmethod
-    def ClearPolicy(request,
+    def DeletePolicy(request,
             target,
             options=(),
             channel_credentials=None,
@@ -1560,9 +1560,9 @@ class AdminService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/penstock.v1.AdminService/ClearPolicy',
-            penstock_dot_v1_dot_admin__pb2.ClearPolicyRequest.SerializeToString,
-            penstock_dot_v1_dot_admin__pb2.ClearPolicyResponse.FromString,
+            '/penstock.v1.AdminService/DeletePolicy',
+            penstock_dot_v1_dot_admin__pb2.DeletePolicyRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.DeletePolicyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeAlias, TypeGuard
 
 from penstock.metadata import PendingTopology, VhostTopology, decide, take_back
-from penstock.metadata.commands import ClearPolicy, Command, DeleteQueue, QueueUnused, SetLimits, SetPolicy
+from penstock.metadata.commands import Command, DeletePolicy, DeleteQueue, QueueUnused, SetLimits, SetPolicy
 from penstock.metadata.effects import (
     Answer,
     Decision,
@@ -28,7 +28,7 @@ from penstock.native import QueueCounts, Shard
 from penstock.vhost.apply import apply_changes
 
 NO_COUNTS: Final = QueueCounts()
-_LONG: Final = (SetPolicy, ClearPolicy)
+_LONG: Final = (SetPolicy, DeletePolicy)
 _ALONE: Final = (*_LONG, SetLimits)
 Work: TypeAlias = Command | Callable[[], object]
 """A command to decide, or a look at the vhost to take when its batch is committed."""

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from penstock.metadata import VhostTopology, entries_of, exchanges, queues, trial_of
 from penstock.metadata.commands import (
     Bind,
-    ClearPolicy,
     Command,
     ConnectionClosed,
     DeclareExchange,
     DeclareQueue,
     DeleteExchange,
+    DeletePolicy,
     DeleteQueue,
     PurgeQueue,
     QueueUnused,
@@ -190,9 +190,9 @@ class Vhost:
         actor.require_policymaker(Thing("policy", policy.name, self.name), is_operator=is_operator)
         await self._owner.submit(SetPolicy(policy, is_operator))
 
-    async def clear_policy(self, actor: Actor, name: str, *, is_operator: bool) -> None:
+    async def delete_policy(self, actor: Actor, name: str, *, is_operator: bool) -> None:
         actor.require_policymaker(Thing("policy", name, self.name), is_operator=is_operator)
-        await self._owner.submit(ClearPolicy(name, is_operator))
+        await self._owner.submit(DeletePolicy(name, is_operator))
 
     async def list_policies(self, actor: Actor, *, is_operator: bool) -> list[Policy]:
         """In the order in which they were set first."""

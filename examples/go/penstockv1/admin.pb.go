@@ -2427,7 +2427,7 @@ func (*SetPermissionResponse) Descriptor() ([]byte, []int) {
 	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
-type ClearPermissionRequest struct {
+type DeletePermissionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
 	Vhost         string                 `protobuf:"bytes,2,opt,name=vhost,proto3" json:"vhost,omitempty"`
@@ -2435,20 +2435,20 @@ type ClearPermissionRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ClearPermissionRequest) Reset() {
-	*x = ClearPermissionRequest{}
+func (x *DeletePermissionRequest) Reset() {
+	*x = DeletePermissionRequest{}
 	mi := &file_penstock_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ClearPermissionRequest) String() string {
+func (x *DeletePermissionRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ClearPermissionRequest) ProtoMessage() {}
+func (*DeletePermissionRequest) ProtoMessage() {}
 
-func (x *ClearPermissionRequest) ProtoReflect() protoreflect.Message {
+func (x *DeletePermissionRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_penstock_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2460,45 +2460,45 @@ func (x *ClearPermissionRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ClearPermissionRequest.ProtoReflect.Descriptor instead.
-func (*ClearPermissionRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use DeletePermissionRequest.ProtoReflect.Descriptor instead.
+func (*DeletePermissionRequest) Descriptor() ([]byte, []int) {
 	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
-func (x *ClearPermissionRequest) GetUser() string {
+func (x *DeletePermissionRequest) GetUser() string {
 	if x != nil {
 		return x.User
 	}
 	return ""
 }
 
-func (x *ClearPermissionRequest) GetVhost() string {
+func (x *DeletePermissionRequest) GetVhost() string {
 	if x != nil {
 		return x.Vhost
 	}
 	return ""
 }
 
-type ClearPermissionResponse struct {
+type DeletePermissionResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ClearPermissionResponse) Reset() {
-	*x = ClearPermissionResponse{}
+func (x *DeletePermissionResponse) Reset() {
+	*x = DeletePermissionResponse{}
 	mi := &file_penstock_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ClearPermissionResponse) String() string {
+func (x *DeletePermissionResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ClearPermissionResponse) ProtoMessage() {}
+func (*DeletePermissionResponse) ProtoMessage() {}
 
-func (x *ClearPermissionResponse) ProtoReflect() protoreflect.Message {
+func (x *DeletePermissionResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_penstock_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2510,8 +2510,8 @@ func (x *ClearPermissionResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ClearPermissionResponse.ProtoReflect.Descriptor instead.
-func (*ClearPermissionResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use DeletePermissionResponse.ProtoReflect.Descriptor instead.
+func (*DeletePermissionResponse) Descriptor() ([]byte, []int) {
 	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
@@ -2770,7 +2770,7 @@ func (*SetTopicPermissionResponse) Descriptor() ([]byte, []int) {
 	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
-type ClearTopicPermissionRequest struct {
+type DeleteTopicPermissionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	User  string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
 	Vhost string                 `protobuf:"bytes,2,opt,name=vhost,proto3" json:"vhost,omitempty"`
@@ -2780,20 +2780,20 @@ type ClearTopicPermissionRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ClearTopicPermissionRequest) Reset() {
-	*x = ClearTopicPermissionRequest{}
+func (x *DeleteTopicPermissionRequest) Reset() {
+	*x = DeleteTopicPermissionRequest{}
 	mi := &file_penstock_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ClearTopicPermissionRequest) String() string {
+func (x *DeleteTopicPermissionRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ClearTopicPermissionRequest) ProtoMessage() {}
+func (*DeleteTopicPermissionRequest) ProtoMessage() {}
 
-func (x *ClearTopicPermissionRequest) ProtoReflect() protoreflect.Message {
+func (x *DeleteTopicPermissionRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_penstock_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2805,52 +2805,52 @@ func (x *ClearTopicPermissionRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ClearTopicPermissionRequest.ProtoReflect.Descriptor instead.
-func (*ClearTopicPermissionRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use DeleteTopicPermissionRequest.ProtoReflect.Descriptor instead.
+func (*DeleteTopicPermissionRequest) Descriptor() ([]byte, []int) {
 	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
-func (x *ClearTopicPermissionRequest) GetUser() string {
+func (x *DeleteTopicPermissionRequest) GetUser() string {
 	if x != nil {
 		return x.User
 	}
 	return ""
 }
 
-func (x *ClearTopicPermissionRequest) GetVhost() string {
+func (x *DeleteTopicPermissionRequest) GetVhost() string {
 	if x != nil {
 		return x.Vhost
 	}
 	return ""
 }
 
-func (x *ClearTopicPermissionRequest) GetExchange() string {
+func (x *DeleteTopicPermissionRequest) GetExchange() string {
 	if x != nil && x.Exchange != nil {
 		return *x.Exchange
 	}
 	return ""
 }
 
-type ClearTopicPermissionResponse struct {
+type DeleteTopicPermissionResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ClearTopicPermissionResponse) Reset() {
-	*x = ClearTopicPermissionResponse{}
+func (x *DeleteTopicPermissionResponse) Reset() {
+	*x = DeleteTopicPermissionResponse{}
 	mi := &file_penstock_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ClearTopicPermissionResponse) String() string {
+func (x *DeleteTopicPermissionResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ClearTopicPermissionResponse) ProtoMessage() {}
+func (*DeleteTopicPermissionResponse) ProtoMessage() {}
 
-func (x *ClearTopicPermissionResponse) ProtoReflect() protoreflect.Message {
+func (x *DeleteTopicPermissionResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_penstock_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2862,8 +2862,8 @@ func (x *ClearTopicPermissionResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ClearTopicPermissionResponse.ProtoReflect.Descriptor instead.
-func (*ClearTopicPermissionResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use DeleteTopicPermissionResponse.ProtoReflect.Descriptor instead.
+func (*DeleteTopicPermissionResponse) Descriptor() ([]byte, []int) {
 	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
@@ -4457,7 +4457,7 @@ func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
 	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{79}
 }
 
-type ClearPolicyRequest struct {
+type DeletePolicyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Vhost         string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
@@ -4466,20 +4466,20 @@ type ClearPolicyRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ClearPolicyRequest) Reset() {
-	*x = ClearPolicyRequest{}
+func (x *DeletePolicyRequest) Reset() {
+	*x = DeletePolicyRequest{}
 	mi := &file_penstock_v1_admin_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ClearPolicyRequest) String() string {
+func (x *DeletePolicyRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ClearPolicyRequest) ProtoMessage() {}
+func (*DeletePolicyRequest) ProtoMessage() {}
 
-func (x *ClearPolicyRequest) ProtoReflect() protoreflect.Message {
+func (x *DeletePolicyRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_penstock_v1_admin_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -4491,52 +4491,52 @@ func (x *ClearPolicyRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ClearPolicyRequest.ProtoReflect.Descriptor instead.
-func (*ClearPolicyRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use DeletePolicyRequest.ProtoReflect.Descriptor instead.
+func (*DeletePolicyRequest) Descriptor() ([]byte, []int) {
 	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{80}
 }
 
-func (x *ClearPolicyRequest) GetVhost() string {
+func (x *DeletePolicyRequest) GetVhost() string {
 	if x != nil {
 		return x.Vhost
 	}
 	return ""
 }
 
-func (x *ClearPolicyRequest) GetName() string {
+func (x *DeletePolicyRequest) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-func (x *ClearPolicyRequest) GetOperator() bool {
+func (x *DeletePolicyRequest) GetOperator() bool {
 	if x != nil {
 		return x.Operator
 	}
 	return false
 }
 
-type ClearPolicyResponse struct {
+type DeletePolicyResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ClearPolicyResponse) Reset() {
-	*x = ClearPolicyResponse{}
+func (x *DeletePolicyResponse) Reset() {
+	*x = DeletePolicyResponse{}
 	mi := &file_penstock_v1_admin_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ClearPolicyResponse) String() string {
+func (x *DeletePolicyResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ClearPolicyResponse) ProtoMessage() {}
+func (*DeletePolicyResponse) ProtoMessage() {}
 
-func (x *ClearPolicyResponse) ProtoReflect() protoreflect.Message {
+func (x *DeletePolicyResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_penstock_v1_admin_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -4548,8 +4548,8 @@ func (x *ClearPolicyResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ClearPolicyResponse.ProtoReflect.Descriptor instead.
-func (*ClearPolicyResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use DeletePolicyResponse.ProtoReflect.Descriptor instead.
+func (*DeletePolicyResponse) Descriptor() ([]byte, []int) {
 	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{81}
 }
 
@@ -5036,11 +5036,11 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"permission\x18\x01 \x01(\v2\x17.penstock.v1.PermissionR\n" +
 	"permission\"\x17\n" +
-	"\x15SetPermissionResponse\"B\n" +
-	"\x16ClearPermissionRequest\x12\x12\n" +
+	"\x15SetPermissionResponse\"C\n" +
+	"\x17DeletePermissionRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x14\n" +
-	"\x05vhost\x18\x02 \x01(\tR\x05vhost\"\x19\n" +
-	"\x17ClearPermissionResponse\"\x81\x01\n" +
+	"\x05vhost\x18\x02 \x01(\tR\x05vhost\"\x1a\n" +
+	"\x18DeletePermissionResponse\"\x81\x01\n" +
 	"\x0fTopicPermission\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x14\n" +
 	"\x05vhost\x18\x02 \x01(\tR\x05vhost\x12\x1a\n" +
@@ -5058,13 +5058,13 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"permission\x18\x01 \x01(\v2\x1c.penstock.v1.TopicPermissionR\n" +
 	"permission\"\x1c\n" +
-	"\x1aSetTopicPermissionResponse\"u\n" +
-	"\x1bClearTopicPermissionRequest\x12\x12\n" +
+	"\x1aSetTopicPermissionResponse\"v\n" +
+	"\x1cDeleteTopicPermissionRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x14\n" +
 	"\x05vhost\x18\x02 \x01(\tR\x05vhost\x12\x1f\n" +
 	"\bexchange\x18\x03 \x01(\tH\x00R\bexchange\x88\x01\x01B\v\n" +
-	"\t_exchange\"\x1e\n" +
-	"\x1cClearTopicPermissionResponse\"\x9f\x02\n" +
+	"\t_exchange\"\x1f\n" +
+	"\x1dDeleteTopicPermissionResponse\"\x9f\x02\n" +
 	"\bExchange\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
@@ -5189,12 +5189,12 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12+\n" +
 	"\x06policy\x18\x02 \x01(\v2\x13.penstock.v1.PolicyR\x06policy\x12\x1a\n" +
 	"\boperator\x18\x03 \x01(\bR\boperator\"\x13\n" +
-	"\x11SetPolicyResponse\"Z\n" +
-	"\x12ClearPolicyRequest\x12\x14\n" +
+	"\x11SetPolicyResponse\"[\n" +
+	"\x13DeletePolicyRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
-	"\boperator\x18\x03 \x01(\bR\boperator\"\x15\n" +
-	"\x13ClearPolicyResponse\"?\n" +
+	"\boperator\x18\x03 \x01(\bR\boperator\"\x16\n" +
+	"\x14DeletePolicyResponse\"?\n" +
 	"\x18ExportDefinitionsRequest\x12\x19\n" +
 	"\x05vhost\x18\x01 \x01(\tH\x00R\x05vhost\x88\x01\x01B\b\n" +
 	"\x06_vhost\"/\n" +
@@ -5221,7 +5221,7 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x0fDestinationKind\x12 \n" +
 	"\x1cDESTINATION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DESTINATION_KIND_QUEUE\x10\x01\x12\x1d\n" +
-	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xfb\x18\n" +
+	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\x84\x19\n" +
 	"\fAdminService\x12J\n" +
 	"\tGetStatus\x12\x1d.penstock.v1.GetStatusRequest\x1a\x1e.penstock.v1.GetStatusResponse\x12\\\n" +
 	"\x0fListConnections\x12#.penstock.v1.ListConnectionsRequest\x1a$.penstock.v1.ListConnectionsResponse\x12\\\n" +
@@ -5241,11 +5241,11 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"DeleteUser\x12\x1e.penstock.v1.DeleteUserRequest\x1a\x1f.penstock.v1.DeleteUserResponse\x12S\n" +
 	"\fRefreshToken\x12 .penstock.v1.RefreshTokenRequest\x1a!.penstock.v1.RefreshTokenResponse\x12\\\n" +
 	"\x0fListPermissions\x12#.penstock.v1.ListPermissionsRequest\x1a$.penstock.v1.ListPermissionsResponse\x12V\n" +
-	"\rSetPermission\x12!.penstock.v1.SetPermissionRequest\x1a\".penstock.v1.SetPermissionResponse\x12\\\n" +
-	"\x0fClearPermission\x12#.penstock.v1.ClearPermissionRequest\x1a$.penstock.v1.ClearPermissionResponse\x12k\n" +
+	"\rSetPermission\x12!.penstock.v1.SetPermissionRequest\x1a\".penstock.v1.SetPermissionResponse\x12_\n" +
+	"\x10DeletePermission\x12$.penstock.v1.DeletePermissionRequest\x1a%.penstock.v1.DeletePermissionResponse\x12k\n" +
 	"\x14ListTopicPermissions\x12(.penstock.v1.ListTopicPermissionsRequest\x1a).penstock.v1.ListTopicPermissionsResponse\x12e\n" +
-	"\x12SetTopicPermission\x12&.penstock.v1.SetTopicPermissionRequest\x1a'.penstock.v1.SetTopicPermissionResponse\x12k\n" +
-	"\x14ClearTopicPermission\x12(.penstock.v1.ClearTopicPermissionRequest\x1a).penstock.v1.ClearTopicPermissionResponse\x12V\n" +
+	"\x12SetTopicPermission\x12&.penstock.v1.SetTopicPermissionRequest\x1a'.penstock.v1.SetTopicPermissionResponse\x12n\n" +
+	"\x15DeleteTopicPermission\x12).penstock.v1.DeleteTopicPermissionRequest\x1a*.penstock.v1.DeleteTopicPermissionResponse\x12V\n" +
 	"\rListExchanges\x12!.penstock.v1.ListExchangesRequest\x1a\".penstock.v1.ListExchangesResponse\x12\\\n" +
 	"\x0fDeclareExchange\x12#.penstock.v1.DeclareExchangeRequest\x1a$.penstock.v1.DeclareExchangeResponse\x12Y\n" +
 	"\x0eDeleteExchange\x12\".penstock.v1.DeleteExchangeRequest\x1a#.penstock.v1.DeleteExchangeResponse\x12M\n" +
@@ -5259,8 +5259,8 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x04Bind\x12\x18.penstock.v1.BindRequest\x1a\x19.penstock.v1.BindResponse\x12A\n" +
 	"\x06Unbind\x12\x1a.penstock.v1.UnbindRequest\x1a\x1b.penstock.v1.UnbindResponse\x12S\n" +
 	"\fListPolicies\x12 .penstock.v1.ListPoliciesRequest\x1a!.penstock.v1.ListPoliciesResponse\x12J\n" +
-	"\tSetPolicy\x12\x1d.penstock.v1.SetPolicyRequest\x1a\x1e.penstock.v1.SetPolicyResponse\x12P\n" +
-	"\vClearPolicy\x12\x1f.penstock.v1.ClearPolicyRequest\x1a .penstock.v1.ClearPolicyResponse\x12b\n" +
+	"\tSetPolicy\x12\x1d.penstock.v1.SetPolicyRequest\x1a\x1e.penstock.v1.SetPolicyResponse\x12S\n" +
+	"\fDeletePolicy\x12 .penstock.v1.DeletePolicyRequest\x1a!.penstock.v1.DeletePolicyResponse\x12b\n" +
 	"\x11ExportDefinitions\x12%.penstock.v1.ExportDefinitionsRequest\x1a&.penstock.v1.ExportDefinitionsResponse\x12b\n" +
 	"\x11ImportDefinitions\x12%.penstock.v1.ImportDefinitionsRequest\x1a&.penstock.v1.ImportDefinitionsResponse\x12A\n" +
 	"\x06Backup\x12\x1a.penstock.v1.BackupRequest\x1a\x1b.penstock.v1.BackupResponseb\x06proto3"
@@ -5280,102 +5280,102 @@ func file_penstock_v1_admin_proto_rawDescGZIP() []byte {
 var file_penstock_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 94)
 var file_penstock_v1_admin_proto_goTypes = []any{
-	(DestinationKind)(0),                 // 0: penstock.v1.DestinationKind
-	(*Connection)(nil),                   // 1: penstock.v1.Connection
-	(*ListConnectionsRequest)(nil),       // 2: penstock.v1.ListConnectionsRequest
-	(*ListConnectionsResponse)(nil),      // 3: penstock.v1.ListConnectionsResponse
-	(*CloseConnectionRequest)(nil),       // 4: penstock.v1.CloseConnectionRequest
-	(*CloseConnectionResponse)(nil),      // 5: penstock.v1.CloseConnectionResponse
-	(*Consumer)(nil),                     // 6: penstock.v1.Consumer
-	(*ListConsumersRequest)(nil),         // 7: penstock.v1.ListConsumersRequest
-	(*ListConsumersResponse)(nil),        // 8: penstock.v1.ListConsumersResponse
-	(*GetStatusRequest)(nil),             // 9: penstock.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),            // 10: penstock.v1.GetStatusResponse
-	(*Damage)(nil),                       // 11: penstock.v1.Damage
-	(*Recovery)(nil),                     // 12: penstock.v1.Recovery
-	(*Vhost)(nil),                        // 13: penstock.v1.Vhost
-	(*ListVhostsRequest)(nil),            // 14: penstock.v1.ListVhostsRequest
-	(*ListVhostsResponse)(nil),           // 15: penstock.v1.ListVhostsResponse
-	(*CreateVhostRequest)(nil),           // 16: penstock.v1.CreateVhostRequest
-	(*CreateVhostResponse)(nil),          // 17: penstock.v1.CreateVhostResponse
-	(*DeleteVhostRequest)(nil),           // 18: penstock.v1.DeleteVhostRequest
-	(*DeleteVhostResponse)(nil),          // 19: penstock.v1.DeleteVhostResponse
-	(*VhostLimits)(nil),                  // 20: penstock.v1.VhostLimits
-	(*UserLimits)(nil),                   // 21: penstock.v1.UserLimits
-	(*GetUserLimitsRequest)(nil),         // 22: penstock.v1.GetUserLimitsRequest
-	(*GetUserLimitsResponse)(nil),        // 23: penstock.v1.GetUserLimitsResponse
-	(*SetUserLimitsRequest)(nil),         // 24: penstock.v1.SetUserLimitsRequest
-	(*SetUserLimitsResponse)(nil),        // 25: penstock.v1.SetUserLimitsResponse
-	(*GetVhostLimitsRequest)(nil),        // 26: penstock.v1.GetVhostLimitsRequest
-	(*GetVhostLimitsResponse)(nil),       // 27: penstock.v1.GetVhostLimitsResponse
-	(*SetVhostLimitsRequest)(nil),        // 28: penstock.v1.SetVhostLimitsRequest
-	(*SetVhostLimitsResponse)(nil),       // 29: penstock.v1.SetVhostLimitsResponse
-	(*User)(nil),                         // 30: penstock.v1.User
-	(*ListUsersRequest)(nil),             // 31: penstock.v1.ListUsersRequest
-	(*ListUsersResponse)(nil),            // 32: penstock.v1.ListUsersResponse
-	(*PutUserRequest)(nil),               // 33: penstock.v1.PutUserRequest
-	(*PutUserResponse)(nil),              // 34: penstock.v1.PutUserResponse
-	(*DeleteUserRequest)(nil),            // 35: penstock.v1.DeleteUserRequest
-	(*DeleteUserResponse)(nil),           // 36: penstock.v1.DeleteUserResponse
-	(*RefreshTokenRequest)(nil),          // 37: penstock.v1.RefreshTokenRequest
-	(*RefreshTokenResponse)(nil),         // 38: penstock.v1.RefreshTokenResponse
-	(*Permission)(nil),                   // 39: penstock.v1.Permission
-	(*ListPermissionsRequest)(nil),       // 40: penstock.v1.ListPermissionsRequest
-	(*ListPermissionsResponse)(nil),      // 41: penstock.v1.ListPermissionsResponse
-	(*SetPermissionRequest)(nil),         // 42: penstock.v1.SetPermissionRequest
-	(*SetPermissionResponse)(nil),        // 43: penstock.v1.SetPermissionResponse
-	(*ClearPermissionRequest)(nil),       // 44: penstock.v1.ClearPermissionRequest
-	(*ClearPermissionResponse)(nil),      // 45: penstock.v1.ClearPermissionResponse
-	(*TopicPermission)(nil),              // 46: penstock.v1.TopicPermission
-	(*ListTopicPermissionsRequest)(nil),  // 47: penstock.v1.ListTopicPermissionsRequest
-	(*ListTopicPermissionsResponse)(nil), // 48: penstock.v1.ListTopicPermissionsResponse
-	(*SetTopicPermissionRequest)(nil),    // 49: penstock.v1.SetTopicPermissionRequest
-	(*SetTopicPermissionResponse)(nil),   // 50: penstock.v1.SetTopicPermissionResponse
-	(*ClearTopicPermissionRequest)(nil),  // 51: penstock.v1.ClearTopicPermissionRequest
-	(*ClearTopicPermissionResponse)(nil), // 52: penstock.v1.ClearTopicPermissionResponse
-	(*Exchange)(nil),                     // 53: penstock.v1.Exchange
-	(*ListExchangesRequest)(nil),         // 54: penstock.v1.ListExchangesRequest
-	(*ListExchangesResponse)(nil),        // 55: penstock.v1.ListExchangesResponse
-	(*DeclareExchangeRequest)(nil),       // 56: penstock.v1.DeclareExchangeRequest
-	(*DeclareExchangeResponse)(nil),      // 57: penstock.v1.DeclareExchangeResponse
-	(*DeleteExchangeRequest)(nil),        // 58: penstock.v1.DeleteExchangeRequest
-	(*DeleteExchangeResponse)(nil),       // 59: penstock.v1.DeleteExchangeResponse
-	(*Queue)(nil),                        // 60: penstock.v1.Queue
-	(*ListQueuesRequest)(nil),            // 61: penstock.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),           // 62: penstock.v1.ListQueuesResponse
-	(*DeclareQueueRequest)(nil),          // 63: penstock.v1.DeclareQueueRequest
-	(*DeclareQueueResponse)(nil),         // 64: penstock.v1.DeclareQueueResponse
-	(*DeleteQueueRequest)(nil),           // 65: penstock.v1.DeleteQueueRequest
-	(*DeleteQueueResponse)(nil),          // 66: penstock.v1.DeleteQueueResponse
-	(*PurgeQueueRequest)(nil),            // 67: penstock.v1.PurgeQueueRequest
-	(*PurgeQueueResponse)(nil),           // 68: penstock.v1.PurgeQueueResponse
-	(*Binding)(nil),                      // 69: penstock.v1.Binding
-	(*ListBindingsRequest)(nil),          // 70: penstock.v1.ListBindingsRequest
-	(*ListBindingsResponse)(nil),         // 71: penstock.v1.ListBindingsResponse
-	(*BindRequest)(nil),                  // 72: penstock.v1.BindRequest
-	(*BindResponse)(nil),                 // 73: penstock.v1.BindResponse
-	(*UnbindRequest)(nil),                // 74: penstock.v1.UnbindRequest
-	(*UnbindResponse)(nil),               // 75: penstock.v1.UnbindResponse
-	(*Policy)(nil),                       // 76: penstock.v1.Policy
-	(*ListPoliciesRequest)(nil),          // 77: penstock.v1.ListPoliciesRequest
-	(*ListPoliciesResponse)(nil),         // 78: penstock.v1.ListPoliciesResponse
-	(*SetPolicyRequest)(nil),             // 79: penstock.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),            // 80: penstock.v1.SetPolicyResponse
-	(*ClearPolicyRequest)(nil),           // 81: penstock.v1.ClearPolicyRequest
-	(*ClearPolicyResponse)(nil),          // 82: penstock.v1.ClearPolicyResponse
-	(*ExportDefinitionsRequest)(nil),     // 83: penstock.v1.ExportDefinitionsRequest
-	(*ExportDefinitionsResponse)(nil),    // 84: penstock.v1.ExportDefinitionsResponse
-	(*ImportDefinitionsRequest)(nil),     // 85: penstock.v1.ImportDefinitionsRequest
-	(*ImportDefinitionsResponse)(nil),    // 86: penstock.v1.ImportDefinitionsResponse
-	(*BackupRequest)(nil),                // 87: penstock.v1.BackupRequest
-	(*BackupResponse)(nil),               // 88: penstock.v1.BackupResponse
-	nil,                                  // 89: penstock.v1.GetStatusResponse.ListenersEntry
-	nil,                                  // 90: penstock.v1.Exchange.ArgumentsEntry
-	nil,                                  // 91: penstock.v1.Queue.ArgumentsEntry
-	nil,                                  // 92: penstock.v1.Binding.ArgumentsEntry
-	nil,                                  // 93: penstock.v1.Policy.DefinitionEntry
-	nil,                                  // 94: penstock.v1.ImportDefinitionsResponse.AddedEntry
-	(*Value)(nil),                        // 95: penstock.v1.Value
+	(DestinationKind)(0),                  // 0: penstock.v1.DestinationKind
+	(*Connection)(nil),                    // 1: penstock.v1.Connection
+	(*ListConnectionsRequest)(nil),        // 2: penstock.v1.ListConnectionsRequest
+	(*ListConnectionsResponse)(nil),       // 3: penstock.v1.ListConnectionsResponse
+	(*CloseConnectionRequest)(nil),        // 4: penstock.v1.CloseConnectionRequest
+	(*CloseConnectionResponse)(nil),       // 5: penstock.v1.CloseConnectionResponse
+	(*Consumer)(nil),                      // 6: penstock.v1.Consumer
+	(*ListConsumersRequest)(nil),          // 7: penstock.v1.ListConsumersRequest
+	(*ListConsumersResponse)(nil),         // 8: penstock.v1.ListConsumersResponse
+	(*GetStatusRequest)(nil),              // 9: penstock.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),             // 10: penstock.v1.GetStatusResponse
+	(*Damage)(nil),                        // 11: penstock.v1.Damage
+	(*Recovery)(nil),                      // 12: penstock.v1.Recovery
+	(*Vhost)(nil),                         // 13: penstock.v1.Vhost
+	(*ListVhostsRequest)(nil),             // 14: penstock.v1.ListVhostsRequest
+	(*ListVhostsResponse)(nil),            // 15: penstock.v1.ListVhostsResponse
+	(*CreateVhostRequest)(nil),            // 16: penstock.v1.CreateVhostRequest
+	(*CreateVhostResponse)(nil),           // 17: penstock.v1.CreateVhostResponse
+	(*DeleteVhostRequest)(nil),            // 18: penstock.v1.DeleteVhostRequest
+	(*DeleteVhostResponse)(nil),           // 19: penstock.v1.DeleteVhostResponse
+	(*VhostLimits)(nil),                   // 20: penstock.v1.VhostLimits
+	(*UserLimits)(nil),                    // 21: penstock.v1.UserLimits
+	(*GetUserLimitsRequest)(nil),          // 22: penstock.v1.GetUserLimitsRequest
+	(*GetUserLimitsResponse)(nil),         // 23: penstock.v1.GetUserLimitsResponse
+	(*SetUserLimitsRequest)(nil),          // 24: penstock.v1.SetUserLimitsRequest
+	(*SetUserLimitsResponse)(nil),         // 25: penstock.v1.SetUserLimitsResponse
+	(*GetVhostLimitsRequest)(nil),         // 26: penstock.v1.GetVhostLimitsRequest
+	(*GetVhostLimitsResponse)(nil),        // 27: penstock.v1.GetVhostLimitsResponse
+	(*SetVhostLimitsRequest)(nil),         // 28: penstock.v1.SetVhostLimitsRequest
+	(*SetVhostLimitsResponse)(nil),        // 29: penstock.v1.SetVhostLimitsResponse
+	(*User)(nil),                          // 30: penstock.v1.User
+	(*ListUsersRequest)(nil),              // 31: penstock.v1.ListUsersRequest
+	(*ListUsersResponse)(nil),             // 32: penstock.v1.ListUsersResponse
+	(*PutUserRequest)(nil),                // 33: penstock.v1.PutUserRequest
+	(*PutUserResponse)(nil),               // 34: penstock.v1.PutUserResponse
+	(*DeleteUserRequest)(nil),             // 35: penstock.v1.DeleteUserRequest
+	(*DeleteUserResponse)(nil),            // 36: penstock.v1.DeleteUserResponse
+	(*RefreshTokenRequest)(nil),           // 37: penstock.v1.RefreshTokenRequest
+	(*RefreshTokenResponse)(nil),          // 38: penstock.v1.RefreshTokenResponse
+	(*Permission)(nil),                    // 39: penstock.v1.Permission
+	(*ListPermissionsRequest)(nil),        // 40: penstock.v1.ListPermissionsRequest
+	(*ListPermissionsResponse)(nil),       // 41: penstock.v1.ListPermissionsResponse
+	(*SetPermissionRequest)(nil),          // 42: penstock.v1.SetPermissionRequest
+	(*SetPermissionResponse)(nil),         // 43: penstock.v1.SetPermissionResponse
+	(*DeletePermissionRequest)(nil),       // 44: penstock.v1.DeletePermissionRequest
+	(*DeletePermissionResponse)(nil),      // 45: penstock.v1.DeletePermissionResponse
+	(*TopicPermission)(nil),               // 46: penstock.v1.TopicPermission
+	(*ListTopicPermissionsRequest)(nil),   // 47: penstock.v1.ListTopicPermissionsRequest
+	(*ListTopicPermissionsResponse)(nil),  // 48: penstock.v1.ListTopicPermissionsResponse
+	(*SetTopicPermissionRequest)(nil),     // 49: penstock.v1.SetTopicPermissionRequest
+	(*SetTopicPermissionResponse)(nil),    // 50: penstock.v1.SetTopicPermissionResponse
+	(*DeleteTopicPermissionRequest)(nil),  // 51: penstock.v1.DeleteTopicPermissionRequest
+	(*DeleteTopicPermissionResponse)(nil), // 52: penstock.v1.DeleteTopicPermissionResponse
+	(*Exchange)(nil),                      // 53: penstock.v1.Exchange
+	(*ListExchangesRequest)(nil),          // 54: penstock.v1.ListExchangesRequest
+	(*ListExchangesResponse)(nil),         // 55: penstock.v1.ListExchangesResponse
+	(*DeclareExchangeRequest)(nil),        // 56: penstock.v1.DeclareExchangeRequest
+	(*DeclareExchangeResponse)(nil),       // 57: penstock.v1.DeclareExchangeResponse
+	(*DeleteExchangeRequest)(nil),         // 58: penstock.v1.DeleteExchangeRequest
+	(*DeleteExchangeResponse)(nil),        // 59: penstock.v1.DeleteExchangeResponse
+	(*Queue)(nil),                         // 60: penstock.v1.Queue
+	(*ListQueuesRequest)(nil),             // 61: penstock.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),            // 62: penstock.v1.ListQueuesResponse
+	(*DeclareQueueRequest)(nil),           // 63: penstock.v1.DeclareQueueRequest
+	(*DeclareQueueResponse)(nil),          // 64: penstock.v1.DeclareQueueResponse
+	(*DeleteQueueRequest)(nil),            // 65: penstock.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),           // 66: penstock.v1.DeleteQueueResponse
+	(*PurgeQueueRequest)(nil),             // 67: penstock.v1.PurgeQueueRequest
+	(*PurgeQueueResponse)(nil),            // 68: penstock.v1.PurgeQueueResponse
+	(*Binding)(nil),                       // 69: penstock.v1.Binding
+	(*ListBindingsRequest)(nil),           // 70: penstock.v1.ListBindingsRequest
+	(*ListBindingsResponse)(nil),          // 71: penstock.v1.ListBindingsResponse
+	(*BindRequest)(nil),                   // 72: penstock.v1.BindRequest
+	(*BindResponse)(nil),                  // 73: penstock.v1.BindResponse
+	(*UnbindRequest)(nil),                 // 74: penstock.v1.UnbindRequest
+	(*UnbindResponse)(nil),                // 75: penstock.v1.UnbindResponse
+	(*Policy)(nil),                        // 76: penstock.v1.Policy
+	(*ListPoliciesRequest)(nil),           // 77: penstock.v1.ListPoliciesRequest
+	(*ListPoliciesResponse)(nil),          // 78: penstock.v1.ListPoliciesResponse
+	(*SetPolicyRequest)(nil),              // 79: penstock.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),             // 80: penstock.v1.SetPolicyResponse
+	(*DeletePolicyRequest)(nil),           // 81: penstock.v1.DeletePolicyRequest
+	(*DeletePolicyResponse)(nil),          // 82: penstock.v1.DeletePolicyResponse
+	(*ExportDefinitionsRequest)(nil),      // 83: penstock.v1.ExportDefinitionsRequest
+	(*ExportDefinitionsResponse)(nil),     // 84: penstock.v1.ExportDefinitionsResponse
+	(*ImportDefinitionsRequest)(nil),      // 85: penstock.v1.ImportDefinitionsRequest
+	(*ImportDefinitionsResponse)(nil),     // 86: penstock.v1.ImportDefinitionsResponse
+	(*BackupRequest)(nil),                 // 87: penstock.v1.BackupRequest
+	(*BackupResponse)(nil),                // 88: penstock.v1.BackupResponse
+	nil,                                   // 89: penstock.v1.GetStatusResponse.ListenersEntry
+	nil,                                   // 90: penstock.v1.Exchange.ArgumentsEntry
+	nil,                                   // 91: penstock.v1.Queue.ArgumentsEntry
+	nil,                                   // 92: penstock.v1.Binding.ArgumentsEntry
+	nil,                                   // 93: penstock.v1.Policy.DefinitionEntry
+	nil,                                   // 94: penstock.v1.ImportDefinitionsResponse.AddedEntry
+	(*Value)(nil),                         // 95: penstock.v1.Value
 }
 var file_penstock_v1_admin_proto_depIdxs = []int32{
 	1,  // 0: penstock.v1.ListConnectionsResponse.connections:type_name -> penstock.v1.Connection
@@ -5429,10 +5429,10 @@ var file_penstock_v1_admin_proto_depIdxs = []int32{
 	37, // 48: penstock.v1.AdminService.RefreshToken:input_type -> penstock.v1.RefreshTokenRequest
 	40, // 49: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
 	42, // 50: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
-	44, // 51: penstock.v1.AdminService.ClearPermission:input_type -> penstock.v1.ClearPermissionRequest
+	44, // 51: penstock.v1.AdminService.DeletePermission:input_type -> penstock.v1.DeletePermissionRequest
 	47, // 52: penstock.v1.AdminService.ListTopicPermissions:input_type -> penstock.v1.ListTopicPermissionsRequest
 	49, // 53: penstock.v1.AdminService.SetTopicPermission:input_type -> penstock.v1.SetTopicPermissionRequest
-	51, // 54: penstock.v1.AdminService.ClearTopicPermission:input_type -> penstock.v1.ClearTopicPermissionRequest
+	51, // 54: penstock.v1.AdminService.DeleteTopicPermission:input_type -> penstock.v1.DeleteTopicPermissionRequest
 	54, // 55: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
 	56, // 56: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
 	58, // 57: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
@@ -5445,7 +5445,7 @@ var file_penstock_v1_admin_proto_depIdxs = []int32{
 	74, // 64: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
 	77, // 65: penstock.v1.AdminService.ListPolicies:input_type -> penstock.v1.ListPoliciesRequest
 	79, // 66: penstock.v1.AdminService.SetPolicy:input_type -> penstock.v1.SetPolicyRequest
-	81, // 67: penstock.v1.AdminService.ClearPolicy:input_type -> penstock.v1.ClearPolicyRequest
+	81, // 67: penstock.v1.AdminService.DeletePolicy:input_type -> penstock.v1.DeletePolicyRequest
 	83, // 68: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
 	85, // 69: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
 	87, // 70: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
@@ -5466,10 +5466,10 @@ var file_penstock_v1_admin_proto_depIdxs = []int32{
 	38, // 85: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
 	41, // 86: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
 	43, // 87: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
-	45, // 88: penstock.v1.AdminService.ClearPermission:output_type -> penstock.v1.ClearPermissionResponse
+	45, // 88: penstock.v1.AdminService.DeletePermission:output_type -> penstock.v1.DeletePermissionResponse
 	48, // 89: penstock.v1.AdminService.ListTopicPermissions:output_type -> penstock.v1.ListTopicPermissionsResponse
 	50, // 90: penstock.v1.AdminService.SetTopicPermission:output_type -> penstock.v1.SetTopicPermissionResponse
-	52, // 91: penstock.v1.AdminService.ClearTopicPermission:output_type -> penstock.v1.ClearTopicPermissionResponse
+	52, // 91: penstock.v1.AdminService.DeleteTopicPermission:output_type -> penstock.v1.DeleteTopicPermissionResponse
 	55, // 92: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
 	57, // 93: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
 	59, // 94: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
@@ -5482,7 +5482,7 @@ var file_penstock_v1_admin_proto_depIdxs = []int32{
 	75, // 101: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
 	78, // 102: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
 	80, // 103: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
-	82, // 104: penstock.v1.AdminService.ClearPolicy:output_type -> penstock.v1.ClearPolicyResponse
+	82, // 104: penstock.v1.AdminService.DeletePolicy:output_type -> penstock.v1.DeletePolicyResponse
 	84, // 105: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
 	86, // 106: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
 	88, // 107: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse

@@ -21,43 +21,43 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AdminService_GetStatus_FullMethodName            = "/penstock.v1.AdminService/GetStatus"
-	AdminService_ListConnections_FullMethodName      = "/penstock.v1.AdminService/ListConnections"
-	AdminService_CloseConnection_FullMethodName      = "/penstock.v1.AdminService/CloseConnection"
-	AdminService_ListConsumers_FullMethodName        = "/penstock.v1.AdminService/ListConsumers"
-	AdminService_ListVhosts_FullMethodName           = "/penstock.v1.AdminService/ListVhosts"
-	AdminService_CreateVhost_FullMethodName          = "/penstock.v1.AdminService/CreateVhost"
-	AdminService_DeleteVhost_FullMethodName          = "/penstock.v1.AdminService/DeleteVhost"
-	AdminService_GetVhostLimits_FullMethodName       = "/penstock.v1.AdminService/GetVhostLimits"
-	AdminService_SetVhostLimits_FullMethodName       = "/penstock.v1.AdminService/SetVhostLimits"
-	AdminService_GetUserLimits_FullMethodName        = "/penstock.v1.AdminService/GetUserLimits"
-	AdminService_SetUserLimits_FullMethodName        = "/penstock.v1.AdminService/SetUserLimits"
-	AdminService_ListUsers_FullMethodName            = "/penstock.v1.AdminService/ListUsers"
-	AdminService_PutUser_FullMethodName              = "/penstock.v1.AdminService/PutUser"
-	AdminService_DeleteUser_FullMethodName           = "/penstock.v1.AdminService/DeleteUser"
-	AdminService_RefreshToken_FullMethodName         = "/penstock.v1.AdminService/RefreshToken"
-	AdminService_ListPermissions_FullMethodName      = "/penstock.v1.AdminService/ListPermissions"
-	AdminService_SetPermission_FullMethodName        = "/penstock.v1.AdminService/SetPermission"
-	AdminService_ClearPermission_FullMethodName      = "/penstock.v1.AdminService/ClearPermission"
-	AdminService_ListTopicPermissions_FullMethodName = "/penstock.v1.AdminService/ListTopicPermissions"
-	AdminService_SetTopicPermission_FullMethodName   = "/penstock.v1.AdminService/SetTopicPermission"
-	AdminService_ClearTopicPermission_FullMethodName = "/penstock.v1.AdminService/ClearTopicPermission"
-	AdminService_ListExchanges_FullMethodName        = "/penstock.v1.AdminService/ListExchanges"
-	AdminService_DeclareExchange_FullMethodName      = "/penstock.v1.AdminService/DeclareExchange"
-	AdminService_DeleteExchange_FullMethodName       = "/penstock.v1.AdminService/DeleteExchange"
-	AdminService_ListQueues_FullMethodName           = "/penstock.v1.AdminService/ListQueues"
-	AdminService_DeclareQueue_FullMethodName         = "/penstock.v1.AdminService/DeclareQueue"
-	AdminService_DeleteQueue_FullMethodName          = "/penstock.v1.AdminService/DeleteQueue"
-	AdminService_PurgeQueue_FullMethodName           = "/penstock.v1.AdminService/PurgeQueue"
-	AdminService_ListBindings_FullMethodName         = "/penstock.v1.AdminService/ListBindings"
-	AdminService_Bind_FullMethodName                 = "/penstock.v1.AdminService/Bind"
-	AdminService_Unbind_FullMethodName               = "/penstock.v1.AdminService/Unbind"
-	AdminService_ListPolicies_FullMethodName         = "/penstock.v1.AdminService/ListPolicies"
-	AdminService_SetPolicy_FullMethodName            = "/penstock.v1.AdminService/SetPolicy"
-	AdminService_ClearPolicy_FullMethodName          = "/penstock.v1.AdminService/ClearPolicy"
-	AdminService_ExportDefinitions_FullMethodName    = "/penstock.v1.AdminService/ExportDefinitions"
-	AdminService_ImportDefinitions_FullMethodName    = "/penstock.v1.AdminService/ImportDefinitions"
-	AdminService_Backup_FullMethodName               = "/penstock.v1.AdminService/Backup"
+	AdminService_GetStatus_FullMethodName             = "/penstock.v1.AdminService/GetStatus"
+	AdminService_ListConnections_FullMethodName       = "/penstock.v1.AdminService/ListConnections"
+	AdminService_CloseConnection_FullMethodName       = "/penstock.v1.AdminService/CloseConnection"
+	AdminService_ListConsumers_FullMethodName         = "/penstock.v1.AdminService/ListConsumers"
+	AdminService_ListVhosts_FullMethodName            = "/penstock.v1.AdminService/ListVhosts"
+	AdminService_CreateVhost_FullMethodName           = "/penstock.v1.AdminService/CreateVhost"
+	AdminService_DeleteVhost_FullMethodName           = "/penstock.v1.AdminService/DeleteVhost"
+	AdminService_GetVhostLimits_FullMethodName        = "/penstock.v1.AdminService/GetVhostLimits"
+	AdminService_SetVhostLimits_FullMethodName        = "/penstock.v1.AdminService/SetVhostLimits"
+	AdminService_GetUserLimits_FullMethodName         = "/penstock.v1.AdminService/GetUserLimits"
+	AdminService_SetUserLimits_FullMethodName         = "/penstock.v1.AdminService/SetUserLimits"
+	AdminService_ListUsers_FullMethodName             = "/penstock.v1.AdminService/ListUsers"
+	AdminService_PutUser_FullMethodName               = "/penstock.v1.AdminService/PutUser"
+	AdminService_DeleteUser_FullMethodName            = "/penstock.v1.AdminService/DeleteUser"
+	AdminService_RefreshToken_FullMethodName          = "/penstock.v1.AdminService/RefreshToken"
+	AdminService_ListPermissions_FullMethodName       = "/penstock.v1.AdminService/ListPermissions"
+	AdminService_SetPermission_FullMethodName         = "/penstock.v1.AdminService/SetPermission"
+	AdminService_DeletePermission_FullMethodName      = "/penstock.v1.AdminService/DeletePermission"
+	AdminService_ListTopicPermissions_FullMethodName  = "/penstock.v1.AdminService/ListTopicPermissions"
+	AdminService_SetTopicPermission_FullMethodName    = "/penstock.v1.AdminService/SetTopicPermission"
+	AdminService_DeleteTopicPermission_FullMethodName = "/penstock.v1.AdminService/DeleteTopicPermission"
+	AdminService_ListExchanges_FullMethodName         = "/penstock.v1.AdminService/ListExchanges"
+	AdminService_DeclareExchange_FullMethodName       = "/penstock.v1.AdminService/DeclareExchange"
+	AdminService_DeleteExchange_FullMethodName        = "/penstock.v1.AdminService/DeleteExchange"
+	AdminService_ListQueues_FullMethodName            = "/penstock.v1.AdminService/ListQueues"
+	AdminService_DeclareQueue_FullMethodName          = "/penstock.v1.AdminService/DeclareQueue"
+	AdminService_DeleteQueue_FullMethodName           = "/penstock.v1.AdminService/DeleteQueue"
+	AdminService_PurgeQueue_FullMethodName            = "/penstock.v1.AdminService/PurgeQueue"
+	AdminService_ListBindings_FullMethodName          = "/penstock.v1.AdminService/ListBindings"
+	AdminService_Bind_FullMethodName                  = "/penstock.v1.AdminService/Bind"
+	AdminService_Unbind_FullMethodName                = "/penstock.v1.AdminService/Unbind"
+	AdminService_ListPolicies_FullMethodName          = "/penstock.v1.AdminService/ListPolicies"
+	AdminService_SetPolicy_FullMethodName             = "/penstock.v1.AdminService/SetPolicy"
+	AdminService_DeletePolicy_FullMethodName          = "/penstock.v1.AdminService/DeletePolicy"
+	AdminService_ExportDefinitions_FullMethodName     = "/penstock.v1.AdminService/ExportDefinitions"
+	AdminService_ImportDefinitions_FullMethodName     = "/penstock.v1.AdminService/ImportDefinitions"
+	AdminService_Backup_FullMethodName                = "/penstock.v1.AdminService/Backup"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -88,11 +88,11 @@ type AdminServiceClient interface {
 	RefreshToken(ctx context.Context, in *RefreshTokenRequest, opts ...grpc.CallOption) (*RefreshTokenResponse, error)
 	ListPermissions(ctx context.Context, in *ListPermissionsRequest, opts ...grpc.CallOption) (*ListPermissionsResponse, error)
 	SetPermission(ctx context.Context, in *SetPermissionRequest, opts ...grpc.CallOption) (*SetPermissionResponse, error)
-	ClearPermission(ctx context.Context, in *ClearPermissionRequest, opts ...grpc.CallOption) (*ClearPermissionResponse, error)
+	DeletePermission(ctx context.Context, in *DeletePermissionRequest, opts ...grpc.CallOption) (*DeletePermissionResponse, error)
 	// The routing keys of a topic exchange that a user may write and bind, within the permissions.
 	ListTopicPermissions(ctx context.Context, in *ListTopicPermissionsRequest, opts ...grpc.CallOption) (*ListTopicPermissionsResponse, error)
 	SetTopicPermission(ctx context.Context, in *SetTopicPermissionRequest, opts ...grpc.CallOption) (*SetTopicPermissionResponse, error)
-	ClearTopicPermission(ctx context.Context, in *ClearTopicPermissionRequest, opts ...grpc.CallOption) (*ClearTopicPermissionResponse, error)
+	DeleteTopicPermission(ctx context.Context, in *DeleteTopicPermissionRequest, opts ...grpc.CallOption) (*DeleteTopicPermissionResponse, error)
 	ListExchanges(ctx context.Context, in *ListExchangesRequest, opts ...grpc.CallOption) (*ListExchangesResponse, error)
 	DeclareExchange(ctx context.Context, in *DeclareExchangeRequest, opts ...grpc.CallOption) (*DeclareExchangeResponse, error)
 	DeleteExchange(ctx context.Context, in *DeleteExchangeRequest, opts ...grpc.CallOption) (*DeleteExchangeResponse, error)
@@ -106,7 +106,7 @@ type AdminServiceClient interface {
 	ListPolicies(ctx context.Context, in *ListPoliciesRequest, opts ...grpc.CallOption) (*ListPoliciesResponse, error)
 	// The policy is in effect when the call returns. Unsupported keys are refused by name.
 	SetPolicy(ctx context.Context, in *SetPolicyRequest, opts ...grpc.CallOption) (*SetPolicyResponse, error)
-	ClearPolicy(ctx context.Context, in *ClearPolicyRequest, opts ...grpc.CallOption) (*ClearPolicyResponse, error)
+	DeletePolicy(ctx context.Context, in *DeletePolicyRequest, opts ...grpc.CallOption) (*DeletePolicyResponse, error)
 	ExportDefinitions(ctx context.Context, in *ExportDefinitionsRequest, opts ...grpc.CallOption) (*ExportDefinitionsResponse, error)
 	ImportDefinitions(ctx context.Context, in *ImportDefinitionsRequest, opts ...grpc.CallOption) (*ImportDefinitionsResponse, error)
 	// Copies all data to a directory on the broker's machine, while the broker serves. For administrators.
@@ -291,10 +291,10 @@ func (c *adminServiceClient) SetPermission(ctx context.Context, in *SetPermissio
 	return out, nil
 }
 
-func (c *adminServiceClient) ClearPermission(ctx context.Context, in *ClearPermissionRequest, opts ...grpc.CallOption) (*ClearPermissionResponse, error) {
+func (c *adminServiceClient) DeletePermission(ctx context.Context, in *DeletePermissionRequest, opts ...grpc.CallOption) (*DeletePermissionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ClearPermissionResponse)
-	err := c.cc.Invoke(ctx, AdminService_ClearPermission_FullMethodName, in, out, cOpts...)
+	out := new(DeletePermissionResponse)
+	err := c.cc.Invoke(ctx, AdminService_DeletePermission_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -321,10 +321,10 @@ func (c *adminServiceClient) SetTopicPermission(ctx context.Context, in *SetTopi
 	return out, nil
 }
 
-func (c *adminServiceClient) ClearTopicPermission(ctx context.Context, in *ClearTopicPermissionRequest, opts ...grpc.CallOption) (*ClearTopicPermissionResponse, error) {
+func (c *adminServiceClient) DeleteTopicPermission(ctx context.Context, in *DeleteTopicPermissionRequest, opts ...grpc.CallOption) (*DeleteTopicPermissionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ClearTopicPermissionResponse)
-	err := c.cc.Invoke(ctx, AdminService_ClearTopicPermission_FullMethodName, in, out, cOpts...)
+	out := new(DeleteTopicPermissionResponse)
+	err := c.cc.Invoke(ctx, AdminService_DeleteTopicPermission_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -451,10 +451,10 @@ func (c *adminServiceClient) SetPolicy(ctx context.Context, in *SetPolicyRequest
 	return out, nil
 }
 
-func (c *adminServiceClient) ClearPolicy(ctx context.Context, in *ClearPolicyRequest, opts ...grpc.CallOption) (*ClearPolicyResponse, error) {
+func (c *adminServiceClient) DeletePolicy(ctx context.Context, in *DeletePolicyRequest, opts ...grpc.CallOption) (*DeletePolicyResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ClearPolicyResponse)
-	err := c.cc.Invoke(ctx, AdminService_ClearPolicy_FullMethodName, in, out, cOpts...)
+	out := new(DeletePolicyResponse)
+	err := c.cc.Invoke(ctx, AdminService_DeletePolicy_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -519,11 +519,11 @@ type AdminServiceServer interface {
 	RefreshToken(context.Context, *RefreshTokenRequest) (*RefreshTokenResponse, error)
 	ListPermissions(context.Context, *ListPermissionsRequest) (*ListPermissionsResponse, error)
 	SetPermission(context.Context, *SetPermissionRequest) (*SetPermissionResponse, error)
-	ClearPermission(context.Context, *ClearPermissionRequest) (*ClearPermissionResponse, error)
+	DeletePermission(context.Context, *DeletePermissionRequest) (*DeletePermissionResponse, error)
 	// The routing keys of a topic exchange that a user may write and bind, within the permissions.
 	ListTopicPermissions(context.Context, *ListTopicPermissionsRequest) (*ListTopicPermissionsResponse, error)
 	SetTopicPermission(context.Context, *SetTopicPermissionRequest) (*SetTopicPermissionResponse, error)
-	ClearTopicPermission(context.Context, *ClearTopicPermissionRequest) (*ClearTopicPermissionResponse, error)
+	DeleteTopicPermission(context.Context, *DeleteTopicPermissionRequest) (*DeleteTopicPermissionResponse, error)
 	ListExchanges(context.Context, *ListExchangesRequest) (*ListExchangesResponse, error)
 	DeclareExchange(context.Context, *DeclareExchangeRequest) (*DeclareExchangeResponse, error)
 	DeleteExchange(context.Context, *DeleteExchangeRequest) (*DeleteExchangeResponse, error)
@@ -537,7 +537,7 @@ type AdminServiceServer interface {
 	ListPolicies(context.Context, *ListPoliciesRequest) (*ListPoliciesResponse, error)
 	// The policy is in effect when the call returns. Unsupported keys are refused by name.
 	SetPolicy(context.Context, *SetPolicyRequest) (*SetPolicyResponse, error)
-	ClearPolicy(context.Context, *ClearPolicyRequest) (*ClearPolicyResponse, error)
+	DeletePolicy(context.Context, *DeletePolicyRequest) (*DeletePolicyResponse, error)
 	ExportDefinitions(context.Context, *ExportDefinitionsRequest) (*ExportDefinitionsResponse, error)
 	ImportDefinitions(context.Context, *ImportDefinitionsRequest) (*ImportDefinitionsResponse, error)
 	// Copies all data to a directory on the broker's machine, while the broker serves. For administrators.
@@ -603,8 +603,8 @@ func (UnimplementedAdminServiceServer) ListPermissions(context.Context, *ListPer
 func (UnimplementedAdminServiceServer) SetPermission(context.Context, *SetPermissionRequest) (*SetPermissionResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method SetPermission not implemented")
 }
-func (UnimplementedAdminServiceServer) ClearPermission(context.Context, *ClearPermissionRequest) (*ClearPermissionResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ClearPermission not implemented")
+func (UnimplementedAdminServiceServer) DeletePermission(context.Context, *DeletePermissionRequest) (*DeletePermissionResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method DeletePermission not implemented")
 }
 func (UnimplementedAdminServiceServer) ListTopicPermissions(context.Context, *ListTopicPermissionsRequest) (*ListTopicPermissionsResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ListTopicPermissions not implemented")
@@ -612,8 +612,8 @@ func (UnimplementedAdminServiceServer) ListTopicPermissions(context.Context, *Li
 func (UnimplementedAdminServiceServer) SetTopicPermission(context.Context, *SetTopicPermissionRequest) (*SetTopicPermissionResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method SetTopicPermission not implemented")
 }
-func (UnimplementedAdminServiceServer) ClearTopicPermission(context.Context, *ClearTopicPermissionRequest) (*ClearTopicPermissionResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ClearTopicPermission not implemented")
+func (UnimplementedAdminServiceServer) DeleteTopicPermission(context.Context, *DeleteTopicPermissionRequest) (*DeleteTopicPermissionResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method DeleteTopicPermission not implemented")
 }
 func (UnimplementedAdminServiceServer) ListExchanges(context.Context, *ListExchangesRequest) (*ListExchangesResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ListExchanges not implemented")
@@ -651,8 +651,8 @@ func (UnimplementedAdminServiceServer) ListPolicies(context.Context, *ListPolici
 func (UnimplementedAdminServiceServer) SetPolicy(context.Context, *SetPolicyRequest) (*SetPolicyResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method SetPolicy not implemented")
 }
-func (UnimplementedAdminServiceServer) ClearPolicy(context.Context, *ClearPolicyRequest) (*ClearPolicyResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ClearPolicy not implemented")
+func (UnimplementedAdminServiceServer) DeletePolicy(context.Context, *DeletePolicyRequest) (*DeletePolicyResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method DeletePolicy not implemented")
 }
 func (UnimplementedAdminServiceServer) ExportDefinitions(context.Context, *ExportDefinitionsRequest) (*ExportDefinitionsResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ExportDefinitions not implemented")
@@ -990,20 +990,20 @@ func _AdminService_SetPermission_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
-func _AdminService_ClearPermission_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ClearPermissionRequest)
+func _AdminService_DeletePermission_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeletePermissionRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(AdminServiceServer).ClearPermission(ctx, in)
+		return srv.(AdminServiceServer).DeletePermission(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: AdminService_ClearPermission_FullMethodName,
+		FullMethod: AdminService_DeletePermission_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(AdminServiceServer).ClearPermission(ctx, req.(*ClearPermissionRequest))
+		return srv.(AdminServiceServer).DeletePermission(ctx, req.(*DeletePermissionRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1044,20 +1044,20 @@ func _AdminService_SetTopicPermission_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
-func _AdminService_ClearTopicPermission_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ClearTopicPermissionRequest)
+func _AdminService_DeleteTopicPermission_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteTopicPermissionRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(AdminServiceServer).ClearTopicPermission(ctx, in)
+		return srv.(AdminServiceServer).DeleteTopicPermission(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: AdminService_ClearTopicPermission_FullMethodName,
+		FullMethod: AdminService_DeleteTopicPermission_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(AdminServiceServer).ClearTopicPermission(ctx, req.(*ClearTopicPermissionRequest))
+		return srv.(AdminServiceServer).DeleteTopicPermission(ctx, req.(*DeleteTopicPermissionRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1278,20 +1278,20 @@ func _AdminService_SetPolicy_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
-func _AdminService_ClearPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ClearPolicyRequest)
+func _AdminService_DeletePolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeletePolicyRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(AdminServiceServer).ClearPolicy(ctx, in)
+		return srv.(AdminServiceServer).DeletePolicy(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: AdminService_ClearPolicy_FullMethodName,
+		FullMethod: AdminService_DeletePolicy_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(AdminServiceServer).ClearPolicy(ctx, req.(*ClearPolicyRequest))
+		return srv.(AdminServiceServer).DeletePolicy(ctx, req.(*DeletePolicyRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1426,8 +1426,8 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AdminService_SetPermission_Handler,
 		},
 		{
-			MethodName: "ClearPermission",
-			Handler:    _AdminService_ClearPermission_Handler,
+			MethodName: "DeletePermission",
+			Handler:    _AdminService_DeletePermission_Handler,
 		},
 		{
 			MethodName: "ListTopicPermissions",
@@ -1438,8 +1438,8 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AdminService_SetTopicPermission_Handler,
 		},
 		{
-			MethodName: "ClearTopicPermission",
-			Handler:    _AdminService_ClearTopicPermission_Handler,
+			MethodName: "DeleteTopicPermission",
+			Handler:    _AdminService_DeleteTopicPermission_Handler,
 		},
 		{
 			MethodName: "ListExchanges",
@@ -1490,8 +1490,8 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AdminService_SetPolicy_Handler,
 		},
 		{
-			MethodName: "ClearPolicy",
-			Handler:    _AdminService_ClearPolicy_Handler,
+			MethodName: "DeletePolicy",
+			Handler:    _AdminService_DeletePolicy_Handler,
 		},
 		{
 			MethodName: "ExportDefinitions",

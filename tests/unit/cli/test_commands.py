@@ -332,7 +332,7 @@ def test_topic_permissions_are_set_and_deleted(invoke: Invoke, broker: FakeBroke
     permission = admin_pb2.SetTopicPermissionRequest.FromString(requests_of(broker, "SetTopicPermission")[0]).permission
     assert (permission.user, permission.vhost, permission.exchange) == ("walter", "/", "logs")
     assert (permission.write, permission.read) == ("{username}.*", "")
-    one, all_ = map(admin_pb2.ClearTopicPermissionRequest.FromString, requests_of(broker, "ClearTopicPermission"))
+    one, all_ = map(admin_pb2.DeleteTopicPermissionRequest.FromString, requests_of(broker, "DeleteTopicPermission"))
     assert (one.user, one.vhost, one.exchange) == ("walter", "other", "logs")
     assert (all_.vhost, all_.HasField("exchange")) == ("/", False)
 

@@ -211,7 +211,7 @@ def test_an_unused_auto_delete_queue_goes():
         ("PutUser", admin.PutUserRequest(name="eve", tags=["administrator"])),
         ("DeleteUser", admin.DeleteUserRequest(name="admin")),
         ("SetPermission", admin.SetPermissionRequest(permission=admin.Permission(user="reader", configure=".*"))),
-        ("ClearPermission", admin.ClearPermissionRequest(user="admin", vhost="/")),
+        ("DeletePermission", admin.DeletePermissionRequest(user="admin", vhost="/")),
         ("ExportDefinitions", admin.ExportDefinitionsRequest()),
         ("ExportDefinitions", admin.ExportDefinitionsRequest(vhost="/")),
         ("ImportDefinitions", admin.ImportDefinitionsRequest(json=b"{}")),
@@ -247,8 +247,8 @@ def test_permissions_are_listed_narrowed_and_cleared():
         await call(world, "SetPermission", admin.SetPermissionRequest(permission=wanted))
         found = await call(world, "ListPermissions", admin.ListPermissionsRequest(user="outsider", vhost="/"))
         assert [(one.vhost, one.configure, one.write, one.read) for one in found.permissions] == [("/", "c", "w", "r")]
-        await call(world, "ClearPermission", admin.ClearPermissionRequest(user="outsider"))
-        code, _ = await call(world, "ClearPermission", admin.ClearPermissionRequest(user="outsider"))
+        await call(world, "DeletePermission", admin.DeletePermissionRequest(user="outsider"))
+        code, _ = await call(world, "DeletePermission", admin.DeletePermissionRequest(user="outsider"))
         assert code == NOT_FOUND
         wanted.vhost = "nowhere"
         code, _ = await call(world, "SetPermission", admin.SetPermissionRequest(permission=wanted))

@@ -94,7 +94,7 @@ def test_a_stream_of_a_user_who_is_gone_may_not_go_on() -> None:
         await declare(world)
         assert (await world.ask(stream("consume", basic("admin"))))[0] == "admit"
 
-        await world.accounts.clear_permission("admin", "/")
+        await world.accounts.delete_permission("admin", "/")
         assert (await world.ask(stream("consume", basic("admin"), again=True)))[:2] == ("refuse", 7)
         await world.accounts.delete_user("admin", force=True)
         assert (await world.ask(stream("consume", basic("admin"), again=True)))[:2] == ("refuse", UNAUTHENTICATED)

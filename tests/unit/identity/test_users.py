@@ -72,11 +72,11 @@ def test_topic_permissions_are_cleared_one_by_one_or_all_at_once():
     for exchange in ("one", "two", "three"):
         users = users.set_topic("a", "/", exchange, topic)
 
-    users = users.clear_topics("a", "/", "one")
+    users = users.delete_topics("a", "/", "one")
     assert list(users.get("a").topics["/"]) == ["two", "three"]
-    assert users.clear_topics("a", "/", None).get("a").topics == {}
+    assert users.delete_topics("a", "/", None).get("a").topics == {}
     with pytest.raises(NotFoundError):
-        users.clear_topics("a", "/", "one")
+        users.delete_topics("a", "/", "one")
 
 
 def test_a_user_added_without_a_password_has_none():
@@ -105,7 +105,7 @@ def test_what_is_not_there_cannot_be_changed():
     for change in (
         lambda: users.delete("b"),
         lambda: users.set_permission("b", "/", ALL),
-        lambda: users.clear_permission("a", "/"),
+        lambda: users.delete_permission("a", "/"),
     ):
         with pytest.raises(NotFoundError):
             change()

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.metadata import changes_of, entries_of, restore
 from penstock.metadata.argument_table import PLANNED_POLICY_KEYS
-from penstock.metadata.commands import ClearPolicy, SetPolicy
+from penstock.metadata.commands import DeletePolicy, SetPolicy
 from penstock.metadata.effects import PersistPolicies, PutExchange, PutQueue
 from penstock.metadata.policies import ApplyTo, Policy, make_policy
 from penstock.metadata.policy_rules import POLICIES_MAX
@@ -23,7 +23,7 @@ def put(machine, name, pattern, definition, *, operator=False, **fields):
 
 
 def clear(machine, name, *, operator=False):
-    return machine.decide(ClearPolicy(name, operator))
+    return machine.decide(DeletePolicy(name, operator))
 
 
 def changed(decision):

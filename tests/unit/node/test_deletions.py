@@ -170,8 +170,8 @@ async def delete_user(world: World) -> None:
     await world.delete_user("admin")
 
 
-async def clear_policy(world: World) -> None:
-    await world.vhosts.get(DEFAULT_VHOST).clear_policy(actor(), "p", is_operator=False)
+async def delete_policy(world: World) -> None:
+    await world.vhosts.get(DEFAULT_VHOST).delete_policy(actor(), "p", is_operator=False)
 
 
 async def check_vhost(world: World) -> None:
@@ -208,7 +208,7 @@ async def nothing(_world: World) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("delete", "check", "steps_min"),
-    [(delete_vhost, check_vhost, 40), (delete_user, check_user, 20), (clear_policy, check_policy, 8)],
+    [(delete_vhost, check_vhost, 40), (delete_user, check_user, 20), (delete_policy, check_policy, 8)],
 )
 def test_a_deletion_that_is_interrupted_at_any_step_is_done_or_not_begun_after_a_start(
     tmp_path: Path, delete: Script, check: Script, steps_min: int
@@ -236,7 +236,7 @@ def test_a_deletion_that_is_interrupted_at_any_step_is_done_or_not_begun_after_a
             parts: dict[Script, list[bool]] = {
                 delete_vhost: world.vhost_parts(),
                 delete_user: world.user_parts(),
-                clear_policy: await world.policy_parts(),
+                delete_policy: await world.policy_parts(),
             }
             is_there = parts[delete][0]
             assert not (was_answered and is_there), "it was answered and is there again"

@@ -9,7 +9,7 @@ import pytest
 from penstock.kit.settings import THREADS_MAX, VHOST_THREADS_MAX
 from penstock.kit.threads import use_threads
 from penstock.metadata import VhostTopology, decide
-from penstock.metadata.commands import ClearPolicy, Command, DeclareQueue, DeleteQueue, PurgeQueue, SetPolicy
+from penstock.metadata.commands import Command, DeclareQueue, DeletePolicy, DeleteQueue, PurgeQueue, SetPolicy
 from penstock.metadata.effects import Decision
 from penstock.metadata.policies import Policy
 from penstock.model.names import ConnectionId, QueueName, VhostName
@@ -121,7 +121,7 @@ def test_policies_are_matched_with_all_names_beside_the_event_loop(monkeypatch: 
     monkeypatch.setattr("penstock.vhost.batches.decide", decide_and_note)
 
     async def scenario(world: World) -> None:
-        await world.submit_all(SetPolicy(Policy("p", "^a", {"level": "disk"})), declare("b"), ClearPolicy("p"))
+        await world.submit_all(SetPolicy(Policy("p", "^a", {"level": "disk"})), declare("b"), DeletePolicy("p"))
 
         setting, declaring, clearing = threads
         assert declaring is threading.current_thread()

@@ -48,11 +48,11 @@ async def set_permission(
     return admin.SetPermissionResponse()
 
 
-async def clear_permission(
-    services: Services, principal: Principal, request: admin.ClearPermissionRequest
-) -> admin.ClearPermissionResponse:
-    await services.users.clear_permission(principal, request.user, vhost_of(request.vhost))
-    return admin.ClearPermissionResponse()
+async def delete_permission(
+    services: Services, principal: Principal, request: admin.DeletePermissionRequest
+) -> admin.DeletePermissionResponse:
+    await services.users.delete_permission(principal, request.user, vhost_of(request.vhost))
+    return admin.DeletePermissionResponse()
 
 
 async def list_topic_permissions(
@@ -77,12 +77,12 @@ async def set_topic_permission(
     return admin.SetTopicPermissionResponse()
 
 
-async def clear_topic_permission(
-    services: Services, principal: Principal, request: admin.ClearTopicPermissionRequest
-) -> admin.ClearTopicPermissionResponse:
+async def delete_topic_permission(
+    services: Services, principal: Principal, request: admin.DeleteTopicPermissionRequest
+) -> admin.DeleteTopicPermissionResponse:
     exchange = request.exchange if request.HasField("exchange") else None
-    await services.users.clear_topic_permission(principal, request.user, vhost_of(request.vhost), exchange)
-    return admin.ClearTopicPermissionResponse()
+    await services.users.delete_topic_permission(principal, request.user, vhost_of(request.vhost), exchange)
+    return admin.DeleteTopicPermissionResponse()
 
 
 async def refresh_token(

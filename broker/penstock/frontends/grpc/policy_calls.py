@@ -26,12 +26,12 @@ async def set_policy(
     return admin.SetPolicyResponse()
 
 
-async def clear_policy(
-    services: Services, principal: Principal, request: admin.ClearPolicyRequest
-) -> admin.ClearPolicyResponse:
+async def delete_policy(
+    services: Services, principal: Principal, request: admin.DeletePolicyRequest
+) -> admin.DeletePolicyResponse:
     place = vhost_of(request.vhost)
-    await services.policies.clear_policy(principal, place, request.name, operator=request.operator)
-    return admin.ClearPolicyResponse()
+    await services.policies.delete_policy(principal, place, request.name, operator=request.operator)
+    return admin.DeletePolicyResponse()
 
 
 def _put_policy(policy: Policy, into: admin.Policy) -> None:
