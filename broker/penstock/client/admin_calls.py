@@ -43,6 +43,7 @@ __all__ = [
     "export_definitions",
     "get_queue",
     "import_definitions",
+    "is_last_page",
     "list_bindings",
     "list_connections",
     "list_consumers",
@@ -113,7 +114,7 @@ def list_queues(vhost: str) -> Steps[list[Queue]]:
     while True:
         answer = yield from call("ListQueues", request, admin_pb2.ListQueuesResponse)
         found += map(_queue, answer.queues)
-        if _is_last_page(request.page_token, answer):
+        if is_last_page(request.page_token, answer):
             return found
         request.page_token = answer.next_page_token
 
@@ -142,7 +143,7 @@ def list_exchanges(vhost: str) -> Steps[list[Exchange]]:
     while True:
         answer = yield from call("ListExchanges", request, admin_pb2.ListExchangesResponse)
         found += map(_exchange, answer.exchanges)
-        if _is_last_page(request.page_token, answer):
+        if is_last_page(request.page_token, answer):
             return found
         request.page_token = answer.next_page_token
 
@@ -168,8 +169,13 @@ def unbind(vhost: str, binding: admin_pb2.Binding) -> Steps[None]:
 
 def list_bindings(vhost: str, source: str | None, destination: str | None) -> Steps[list[Binding]]:
     request = admin_pb2.ListBindingsRequest(vhost=vhost, source=source, destination=destination)
-    answer = yield from call("ListBindings", request, admin_pb2.ListBindingsResponse)
-    return [_binding(binding) for binding in answer.bindings]
+    found: list[Binding] = []
+    while True:
+        answer = yield from call("ListBindings", request, admin_pb2.ListBindingsResponse)
+        found += map(_binding, answer.bindings)
+        if is_last_page(request.page_token, answer):
+            return found
+        request.page_token = answer.next_page_token
 
 
 def list_connections() -> Steps[list[OpenConnection]]:
@@ -336,7 +342,8 @@ def call(method: str, message: Message, response: type[R]) -> Steps[R]:
     return ask(SERVICE + method, message, response)
 
 
-def _is_last_page(token: str, answer: _Paged) -> bool:
+def is_last_page(token: str, answer: _Paged) -> bool:
+    """Return whether no page comes after this answer."""
     # A token that does not change would page for ever.
     return answer.next_page_token in ("", token)
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
+from penstock.client.admin_calls import is_last_page
 from penstock.client.errors import NotFoundError
 from penstock.client.places import Place, ends_of, start_of, timestamp_of
 from penstock.client.records import ArchivedOffsets, DeclaredStream, Group, PartitionOffsets, Producer, StreamInfo
@@ -72,8 +73,13 @@ def delete_stream(vhost: str, name: str) -> Steps[int]:
 
 def list_streams(vhost: str) -> Steps[list[StreamInfo]]:
     request = streams_pb2.ListStreamsRequest(vhost=vhost)
-    answer = yield from _call("ListStreams", request, streams_pb2.ListStreamsResponse)
-    return [_stream(stream) for stream in answer.streams]
+    found: list[StreamInfo] = []
+    while True:
+        answer = yield from _call("ListStreams", request, streams_pb2.ListStreamsResponse)
+        found += map(_stream, answer.streams)
+        if is_last_page(request.page_token, answer):
+            return found
+        request.page_token = answer.next_page_token
 
 
 def get_stream(vhost: str, name: str) -> Steps[StreamInfo]:
@@ -117,11 +123,13 @@ def store_offset(vhost: str, partition: str, group: str, offset: int) -> Steps[N
 
 def list_groups(vhost: str, stream: str) -> Steps[list[Group]]:
     request = streams_pb2.ListGroupsRequest(vhost=vhost, stream=stream)
-    answer = yield from _call("ListGroups", request, streams_pb2.ListGroupsResponse)
-    return [
-        Group(each.name, each.partition, each.offset if each.HasField("offset") else None, each.lag, each.reader_count)
-        for each in answer.groups
-    ]
+    found: list[Group] = []
+    while True:
+        answer = yield from _call("ListGroups", request, streams_pb2.ListGroupsResponse)
+        found += map(_group, answer.groups)
+        if is_last_page(request.page_token, answer):
+            return found
+        request.page_token = answer.next_page_token
 
 
 def delete_group(vhost: str, stream: str, group: str) -> Steps[bool]:
@@ -189,6 +197,11 @@ def _archived(archive: streams_pb2.ArchivedOffsets) -> ArchivedOffsets:
         archive.bytes,
         archive.at_timestamp if archive.HasField("at_timestamp") else None,
     )
+
+
+def _group(group: streams_pb2.Group) -> Group:
+    offset = group.offset if group.HasField("offset") else None
+    return Group(group.name, group.partition, offset, group.lag, group.reader_count)
 
 
 def _stream(stream: streams_pb2.Stream) -> StreamInfo:

@@ -4,6 +4,7 @@ A verb takes a principal, authorizes, decides, commits, is audited and emits eve
 of the broker; it knows no front end.
 """
 
+from penstock.metadata.binding_pages import BindingPlace, place_of
 from penstock.metadata.commands import DeclareExchange, DeclareQueue
 from penstock.metadata.policies import Policy
 from penstock.services.admission import NO_QUEUE, Admission
@@ -22,6 +23,7 @@ __all__ = [
     "NO_QUEUE",
     "Admission",
     "ArchiveStanding",
+    "BindingPlace",
     "Certificate",
     "Connection",
     "Credentials",
@@ -44,4 +46,5 @@ __all__ = [
     "Token",
     "WantedPolicy",
     "build",
+    "place_of",
 ]

@@ -12,6 +12,7 @@ from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading, repeated
 from penstock.vhost.actor import Actor
 from penstock.vhost.streams import PRODUCERS_PAGE_MAX, GroupStatus, PartitionStatus, Streams, StreamStatus
+from penstock.vhost.vhost import PAGE_SIZE_MAX
 from penstock.vhost.vhosts import Vhosts
 
 
@@ -24,10 +25,19 @@ class StreamVerbs:
     # ------------------------------------------------------------ as wholes
 
     @reading
-    async def list_streams(self, principal: Principal, vhost: str, *, name: str | None = None) -> list[StreamStatus]:
-        """Return them in the order of their names; or only the one, which must be there."""
+    async def list_streams(
+        self,
+        principal: Principal,
+        vhost: str,
+        *,
+        name: str | None = None,
+        after: str | None = None,
+        limit: int = PAGE_SIZE_MAX,
+    ) -> list[StreamStatus]:
+        """Return a page in the order of names, beginning after the name `after`; or only the one, which must be
+        there."""
         _, rights, streams = self._in(principal, vhost)
-        return await streams.statuses(rights, name)
+        return await streams.statuses(rights, name, after=after, limit=limit)
 
     @repeated
     async def declare_stream(
@@ -90,9 +100,18 @@ class StreamVerbs:
     # ------------------------------------------------------------ groups and producers
 
     @reading
-    async def list_groups(self, principal: Principal, vhost: str, stream: str) -> list[GroupStatus]:
+    async def list_groups(
+        self,
+        principal: Principal,
+        vhost: str,
+        stream: str,
+        *,
+        after: tuple[str, str] | None = None,
+        limit: int = PAGE_SIZE_MAX,
+    ) -> list[GroupStatus]:
+        """Return a page in the order of names and partitions, beginning after a name and partition."""
         _, rights, streams = self._in(principal, vhost)
-        return await streams.groups(rights, stream)
+        return await streams.groups(rights, stream, after=after, limit=limit)
 
     @changing("DeleteGroup", "vhost", "stream", "group")
     async def delete_group(self, principal: Principal, vhost: str, stream: str, group: str) -> bool:

@@ -1,6 +1,7 @@
 """Exchanges, queues and bindings. A declare of a queue and a bind emit no event: no open stream has to ask again."""
 
 from penstock.kit.logging import logger
+from penstock.metadata.binding_pages import BindingPlace
 from penstock.metadata.commands import DeclareExchange, DeclareQueue
 from penstock.model.errors import FaultError, RefusedError
 from penstock.model.names import QueueId, QueueName, VhostName, exchange_name, existing_queue_name, vhost_name
@@ -97,12 +98,19 @@ class TopologyVerbs:
 
     @reading
     async def list_bindings(
-        self, principal: Principal, vhost: str, *, source: str | None = None, destination: str | None = None
+        self,
+        principal: Principal,
+        vhost: str,
+        *,
+        source: str | None = None,
+        destination: str | None = None,
+        after: BindingPlace | None = None,
+        limit: int = PAGE_SIZE_MAX,
     ) -> list[Binding]:
-        """Return the bindings; both names narrow the list."""
+        """Return a page of bindings, beginning after a place; both names narrow the list."""
         found = self._vhosts.get(vhost_name(vhost))
-        exchange = None if source is None else exchange_name(source)
-        return await found.list_bindings(principal.in_vhost(found.name), source=exchange, destination=destination)
+        rights, exchange = principal.in_vhost(found.name), None if source is None else exchange_name(source)
+        return await found.list_bindings(rights, source=exchange, destination=destination, after=after, limit=limit)
 
     @repeated
     async def bind(self, principal: Principal, vhost: str, binding: Binding) -> None:

@@ -648,20 +648,26 @@ class Binding(_message.Message):
     def __init__(self, source: _Optional[str] = ..., destination_kind: _Optional[_Union[DestinationKind, str]] = ..., destination: _Optional[str] = ..., routing_key: _Optional[str] = ..., arguments: _Optional[_Mapping[str, _message_pb2.Value]] = ...) -> None: ...
 
 class ListBindingsRequest(_message.Message):
-    __slots__ = ("vhost", "source", "destination")
+    __slots__ = ("vhost", "source", "destination", "page_size", "page_token")
     VHOST_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     vhost: str
     source: str
     destination: str
-    def __init__(self, vhost: _Optional[str] = ..., source: _Optional[str] = ..., destination: _Optional[str] = ...) -> None: ...
+    page_size: int
+    page_token: str
+    def __init__(self, vhost: _Optional[str] = ..., source: _Optional[str] = ..., destination: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListBindingsResponse(_message.Message):
-    __slots__ = ("bindings",)
+    __slots__ = ("bindings", "next_page_token")
     BINDINGS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     bindings: _containers.RepeatedCompositeFieldContainer[Binding]
-    def __init__(self, bindings: _Optional[_Iterable[_Union[Binding, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, bindings: _Optional[_Iterable[_Union[Binding, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class BindRequest(_message.Message):
     __slots__ = ("vhost", "binding")

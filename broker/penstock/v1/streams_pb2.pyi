@@ -132,18 +132,24 @@ class Stream(_message.Message):
     def __init__(self, name: _Optional[str] = ..., partitions: _Optional[_Iterable[str]] = ..., arguments: _Optional[_Mapping[str, _message_pb2.Value]] = ..., message_count: _Optional[int] = ..., bytes: _Optional[int] = ..., reader_count: _Optional[int] = ...) -> None: ...
 
 class ListStreamsRequest(_message.Message):
-    __slots__ = ("vhost", "name")
+    __slots__ = ("vhost", "name", "page_size", "page_token")
     VHOST_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     vhost: str
     name: str
-    def __init__(self, vhost: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    page_size: int
+    page_token: str
+    def __init__(self, vhost: _Optional[str] = ..., name: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListStreamsResponse(_message.Message):
-    __slots__ = ("streams",)
+    __slots__ = ("streams", "next_page_token")
     STREAMS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     streams: _containers.RepeatedCompositeFieldContainer[Stream]
-    def __init__(self, streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class DeclareStreamRequest(_message.Message):
     __slots__ = ("vhost", "name", "partitions", "arguments")
@@ -275,18 +281,24 @@ class StoreOffsetResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ListGroupsRequest(_message.Message):
-    __slots__ = ("vhost", "stream")
+    __slots__ = ("vhost", "stream", "page_size", "page_token")
     VHOST_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     vhost: str
     stream: str
-    def __init__(self, vhost: _Optional[str] = ..., stream: _Optional[str] = ...) -> None: ...
+    page_size: int
+    page_token: str
+    def __init__(self, vhost: _Optional[str] = ..., stream: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListGroupsResponse(_message.Message):
-    __slots__ = ("groups",)
+    __slots__ = ("groups", "next_page_token")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[Group]
-    def __init__(self, groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class Group(_message.Message):
     __slots__ = ("name", "partition", "offset", "lag", "reader_count")

@@ -7,8 +7,10 @@ existed.
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NamedTuple
 
+from penstock.kit.settings import PAGE_SIZE_MAX
 from penstock.metadata import streams as rules
 from penstock.metadata.argument_table import PARTITIONS_MAX
 from penstock.metadata.commands import DeclareStream, DeleteStream
@@ -78,10 +80,13 @@ class Streams:
             actor.require(Access.CONFIGURE, self._queue(partition))
         return (await self._owner.submit(DeleteStream(name))).dropped_count
 
-    async def statuses(self, actor: Actor, name: str | None = None) -> list[StreamStatus]:
-        """In the order of their names; or only the one, which must be there."""
+    async def statuses(
+        self, actor: Actor, name: str | None = None, *, after: str | None = None, limit: int = PAGE_SIZE_MAX
+    ) -> list[StreamStatus]:
+        """Return a page in the order of names, beginning after the name `after`; or only the one, which must be
+        there."""
         actor.require_entry(Thing("vhost", self._topology.vhost))
-        streams = await self._owner.read(lambda: self._found(name))
+        streams = await self._owner.read(lambda: self._found(name, after, min(limit, PAGE_SIZE_MAX)))
         partitions = [queue for _, queues in streams for queue in queues]
         found = {status.name: status for status in await self._states(partitions)}
         return [
@@ -156,11 +161,16 @@ class Streams:
             )
         await self._owner.apart(self._shard.store_offset, queue.id, group, offset)
 
-    async def groups(self, actor: Actor, name: str) -> list[GroupStatus]:
-        """Of all partitions of a stream, or of one partition; in the order of the groups' names."""
+    async def groups(
+        self, actor: Actor, name: str, *, after: tuple[str, str] | None = None, limit: int = PAGE_SIZE_MAX
+    ) -> list[GroupStatus]:
+        """Return a page of the groups of a stream or of one partition, in the order of their names and partitions,
+        beginning after a name and partition."""
         actor.require_entry(Thing("vhost", self._topology.vhost))
         queues = await self._owner.read(lambda: self._queues(name))
-        return await self._owner.apart(self._groups, await self._states(queues), queues)
+        found = await self._owner.apart(self._groups, await self._states(queues), queues)
+        shown = (group for group in found if after is None or (group.name, group.partition) > after)
+        return list(islice(shown, min(limit, PAGE_SIZE_MAX)))
 
     async def delete_group(self, actor: Actor, name: str, group: str) -> bool:
         """Delete a group, and return whether it had stored offsets."""
@@ -233,9 +243,11 @@ class Streams:
     def _shard(self) -> Shard:
         return self._owner.shard
 
-    def _found(self, wanted: str | None) -> list[tuple[str, list[Queue]]]:
-        names = rules.stream_names(self._topology) if wanted is None else [wanted]
-        return [(name, self._queues(name)) for name in names]
+    def _found(self, wanted: str | None, after: str | None, limit: int) -> list[tuple[str, list[Queue]]]:
+        if wanted is not None:
+            return [(wanted, self._queues(wanted))]
+        names = (name for name in rules.stream_names(self._topology) if after is None or name > after)
+        return [(name, self._queues(name)) for name in islice(names, limit)]
 
     def _queues(self, name: str) -> list[Queue]:
         return [self._topology.queues[partition] for partition in rules.partitions(self._topology, name)]
@@ -252,7 +264,7 @@ class Streams:
         found: list[GroupStatus] = []
         for partition, queue in zip(partitions, queues, strict=True):
             found += (_group_status(partition, group) for group in self._shard.stream_groups(queue.id))
-        return sorted(found, key=lambda group: group.name)
+        return sorted(found, key=lambda group: (group.name, group.partition))
 
     def _check_group(self, group: str) -> None:
         thing = Thing("group", group[:64], self._topology.vhost)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.metadata import VhostTopology, entries_of, exchanges, queues, trial_of
+from penstock.metadata.binding_pages import BindingPlace, binding_page
 from penstock.metadata.commands import (
     Bind,
     Command,
@@ -35,7 +36,7 @@ from penstock.model.names import (
     QueueName,
     VhostName,
 )
-from penstock.model.records import ALTERNATE_KEYS, Access, Binding, DestinationKind, Exchange, ExchangeKind, Queue
+from penstock.model.records import ALTERNATE_KEYS, Access, Binding, Exchange, ExchangeKind, Queue
 from penstock.native import Backup, QueueCounts
 from penstock.vhost.actor import Actor
 from penstock.vhost.batches import NO_COUNTS, Outcome
@@ -176,13 +177,18 @@ class Vhost:
         await self._owner.submit(Unbind(binding, actor.connection))
 
     async def list_bindings(
-        self, actor: Actor, *, source: ExchangeName | None = None, destination: str | None = None
+        self,
+        actor: Actor,
+        *,
+        source: ExchangeName | None = None,
+        destination: str | None = None,
+        after: BindingPlace | None = None,
+        limit: int = PAGE_SIZE_MAX,
     ) -> list[Binding]:
-        """Both narrow the list. A destination is a queue's or an exchange's name. The default exchange has none."""
+        """Return a page, beginning after the place `after`; at most PAGE_SIZE_MAX. Both names narrow the list. A
+        destination is a queue's or an exchange's name. The default exchange has none."""
         self._require_entry(actor)
-        if destination is not None:
-            return [one for one in self._bindings_to(destination) if source in (None, one.source)]
-        return list(self._topology.bindings() if source is None else self._topology.bindings_from(source))
+        return binding_page(self._topology, source, destination, after, min(limit, PAGE_SIZE_MAX))
 
     # ------------------------------------------------------------ policies
 
@@ -323,9 +329,3 @@ class Vhost:
         names = [QueueName(name) for name in self._topology.queue_names.page(after, limit)]
         counts = self._owner.counts(names)
         return [QueueStatus(self._topology.queues[name], count) for name, count in zip(names, counts, strict=True)]
-
-    def _bindings_to(self, destination: str) -> list[Binding]:
-        return [
-            *self._topology.bindings_to(DestinationKind.QUEUE, QueueName(destination)),
-            *self._topology.bindings_to(DestinationKind.EXCHANGE, ExchangeName(destination)),
-        ]

@@ -3905,10 +3905,13 @@ func (x *Binding) GetArguments() map[string]*Value {
 }
 
 type ListBindingsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Vhost         string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
-	Source        *string                `protobuf:"bytes,2,opt,name=source,proto3,oneof" json:"source,omitempty"`
-	Destination   *string                `protobuf:"bytes,3,opt,name=destination,proto3,oneof" json:"destination,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Vhost       string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Source      *string                `protobuf:"bytes,2,opt,name=source,proto3,oneof" json:"source,omitempty"`
+	Destination *string                `protobuf:"bytes,3,opt,name=destination,proto3,oneof" json:"destination,omitempty"`
+	// At most 1,000; 0 means 1,000.
+	PageSize      uint32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3964,9 +3967,26 @@ func (x *ListBindingsRequest) GetDestination() string {
 	return ""
 }
 
+func (x *ListBindingsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListBindingsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type ListBindingsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Bindings      []*Binding             `protobuf:"bytes,1,rep,name=bindings,proto3" json:"bindings,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of sources, destinations and routing keys.
+	Bindings []*Binding `protobuf:"bytes,1,rep,name=bindings,proto3" json:"bindings,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4006,6 +4026,13 @@ func (x *ListBindingsResponse) GetBindings() []*Binding {
 		return x.Bindings
 	}
 	return nil
+}
+
+func (x *ListBindingsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type BindRequest struct {
@@ -5152,15 +5179,19 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\targuments\x18\x05 \x03(\v2#.penstock.v1.Binding.ArgumentsEntryR\targuments\x1aP\n" +
 	"\x0eArgumentsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12(\n" +
-	"\x05value\x18\x02 \x01(\v2\x12.penstock.v1.ValueR\x05value:\x028\x01\"\x8a\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x12.penstock.v1.ValueR\x05value:\x028\x01\"\xc6\x01\n" +
 	"\x13ListBindingsRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x1b\n" +
 	"\x06source\x18\x02 \x01(\tH\x00R\x06source\x88\x01\x01\x12%\n" +
-	"\vdestination\x18\x03 \x01(\tH\x01R\vdestination\x88\x01\x01B\t\n" +
+	"\vdestination\x18\x03 \x01(\tH\x01R\vdestination\x88\x01\x01\x12\x1b\n" +
+	"\tpage_size\x18\x04 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tR\tpageTokenB\t\n" +
 	"\a_sourceB\x0e\n" +
-	"\f_destination\"H\n" +
+	"\f_destination\"p\n" +
 	"\x14ListBindingsResponse\x120\n" +
-	"\bbindings\x18\x01 \x03(\v2\x14.penstock.v1.BindingR\bbindings\"S\n" +
+	"\bbindings\x18\x01 \x03(\v2\x14.penstock.v1.BindingR\bbindings\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"S\n" +
 	"\vBindRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12.\n" +
 	"\abinding\x18\x02 \x01(\v2\x14.penstock.v1.BindingR\abinding\"\x0e\n" +

@@ -849,7 +849,10 @@ type ListStreamsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Vhost string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
 	// Only this stream; NOT_FOUND if it does not exist.
-	Name          *string `protobuf:"bytes,2,opt,name=name,proto3,oneof" json:"name,omitempty"`
+	Name *string `protobuf:"bytes,2,opt,name=name,proto3,oneof" json:"name,omitempty"`
+	// At most 1,000; 0 means 1,000.
+	PageSize      uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -898,9 +901,25 @@ func (x *ListStreamsRequest) GetName() string {
 	return ""
 }
 
+func (x *ListStreamsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListStreamsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type ListStreamsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Streams       []*Stream              `protobuf:"bytes,1,rep,name=streams,proto3" json:"streams,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Streams []*Stream              `protobuf:"bytes,1,rep,name=streams,proto3" json:"streams,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -940,6 +959,13 @@ func (x *ListStreamsResponse) GetStreams() []*Stream {
 		return x.Streams
 	}
 	return nil
+}
+
+func (x *ListStreamsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type DeclareStreamRequest struct {
@@ -1691,7 +1717,10 @@ type ListGroupsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Vhost string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
 	// A stream or one of its partitions.
-	Stream        string `protobuf:"bytes,2,opt,name=stream,proto3" json:"stream,omitempty"`
+	Stream string `protobuf:"bytes,2,opt,name=stream,proto3" json:"stream,omitempty"`
+	// At most 1,000; 0 means 1,000.
+	PageSize      uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1740,9 +1769,26 @@ func (x *ListGroupsRequest) GetStream() string {
 	return ""
 }
 
+func (x *ListGroupsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListGroupsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type ListGroupsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Groups        []*Group               `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of names, then partitions.
+	Groups []*Group `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1782,6 +1828,13 @@ func (x *ListGroupsResponse) GetGroups() []*Group {
 		return x.Groups
 	}
 	return nil
+}
+
+func (x *ListGroupsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type Group struct {
@@ -2406,13 +2459,17 @@ const file_penstock_v1_streams_proto_rawDesc = "" +
 	"\freader_count\x18\x06 \x01(\rR\vreaderCount\x1aP\n" +
 	"\x0eArgumentsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12(\n" +
-	"\x05value\x18\x02 \x01(\v2\x12.penstock.v1.ValueR\x05value:\x028\x01\"L\n" +
+	"\x05value\x18\x02 \x01(\v2\x12.penstock.v1.ValueR\x05value:\x028\x01\"\x88\x01\n" +
 	"\x12ListStreamsRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x17\n" +
-	"\x04name\x18\x02 \x01(\tH\x00R\x04name\x88\x01\x01B\a\n" +
-	"\x05_name\"D\n" +
+	"\x04name\x18\x02 \x01(\tH\x00R\x04name\x88\x01\x01\x12\x1b\n" +
+	"\tpage_size\x18\x03 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageTokenB\a\n" +
+	"\x05_name\"l\n" +
 	"\x13ListStreamsResponse\x12-\n" +
-	"\astreams\x18\x01 \x03(\v2\x13.penstock.v1.StreamR\astreams\"\x82\x02\n" +
+	"\astreams\x18\x01 \x03(\v2\x13.penstock.v1.StreamR\astreams\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x82\x02\n" +
 	"\x14DeclareStreamRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1e\n" +
@@ -2475,12 +2532,16 @@ const file_penstock_v1_streams_proto_rawDesc = "" +
 	"\tpartition\x18\x02 \x01(\tR\tpartition\x12\x14\n" +
 	"\x05group\x18\x03 \x01(\tR\x05group\x12\x16\n" +
 	"\x06offset\x18\x04 \x01(\x04R\x06offset\"\x15\n" +
-	"\x13StoreOffsetResponse\"A\n" +
+	"\x13StoreOffsetResponse\"}\n" +
 	"\x11ListGroupsRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x16\n" +
-	"\x06stream\x18\x02 \x01(\tR\x06stream\"@\n" +
+	"\x06stream\x18\x02 \x01(\tR\x06stream\x12\x1b\n" +
+	"\tpage_size\x18\x03 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\"h\n" +
 	"\x12ListGroupsResponse\x12*\n" +
-	"\x06groups\x18\x01 \x03(\v2\x12.penstock.v1.GroupR\x06groups\"\x96\x01\n" +
+	"\x06groups\x18\x01 \x03(\v2\x12.penstock.v1.GroupR\x06groups\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x96\x01\n" +
 	"\x05Group\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\tR\tpartition\x12\x1b\n" +

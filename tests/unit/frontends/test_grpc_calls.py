@@ -100,6 +100,30 @@ def test_pages_of_one_get_past_the_exchange_without_a_name():
     play(scenario)
 
 
+def test_bindings_are_listed_in_pages():
+    """All of them came in one answer, which blocked the loop."""
+
+    async def scenario(world: World):
+        await call(world, "DeclareQueue", admin.DeclareQueueRequest(queue=admin.Queue(name="q", durable=True)))
+        for key in ("c", "a", "", "b"):
+            binding = admin.Binding(source="amq.topic", destination="q", routing_key=key)
+            await call(world, "Bind", admin.BindRequest(binding=binding))
+        keys, token = [], ""
+        while True:
+            request = admin.ListBindingsRequest(source="amq.topic", page_size=3, page_token=token)
+            page = await call(world, "ListBindings", request)
+            keys.append([binding.routing_key for binding in page.bindings])
+            token = page.next_page_token
+            if not token:
+                break
+        assert keys == [["", "a", "b"], ["c"]]
+        for token in ("?", "after:", "after:1", "after:[]", 'after:["a", 1, "", "", ""]', "after:" + "[" * 100_000):
+            code, _ = await call(world, "ListBindings", admin.ListBindingsRequest(page_token=token))
+            assert code == INVALID_ARGUMENT
+
+    play(scenario)
+
+
 def test_a_foreign_page_token_is_refused():
     async def scenario(world):
         code, message = await call(world, "ListQueues", admin.ListQueuesRequest(page_token="?"))

@@ -215,3 +215,44 @@ def test_a_stream_takes_the_permissions_of_its_parts():
         assert (await ask(world, "ListGroups", wire.ListGroupsRequest(stream="open.clicks"), "reader"))[0] == "answer"
 
     play(scenario)
+
+
+def test_streams_are_listed_in_pages():
+    """All of them came in one answer, however many there were."""
+
+    async def scenario(world):
+        for name in ("c", "a", "b", "d"):
+            await declared(world, name)
+        names, token = [], ""
+        while True:
+            page = await call(world, "ListStreams", wire.ListStreamsRequest(page_size=3, page_token=token))
+            names.append([stream.name for stream in page.streams])
+            token = page.next_page_token
+            if not token:
+                break
+        assert names == [["a", "b", "c"], ["d"]]
+        only = await call(world, "ListStreams", wire.ListStreamsRequest(name="b", page_size=1))
+        assert ([stream.name for stream in only.streams], only.next_page_token) == (["b"], "")
+
+    play(scenario)
+
+
+def test_groups_are_listed_in_pages_also_when_one_reads_several_partitions():
+    async def scenario(world):
+        for partition in await declared(world, "clicks", 2):
+            stored(world, partition, [1, 2])
+            for group in ("x", "y"):
+                request = wire.StoreOffsetRequest(partition=partition, group=group, offset=1)
+                await call(world, "StoreOffset", request)
+        found, token = [], ""
+        while True:
+            page = await call(
+                world, "ListGroups", wire.ListGroupsRequest(stream="clicks", page_size=1, page_token=token)
+            )
+            found += [(group.name, group.partition) for group in page.groups]
+            token = page.next_page_token
+            if not token:
+                break
+        assert found == [("x", "clicks-0"), ("x", "clicks-1"), ("y", "clicks-0"), ("y", "clicks-1")]
+
+    play(scenario)

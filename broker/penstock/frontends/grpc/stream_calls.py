@@ -1,6 +1,7 @@
 """Streams: requests to verbs. The listener reads streams itself, once a reader was admitted."""
 
 from penstock.frontends.grpc.convert import arguments_of, put_arguments, vhost_of
+from penstock.frontends.grpc.pages import name_after, next_name, next_parts, page_size, parts_after
 from penstock.services import ArchiveStanding, PartitionStatus, Principal, Services, StreamStatus
 from penstock.v1 import streams_pb2 as wire
 
@@ -9,8 +10,13 @@ async def list_streams(
     services: Services, principal: Principal, request: wire.ListStreamsRequest
 ) -> wire.ListStreamsResponse:
     wanted = request.name if request.HasField("name") else None
-    response = wire.ListStreamsResponse()
-    for status in await services.streams.list_streams(principal, vhost_of(request.vhost), name=wanted):
+    limit, after = page_size(request.page_size), name_after(request.page_token)
+    page = await services.streams.list_streams(
+        principal, vhost_of(request.vhost), name=wanted, after=after, limit=limit
+    )
+    token = "" if wanted is not None else next_name([status.name for status in page], limit)
+    response = wire.ListStreamsResponse(next_page_token=token)
+    for status in page:
         _put_stream(status, response.streams.add())
     return response
 
@@ -66,8 +72,17 @@ async def store_offset(
 async def list_groups(
     services: Services, principal: Principal, request: wire.ListGroupsRequest
 ) -> wire.ListGroupsResponse:
-    response = wire.ListGroupsResponse()
-    for group in await services.streams.list_groups(principal, vhost_of(request.vhost), request.stream):
+    limit, parts = page_size(request.page_size), parts_after(request.page_token, 2)
+    page = await services.streams.list_groups(
+        principal,
+        vhost_of(request.vhost),
+        request.stream,
+        after=None if parts is None else (parts[0], parts[1]),
+        limit=limit,
+    )
+    last = (page[-1].name, page[-1].partition) if len(page) == limit else None
+    response = wire.ListGroupsResponse(next_page_token=next_parts(last))
+    for group in page:
         response.groups.add(
             name=group.name,
             partition=group.partition,

@@ -1,7 +1,5 @@
 """Exchanges, queues and bindings: requests to verbs, and pages to tokens."""
 
-from collections.abc import Sequence
-
 from penstock.frontends.grpc.convert import (
     arguments_of,
     binding_of,
@@ -10,21 +8,18 @@ from penstock.frontends.grpc.convert import (
     put_queue,
     vhost_of,
 )
-from penstock.kit.settings import PAGE_SIZE_MAX
-from penstock.model.errors import InvalidArgumentError, Thing
+from penstock.frontends.grpc.pages import name_after, next_name, next_parts, page_size, parts_after
 from penstock.model.names import exchange_name, queue_name
-from penstock.services import DeclareExchange, DeclareQueue, Principal, Services
+from penstock.services import BindingPlace, DeclareExchange, DeclareQueue, Principal, Services, place_of
 from penstock.v1 import admin_pb2 as admin
-
-_TOKEN_MARK = "after:"  # the default exchange's name is empty, and an empty token means the first page
 
 
 async def list_exchanges(
     services: Services, principal: Principal, request: admin.ListExchangesRequest
 ) -> admin.ListExchangesResponse:
-    limit, after = _page_size(request.page_size), _after(request.page_token)
+    limit, after = page_size(request.page_size), name_after(request.page_token)
     page = await services.topology.list_exchanges(principal, vhost_of(request.vhost), after=after, limit=limit)
-    response = admin.ListExchangesResponse(next_page_token=_next([exchange.name for exchange in page], limit))
+    response = admin.ListExchangesResponse(next_page_token=next_name([exchange.name for exchange in page], limit))
     for exchange in page:
         put_exchange(exchange, response.exchanges.add())
     return response
@@ -63,9 +58,9 @@ async def list_queues(
         response = admin.ListQueuesResponse()
         put_queue(await services.topology.get_queue(principal, place, request.name), response.queues.add())
         return response
-    limit, after = _page_size(request.page_size), _after(request.page_token)
+    limit, after = page_size(request.page_size), name_after(request.page_token)
     page = await services.topology.list_queues(principal, place, after=after, limit=limit)
-    response = admin.ListQueuesResponse(next_page_token=_next([status.queue.name for status in page], limit))
+    response = admin.ListQueuesResponse(next_page_token=next_name([status.queue.name for status in page], limit))
     for status in page:
         put_queue(status, response.queues.add())
     return response
@@ -112,8 +107,19 @@ async def list_bindings(
     source = request.source if request.HasField("source") else None
     destination = request.destination if request.HasField("destination") else None
     place = vhost_of(request.vhost)
-    response = admin.ListBindingsResponse()
-    for binding in await services.topology.list_bindings(principal, place, source=source, destination=destination):
+    limit, parts = page_size(request.page_size), parts_after(request.page_token, len(BindingPlace._fields))
+    page = await services.topology.list_bindings(
+        principal,
+        place,
+        source=source,
+        destination=destination,
+        after=None if parts is None else BindingPlace(*parts),
+        limit=limit,
+    )
+    response = admin.ListBindingsResponse(
+        next_page_token=next_parts(place_of(page[-1]) if len(page) == limit else None)
+    )
+    for binding in page:
         put_binding(binding, response.bindings.add())
     return response
 
@@ -126,25 +132,3 @@ async def bind(services: Services, principal: Principal, request: admin.BindRequ
 async def unbind(services: Services, principal: Principal, request: admin.UnbindRequest) -> admin.UnbindResponse:
     await services.topology.unbind(principal, vhost_of(request.vhost), binding_of(request.binding))
     return admin.UnbindResponse()
-
-
-def _page_size(wanted: int) -> int:
-    return min(wanted or PAGE_SIZE_MAX, PAGE_SIZE_MAX)
-
-
-def _next(names: Sequence[str], limit: int) -> str:
-    """Return the next page's token. A full page may have another one behind it, which may turn out to be empty."""
-    return _TOKEN_MARK + names[-1] if len(names) == limit else ""
-
-
-def _after(token: str) -> str | None:
-    if not token:
-        return None
-    if not token.startswith(_TOKEN_MARK):
-        raise InvalidArgumentError(
-            Thing("page token", token[:64]),
-            "was not issued by this broker",
-            "start with an empty one",
-            field="page_token",
-        )
-    return token.removeprefix(_TOKEN_MARK)
