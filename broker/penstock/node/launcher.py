@@ -142,6 +142,7 @@ class Broker:
         await self._vhosts.open_all()
         if not directory.vhosts_file.exists():
             await self._vhosts.make(DEFAULT_VHOST)
+        self._accounts.know_vhosts(self._vhosts.by_name().__contains__)
         await asyncio.to_thread(directory.begin, self._vhosts.names())
         await self._accounts.complete_deletions(self._vhosts.delete_producers_of)
         self.state.opened(self._engine, self._vhosts, self._storage.recovery(), self._storage.damages)

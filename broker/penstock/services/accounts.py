@@ -28,6 +28,7 @@ from penstock.model.errors import (
     DiskFullError,
     FaultError,
     NotAuthenticatedError,
+    NotFoundError,
     NotWrittenError,
     PreconditionFailedError,
     RefusedError,
@@ -65,6 +66,12 @@ class Accounts:
         self._rehashing: set[str] = set()
         self._waiting: list[_Waiting] = []
         self._writer: asyncio.Task[None] | None = None
+        self._has_vhost: Callable[[str], bool] = lambda _: True
+
+    def know_vhosts(self, has_vhost: Callable[[str], bool]) -> None:
+        """From now on, permissions can be added in these vhosts alone. A vhost is unknown before its deletion deletes
+        the permissions in it."""
+        self._has_vhost = has_vhost
 
     @classmethod
     def open(
@@ -169,11 +176,17 @@ class Accounts:
     async def put_user(
         self, name: str, password: str | None, tags: Sequence[str] | None, *, force: bool = False
     ) -> bool:
-        is_new = self._users.find(name) is None
         digest: str | None = None
         if password is not None:
             digest = await self._checks.hashed(password) if password else ""
-        await self._change(lambda users: users.put(name, tags, digest, force=force))
+        is_new = False
+
+        def put(users: Users) -> Users:
+            nonlocal is_new
+            is_new = users.find(name) is None  # another call may have added it by the time that this one is decided
+            return users.put(name, tags, digest, force=force)
+
+        await self._change(put)
         return is_new
 
     async def delete_user(self, name: str, *, force: bool = False, forget: ForgetUser | None = None) -> None:
@@ -272,6 +285,7 @@ class Accounts:
                 changed = change(users)
                 if not concerns_deleted:
                     self._check_not_deleted(users, changed)
+                    self._check_vhosts(users, changed)
                 users = changed
                 decided.append(done)
             except RefusedError as refusal:
@@ -294,6 +308,17 @@ class Accounts:
         for name in names:
             if changed.find(name) not in (None, users.find(name)):
                 raise PreconditionFailedError(Thing("user", name), "is being deleted", "delete it again, then make it")
+
+    def _check_vhosts(self, users: Users, changed: Users) -> None:
+        """Refuse a permission in a vhost that was deleted while the change waited: a new vhost would inherit it."""
+        for user in changed.all():
+            known = users.find(user.name)
+            if known is user:
+                continue
+            held = set() if known is None else {*known.permissions, *known.topics}
+            for vhost in {*user.permissions, *user.topics} - held:
+                if not self._has_vhost(vhost):
+                    raise NotFoundError(Thing("vhost", vhost), "create it first or check the name")
 
 
 def _warn_of_costly_digests(users: Users) -> None:

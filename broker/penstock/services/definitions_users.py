@@ -93,7 +93,9 @@ class DefinitionsUsers:
         limits = {
             text_of(entry.get("name")): limits for entry in users if (limits := read_limits_of_user(entry)) is not None
         }
-        await self._limits.set_all(limits)
+        # A user that was deleted meanwhile leaves none to the next one of its name. A deletion forgets limits last.
+        there = {user.name for user in self._accounts.users()}
+        await self._limits.set_all({name: each for name, each in limits.items() if name in there})
         return len(changed)
 
     async def import_permissions(self, permissions: list[dict[str, Any]]) -> int:

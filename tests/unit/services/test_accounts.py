@@ -8,8 +8,8 @@ import os
 
 import pytest
 
-from penstock.identity import Permission
-from penstock.model.errors import InvalidArgumentError, NotAuthenticatedError, StorageError
+from penstock.identity import Permission, TopicPermission
+from penstock.model.errors import InvalidArgumentError, NotAuthenticatedError, NotFoundError, StorageError
 from penstock.model.records import Access
 from penstock.services.accounts import Accounts
 from penstock.storage import read_users
@@ -70,6 +70,41 @@ def test_an_old_password_is_wrong_as_soon_as_there_is_a_new_one(path):
         for password in ("two", ""):
             with pytest.raises(NotAuthenticatedError):
                 await accounts.log_in("anna", password)
+
+    play(path, scenario)
+
+
+def test_of_two_calls_that_add_a_user_at_once_one_is_told_that_it_is_new(path):
+    """Both were."""
+
+    async def scenario(accounts):
+        added = await asyncio.gather(*(accounts.put_user("anna", password, []) for password in ("one", "two")))
+        assert sorted(added) == [False, True]
+
+    play(path, scenario)
+
+
+def test_a_permission_that_is_decided_after_its_vhost_was_deleted_is_refused(path):
+    """It stayed, and a new vhost of that name inherited it."""
+
+    async def scenario(accounts):
+        vhosts = {"/", "blue"}
+        accounts.know_vhosts(vhosts.__contains__)
+        await accounts.put_user("anna", "one", [])
+        everything = Permission.compile(".*", ".*", ".*")
+        await accounts.set_permission("anna", "blue", everything)
+        vhosts.remove("blue")  # as a deletion does before it deletes the permissions
+        changes = [
+            accounts.forget_vhost("blue"),
+            accounts.set_permission("anna", "blue", everything),
+            accounts.set_topic("anna", "blue", "x", TopicPermission.compile("anna", "blue", "a", "b")),
+            accounts.change(lambda users: users.set_permission("anna", "blue", everything)),
+            accounts.set_permission("anna", "/", everything),
+        ]
+        outcomes = await asyncio.gather(*changes, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [type(None), *[NotFoundError] * 3, type(None)]
+        (anna,) = (user for user in accounts.users() if user.name == "anna")
+        assert (list(anna.permissions), list(anna.topics)) == (["/"], [])
 
     play(path, scenario)
 

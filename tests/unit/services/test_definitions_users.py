@@ -161,3 +161,20 @@ def test_an_import_reads_its_entries_on_a_thread_and_changes_the_users_once(tmp_
     play(tmp_path / "users.json", scenario)
     assert len(changes) == 4
     assert threading.main_thread() not in threads
+
+
+def test_an_import_leaves_no_limits_of_a_user_that_is_deleted_meanwhile(tmp_path):
+    """They stayed, and a user of that name made later inherited them."""
+
+    async def scenario(accounts, users):
+        change = accounts.change
+
+        async def change_and_lose(wanted):
+            await change(wanted)
+            await accounts.delete_user("anna")
+
+        accounts.change = change_and_lose
+        await users.import_users([{"name": "anna", "password_hash": "", "tags": "", "limits": {"max-channels": 2}}])
+        assert users._limits.all() == {}
+
+    play(tmp_path / "users.json", scenario)
