@@ -69,8 +69,10 @@ class Accounts:
         self._has_vhost: Callable[[str], bool] = lambda _: True
 
     def know_vhosts(self, has_vhost: Callable[[str], bool]) -> None:
-        """From now on, permissions can be added in these vhosts alone. A vhost is unknown before its deletion deletes
-        the permissions in it."""
+        """Add permissions in these vhosts alone from now on.
+
+        A vhost is unknown before its deletion deletes the permissions in it.
+        """
         self._has_vhost = has_vhost
 
     @classmethod

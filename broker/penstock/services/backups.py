@@ -70,8 +70,10 @@ class Backups:
         return WrittenBackup(len(copies), size)
 
     async def _fix(self, target: Path, vhosts: Sequence[Vhost]) -> list[VhostBackup]:
-        """Fix every vhost at one point. One that is late, as on a disk that hangs, refuses the backup by name, and
-        keeps no other from being deleted."""
+        """Fix every vhost at one point.
+
+        One that is late, as on a disk that hangs, refuses the backup by name, and keeps no other from being deleted.
+        """
         loop = asyncio.get_running_loop()
         fixing: dict[asyncio.Future[VhostBackup], Vhost] = {loop.create_future(): vhost for vhost in vhosts}
         for fixed, vhost in fixing.items():

@@ -20,8 +20,10 @@ class TopologyChanged:
 
 @dataclass(frozen=True, slots=True)
 class PermissionsChanged:
-    """A user or its permissions changed, in one virtual host or in all; without a name, those of any number of
-    users."""
+    """A user or its permissions changed, in one virtual host or in all.
+
+    Without a name, those of any number of users.
+    """
 
     user: str | None = None
     vhost: str | None = None

@@ -1,5 +1,7 @@
-"""The one subscriber to events of verbs: it makes the open streams that a change concerns ask again, and applies
-limits."""
+"""The one subscriber to events of verbs.
+
+It makes the open streams that a change concerns ask again, and applies limits.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -19,8 +21,10 @@ class Listener(QuotaListener, Protocol):
         ...
 
     def recheck(self, user: str | None, vhost: str | None) -> None:
-        """Make the open streams of a user in a virtual host ask again whether they may go on, and publishers for their
-        exchanges."""
+        """Make the open streams of a user in a virtual host ask again whether they may go on.
+
+        Publishers among them ask for their exchanges, too.
+        """
         ...
 
     def recheck_connection(self, connection: int) -> None:

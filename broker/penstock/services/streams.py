@@ -34,8 +34,10 @@ class StreamVerbs:
         after: str | None = None,
         limit: int = PAGE_SIZE_MAX,
     ) -> list[StreamStatus]:
-        """Return a page in the order of names, beginning after the name `after`; or only the one, which must be
-        there."""
+        """Return a page in the order of names, beginning after the name `after`.
+
+        With a name, return only that one, which must be there.
+        """
         _, rights, streams = self._in(principal, vhost)
         return await streams.statuses(rights, name, after=after, limit=limit)
 

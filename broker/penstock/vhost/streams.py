@@ -83,8 +83,10 @@ class Streams:
     async def statuses(
         self, actor: Actor, name: str | None = None, *, after: str | None = None, limit: int = PAGE_SIZE_MAX
     ) -> list[StreamStatus]:
-        """Return a page in the order of names, beginning after the name `after`; or only the one, which must be
-        there."""
+        """Return a page in the order of names, beginning after the name `after`.
+
+        With a name, return only that one, which must be there.
+        """
         actor.require_entry(Thing("vhost", self._topology.vhost))
         streams = await self._owner.read(lambda: self._found(name, after, min(limit, PAGE_SIZE_MAX)))
         partitions = [queue for _, queues in streams for queue in queues]
@@ -164,8 +166,10 @@ class Streams:
     async def groups(
         self, actor: Actor, name: str, *, after: tuple[str, str] | None = None, limit: int = PAGE_SIZE_MAX
     ) -> list[GroupStatus]:
-        """Return a page of the groups of a stream or of one partition, in the order of their names and partitions,
-        beginning after a name and partition."""
+        """Return a page of the groups of a stream or of one partition.
+
+        It is in the order of their names and partitions, beginning after a name and partition.
+        """
         actor.require_entry(Thing("vhost", self._topology.vhost))
         queues = await self._owner.read(lambda: self._queues(name))
         found = await self._owner.apart(self._groups, await self._states(queues), queues)

@@ -185,8 +185,10 @@ class Vhost:
         after: BindingPlace | None = None,
         limit: int = PAGE_SIZE_MAX,
     ) -> list[Binding]:
-        """Return a page, beginning after the place `after`; at most PAGE_SIZE_MAX. Both names narrow the list. A
-        destination is a queue's or an exchange's name. The default exchange has none."""
+        """Return a page, beginning after the place `after`; at most PAGE_SIZE_MAX.
+
+        Both names narrow the list. A destination is a queue's or an exchange's name. The default exchange has none.
+        """
         self._require_entry(actor)
         return binding_page(self._topology, source, destination, after, min(limit, PAGE_SIZE_MAX))
 
