@@ -99,7 +99,7 @@ async def watch(sampler: Sampler, output: TextIO, console: Console) -> None:
 async def left_in(broker: Broker) -> int:
     async with penstock.aio.connect(broker.uri()) as connection:
         status = await connection.admin.status()
-    return status.ready_count + status.unsettled_count
+    return status.ready_count + status.unacked_count
 
 
 def write_line(output: TextIO, key: str, value: dict[str, object]) -> None:

@@ -39,7 +39,7 @@ class Verdict:
     lost: int
     duplicates: int
     misplaced: int
-    damaged: int
+    corrupt: int
     left: int
     wrong_visits: int
     failures: int
@@ -49,14 +49,14 @@ class Verdict:
         every = list(ledgers)
         sums = {
             name: sum(getattr(ledger, name) for ledger in every)
-            for name in ("confirmed", "acknowledged", "redelivered", "lost", "duplicates", "misplaced", "damaged")
+            for name in ("confirmed", "acknowledged", "redelivered", "lost", "duplicates", "misplaced", "corrupt")
         }
         return cls(**sums, visits=visits[0], wrong_visits=visits[1], left=left, failures=failures)
 
     @property
     def broken(self) -> dict[str, int]:
         """Return the counts that should be 0 and are not."""
-        names = ("lost", "duplicates", "misplaced", "damaged", "left", "wrong_visits", "failures")
+        names = ("lost", "duplicates", "misplaced", "corrupt", "left", "wrong_visits", "failures")
         return {name: value for name, value in asdict(self).items() if name in names and value}
 
 
@@ -92,7 +92,7 @@ def promises(verdict: Verdict) -> list[tuple[str, str, str]]:
         ("lost", f"{verdict.lost:,}", "0"),
         ("twice after its acknowledgement, or not flagged", f"{verdict.duplicates:,}", "0"),
         ("out of order", f"{verdict.misplaced:,}", "0"),
-        ("other bytes than published", f"{verdict.damaged:,}", "0"),
+        ("other bytes than published", f"{verdict.corrupt:,}", "0"),
         ("left in the queues", f"{verdict.left:,}", "0"),
         ("given back and delivered again", f"{verdict.redelivered:,}", ""),
         ("queues declared, used and deleted by visitors", f"{verdict.visits:,}", ""),

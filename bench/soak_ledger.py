@@ -25,7 +25,7 @@ class Ledger:
     redelivered: int = 0
     duplicates: int = 0
     misplaced: int = 0
-    damaged: int = 0
+    corrupt: int = 0
     next_new: int = 0
     held: set[int] = field(default_factory=set)
     missing: set[int] = field(default_factory=set)
@@ -34,7 +34,7 @@ class Ledger:
         """Enter one delivery; return its number, or None for bytes that were never published."""
         number = number_of(content, size)
         if number is None:
-            self.damaged += 1
+            self.corrupt += 1
         elif number >= self.next_new:
             self.missing.update(range(self.next_new, number))
             self.held.add(number)

@@ -121,8 +121,8 @@ async def live_bytes(connection: penstock.aio.Connection) -> int:
     """Return the log bytes of the live messages of all queues."""
     return sum(
         queue.ready_bytes
-        + queue.unsettled_bytes
-        + (queue.ready_count + queue.unsettled_count) * (RECORD_BYTES + len(queue.name))
+        + queue.unacked_bytes
+        + (queue.ready_count + queue.unacked_count) * (RECORD_BYTES + len(queue.name))
         for queue in await connection.admin.list_queues()
     )
 

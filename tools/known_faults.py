@@ -22,7 +22,7 @@ class Fault:
 LOG = "cargo test --locked --quiet -p penstock-log --test"
 ENGINE = "cargo test --locked --quiet -p penstock-engine --test"
 BACKUP = f"{LOG} backup"
-DAMAGE = f"{LOG} damage"
+CORRUPTION = f"{LOG} corruption"
 FAULTY_DISK = f"{LOG} faults"
 BAD_SECTORS = f"{LOG} bad_sectors"
 INDEX_FILES = f"{LOG} index_files"
@@ -94,14 +94,14 @@ FAULTS = (
         "broker/rust/log/src/sync.rs",
         "        save_position(&self.synced_file, self.disk.as_ref(), self.position)?;\n",
         "",
-        DAMAGE,
+        CORRUPTION,
     ),
     Fault(
         "corruption in the newest segment is called a torn tail",
         "broker/rust/log/src/recovery.rs",
         "(is_owed || self.keeps_order || is_bad) && walk.resume()",
         "(is_owed || is_bad) && walk.resume()",
-        DAMAGE,
+        CORRUPTION,
     ),
     Fault(
         "a start trusts the pages of a sync that failed",
@@ -145,8 +145,8 @@ FAULTS = (
     Fault(
         "a bad sector stops a fold",
         "broker/rust/log/src/fold_ticket.rs",
-        "Err(LogError::Damaged { why: Damage::Unreadable, .. }) => advance_in_file",
-        "Err(LogError::Damaged { why: Damage::Short, .. }) => advance_in_file",
+        "Err(LogError::Corrupt { why: Corruption::Unreadable, .. }) => advance_in_file",
+        "Err(LogError::Corrupt { why: Corruption::Short, .. }) => advance_in_file",
         BAD_SECTORS,
     ),
     Fault(
@@ -154,14 +154,14 @@ FAULTS = (
         "broker/rust/log/src/recovery/headers.rs",
         "if is_owed || (written > 0 && !was_lost_by_power) {",
         "let _ = was_lost_by_power;\n        if is_owed {",
-        DAMAGE,
+        CORRUPTION,
     ),
     Fault(
         "the copy of a header is not read",
         "broker/rust/log/src/header.rs",
         ".filter(|&at| at >= SEGMENT_HEADER_BYTES);",
         ".filter(|&at| at == u64::MAX);",
-        DAMAGE,
+        CORRUPTION,
     ),
     Fault(
         "a start does not miss a segment",
@@ -196,7 +196,7 @@ FAULTS = (
         "broker/rust/log/src/backup.rs",
         "for segment in &self.unserved {",
         "for segment in self.unserved.iter().skip(usize::MAX) {",
-        f"{LOG} damaged_backup",
+        f"{LOG} corrupt_backup",
     ),
     Fault(
         "a start hands out skipped numbers before the skip is on the disk",

@@ -12,7 +12,7 @@ __all__ = [
     "Call",
     "Channel",
     "Consumer",
-    "DamagedFile",
+    "CorruptFile",
     "Delivery",
     "Disconnected",
     "DroppedMessage",
@@ -103,11 +103,11 @@ class NewRoute:
 @final
 class QueueCounts:
     ready_count: int
-    unsettled_count: int
+    unacked_count: int
     ready_bytes: int
-    unsettled_bytes: int
+    unacked_bytes: int
     consumer_count: int
-    def __new__(cls, *, ready_count: int = 0, unsettled_count: int = 0, ready_bytes: int = 0, unsettled_bytes: int = 0, consumer_count: int = 0) -> Self: ...
+    def __new__(cls, *, ready_count: int = 0, unacked_count: int = 0, ready_bytes: int = 0, unacked_bytes: int = 0, consumer_count: int = 0) -> Self: ...
 
 @final
 class StreamState:
@@ -174,7 +174,7 @@ class StageState:
     def __new__(cls, *, last_batch: int | None = None, is_copying: bool = False) -> Self: ...
 
 @final
-class DamagedFile:
+class CorruptFile:
     """A file with corruption: the byte where it begins, the number of bad records, the names of their queues."""
     file: str
     at: int
@@ -221,7 +221,7 @@ class Engine:
         published_bytes_total, delivered_bytes_total, log_bytes_written_total, syncs_total, sync_seconds_total,
         compaction_bytes_total, compactions_given_up_total, segments, mapped_bytes, connections, consumers,
         readers, expired_total,
-        damaged_records_total, quarantined_segments, dedicated_logs (open logs of queues' own), disk_full (1 while publishers are refused for want of room),
+        corrupt_records_total, quarantined_segments, dedicated_logs (open logs of queues' own), disk_full (1 while publishers are refused for want of room),
         disk_free_bytes."""
     def take_notices(self) -> list[Notice]:
         """Return the lines for the broker's log since the last call."""
@@ -237,7 +237,7 @@ class Shard:
     @property
     def is_stalled(self) -> bool:
         """Whether somebody holds the lock, or that of a queue's own log, for long, as one who waits for a slow disk does: other
-        calls would wait too, but for `fault`, `totals` and `damages`, which then give what was known last."""
+        calls would wait too, but for `fault`, `totals` and `corruptions`, which then give what was known last."""
     @property
     def fault(self) -> str | None:
         """Why nothing is stored or confirmed any more: a write or a sync that failed."""
@@ -303,7 +303,7 @@ class Shard:
     def stage_states(self, ids: Sequence[int]) -> list[StageState]: ...
     def carry_on_staged(self) -> None:
         """Begins, on a thread, to copy what was decided before the start."""
-    def damages(self) -> list[DamagedFile]:
+    def corruptions(self) -> list[CorruptFile]:
         """Return the files with corruption found since the shard was opened."""
     def totals(self) -> tuple[int, int]:
         """Ready and unsettled over all queues that are not streams."""
@@ -505,7 +505,7 @@ class Server:
 
 def inspect_log(directory: str, *, verify: bool) -> list[dict[str, Any]]:
     """Reads a stopped vhost's log: per segment {file, first_position, bytes, records, messages, settles, error: str | None, error_at: int | None,
-    damaged: one dictionary per bad record {at, position, error, targets: [(queue id, sequence)]}}."""
+    corrupt: one dictionary per bad record {at, position, error, targets: [(queue id, sequence)]}}."""
 
 def repair_log(directory: str, *, segment_bytes_min: int, segment_bytes_max: int) -> tuple[list[DroppedMessage], list[str]]:
     """Settle as dropped what lives in a stopped vhost's log and cannot be read, and set files without a header aside. Returns

@@ -261,7 +261,7 @@ def test_what_went_before_it_was_archived_lies_between_two_endpoints(
     assert [(ticket["from"], ticket["to"]) for ticket in tickets] == [(1, 101), (first, 501)]
 
 
-def test_a_damaged_archive_is_told_and_the_log_is_read_all_the_same(
+def test_a_corrupt_archive_is_told_and_the_log_is_read_all_the_same(
     broker: Broker, vhost: str, archive: Path, connection: penstock.Connection, arrow: Flight
 ) -> None:
     connection.declare_stream("events")

@@ -93,7 +93,7 @@ def test_the_log_of_a_stopped_broker_is_verified(tmp_path: Path) -> None:
     assert [segment["error"] for segment in segments] == [None] * len(segments)
 
 
-def test_damage_in_a_log_is_told_and_is_the_exit_status(tmp_path: Path) -> None:
+def test_corruption_in_a_log_is_told_and_is_the_exit_status(tmp_path: Path) -> None:
     own = Broker(tmp_path / "data")
     with own:
         with penstock.connect(own.uri()) as connection:

@@ -278,7 +278,7 @@ def test_a_backup_holds_the_logs_and_a_broker_made_of_it_has_them(
         check_all(connection, sent)
 
 
-def test_verify_tells_of_damage_in_a_log_of_its_own(alone: Broker, data: Path) -> None:
+def test_verify_tells_of_corruption_in_a_log_of_its_own(alone: Broker, data: Path) -> None:
     with penstock.connect(alone.uri()) as connection:
         connection.declare_stream("hot", dedicated=True)
         connection.stream("hot").publish_many(bodies(100, 100))
@@ -294,10 +294,10 @@ def test_verify_tells_of_damage_in_a_log_of_its_own(alone: Broker, data: Path) -
     content[content.index(b"0" * 60)] ^= 0xFF
     largest.write_bytes(content)
 
-    damaged = subprocess.run(verify, check=False, capture_output=True, text=True, timeout=120)
-    assert damaged.returncode == 1
-    assert f"shards/{log.name}/{largest.name} is corrupt" in damaged.stderr
-    assert "queue 'hot'" in damaged.stderr
+    corrupt = subprocess.run(verify, check=False, capture_output=True, text=True, timeout=120)
+    assert corrupt.returncode == 1
+    assert f"shards/{log.name}/{largest.name} is corrupt" in corrupt.stderr
+    assert "queue 'hot'" in corrupt.stderr
 
 
 def test_definitions_carry_the_argument(alone: Broker, data: Path) -> None:
@@ -363,7 +363,7 @@ def test_leases_of_a_queue_with_a_log_of_its_own_stand_after_a_kill(alone: Broke
     with penstock.connect(alone.uri()) as connection:
         assert connection.reserve_lease("work", "copier", 1, messages_max=4).lease.message_count == 4
         found = connection.admin.get_queue("work")
-        assert (found.ready_count, found.unsettled_count) == (6, 4)
+        assert (found.ready_count, found.unacked_count) == (6, 4)
         connection.ack_leases("work", "copier", 1)
         found = connection.admin.get_queue("work")
-        assert (found.ready_count, found.unsettled_count) == (6, 0)
+        assert (found.ready_count, found.unacked_count) == (6, 0)

@@ -401,7 +401,7 @@ def test_clients_that_do_not_read_hold_two_batches_each(broker: Broker, arrow: F
 
 
 @pytest.mark.slow
-def test_rows_survive_a_restart_and_a_damaged_one_is_left_out(tmp_path: Path) -> None:
+def test_rows_survive_a_restart_and_a_corrupt_one_is_left_out(tmp_path: Path) -> None:
     bodies = [b"message %04d" % number + bytes(200) for number in range(300)]
     broker = Broker(tmp_path / "data")
     with broker, penstock.connect(broker.uri()) as connection:
@@ -420,7 +420,7 @@ def test_rows_survive_a_restart_and_a_damaged_one_is_left_out(tmp_path: Path) ->
         got = arrow.get("events", columns=["body"])["body"].to_pylist()
 
         assert got == [body for number, body in enumerate(bodies) if number != 123]
-        eventually(lambda: len(connection.admin.status().damage), 1)
+        eventually(lambda: len(connection.admin.status().corruption), 1)
         arrow.client.close()
         broker.stop()
 

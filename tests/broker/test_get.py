@@ -36,7 +36,7 @@ def narrow(broker: Broker) -> Iterator[Wire]:
 
 def counts(root: penstock.Connection, queue: str) -> tuple[int, int]:
     found = root.admin.get_queue(queue)
-    return found.ready_count, found.unsettled_count
+    return found.ready_count, found.unacked_count
 
 
 @pytest.mark.parametrize("auto_ack", [True, False])

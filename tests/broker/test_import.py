@@ -112,14 +112,14 @@ def test_acknowledging_what_came_survives_a_restart(tmp_path: Path) -> None:
             ) == (3_500, 0)
 
 
-def test_a_damaged_directory_is_refused_with_file_and_byte_and_nothing_is_left(tmp_path: Path) -> None:
-    shutil.copytree(GOLDEN, tmp_path / "damaged")
-    (segment,) = (path for path in (tmp_path / "damaged").rglob("msgs.0000000003"))
+def test_a_corrupt_directory_is_refused_with_file_and_byte_and_nothing_is_left(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN, tmp_path / "corrupt")
+    (segment,) = (path for path in (tmp_path / "corrupt").rglob("msgs.0000000003"))
     content = bytearray(segment.read_bytes())
     content[4:12] = b"\xff" * 8
     segment.write_bytes(content)
 
     with pytest.raises(StorageError, match=r"msgs\.0000000003' is corrupt at byte 4"):
-        import_lavinmq(tmp_path / "damaged", tmp_path / "data", is_partial=False, on_progress=lambda _a, _b: None)
+        import_lavinmq(tmp_path / "corrupt", tmp_path / "data", is_partial=False, on_progress=lambda _a, _b: None)
 
     assert not (tmp_path / "data").exists()

@@ -49,14 +49,14 @@ def test_a_lease_is_reserved_read_and_acknowledged(broker: Broker, vhost: str, c
     again = connection.reserve_lease("orders", "warm", 1, messages_max=9)
     assert (again.lease, again.is_new) == (reserved.lease, False)
     queue = connection.admin.get_queue("orders")
-    assert (queue.ready_count, queue.unsettled_count, queue.consumer_count) == (6, 4, 0)
+    assert (queue.ready_count, queue.unacked_count, queue.consumer_count) == (6, 4, 0)
     rows = read(broker, vhost, queue="orders", owner="warm", lease=1)
     assert rows["body"] == [b"0", b"1", b"2", b"3"]
     assert rows["partition"] == ["orders"] * 4
     assert rows["offset"] == sorted(rows["offset"])
     assert connection.ack_leases("orders", "warm", 1) == 4
     assert connection.ack_leases("orders", "warm", 1) == 0
-    assert connection.admin.get_queue("orders").unsettled_count == 0
+    assert connection.admin.get_queue("orders").unacked_count == 0
     assert connection.admin.list_leases("orders").owners[0].acked == 1
 
 
@@ -175,13 +175,13 @@ def test_leases_stand_after_the_broker_was_killed(own_broker: Broker) -> None:
     assert read(own_broker, "/", queue="orders", owner="warm", lease=2) == before
     with penstock.connect(own_broker.uri()) as connection:
         queue = connection.admin.get_queue("orders")
-        assert (queue.ready_count, queue.unsettled_count) == (10_000, 10_000)
+        assert (queue.ready_count, queue.unacked_count) == (10_000, 10_000)
         assert connection.reserve_lease("orders", "warm", 2).is_new is False
         connection.reserve_lease("orders", "warm", 3)
         rest = read(own_broker, "/", queue="orders", owner="warm", lease=3)
         assert connection.ack_leases("orders", "warm", 3) == 20_000
         queue = connection.admin.get_queue("orders")
-        assert (queue.ready_count, queue.unsettled_count) == (0, 0)
+        assert (queue.ready_count, queue.unacked_count) == (0, 0)
     got = Counter(before["body"] + rest["body"])
     assert (len(got), max(got.values())) == (20_000, 1)
 

@@ -20,7 +20,7 @@ def queue(connection: penstock.Connection) -> str:
 
 def counts(connection: penstock.Connection, queue: str) -> tuple[int, int]:
     found = connection.admin.get_queue(queue)
-    return found.ready_count, found.unsettled_count
+    return found.ready_count, found.unacked_count
 
 
 def got(connection: penstock.Connection, queue: str) -> penstock.Message:

@@ -91,7 +91,7 @@ def test_the_broker_does_not_load_what_it_does_not_use(own: Broker) -> None:
     [
         ("users.json", '[\n{"name": }]', "users.json' is not valid JSON at line 2 column 10"),
         ("vhosts.json", "[{]", "vhosts.json' is not valid JSON at line 1 column 3"),
-        (f"{ROOT}/definitions.amqp", "\x01\0\0\0damaged", "corrupt at byte 4"),
+        (f"{ROOT}/definitions.amqp", "\x01\0\0\0corrupt", "corrupt at byte 4"),
     ],
 )
 def test_a_broken_file_stops_the_start_with_one_clear_line(own: Broker, file: str, content: str, part: str) -> None:

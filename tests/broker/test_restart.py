@@ -55,7 +55,7 @@ def test_durable_things_and_their_messages_are_there_again(own: Broker, restart:
             arrived = [message.body for message in islice(after.consume("kept", prefetch=5_000), 5_000)]
             assert arrived == [str(number).encode() for number in range(5_000)]
             after.publish(b"new", exchange="web", routing_key="web.b")
-            assert after.admin.get_queue("kept").ready_count + after.admin.get_queue("kept").unsettled_count == 5_001
+            assert after.admin.get_queue("kept").ready_count + after.admin.get_queue("kept").unacked_count == 5_001
 
 
 def test_what_was_settled_stays_settled_and_what_was_held_comes_back(own: Broker, restart: Restart) -> None:
@@ -68,7 +68,7 @@ def test_what_was_settled_stays_settled_and_what_was_held_comes_back(own: Broker
             for message in (taken[0], taken[2]):
                 assert message is not None
                 message.ack()
-            assert before.admin.get_queue("jobs").unsettled_count == 1
+            assert before.admin.get_queue("jobs").unacked_count == 1
 
             restart(own)
 

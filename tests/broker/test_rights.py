@@ -33,7 +33,7 @@ def root(broker: Broker, vhost: str) -> Iterator[penstock.Connection]:
 
 def counts(connection: penstock.Connection) -> tuple[int, int]:
     (queue,) = (queue for queue in connection.admin.list_queues() if queue.name == "jobs")
-    return queue.ready_count, queue.unsettled_count
+    return queue.ready_count, queue.unacked_count
 
 
 def basic(user: str, password: str) -> list[tuple[str, str]]:

@@ -169,7 +169,7 @@ def held(broker: Broker) -> Iterator[penstock.Connection]:
 
 def counts(connection: penstock.Connection) -> tuple[int, int]:
     (queue,) = (queue for queue in connection.admin.list_queues() if queue.name == "held")
-    return queue.ready_count, queue.unsettled_count
+    return queue.ready_count, queue.unacked_count
 
 
 def test_every_stream_ends_with_its_token_and_what_a_consumer_held_returns(

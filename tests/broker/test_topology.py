@@ -174,7 +174,7 @@ def test_a_queue_that_was_to_be_empty_and_unused_takes_messages_when_it_stays(co
             connection.publish(b"a", routing_key="jobs", mandatory=True)
             next(iter(messages)).ack()
 
-        eventually(lambda: connection.admin.get_queue("jobs").unsettled_count, 0)
+        eventually(lambda: connection.admin.get_queue("jobs").unacked_count, 0)
         connection.delete_queue("jobs", if_empty=True)
         connection.declare_queue("jobs", arguments=arguments)
         connection.publish(b"b", routing_key="jobs", mandatory=True)

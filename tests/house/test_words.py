@@ -34,7 +34,7 @@ FORMS = {
     "metaphor": r"\b(?:rooms?|houses?(?! (?:tests?|rules?))|doors?|visitors?|strangers?|guests|a guest|life)\b"
     r"|\bmend(?:s|ed|ing)?\b"
     r"|slips? of the pen|behind \w+(?: \w+)?'s? backs?|behind (?:its|their|the) backs?",
-    "damage": r"(?<!\.)\bdamag(?:e|es|ed|ing)\b",
+    "corruption": r"(?<!\.)\bdamag(?:e|es|ed|ing)\b",
     "lies in": r"\blies in\b",
     "made up": r"\b(?:was|were|is|are) made up\b",
 }

@@ -22,7 +22,7 @@ def check():
 
             def left(queue):
                 found = connection.admin.get_queue(queue)
-                return found.ready_count + found.unsettled_count
+                return found.ready_count + found.unacked_count
 
             # With gRPC's own default: responses of at most 4 MiB.
             with broker.channel(**{"grpc.max_receive_message_length": 4 * MIB}) as channel:

@@ -23,7 +23,7 @@ def check():
             full = RawCall(broker.port, PATH, opening(), window=64)
             _wait_for(lambda: connection.admin.get_queue("letters").consumer_count == 1)
             connection.publish(bytes(500), routing_key="letters")  # what fills the window
-            _wait_for(lambda: connection.admin.get_queue("letters").unsettled_count == 1)
+            _wait_for(lambda: connection.admin.get_queue("letters").unacked_count == 1)
             time.sleep(0.3)
             arrived: dict[bytes, float] = {}
             idle = Stream(messaging(channel).Consume, opening())

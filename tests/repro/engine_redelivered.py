@@ -27,9 +27,9 @@ def check():
             opening = wire.ConsumeRequest(open=wire.ConsumeOpen(queue="unsent", prefetch=1000))
             call = RawCall(broker.port, PATH, opening, window=64)
             until = time.monotonic() + 60
-            while connection.admin.get_queue("unsent").unsettled_count < 1000 and time.monotonic() < until:
+            while connection.admin.get_queue("unsent").unacked_count < 1000 and time.monotonic() < until:
                 time.sleep(0.05)
-            taken = connection.admin.get_queue("unsent").unsettled_count
+            taken = connection.admin.get_queue("unsent").unacked_count
             call.close()
             while connection.admin.get_queue("unsent").ready_count < 1000 and time.monotonic() < until:
                 time.sleep(0.05)

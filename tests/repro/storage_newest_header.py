@@ -4,7 +4,7 @@ not be removed, nor set aside without a word."""
 from rig import Broker, penstock, run
 
 
-def damaged(header):
+def corrupt(header):
     """What a start leaves of 1,000 confirmed messages after the newest segment's header became `header`."""
     with Broker() as broker:
         broker.start()
@@ -32,7 +32,7 @@ def damaged(header):
 
 
 def check():
-    zeroed, other = damaged(bytes(64)), damaged(b"\xff" * 64)
+    zeroed, other = corrupt(bytes(64)), corrupt(b"\xff" * 64)
     return zeroed[0] or other[0], f"zeroed: {zeroed[1]}; overwritten: {other[1]}"
 
 

@@ -84,7 +84,7 @@ class Stubs:
     def counts(self, name):
         """Ready and unsettled."""
         (queue,) = self.ListQueues(admin_pb2.ListQueuesRequest(name=name)).queues
-        return queue.ready_count, queue.unsettled_count
+        return queue.ready_count, queue.unacked_count
 
 
 def batch(key, *bodies, exchange="", sequence=0, **properties):

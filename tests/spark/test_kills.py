@@ -180,7 +180,7 @@ def test_every_message_of_a_queue_is_stored_once_whoever_is_killed(tmp_path: Pat
     lost, doubled = len(set(rows) - set(got)), sum(got.values()) - len(got)
     print(f"\nseed {SEED}: {len(rows):,} messages, killed {dict(kinds)}: {lost} lost, {doubled} twice")
     assert (lost, doubled) == (0, 0)
-    assert (left.ready_count, left.unsettled_count) == (0, 0)
+    assert (left.ready_count, left.unacked_count) == (0, 0)
     assert sum(kinds.values()) == KILLS
 
 
@@ -226,4 +226,4 @@ def test_every_message_of_a_queue_is_stored_once_by_a_loop_that_is_killed_often(
     lost, doubled = len(set(rows) - set(got)), sum(got.values()) - len(got)
     print(f"\nseed {SEED}: {len(rows):,} messages, loop killed {dict(kinds)}: {lost} lost, {doubled} twice")
     assert (lost, doubled) == (0, 0)
-    assert (left.ready_count, left.unsettled_count) == (0, 0)
+    assert (left.ready_count, left.unacked_count) == (0, 0)

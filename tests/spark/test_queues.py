@@ -118,7 +118,7 @@ def test_an_idle_query_stays_where_it_is_and_a_busy_one_is_bounded(
     assert read(reader, reader.partitions(at(1), end)) == numbers(4, 12)
 
     assert reader.latestOffset(end, ReadAllAvailable()) == end
-    assert connection.admin.get_queue(queue).unsettled_count == 0
+    assert connection.admin.get_queue(queue).unacked_count == 0
     assert reader.partitions(end, end) == []
 
 
@@ -137,7 +137,7 @@ def test_available_now_ends_with_what_was_there_and_acknowledges_it(
 
     assert (seen, end) == (12, at(3))
     standing = connection.admin.get_queue(queue)
-    assert (standing.ready_count, standing.unsettled_count) == (9, 0)
+    assert (standing.ready_count, standing.unacked_count) == (9, 0)
 
 
 def test_a_checkpoint_and_an_owner_that_do_not_belong_together_are_told(
@@ -222,4 +222,4 @@ def test_a_queue_is_moved_into_a_stream_once_though_a_batch_died_half_way(
     got = Counter(message.body for message in sink.read("first", until="next"))
     assert got == Counter(numbers(40))
     standing = connection.admin.get_queue(queue)
-    assert (standing.ready_count, standing.unsettled_count) == (0, 0)
+    assert (standing.ready_count, standing.unacked_count) == (0, 0)

@@ -118,7 +118,7 @@ class FakeBroker:
         for name in page:
             queue = self.queues[name]
             response.queues.add(
-                name=name, durable=True, ready_count=len(queue.ready), unsettled_count=len(queue.unsettled)
+                name=name, durable=True, ready_count=len(queue.ready), unacked_count=len(queue.unsettled)
             )
         if start + self.page_size < len(names):
             response.next_page_token = str(start + self.page_size)

@@ -17,7 +17,7 @@ from penstock.native import Event, OpenConsumer, Question, UnaryCall
 from penstock.services import Parts, Services, build
 from penstock.services.log_ins import LogIns
 from penstock.services.ports import (
-    Damage,
+    Corruption,
     GroupTotals,
     NodeState,
     PartitionTotals,
@@ -135,8 +135,8 @@ class FakeNode:
             "1.2.3", "node-1", "/secret/data", 12.0, 3.0, 40, {"grpc": "h:1"}, Recovery(ms=1.5, records=7), "some-id"
         )
 
-    def damages(self) -> list[Damage]:
-        return [Damage("/", "msgs.0000000003", 97, ("jobs",), 2)]
+    def corruptions(self) -> list[Corruption]:
+        return [Corruption("/", "msgs.0000000003", 97, ("jobs",), 2)]
 
     def metrics(self) -> dict[str, float]:
         return {"published_total": 11.0, "connections": 2.0, "syncs_total": 5.0}

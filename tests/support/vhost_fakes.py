@@ -108,13 +108,13 @@ class FakeShard:
         self._check(not bound, f"queue {name} still has routes")
         self.auto_delete.discard(name)
         counts = self.counts.pop(name, NO_COUNTS)
-        return counts.ready_count + counts.unsettled_count
+        return counts.ready_count + counts.unacked_count
 
     def purge_queue(self, queue_id: int, /) -> int:
         counts = self.queue_counts([queue_id])[0]
         self.counts[self.queues[queue_id]] = QueueCounts(
-            unsettled_count=counts.unsettled_count,
-            unsettled_bytes=counts.unsettled_bytes,
+            unacked_count=counts.unacked_count,
+            unacked_bytes=counts.unacked_bytes,
             consumer_count=counts.consumer_count,
         )
         return counts.ready_count
@@ -148,7 +148,7 @@ class FakeShard:
 
     def shut_empty_queue(self, queue_id: int, /) -> QueueCounts:
         counts = self.queue_counts([queue_id])[0]
-        if not counts.ready_count + counts.unsettled_count:
+        if not counts.ready_count + counts.unacked_count:
             self.shut.add(queue_id)
         return counts
 
@@ -209,9 +209,9 @@ class FakeShard:
         ready_count = counts.ready_count - count
         self.counts[name] = QueueCounts(
             ready_count=ready_count,
-            unsettled_count=counts.unsettled_count + count,
+            unacked_count=counts.unacked_count + count,
             ready_bytes=counts.ready_bytes,
-            unsettled_bytes=counts.unsettled_bytes,
+            unacked_bytes=counts.unacked_bytes,
             consumer_count=counts.consumer_count,
         )
         reserved = LeaseState(number=lease, message_count=count)
@@ -269,7 +269,7 @@ class FakeShard:
 
     def totals(self) -> tuple[int, int]:
         counts = self.counts.values()
-        return sum(each.ready_count for each in counts), sum(each.unsettled_count for each in counts)
+        return sum(each.ready_count for each in counts), sum(each.unacked_count for each in counts)
 
     def close(self, *, delete: bool) -> None:
         self.is_closed = True

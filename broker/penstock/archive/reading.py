@@ -73,7 +73,7 @@ def opened(folder: Path, file: ArchivedFile) -> Iterator[pq.ParquetFile]:
     except pa.ArrowException as error:
         raise ArchiveError(f"{path} cannot be read: {error}; restore a copy of it") from error
     except OSError as error:
-        # pyarrow raises it without a number for what is damaged.
+        # pyarrow raises it without a number for what is corrupt.
         raise ArchiveError(f"{path} cannot be read: {error.strerror or error}; restore a copy of it") from error
 
 

@@ -138,7 +138,7 @@ def repair(
     """Accept a corrupt definitions.amqp. Queues may be lost.
 
     Everything before the first unreadable place stays. The next start DELETES all other queues with their messages.
-    The old file stays as definitions.amqp.damaged. Stop the broker first, and use a backup instead if there is one.
+    The old file stays as definitions.amqp.corrupt. Stop the broker first, and use a backup instead if there is one.
     """
     repairing: Any = import_module("penstock.storage.definitions_repair")
     if not is_yes:

@@ -14,7 +14,7 @@ __all__ = ["app"]
 
 app = Commands(help="Inspect and repair logs of a stopped broker.")
 COLUMNS = ("file", "first_position", "bytes", "records", "messages", "settles", "error")
-DAMAGED = 1
+CORRUPT = 1
 # The entry of messages that live and have no record.
 NO_FILE = "no segment"
 
@@ -38,11 +38,11 @@ def verify(directory: Directory, output: Output = None) -> None:
     """
     segments = _logs().inspect(directory, verify=True)
     _print(segments, output)
-    lines = [line for segment in segments for line in _damage_of(segment)]
+    lines = [line for segment in segments for line in _corruption_of(segment)]
     for line in lines:
         typer.echo(f"penstock: {line}", err=True)
     if lines:
-        raise typer.Exit(DAMAGED)
+        raise typer.Exit(CORRUPT)
 
 
 @app.command()
@@ -53,7 +53,7 @@ def repair(directory: Directory, is_yes: YesOption = False, output: Output = Non
     reports the corruption until the segment is removed. Stop the broker first.
     """
     if not is_yes:
-        for line in (line for segment in _logs().inspect(directory, verify=True) for line in _damage_of(segment)):
+        for line in (line for segment in _logs().inspect(directory, verify=True) for line in _corruption_of(segment)):
             typer.echo(f"penstock: {line}", err=True)
         typer.confirm(f"Drop every message in {directory} that cannot be read?", abort=True, err=True)
     repaired = _logs().repair(directory)
@@ -72,13 +72,13 @@ def _logs() -> Any:
     return import_module("penstock.storage.logs")
 
 
-def _damage_of(segment: dict[str, Any]) -> list[str]:
+def _corruption_of(segment: dict[str, Any]) -> list[str]:
     file = segment["file"]
     if file.endswith(NO_FILE):
-        return [f"{each['error']} ({_queues(each['queues'])})" for each in segment["damaged"]]
+        return [f"{each['error']} ({_queues(each['queues'])})" for each in segment["corrupt"]]
     lines = [
         f"{file} is corrupt at {each['at']} (position {each['position']}, {_queues(each['queues'])}): {each['error']}"
-        for each in segment["damaged"]
+        for each in segment["corrupt"]
     ]
     if segment["error"] is not None and not lines:
         lines.append(f"{file} is corrupt at {segment['error_at']}: {segment['error']}")

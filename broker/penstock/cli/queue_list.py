@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["show"]
 
-COLUMNS = ("name", "type", "ready_count", "unsettled_count", "bytes", "consumer_count")
+COLUMNS = ("name", "type", "ready_count", "unacked_count", "bytes", "consumer_count")
 RATE = "change_per_second"
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
 SECONDS = 2.0
@@ -77,10 +77,10 @@ def _row(sampled: "_Sampled", before: "_Sampled | None", columns: Sequence[str])
         "auto_delete": queue.auto_delete,
         "arguments": queue.arguments,
         "ready_count": queue.ready_count,
-        "unsettled_count": queue.unsettled_count,
-        "bytes": queue.ready_bytes + queue.unsettled_bytes,
+        "unacked_count": queue.unacked_count,
+        "bytes": queue.ready_bytes + queue.unacked_bytes,
         "ready_bytes": queue.ready_bytes,
-        "unsettled_bytes": queue.unsettled_bytes,
+        "unacked_bytes": queue.unacked_bytes,
         "consumer_count": queue.consumer_count,
     }
     if RATE in columns:
@@ -93,7 +93,7 @@ def _rate(at: float, queue: "Queue", before: "_Sampled | None") -> float | None:
     if before is None:
         return None
     then, earlier = before
-    change = queue.ready_count + queue.unsettled_count - earlier.ready_count - earlier.unsettled_count
+    change = queue.ready_count + queue.unacked_count - earlier.ready_count - earlier.unacked_count
     return round(change / max(at - then, 0.001), 1)
 
 

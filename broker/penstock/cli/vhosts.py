@@ -22,7 +22,7 @@ from penstock.cli.output import Format, Output, print_done, print_fields, print_
 __all__ = ["app"]
 
 app = Commands(help="Manage virtual hosts.")
-COLUMNS = ("name", "directory", "ready_count", "unsettled_count")
+COLUMNS = ("name", "directory", "ready_count", "unacked_count")
 
 
 @app.command("list")

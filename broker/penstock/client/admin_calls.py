@@ -9,7 +9,7 @@ from penstock.client.errors import NotFoundError
 from penstock.client.records import (
     Binding,
     Consumer,
-    Damage,
+    Corruption,
     DeclaredQueue,
     Exchange,
     ImportedDefinitions,
@@ -211,7 +211,7 @@ def list_consumers(vhost: str) -> Steps[list[Consumer]]:
 
 def list_vhosts() -> Steps[list[Vhost]]:
     answer = yield from call("ListVhosts", admin_pb2.ListVhostsRequest(), admin_pb2.ListVhostsResponse)
-    return [Vhost(vhost.name, vhost.directory, vhost.ready_count, vhost.unsettled_count) for vhost in answer.vhosts]
+    return [Vhost(vhost.name, vhost.directory, vhost.ready_count, vhost.unacked_count) for vhost in answer.vhosts]
 
 
 def create_vhost(name: str) -> Steps[bool]:
@@ -305,7 +305,7 @@ def status() -> Steps[Status]:
         consumer_count=answer.consumer_count,
         queue_count=answer.queue_count,
         ready_count=answer.ready_count,
-        unsettled_count=answer.unsettled_count,
+        unacked_count=answer.unacked_count,
         published_total=answer.published_total,
         confirmed_total=answer.confirmed_total,
         delivered_total=answer.delivered_total,
@@ -313,8 +313,8 @@ def status() -> Steps[Status]:
         recovery=Recovery(recovery.ms, recovery.bytes_read, recovery.records, recovery.torn_bytes),
         data_dir=answer.data_dir,
         listeners=dict(answer.listeners),
-        damage=tuple(
-            Damage(each.vhost, each.file, each.at, tuple(each.queues), each.records) for each in answer.damage
+        corruption=tuple(
+            Corruption(each.vhost, each.file, each.at, tuple(each.queues), each.records) for each in answer.corruption
         ),
         data_id=answer.data_id,
     )
@@ -356,9 +356,9 @@ def _queue(queue: admin_pb2.Queue) -> Queue:
         auto_delete=queue.auto_delete,
         arguments=read_table(queue.arguments),
         ready_count=queue.ready_count,
-        unsettled_count=queue.unsettled_count,
+        unacked_count=queue.unacked_count,
         ready_bytes=queue.ready_bytes,
-        unsettled_bytes=queue.unsettled_bytes,
+        unacked_bytes=queue.unacked_bytes,
         consumer_count=queue.consumer_count,
     )
 

@@ -11,7 +11,7 @@ from penstock.client.values import Value
 __all__ = [
     "Binding",
     "Consumer",
-    "Damage",
+    "Corruption",
     "DeclaredQueue",
     "DeclaredStream",
     "Exchange",
@@ -47,9 +47,9 @@ class Queue:
     auto_delete: bool
     arguments: Mapping[str, Value]
     ready_count: int
-    unsettled_count: int
+    unacked_count: int
     ready_bytes: int
-    unsettled_bytes: int
+    unacked_bytes: int
     consumer_count: int
 
     @property
@@ -224,7 +224,7 @@ class Vhost:
     name: str
     directory: str
     ready_count: int
-    unsettled_count: int
+    unacked_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +312,7 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class Corruption:
     """A file of a virtual host's log with records that cannot be read; what they held was dropped."""
 
     vhost: str
@@ -333,7 +333,7 @@ class Status:
     consumer_count: int
     queue_count: int
     ready_count: int
-    unsettled_count: int
+    unacked_count: int
     published_total: int
     confirmed_total: int
     delivered_total: int
@@ -341,6 +341,6 @@ class Status:
     recovery: Recovery
     data_dir: str
     listeners: Mapping[str, str] = field(default_factory=dict)
-    damage: tuple[Damage, ...] = ()
+    corruption: tuple[Corruption, ...] = ()
     # The id that the data directory got when it was made; empty for those who may not see it.
     data_id: str = ""

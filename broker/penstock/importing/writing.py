@@ -86,12 +86,12 @@ class _Reading:
         self._bytes = sum(folder.bytes for folder in self._folders)
         self._bytes_read = 0
         self._on_progress = on_progress
-        self._on_damage = self._note_damage if is_lenient else None
+        self._on_corruption = self._note_corruption if is_lenient else None
         self._is_lenient = is_lenient
 
     def messages(self, folder: QueueFolder) -> Iterator[FoundMessage]:
         read = renamed_count = 0
-        for message in folder.messages(self._on_damage):
+        for message in folder.messages(self._on_corruption):
             exchange, routing_key = _as_text(message.exchange), _as_text(message.routing_key)
             is_renamed = (exchange, routing_key) != (message.exchange, message.routing_key)
             if is_renamed and not self._is_lenient:
@@ -119,7 +119,7 @@ class _Reading:
             for _ in self.messages(folder):
                 pass
 
-    def _note_damage(self, fault: StorageError) -> None:
+    def _note_corruption(self, fault: StorageError) -> None:
         self.report.left_out.append(f"{fault.thing} {fault.rule}: what follows in it")
 
 

@@ -132,7 +132,7 @@ class StorageError(FaultError):
     """The disk failed, or its contents are corrupt."""
 
 
-class DamagedError(StorageError):
+class CorruptError(StorageError):
     """Contents of the disk are corrupt. A retry fails too, until they are repaired."""
 
 

@@ -3,7 +3,7 @@
 from penstock._core import (
     Backup,
     Call,
-    DamagedFile,
+    CorruptFile,
     Disconnected,
     DroppedMessage,
     Engine,
@@ -45,7 +45,7 @@ __all__ = [
     "Admittable",
     "Backup",
     "Call",
-    "DamagedFile",
+    "CorruptFile",
     "Disconnected",
     "DroppedMessage",
     "Engine",

@@ -145,7 +145,7 @@ class Broker:
         self._accounts.know_vhosts(self._vhosts.by_name().__contains__)
         await asyncio.to_thread(directory.begin, self._vhosts.names())
         await self._accounts.complete_deletions(self._vhosts.delete_producers_of)
-        self.state.opened(self._engine, self._vhosts, self._storage.recovery(), self._storage.damages)
+        self.state.opened(self._engine, self._vhosts, self._storage.recovery(), self._storage.corruptions)
         self._undo.callback(listen(self._engine, self.state.reason_not_live).cancel)
 
     def _build_services(self, directory: DataDirectory) -> Services:

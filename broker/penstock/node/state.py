@@ -11,7 +11,7 @@ from penstock.kit.clock import Clock
 from penstock.kit.settings import GROUP_SERIES_MAX, PARTITION_SERIES_MAX
 from penstock.model.errors import FaultError, RefusedError
 from penstock.services.ports import (
-    Damage,
+    Corruption,
     GroupTotals,
     NodeState,
     PartitionTotals,
@@ -61,7 +61,7 @@ class BrokerState:
         self._started_at = clock.monotonic()
         self._engine: Counters | None = None
         self._vhosts: Vhosts | None = None
-        self._damages: Callable[[], list[Damage]] = list
+        self._corruptions: Callable[[], list[Corruption]] = list
         self._more_counts: Callable[[], Mapping[str, float]] = dict
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
 
@@ -70,9 +70,9 @@ class BrokerState:
         engine: Counters,
         vhosts: Vhosts,
         recovery: Mapping[str, float],
-        damages: Callable[[], list[Damage]] = list,
+        corruptions: Callable[[], list[Corruption]] = list,
     ) -> None:
-        self._engine, self._vhosts, self._damages = engine, vhosts, damages
+        self._engine, self._vhosts, self._corruptions = engine, vhosts, corruptions
         self.recovery = Recovery(
             ms=recovery.get("ms", 0.0),
             bytes_read=int(recovery.get("bytes_read", 0)),
@@ -109,17 +109,17 @@ class BrokerState:
     def metrics(self) -> Mapping[str, float]:
         return {**(self._engine.metrics() if self._engine is not None else {}), **self._more_counts()}
 
-    def damages(self) -> list[Damage]:
-        return self._damages()
+    def corruptions(self) -> list[Corruption]:
+        return self._corruptions()
 
     def vhost_totals(self) -> list[VhostTotals]:
         totals: list[VhostTotals] = []
         for vhost in self._vhosts.all() if self._vhosts is not None else []:
             try:
-                ready_count, unsettled_count = vhost.totals()
+                ready_count, unacked_count = vhost.totals()
             except FaultError:
                 continue  # its log has failed; `reason_not_live` tells so
-            totals.append(VhostTotals(vhost.name, vhost.queue_count, ready_count, unsettled_count))
+            totals.append(VhostTotals(vhost.name, vhost.queue_count, ready_count, unacked_count))
         return totals
 
     def stream_totals(self) -> StreamTotals:

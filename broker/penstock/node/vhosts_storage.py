@@ -14,7 +14,7 @@ from penstock.metadata.effects import Entry, PersistLimits, PersistPolicies
 from penstock.model.errors import StorageError
 from penstock.model.names import VhostName
 from penstock.native import Engine, Shard
-from penstock.services.ports import Damage
+from penstock.services.ports import Corruption
 from penstock.storage import DataDirectory, DefinitionsCopy, DefinitionsFile, read_vhosts, write_vhosts
 from penstock.storage.deletions_json import Deletion, Kind
 from penstock.storage.entries import change_of, entry_of, limits_of, policies_of, record_of
@@ -134,12 +134,12 @@ class VhostsStorage:
                 total[key] = total.get(key, 0.0) + value
         return total
 
-    def damages(self) -> list[Damage]:
+    def corruptions(self) -> list[Corruption]:
         """Return the corruption found since the logs were opened."""
         return [
-            Damage(name, damaged.file, damaged.at, tuple(damaged.queues), damaged.record_count)
+            Corruption(name, corrupt.file, corrupt.at, tuple(corrupt.queues), corrupt.record_count)
             for name, shard in self._shards.items()
-            for damaged in shard.damages()
+            for corrupt in shard.corruptions()
         ]
 
     def _read_names(self) -> list[str]:

@@ -27,7 +27,7 @@ from penstock.archive.manifest import (
     rows_below,
 )
 from penstock.kit.settings import ARCHIVE_MANIFESTS_MAX, ARCHIVE_THREADS_MAX
-from penstock.model.errors import DamagedError, Thing
+from penstock.model.errors import CorruptError, Thing
 from penstock.services.ports import ArchivedPart, ArchiveStanding
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class Archives:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except (ArchiveError, OSError) as error:
             thing = Thing("archive", part.stream, part.vhost)
-            raise DamagedError(thing, f"cannot be read: {error}", "retry after that") from error
+            raise CorruptError(thing, f"cannot be read: {error}", "retry after that") from error
 
     def _standing_now(self, part: ArchivedPart, timestamp_ms: int | None) -> ArchiveStanding | None:
         folder, partition = self._partition(part)

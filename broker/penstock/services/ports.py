@@ -90,7 +90,7 @@ class ArchiveStanding:
 
 
 class Archives(Protocol):
-    """Archived parts of streams. Both raise DamagedError when an archive cannot be read."""
+    """Archived parts of streams. Both raise CorruptError when an archive cannot be read."""
 
     async def standing(self, part: ArchivedPart, timestamp_ms: int | None) -> ArchiveStanding | None:
         """None when it has nothing below the log."""
@@ -111,7 +111,7 @@ class VhostTotals:
     name: str
     queue_count: int
     ready_count: int
-    unsettled_count: int
+    unacked_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class Corruption:
     """A file of a vhost's log with records that cannot be read: `at` is the byte of the first one found."""
 
     vhost: str
@@ -210,7 +210,7 @@ class Node(Protocol):
 
     def vhost_totals(self) -> list[VhostTotals]: ...
     def stream_totals(self) -> StreamTotals: ...
-    def damages(self) -> list[Damage]: ...
+    def corruptions(self) -> list[Corruption]: ...
     def reason_not_ready(self) -> str:
         """Empty when clients are served."""
         ...

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.identity import Tag
-from penstock.services.ports import Damage, Node, NodeState, VhostTotals
+from penstock.services.ports import Corruption, Node, NodeState, VhostTotals
 from penstock.services.principal import Principal
 from penstock.services.verbs import reading
 
@@ -22,7 +22,7 @@ class BrokerStatus:
     node: NodeState
     metrics: Mapping[str, float]
     vhosts: list[VhostTotals]
-    damages: list[Damage]
+    corruptions: list[Corruption]
 
 
 class StatusVerbs:
@@ -33,5 +33,5 @@ class StatusVerbs:
     async def get_status(self, principal: Principal) -> BrokerStatus:
         state, metrics, totals = self._node.state(), self._node.metrics(), self._node.vhost_totals()
         if CARETAKERS.intersection(principal.tags):
-            return BrokerStatus(state, metrics, totals, self._node.damages())
+            return BrokerStatus(state, metrics, totals, self._node.corruptions())
         return BrokerStatus(replace(state, data_dir="", data_id="", listeners={}), metrics, totals, [])

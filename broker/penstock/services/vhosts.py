@@ -17,7 +17,7 @@ class VhostStatus:
     name: str
     directory: str
     ready_count: int = 0
-    unsettled_count: int = 0
+    unacked_count: int = 0
 
 
 class VhostVerbs:

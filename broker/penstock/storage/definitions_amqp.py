@@ -372,7 +372,7 @@ def readable_changes(path: Path, content: bytes) -> tuple[list[Change], StorageE
 def _check_version(path: Path, content: bytes) -> None:
     if len(content) < _VERSION.size or _VERSION.unpack_from(content)[0] != VERSION:
         found = _VERSION.unpack_from(content)[0] if len(content) >= _VERSION.size else "none"
-        raise _damaged(path, 0, f"its version is {found}, and this broker reads version {VERSION}")
+        raise _corrupt(path, 0, f"its version is {found}, and this broker reads version {VERSION}")
 
 
 def _read_frames(path: Path, content: bytes, changes: list[Change]) -> int:
@@ -388,7 +388,7 @@ def _read_frames(path: Path, content: bytes, changes: list[Change]) -> int:
         except FrameError as error:
             if not any(content[offset:]):
                 break  # the file had grown, and nothing of the frame had reached the disk
-            raise _damaged(path, offset + error.offset, f"{error} (frame at byte {offset})") from error
+            raise _corrupt(path, offset + error.offset, f"{error} (frame at byte {offset})") from error
         offset += size
     return offset
 
@@ -436,7 +436,7 @@ def _changed(path: Path, content: bytes, proofs: tuple[Proof, ...]) -> StorageEr
     return StorageError(Thing("file", str(path)), rule, _WAY_OUT)
 
 
-def _damaged(path: Path, offset: int, reason: str) -> StorageError:
+def _corrupt(path: Path, offset: int, reason: str) -> StorageError:
     return StorageError(
         Thing("file", str(path)),
         f"is corrupt at byte {offset}: {reason}",

@@ -14,7 +14,7 @@ from penstock.storage.directory import hold_lock
 from penstock.storage.jsonfiles import write_file
 from penstock.storage.vhost_files import DEFINITIONS
 
-_AS_IT_WAS = ".damaged"
+_AS_IT_WAS = ".corrupt"
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,12 +64,12 @@ def _inspect_vhost(directory: Path, vhost: Path, verify: bool) -> list[dict[str,
         found = inspect_log(str(log), verify=verify)
         segments += ({**segment, "file": _place(directory, log, segment["file"])} for segment in found)
     names = _queue_names(vhost)
-    for damaged in (each for segment in segments for each in segment["damaged"]):
-        targets: list[tuple[int, int]] = damaged.pop("targets")
-        damaged["messages"] = [
+    for corrupt in (each for segment in segments for each in segment["corrupt"]):
+        targets: list[tuple[int, int]] = corrupt.pop("targets")
+        corrupt["messages"] = [
             {"queue": _name(names, queue_id), "sequence": sequence} for queue_id, sequence in targets
         ]
-        damaged["queues"] = sorted({_name(names, queue_id) for queue_id, _ in targets})
+        corrupt["queues"] = sorted({_name(names, queue_id) for queue_id, _ in targets})
     return segments
 
 

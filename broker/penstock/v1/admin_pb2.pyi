@@ -88,7 +88,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "node", "uptime_seconds", "cpu_seconds", "resident_bytes", "connection_count", "consumer_count", "queue_count", "ready_count", "unsettled_count", "published_total", "confirmed_total", "delivered_total", "settled_total", "recovery", "data_dir", "listeners", "damage", "data_id")
+    __slots__ = ("version", "node", "uptime_seconds", "cpu_seconds", "resident_bytes", "connection_count", "consumer_count", "queue_count", "ready_count", "unacked_count", "published_total", "confirmed_total", "delivered_total", "settled_total", "recovery", "data_dir", "listeners", "corruption", "data_id")
     class ListenersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -105,7 +105,7 @@ class GetStatusResponse(_message.Message):
     CONSUMER_COUNT_FIELD_NUMBER: _ClassVar[int]
     QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     READY_COUNT_FIELD_NUMBER: _ClassVar[int]
-    UNSETTLED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    UNACKED_COUNT_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_TOTAL_FIELD_NUMBER: _ClassVar[int]
     CONFIRMED_TOTAL_FIELD_NUMBER: _ClassVar[int]
     DELIVERED_TOTAL_FIELD_NUMBER: _ClassVar[int]
@@ -113,7 +113,7 @@ class GetStatusResponse(_message.Message):
     RECOVERY_FIELD_NUMBER: _ClassVar[int]
     DATA_DIR_FIELD_NUMBER: _ClassVar[int]
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
-    DAMAGE_FIELD_NUMBER: _ClassVar[int]
+    CORRUPTION_FIELD_NUMBER: _ClassVar[int]
     DATA_ID_FIELD_NUMBER: _ClassVar[int]
     version: str
     node: str
@@ -124,7 +124,7 @@ class GetStatusResponse(_message.Message):
     consumer_count: int
     queue_count: int
     ready_count: int
-    unsettled_count: int
+    unacked_count: int
     published_total: int
     confirmed_total: int
     delivered_total: int
@@ -132,11 +132,11 @@ class GetStatusResponse(_message.Message):
     recovery: Recovery
     data_dir: str
     listeners: _containers.ScalarMap[str, str]
-    damage: _containers.RepeatedCompositeFieldContainer[Damage]
+    corruption: _containers.RepeatedCompositeFieldContainer[Corruption]
     data_id: str
-    def __init__(self, version: _Optional[str] = ..., node: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., resident_bytes: _Optional[int] = ..., connection_count: _Optional[int] = ..., consumer_count: _Optional[int] = ..., queue_count: _Optional[int] = ..., ready_count: _Optional[int] = ..., unsettled_count: _Optional[int] = ..., published_total: _Optional[int] = ..., confirmed_total: _Optional[int] = ..., delivered_total: _Optional[int] = ..., settled_total: _Optional[int] = ..., recovery: _Optional[_Union[Recovery, _Mapping]] = ..., data_dir: _Optional[str] = ..., listeners: _Optional[_Mapping[str, str]] = ..., damage: _Optional[_Iterable[_Union[Damage, _Mapping]]] = ..., data_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., node: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., resident_bytes: _Optional[int] = ..., connection_count: _Optional[int] = ..., consumer_count: _Optional[int] = ..., queue_count: _Optional[int] = ..., ready_count: _Optional[int] = ..., unacked_count: _Optional[int] = ..., published_total: _Optional[int] = ..., confirmed_total: _Optional[int] = ..., delivered_total: _Optional[int] = ..., settled_total: _Optional[int] = ..., recovery: _Optional[_Union[Recovery, _Mapping]] = ..., data_dir: _Optional[str] = ..., listeners: _Optional[_Mapping[str, str]] = ..., corruption: _Optional[_Iterable[_Union[Corruption, _Mapping]]] = ..., data_id: _Optional[str] = ...) -> None: ...
 
-class Damage(_message.Message):
+class Corruption(_message.Message):
     __slots__ = ("vhost", "file", "at", "queues", "records")
     VHOST_FIELD_NUMBER: _ClassVar[int]
     FILE_FIELD_NUMBER: _ClassVar[int]
@@ -163,16 +163,16 @@ class Recovery(_message.Message):
     def __init__(self, ms: _Optional[float] = ..., bytes_read: _Optional[int] = ..., records: _Optional[int] = ..., torn_bytes: _Optional[int] = ...) -> None: ...
 
 class Vhost(_message.Message):
-    __slots__ = ("name", "directory", "ready_count", "unsettled_count")
+    __slots__ = ("name", "directory", "ready_count", "unacked_count")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     READY_COUNT_FIELD_NUMBER: _ClassVar[int]
-    UNSETTLED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    UNACKED_COUNT_FIELD_NUMBER: _ClassVar[int]
     name: str
     directory: str
     ready_count: int
-    unsettled_count: int
-    def __init__(self, name: _Optional[str] = ..., directory: _Optional[str] = ..., ready_count: _Optional[int] = ..., unsettled_count: _Optional[int] = ...) -> None: ...
+    unacked_count: int
+    def __init__(self, name: _Optional[str] = ..., directory: _Optional[str] = ..., ready_count: _Optional[int] = ..., unacked_count: _Optional[int] = ...) -> None: ...
 
 class ListVhostsRequest(_message.Message):
     __slots__ = ()
@@ -524,7 +524,7 @@ class DeleteExchangeResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class Queue(_message.Message):
-    __slots__ = ("name", "durable", "exclusive", "auto_delete", "arguments", "ready_count", "unsettled_count", "ready_bytes", "unsettled_bytes", "consumer_count")
+    __slots__ = ("name", "durable", "exclusive", "auto_delete", "arguments", "ready_count", "unacked_count", "ready_bytes", "unacked_bytes", "consumer_count")
     class ArgumentsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -538,9 +538,9 @@ class Queue(_message.Message):
     AUTO_DELETE_FIELD_NUMBER: _ClassVar[int]
     ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
     READY_COUNT_FIELD_NUMBER: _ClassVar[int]
-    UNSETTLED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    UNACKED_COUNT_FIELD_NUMBER: _ClassVar[int]
     READY_BYTES_FIELD_NUMBER: _ClassVar[int]
-    UNSETTLED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    UNACKED_BYTES_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_COUNT_FIELD_NUMBER: _ClassVar[int]
     name: str
     durable: bool
@@ -548,11 +548,11 @@ class Queue(_message.Message):
     auto_delete: bool
     arguments: _containers.MessageMap[str, _message_pb2.Value]
     ready_count: int
-    unsettled_count: int
+    unacked_count: int
     ready_bytes: int
-    unsettled_bytes: int
+    unacked_bytes: int
     consumer_count: int
-    def __init__(self, name: _Optional[str] = ..., durable: bool = ..., exclusive: bool = ..., auto_delete: bool = ..., arguments: _Optional[_Mapping[str, _message_pb2.Value]] = ..., ready_count: _Optional[int] = ..., unsettled_count: _Optional[int] = ..., ready_bytes: _Optional[int] = ..., unsettled_bytes: _Optional[int] = ..., consumer_count: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., durable: bool = ..., exclusive: bool = ..., auto_delete: bool = ..., arguments: _Optional[_Mapping[str, _message_pb2.Value]] = ..., ready_count: _Optional[int] = ..., unacked_count: _Optional[int] = ..., ready_bytes: _Optional[int] = ..., unacked_bytes: _Optional[int] = ..., consumer_count: _Optional[int] = ...) -> None: ...
 
 class ListQueuesRequest(_message.Message):
     __slots__ = ("vhost", "page_size", "page_token", "name")

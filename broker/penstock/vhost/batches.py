@@ -226,7 +226,7 @@ class Batches:
                 counts = self._shard.shut_empty_queue(queue_id)
             else:
                 counts = self._counts_now(batch, command.name)
-            message_count = counts.ready_count + counts.unsettled_count
+            message_count = counts.ready_count + counts.unacked_count
             return replace(command, consumer_count=counts.consumer_count, message_count=message_count)
         if isinstance(command, QueueUnused):
             return replace(command, consumer_count=self._counts_now(batch, command.name).consumer_count)

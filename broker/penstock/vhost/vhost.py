@@ -59,16 +59,16 @@ class QueueStatus:
         return self.counts.ready_count
 
     @property
-    def unsettled_count(self) -> int:
-        return self.counts.unsettled_count
+    def unacked_count(self) -> int:
+        return self.counts.unacked_count
 
     @property
     def ready_bytes(self) -> int:
         return self.counts.ready_bytes
 
     @property
-    def unsettled_bytes(self) -> int:
-        return self.counts.unsettled_bytes
+    def unacked_bytes(self) -> int:
+        return self.counts.unacked_bytes
 
     @property
     def consumer_count(self) -> int:

@@ -549,7 +549,7 @@ type GetStatusResponse struct {
 	ConsumerCount   uint64            `protobuf:"varint,7,opt,name=consumer_count,json=consumerCount,proto3" json:"consumer_count,omitempty"`
 	QueueCount      uint64            `protobuf:"varint,8,opt,name=queue_count,json=queueCount,proto3" json:"queue_count,omitempty"`
 	ReadyCount      uint64            `protobuf:"varint,9,opt,name=ready_count,json=readyCount,proto3" json:"ready_count,omitempty"`
-	UnsettledCount  uint64            `protobuf:"varint,10,opt,name=unsettled_count,json=unsettledCount,proto3" json:"unsettled_count,omitempty"`
+	UnackedCount    uint64            `protobuf:"varint,10,opt,name=unacked_count,json=unackedCount,proto3" json:"unacked_count,omitempty"`
 	PublishedTotal  uint64            `protobuf:"varint,11,opt,name=published_total,json=publishedTotal,proto3" json:"published_total,omitempty"`
 	ConfirmedTotal  uint64            `protobuf:"varint,12,opt,name=confirmed_total,json=confirmedTotal,proto3" json:"confirmed_total,omitempty"`
 	DeliveredTotal  uint64            `protobuf:"varint,13,opt,name=delivered_total,json=deliveredTotal,proto3" json:"delivered_total,omitempty"`
@@ -558,7 +558,7 @@ type GetStatusResponse struct {
 	DataDir         string            `protobuf:"bytes,16,opt,name=data_dir,json=dataDir,proto3" json:"data_dir,omitempty"`
 	Listeners       map[string]string `protobuf:"bytes,17,rep,name=listeners,proto3" json:"listeners,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Files with corrupt records found since the start. The messages of these records are dropped, all others are served.
-	Damage []*Damage `protobuf:"bytes,18,rep,name=damage,proto3" json:"damage,omitempty"`
+	Corruption []*Corruption `protobuf:"bytes,18,rep,name=corruption,proto3" json:"corruption,omitempty"`
 	// The id of the data directory, which never changes: another id means another directory, also under the same path.
 	DataId        string `protobuf:"bytes,19,opt,name=data_id,json=dataId,proto3" json:"data_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -658,9 +658,9 @@ func (x *GetStatusResponse) GetReadyCount() uint64 {
 	return 0
 }
 
-func (x *GetStatusResponse) GetUnsettledCount() uint64 {
+func (x *GetStatusResponse) GetUnackedCount() uint64 {
 	if x != nil {
-		return x.UnsettledCount
+		return x.UnackedCount
 	}
 	return 0
 }
@@ -714,9 +714,9 @@ func (x *GetStatusResponse) GetListeners() map[string]string {
 	return nil
 }
 
-func (x *GetStatusResponse) GetDamage() []*Damage {
+func (x *GetStatusResponse) GetCorruption() []*Corruption {
 	if x != nil {
-		return x.Damage
+		return x.Corruption
 	}
 	return nil
 }
@@ -729,7 +729,7 @@ func (x *GetStatusResponse) GetDataId() string {
 }
 
 // One corrupt file of a virtual host's log.
-type Damage struct {
+type Corruption struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Vhost string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
 	File  string                 `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
@@ -743,20 +743,20 @@ type Damage struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Damage) Reset() {
-	*x = Damage{}
+func (x *Corruption) Reset() {
+	*x = Corruption{}
 	mi := &file_penstock_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Damage) String() string {
+func (x *Corruption) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Damage) ProtoMessage() {}
+func (*Corruption) ProtoMessage() {}
 
-func (x *Damage) ProtoReflect() protoreflect.Message {
+func (x *Corruption) ProtoReflect() protoreflect.Message {
 	mi := &file_penstock_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -768,40 +768,40 @@ func (x *Damage) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Damage.ProtoReflect.Descriptor instead.
-func (*Damage) Descriptor() ([]byte, []int) {
+// Deprecated: Use Corruption.ProtoReflect.Descriptor instead.
+func (*Corruption) Descriptor() ([]byte, []int) {
 	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *Damage) GetVhost() string {
+func (x *Corruption) GetVhost() string {
 	if x != nil {
 		return x.Vhost
 	}
 	return ""
 }
 
-func (x *Damage) GetFile() string {
+func (x *Corruption) GetFile() string {
 	if x != nil {
 		return x.File
 	}
 	return ""
 }
 
-func (x *Damage) GetAt() uint64 {
+func (x *Corruption) GetAt() uint64 {
 	if x != nil {
 		return x.At
 	}
 	return 0
 }
 
-func (x *Damage) GetQueues() []string {
+func (x *Corruption) GetQueues() []string {
 	if x != nil {
 		return x.Queues
 	}
 	return nil
 }
 
-func (x *Damage) GetRecords() uint64 {
+func (x *Corruption) GetRecords() uint64 {
 	if x != nil {
 		return x.Records
 	}
@@ -882,11 +882,11 @@ type Vhost struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The folder below the data directory: the SHA-1 of the name.
-	Directory      string `protobuf:"bytes,2,opt,name=directory,proto3" json:"directory,omitempty"`
-	ReadyCount     uint64 `protobuf:"varint,3,opt,name=ready_count,json=readyCount,proto3" json:"ready_count,omitempty"`
-	UnsettledCount uint64 `protobuf:"varint,4,opt,name=unsettled_count,json=unsettledCount,proto3" json:"unsettled_count,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	Directory     string `protobuf:"bytes,2,opt,name=directory,proto3" json:"directory,omitempty"`
+	ReadyCount    uint64 `protobuf:"varint,3,opt,name=ready_count,json=readyCount,proto3" json:"ready_count,omitempty"`
+	UnackedCount  uint64 `protobuf:"varint,4,opt,name=unacked_count,json=unackedCount,proto3" json:"unacked_count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Vhost) Reset() {
@@ -940,9 +940,9 @@ func (x *Vhost) GetReadyCount() uint64 {
 	return 0
 }
 
-func (x *Vhost) GetUnsettledCount() uint64 {
+func (x *Vhost) GetUnackedCount() uint64 {
 	if x != nil {
-		return x.UnsettledCount
+		return x.UnackedCount
 	}
 	return 0
 }
@@ -3260,19 +3260,19 @@ func (*DeleteExchangeResponse) Descriptor() ([]byte, []int) {
 }
 
 type Queue struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Durable        bool                   `protobuf:"varint,2,opt,name=durable,proto3" json:"durable,omitempty"`
-	Exclusive      bool                   `protobuf:"varint,3,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
-	AutoDelete     bool                   `protobuf:"varint,4,opt,name=auto_delete,json=autoDelete,proto3" json:"auto_delete,omitempty"`
-	Arguments      map[string]*Value      `protobuf:"bytes,5,rep,name=arguments,proto3" json:"arguments,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	ReadyCount     uint64                 `protobuf:"varint,6,opt,name=ready_count,json=readyCount,proto3" json:"ready_count,omitempty"`
-	UnsettledCount uint64                 `protobuf:"varint,7,opt,name=unsettled_count,json=unsettledCount,proto3" json:"unsettled_count,omitempty"`
-	ReadyBytes     uint64                 `protobuf:"varint,8,opt,name=ready_bytes,json=readyBytes,proto3" json:"ready_bytes,omitempty"`
-	UnsettledBytes uint64                 `protobuf:"varint,9,opt,name=unsettled_bytes,json=unsettledBytes,proto3" json:"unsettled_bytes,omitempty"`
-	ConsumerCount  uint32                 `protobuf:"varint,10,opt,name=consumer_count,json=consumerCount,proto3" json:"consumer_count,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Durable       bool                   `protobuf:"varint,2,opt,name=durable,proto3" json:"durable,omitempty"`
+	Exclusive     bool                   `protobuf:"varint,3,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
+	AutoDelete    bool                   `protobuf:"varint,4,opt,name=auto_delete,json=autoDelete,proto3" json:"auto_delete,omitempty"`
+	Arguments     map[string]*Value      `protobuf:"bytes,5,rep,name=arguments,proto3" json:"arguments,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	ReadyCount    uint64                 `protobuf:"varint,6,opt,name=ready_count,json=readyCount,proto3" json:"ready_count,omitempty"`
+	UnackedCount  uint64                 `protobuf:"varint,7,opt,name=unacked_count,json=unackedCount,proto3" json:"unacked_count,omitempty"`
+	ReadyBytes    uint64                 `protobuf:"varint,8,opt,name=ready_bytes,json=readyBytes,proto3" json:"ready_bytes,omitempty"`
+	UnackedBytes  uint64                 `protobuf:"varint,9,opt,name=unacked_bytes,json=unackedBytes,proto3" json:"unacked_bytes,omitempty"`
+	ConsumerCount uint32                 `protobuf:"varint,10,opt,name=consumer_count,json=consumerCount,proto3" json:"consumer_count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Queue) Reset() {
@@ -3347,9 +3347,9 @@ func (x *Queue) GetReadyCount() uint64 {
 	return 0
 }
 
-func (x *Queue) GetUnsettledCount() uint64 {
+func (x *Queue) GetUnackedCount() uint64 {
 	if x != nil {
-		return x.UnsettledCount
+		return x.UnackedCount
 	}
 	return 0
 }
@@ -3361,9 +3361,9 @@ func (x *Queue) GetReadyBytes() uint64 {
 	return 0
 }
 
-func (x *Queue) GetUnsettledBytes() uint64 {
+func (x *Queue) GetUnackedBytes() uint64 {
 	if x != nil {
-		return x.UnsettledBytes
+		return x.UnackedBytes
 	}
 	return 0
 }
@@ -4917,7 +4917,7 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x06_vhost\"L\n" +
 	"\x15ListConsumersResponse\x123\n" +
 	"\tconsumers\x18\x01 \x03(\v2\x15.penstock.v1.ConsumerR\tconsumers\"\x12\n" +
-	"\x10GetStatusRequest\"\xac\x06\n" +
+	"\x10GetStatusRequest\"\xb4\x06\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12%\n" +
@@ -4930,22 +4930,25 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\vqueue_count\x18\b \x01(\x04R\n" +
 	"queueCount\x12\x1f\n" +
 	"\vready_count\x18\t \x01(\x04R\n" +
-	"readyCount\x12'\n" +
-	"\x0funsettled_count\x18\n" +
-	" \x01(\x04R\x0eunsettledCount\x12'\n" +
+	"readyCount\x12#\n" +
+	"\runacked_count\x18\n" +
+	" \x01(\x04R\funackedCount\x12'\n" +
 	"\x0fpublished_total\x18\v \x01(\x04R\x0epublishedTotal\x12'\n" +
 	"\x0fconfirmed_total\x18\f \x01(\x04R\x0econfirmedTotal\x12'\n" +
 	"\x0fdelivered_total\x18\r \x01(\x04R\x0edeliveredTotal\x12#\n" +
 	"\rsettled_total\x18\x0e \x01(\x04R\fsettledTotal\x121\n" +
 	"\brecovery\x18\x0f \x01(\v2\x15.penstock.v1.RecoveryR\brecovery\x12\x19\n" +
 	"\bdata_dir\x18\x10 \x01(\tR\adataDir\x12K\n" +
-	"\tlisteners\x18\x11 \x03(\v2-.penstock.v1.GetStatusResponse.ListenersEntryR\tlisteners\x12+\n" +
-	"\x06damage\x18\x12 \x03(\v2\x13.penstock.v1.DamageR\x06damage\x12\x17\n" +
+	"\tlisteners\x18\x11 \x03(\v2-.penstock.v1.GetStatusResponse.ListenersEntryR\tlisteners\x127\n" +
+	"\n" +
+	"corruption\x18\x12 \x03(\v2\x17.penstock.v1.CorruptionR\n" +
+	"corruption\x12\x17\n" +
 	"\adata_id\x18\x13 \x01(\tR\x06dataId\x1a<\n" +
 	"\x0eListenersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"t\n" +
-	"\x06Damage\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"x\n" +
+	"\n" +
+	"Corruption\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x0e\n" +
 	"\x02at\x18\x03 \x01(\x04R\x02at\x12\x16\n" +
@@ -4957,13 +4960,13 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"bytes_read\x18\x02 \x01(\x04R\tbytesRead\x12\x18\n" +
 	"\arecords\x18\x03 \x01(\x04R\arecords\x12\x1d\n" +
 	"\n" +
-	"torn_bytes\x18\x04 \x01(\x04R\ttornBytes\"\x83\x01\n" +
+	"torn_bytes\x18\x04 \x01(\x04R\ttornBytes\"\x7f\n" +
 	"\x05Vhost\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tdirectory\x18\x02 \x01(\tR\tdirectory\x12\x1f\n" +
 	"\vready_count\x18\x03 \x01(\x04R\n" +
-	"readyCount\x12'\n" +
-	"\x0funsettled_count\x18\x04 \x01(\x04R\x0eunsettledCount\"\x13\n" +
+	"readyCount\x12#\n" +
+	"\runacked_count\x18\x04 \x01(\x04R\funackedCount\"\x13\n" +
 	"\x11ListVhostsRequest\"@\n" +
 	"\x12ListVhostsResponse\x12*\n" +
 	"\x06vhosts\x18\x01 \x03(\v2\x12.penstock.v1.VhostR\x06vhosts\"(\n" +
@@ -5120,7 +5123,7 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n" +
 	"\tif_unused\x18\x03 \x01(\bR\bifUnused\"\x18\n" +
-	"\x16DeleteExchangeResponse\"\xc2\x03\n" +
+	"\x16DeleteExchangeResponse\"\xba\x03\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\adurable\x18\x02 \x01(\bR\adurable\x12\x1c\n" +
@@ -5129,11 +5132,11 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"autoDelete\x12?\n" +
 	"\targuments\x18\x05 \x03(\v2!.penstock.v1.Queue.ArgumentsEntryR\targuments\x12\x1f\n" +
 	"\vready_count\x18\x06 \x01(\x04R\n" +
-	"readyCount\x12'\n" +
-	"\x0funsettled_count\x18\a \x01(\x04R\x0eunsettledCount\x12\x1f\n" +
+	"readyCount\x12#\n" +
+	"\runacked_count\x18\a \x01(\x04R\funackedCount\x12\x1f\n" +
 	"\vready_bytes\x18\b \x01(\x04R\n" +
-	"readyBytes\x12'\n" +
-	"\x0funsettled_bytes\x18\t \x01(\x04R\x0eunsettledBytes\x12%\n" +
+	"readyBytes\x12#\n" +
+	"\runacked_bytes\x18\t \x01(\x04R\funackedBytes\x12%\n" +
 	"\x0econsumer_count\x18\n" +
 	" \x01(\rR\rconsumerCount\x1aP\n" +
 	"\x0eArgumentsEntry\x12\x10\n" +
@@ -5322,7 +5325,7 @@ var file_penstock_v1_admin_proto_goTypes = []any{
 	(*ListConsumersResponse)(nil),         // 8: penstock.v1.ListConsumersResponse
 	(*GetStatusRequest)(nil),              // 9: penstock.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),             // 10: penstock.v1.GetStatusResponse
-	(*Damage)(nil),                        // 11: penstock.v1.Damage
+	(*Corruption)(nil),                    // 11: penstock.v1.Corruption
 	(*Recovery)(nil),                      // 12: penstock.v1.Recovery
 	(*Vhost)(nil),                         // 13: penstock.v1.Vhost
 	(*ListVhostsRequest)(nil),             // 14: penstock.v1.ListVhostsRequest
@@ -5413,7 +5416,7 @@ var file_penstock_v1_admin_proto_depIdxs = []int32{
 	6,  // 1: penstock.v1.ListConsumersResponse.consumers:type_name -> penstock.v1.Consumer
 	12, // 2: penstock.v1.GetStatusResponse.recovery:type_name -> penstock.v1.Recovery
 	89, // 3: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
-	11, // 4: penstock.v1.GetStatusResponse.damage:type_name -> penstock.v1.Damage
+	11, // 4: penstock.v1.GetStatusResponse.corruption:type_name -> penstock.v1.Corruption
 	13, // 5: penstock.v1.ListVhostsResponse.vhosts:type_name -> penstock.v1.Vhost
 	21, // 6: penstock.v1.GetUserLimitsResponse.limits:type_name -> penstock.v1.UserLimits
 	21, // 7: penstock.v1.SetUserLimitsRequest.limits:type_name -> penstock.v1.UserLimits

@@ -20,7 +20,7 @@ class BrokerFacts:
     """State that the broker reports."""
 
     version: str
-    damage: tuple[str, ...] = ()
+    corruption: tuple[str, ...] = ()
     # Id of the data directory; empty for a broker that does not report it yet.
     data_id: str = ""
 
@@ -127,8 +127,8 @@ def _phase(owner: Owner, ready: Says) -> str:
 def _storage(facts: Facts) -> Says:
     if facts.growth:
         return Says("StorageHealthy", "False", *facts.growth)
-    if facts.broker and facts.broker.damage:
-        return Says("StorageHealthy", "False", "Damaged", "; ".join(facts.broker.damage))
+    if facts.broker and facts.broker.corruption:
+        return Says("StorageHealthy", "False", "Corrupt", "; ".join(facts.broker.corruption))
     phase = (facts.claim or {}).get("status", {}).get("phase")
     if phase in {"Pending", "Lost"}:
         return Says("StorageHealthy", "False", f"Volume{phase}", f"the volume claim is {phase}")

@@ -90,8 +90,8 @@ ALERTS: tuple[tuple[str, str, str, str, str], ...] = (
         "the disk will be full within a day",
     ),
     (
-        "PenstockDamagedRecords",
-        "increase(penstock_damaged_records_total{{{s}}}[10m]) > 0",
+        "PenstockCorruptRecords",
+        "increase(penstock_corrupt_records_total{{{s}}}[10m]) > 0",
         "0m",
         "critical",
         "corrupt records were found: messages were lost",

@@ -206,8 +206,8 @@ class ClusterReconciler:
             return None, ("BrokerUnreachable", str(error))
         except RefusedError as error:
             return None, ("BrokerRefused", str(error))
-        damage = tuple(f"{each.file} in vhost '{each.vhost}': {each.records} records" for each in found.damage)
-        return BrokerFacts(found.version, damage, found.data_id), None
+        corruption = tuple(f"{each.file} in vhost '{each.vhost}': {each.records} records" for each in found.corruption)
+        return BrokerFacts(found.version, corruption, found.data_id), None
 
     def _tell_news(self, key: Key, manifest: Manifest, says: list[Says]) -> None:
         """Report changes: to users by events, to topology objects by a reconcile."""

@@ -23,7 +23,7 @@ VALUES = st.recursive(
 
 
 @contextmanager
-def suppress_damage():
+def suppress_corruption():
     """Ignore faults that name a place; one without is an error."""
     try:
         yield
@@ -59,7 +59,7 @@ def test_changed_bytes_are_read_or_refused_and_nothing_else(data):
             for _ in range(data.draw(st.integers(1, 4))):
                 content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
             file.write_bytes(content[: data.draw(st.integers(0, len(content)))])
-            with suppress_damage():
+            with suppress_corruption():
                 read()
 
 

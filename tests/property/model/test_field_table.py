@@ -21,7 +21,7 @@ def test_bytes_are_equal_exactly_when_arguments_are(one: dict[str, Value], other
 
 
 @given(arguments, st.data())
-def test_a_damaged_table_is_an_error_or_another_table(table: dict[str, Value], data: st.DataObject) -> None:
+def test_a_corrupt_table_is_an_error_or_another_table(table: dict[str, Value], data: st.DataObject) -> None:
     encoded = bytearray(encode_table(table))
     for _ in range(data.draw(st.integers(0, 4))):
         if encoded:

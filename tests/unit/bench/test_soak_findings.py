@@ -70,7 +70,7 @@ def test_a_run_without_a_finding_is_whole():
     assert verdict(confirmed=5, acknowledged=5).broken == {}
 
 
-@pytest.mark.parametrize("finding", ["duplicates", "misplaced", "damaged"])
+@pytest.mark.parametrize("finding", ["duplicates", "misplaced", "corrupt"])
 def test_a_broken_promise_fails_a_run(finding):
     assert verdict(confirmed=5, acknowledged=5, **{finding: 1}).broken == {finding: 1}
 

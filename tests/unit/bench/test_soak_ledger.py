@@ -19,7 +19,7 @@ def told(*deliveries: tuple[int, bool], acknowledged: tuple[int, ...] = (), conf
 
 
 def complaints(ledger: Ledger) -> tuple[int, ...]:
-    return ledger.lost, ledger.duplicates, ledger.misplaced, ledger.damaged
+    return ledger.lost, ledger.duplicates, ledger.misplaced, ledger.corrupt
 
 
 def test_messages_in_order_and_once_are_no_finding():
@@ -68,12 +68,12 @@ def test_a_message_that_comes_late_is_out_of_order_and_not_lost():
     assert complaints(ledger) == (0, 0, 1, 0)
 
 
-def test_other_bytes_are_damage():
+def test_other_bytes_are_corruption():
     ledger = Ledger("jobs")
 
     assert ledger.deliver(body(1, SIZE)[:-1] + b"x", SIZE, False) is None
     assert ledger.deliver(body(1, SIZE) + bytes(8), SIZE, False) is None
-    assert ledger.damaged == 2
+    assert ledger.corrupt == 2
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(1, 200))

@@ -338,13 +338,13 @@ def test_topic_permissions_are_set_and_deleted(invoke: Invoke, broker: FakeBroke
 
 
 def test_status_is_json_with_its_counts(invoke: Invoke, broker: FakeBroker) -> None:
-    response = admin_pb2.GetStatusResponse(version="1", ready_count=5, unsettled_count=2)
+    response = admin_pb2.GetStatusResponse(version="1", ready_count=5, unacked_count=2)
     response.recovery.records = 7
     broker.answers["GetStatus"] = lambda _: response.SerializeToString()
 
     found = json.loads(invoke("status", "--output", "json").stdout)
 
-    assert (found["ready_count"], found["unsettled_count"], found["recovery"]["records"]) == (5, 2, 7)
+    assert (found["ready_count"], found["unacked_count"], found["recovery"]["records"]) == (5, 2, 7)
     assert "ready_count" in invoke("status").stdout
 
 

@@ -155,7 +155,7 @@ def test_a_wrong_context_is_one_line(invoke: Invoke, arguments: tuple[str, ...],
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_a_file_of_contexts_that_is_damaged_is_named(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_file_of_contexts_that_is_corrupt_is_named(invoke: Invoke, tmp_path: Path) -> None:
     file = tmp_path / "config" / "penstock" / "contexts.toml"
     file.parent.mkdir(parents=True)
 

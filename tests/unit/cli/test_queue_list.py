@@ -45,7 +45,7 @@ def names(result: Result) -> list[str]:
 def test_a_pipe_gets_plain_columns(invoke: Invoke) -> None:
     lines = invoke().stdout.splitlines()
 
-    assert lines[0].split() == ["name", "type", "ready_count", "unsettled_count", "bytes", "consumer_count"]
+    assert lines[0].split() == ["name", "type", "ready_count", "unacked_count", "bytes", "consumer_count"]
     assert [line.split()[:3] for line in lines[1:]] == [
         ["a", "classic", "0"],
         ["b", "classic", "2"],

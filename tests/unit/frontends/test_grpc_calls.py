@@ -334,15 +334,20 @@ def test_the_status_is_for_all_and_the_directory_for_caretakers():
     async def scenario(world):
         status = await call(world, "GetStatus", admin.GetStatusRequest())
         assert (status.version, status.node, status.published_total) == ("1.2.3", "node-1", 11)
-        assert (status.queue_count, status.ready_count, status.unsettled_count) == (4, 21, 4)
+        assert (status.queue_count, status.ready_count, status.unacked_count) == (4, 21, 4)
         assert (status.recovery.ms, status.recovery.records) == (1.5, 7)
         assert (status.data_dir, status.data_id) == ("/secret/data", "some-id")
         assert dict(status.listeners) == {"grpc": "h:1"}
-        (damage,) = status.damage
-        assert (damage.vhost, damage.file, damage.at, list(damage.queues)) == ("/", "msgs.0000000003", 97, ["jobs"])
+        (corruption,) = status.corruption
+        assert (corruption.vhost, corruption.file, corruption.at, list(corruption.queues)) == (
+            "/",
+            "msgs.0000000003",
+            97,
+            ["jobs"],
+        )
         status = await call(world, "GetStatus", admin.GetStatusRequest(), user="outsider")
         assert (status.data_dir, status.data_id) == ("", "")
-        assert not status.damage
+        assert not status.corruption
         assert not status.listeners
 
     play(scenario)

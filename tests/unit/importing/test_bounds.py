@@ -107,14 +107,14 @@ def test_a_segment_longer_than_positions_reach_is_listed(source):
     assert "holds 4,294,967,297 bytes" in line
 
 
-def test_a_name_that_is_not_utf_8_is_damage(source):
+def test_a_name_that_is_not_utf_8_is_corruption(source):
     (source / VHOST / QUEUE / ".queue").write_bytes(b"q\xff")
 
     with pytest.raises(StorageError, match=r"\.queue' is corrupt at byte 1: the queue's name is not UTF-8"):
         take(source)
 
 
-def test_two_folders_of_one_queue_are_damage(source):
+def test_two_folders_of_one_queue_are_corruption(source):
     (source / VHOST / sha1("other")).mkdir()
     (source / VHOST / sha1("other") / ".queue").write_text("q")
 
@@ -123,14 +123,14 @@ def test_two_folders_of_one_queue_are_damage(source):
 
 
 @pytest.mark.parametrize("at", [2**32 - 1, 5_000_000])
-def test_an_acknowledgement_beyond_the_segment_is_damage(source, at):
+def test_an_acknowledgement_beyond_the_segment_is_corruption(source, at):
     (source / VHOST / QUEUE / "acks.0000000001").write_bytes(pack("<II", 4, at))
 
     with pytest.raises(StorageError, match=rf"acks.0000000001' is corrupt at byte 4: it acknowledges {at}"):
         take(source, source.parent / "data", is_partial=False)
 
 
-def test_more_acknowledgements_than_the_segment_has_room_for_messages_are_damage(source):
+def test_more_acknowledgements_than_the_segment_has_room_for_messages_are_corruption(source):
     segment = source / VHOST / QUEUE / "msgs.0000000001"
     (source / VHOST / QUEUE / "acks.0000000001").write_bytes(pack("<I", 4) * (segment.stat().st_size // 21 + 1))
 

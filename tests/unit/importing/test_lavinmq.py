@@ -68,7 +68,7 @@ def cut(at, content):
         (lambda data: data.__delitem__(slice(-3, None)), r"byte \d+: a body of \d bytes is announced"),
     ],
 )
-def test_a_damaged_segment_is_named_with_its_byte(vhost, edit, rule):
+def test_a_corrupt_segment_is_named_with_its_byte(vhost, edit, rule):
     folder = vhost.write_queue("q", stored())
     segment = folder / "msgs.0000000001"
     content = bytearray(segment.read_bytes())
@@ -79,7 +79,7 @@ def test_a_damaged_segment_is_named_with_its_byte(vhost, edit, rule):
         bodies(folder)
 
 
-def test_an_acknowledgement_of_nothing_is_damage(vhost):
+def test_an_acknowledgement_of_nothing_is_corruption(vhost):
     folder = vhost.write_queue("q", stored())
     (folder / "acks.0000000001").write_bytes(pack("<III", 4, 5, 0))
 
@@ -87,7 +87,7 @@ def test_an_acknowledgement_of_nothing_is_damage(vhost):
         bodies(folder)
 
 
-def test_a_closed_segment_that_ends_too_early_is_damage(vhost):
+def test_a_closed_segment_that_ends_too_early_is_corruption(vhost):
     folder = vhost.write_queue("q", stored())
     segment = folder / "msgs.0000000001"
     size = len(message(1_000, "e", "k", BODIES[0]))
@@ -97,7 +97,7 @@ def test_a_closed_segment_that_ends_too_early_is_damage(vhost):
         bodies(folder)
 
 
-def test_damage_can_be_passed_over_a_file_at_a_time(vhost):
+def test_corruption_can_be_passed_over_a_file_at_a_time(vhost):
     folder = vhost.write_queue("q", stored())
     segment = folder / "msgs.0000000002"
     segment.write_bytes(segment.read_bytes()[:-1])
@@ -140,7 +140,7 @@ def test_definitions_are_what_is_left_of_all_frames(vhost):
         (queue("q") + frame(60, 40, b""), 4 + len(queue("q"))),
     ],
 )
-def test_a_damaged_frame_is_named_with_its_byte(vhost, frames, at):
+def test_a_corrupt_frame_is_named_with_its_byte(vhost, frames, at):
     vhost.write_definitions(frames)
 
     with pytest.raises(StorageError, match=f"definitions.amqp' is corrupt at byte {at}"):

@@ -16,7 +16,7 @@ from penstock.native import (
 
 
 def test_a_record_is_built_by_keyword_and_equals_another_with_the_same_fields() -> None:
-    assert QueueCounts(ready_count=3) == QueueCounts(ready_count=3, unsettled_count=0)
+    assert QueueCounts(ready_count=3) == QueueCounts(ready_count=3, unacked_count=0)
     assert QueueCounts(ready_count=3) != QueueCounts(ready_count=4)
     with pytest.raises(TypeError):
         QueueCounts(3)  # type: ignore[call-arg]

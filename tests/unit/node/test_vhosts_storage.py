@@ -28,7 +28,7 @@ class NoEngine:
 
     def open_shard(self, name: str, directory: str, *, page_cache_lost: bool) -> object:
         if self.fails:
-            raise StorageError(Thing("log", directory), "cannot be opened: it is damaged", "repair it")
+            raise StorageError(Thing("log", directory), "cannot be opened: it is corrupt", "repair it")
         (Path(directory) / "msgs.0000000001").touch()
         return object()
 
@@ -210,7 +210,7 @@ def test_a_vhost_that_takes_long_to_delete_keeps_no_other_waiting(
 def test_a_vhost_whose_log_could_not_be_opened_when_it_was_made_can_be_made_again(tmp_path: Path) -> None:
     async def scenario(storage: VhostsStorage, engine: NoEngine) -> None:
         engine.fails = True
-        with pytest.raises(StorageError, match="damaged"):
+        with pytest.raises(StorageError, match="corrupt"):
             await storage.create(BLUE)
         engine.fails = False
         await storage.create(BLUE)

@@ -26,7 +26,7 @@ OTHERS = {
     "penstock_recovery_seconds",
     "penstock_queues",
     "penstock_queue_messages_ready",
-    "penstock_queue_messages_unsettled",
+    "penstock_queue_messages_unacked",
     "process_resident_memory_bytes",
     "process_cpu_seconds_total",
     "up",

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.archive import Manifest
 from penstock.archive.folder import folder_of, write_manifest
-from penstock.model.errors import DamagedError
+from penstock.model.errors import CorruptError
 from penstock.native import StreamState
 from penstock.pipeline.archive_document import Archiving
 from penstock.pipeline.archiving import Archived, archive_stream
@@ -72,7 +72,7 @@ def test_a_manifest_that_was_replaced_is_read_again(archives, log, tmp_path):
     assert standing(archives, part(log)) is None
 
     write_manifest(folder, Manifest("/", "other"), lambda _: None)
-    with pytest.raises(DamagedError, match="not of 'events'"):
+    with pytest.raises(CorruptError, match="not of 'events'"):
         standing(archives, part(log))
 
 

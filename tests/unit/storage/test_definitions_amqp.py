@@ -113,7 +113,7 @@ def test_a_changed_byte_never_drops_the_frames_after_it(tmp_path, place):
     assert path.read_bytes() == bytes(content)
 
 
-def test_a_size_that_reaches_past_the_end_is_damage_when_frames_follow(tmp_path):
+def test_a_size_that_reaches_past_the_end_is_corruption_when_frames_follow(tmp_path):
     path = written(tmp_path / "definitions.amqp", *ALL)
     content = bytearray(path.read_bytes())
     content[len(HEAD) + 5] = 0x7F  # the second lowest byte of the first frame's size
@@ -389,7 +389,7 @@ def test_a_proof_of_which_no_slot_is_whole_is_refused(tmp_path):
         read(path)
 
 
-def test_one_slot_that_is_damaged_leaves_the_other(tmp_path):
+def test_one_slot_that_is_corrupt_leaves_the_other(tmp_path):
     path = tmp_path / "definitions.amqp"
     for change in ALL:
         append(path, [change])

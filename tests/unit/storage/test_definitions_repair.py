@@ -36,7 +36,7 @@ def opened(folder):
     return changes
 
 
-def test_what_stands_before_the_damage_stays_and_the_file_as_it_was_too(folder):
+def test_what_stands_before_the_corruption_stays_and_the_file_as_it_was_too(folder):
     path = folder / "definitions.amqp"
     content = bytearray(path.read_bytes())
     content[content.rindex(b"\xce", 0, -1)] = 0  # the end of the second frame
@@ -51,7 +51,7 @@ def test_what_stands_before_the_damage_stays_and_the_file_as_it_was_too(folder):
     assert accepted.problem is not None
     assert "byte" in accepted.problem
     assert opened(folder) == QUEUES[:1]
-    assert (folder / "definitions.amqp.damaged").read_bytes() == content
+    assert (folder / "definitions.amqp.corrupt").read_bytes() == content
 
 
 def test_a_file_that_is_gone_is_begun_anew(folder):

@@ -91,7 +91,7 @@ def test_every_changed_byte_is_told_where_a_start_is_refused(data, file, tmp_pat
                 open_and_close(copy)
         shutil.rmtree(copy)
         told.add(error is None)
-    assert told == {file == "definitions.crc"}, "one slot that is damaged leaves the other"
+    assert told == {file == "definitions.crc"}, "one slot that is corrupt leaves the other"
 
 
 @pytest.mark.parametrize("file", ["definitions.amqp", "definitions.crc"])
@@ -123,7 +123,7 @@ def test_it_is_refused_while_a_broker_runs_and_where_no_definitions_are(data, tm
         verify(tmp_path)
 
 
-def test_the_exit_status_tells_whole_from_damaged(data):
+def test_the_exit_status_tells_whole_from_corrupt(data):
     assert CliRunner().invoke(app, ["verify", str(data)]).exit_code == 0
     (folder(data) / "definitions.crc").unlink()
 

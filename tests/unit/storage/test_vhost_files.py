@@ -141,7 +141,7 @@ def test_a_log_without_any_segment_is_refused_where_there_was_one(path):
     opened(path, "sales")
 
     # Files beside segments that outlive them prove nothing about their content.
-    for left in (".idx", ".damaged", ".aside", ".2.idx", ".tmp"):
+    for left in (".idx", ".corrupt", ".aside", ".2.idx", ".tmp"):
         (path / f"msgs.0000000001{left}").touch()
     for left in (".tmp", ".aside"):
         (path / f"checkpoint.0000000001{left}").touch()

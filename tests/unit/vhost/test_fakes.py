@@ -57,13 +57,11 @@ def test_the_shard_routes_by_what_it_was_told() -> None:
 def test_counts_are_dropped_by_purge_and_delete() -> None:
     shard = FakeShard()
     shard.put_queue(1, "a", auto_delete=True, level=None)
-    shard.counts["a"] = QueueCounts(
-        ready_count=3, unsettled_count=2, ready_bytes=30, unsettled_bytes=20, consumer_count=1
-    )
+    shard.counts["a"] = QueueCounts(ready_count=3, unacked_count=2, ready_bytes=30, unacked_bytes=20, consumer_count=1)
 
     assert shard.totals() == (3, 2)
     assert shard.purge_queue(1) == 3
-    assert shard.queue_counts([1]) == [QueueCounts(unsettled_count=2, unsettled_bytes=20, consumer_count=1)]
+    assert shard.queue_counts([1]) == [QueueCounts(unacked_count=2, unacked_bytes=20, consumer_count=1)]
     assert shard.delete_queue(1) == 2
 
 

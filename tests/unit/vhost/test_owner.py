@@ -137,7 +137,7 @@ def test_a_refused_command_does_not_spoil_its_round() -> None:
 def test_counts_are_looked_up_when_a_delete_depends_on_them() -> None:
     async def scenario(world: World) -> None:
         await world.owner.submit(declare("a"))
-        world.shard.counts["a"] = QueueCounts(ready_count=3, unsettled_count=2, consumer_count=1)
+        world.shard.counts["a"] = QueueCounts(ready_count=3, unacked_count=2, consumer_count=1)
 
         with pytest.raises(PreconditionFailedError, match="holds 5 messages"):
             await world.owner.submit(DeleteQueue(QueueName("a"), ME, if_empty=True))

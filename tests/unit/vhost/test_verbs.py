@@ -118,15 +118,15 @@ def test_declaring_what_is_there_tells_its_counts() -> None:
     async def scenario(vhost: Vhost, shard: FakeShard) -> None:
         await vhost.declare_queue(actor(), queue("a"))
         shard.counts["a"] = QueueCounts(
-            ready_count=1, unsettled_count=2, ready_bytes=3, unsettled_bytes=4, consumer_count=5
+            ready_count=1, unacked_count=2, ready_bytes=3, unacked_bytes=4, consumer_count=5
         )
 
         status = await vhost.declare_queue(actor(), queue("a", passive=True))
 
-        assert (status.ready_count, status.unsettled_count, status.ready_bytes) == (1, 2, 3)
-        assert (status.unsettled_bytes, status.consumer_count) == (4, 5)
+        assert (status.ready_count, status.unacked_count, status.ready_bytes) == (1, 2, 3)
+        assert (status.unacked_bytes, status.consumer_count) == (4, 5)
         assert (await vhost.queue_status(actor(), QueueName("a"))).counts == QueueCounts(
-            ready_count=1, unsettled_count=2, ready_bytes=3, unsettled_bytes=4, consumer_count=5
+            ready_count=1, unacked_count=2, ready_bytes=3, unacked_bytes=4, consumer_count=5
         )
         with pytest.raises(NotFoundError):
             await vhost.queue_status(actor(), QueueName("b"))
@@ -137,7 +137,7 @@ def test_declaring_what_is_there_tells_its_counts() -> None:
 def test_deleting_and_purging_tell_how_many_messages_went() -> None:
     async def scenario(vhost: Vhost, shard: FakeShard) -> None:
         await vhost.declare_queue(actor(), queue("a"))
-        shard.counts["a"] = QueueCounts(ready_count=7, unsettled_count=2)
+        shard.counts["a"] = QueueCounts(ready_count=7, unacked_count=2)
 
         assert await vhost.purge_queue(actor(), QueueName("a")) == 7
         assert await vhost.delete_queue(actor(), QueueName("a")) == 2

@@ -115,7 +115,7 @@ def put_queue(status: QueueStatus, into: admin_pb2.Queue) -> None:
         queue.auto_delete,
     )
     counts = status.counts
-    into.ready_count, into.unsettled_count = counts.ready_count, counts.unsettled_count
-    into.ready_bytes, into.unsettled_bytes = counts.ready_bytes, counts.unsettled_bytes
+    into.ready_count, into.unacked_count = counts.ready_count, counts.unacked_count
+    into.ready_bytes, into.unacked_bytes = counts.ready_bytes, counts.unacked_bytes
     into.consumer_count = counts.consumer_count
     put_arguments(queue.arguments, into.arguments)

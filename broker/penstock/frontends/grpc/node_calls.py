@@ -17,7 +17,7 @@ async def get_status(services: Services, principal: Principal, _: admin.GetStatu
         consumer_count=int(metrics.get("consumers", 0)),
         queue_count=sum(vhost.queue_count for vhost in totals),
         ready_count=sum(vhost.ready_count for vhost in totals),
-        unsettled_count=sum(vhost.unsettled_count for vhost in totals),
+        unacked_count=sum(vhost.unacked_count for vhost in totals),
         published_total=int(metrics.get("published_total", 0)),
         confirmed_total=int(metrics.get("confirmed_total", 0)),
         delivered_total=int(metrics.get("delivered_total", 0)),
@@ -32,9 +32,13 @@ async def get_status(services: Services, principal: Principal, _: admin.GetStatu
         data_id=state.data_id,
         listeners=state.listeners,
     )
-    for damage in found.damages:
-        response.damage.add(
-            vhost=damage.vhost, file=damage.file, at=damage.at, queues=damage.queues, records=damage.records
+    for corruption in found.corruptions:
+        response.corruption.add(
+            vhost=corruption.vhost,
+            file=corruption.file,
+            at=corruption.at,
+            queues=corruption.queues,
+            records=corruption.records,
         )
     return response
 

@@ -14,7 +14,7 @@ async def list_vhosts(services: Services, principal: Principal, _: admin.ListVho
             name=status.name,
             directory=status.directory,
             ready_count=status.ready_count,
-            unsettled_count=status.unsettled_count,
+            unacked_count=status.unacked_count,
         )
     return response
 

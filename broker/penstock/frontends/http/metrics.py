@@ -25,7 +25,7 @@ COUNTERS: dict[str, tuple[str, str]] = {
     "settled_total": ("penstock_messages_settled", "Messages acknowledged or rejected."),
     "expired_total": ("penstock_messages_expired", "Messages removed from streams by retention."),
     "log_bytes_written_total": ("penstock_log_bytes_written", "Bytes written to logs."),
-    "damaged_records_total": ("penstock_damaged_records", "Corrupt records found; their messages are dropped."),
+    "corrupt_records_total": ("penstock_corrupt_records", "Corrupt records found; their messages are dropped."),
     "compaction_bytes_total": ("penstock_compaction_bytes", "Bytes written by compaction."),
     "compactions_given_up_total": (
         "penstock_compactions_given_up",
@@ -105,7 +105,7 @@ class BrokerCollector(Collector):
         ready = GaugeMetricFamily(
             "penstock_queue_messages_ready", "Messages ready for delivery, without streams.", labels=["vhost"]
         )
-        unsettled = GaugeMetricFamily("penstock_queue_messages_unsettled", "Unacked messages.", labels=["vhost"])
+        unsettled = GaugeMetricFamily("penstock_queue_messages_unacked", "Unacked messages.", labels=["vhost"])
         totals = self._node.vhost_totals()
         if self._names == "off":
             # A label without a value is no label.
@@ -113,11 +113,11 @@ class BrokerCollector(Collector):
                 sum(each.queue_count for each in totals),
                 sum(each.ready_count for each in totals),
             )
-            totals = [VhostTotals("", queue_count, ready_count, sum(each.unsettled_count for each in totals))]
+            totals = [VhostTotals("", queue_count, ready_count, sum(each.unacked_count for each in totals))]
         for vhost in totals:
             queues.add_metric([vhost.name], vhost.queue_count)
             ready.add_metric([vhost.name], vhost.ready_count)
-            unsettled.add_metric([vhost.name], vhost.unsettled_count)
+            unsettled.add_metric([vhost.name], vhost.unacked_count)
         yield from (queues, ready, unsettled)
 
     def _streams(self) -> Iterator[Metric]:

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator
 from typing import Final
 
 from penstock.importing.lavinmq.files import CHUNK_BYTES, Folder
-from penstock.importing.lavinmq.place import U32, damaged
+from penstock.importing.lavinmq.place import U32, corrupt
 from penstock.model.errors import StorageError
 
 FILE_BYTES_MAX: Final = 2**32
@@ -66,4 +66,4 @@ class Acks:
 
     def _unfounded(self, position: int, index: int) -> StorageError:
         path = self._folder.path / self._name
-        return damaged(path, index * U32.size, f"it acknowledges {position}, which is not the start of a message")
+        return corrupt(path, index * U32.size, f"it acknowledges {position}, which is not the start of a message")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from penstock.importing.lavinmq.files import Folder
-from penstock.importing.lavinmq.place import U16, U32, Bytes, FileBytes, damaged
+from penstock.importing.lavinmq.place import U16, U32, Bytes, FileBytes, corrupt
 from penstock.model.arguments import Arguments, freeze_arguments
 
 VERSION: Final = 1
@@ -106,7 +106,7 @@ def _read_frames(place: FileBytes, found: FoundTopology) -> None:
         return
     version = place.number(U32, "the version")
     if version != VERSION:
-        raise damaged(place.path, 0, f"the version is {version}, not {VERSION}")
+        raise corrupt(place.path, 0, f"the version is {version}, not {VERSION}")
     while place.at < place.end:
         if place.is_zero_ahead() and place.next_not_zero() is None:
             break  # the file was extended beyond the bytes written
@@ -118,11 +118,11 @@ def _next_frame(place: FileBytes) -> Bytes:
     start = place.at
     kind, _, size = place.octet("a frame"), place.number(U16, "a frame"), place.number(U32, "a frame")
     if kind != _METHOD_FRAME or size > min(FRAME_BYTES_MAX, place.end - place.at - 1):
-        raise damaged(place.path, start, "there is no complete method frame here")
+        raise corrupt(place.path, start, "there is no complete method frame here")
     at = place.at
     content = place.take(size + 1, "a frame")
     if content[size] != FRAME_END:
-        raise damaged(place.path, start, "there is no complete method frame here")
+        raise corrupt(place.path, start, "there is no complete method frame here")
     return Bytes(place.path, content[:size], at)
 
 
@@ -142,9 +142,9 @@ def _read_frame(place: Bytes, found: FoundTopology) -> None:
         case (40, 30) | (40, 40) | (50, 20) | (50, 50):
             _change_binding(place, found, method)
         case _:
-            raise damaged(place.path, start, f"method {method[0]},{method[1]} is not a declaration")
+            raise corrupt(place.path, start, f"method {method[0]},{method[1]} is not a declaration")
     if place.at != place.end:
-        raise damaged(place.path, at, f"the frame has {place.end - place.at} extra bytes")
+        raise corrupt(place.path, at, f"the frame has {place.end - place.at} extra bytes")
 
 
 def _declare_exchange(place: Bytes, found: FoundTopology) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from penstock.importing.lavinmq.definitions import FoundTopology, read_topology
 from penstock.importing.lavinmq.files import Folder
 from penstock.importing.lavinmq.messages import SCHEMA, QueueFolder
-from penstock.importing.lavinmq.place import damaged
+from penstock.importing.lavinmq.place import corrupt
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.storage.directory import directory_name
 
@@ -42,7 +42,7 @@ class FoundVhost:
                 continue
             queue = QueueFolder(folder)
             if queue.name in found:
-                raise damaged(folder.path / ".queue", 0, f"another folder is of queue '{queue.name}', too")
+                raise corrupt(folder.path / ".queue", 0, f"another folder is of queue '{queue.name}', too")
             found[queue.name] = queue
         return found
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.importing.lavinmq.acks import Acks
 from penstock.importing.lavinmq.files import Folder, OpenFile
-from penstock.importing.lavinmq.place import I64, U16, U32, U64, Bytes, FileBytes, damaged
+from penstock.importing.lavinmq.place import I64, U16, U32, U64, Bytes, FileBytes, corrupt
 from penstock.model.errors import StorageError
 from penstock.model.names import NAME_BYTES_MAX
 
@@ -72,10 +72,10 @@ class QueueFolder:
         with self._folder.file("consumer_offsets", SEGMENT_BYTES_MAX) as file:
             return file.read_at(0, min(1, file.size)) not in (b"", b"\0")
 
-    def messages(self, on_damage: Callable[[StorageError], None] | None = None) -> Iterator[FoundMessage]:
+    def messages(self, on_corruption: Callable[[StorageError], None] | None = None) -> Iterator[FoundMessage]:
         """Read the messages, of a priority queue from the highest priority down.
 
-        Raises StorageError with file and byte; or calls `on_damage` and goes on with the next file.
+        Raises StorageError with file and byte; or calls `on_corruption` and goes on with the next file.
         """
         self.acked_count = 0
         for folder in self._stores():
@@ -86,9 +86,9 @@ class QueueFolder:
                 try:
                     yield from self._segment(folder, name, files)
                 except StorageError as fault:
-                    if on_damage is None:
+                    if on_corruption is None:
                         raise
-                    on_damage(fault)
+                    on_corruption(fault)
 
     def _stores(self) -> list[Folder]:
         levels = [name for name in self._folder.folders() if name.startswith("prio.")]
@@ -102,7 +102,7 @@ class QueueFolder:
             if place.end:
                 schema = place.number(U32, "the schema")
                 if schema != SCHEMA:
-                    raise damaged(file.path, 0, f"the schema is {schema}, not {SCHEMA}")
+                    raise corrupt(file.path, 0, f"the schema is {schema}, not {SCHEMA}")
             while not _is_at_end(place):
                 at = place.at
                 message = _read_message(place)
@@ -120,7 +120,7 @@ def _name(folder: Folder) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise damaged(folder.path / ".queue", error.start, "the queue's name is not UTF-8") from error
+        raise corrupt(folder.path / ".queue", error.start, "the queue's name is not UTF-8") from error
 
 
 def _is_at_end(place: FileBytes) -> bool:
@@ -130,7 +130,7 @@ def _is_at_end(place: FileBytes) -> bool:
     behind = place.next_not_zero()
     if behind is not None:
         count = place.end - behind
-        raise damaged(place.path, place.at, f"there are zeros, followed by {count} bytes of other data")
+        raise corrupt(place.path, place.at, f"there are zeros, followed by {count} bytes of other data")
     return True
 
 
@@ -142,22 +142,22 @@ def _check_count(folder: Folder, segment: OpenFile, count: int, files: Container
     content = folder.read(name, META_BYTES_MAX)
     if len(content) >= U32.size and U32.unpack_from(content)[0] != count:
         said = U32.unpack_from(content)[0]
-        raise damaged(segment.path, segment.size, f"it has {count} messages, and {name} says {said}")
+        raise corrupt(segment.path, segment.size, f"it has {count} messages, and {name} says {said}")
 
 
 def _read_message(place: Bytes) -> FoundMessage:
     start = place.at
     time_ms = place.number(I64, "a message")
     if not 0 < time_ms < TIME_MS_MAX:
-        raise damaged(place.path, start, f"a message cannot have been stored at {time_ms} ms")
+        raise corrupt(place.path, start, f"a message cannot have been stored at {time_ms} ms")
     exchange, key = place.short("an exchange's name"), place.short("a routing key")
     properties = _properties(place)
     at = place.at
     size = place.number(U64, "a body's size")
     if size > place.end - place.at:
-        raise damaged(place.path, at, f"a body of {size} bytes is announced, and {place.end - place.at} are left")
+        raise corrupt(place.path, at, f"a body of {size} bytes is announced, and {place.end - place.at} are left")
     if size > BODY_BYTES_MAX:
-        raise damaged(place.path, at, f"a body of {size:,} bytes is there, and a broker takes {BODY_BYTES_MAX:,}")
+        raise corrupt(place.path, at, f"a body of {size:,} bytes is there, and a broker takes {BODY_BYTES_MAX:,}")
     return FoundMessage(time_ms, exchange, key, properties, place.take(size, "a body"))
 
 
@@ -165,7 +165,7 @@ def _properties(place: Bytes) -> bytes:
     start = place.at
     flags = place.number(U16, "properties")
     if flags & _UNKNOWN:
-        raise damaged(place.path, start, f"property flags {flags:#06x} are invalid")
+        raise corrupt(place.path, start, f"property flags {flags:#06x} are invalid")
     parts = [flags.to_bytes(2, "big")]
     parts += (_text(place) for flag in _BEFORE_HEADERS if flags & flag)
     if flags & _HEADERS:

@@ -23,7 +23,7 @@ I64: Final = Struct("<q")
 U64: Final = Struct("<Q")
 
 
-def damaged(path: Path, at: int, rule: str) -> StorageError:
+def corrupt(path: Path, at: int, rule: str) -> StorageError:
     return StorageError(
         Thing("file", str(path)),
         f"is corrupt at byte {at}: {rule}",
@@ -50,7 +50,7 @@ class Bytes:
     def take(self, count: int, what: str) -> bytes:
         start, stop = self.at, self.at + count
         if stop > self.end:
-            raise damaged(self.path, start, f"{what} needs {count} bytes, and {self.end - start} are left")
+            raise corrupt(self.path, start, f"{what} needs {count} bytes, and {self.end - start} are left")
         if stop > self._stop:
             self._fill(count)
         self.at = stop
@@ -74,7 +74,7 @@ class Bytes:
         try:
             return self.short(what).decode()
         except UnicodeDecodeError as error:
-            raise damaged(self.path, at, f"{what} is not UTF-8") from error
+            raise corrupt(self.path, at, f"{what} is not UTF-8") from error
 
     def table(self, what: str) -> dict[str, Value]:
         return self._decoded(decode_table, what)
@@ -90,7 +90,7 @@ class Bytes:
         try:
             return decode(content)
         except FieldTableError as error:
-            raise damaged(self.path, at + error.at, f"{what}: {error}") from error
+            raise corrupt(self.path, at + error.at, f"{what}: {error}") from error
 
 
 class FileBytes(Bytes):
@@ -127,4 +127,4 @@ class FileBytes(Bytes):
         self._content = self._file.read_at(self.at, wanted)
         self._start, self._stop = self.at, self.at + len(self._content)
         if len(self._content) < wanted:
-            raise damaged(self.path, self._stop, "it became shorter during the read")
+            raise corrupt(self.path, self._stop, "it became shorter during the read")

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_log::{Damage, LogError, marks};
+use penstock_log::{Corruption, LogError, marks};
 use penstock_queue::QueueId;
 
 use crate::background::run_syncs;
@@ -63,7 +63,7 @@ impl Shard {
             let guard = self.lock()?;
             guard.check(self.name())?;
             if guard.own_logs.contains(&id) {
-                return Err(LogError::Damaged { path: directory, at: 0, why: Damage::Vanished }.into());
+                return Err(LogError::Corrupt { path: directory, at: 0, why: Corruption::Vanished }.into());
             }
         }
         make_directory(opener, self.directory(), &folder)?;
@@ -163,7 +163,7 @@ impl Shard {
             home.note_closed();
             let entry = guard.queues.remove(&id);
             entry.iter().for_each(|entry| entry.cancel(&format!("queue '{}' was deleted", entry.name)));
-            let count = entry.map_or(0, |entry| entry.machine.ready_count() + entry.machine.unsettled_count());
+            let count = entry.map_or(0, |entry| entry.machine.ready_count() + entry.machine.unacked_count());
             (count, guard.log.end())
         };
         // Tasks that wait for the disk wait for deleted messages.

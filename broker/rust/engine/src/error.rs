@@ -21,18 +21,18 @@ pub enum EngineError {
     Log(#[from] LogError),
     #[error("cannot {action} {what}: {source}")]
     Io { action: &'static str, what: String, source: io::Error },
-    #[error("queue '{0}' is a stream, which nobody consumes; read it with StreamService.Read")]
+    #[error("queue '{0}' is a stream and cannot be consumed; read it with StreamService.Read")]
     IsStream(String),
-    #[error("queue '{0}' is no stream and cannot be read; consume it with MessagingService.Consume")]
+    #[error("queue '{0}' is not a stream; consume it with MessagingService.Consume")]
     NotStream(String),
-    #[error("offset {offset} is not there yet: the next message of stream '{stream}' gets {next}; store one below it")]
+    #[error("stream '{stream}' has no offset {offset} yet: its next message gets {next}; use an offset below it")]
     BeyondEnd { stream: String, offset: u64, next: u64 },
     #[error("a group's name has 1 to {bytes_max} bytes, this one has {bytes}; choose another")]
     GroupName { bytes: usize, bytes_max: usize },
     #[error("an owner's name has 1 to {bytes_max} bytes, this one has {bytes}; choose another")]
     LeaseOwner { bytes: usize, bytes_max: usize },
     #[error(
-        "owner '{owner}' has had leases of queue '{queue}' up to {last}, so that {number} is none of them; the next new one is {}",
+        "owner '{owner}' has had leases of queue '{queue}' up to {last}, and {number} is not one of them; the next new one is {}",
         last.saturating_add(1)
     )]
     LeaseNumber { queue: String, owner: String, number: u64, last: u64 },

@@ -152,8 +152,8 @@ impl LeaseReader {
     ///
     /// # Errors
     /// `NoQueue`, `NoLease` once the lease has ended; `Log` when the settlement cannot be written.
-    pub fn drop_damaged(&mut self, sequence: Sequence, error: &LogError) -> Result<(), EngineError> {
-        let LogError::Damaged { path, at, why } = error else { return Ok(()) };
+    pub fn drop_corrupt(&mut self, sequence: Sequence, error: &LogError) -> Result<(), EngineError> {
+        let LogError::Corrupt { path, at, why } = error else { return Ok(()) };
         let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let shard = Arc::clone(&self.shard);
         let mut guard = shard.lock()?;
@@ -162,11 +162,11 @@ impl LeaseReader {
         let behind = self.all.iter().filter_map(|range| SequenceRange::new(range.first.max(sequence), range.last));
         self.ranges = behind.collect();
         // Checking a directory reads all of it: once per file is enough.
-        let is_rebuilt = !state.damages.has(&file) && state.log.rebuild_directory(&file)?;
+        let is_rebuilt = !state.corruptions.has(&file) && state.log.rebuild_directory(&file)?;
         if !is_rebuilt && self.drop_range(state, SequenceRange { first: sequence, last: sequence })? > 0 {
             state.log.quarantine(&file, *at);
-            let is_first = state.damages.note(&file, *at, &why.to_string(), &[self.queue]);
-            self.shard.tell_damage(state, &file, 1, is_first);
+            let is_first = state.corruptions.note(&file, *at, &why.to_string(), &[self.queue]);
+            self.shard.tell_corruption(state, &file, 1, is_first);
         }
         Ok(())
     }

@@ -212,7 +212,7 @@ fn sizes_of(taking: &Subscription, filled: &[Filled]) -> Result<Vec<(Sequence, u
                 let populated = if is_there { Ok(()) } else { segment.populate(offset, offset) };
                 match populated.and_then(|()| segment.message_for(offset, target)) {
                     Ok(view) => sizes.push((taken.sequence, u32::try_from(view.body.len()).unwrap_or(u32::MAX))),
-                    Err(error @ LogError::Damaged { .. }) => taking.drop_damaged(taken.sequence, &error)?,
+                    Err(error @ LogError::Corrupt { .. }) => taking.drop_corrupt(taken.sequence, &error)?,
                     Err(error) => return Err(error.into()),
                 }
             }

@@ -5,7 +5,7 @@
 //!
 //! A file uses only files of the groups before its own, and files of its own group without a circle:
 //!
-//! 1. values, which know no shard: `clock`, `counters`, `damage`, `decision`, `delivery_mark`, `error`, `lease`, `level`,
+//! 1. values, which know no shard: `clock`, `counters`, `corruption`, `decision`, `delivery_mark`, `error`, `lease`, `level`,
 //!    `notices`, `producers`, `publication`, `signal`, `space`, `stream`, `work_queues`;
 //! 2. the state under a shard's lock: `queue_entry`, `state`, `delivered`;
 //! 3. `shard`: the lock, the position of the last sync, and the own logs of queues;
@@ -19,8 +19,8 @@
 mod background;
 mod backup;
 mod clock;
+mod corruption;
 mod counters;
-mod damage;
 mod decision;
 mod dedicated;
 mod delivered;
@@ -58,8 +58,8 @@ mod topology;
 mod work_queues;
 
 pub use backup::Backup;
+pub use corruption::Corruption;
 pub use counters::{Counters, Metric};
-pub use damage::Damage;
 pub use decision::StageTag;
 pub use dedicated::DEDICATED_MAX;
 pub use engine::{Engine, EngineOptions};
@@ -71,7 +71,7 @@ pub use level::{Level, QueueLevels};
 pub use notices::{Notice, Notices};
 pub use offsets::{GROUP_BYTES_MAX, GroupStanding, StreamStanding};
 pub use penstock_log::{
-    DamagedRecord, LogError, MessageView, Payload, Position, Producer, Recovery, Repaired, Segment, SegmentReport,
+    CorruptRecord, LogError, MessageView, Payload, Position, Producer, Recovery, Repaired, Segment, SegmentReport,
     Target, inspect,
 };
 pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceRange, Settle, Settling, Taken};

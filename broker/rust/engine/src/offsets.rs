@@ -129,7 +129,7 @@ impl Shard {
             guard.log.seek(id, from, 1, 0)
         };
         match located.and_then(|located| located.map_or(Ok(None), |located| read_time(id, &located).map(Some))) {
-            Err(LogError::Damaged { .. }) => Ok(None),
+            Err(LogError::Corrupt { .. }) => Ok(None),
             found => Ok(found?),
         }
     }

@@ -26,9 +26,9 @@ pub struct QueueSettings<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounts {
     pub ready_count: u64,
-    pub unsettled_count: u64,
+    pub unacked_count: u64,
     pub ready_bytes: u64,
-    pub unsettled_bytes: u64,
+    pub unacked_bytes: u64,
     pub consumer_count: u64,
 }
 
@@ -100,9 +100,9 @@ impl QueueEntry {
 pub(crate) fn counts_of(entry: &QueueEntry) -> QueueCounts {
     QueueCounts {
         ready_count: entry.machine.ready_count(),
-        unsettled_count: entry.machine.unsettled_count(),
+        unacked_count: entry.machine.unacked_count(),
         ready_bytes: entry.machine.ready_bytes(),
-        unsettled_bytes: entry.machine.unsettled_bytes(),
+        unacked_bytes: entry.machine.unacked_bytes(),
         consumer_count: entry.consumer_count() as u64,
     }
 }

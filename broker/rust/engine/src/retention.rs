@@ -190,7 +190,7 @@ impl Shard {
                 if is_there || bring_in(&located.segment, offset, offset)? {
                     let target = Target { queue: id, sequence: Sequence(number) };
                     let body = located.segment.message_for(offset, target).map(|message| message.body.len() as u64);
-                    bytes += body.or_else(|error| if_damaged(error, 0))?;
+                    bytes += body.or_else(|error| if_corrupt(error, 0))?;
                 }
             }
         }
@@ -272,14 +272,14 @@ fn is_due(entry: &QueueEntry, now_ms: u64) -> bool {
 /// When a message was stored; `None` when it cannot be read.
 fn time_of(segment: &Segment, offset: u32, target: Target) -> Result<Option<u64>, EngineError> {
     let read = segment.populate(offset, offset).and_then(|()| segment.message_for(offset, target));
-    read.map(|message| Some(message.stored_at_ms)).or_else(|error| if_damaged(error, None))
+    read.map(|message| Some(message.stored_at_ms)).or_else(|error| if_corrupt(error, None))
 }
 
 /// Whether the records from one offset to another can be touched: unreadable sectors under a map would end the process.
 fn bring_in(segment: &Segment, from: u32, to: u32) -> Result<bool, EngineError> {
-    segment.populate(from, to).map(|()| true).or_else(|error| if_damaged(error, false))
+    segment.populate(from, to).map(|()| true).or_else(|error| if_corrupt(error, false))
 }
 
-fn if_damaged<T>(error: LogError, instead: T) -> Result<T, EngineError> {
-    if matches!(error, LogError::Damaged { .. }) { Ok(instead) } else { Err(error.into()) }
+fn if_corrupt<T>(error: LogError, instead: T) -> Result<T, EngineError> {
+    if matches!(error, LogError::Corrupt { .. }) { Ok(instead) } else { Err(error.into()) }
 }

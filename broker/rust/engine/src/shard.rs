@@ -17,8 +17,8 @@ use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
 use self::stalls::{Held, Stalls};
+use crate::corruption::{CorruptFile, Corruption, corruption_line, lost_line};
 use crate::counters::{Counters, Metric};
-use crate::damage::{Damage, DamagedFile, damage_line, lost_line};
 use crate::error::EngineError;
 use crate::notices::Notices;
 use crate::queue_entry::{QueueCounts, QueueEntry, counts_of};
@@ -213,7 +213,7 @@ impl Shard {
             let queues = some.iter().filter_map(|id| guard.queues.get(id)).filter(|entry| entry.stream.is_none());
             for machine in queues.map(|entry| &entry.machine) {
                 ready += machine.ready_count();
-                unsettled += machine.unsettled_count();
+                unsettled += machine.unacked_count();
             }
         }
         Ok((ready, unsettled))
@@ -221,19 +221,19 @@ impl Shard {
 
     /// Corruption found since the shard was opened, by file; the last known one while the lock is held for long.
     #[must_use]
-    pub fn damages(&self) -> Vec<Damage> {
-        let Some(guard) = self.glance() else { return stalls::known(&self.stalls.damages) };
+    pub fn corruptions(&self) -> Vec<Corruption> {
+        let Some(guard) = self.glance() else { return stalls::known(&self.stalls.corruptions) };
         let name = |id: &QueueId| match guard.queues.get(id) {
             Some(entry) if !entry.name.is_empty() => entry.name.clone(),
             _ => format!("queue {} (deleted)", id.0),
         };
-        let of = |found: &DamagedFile| Damage {
+        let of = |found: &CorruptFile| Corruption {
             file: self.dedicated.place_of(&self.directory, &found.file),
             at: found.at,
             records: found.records,
             queues: found.queues.iter().map(name).collect(),
         };
-        stalls::keep(&self.stalls.damages, guard.damages.files().map(of).collect())
+        stalls::keep(&self.stalls.corruptions, guard.corruptions.files().map(of).collect())
     }
 
     pub(crate) fn producer_memory(&self) -> Duration {
@@ -245,18 +245,18 @@ impl Shard {
     }
 
     /// Takes note of messages that were dropped because their records are bad or gone.
-    pub(crate) fn tell_damage(&self, state: &State, file: &str, count: u64, is_first: bool) {
-        self.around.counters.add(Metric::DamagedRecords, count);
-        if is_first && let Some(found) = state.damages.files().find(|found| found.file == file) {
+    pub(crate) fn tell_corruption(&self, state: &State, file: &str, count: u64, is_first: bool) {
+        self.around.counters.add(Metric::CorruptRecords, count);
+        if is_first && let Some(found) = state.corruptions.files().find(|found| found.file == file) {
             let place = self.dedicated.place_of(&self.directory, &found.file);
-            self.around.notices.warn(damage_line(&self.name, &place, found));
+            self.around.notices.warn(corruption_line(&self.name, &place, found));
         }
     }
 
     /// Reports messages that were dropped because no segment holds them, except those that the start counted.
     pub(crate) fn tell_lost(&self, state: &mut State, queue: QueueId, count: u64) {
-        let (count, is_first) = state.damages.note_lost(queue, count);
-        self.around.counters.add(Metric::DamagedRecords, count);
+        let (count, is_first) = state.corruptions.note_lost(queue, count);
+        self.around.counters.add(Metric::CorruptRecords, count);
         if is_first {
             let queue = state.queues.get(&queue).map_or("", |entry| &entry.name);
             self.around.notices.warn(lost_line(&self.name, queue, count));

@@ -23,7 +23,7 @@ pub(crate) struct Row<'a> {
 }
 
 /// Where a part ends early, and why.
-type Damaged = Option<(Sequence, LogError)>;
+type Corrupt = Option<(Sequence, LogError)>;
 
 /// A reader; see the module.
 pub(crate) struct StageReader {
@@ -54,13 +54,13 @@ impl StageReader {
             return Ok(false);
         }
         for part in &filled {
-            let damaged = {
-                let (rows, damaged) = rows_of(self.queue, part)?;
+            let corrupt = {
+                let (rows, corrupt) = rows_of(self.queue, part)?;
                 take(&rows)?;
-                damaged
+                corrupt
             };
-            if let Some((sequence, error)) = damaged {
-                self.reader.drop_damaged(sequence, &error)?;
+            if let Some((sequence, error)) = corrupt {
+                self.reader.drop_corrupt(sequence, &error)?;
             }
         }
         Ok(true)
@@ -68,7 +68,7 @@ impl StageReader {
 }
 
 /// The rows of a part, up to the first unreadable one.
-fn rows_of(queue: QueueId, part: &Filled) -> Result<(Vec<Row<'_>>, Damaged), EngineError> {
+fn rows_of(queue: QueueId, part: &Filled) -> Result<(Vec<Row<'_>>, Corrupt), EngineError> {
     let segment = &part.segment;
     let (Some(first), Some(last)) = (part.picked.first(), part.picked.last()) else { return Ok((Vec::new(), None)) };
     // Unreadable sectors are found one row at a time.
@@ -79,7 +79,7 @@ fn rows_of(queue: QueueId, part: &Filled) -> Result<(Vec<Row<'_>>, Damaged), Eng
         let populated = if is_there { Ok(()) } else { segment.populate(picked.offset, picked.offset) };
         match populated.and_then(|()| segment.message_for(picked.offset, Target { queue, sequence })) {
             Ok(view) => rows.push(Row { sequence, tag: StageTag::parse(view.exchange), view }),
-            Err(error @ LogError::Damaged { .. }) => return Ok((rows, Some((sequence, error)))),
+            Err(error @ LogError::Corrupt { .. }) => return Ok((rows, Some((sequence, error)))),
             Err(error) => return Err(error.into()),
         }
     }

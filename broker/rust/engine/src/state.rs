@@ -8,7 +8,7 @@ use penstock_log::{Log, Outcome, Target};
 use penstock_queue::{AckSet, Matched, Queue, QueueId, Routing, Sequence, SequenceRange, Settled};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::damage::Damages;
+use crate::corruption::Corruptions;
 use crate::decision::Stage;
 use crate::error::EngineError;
 use crate::producers::Producers;
@@ -50,7 +50,7 @@ pub(crate) struct State {
     pub sealed_seen: u64,
     /// The first sequence of a new queue; above 1 once a start had to skip sequences.
     pub first_sequence: Sequence,
-    pub damages: Damages,
+    pub corruptions: Corruptions,
     /// Offsets of groups whose streams did not get their names yet.
     pub recovered_groups: FxHashMap<QueueId, BTreeMap<String, u64>>,
     pub producers: Producers,
@@ -82,7 +82,7 @@ impl State {
             touched: Vec::new(),
             sealed_seen: 0,
             first_sequence,
-            damages: Damages::default(),
+            corruptions: Corruptions::default(),
             recovered_groups: FxHashMap::default(),
             producers: Producers::default(),
             stages: FxHashMap::default(),

@@ -285,13 +285,13 @@ impl Subscription {
     ///
     /// # Errors
     /// `NoQueue` once the queue is gone; `Log` when the settlement cannot be written.
-    pub fn drop_damaged(&self, sequence: Sequence, error: &LogError) -> Result<(), EngineError> {
-        let LogError::Damaged { path, at, why } = error else { return Ok(()) };
+    pub fn drop_corrupt(&self, sequence: Sequence, error: &LogError) -> Result<(), EngineError> {
+        let LogError::Corrupt { path, at, why } = error else { return Ok(()) };
         let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let mut guard = self.shard.lock()?;
         let state = &mut *guard;
         // Checking a directory reads all of it: once per file is enough.
-        if !state.damages.has(&file) && state.log.rebuild_directory(&file)? {
+        if !state.corruptions.has(&file) && state.log.rebuild_directory(&file)? {
             let entry = self.shard.entry(state, self.queue)?;
             let range = SequenceRange { first: sequence, last: sequence };
             let returned = entry.machine.settle(self.id, &[range], Settle::Requeue);
@@ -300,8 +300,8 @@ impl Subscription {
         }
         self.drop_all(state, &[sequence])?;
         state.log.quarantine(&file, *at);
-        let is_first = state.damages.note(&file, *at, &why.to_string(), &[self.queue]);
-        self.shard.tell_damage(state, &file, 1, is_first);
+        let is_first = state.corruptions.note(&file, *at, &why.to_string(), &[self.queue]);
+        self.shard.tell_corruption(state, &file, 1, is_first);
         Ok(())
     }
 
@@ -424,7 +424,7 @@ impl Subscription {
 
     /// How many messages it holds.
     #[must_use]
-    pub fn unsettled_count(&self) -> u32 {
+    pub fn unacked_count(&self) -> u32 {
         let Ok(mut guard) = self.shard.lock() else { return 0 };
         self.shard.entry(&mut guard, self.queue).map_or(0, |entry| entry.machine.unsettled_of(self.id))
     }
@@ -502,7 +502,7 @@ impl Drop for Subscription {
 
 /// Whether a directory caused an error, and was rebuilt.
 pub(crate) fn rebuild(state: &mut State, error: &LogError) -> Result<bool, EngineError> {
-    let LogError::Damaged { path, .. } = error else { return Ok(false) };
+    let LogError::Corrupt { path, .. } = error else { return Ok(false) };
     let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     Ok(state.log.rebuild_directory(&file)?)
 }

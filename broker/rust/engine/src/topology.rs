@@ -96,7 +96,7 @@ impl Shard {
         guard.write()?;
         // Freeing a long queue takes time.
         drop(guard);
-        Ok(entry.machine.ready_count() + entry.machine.unsettled_count())
+        Ok(entry.machine.ready_count() + entry.machine.unacked_count())
     }
 
     /// Refuses new messages in an empty queue, so that it can be deleted as empty whenever that is recorded; returns
@@ -110,7 +110,7 @@ impl Shard {
         }
         let mut guard = self.lock()?;
         let counts = counts_of(self.entry(&mut guard, id)?);
-        if counts.ready_count + counts.unsettled_count == 0 {
+        if counts.ready_count + counts.unacked_count == 0 {
             guard.shut.insert(id);
         }
         Ok(counts)

@@ -226,7 +226,7 @@ async fn run(after: usize, times: usize, error: i32) -> (BTreeSet<&'static str>,
         assert!(lost.is_empty(), "confirmed and lost: {lost:?}");
         assert!(got.is_disjoint(&settled), "settled and back");
         publish(&shard, ledger).await.unwrap();
-        assert_eq!(shard.damages(), []);
+        assert_eq!(shard.corruptions(), []);
     }
     engine.close().unwrap();
     (met, refused)

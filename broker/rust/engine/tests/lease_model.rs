@@ -249,13 +249,13 @@ impl Pair {
         let counts = self.house().shard.queue_counts(&[STREAM]).unwrap()[0];
         let ready = self.model.at(Place::Ready).count() as u64;
         let leased = self.model.messages.iter().filter(|message| matches!(message.place, Place::Leased(..)));
-        assert_eq!((counts.ready_count, counts.unsettled_count), (ready, leased.clone().count() as u64));
+        assert_eq!((counts.ready_count, counts.unacked_count), (ready, leased.clone().count() as u64));
         let bytes_of = |found: &mut dyn Iterator<Item = &Message>| found.map(|message| message.body.len() as u64).sum();
         let bytes: [u64; 2] = [bytes_of(&mut self.model.at(Place::Ready)), bytes_of(&mut leased.clone())];
         if !self.model.has_shares {
-            assert_eq!([counts.ready_bytes, counts.unsettled_bytes], bytes);
-        } else if counts.ready_count + counts.unsettled_count == 0 {
-            assert_eq!([counts.ready_bytes, counts.unsettled_bytes], [0, 0]);
+            assert_eq!([counts.ready_bytes, counts.unacked_bytes], bytes);
+        } else if counts.ready_count + counts.unacked_count == 0 {
+            assert_eq!([counts.ready_bytes, counts.unacked_bytes], [0, 0]);
         }
         let found = self.house().shard.leases(STREAM).unwrap();
         let found: BTreeMap<_, _> = found.iter().map(|owner| (owner.owner.as_str(), owner)).collect();

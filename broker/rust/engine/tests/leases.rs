@@ -58,7 +58,7 @@ fn counts(house: &House) -> QueueCounts {
 }
 
 fn ready_and_unsettled(house: &House) -> (u64, u64) {
-    (counts(house).ready_count, counts(house).unsettled_count)
+    (counts(house).ready_count, counts(house).unacked_count)
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_lease_takes_ready_messages_and_is_given_again_when_it_is_asked_for_again() 
     assert_eq!(reserve(&house, "o", 1, ANY).unwrap(), (2, 6, false));
 
     assert_eq!(ready_and_unsettled(&house), (1, 2));
-    assert_eq!(counts(&house).unsettled_bytes, 6);
+    assert_eq!(counts(&house).unacked_bytes, 6);
     assert_eq!(counts(&house).consumer_count, 0);
     assert_eq!(read(&house, "o", 1).unwrap(), ["one", "two"]);
     assert_eq!(read(&house, "o", 1).unwrap(), ["one", "two"]);
@@ -87,7 +87,7 @@ fn a_lease_ends_with_the_message_that_reaches_its_bytes_and_the_rest_was_never_t
     let limits = LeaseLimits { messages_max: 0, bytes_max: 6 };
     assert_eq!(reserve(&house, "o", 1, limits).unwrap(), (2, 10, true));
 
-    assert_eq!((counts(&house).ready_bytes, counts(&house).unsettled_bytes), (10, 10));
+    assert_eq!((counts(&house).ready_bytes, counts(&house).unacked_bytes), (10, 10));
     assert_eq!(take(&consumer(&house, false).unwrap()), [("12345".to_owned(), 0), ("12345".to_owned(), 0)]);
 }
 
@@ -210,7 +210,7 @@ fn after_a_start_leases_stand_and_hold_back_what_they_held() {
     assert_eq!(read(&house, "p", 1).unwrap(), ["three"]);
     assert_eq!(read(&house, "o", 2).unwrap(), ["four"]);
     assert_eq!(reserve(&house, "o", 2, ANY).unwrap(), (1, 4, false));
-    assert_eq!((counts(&house).ready_bytes, counts(&house).unsettled_bytes), (7, 12));
+    assert_eq!((counts(&house).ready_bytes, counts(&house).unacked_bytes), (7, 12));
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn a_purge_after_a_start_leaves_leases_and_right_bytes() {
 
     assert_eq!(house.shard.purge_queue(STREAM).unwrap(), 1);
     publish(&house, &["four"]);
-    assert_eq!((counts(&house).ready_bytes, counts(&house).unsettled_bytes), (4, 6));
+    assert_eq!((counts(&house).ready_bytes, counts(&house).unacked_bytes), (4, 6));
 
     assert_eq!(read(&house, "o", 1).unwrap(), ["one", "two"]);
     assert_eq!(house.shard.ack_leases(STREAM, "o", 1).unwrap(), 2);
@@ -343,7 +343,7 @@ fn long_leases_are_released_in_parts_and_what_came_back_is_purged_in_parts() {
     let before = house.shard.holds();
     assert_eq!(house.shard.purge_queue(STREAM).unwrap(), MANY - 2);
     assert!(house.shard.holds() - before > HOLDS);
-    assert_eq!((counts(&house).ready_count, counts(&house).ready_bytes, counts(&house).unsettled_count), (0, 0, 2));
+    assert_eq!((counts(&house).ready_count, counts(&house).ready_bytes, counts(&house).unacked_count), (0, 0, 2));
     house.close();
     assert_eq!(ready_and_unsettled(&open_queue(directory.path())), (0, 2));
 }

@@ -61,7 +61,7 @@ fn a_pull_that_fails_takes_nothing() {
 
     pulling.take_now(1000, &mut filled).unwrap_err();
 
-    assert_eq!((filled.len(), pulling.unsettled_count()), (0, 1), "what it had before");
+    assert_eq!((filled.len(), pulling.unacked_count()), (0, 1), "what it had before");
     rename_all(directory.path(), ".hidden", "");
     assert_eq!(pulling.take_now(1000, &mut filled).unwrap(), 0);
     assert_eq!(filled.iter().map(|filled| filled.picked.len()).sum::<usize>(), COUNT - 1);

@@ -128,7 +128,7 @@ fn a_vhost_that_stalls_holds_up_no_other_and_nobody_who_looks() {
     let found = soon(move || ["slow", "calm"].map(|name| engine.shard(name).is_some()));
     assert_eq!(found, [true, true]);
     let slow = Arc::clone(&house.slow);
-    let seen = soon(move || (slow.fault(), slow.totals_seen().unwrap(), slow.log_stats(), slow.damages()));
+    let seen = soon(move || (slow.fault(), slow.totals_seen().unwrap(), slow.log_stats(), slow.corruptions()));
     assert_eq!((seen.0, seen.1), (None, (1, 0)), "what was known last");
     assert!(seen.2.segments > 0 && seen.3.is_empty());
     let engine = Arc::clone(&house.engine);

@@ -86,7 +86,7 @@ impl Consumer {
     }
 
     fn has_credit(&self) -> bool {
-        self.subscription.unsettled_count() < self.prefetch
+        self.subscription.unacked_count() < self.prefetch
     }
 }
 

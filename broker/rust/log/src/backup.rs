@@ -20,7 +20,7 @@ use crate::fold_ticket::set_aside;
 use crate::manifest::Manifest;
 use crate::names::Names;
 use crate::record::Position;
-use crate::segment::{Segment, damaged_path, directory_path};
+use crate::segment::{Segment, corrupt_path, directory_path};
 use crate::sync::{SyncedFile, save_position};
 
 const COPY_BYTES: usize = 1 << 20;
@@ -172,7 +172,7 @@ impl BackupTicket {
             let segment = segment.unmapped();
             self.copy_of(segment.path(), Some(&segment), target)?;
             self.copy_if_there(&segment.directory_path(), target)?;
-            self.copy_if_there(&damaged_path(segment.path()), target)?;
+            self.copy_if_there(&corrupt_path(segment.path()), target)?;
         }
         for segment in &self.unserved {
             self.copy_if_there(segment, target)?;

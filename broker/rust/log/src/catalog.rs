@@ -95,7 +95,7 @@ impl Holding {
     fn may_live(&mut self, state: &FoldState) -> Result<bool, LogError> {
         match self.is_live(state) {
             // The content of its directory is unknown; the segment stays until the directory is rebuilt.
-            Err(LogError::Damaged { .. }) => {
+            Err(LogError::Corrupt { .. }) => {
                 self.refuse();
                 Ok(true)
             }

@@ -12,7 +12,7 @@ use penstock_queue::{QueueId, Sequence, SequenceRange};
 use crate::backup::Holds;
 use crate::directory::write_whole;
 use crate::disk::Disk;
-use crate::error::{Damage, LogError};
+use crate::error::{Corruption, LogError};
 use crate::fold::{FoldState, FoldedQueue};
 use crate::header::is_bad_sector;
 use crate::live_segments::{self, LiveSegment};
@@ -57,14 +57,14 @@ impl Checkpoints {
             match decode(&bytes, &path) {
                 Ok((id, state, live)) => {
                     if log_id.is_some_and(|expected| expected != id) {
-                        return Err(LogError::damaged(&path, 0, Damage::OtherLog));
+                        return Err(LogError::corrupt(&path, 0, Corruption::OtherLog));
                     }
                     *log_id = Some(id);
                     found.kept.push((number, state.position));
                     (newest, found.live) = (state, live);
                     found.newest_bytes = bytes.len() as u64;
                 }
-                Err(LogError::Damaged { .. }) => {}
+                Err(LogError::Corrupt { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -208,16 +208,16 @@ type Content = ([u8; 16], FoldState, Vec<LiveSegment>);
 
 /// Decodes a whole file.
 pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Content, LogError> {
-    let damaged = || LogError::damaged(path, 0, Damage::Checkpoint);
-    let (content, crc) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
+    let corrupt = || LogError::corrupt(path, 0, Corruption::Checkpoint);
+    let (content, crc) = bytes.split_last_chunk::<4>().ok_or_else(corrupt)?;
     if !content.starts_with(MAGIC) || le_u32(crc) != crc32c::crc32c(content) {
-        return Err(damaged());
+        return Err(corrupt());
     }
     let found = content.get(8..12).map_or(0, le_u32);
     if found > FORMAT {
         return Err(LogError::NewerFormat { path: path.to_owned(), found, supported: FORMAT });
     }
-    state_in(content).ok_or_else(damaged)
+    state_in(content).ok_or_else(corrupt)
 }
 
 fn state_in(content: &[u8]) -> Option<Content> {

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use penstock_queue::{QueueId, Sequence};
 
 use crate::disk::Disk;
-use crate::error::{Damage, LogError};
+use crate::error::{Corruption, LogError};
 use crate::index::{MemoryIndex, Reach, of_segment};
 use crate::map::{Map, is_bad_sector};
 use crate::record::{Target, le_u32, le_u64};
@@ -227,7 +227,7 @@ impl Directory {
     /// Where the records of `count` messages of an entry begin, from the sequence `first` on.
     pub(crate) fn offsets(&self, entry: &Entry, first: Sequence, count: usize) -> Result<Vec<u32>, LogError> {
         let found = self.find(entry.queue, first, count)?;
-        found.filter(|offsets| offsets.len() == count).ok_or_else(|| self.damaged(Damage::Directory))
+        found.filter(|offsets| offsets.len() == count).ok_or_else(|| self.corrupt(Corruption::Directory))
     }
 
     /// Whether all checksums of the file match, including that of the offsets, which look-ups do not check.
@@ -238,7 +238,7 @@ impl Directory {
         let view = View { bytes, entries_end: self.check(bytes)?, map: None };
         let stored = bytes.get(36..40).map_or(0, le_u32);
         let offsets = bytes.get(view.entries_end..).unwrap_or_default();
-        if crc32c::crc32c(offsets) == stored { Ok(()) } else { Err(self.damaged(Damage::Directory)) }
+        if crc32c::crc32c(offsets) == stored { Ok(()) } else { Err(self.corrupt(Corruption::Directory)) }
     }
 
     /// Derives it from its segment when any checksum is wrong; returns whether it was.
@@ -247,7 +247,7 @@ impl Directory {
             return Ok(false);
         }
         match self.verify() {
-            Err(LogError::Damaged { .. }) => self.derive().map(|_| true),
+            Err(LogError::Corrupt { .. }) => self.derive().map(|_| true),
             verified => verified.map(|()| false),
         }
     }
@@ -313,7 +313,7 @@ impl Directory {
     fn find(&self, queue: QueueId, from: Sequence, count_max: usize) -> Result<Option<Vec<u32>>, LogError> {
         match self.find_in(self.view()?, queue, from, count_max) {
             // Entries and offsets of the file do not match the derived ones: derive everything again.
-            Err(LogError::Damaged { .. }) if self.derived.get().is_none() => {
+            Err(LogError::Corrupt { .. }) if self.derived.get().is_none() => {
                 self.derive()?;
                 self.find_in(self.view()?, queue, from, count_max)
             }
@@ -340,7 +340,7 @@ impl Directory {
         if let Some(map) = view.map {
             self.bring_in(map, begin, length)?;
         }
-        let found = view.bytes.get(begin..begin + length).ok_or_else(|| self.damaged(Damage::Directory))?;
+        let found = view.bytes.get(begin..begin + length).ok_or_else(|| self.corrupt(Corruption::Directory))?;
         Ok(Some(found.chunks_exact(4).map(le_u32).collect()))
     }
 
@@ -355,7 +355,7 @@ impl Directory {
     fn view(&self) -> Result<View<'_>, LogError> {
         if self.derived.get().is_none() {
             match self.view_of_file() {
-                Err(LogError::Damaged { .. }) => {}
+                Err(LogError::Corrupt { .. }) => {}
                 view => return view,
             }
         }
@@ -408,35 +408,35 @@ impl Directory {
 
     fn populate(&self, map: &Map, from: usize, length: usize) -> Result<(), LogError> {
         if from.saturating_add(length) > map.bytes().len() {
-            return Err(self.damaged(Damage::Directory));
+            return Err(self.corrupt(Corruption::Directory));
         }
         map.populate(from, length).map_err(|error| self.unusable("read", error))
     }
 
     /// Checks header and entries; returns where the entries end.
     fn check(&self, bytes: &[u8]) -> Result<usize, LogError> {
-        let damaged = || self.damaged(Damage::Directory);
-        let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or_else(damaged)?;
+        let corrupt = || self.corrupt(Corruption::Directory);
+        let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or_else(corrupt)?;
         if &header[..8] != MAGIC || le_u32(&header[60..]) != crc32c::crc32c(&header[..60]) {
-            return Err(damaged());
+            return Err(corrupt());
         }
         let found = le_u32(&header[8..12]);
         if found > FORMAT {
             return Err(LogError::NewerFormat { path: self.path.clone(), found, supported: FORMAT });
         }
         let entries_end = entries_end(bytes);
-        let entries = bytes.get(HEADER_BYTES..entries_end).ok_or_else(damaged)?;
+        let entries = bytes.get(HEADER_BYTES..entries_end).ok_or_else(corrupt)?;
         let is_whole = bytes.len() == entries_end + le_u32(&header[28..32]) as usize * 4
             && le_u64(&header[16..24]) == self.segment.id()
             && le_u32(&header[32..36]) == crc32c::crc32c(entries);
-        if is_whole { Ok(entries_end) } else { Err(damaged()) }
+        if is_whole { Ok(entries_end) } else { Err(corrupt()) }
     }
 
     /// Whether the file exists and is usable.
     pub(crate) fn is_usable(&self) -> Result<bool, LogError> {
         match self.view_of_file() {
             Ok(_) => Ok(true),
-            Err(LogError::Damaged { .. }) => Ok(false),
+            Err(LogError::Corrupt { .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -445,14 +445,14 @@ impl Directory {
     fn unusable(&self, action: &'static str, error: std::io::Error) -> LogError {
         match error.kind() {
             // An empty file cannot be mapped.
-            ErrorKind::NotFound | ErrorKind::InvalidInput => self.damaged(Damage::Directory),
-            _ if is_bad_sector(&error) => self.damaged(Damage::Unreadable),
+            ErrorKind::NotFound | ErrorKind::InvalidInput => self.corrupt(Corruption::Directory),
+            _ if is_bad_sector(&error) => self.corrupt(Corruption::Unreadable),
             _ => LogError::io(action, &self.path, error),
         }
     }
 
-    fn damaged(&self, why: Damage) -> LogError {
-        LogError::damaged(&self.path, 0, why)
+    fn corrupt(&self, why: Corruption) -> LogError {
+        LogError::corrupt(&self.path, 0, why)
     }
 }
 

@@ -12,8 +12,8 @@ use crate::record::DecodeError;
 pub enum LogError {
     #[error("cannot {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
-    #[error("{} is damaged at byte {at}: {why}; `penstock log verify` tells all of it", path.display())]
-    Damaged { path: PathBuf, at: u64, why: Damage },
+    #[error("{} is corrupt at byte {at}: {why}; run `penstock log verify` for details", path.display())]
+    Corrupt { path: PathBuf, at: u64, why: Corruption },
     #[error("{} has format {found}, this version reads up to {supported}; start a newer version", path.display())]
     NewerFormat { path: PathBuf, found: u32, supported: u32 },
     #[error("a record of {bytes} bytes is more than the {bytes_max} that a log stores; send a smaller message")]
@@ -40,10 +40,10 @@ pub enum LogError {
 
 /// Why bytes are corrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Damage {
+pub enum Corruption {
     #[error("{0}")]
     Record(#[from] DecodeError),
-    #[error("no record stands where the directory says so")]
+    #[error("there is no record where the directory says")]
     NoRecordHere,
     #[error("the header is not that of a segment, or its checksum does not match")]
     SegmentHeader,
@@ -131,7 +131,7 @@ impl LogError {
         LogError::Io { action, path: path.to_owned(), source }
     }
 
-    pub(crate) fn damaged(path: &Path, at: u64, why: impl Into<Damage>) -> Self {
-        LogError::Damaged { path: path.to_owned(), at, why: why.into() }
+    pub(crate) fn corrupt(path: &Path, at: u64, why: impl Into<Corruption>) -> Self {
+        LogError::Corrupt { path: path.to_owned(), at, why: why.into() }
     }
 }

@@ -14,16 +14,16 @@ use crate::backup::Holds;
 use crate::catalog::{Catalog, Holding};
 use crate::checkpoint::{Checkpoints, unlink_if_there};
 use crate::contents::Contents;
-use crate::damage::Quarantined;
+use crate::corruption::Quarantined;
 use crate::directory::{self, Lookup};
 use crate::disk::Disk;
-use crate::error::{Damage, LogError};
+use crate::error::{Corruption, LogError};
 use crate::fold::FoldState;
 use crate::live_segments::LiveSegment;
 use crate::manifest::Entry;
 use crate::record::{DecodeError, Position};
 use crate::rewriting::Rewriting;
-use crate::segment::{Check, Segment, aside_path, damaged_path};
+use crate::segment::{Check, Segment, aside_path, corrupt_path};
 use crate::sync::{SyncedFile, Unsynced, save_position};
 
 /// A checkpoint is saved twice when this many times its size is between the two that are kept, and at least so much.
@@ -89,7 +89,7 @@ pub struct Folded {
     /// Segments that are no longer needed, ascending.
     pub(crate) dead: Vec<Arc<Segment>>,
     /// Records that became corrupt and were skipped.
-    pub damaged: Vec<Quarantined>,
+    pub corrupt: Vec<Quarantined>,
     pub(crate) boundary: Position,
     pub(crate) checkpoint_bytes: u64,
     pub(crate) running: Running,
@@ -144,9 +144,9 @@ impl FoldTicket {
         if self.stopped.load(Ordering::SeqCst) {
             return Err(LogError::Stopped { path: self.directory.to_path_buf() });
         }
-        let mut damaged = Vec::new();
+        let mut corrupt = Vec::new();
         for part in &self.parts {
-            advance(&mut keeper.state, part, self.disk.as_ref(), &mut damaged)?;
+            advance(&mut keeper.state, part, self.disk.as_ref(), &mut corrupt)?;
         }
         let live = self.live(&keeper.state)?;
         for (part, &is_live) in self.parts.iter_mut().zip(&live) {
@@ -178,7 +178,7 @@ impl FoldTicket {
         }
         let dead = catalog.take_dead(state, checkpoints.floor())?;
         let FoldTicket { parts, boundary, running, .. } = self;
-        Ok(Folded { parts, dead, damaged, boundary, checkpoint_bytes, running })
+        Ok(Folded { parts, dead, corrupt, boundary, checkpoint_bytes, running })
     }
 
     fn live(&self, state: &FoldState) -> Result<Vec<bool>, LogError> {
@@ -209,7 +209,7 @@ impl FoldTicket {
 pub(crate) fn set_aside(disk: &dyn Disk, path: &Path) -> Result<PathBuf, LogError> {
     let aside = aside_path(path);
     disk.rename(path, &aside).map_err(|error| LogError::io("rename", path, error))?;
-    unlink_if_there(disk, &damaged_path(path))?;
+    unlink_if_there(disk, &corrupt_path(path))?;
     Ok(aside)
 }
 
@@ -220,11 +220,11 @@ fn advance(
     state: &mut FoldState,
     part: &FoldPart,
     disk: &dyn Disk,
-    damaged: &mut Vec<Quarantined>,
+    corrupt: &mut Vec<Quarantined>,
 ) -> Result<(), LogError> {
-    match advance_in_map(state, part, disk, damaged) {
+    match advance_in_map(state, part, disk, corrupt) {
         // From the record that was reached on; a segment with bad sectors is rare enough to be read as a whole.
-        Err(LogError::Damaged { why: Damage::Unreadable, .. }) => advance_in_file(state, part, disk, damaged),
+        Err(LogError::Corrupt { why: Corruption::Unreadable, .. }) => advance_in_file(state, part, disk, corrupt),
         other => other,
     }
 }
@@ -233,7 +233,7 @@ fn advance_in_map(
     state: &mut FoldState,
     part: &FoldPart,
     disk: &dyn Disk,
-    damaged: &mut Vec<Quarantined>,
+    corrupt: &mut Vec<Quarantined>,
 ) -> Result<(), LogError> {
     // A map of its own, dropped at the end.
     let segment = part.segment.unmapped();
@@ -250,7 +250,7 @@ fn advance_in_map(
             Err(error) => {
                 walk.open_window(disk)?;
                 let to = if walk.resume() { segment.position_of(walk.offset()) } else { part.end };
-                damaged.push(pass_over(state, part, (at, why_of(error)), to));
+                corrupt.push(pass_over(state, part, (at, why_of(error)), to));
             }
         }
     }
@@ -262,7 +262,7 @@ fn advance_in_file(
     state: &mut FoldState,
     part: &FoldPart,
     disk: &dyn Disk,
-    damaged: &mut Vec<Quarantined>,
+    corrupt: &mut Vec<Quarantined>,
 ) -> Result<(), LogError> {
     let segment = &part.segment;
     let contents = Contents::read(disk, segment.path(), segment.readable())?;
@@ -275,27 +275,27 @@ fn advance_in_file(
                 state.apply(&decoded.record, segment.position_of(walk.offset()));
                 if contents.is_bad(at, walk.offset()) {
                     // Its head is whole, so it counts as stored; a reader detects the rest.
-                    damaged.push(claimed(part, at, walk.offset()));
+                    corrupt.push(claimed(part, at, walk.offset()));
                 }
             }
             Err(error) => {
                 let is_bad = contents.is_bad(at, contents.claimed_end(at));
-                let why = if is_bad { Damage::Unreadable } else { why_of(error) };
+                let why = if is_bad { Corruption::Unreadable } else { why_of(error) };
                 let to = if walk.resume() { segment.position_of(walk.offset()) } else { part.end };
-                damaged.push(pass_over(state, part, (at, why), to));
+                corrupt.push(pass_over(state, part, (at, why), to));
             }
         }
     }
     Ok(())
 }
 
-fn why_of(error: DecodeError) -> Damage {
-    if error == DecodeError::End { Damage::Short } else { error.into() }
+fn why_of(error: DecodeError) -> Corruption {
+    if error == DecodeError::End { Corruption::Short } else { error.into() }
 }
 
 /// The report of a record between two offsets of which a part cannot be read.
 fn claimed(part: &FoldPart, at: u64, to: u64) -> Quarantined {
-    let mut found = Quarantined::new(&part.segment, at, Damage::Unreadable);
+    let mut found = Quarantined::new(&part.segment, at, Corruption::Unreadable);
     if let Lookup::Memory(index) = &part.lookup {
         index.targets_in(at..to).into_iter().for_each(|target| found.concern(target.queue));
     }
@@ -303,7 +303,7 @@ fn claimed(part: &FoldPart, at: u64, to: u64) -> Quarantined {
 }
 
 /// Moves the state over corrupt bytes, up to a position; returns their report.
-fn pass_over(state: &mut FoldState, part: &FoldPart, (at, why): (u64, Damage), to: Position) -> Quarantined {
+fn pass_over(state: &mut FoldState, part: &FoldPart, (at, why): (u64, Corruption), to: Position) -> Quarantined {
     let mut found = Quarantined::new(&part.segment, at, why);
     if let Lookup::Memory(index) = &part.lookup {
         for target in index.targets_in(at..part.segment.offset_of(to)) {

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::error::{Damage, LogError};
+use crate::error::{Corruption, LogError};
 use crate::manifest::Entry;
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, rewritten_path};
 
@@ -39,23 +39,23 @@ pub(crate) fn read_header(path: &Path) -> Result<HeaderFound, LogError> {
     let copy = copy_at.map(|at| read_at(&file, at).map(|read| (at, read))).transpose().map_err(io("read"))?;
     let copied = |at, header: &[u8; SEGMENT_HEADER_BYTES as usize]| match SegmentHeader::decode(header, path) {
         Ok(header) => Ok(Some((header, at))),
-        Err(LogError::Damaged { .. }) => Ok(None),
+        Err(LogError::Corrupt { .. }) => Ok(None),
         Err(error) => Err(error),
     };
     let copy = copy.map_or(Ok(None), |(at, read)| read.map_or(Ok(None), |read| copied(at, &read)))?;
     let decoded = match &first {
         Some(first) => SegmentHeader::decode(first, path),
-        None => Err(LogError::damaged(path, 0, Damage::SegmentHeader)),
+        None => Err(LogError::corrupt(path, 0, Corruption::SegmentHeader)),
     };
     let is_zeros = bytes == 0 || first.is_some_and(|first| first == [0; SEGMENT_HEADER_BYTES as usize]);
     Ok(match (decoded, copy) {
         (Ok(header), Some((copy, at))) if copy == header => HeaderFound::Segment(header, at),
         (Ok(header), _) => HeaderFound::Segment(header, bytes),
-        (Err(LogError::Damaged { .. }), Some((copy, at))) => {
+        (Err(LogError::Corrupt { .. }), Some((copy, at))) => {
             HeaderFound::Copy(copy, at, if is_zeros { Instead::Zeros } else { Instead::Other })
         }
-        (Err(LogError::Damaged { .. }), None) if is_zeros => HeaderFound::Zeros,
-        (Err(error @ LogError::Damaged { .. }), None) => HeaderFound::Unreadable(error),
+        (Err(LogError::Corrupt { .. }), None) if is_zeros => HeaderFound::Zeros,
+        (Err(error @ LogError::Corrupt { .. }), None) => HeaderFound::Unreadable(error),
         (Err(error), _) => return Err(error),
     })
 }
@@ -96,10 +96,10 @@ pub(crate) fn rewritten_segment(
         Err(error) => return Err(error),
     };
     if log_id.is_some_and(|expected| expected != header.log_id) {
-        return Err(LogError::damaged(&path, 16, Damage::OtherLog));
+        return Err(LogError::corrupt(&path, 16, Corruption::OtherLog));
     }
     if (header.segment_id, header.first) != (entry.segment_id, entry.first) {
-        return Err(LogError::damaged(&path, 32, Damage::NotInManifest));
+        return Err(LogError::corrupt(&path, 32, Corruption::NotInManifest));
     }
     let segment = Segment::rewritten(directory, (entry.number, entry.edition), &header, bytes, entry.end);
     Ok(Some((segment, is_readable)))

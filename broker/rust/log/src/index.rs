@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::contents::Contents;
 use crate::disk::RealDisk;
-use crate::error::{Damage, LogError};
+use crate::error::{Corruption, LogError};
 use crate::record::{Decoded, Record, Target};
 use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment, Walk};
 
@@ -43,7 +43,7 @@ struct QueueRuns {
 /// The index of a segment, from its readable records.
 pub(crate) fn of_segment(segment: &Segment) -> Result<MemoryIndex, LogError> {
     match segment.walk(SEGMENT_HEADER_BYTES, Check::Head) {
-        Err(LogError::Damaged { why: Damage::Unreadable, .. }) => {
+        Err(LogError::Corrupt { why: Corruption::Unreadable, .. }) => {
             let contents = Contents::read(&RealDisk, segment.path(), segment.readable())?;
             Ok(of_contents(segment, &contents))
         }

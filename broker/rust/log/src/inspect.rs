@@ -9,7 +9,7 @@ use std::path::Path;
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 
 use crate::checkpoint::Checkpoints;
-use crate::damage::targets_at;
+use crate::corruption::targets_at;
 use crate::directory::Directory;
 use crate::error::LogError;
 use crate::fold::FoldState;
@@ -38,12 +38,12 @@ pub struct SegmentReport {
     pub error: Option<String>,
     pub error_at: Option<u64>,
     /// Every record that cannot be read.
-    pub damaged: Vec<DamagedRecord>,
+    pub corrupt: Vec<CorruptRecord>,
 }
 
 /// A record that cannot be read, and its targets as far as known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DamagedRecord {
+pub struct CorruptRecord {
     /// Its byte in the file, and its position in the log.
     pub at: u64,
     pub position: u64,
@@ -189,9 +189,9 @@ impl Inspection {
         if !has_live && segment.first() < self.covered && !segment.directory_path().exists() {
             // Dead when the checkpoint was made: its bytes never had to reach the disk.
             (report.error, report.error_at) = (None, None);
-            report.damaged.clear();
+            report.corrupt.clear();
         }
-        let told: Vec<Target> = report.damaged.iter().flat_map(|damaged| &damaged.targets).copied().collect();
+        let told: Vec<Target> = report.corrupt.iter().flat_map(|corrupt| &corrupt.targets).copied().collect();
         told.into_iter().for_each(|target| {
             self.find(target);
         });
@@ -229,7 +229,7 @@ impl Inspection {
                         self.end_at(report, segment, (at, error))?;
                         return Ok(has_live);
                     }
-                    add_damaged(report, segment, at, error)?;
+                    add_corrupt(report, segment, at, error)?;
                 }
             }
             report.bytes = bytes;
@@ -282,7 +282,7 @@ impl Inspection {
         (at, ended): (u64, DecodeError),
     ) -> Result<(), LogError> {
         if ended != DecodeError::End {
-            return add_damaged(report, segment, at, ended);
+            return add_corrupt(report, segment, at, ended);
         }
         if segment.is_rewritten() {
             if at != segment.bytes() {
@@ -311,19 +311,19 @@ impl Inspection {
             let why = format!("{count} messages from {} on have no record in any segment", first.first.0);
             fail(&mut report, 0, &why);
             let targets = vec![Target { queue, sequence: first.first }];
-            report.damaged.push(DamagedRecord { at: 0, position: 0, why, targets });
+            report.corrupt.push(CorruptRecord { at: 0, position: 0, why, targets });
         }
         report.error.is_some().then_some(report)
     }
 }
 
-fn add_damaged(report: &mut SegmentReport, segment: &Segment, at: u64, why: DecodeError) -> Result<(), LogError> {
+fn add_corrupt(report: &mut SegmentReport, segment: &Segment, at: u64, why: DecodeError) -> Result<(), LogError> {
     fail(report, at, &why.to_string());
     let directory = Directory::of(segment);
     let directory = directory.is_usable()?.then_some(&directory);
     let targets = targets_at(segment, directory, at)?;
     let position = segment.claimed_position(at);
-    report.damaged.push(DamagedRecord { at, position: position.0, why: why.to_string(), targets });
+    report.corrupt.push(CorruptRecord { at, position: position.0, why: why.to_string(), targets });
     Ok(())
 }
 

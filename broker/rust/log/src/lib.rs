@@ -13,7 +13,7 @@ mod catalog;
 mod checkpoint;
 mod compaction;
 mod contents;
-mod damage;
+mod corruption;
 mod directory;
 mod disk;
 mod encode;
@@ -45,13 +45,13 @@ mod sync;
 
 pub use backup::BackupTicket;
 pub use compaction::{Compacted, CompactionTicket};
-pub use damage::Quarantined;
+pub use corruption::Quarantined;
 pub use disk::{Disk, FaultyDisk, RealDisk, Space, is_full};
 pub use encode::Payload;
-pub use error::{Damage, LogError, Missing};
+pub use error::{Corruption, LogError, Missing};
 pub use fold::{FoldState, FoldedQueue, RAISE};
 pub use fold_ticket::{FoldTicket, Folded, Retired};
-pub use inspect::{DamagedRecord, SegmentReport, inspect};
+pub use inspect::{CorruptRecord, SegmentReport, inspect};
 pub use kept::Kept;
 pub use log::{Log, LogOptions, LogStats, Opened, Passed, Portion, Room};
 pub use record::{

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange};
 use rustc_hash::FxHashMap;
 
-use crate::damage::Quarantined;
-use crate::error::{Damage, LogError, Missing};
+use crate::corruption::Quarantined;
+use crate::error::{Corruption, LogError, Missing};
 use crate::fold::FoldState;
 use crate::header::{HeaderFound, read_header};
 use crate::manifest::Manifest;
@@ -149,7 +149,7 @@ pub(crate) fn find_gone(
         }
         let path = one.path(directory);
         let missing_here = Missing { messages: std::mem::take(&mut untold), files };
-        let why = if path.exists() { Damage::Unnamed(missing_here) } else { Damage::Gone(missing_here) };
+        let why = if path.exists() { Corruption::Unnamed(missing_here) } else { Corruption::Gone(missing_here) };
         let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let mut found = Quarantined { file, at: 0, why, queues: Vec::new() };
         missing.iter().for_each(|&(queue, _)| found.concern(queue));
@@ -180,7 +180,7 @@ fn missing(sealed: &[Sealed], state: &FoldState) -> Result<Vec<(QueueId, u64)>, 
         });
         match read {
             // A file is gone: better to report too many missing messages than to stop the start.
-            Ok(_) | Err(LogError::Damaged { .. }) => {}
+            Ok(_) | Err(LogError::Corrupt { .. }) => {}
             Err(error) => return Err(error),
         }
     }

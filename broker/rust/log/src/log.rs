@@ -28,7 +28,7 @@ use crate::active::{Active, Size, random, random_id};
 use crate::ahead::Ahead;
 use crate::backup::Holds;
 use crate::catalog::Catalog;
-use crate::damage::Quarantined;
+use crate::corruption::Quarantined;
 use crate::directory::Lookup;
 use crate::disk::{Disk, RealDisk};
 use crate::encode::{

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::checkpoint::unlink_if_there;
 use crate::directory::write_whole;
 use crate::disk::Disk;
-use crate::error::{Damage, LogError};
+use crate::error::{Corruption, LogError};
 use crate::names::Names;
 use crate::record::{Position, le_u32, le_u64};
 use crate::segment::{FORMAT, Segment, rewritten_path};
@@ -73,13 +73,13 @@ impl Manifest {
                 (_, Ok(Some(copy))) if copy.1.names_all_of(directory)? => copy,
                 // A rewrite came after the copy was made, so the copy is stale.
                 (Err(error), _) | (Ok(_), Err(error)) => return Err(error),
-                (Ok(_), Ok(Some(_))) => return Err(damaged(&Self::path(directory))),
+                (Ok(_), Ok(Some(_))) => return Err(corrupt(&Self::path(directory))),
                 (Ok(_), Ok(None)) => return Ok(Manifest::default()),
             },
         };
         let (id, manifest) = found;
         if log_id.is_some_and(|expected| expected != id) {
-            return Err(LogError::damaged(&Self::path(directory), 16, Damage::OtherLog));
+            return Err(LogError::corrupt(&Self::path(directory), 16, Corruption::OtherLog));
         }
         *log_id = Some(id);
         Ok(manifest)
@@ -152,8 +152,8 @@ fn read(path: &Path) -> Result<Option<([u8; 16], Manifest)>, LogError> {
     }
 }
 
-fn damaged(path: &Path) -> LogError {
-    LogError::damaged(path, 0, Damage::Manifest)
+fn corrupt(path: &Path) -> LogError {
+    LogError::corrupt(path, 0, Corruption::Manifest)
 }
 
 fn encode(log_id: &[u8; 16], manifest: &Manifest) -> Vec<u8> {
@@ -178,24 +178,24 @@ fn encode(log_id: &[u8; 16], manifest: &Manifest) -> Vec<u8> {
 }
 
 fn decode(bytes: &[u8], path: &Path) -> Result<([u8; 16], Manifest), LogError> {
-    let damaged = || damaged(path);
-    let (body, crc) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
-    let (header, entries) = body.split_first_chunk::<HEADER_BYTES>().ok_or_else(damaged)?;
+    let corrupt = || corrupt(path);
+    let (body, crc) = bytes.split_last_chunk::<4>().ok_or_else(corrupt)?;
+    let (header, entries) = body.split_first_chunk::<HEADER_BYTES>().ok_or_else(corrupt)?;
     if &header[..8] != MAGIC || u32::from_le_bytes(*crc) != crc32c::crc32c(body) {
-        return Err(damaged());
+        return Err(corrupt());
     }
     let found = le_u32(&header[8..12]);
     if found > FORMAT {
         return Err(LogError::NewerFormat { path: path.to_owned(), found, supported: FORMAT });
     }
     if entries.len() != le_u32(&header[32..36]) as usize * ENTRY_BYTES {
-        return Err(damaged());
+        return Err(corrupt());
     }
     let entries: Vec<Entry> = entries.chunks_exact(ENTRY_BYTES).map(decode_entry).collect();
     let mut end = Position(0);
     for entry in &entries {
         if entry.first < end || entry.end <= entry.first {
-            return Err(damaged());
+            return Err(corrupt());
         }
         end = entry.end;
     }
@@ -278,7 +278,7 @@ mod tests {
 
         assert!(matches!(
             decode(&encode(&LOG_ID, &manifest), Path::new("manifest")),
-            Err(LogError::Damaged { why: Damage::Manifest, .. })
+            Err(LogError::Corrupt { why: Corruption::Manifest, .. })
         ));
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::error::{Damage, LogError};
+use crate::error::{Corruption, LogError};
 use crate::record::{HEADER_BYTES, MessageView, le_u32};
 use crate::segment::Segment;
 
@@ -60,8 +60,10 @@ impl RecordReader {
         if let Err(error) = self.file.read_exact_at(&mut self.window, self.at) {
             self.window.clear();
             return Err(match error.raw_os_error().map(Errno::from_raw_os_error) {
-                Some(Errno::IO | Errno::HWPOISON) => self.segment.damaged(self.at, Damage::Unreadable),
-                _ if error.kind() == std::io::ErrorKind::UnexpectedEof => self.segment.damaged(self.at, Damage::Short),
+                Some(Errno::IO | Errno::HWPOISON) => self.segment.corrupt(self.at, Corruption::Unreadable),
+                _ if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                    self.segment.corrupt(self.at, Corruption::Short)
+                }
                 _ => LogError::io("read", self.segment.path(), error),
             });
         }

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use self::headers::{Found, refuse_without_checkpoint};
 use crate::checkpoint::{Checkpoints, unlink_if_there};
 use crate::contents::Contents;
-use crate::damage::{Quarantined, file_name, known_targets, marked};
+use crate::corruption::{Quarantined, file_name, known_targets, marked};
 use crate::directory::{Directory, Lookup};
 use crate::disk::Disk;
-use crate::error::{Damage, LogError};
+use crate::error::{Corruption, LogError};
 use crate::fold::FoldState;
 use crate::fold_ticket::set_aside;
 use crate::header::rewritten_segment;
@@ -30,7 +30,7 @@ use crate::orphans::remove_orphans;
 use crate::record::{DecodeError, Decoded, Position, Record};
 use crate::resync::write_again;
 use crate::segment::{
-    Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, damaged_path, directory_path, rewritten_path, segment_path,
+    Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, corrupt_path, directory_path, rewritten_path, segment_path,
 };
 use crate::sync::SyncedFile;
 
@@ -191,7 +191,7 @@ struct Reader<'a> {
 struct Walked {
     index: MemoryIndex,
     end: Position,
-    damaged: Vec<Quarantined>,
+    corrupt: Vec<Quarantined>,
 }
 
 impl<'a> Reader<'a> {
@@ -255,7 +255,7 @@ impl Reader<'_> {
     fn check_segments(&self, names: &Names) -> Result<(), LogError> {
         let is_empty = names.segments.is_empty() && self.sealed.is_empty();
         if is_empty && self.state.queues.values().any(|queue| queue.count > 0) {
-            return Err(LogError::damaged(self.directory, 0, Damage::NoSegment));
+            return Err(LogError::corrupt(self.directory, 0, Corruption::NoSegment));
         }
         Ok(())
     }
@@ -267,7 +267,7 @@ impl Reader<'_> {
             self.quarantine_header(segment.path());
         }
         if entry.end > self.floor {
-            return Err(segment.damaged(0, Damage::NotCovered));
+            return Err(segment.corrupt(0, Corruption::NotCovered));
         }
         self.read_below(segment, entry.end)
     }
@@ -314,7 +314,7 @@ impl Reader<'_> {
             return self.set_aside(segment.number());
         }
         if is_live {
-            self.quarantined.extend(walked.damaged);
+            self.quarantined.extend(walked.corrupt);
         }
         self.push(segment, end, if is_live { lookup } else { Lookup::Nothing });
         Ok(())
@@ -330,7 +330,7 @@ impl Reader<'_> {
         };
         let contents = self.contents(&segment)?;
         let walked = self.walk(&segment, &contents, owed, Some(header.epoch));
-        self.quarantined.extend(walked.damaged);
+        self.quarantined.extend(walked.corrupt);
         self.state.position = self.state.position.max(walked.end);
         let at = segment.offset_of(walked.end);
         if limit != Some(walked.end) {
@@ -359,7 +359,7 @@ impl Reader<'_> {
     /// Indexes the records up to the torn tail, which begins with a bad one at or above `owed`, and skips bad ones
     /// before it. With the epoch in which the segment was begun, records above the state's position are folded.
     fn walk(&mut self, segment: &Segment, contents: &Contents, owed: Position, fold: Option<u64>) -> Walked {
-        let mut walked = Walked { index: MemoryIndex::default(), end: owed, damaged: Vec::new() };
+        let mut walked = Walked { index: MemoryIndex::default(), end: owed, corrupt: Vec::new() };
         // Records of a rewritten one keep their positions: its end is that of its file.
         let owed_to = if segment.is_rewritten() { segment.bytes() } else { segment.offset_of(owed) };
         let mut walk = segment.walk_over(contents.up_to(segment.readable()), Check::Head);
@@ -382,7 +382,7 @@ impl Reader<'_> {
                     self.take_in(&mut walked, offset, &decoded, fold.map(|_| end));
                     if contents.is_bad(at, walk.offset()) {
                         // Its head is whole: a reader detects the rest.
-                        walked.damaged.push(self.found_bad(segment, contents, at, Damage::Unreadable));
+                        walked.corrupt.push(self.found_bad(segment, contents, at, Corruption::Unreadable));
                     }
                 }
                 Err(error) => {
@@ -398,11 +398,11 @@ impl Reader<'_> {
                         self.has_lost |= fold.is_some();
                         return walked;
                     }
-                    let why = if is_bad { Damage::Unreadable } else { error.into() };
+                    let why = if is_bad { Corruption::Unreadable } else { error.into() };
                     let is_short = !goes_on && error == DecodeError::End && fold.is_some();
                     let gone = if is_short { self.miss_behind(segment, segment.position_of(at), owed) } else { None };
                     let found = gone.unwrap_or_else(|| self.found_bad(segment, contents, at, why));
-                    self.note_lost((found, at), fold, &mut walked.damaged);
+                    self.note_lost((found, at), fold, &mut walked.corrupt);
                     if !goes_on {
                         return walked;
                     }
@@ -412,7 +412,7 @@ impl Reader<'_> {
     }
 
     /// The report of a record that cannot be read.
-    fn found_bad(&self, segment: &Segment, contents: &Contents, at: u64, why: Damage) -> Quarantined {
+    fn found_bad(&self, segment: &Segment, contents: &Contents, at: u64, why: Corruption) -> Quarantined {
         let mut found = Quarantined::new(segment, at, why);
         let queues = known_targets(contents.from(at), segment.seed(), &self.state);
         queues.into_iter().for_each(|queue| found.concern(queue));
@@ -429,9 +429,9 @@ impl Reader<'_> {
                 // Sequences are missing: after corruption, this queue is among those affected.
                 if end.is_some()
                     && next < target.sequence
-                    && let Some(damaged) = walked.damaged.last_mut()
+                    && let Some(corrupt) = walked.corrupt.last_mut()
                 {
-                    damaged.concern(target.queue);
+                    corrupt.concern(target.queue);
                 }
             }
         }
@@ -444,8 +444,8 @@ impl Reader<'_> {
     }
 
     /// Records that no record can be read at an offset.
-    fn note_lost(&mut self, (found, at): (Quarantined, u64), fold: Option<u64>, damaged: &mut Vec<Quarantined>) {
-        damaged.push(found);
+    fn note_lost(&mut self, (found, at): (Quarantined, u64), fold: Option<u64>, corrupt: &mut Vec<Quarantined>) {
+        corrupt.push(found);
         let Some(epoch) = fold else { return };
         self.has_lost = true;
         if at == SEGMENT_HEADER_BYTES && epoch > self.state.epoch {
@@ -480,7 +480,7 @@ impl Reader<'_> {
 
     /// A corrupt one is set aside instead.
     fn unlink_with_directory(&self, path: PathBuf) -> Result<(), LogError> {
-        let mark = damaged_path(&path);
+        let mark = corrupt_path(&path);
         if mark.exists() && path.exists() {
             set_aside(self.disk, &path)?;
         }

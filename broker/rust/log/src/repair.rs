@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::checkpoint::unlink_if_there;
 use crate::disk::Disk;
-use crate::error::{Damage, LogError};
+use crate::error::{Corruption, LogError};
 use crate::fold::FoldState;
 use crate::fold_ticket::set_aside;
 use crate::header::{HeaderFound, read_header, rewritten_segment};
@@ -16,7 +16,7 @@ use crate::log::{Log, LogOptions};
 use crate::manifest::Manifest;
 use crate::names::Names;
 use crate::record::{Outcome, Target};
-use crate::segment::{SegmentHeader, damaged_path, segment_path};
+use crate::segment::{SegmentHeader, corrupt_path, segment_path};
 
 /// Actual or planned changes of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub fn repair(directory: &Path, options: LogOptions) -> Result<Repaired, LogErro
     repair_headers(directory, disk.as_ref())?;
     // No live message is corrupt any more.
     for file in &files {
-        unlink_if_there(disk.as_ref(), &damaged_path(&directory.join(file)))?;
+        unlink_if_there(disk.as_ref(), &corrupt_path(&directory.join(file)))?;
     }
     Ok(repaired)
 }
@@ -109,7 +109,7 @@ fn repair_header(disk: &dyn Disk, path: &Path, header: &SegmentHeader) -> Result
     write().map_err(|error| LogError::io("write", path, error))
 }
 
-type Lost = Vec<(Sequence, Damage)>;
+type Lost = Vec<(Sequence, Corruption)>;
 
 /// The live messages that cannot be read, by queue.
 fn lost_messages(log: &Log, state: &FoldState) -> Result<Vec<(QueueId, Lost)>, LogError> {
@@ -124,8 +124,8 @@ fn lost_messages(log: &Log, state: &FoldState) -> Result<Vec<(QueueId, Lost)>, L
         }
         match check() {
             Ok(()) => {}
-            Err(LogError::Damaged { why, .. }) => lost.entry(target.queue).or_default().push((target.sequence, why)),
-            Err(_) => lost.entry(target.queue).or_default().push((target.sequence, Damage::Unreadable)),
+            Err(LogError::Corrupt { why, .. }) => lost.entry(target.queue).or_default().push((target.sequence, why)),
+            Err(_) => lost.entry(target.queue).or_default().push((target.sequence, Corruption::Unreadable)),
         }
     })?;
     for (&id, queue) in &state.queues {
@@ -133,7 +133,7 @@ fn lost_messages(log: &Log, state: &FoldState) -> Result<Vec<(QueueId, Lost)>, L
         let mut number = queue.settled.next_unsettled(Sequence(0));
         while number < queue.next {
             if !known.contains(number) {
-                lost.entry(id).or_default().push((number, Damage::Lost));
+                lost.entry(id).or_default().push((number, Corruption::Lost));
             }
             number = queue.settled.next_unsettled(number.next());
         }

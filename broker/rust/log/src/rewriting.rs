@@ -16,7 +16,7 @@ use crate::checkpoint::unlink_if_there;
 use crate::directory::{self, Lookup};
 use crate::disk::Disk;
 use crate::encode::encode_pruned;
-use crate::error::{Damage, LogError};
+use crate::error::{Corruption, LogError};
 use crate::fold::FoldState;
 use crate::index::MemoryIndex;
 use crate::manifest;
@@ -282,7 +282,7 @@ fn copy_record(
     let segment = Arc::clone(source.segment());
     let message = source.message(offset)?;
     if !targets.iter().all(|target| message.targets().any(|found| found == *target)) {
-        return Err(segment.damaged(u64::from(offset), Damage::NoRecordHere));
+        return Err(segment.corrupt(u64::from(offset), Corruption::NoRecordHere));
     }
     encode_pruned(out, &message, targets, segment_id);
     Ok(message.body.len() as u64)

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 pub(crate) use self::walk::{Check, Walk};
 use crate::active::STEP_BYTES;
 use crate::disk::{Disk, RealDisk};
-use crate::error::{Damage, LogError};
+use crate::error::{Corruption, LogError};
 use crate::fresh::{Fresh, now_ms};
 use crate::map::Map;
 use crate::record::{
@@ -46,9 +46,9 @@ pub(crate) fn aside_path(path: &Path) -> PathBuf {
 }
 
 /// The name of the file that marks a segment as corrupt.
-pub(crate) fn damaged_path(segment: &Path) -> PathBuf {
+pub(crate) fn corrupt_path(segment: &Path) -> PathBuf {
     let mut name = segment.as_os_str().to_owned();
-    name.push(".damaged");
+    name.push(".corrupt");
     PathBuf::from(name)
 }
 
@@ -90,7 +90,7 @@ impl SegmentHeader {
 
     pub(crate) fn decode(bytes: &[u8; SEGMENT_HEADER_BYTES as usize], path: &Path) -> Result<SegmentHeader, LogError> {
         if &bytes[..8] != MAGIC || le_u32(&bytes[60..]) != crc32c::crc32c(&bytes[..60]) {
-            return Err(LogError::damaged(path, 0, Damage::SegmentHeader));
+            return Err(LogError::corrupt(path, 0, Corruption::SegmentHeader));
         }
         let found = le_u32(&bytes[8..12]);
         if found > FORMAT {
@@ -152,8 +152,8 @@ impl Segment {
         let record = self.readable_bytes()?.get(offset as usize..).unwrap_or_default();
         match message_at(record, self.place.seed) {
             Ok(Some(message)) => Ok(message),
-            Ok(None) => Err(self.damaged(u64::from(offset), Damage::NoRecordHere)),
-            Err(error) => Err(self.damaged(u64::from(offset), error)),
+            Ok(None) => Err(self.corrupt(u64::from(offset), Corruption::NoRecordHere)),
+            Err(error) => Err(self.corrupt(u64::from(offset), error)),
         }
     }
 
@@ -171,13 +171,13 @@ impl Segment {
 
     fn check(&self, offset: u32, target: Target, message: &MessageView<'_>) -> Result<(), LogError> {
         let at = u64::from(offset);
-        message.verify().map_err(|error| self.damaged(at, error))?;
+        message.verify().map_err(|error| self.corrupt(at, error))?;
         let position = message.position();
         if !self.is_placed(position, at) {
-            return Err(self.damaged(at, DecodeError::Position));
+            return Err(self.corrupt(at, DecodeError::Position));
         }
         if !message.targets().any(|found| found == target) {
-            return Err(self.damaged(at, Damage::NoRecordHere));
+            return Err(self.corrupt(at, Corruption::NoRecordHere));
         }
         Ok(())
     }
@@ -185,15 +185,15 @@ impl Segment {
     /// The message that begins these bytes of an `offset` of the segment, after checks of its position and both its
     /// checksums.
     pub(crate) fn check_record<'a>(&self, record: &'a [u8], offset: u32) -> Result<MessageView<'a>, LogError> {
-        let damaged = |error: DecodeError| self.damaged(u64::from(offset), error);
-        let decoded = decode_with(record, self.place.seed, true).map_err(damaged)?;
+        let corrupt = |error: DecodeError| self.corrupt(u64::from(offset), error);
+        let decoded = decode_with(record, self.place.seed, true).map_err(corrupt)?;
         if !self.is_placed(decoded.position, u64::from(offset)) {
-            return Err(damaged(DecodeError::Position));
+            return Err(corrupt(DecodeError::Position));
         }
         let Record::Message(message) = decoded.record else {
-            return Err(self.damaged(u64::from(offset), Damage::NoRecordHere));
+            return Err(self.corrupt(u64::from(offset), Corruption::NoRecordHere));
         };
-        message.verify().map_err(damaged)?;
+        message.verify().map_err(corrupt)?;
         Ok(message)
     }
 
@@ -391,8 +391,8 @@ impl Segment {
     }
 
     #[cold]
-    pub(crate) fn damaged(&self, at: u64, why: impl Into<Damage>) -> LogError {
-        LogError::damaged(&self.place.path, at, why)
+    pub(crate) fn corrupt(&self, at: u64, why: impl Into<Corruption>) -> LogError {
+        LogError::corrupt(&self.place.path, at, why)
     }
 
     /// Takes its pages out of this process's memory.
@@ -420,7 +420,7 @@ impl Segment {
     fn readable_bytes(&self) -> Result<&[u8], LogError> {
         let readable = self.readable() as usize;
         let bytes = self.map()?.bytes();
-        bytes.get(..readable).ok_or_else(|| self.damaged(bytes.len() as u64, Damage::Short))
+        bytes.get(..readable).ok_or_else(|| self.corrupt(bytes.len() as u64, Corruption::Short))
     }
 
     /// Call it before these bytes of the file are read past the map: pages that this read brings from the disk are in
@@ -451,7 +451,7 @@ impl Segment {
         let populated = disk.populate(&self.place.path, from as u64..to as u64, &|| map.populate(from, to - from));
         populated.map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
             // The kernel's errors for unreadable sectors; any other may be temporary.
-            Some(Errno::FAULT | Errno::IO | Errno::HWPOISON) => self.damaged(from as u64, Damage::Unreadable),
+            Some(Errno::FAULT | Errno::IO | Errno::HWPOISON) => self.corrupt(from as u64, Corruption::Unreadable),
             _ => LogError::io("read", &self.place.path, error),
         })
     }

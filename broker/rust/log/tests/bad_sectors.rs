@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 
-use penstock_log::{Damage, Log, LogOptions, Opened, Target, repair};
+use penstock_log::{Corruption, Log, LogOptions, Opened, Target, repair};
 use penstock_queue::{QueueId, Sequence};
 use support::{BadSectors, Model, ModelQueue, message, sync};
 
@@ -66,9 +66,9 @@ fn a_bad_sector_below_what_was_synced_costs_the_records_in_it() {
         let found = readable(&opened, &model);
         assert!(found.len() as u64 >= COUNT - 2, "{found:?}");
         assert_eq!(opened.quarantined.len() as u64, 2, "{:?}", opened.quarantined);
-        for damaged in &opened.quarantined {
-            assert_eq!((damaged.file.as_str(), damaged.why), ("msgs.0000000001", Damage::Unreadable));
-            assert!((20_480 - 4_100..24_576).contains(&damaged.at));
+        for corrupt in &opened.quarantined {
+            assert_eq!((corrupt.file.as_str(), corrupt.why), ("msgs.0000000001", Corruption::Unreadable));
+            assert!((20_480 - 4_100..24_576).contains(&corrupt.at));
         }
     }
 }
@@ -84,7 +84,7 @@ fn a_bad_sector_at_the_end_of_what_was_synced_does_not_cost_what_is_behind_it() 
         let found = readable(&opened, &model);
         assert!(found.len() as u64 >= COUNT - 3, "{found:?}");
         assert_eq!(found.last(), Some(&COUNT));
-        assert_eq!(opened.quarantined[0].why, Damage::Unreadable);
+        assert_eq!(opened.quarantined[0].why, Corruption::Unreadable);
     }
 }
 
@@ -98,7 +98,7 @@ fn a_bad_sector_above_what_was_synced_stops_no_start() {
 
         let found = readable(&opened, &model);
         assert!(found.len() as u64 >= COUNT - 2, "{found:?}");
-        assert_eq!(opened.quarantined[0].why, Damage::Unreadable);
+        assert_eq!(opened.quarantined[0].why, Corruption::Unreadable);
         assert!(directory.path().join("msgs.0000000001.aside").exists(), "the file as the disk gives it back is kept");
     }
 }
@@ -126,11 +126,11 @@ fn a_bad_sector_costs_a_fold_the_records_in_it() {
         let folded = log.begin_fold().unwrap().perform().unwrap();
 
         // The page may have the ends and the beginnings of a few records.
-        assert!((1..=3).contains(&folded.damaged.len()), "{:?}", folded.damaged);
-        for damaged in &folded.damaged {
-            assert_eq!((damaged.file.as_str(), damaged.why), ("msgs.0000000001", Damage::Unreadable));
+        assert!((1..=3).contains(&folded.corrupt.len()), "{:?}", folded.corrupt);
+        for corrupt in &folded.corrupt {
+            assert_eq!((corrupt.file.as_str(), corrupt.why), ("msgs.0000000001", Corruption::Unreadable));
         }
-        assert!(folded.damaged.iter().any(|damaged| damaged.queues == [QueueId(1)]));
+        assert!(folded.corrupt.iter().any(|corrupt| corrupt.queues == [QueueId(1)]));
         log.finish_fold(folded).perform().unwrap();
         log.close().unwrap();
         drop(log);

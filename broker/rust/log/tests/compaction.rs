@@ -348,16 +348,16 @@ fn a_record_that_does_not_hold_is_not_copied_and_its_segment_stays() {
     bytes[located.offsets[0] as usize + 80] ^= 1;
     std::fs::write(&path, bytes).unwrap();
 
-    let mut damage = Vec::new();
+    let mut corruption = Vec::new();
     let mut more = true;
     while more {
         match compact(&mut log, 300) {
             Ok(found) => more = found,
-            Err(error) => damage.push(error),
+            Err(error) => corruption.push(error),
         }
     }
 
-    assert!(matches!(&damage[..], [LogError::Damaged { path: found, .. }] if *found == path), "{damage:?}");
+    assert!(matches!(&corruption[..], [LogError::Corrupt { path: found, .. }] if *found == path), "{corruption:?}");
     assert!(path.exists());
     assert!(!rewritten(directory.path()).is_empty(), "the others were rewritten");
 }
@@ -394,7 +394,7 @@ fn a_rewritten_segment_that_no_checkpoint_covers_stops_the_start() {
         std::fs::remove_file(path).unwrap();
     }
 
-    assert!(matches!(Log::open(directory.path(), small_segments()), Err(LogError::Damaged { .. })));
+    assert!(matches!(Log::open(directory.path(), small_segments()), Err(LogError::Corrupt { .. })));
 }
 
 #[test]
@@ -459,7 +459,7 @@ fn without_a_manifest_that_holds_a_start_stops_by_name_and_removes_nothing() {
 
     let error = Log::open(directory.path(), small_segments()).unwrap_err();
 
-    assert!(matches!(&error, LogError::Damaged { path: found, .. } if *found == paths[0]), "{error}");
+    assert!(matches!(&error, LogError::Corrupt { path: found, .. } if *found == paths[0]), "{error}");
     assert_eq!(files(directory.path()), before);
 }
 
@@ -498,12 +498,12 @@ fn inspecting_looks_at_rewritten_segments() {
     bytes[last] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
 
-    let damaged = report(true);
-    assert!(damaged.error.is_some());
-    let [record] = &damaged.damaged[..] else { panic!("{damaged:?}") };
+    let corrupt = report(true);
+    assert!(corrupt.error.is_some());
+    let [record] = &corrupt.corrupt[..] else { panic!("{corrupt:?}") };
     let says = &bytes[record.at as usize + 8..record.at as usize + 16];
     assert_eq!(record.position.to_le_bytes(), says, "a record keeps its position wherever it lies");
-    assert!(record.position > damaged.first_position);
+    assert!(record.position > corrupt.first_position);
 }
 
 #[test]

@@ -48,21 +48,21 @@ fn name(path: &Path) -> &str {
 }
 
 #[test]
-fn a_damaged_segment_is_not_rewritten_and_nothing_stands_for_it() {
+fn a_corrupt_segment_is_not_rewritten_and_nothing_stands_for_it() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, model) = filled(directory.path(), 600);
     let all = segments(directory.path());
-    let damaged = all[all.len() / 2].clone();
-    log.quarantine(name(&damaged), 100);
+    let corrupt = all[all.len() / 2].clone();
+    log.quarantine(name(&corrupt), 100);
 
     compact_all(&mut log);
 
-    assert!(damaged.exists() && !rewritten(directory.path()).is_empty());
+    assert!(corrupt.exists() && !rewritten(directory.path()).is_empty());
     assert!(!all[all.len() / 2 - 1].exists() && !all[all.len() / 2 + 1].exists(), "its neighbours were rewritten");
     model.check_messages(&log);
     drop(log);
     let opened = open(directory.path());
-    assert!(damaged.exists(), "no range covers it");
+    assert!(corrupt.exists(), "no range covers it");
     model.check_messages(&opened.log);
 }
 
@@ -73,25 +73,25 @@ fn nothing_is_rewritten_across_a_segment_without_a_header() {
     log.close().unwrap();
     drop(log);
     let all = segments(directory.path());
-    let damaged = all[all.len() / 2].clone();
-    let mut bytes = std::fs::read(&damaged).unwrap();
+    let corrupt = all[all.len() / 2].clone();
+    let mut bytes = std::fs::read(&corrupt).unwrap();
     bytes[3] ^= 1;
-    std::fs::write(&damaged, bytes).unwrap();
+    std::fs::write(&corrupt, bytes).unwrap();
 
     for _ in 0..3 {
         let mut opened = open(directory.path());
-        assert!(opened.quarantined.iter().any(|one| one.file == name(&damaged)));
+        assert!(opened.quarantined.iter().any(|one| one.file == name(&corrupt)));
         sync(&mut opened.log);
         fold(&mut opened.log).map(Retired::perform).transpose().unwrap();
         compact_all(&mut opened.log);
         opened.log.close().unwrap();
-        assert!(damaged.exists());
+        assert!(corrupt.exists());
     }
     assert!(!rewritten(directory.path()).is_empty());
 }
 
 #[test]
-fn a_segment_found_damaged_while_it_is_rewritten_is_kept() {
+fn a_segment_found_corrupt_while_it_is_rewritten_is_kept() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, model) = filled(directory.path(), 600);
     let all = segments(directory.path());
@@ -172,18 +172,18 @@ fn a_rewritten_segment_without_a_header_is_served_by_what_the_manifest_says_and_
     compact_all(&mut log);
     log.close().unwrap();
     drop(log);
-    let damaged = rewritten(directory.path()).swap_remove(0);
-    let mut bytes = std::fs::read(&damaged).unwrap();
+    let corrupt = rewritten(directory.path()).swap_remove(0);
+    let mut bytes = std::fs::read(&corrupt).unwrap();
     bytes[3] ^= 1;
-    std::fs::write(&damaged, &bytes).unwrap();
+    std::fs::write(&corrupt, &bytes).unwrap();
 
     for _ in 0..2 {
         let opened = open(directory.path());
 
-        let files: Vec<&Quarantined> = opened.quarantined.iter().filter(|one| one.file == name(&damaged)).collect();
+        let files: Vec<&Quarantined> = opened.quarantined.iter().filter(|one| one.file == name(&corrupt)).collect();
         assert_eq!(files.len(), 1);
         model.check_messages(&opened.log);
-        assert_eq!(std::fs::read(&damaged).unwrap(), bytes);
+        assert_eq!(std::fs::read(&corrupt).unwrap(), bytes);
     }
     repair(directory.path(), small_segments()).unwrap();
     let opened = open(directory.path());
@@ -196,16 +196,16 @@ fn a_record_that_changed_in_a_rewritten_segment_is_not_delivered() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, _) = filled(directory.path(), 600);
     compact_all(&mut log);
-    let damaged = rewritten(directory.path()).swap_remove(0);
+    let corrupt = rewritten(directory.path()).swap_remove(0);
     let located = log.locate(QueueId(SLOW), Sequence(1), 2).unwrap().unwrap();
-    assert_eq!(located.segment.path(), damaged);
+    assert_eq!(located.segment.path(), corrupt);
     let target = |sequence| Target { queue: QueueId(SLOW), sequence: Sequence(sequence) };
     assert!(located.segment.message_for(located.offsets[0], target(1)).is_ok());
     assert!(located.segment.message_for(located.offsets[0], target(2)).is_err(), "that is another's number");
-    let mut bytes = std::fs::read(&damaged).unwrap();
+    let mut bytes = std::fs::read(&corrupt).unwrap();
     let at = located.offsets[1] as usize - 1;
     bytes[at] ^= 1;
-    std::fs::write(&damaged, &bytes).unwrap();
+    std::fs::write(&corrupt, &bytes).unwrap();
     drop((log, located));
 
     let log = open(directory.path()).log;
@@ -216,7 +216,7 @@ fn a_record_that_changed_in_a_rewritten_segment_is_not_delivered() {
 }
 
 #[test]
-fn a_source_found_damaged_before_it_was_set_aside_is_kept_by_the_next_start() {
+fn a_source_found_corrupt_before_it_was_set_aside_is_kept_by_the_next_start() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, model) = filled(directory.path(), 600);
     let source = segments(directory.path()).swap_remove(0);

@@ -105,7 +105,7 @@ fn what_died_since_the_last_checkpoint_goes_with_the_next() {
     };
     assert_eq!(checkpoints().len(), 2, "the same state twice");
     drop(log);
-    std::fs::write(checkpoints().pop().unwrap(), b"damaged").unwrap();
+    std::fs::write(checkpoints().pop().unwrap(), b"corrupt").unwrap();
     let opened = Log::open(directory.path(), options).unwrap();
     model.check_state(&opened.state);
 }

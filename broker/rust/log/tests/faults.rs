@@ -386,7 +386,7 @@ fn a_directory_that_is_gone_is_made_again() {
 }
 
 #[test]
-fn a_damaged_checkpoint_is_passed_over_for_the_one_before() {
+fn a_corrupt_checkpoint_is_passed_over_for_the_one_before() {
     let directory = tempfile::tempdir().unwrap();
     let (_, mut log, mut model) = with_disk(directory.path());
     for seed in 0..120 {
@@ -436,7 +436,7 @@ fn a_segment_of_another_log_is_refused() {
 
     let error = Log::open(directory.path(), LogOptions::default()).unwrap_err();
 
-    assert!(matches!(error, LogError::Damaged { why: penstock_log::Damage::OtherLog, .. }));
+    assert!(matches!(error, LogError::Corrupt { why: penstock_log::Corruption::OtherLog, .. }));
 }
 
 #[test]
@@ -525,9 +525,9 @@ proptest! {
         // No record after the last one distinguishes corruption from a torn tail.
         prop_assert_eq!(opened.quarantined.len(), usize::from(!is_last));
         prop_assert_eq!(opened.recovery.torn_bytes > 0, is_last);
-        for damaged in &opened.quarantined {
+        for corrupt in &opened.quarantined {
             let record = ends[lost as usize - 1];
-            prop_assert_eq!((damaged.file.as_str(), damaged.at), ("msgs.0000000001", offset_of(record) as u64));
+            prop_assert_eq!((corrupt.file.as_str(), corrupt.at), ("msgs.0000000001", offset_of(record) as u64));
         }
     }
 }

@@ -3,7 +3,7 @@
 
 mod support;
 
-use penstock_log::{Damage, Log, Opened, Outcome, Retired};
+use penstock_log::{Corruption, Log, Opened, Outcome, Retired};
 use penstock_queue::QueueId;
 use support::vanished::{closed, gone, segment, stored, thin};
 use support::{Model, compact_all, fold, message, open, sync};
@@ -34,7 +34,7 @@ fn a_segment_that_vanished_is_reported_by_every_start_until_nothing_in_it_lives(
 /// How many messages a start counts as missing in all.
 fn told(opened: &Opened) -> u64 {
     let count = |found: &penstock_log::Quarantined| match found.why {
-        Damage::Gone(missing) | Damage::Unnamed(missing) => missing.messages,
+        Corruption::Gone(missing) | Corruption::Unnamed(missing) => missing.messages,
         _ => panic!("{found:?}"),
     };
     opened.quarantined.iter().map(count).sum()
@@ -134,7 +134,7 @@ fn rewritten_segments_stay_under_a_manifest_that_does_not_know_of_them() {
         let mut opened = open(directory.path());
         assert!(!opened.quarantined.is_empty());
         for found in &opened.quarantined {
-            assert!(matches!(found.why, Damage::Unnamed(_)), "{found:?}");
+            assert!(matches!(found.why, Corruption::Unnamed(_)), "{found:?}");
             assert!(directory.path().join(&found.file).exists());
         }
         assert!(told(&opened) > 0);
@@ -162,7 +162,7 @@ fn rewritten_segments_stay_without_a_manifest() {
 
     let opened = open(directory.path());
 
-    assert!(opened.quarantined.iter().any(|found| matches!(found.why, Damage::Unnamed(_))));
+    assert!(opened.quarantined.iter().any(|found| matches!(found.why, Corruption::Unnamed(_))));
     drop(opened);
     names.iter().zip(kept).for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
     let opened = open(directory.path());
@@ -203,7 +203,7 @@ fn segments_that_were_rewritten_after_the_checkpoint_stay_without_their_manifest
 
         for _ in 0..2 {
             let mut opened = open(directory.path());
-            let is_unnamed = |found: &&penstock_log::Quarantined| matches!(found.why, Damage::Unnamed(_));
+            let is_unnamed = |found: &&penstock_log::Quarantined| matches!(found.why, Corruption::Unnamed(_));
             assert!(opened.quarantined.iter().any(|found| is_unnamed(&found)), "{:?}", opened.quarantined);
             for found in opened.quarantined.iter().filter(is_unnamed) {
                 assert!(directory.path().join(&found.file).exists());

@@ -71,11 +71,11 @@ fn a_segment_that_is_missing_although_messages_in_it_live_is_told() {
 
     let [report] = &found[..] else { panic!("{found:?}") };
     let queues: Vec<QueueId> =
-        report.damaged.iter().flat_map(|each| &each.targets).map(|target| target.queue).collect();
+        report.corrupt.iter().flat_map(|each| &each.targets).map(|target| target.queue).collect();
     assert_eq!(queues, [QueueId(SLOW), QueueId(FAST)]);
-    let Target { sequence: Sequence(first), .. } = report.damaged[0].targets[0];
+    let Target { sequence: Sequence(first), .. } = report.corrupt[0].targets[0];
     assert!((1..=10).contains(&first), "{report:?}");
-    assert!(report.damaged[0].why.contains("have no record in any segment"), "{report:?}");
+    assert!(report.corrupt[0].why.contains("have no record in any segment"), "{report:?}");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn records_that_are_missing_at_the_end_of_a_segment_are_told() {
 
 /// Only the next segment knew where the one with the torn end stopped.
 #[test]
-fn a_torn_end_is_not_called_damaged_when_the_segment_behind_it_is_gone() {
+fn a_torn_end_is_not_called_corrupt_when_the_segment_behind_it_is_gone() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = open(directory.path()).log;
     let mut model = Model::default();

@@ -78,7 +78,7 @@ fn a_start_removes_what_a_manifest_replaces_when_the_manifest_is_on_the_disk() {
 /// the disk when the power failed: the next start took the record for the torn tail of the log, and dropped records
 /// that had been confirmed since, without a report.
 #[test]
-fn what_was_confirmed_behind_damage_is_there_when_the_power_fails() {
+fn what_was_confirmed_behind_corruption_is_there_when_the_power_fails() {
     let sizes = Sizes::of(2);
     let before = tempfile::tempdir().unwrap();
     let recorder = Arc::new(Recorder::default());

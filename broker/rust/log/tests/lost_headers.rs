@@ -5,7 +5,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use penstock_log::{Damage, Log, LogOptions, Outcome, Retired};
+use penstock_log::{Corruption, Log, LogOptions, Outcome, Retired};
 use penstock_queue::{QueueId, Sequence};
 use support::{Model, compact_all, fold, message, open, small_segments, sync};
 
@@ -59,7 +59,7 @@ fn a_copy_counts_behind_a_segment_that_a_start_made_and_never_wrote_to() {
     let opened = open(directory.path());
 
     let found: Vec<_> = opened.quarantined.iter().map(|found| (found.file.clone(), found.why)).collect();
-    assert_eq!(found, [(format!("msgs.{:010}", unused + 1), Damage::SegmentHeader)]);
+    assert_eq!(found, [(format!("msgs.{:010}", unused + 1), Corruption::SegmentHeader)]);
     model.check_messages(&opened.log);
 }
 
@@ -104,7 +104,7 @@ fn a_segment_that_the_checkpoint_lists_stays_without_its_header_and_its_index() 
 
         assert!(path.exists());
         let found: Vec<_> = opened.quarantined.iter().map(|found| (found.file.as_str(), found.why)).collect();
-        assert_eq!(found[0], ("msgs.0000000003", Damage::SegmentHeader));
+        assert_eq!(found[0], ("msgs.0000000003", Corruption::SegmentHeader));
         if has_copy {
             let all = model.queues[&1].messages.keys();
             let is_stored = |number: u64| opened.log.locate(QueueId(1), Sequence(number), 1).unwrap().is_some();

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_log::{Damage, DecodeError, Log, LogError, Outcome, Segment, Target};
+use penstock_log::{Corruption, DecodeError, Log, LogError, Outcome, Segment, Target};
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 use rustix::fs::{Advice, fadvise};
 use support::{Model, message, open, sync};
@@ -75,8 +75,8 @@ fn a_body_that_changed_on_the_disk_is_not_delivered_once_it_is_read_again() {
     if is_in_memory(directory.path()) {
         return;
     }
-    let Err(LogError::Damaged { why, .. }) = read else { panic!("delivered") };
-    assert_eq!(why, Damage::Record(DecodeError::PayloadChecksum));
+    let Err(LogError::Corrupt { why, .. }) = read else { panic!("delivered") };
+    assert_eq!(why, Corruption::Record(DecodeError::PayloadChecksum));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_body_that_a_backup_read_from_the_disk_again_is_checked_before_it_is_deliver
         segment.populate(offset, offset).unwrap();
     }
     let read = segment.message_for(offset, TARGET_7);
-    assert!(is_in_memory(directory.path()) || matches!(read, Err(LogError::Damaged { .. })), "delivered unchecked");
+    assert!(is_in_memory(directory.path()) || matches!(read, Err(LogError::Corrupt { .. })), "delivered unchecked");
 }
 
 #[test]
@@ -121,8 +121,8 @@ fn a_settlement_that_changed_is_passed_over_and_told() {
 
     let folded = log.begin_fold().unwrap().perform().unwrap();
 
-    let [damaged] = &folded.damaged[..] else { panic!("{:?}", folded.damaged) };
-    assert_eq!((damaged.at, damaged.why), (64 + before.0, Damage::Record(DecodeError::HeadChecksum)));
+    let [corrupt] = &folded.corrupt[..] else { panic!("{:?}", folded.corrupt) };
+    assert_eq!((corrupt.at, corrupt.why), (64 + before.0, Corruption::Record(DecodeError::HeadChecksum)));
     log.finish_fold(folded).perform().unwrap();
     log.close().unwrap();
     drop(log);
@@ -149,8 +149,8 @@ fn a_length_that_changed_ends_no_fold_and_its_message_keeps_its_number() {
 
     let folded = log.begin_fold().unwrap().perform().unwrap();
 
-    let [damaged] = &folded.damaged[..] else { panic!("{:?}", folded.damaged) };
-    assert_eq!((damaged.at, &damaged.queues[..]), (u64::from(offset), &[QueueId(QUEUE)][..]));
+    let [corrupt] = &folded.corrupt[..] else { panic!("{:?}", folded.corrupt) };
+    assert_eq!((corrupt.at, &corrupt.queues[..]), (u64::from(offset), &[QueueId(QUEUE)][..]));
     log.finish_fold(folded).perform().unwrap();
     log.close().unwrap();
     drop(log);
@@ -159,5 +159,5 @@ fn a_length_that_changed_ends_no_fold_and_its_message_keeps_its_number() {
     assert_eq!(queue.count, 30);
     assert!(opened.state.has_live(QueueId(QUEUE), Sequence(7), 1));
     let (segment, offset) = place(&opened.log, 7);
-    assert!(matches!(segment.message_for(offset, TARGET_7), Err(LogError::Damaged { .. })));
+    assert!(matches!(segment.message_for(offset, TARGET_7), Err(LogError::Corrupt { .. })));
 }

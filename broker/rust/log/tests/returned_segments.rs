@@ -6,7 +6,7 @@ mod support;
 use std::path::Path;
 use std::sync::Arc;
 
-use penstock_log::{Damage, Log, LogOptions, Opened, Outcome, Retired};
+use penstock_log::{Corruption, Log, LogOptions, Opened, Outcome, Retired};
 use penstock_queue::{QueueId, Sequence};
 use support::vanished::{closed, gone, segment, stored, thin};
 use support::{Model, ModelQueue, compact_all, fold, message, open, small_segments, sync};
@@ -32,7 +32,7 @@ fn a_segment_that_vanished_above_the_checkpoint_is_named_and_set_aside_when_it_c
     std::fs::rename(segment(directory.path(), 3), &aside).unwrap();
     let mut opened = open(directory.path());
     let told: Vec<_> = opened.quarantined.iter().map(|found| (found.file.as_str(), found.why)).collect();
-    assert_eq!(told, [("msgs.0000000003", Damage::GoneUncovered)]);
+    assert_eq!(told, [("msgs.0000000003", Corruption::GoneUncovered)]);
     let kept = stored(&opened, &model);
     assert!((70..95).contains(&kept), "{kept}");
     opened.log.close().unwrap();
@@ -95,7 +95,7 @@ fn the_number_of_a_newest_segment_that_vanished_is_not_given_again() {
         let mut opened = open(directory.path());
 
         let [found] = &opened.quarantined[..] else { panic!("{:?}", opened.quarantined) };
-        assert_eq!((found.file.as_str(), found.why), (&*format!("msgs.{:010}", newest[0]), Damage::GoneUncovered));
+        assert_eq!((found.file.as_str(), found.why), (&*format!("msgs.{:010}", newest[0]), Corruption::GoneUncovered));
         opened.log.close().unwrap();
         for &number in &newest {
             let (kept, path) = (directory.path().join(format!("kept.{number}")), segment(directory.path(), number));

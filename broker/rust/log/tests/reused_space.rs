@@ -39,7 +39,7 @@ fn synced_log(directory: &Path) -> Model {
 /// was on the disk, and the start took the old header's copy for its own: it reported a corrupt segment where nothing
 /// was lost.
 #[test]
-fn the_header_of_an_earlier_segment_in_reused_space_is_no_damage() {
+fn the_header_of_an_earlier_segment_in_reused_space_is_no_corruption() {
     for earlier in 2..=4 {
         let directory = tempfile::tempdir().unwrap();
         let mut model = synced_log(directory.path());
@@ -104,6 +104,6 @@ fn a_lost_first_sector_costs_the_records_in_it_and_no_others() {
 
     let lost = model.queues[&1].messages.len() as u64 - opened.state.queues[&penstock_queue::QueueId(1)].count;
     assert!((1..=4).contains(&lost), "{lost} messages are lost");
-    assert!(opened.quarantined.iter().all(|damaged| damaged.file == "msgs.0000000004"), "{:?}", opened.quarantined);
+    assert!(opened.quarantined.iter().all(|corrupt| corrupt.file == "msgs.0000000004"), "{:?}", opened.quarantined);
     assert!(!opened.quarantined.is_empty());
 }

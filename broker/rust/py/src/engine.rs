@@ -85,7 +85,7 @@ fn metrics(engine: &Engine) -> BTreeMap<String, f64> {
     for shard in engine.shards() {
         dedicated_count += f64::from(u8::from(!shard.is_of_vhost()));
         let stats = shard.log_stats();
-        quarantined += shard.damages().len() as f64;
+        quarantined += shard.corruptions().len() as f64;
         segments += stats.segments as f64;
         mapped_bytes += stats.mapped_bytes as f64;
         bytes_written += stats.bytes_written as f64;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use penstock_engine::{DamagedRecord, Engine, EngineError, EngineOptions};
+use penstock_engine::{CorruptRecord, Engine, EngineError, EngineOptions};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -32,19 +32,19 @@ fn inspect_log<'py>(py: Python<'py>, directory: &str, verify: bool) -> PyResult<
         dict.set_item("settles", report.settles)?;
         dict.set_item("error", &report.error)?;
         dict.set_item("error_at", report.error_at)?;
-        let damaged: PyResult<Vec<_>> = report.damaged.iter().map(|damaged| damaged_record(py, damaged)).collect();
-        dict.set_item("damaged", damaged?)?;
+        let corrupt: PyResult<Vec<_>> = report.corrupt.iter().map(|corrupt| corrupt_record(py, corrupt)).collect();
+        dict.set_item("corrupt", corrupt?)?;
         Ok(dict)
     };
     reports.iter().map(as_dict).collect()
 }
 
-fn damaged_record<'py>(py: Python<'py>, damaged: &DamagedRecord) -> PyResult<Bound<'py, PyDict>> {
+fn corrupt_record<'py>(py: Python<'py>, corrupt: &CorruptRecord) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    dict.set_item("at", damaged.at)?;
-    dict.set_item("position", damaged.position)?;
-    dict.set_item("error", &damaged.why)?;
-    let targets: Vec<(u32, u64)> = damaged.targets.iter().map(|target| (target.queue.0, target.sequence.0)).collect();
+    dict.set_item("at", corrupt.at)?;
+    dict.set_item("position", corrupt.position)?;
+    dict.set_item("error", &corrupt.why)?;
+    let targets: Vec<(u32, u64)> = corrupt.targets.iter().map(|target| (target.queue.0, target.sequence.0)).collect();
     dict.set_item("targets", targets)?;
     Ok(dict)
 }

@@ -58,9 +58,9 @@ records! {
     }
     QueueCounts {
         ready_count: u64 = 0,
-        unsettled_count: u64 = 0,
+        unacked_count: u64 = 0,
         ready_bytes: u64 = 0,
-        unsettled_bytes: u64 = 0,
+        unacked_bytes: u64 = 0,
         consumer_count: u64 = 0,
     }
     StreamState {
@@ -83,7 +83,7 @@ records! {
     LeaseOwnerState { name: String, acked: u64 = 0, leases: Vec<LeaseState> }
     ProducerState { name: String, sequence: u64, used_at_ms: u64 = 0, is_open: bool = false, owner: Option<String> = None }
     StageState { last_batch: Option<u64> = None, is_copying: bool = false }
-    DamagedFile { file: String, at: u64, record_count: u64, queues: Vec<String> }
+    CorruptFile { file: String, at: u64, record_count: u64, queues: Vec<String> }
     DroppedMessage { queue_id: u32, sequence: u64, error: String }
     Notice { is_warning: bool, text: String }
 }
@@ -115,9 +115,9 @@ impl From<penstock_engine::QueueCounts> for QueueCounts {
     fn from(counts: penstock_engine::QueueCounts) -> Self {
         Self {
             ready_count: counts.ready_count,
-            unsettled_count: counts.unsettled_count,
+            unacked_count: counts.unacked_count,
             ready_bytes: counts.ready_bytes,
-            unsettled_bytes: counts.unsettled_bytes,
+            unacked_bytes: counts.unacked_bytes,
             consumer_count: counts.consumer_count,
         }
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use penstock_engine::{
-    Backup, Damage, Destination, EngineError, ExchangeKind, GroupStanding, LeaseLimits, LeaseOwnerStanding,
+    Backup, Corruption, Destination, EngineError, ExchangeKind, GroupStanding, LeaseLimits, LeaseOwnerStanding,
     LeaseStanding, Level, ProducerStanding, QueueId, QueueLevels, QueueSettings, RouteSettings, Shard, StageStanding,
     StreamSettings,
 };
@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 
 use crate::errors::{Doing, of_engine};
 use crate::records::{
-    DamagedFile, GroupState, LeaseOwnerState, LeaseState, NewQueue, NewRoute, ProducerState, QueueCounts,
+    CorruptFile, GroupState, LeaseOwnerState, LeaseState, NewQueue, NewRoute, ProducerState, QueueCounts,
     ReservedLease, StageState, StreamState,
 };
 
@@ -269,15 +269,15 @@ impl PyShard {
         py.detach(|| shard.carry_on_staged_apart());
     }
 
-    fn damages(&self, py: Python<'_>) -> Vec<DamagedFile> {
-        let damages = py.detach(|| self.shard.family().iter().map(|one| one.damages()).collect::<Vec<_>>());
-        let file = |found: Damage| DamagedFile {
+    fn corruptions(&self, py: Python<'_>) -> Vec<CorruptFile> {
+        let corruptions = py.detach(|| self.shard.family().iter().map(|one| one.corruptions()).collect::<Vec<_>>());
+        let file = |found: Corruption| CorruptFile {
             file: found.file,
             at: found.at,
             record_count: found.records,
             queues: found.queues,
         };
-        damages.into_iter().flatten().map(file).collect()
+        corruptions.into_iter().flatten().map(file).collect()
     }
 
     /// Whether its lock, or that of a queue's own log, is held for long: a call that needs it would wait.

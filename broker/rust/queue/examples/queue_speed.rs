@@ -63,7 +63,7 @@ fn pass(held: u32, settle: fn(&mut Queue, penstock_queue::SubscriptionId, Sequen
         sizes.clear();
         sizes.extend(taken.iter().map(|message| (message.sequence, 16)));
         queue.sized(id, &sizes);
-        if queue.unsettled_count() >= u64::from(held) {
+        if queue.unacked_count() >= u64::from(held) {
             let range = SequenceRange { first: oldest, last: Sequence(oldest.0 + u64::from(BATCH) - 1) };
             settle(&mut queue, id, range);
             oldest = range.last.next();

@@ -49,8 +49,8 @@ pub struct Taken {
 #[derive(Debug)]
 pub struct Queue {
     backlog: Backlog,
-    unsettled_count: u64,
-    unsettled_bytes: u64,
+    unacked_count: u64,
+    unacked_bytes: u64,
     /// Messages taken, and perhaps settled since, with their size outstanding.
     unsized_count: u64,
     slots: Slots,
@@ -89,8 +89,8 @@ impl Queue {
         backlog.forget_lost_bytes();
         Queue {
             backlog,
-            unsettled_count: 0,
-            unsettled_bytes: 0,
+            unacked_count: 0,
+            unacked_bytes: 0,
             unsized_count: 0,
             slots: Slots::default(),
             ring: Ring::default(),
@@ -129,10 +129,10 @@ impl Queue {
         self.willing_count -= usize::from(subscription.is_willing);
         self.exclusive = false;
         self.unsized_count -= subscription.unsized_count() as u64;
-        self.unsettled_count -= subscription.held_count() as u64;
+        self.unacked_count -= subscription.held_count() as u64;
         let mut ranges = Vec::new();
         for &message in subscription.held() {
-            self.unsettled_bytes -= u64::from(message.bytes().unwrap_or(0));
+            self.unacked_bytes -= u64::from(message.bytes().unwrap_or(0));
             if message.is_sent() {
                 extend(&mut ranges, SequenceRange { first: message.sequence, last: message.sequence });
             }
@@ -158,7 +158,7 @@ impl Queue {
         subscription.waits = false;
         let share = (self.backlog.count() / self.willing_count.max(1) as u64).max(1);
         let mut wanted = subscription.credit().min(u64::from(count_max)).min(share).min(self.backlog.count());
-        self.unsettled_count += wanted;
+        self.unacked_count += wanted;
         let below = self.backlog.perhaps_delivered_below();
         let taken = |sequence: Sequence, delivery_count: u32| Taken {
             sequence,
@@ -168,7 +168,7 @@ impl Queue {
         while wanted > 0 {
             let Some(message) = self.backlog.take_returned() else { break };
             match message.bytes() {
-                Some(bytes) => self.unsettled_bytes += u64::from(bytes),
+                Some(bytes) => self.unacked_bytes += u64::from(bytes),
                 None => self.unsized_count += 1,
             }
             out.push(taken(message.sequence, message.delivery_count()));
@@ -198,7 +198,7 @@ impl Queue {
             self.unsized_count -= 1;
             self.backlog.sized(sequence, bytes);
             if sizing == Sizing::Held {
-                self.unsettled_bytes += u64::from(bytes);
+                self.unacked_bytes += u64::from(bytes);
             }
         }
         self.forget_lost_bytes();
@@ -346,13 +346,13 @@ impl Queue {
     }
 
     #[must_use]
-    pub fn unsettled_count(&self) -> u64 {
-        self.unsettled_count
+    pub fn unacked_count(&self) -> u64 {
+        self.unacked_count
     }
 
     #[must_use]
-    pub fn unsettled_bytes(&self) -> u64 {
-        self.unsettled_bytes
+    pub fn unacked_bytes(&self) -> u64 {
+        self.unacked_bytes
     }
 
     #[must_use]
@@ -373,8 +373,8 @@ impl Queue {
     }
 
     fn forget_settled(&mut self, id: SubscriptionId, settled: &Settled) {
-        self.unsettled_count -= settled.count;
-        self.unsettled_bytes -= settled.bytes;
+        self.unacked_count -= settled.count;
+        self.unacked_bytes -= settled.bytes;
         self.update_turn(id);
         self.forget_lost_bytes();
     }
@@ -421,8 +421,8 @@ impl Queue {
             unsized_count += subscription.unsized_count() as u64;
         }
         assert_eq!(held.len(), count, "a message is held twice");
-        assert_eq!(self.unsettled_count, count as u64, "the count of unsettled messages is wrong");
-        assert_eq!(self.unsettled_bytes, bytes, "the bytes of unsettled messages are wrong");
+        assert_eq!(self.unacked_count, count as u64, "the count of unsettled messages is wrong");
+        assert_eq!(self.unacked_bytes, bytes, "the bytes of unsettled messages are wrong");
         assert_eq!(self.unsized_count, unsized_count, "the count of sizes to be told is wrong");
         assert_eq!(self.willing_count, willing_count, "the count of those with credit is wrong");
         self.backlog.check_invariants(&held);

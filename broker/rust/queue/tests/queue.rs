@@ -76,7 +76,7 @@ fn a_subscription_cannot_settle_what_another_one_holds() {
     let settled = queue.settle(one, &[range(0, u64::MAX)], Settle::Ack);
 
     assert_eq!((settled.count, settled.bytes, settled.ranges), (1, 10, vec![range(1, 1)]));
-    assert_eq!(queue.unsettled_count(), 1);
+    assert_eq!(queue.unacked_count(), 1);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn nobody_is_woken_when_nothing_is_ready() {
 }
 
 #[test]
-fn a_purge_leaves_unsettled_messages_where_they_are() {
+fn a_purge_leaves_unacked_messages_where_they_are() {
     let mut queue = queue_of(5);
     let id = queue.subscribe(settings(2)).unwrap();
     deliver(&mut queue, id);
@@ -134,7 +134,7 @@ fn a_purge_leaves_unsettled_messages_where_they_are() {
     let purged = queue.purge();
 
     assert_eq!((purged.count, purged.bytes, purged.ranges), (3, 30, vec![range(3, 5)]));
-    assert_eq!((queue.ready_count(), queue.ready_bytes(), queue.unsettled_count()), (0, 0, 2));
+    assert_eq!((queue.ready_count(), queue.ready_bytes(), queue.unacked_count()), (0, 0, 2));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn sizes_told_after_a_purge_take_nothing_from_what_was_published_since() {
 
     queue.sized(id, &[(Sequence(1), 10)]);
 
-    assert_eq!((queue.ready_bytes(), queue.unsettled_bytes()), (7, 10));
+    assert_eq!((queue.ready_bytes(), queue.unacked_bytes()), (7, 10));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn after_a_start_skipped_numbers_are_passed_over_and_counts_are_remembered() {
 
     assert_eq!(queue.publish(10), next);
     assert_eq!(deliver(&mut queue, id), [(1, 0), (4, 2), (5, 0), (next.0, 0)]);
-    assert_eq!((queue.ready_bytes(), queue.unsettled_bytes()), (0, 40));
+    assert_eq!((queue.ready_bytes(), queue.unacked_bytes()), (0, 40));
 }
 
 #[test]
@@ -212,8 +212,8 @@ fn a_queue_holds_after_a_start_what_a_lease_held_and_the_rest_is_ready() {
 
     queue.check_invariants();
     assert_eq!((queue.held(lease).count, queue.held(lease).ranges), (4, ranges.to_vec()));
-    assert_eq!((queue.ready_count(), queue.unsettled_count()), (4, 4));
-    assert_eq!((queue.ready_bytes(), queue.unsettled_bytes()), (40, 40));
+    assert_eq!((queue.ready_count(), queue.unacked_count()), (4, 4));
+    assert_eq!((queue.ready_bytes(), queue.unacked_bytes()), (40, 40));
     let other = queue.subscribe(settings(10)).unwrap();
     assert_eq!(deliver(&mut queue, other), [(3, 0), (6, 0), (7, 0), (10, 0)]);
     assert_eq!(queue.unsubscribe(lease), ranges);
@@ -230,7 +230,7 @@ fn what_is_put_back_was_never_delivered() {
     assert_eq!(queue.put_back(id, &[range(2, 3)]), 2);
 
     queue.check_invariants();
-    assert_eq!((queue.ready_bytes(), queue.unsettled_bytes()), (20, 20));
+    assert_eq!((queue.ready_bytes(), queue.unacked_bytes()), (20, 20));
     assert_eq!(deliver(&mut queue, id), [(2, 0), (3, 0)]);
 }
 

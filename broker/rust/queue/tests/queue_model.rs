@@ -165,7 +165,7 @@ impl Model {
         }
     }
 
-    fn settle(&mut self, consumer: usize, ranges: &[SequenceRange], how: Settle, is_damaged: bool) -> Sum {
+    fn settle(&mut self, consumer: usize, ranges: &[SequenceRange], how: Settle, is_corrupt: bool) -> Sum {
         let mut sum = Sum::default();
         for message in self.messages.iter_mut().filter(|message| message.place == Place::Held(consumer)) {
             let number = Sequence(message.sequence);
@@ -182,8 +182,8 @@ impl Model {
             }
             sum.add(message.sequence, size);
             message.place = Place::Settled;
-            message.is_lost = !message.is_sized && is_damaged;
-            message.awaited_by = (!message.is_sized && !is_damaged).then_some(consumer);
+            message.is_lost = !message.is_sized && is_corrupt;
+            message.awaited_by = (!message.is_sized && !is_corrupt).then_some(consumer);
         }
         sum
     }
@@ -480,7 +480,7 @@ impl Pair {
         model.forget_lost();
         queue.check_invariants();
         let unsettled = |message: &&Message| matches!(message.place, Place::Held(_));
-        let unsettled_bytes: u64 = model
+        let unacked_bytes: u64 = model
             .messages
             .iter()
             .filter(unsettled)
@@ -490,8 +490,8 @@ impl Pair {
         assert_eq!(queue.next().0, model.next);
         assert_eq!(queue.ready_count(), model.ready_count());
         assert_eq!(queue.ready_bytes(), model.ready_bytes());
-        assert_eq!(queue.unsettled_count(), model.messages.iter().filter(unsettled).count() as u64);
-        assert_eq!(queue.unsettled_bytes(), unsettled_bytes);
+        assert_eq!(queue.unacked_count(), model.messages.iter().filter(unsettled).count() as u64);
+        assert_eq!(queue.unacked_bytes(), unacked_bytes);
         assert_eq!(queue.subscription_count(), model.consumers.iter().filter(|consumer| consumer.is_there).count());
         assert_eq!(queue.wakes() as u64, model.ready_count().min(model.turns.len() as u64));
         for (place, consumer) in model.consumers.iter().enumerate() {

@@ -174,7 +174,7 @@ impl ConsumeStream {
                     Err(failed) => return Some(Err(failed)),
                 }
             }
-            if stopping && when_free(&shard, || subscription.unsettled_count()).await == 0 {
+            if stopping && when_free(&shard, || subscription.unacked_count()).await == 0 {
                 return Some(Err(status::stopping()));
             }
             let request = tokio::select! {
@@ -238,7 +238,7 @@ pub(crate) async fn apply_settlement(
         REJECT => Settle::Reject,
         REQUEUE => Settle::Requeue,
         other => {
-            let text = format!("outcome {other} is none of 1 (ack), 2 (reject), 3 (requeue)");
+            let text = format!("unknown outcome {other}; use 1 (ack), 2 (reject) or 3 (requeue)");
             return Err(Status::invalid_argument(text));
         }
     };
@@ -303,11 +303,11 @@ mod tests {
 
         let mut settling = std::pin::pin!(apply_settlement(&subscription, &settlement));
         assert!(settling.as_mut().now_or_never().is_none(), "it went in one part");
-        let left = subscription.unsettled_count();
+        let left = subscription.unacked_count();
         assert!((1..COUNT).contains(&left), "{left} are left");
 
         assert_eq!(settling.await.unwrap().0, u64::from(COUNT));
-        assert_eq!(subscription.unsettled_count(), 0);
+        assert_eq!(subscription.unacked_count(), 0);
         engine.close().unwrap();
     }
 }

@@ -40,7 +40,7 @@ pub(crate) trait Recipient {
     fn sent(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError>;
 
     /// Drops a message that cannot be read; says whether what was found behind it is to be found again.
-    fn drop_damaged(&mut self, sequence: Sequence, error: &LogError) -> Result<bool, EngineError>;
+    fn drop_corrupt(&mut self, sequence: Sequence, error: &LogError) -> Result<bool, EngineError>;
 }
 
 impl Recipient for &Subscription {
@@ -57,8 +57,8 @@ impl Recipient for &Subscription {
     }
 
     /// What it holds stays with it.
-    fn drop_damaged(&mut self, sequence: Sequence, error: &LogError) -> Result<bool, EngineError> {
-        Subscription::drop_damaged(self, sequence, error).map(|()| false)
+    fn drop_corrupt(&mut self, sequence: Sequence, error: &LogError) -> Result<bool, EngineError> {
+        Subscription::drop_corrupt(self, sequence, error).map(|()| false)
     }
 }
 
@@ -76,8 +76,8 @@ impl Recipient for Later<StreamReader> {
         Ok(())
     }
 
-    fn drop_damaged(&mut self, sequence: Sequence, error: &LogError) -> Result<bool, EngineError> {
-        StreamReader::drop_damaged(self, sequence, error).map(|()| true)
+    fn drop_corrupt(&mut self, sequence: Sequence, error: &LogError) -> Result<bool, EngineError> {
+        StreamReader::drop_corrupt(self, sequence, error).map(|()| true)
     }
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct Pending {
     runs: VecDeque<Run>,
     sizes: Vec<(Sequence, u32)>,
     /// A message that cannot be read: it is dropped before anything behind it is sent.
-    damaged: Option<(Sequence, LogError)>,
+    corrupt: Option<(Sequence, LogError)>,
 }
 
 struct Run {
@@ -168,7 +168,7 @@ impl Pending {
                 }
                 push_one(&mut encoder, view, picked).map(|()| Room::ForMore)
             })?;
-            self.drop_damaged_in_turn(&mut subscription).await?;
+            self.drop_corrupt_in_turn(&mut subscription).await?;
         }
         when_free(&shard, || self.tell(&mut subscription)).await?;
         Ok(GetBody(out))
@@ -183,7 +183,7 @@ impl Pending {
                 bytes = Some(bytes_at_most(view));
                 Ok(Room::NotForThis)
             })?;
-            self.drop_damaged_in_turn(recipient).await?;
+            self.drop_corrupt_in_turn(recipient).await?;
         }
         Ok(bytes)
     }
@@ -221,23 +221,23 @@ impl Pending {
 
     /// Tells the recipient what went out and what cannot be read.
     fn tell(&mut self, recipient: &mut impl Recipient) -> Result<(), Status> {
-        self.drop_damaged(recipient)?;
+        self.drop_corrupt(recipient)?;
         if self.sizes.is_empty() {
             return Ok(());
         }
         recipient.sent(&self.sizes).map_err(|error| status::of_engine(&error))
     }
 
-    async fn drop_damaged_in_turn(&mut self, recipient: &mut (impl Recipient + Send)) -> Result<(), Status> {
-        if self.damaged.is_none() {
+    async fn drop_corrupt_in_turn(&mut self, recipient: &mut (impl Recipient + Send)) -> Result<(), Status> {
+        if self.corrupt.is_none() {
             return Ok(());
         }
-        when_free(&recipient.shard(), || self.drop_damaged(recipient)).await
+        when_free(&recipient.shard(), || self.drop_corrupt(recipient)).await
     }
 
-    fn drop_damaged(&mut self, recipient: &mut impl Recipient) -> Result<(), Status> {
-        let Some((sequence, error)) = self.damaged.take() else { return Ok(()) };
-        if recipient.drop_damaged(sequence, &error).map_err(|error| status::of_engine(&error))? {
+    fn drop_corrupt(&mut self, recipient: &mut impl Recipient) -> Result<(), Status> {
+        let Some((sequence, error)) = self.corrupt.take() else { return Ok(()) };
+        if recipient.drop_corrupt(sequence, &error).map_err(|error| status::of_engine(&error))? {
             self.runs.clear();
         }
         Ok(())
@@ -268,8 +268,8 @@ impl Pending {
                     self.sizes.push((picked.taken.sequence, u32::try_from(view.body.len()).unwrap_or(u32::MAX)));
                     room
                 }
-                Err(error @ LogError::Damaged { .. }) => {
-                    self.damaged = Some((picked.taken.sequence, error));
+                Err(error @ LogError::Corrupt { .. }) => {
+                    self.corrupt = Some((picked.taken.sequence, error));
                     Room::Full
                 }
                 Err(error) => return Err(status::of_engine(&EngineError::Log(error))),
@@ -321,7 +321,7 @@ impl Pending {
             Ok(()) => self.warmed(1),
             Err(error) => {
                 let picked = self.runs.front_mut().and_then(|run| run.picked.next());
-                self.damaged = picked.map(|picked| (picked.taken.sequence, error));
+                self.corrupt = picked.map(|picked| (picked.taken.sequence, error));
             }
         }
     }
@@ -379,7 +379,7 @@ async fn bring_in(segment: &Arc<Segment>, from: u32, to: u32) -> Result<Result<(
 /// The inner error says that the pages cannot be read.
 fn populate(segment: &Segment, from: u32, to: u32) -> Result<Result<(), LogError>, Status> {
     match segment.populate(from, to) {
-        Err(error) if !matches!(error, LogError::Damaged { .. }) => Err(status::of_engine(&EngineError::Log(error))),
+        Err(error) if !matches!(error, LogError::Corrupt { .. }) => Err(status::of_engine(&EngineError::Log(error))),
         populated => Ok(populated),
     }
 }

@@ -229,6 +229,6 @@ fn level_of(number: u32) -> Result<Option<Level>, Status> {
         0 => Ok(None),
         1 => Ok(Some(Level::Os)),
         2 => Ok(Some(Level::Disk)),
-        other => Err(Status::invalid_argument(format!("level {other} is none of 0 (default), 1 (os), 2 (disk)"))),
+        other => Err(Status::invalid_argument(format!("unknown level {other}; use 0 (default), 1 (os) or 2 (disk)"))),
     }
 }

@@ -103,8 +103,8 @@ impl PullContext {
         let auto_ack = request.auto_ack;
         let passage = Passage { subscription, auto_ack, taken: Vec::new(), arrived: false, _release: release };
         let mut passage = Later::new(&home, passage);
-        let unsettled_count = when_free(&home, || passage.subscription.unsettled_count()).await;
-        let room = PREFETCH_MAX.saturating_sub(unsettled_count);
+        let unacked_count = when_free(&home, || passage.subscription.unacked_count()).await;
+        let room = PREFETCH_MAX.saturating_sub(unacked_count);
         if room == 0 {
             let text = format!("the connection holds {PREFETCH_MAX} messages of this queue; settle some");
             return Err(Status::resource_exhausted(text));
@@ -305,7 +305,7 @@ mod tests {
         drop(passage);
 
         let counts = shard.queue_counts(&[QUEUE]).unwrap();
-        assert_eq!((counts[0].ready_count, counts[0].unsettled_count), (10, 0));
+        assert_eq!((counts[0].ready_count, counts[0].unacked_count), (10, 0));
         engine.close().unwrap();
     }
 }

@@ -60,7 +60,7 @@ impl Pulls {
     pub fn release_empty(&self, key: &Key) {
         let place = self.place(key);
         let unused = place.try_lock().ok().and_then(|mut held| {
-            held.take_if(|held| Arc::strong_count(&held.subscription) == 1 && held.subscription.unsettled_count() == 0)
+            held.take_if(|held| Arc::strong_count(&held.subscription) == 1 && held.subscription.unacked_count() == 0)
         });
         drop(unused);
         self.forget_empty(key, &place);

@@ -21,7 +21,7 @@ const TAKERS: &[&str] = &[
     ".settle(taken",
     ".put_back(&ranges",
     ".set_prefetch(",
-    ".unsettled_count(",
+    ".unacked_count(",
     ".take_now(",
     ".home_of(queue).read(",
     "home.read(",
@@ -36,16 +36,16 @@ const TAKERS: &[&str] = &[
     "consumer.leave(",
     "place.leave(",
     "recipient.sent(",
-    "recipient.drop_damaged(",
+    "recipient.drop_corrupt(",
     ".settle_part(",
     ".release_empty(",
     "self.tell(recipient",
     "self.tell(&mut",
-    "self.drop_damaged(",
+    "self.drop_corrupt(",
 ];
 const DOORS: &[&str] = &["at", "when_free", "soon", "spawn_blocking", "in_turn"];
 /// Functions that are takers themselves, or run on threads that may block.
-const INSIDE: &[&str] = &["release_empty", "tell", "drop_damaged", "leave", "take_here"];
+const INSIDE: &[&str] = &["release_empty", "tell", "drop_corrupt", "leave", "take_here"];
 /// The same by file: what is dropped there is kept in a `Later`, what fills there builds record batches.
 const INSIDE_OF: &[(&str, &str)] =
     &[("consume.rs", "drop"), ("pull.rs", "drop"), ("live.rs", "fill"), ("streams.rs", "open_read")];

@@ -224,7 +224,7 @@ fn a_delivery_with_unreadable_properties_leaves_nothing_behind() {
     let mut bytes = Vec::new();
     let mut encoder = DeliveriesEncoder::begin(&mut bytes);
     let before = encoder.size();
-    let damaged = DeliveryRef {
+    let corrupt = DeliveryRef {
         sequence: 1,
         body: b"x",
         exchange: b"",
@@ -236,7 +236,7 @@ fn a_delivery_with_unreadable_properties_leaves_nothing_behind() {
         key: None,
     };
 
-    assert!(encoder.push(&damaged).is_err());
+    assert!(encoder.push(&corrupt).is_err());
 
     assert_eq!((encoder.size(), encoder.delivery_count()), (before, 0));
 }

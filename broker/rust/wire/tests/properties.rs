@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_block_gives_an_answer(properties in properties(), at in any::<prop::sample::Index>(), byte: u8) {
+    fn a_corrupt_block_gives_an_answer(properties in properties(), at in any::<prop::sample::Index>(), byte: u8) {
         let mut block = block_of(&properties).unwrap();
         let at = at.index(block.len());
         block[at] = byte;

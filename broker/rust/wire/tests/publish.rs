@@ -139,7 +139,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_batch_gives_an_answer(batch in batch(), at in any::<prop::sample::Index>(), byte: u8) {
+    fn a_corrupt_batch_gives_an_answer(batch in batch(), at in any::<prop::sample::Index>(), byte: u8) {
         let mut bytes = PublishRequest { request: Some(PublishContent::Batch(batch)) }.encode_to_vec();
         let at = at.index(bytes.len());
         bytes[at] = byte;

@@ -1,4 +1,4 @@
-//! Opening a shard: its state as the log has it, and what was found damaged.
+//! Opening a shard: its state as the log has it, and what was found corrupt.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 
 use super::stalls::Stalls;
 use super::{Dedicated, Shard, Surroundings};
+use crate::corruption::{Corruptions, aside_line, corruption_line};
 use crate::counters::Metric;
-use crate::damage::{Damages, aside_line, damage_line};
 use crate::decision::{Stage, decisions_in};
 use crate::error::EngineError;
 use crate::lease::{Found, Lease, leases_in};
@@ -53,10 +53,10 @@ impl Shard {
         state.producers = Producers::of_start(&opened.state.marks, &opened.state.producers);
         let decided = decisions_in(&opened.state.marks).into_iter();
         state.stages = decided.map(|(queue, decision)| (queue, Stage::of_start(decision))).collect();
-        state.damages = Damages::of_start(&opened.quarantined);
-        for found in state.damages.files() {
-            around.counters.add(Metric::DamagedRecords, found.records);
-            around.notices.warn(damage_line(name, &dedicated.place_of(directory, &found.file), found));
+        state.corruptions = Corruptions::of_start(&opened.quarantined);
+        for found in state.corruptions.files() {
+            around.counters.add(Metric::CorruptRecords, found.records);
+            around.notices.warn(corruption_line(name, &dedicated.place_of(directory, &found.file), found));
         }
         for file in &opened.set_aside {
             around.notices.warn(aside_line(name, &dedicated.place_of(directory, file)));

@@ -8,8 +8,8 @@ use std::time::Instant;
 use penstock_log::{Folded, Retired};
 
 use super::Shard;
+use crate::corruption::retired_line;
 use crate::counters::Metric;
-use crate::damage::retired_line;
 use crate::error::EngineError;
 
 /// The remainder of an empty log after a whole fold: the active segment, and the one before the older checkpoint.
@@ -65,9 +65,9 @@ impl Shard {
     /// Applies the result of a fold, and reports the bad records that it found.
     fn finish_fold(&self, folded: Folded) -> Result<Retired, EngineError> {
         let mut guard = self.lock()?;
-        for found in &folded.damaged {
-            let is_first = guard.damages.note(&found.file, found.at, &found.why.to_string(), &found.queues);
-            self.tell_damage(&guard, &found.file, 1, is_first);
+        for found in &folded.corrupt {
+            let is_first = guard.corruptions.note(&found.file, found.at, &found.why.to_string(), &found.queues);
+            self.tell_corruption(&guard, &found.file, 1, is_first);
         }
         Ok(guard.log.finish_fold(folded))
     }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use penstock_log::LogStats;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::damage::Damage;
+use crate::corruption::Corruption;
 use crate::state::State;
 
 /// Last known state of a shard for stalls, and their detection.
@@ -29,7 +29,7 @@ pub(super) struct Stalls {
     pub fault: OnceLock<String>,
     pub totals: Mutex<(u64, u64)>,
     pub stats: Mutex<LogStats>,
-    pub damages: Mutex<Vec<Damage>>,
+    pub corruptions: Mutex<Vec<Corruption>>,
 }
 
 impl Default for Stalls {
@@ -44,7 +44,7 @@ impl Default for Stalls {
             fault: OnceLock::new(),
             totals: Mutex::default(),
             stats: Mutex::default(),
-            damages: Mutex::default(),
+            corruptions: Mutex::default(),
         }
     }
 }

@@ -7,9 +7,9 @@ use penstock_queue::{QueueId, Sequence};
 
 use super::Log;
 use crate::contents::Contents;
-use crate::damage::{Quarantined, file_name, mark};
+use crate::corruption::{Quarantined, file_name, mark};
 use crate::directory::Lookup;
-use crate::error::{Damage, LogError};
+use crate::error::{Corruption, LogError};
 use crate::index::of_contents;
 use crate::names::number_of;
 use crate::record::Target;
@@ -103,9 +103,9 @@ impl Log {
 fn check_in(segment: &Segment, contents: &Contents, offset: u32, target: Target) -> Result<(), LogError> {
     let at = u64::from(offset);
     if contents.is_bad(at, contents.claimed_end(at)) {
-        return Err(segment.damaged(at, Damage::Unreadable));
+        return Err(segment.corrupt(at, Corruption::Unreadable));
     }
     let message = segment.check_record(contents.from(at), offset)?;
     let is_for = message.targets().any(|found| found == target);
-    if is_for { Ok(()) } else { Err(segment.damaged(at, Damage::NoRecordHere)) }
+    if is_for { Ok(()) } else { Err(segment.corrupt(at, Corruption::NoRecordHere)) }
 }

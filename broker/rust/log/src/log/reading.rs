@@ -99,7 +99,7 @@ impl Log {
             for offset in offsets {
                 match records.message(offset) {
                     Ok(message) => newest = newest.max(Some(message.stored_at_ms)),
-                    Err(LogError::Damaged { .. }) => {}
+                    Err(LogError::Corrupt { .. }) => {}
                     Err(error) => return Err(error),
                 }
             }

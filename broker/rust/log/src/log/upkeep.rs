@@ -34,8 +34,8 @@ impl Log {
 
     /// Applies the result of a fold. Remove the returned files without the lock.
     pub fn finish_fold(&mut self, folded: Folded) -> Retired {
-        let Folded { parts, dead, damaged, boundary, checkpoint_bytes, running } = folded;
-        damaged.iter().for_each(|found| self.quarantine(&found.file, found.at));
+        let Folded { parts, dead, corrupt, boundary, checkpoint_bytes, running } = folded;
+        corrupt.iter().for_each(|found| self.quarantine(&found.file, found.at));
         self.share = Share::new(&self.options.kept, checkpoint_bytes);
         let mut retired = self.retired();
         for part in parts {

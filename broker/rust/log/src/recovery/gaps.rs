@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use super::Reader;
-use crate::damage::Quarantined;
-use crate::error::{Damage, LogError};
+use crate::corruption::Quarantined;
+use crate::error::{Corruption, LogError};
 use crate::lost_files;
 use crate::record::Position;
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment, segment_path};
@@ -28,7 +28,7 @@ impl Reader<'_> {
         let lost = lost_files::between(self.directory, after, before);
         if !self.has_headless {
             let gone = lost.as_ref().map(|lost| self.gone(*lost.start()));
-            self.quarantined.push(gone.unwrap_or_else(|| Quarantined::new(segment, 0, Damage::Gap)));
+            self.quarantined.push(gone.unwrap_or_else(|| Quarantined::new(segment, 0, Corruption::Gap)));
         }
         self.lost.extend(lost);
         self.has_lost = true;
@@ -57,7 +57,7 @@ impl Reader<'_> {
     fn gone(&self, number: u64) -> Quarantined {
         let path = segment_path(self.directory, number);
         let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        Quarantined { file, at: 0, why: Damage::GoneUncovered, queues: Vec::new() }
+        Quarantined { file, at: 0, why: Corruption::GoneUncovered, queues: Vec::new() }
     }
 
     /// Synced records at the end are missing: the log goes on above them, so that no position names two records.
@@ -71,10 +71,10 @@ impl Reader<'_> {
             let gone = self.miss_behind(&segment, end, self.synced);
             if !self.has_headless {
                 let at = segment.offset_of(end);
-                self.quarantined.push(gone.unwrap_or_else(|| Quarantined::new(&segment, at, Damage::Gap)));
+                self.quarantined.push(gone.unwrap_or_else(|| Quarantined::new(&segment, at, Corruption::Gap)));
             }
         } else {
-            let (file, why) = ("synced".to_owned(), Damage::Gap);
+            let (file, why) = ("synced".to_owned(), Corruption::Gap);
             self.quarantined.push(Quarantined { file, at: 0, why, queues: Vec::new() });
         }
         self.has_lost = true;

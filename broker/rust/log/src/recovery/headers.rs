@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::Reader;
 use crate::contents::Contents;
-use crate::damage::Quarantined;
-use crate::error::{Damage, LogError};
+use crate::corruption::Quarantined;
+use crate::error::{Corruption, LogError};
 use crate::header::{HeaderFound, Instead, read_header};
 use crate::live_segments::{LiveSegment, unnamed_segments};
 use crate::manifest::Manifest;
@@ -54,7 +54,7 @@ pub(super) fn refuse_without_checkpoint(
     };
     let later = headers.first().filter(begins_later).map(|first| first.segment.path().to_owned());
     let refused = later.or(rewritten);
-    refused.map_or(Ok(()), |path| Err(LogError::damaged(&path, 0, Damage::NoCheckpoint)))
+    refused.map_or(Ok(()), |path| Err(LogError::corrupt(&path, 0, Corruption::NoCheckpoint)))
 }
 
 /// Whether a copy of a header may come after those segments. Where a power failure lost a header, the reserved space
@@ -98,7 +98,7 @@ impl Reader<'_> {
                 }
             };
             if log_id.is_some_and(|expected| expected != header.log_id) {
-                return Err(LogError::damaged(&path, 16, Damage::OtherLog));
+                return Err(LogError::corrupt(&path, 16, Corruption::OtherLog));
             }
             *log_id = Some(header.log_id);
             let segment = Segment::new(self.directory, number, &header, bytes);
@@ -153,7 +153,7 @@ impl Reader<'_> {
 
     pub(super) fn quarantine_header(&mut self, path: &Path) {
         let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        self.quarantined.push(Quarantined { file, at: 0, why: Damage::SegmentHeader, queues: Vec::new() });
+        self.quarantined.push(Quarantined { file, at: 0, why: Corruption::SegmentHeader, queues: Vec::new() });
     }
 
     /// Whether a segment without a header was dead when the checkpoint was made, so that it never had to reach the

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use penstock_log::{Damage, Log, Opened, Outcome, Quarantined, Retired};
+use penstock_log::{Corruption, Log, Opened, Outcome, Quarantined, Retired};
 use penstock_queue::{QueueId, Sequence};
 
 use super::{Model, compact_all, fold, message, open};
@@ -32,7 +32,7 @@ pub fn stored(opened: &Opened, model: &Model) -> u64 {
 /// The files that a start reports as missing, with the number of their messages.
 pub fn gone(opened: &Opened) -> Vec<(String, u64)> {
     let report = |found: &Quarantined| match found.why {
-        Damage::Gone(missing) => (found.file.clone(), missing.messages),
+        Corruption::Gone(missing) => (found.file.clone(), missing.messages),
         _ => panic!("{found:?}"),
     };
     opened.quarantined.iter().map(report).collect()

@@ -27,8 +27,8 @@ impl Queue {
             if message.bytes().is_none() {
                 self.backlog.sized(message.sequence, size);
             }
-            self.unsettled_count += 1;
-            self.unsettled_bytes += u64::from(size);
+            self.unacked_count += 1;
+            self.unacked_bytes += u64::from(size);
             subscription.hold(message.with_bytes(size).sent());
         }
         self.slots.insert(subscription)

@@ -46,7 +46,7 @@ impl Recipient for LeaseReader {
     }
 
     /// What was found behind it is found again.
-    fn drop_damaged(&mut self, sequence: Sequence, error: &LogError) -> Result<bool, EngineError> {
-        LeaseReader::drop_damaged(self, sequence, error).map(|()| true)
+    fn drop_corrupt(&mut self, sequence: Sequence, error: &LogError) -> Result<bool, EngineError> {
+        LeaseReader::drop_corrupt(self, sequence, error).map(|()| true)
     }
 }

@@ -65,7 +65,7 @@ impl Recipient for Live {
         Recipient::sent(&mut self.reader, sizes)
     }
 
-    fn drop_damaged(&mut self, sequence: Sequence, error: &LogError) -> Result<bool, EngineError> {
-        Recipient::drop_damaged(&mut self.reader, sequence, error)
+    fn drop_corrupt(&mut self, sequence: Sequence, error: &LogError) -> Result<bool, EngineError> {
+        Recipient::drop_corrupt(&mut self.reader, sequence, error)
     }
 }

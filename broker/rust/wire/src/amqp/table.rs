@@ -406,12 +406,12 @@ mod tests {
         }
 
         #[test]
-        fn a_damaged_table_is_read_or_refused(table in tables(), place: prop::sample::Index, byte: u8) {
+        fn a_corrupt_table_is_read_or_refused(table in tables(), place: prop::sample::Index, byte: u8) {
             let mut bytes = table_bytes(&table);
             if let Some(length) = std::num::NonZeroUsize::new(bytes.len())
-                && let Some(damaged) = bytes.get_mut(place.index(length.get()))
+                && let Some(corrupt) = bytes.get_mut(place.index(length.get()))
             {
-                *damaged = byte;
+                *corrupt = byte;
             }
             let _read_or_refused = check(&bytes);
         }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_log::{Damage as Cause, Quarantined};
+use penstock_log::{Corruption as Cause, Quarantined};
 use penstock_queue::QueueId;
 
 /// The most queues named per file; the count of records goes on.
@@ -16,7 +16,7 @@ const NO_FILE: &str = "no segment";
 
 /// One corrupt file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DamagedFile {
+pub struct CorruptFile {
     pub file: String,
     /// The byte of the first corruption found there.
     pub at: u64,
@@ -28,7 +28,7 @@ pub struct DamagedFile {
 
 /// Corruption in one file, with its queues by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
+pub struct Corruption {
     pub file: String,
     pub at: u64,
     pub records: u64,
@@ -37,28 +37,28 @@ pub struct Damage {
 
 /// All corrupt files.
 #[derive(Debug, Default)]
-pub(crate) struct Damages {
-    by_file: BTreeMap<String, DamagedFile>,
+pub(crate) struct Corruptions {
+    by_file: BTreeMap<String, CorruptFile>,
     /// Messages of missing files, as counted by the start: they are not counted again when a consumer reaches them.
     missed: u64,
 }
 
-impl Damages {
-    pub fn of_start(quarantined: &[Quarantined]) -> Damages {
-        let mut damages = Damages::default();
+impl Corruptions {
+    pub fn of_start(quarantined: &[Quarantined]) -> Corruptions {
+        let mut corruptions = Corruptions::default();
         for one in quarantined {
             let count = match one.why {
                 // Counted by the earlier start or reader that found it.
                 Cause::Marked => 0,
                 Cause::Gone(missing) | Cause::Unnamed(missing) => {
-                    damages.missed += missing.messages;
+                    corruptions.missed += missing.messages;
                     missing.messages
                 }
                 _ => 1,
             };
-            damages.note_many(&one.file, one.at, &one.why.to_string(), &one.queues, count);
+            corruptions.note_many(&one.file, one.at, &one.why.to_string(), &one.queues, count);
         }
-        damages
+        corruptions
     }
 
     /// Notes one bad record; returns whether it is the first of its file.
@@ -79,13 +79,13 @@ impl Damages {
         self.by_file.contains_key(file)
     }
 
-    pub fn files(&self) -> impl ExactSizeIterator<Item = &DamagedFile> {
+    pub fn files(&self) -> impl ExactSizeIterator<Item = &CorruptFile> {
         self.by_file.values()
     }
 
     fn note_many(&mut self, file: &str, at: u64, why: &str, queues: &[QueueId], count: u64) -> bool {
         let is_first = !self.has(file);
-        let found = self.by_file.entry(file.to_owned()).or_insert_with(|| DamagedFile {
+        let found = self.by_file.entry(file.to_owned()).or_insert_with(|| CorruptFile {
             file: file.to_owned(),
             at,
             why: why.to_owned(),
@@ -111,15 +111,15 @@ pub(crate) fn aside_line(shard: &str, file: &str) -> String {
 
 pub(crate) fn retired_line(shard: &str, file: &str) -> String {
     format!(
-        "vhost '{shard}': a damaged segment is now {file}: no message in it is needed any more, and no start reads it; \
+        "vhost '{shard}': a corrupt segment is now {file}: no message in it is needed any more, and no start reads it; \
          delete the file once no message is missed"
     )
 }
 
-pub(crate) fn damage_line(shard: &str, file: &str, found: &DamagedFile) -> String {
-    let DamagedFile { at, why, .. } = found;
+pub(crate) fn corruption_line(shard: &str, file: &str, found: &CorruptFile) -> String {
+    let CorruptFile { at, why, .. } = found;
     format!(
-        "vhost '{shard}': {file} is damaged at byte {at} ({why}); it is quarantined, what it holds and cannot be read is \
+        "vhost '{shard}': {file} is corrupt at byte {at} ({why}); it is quarantined, what it holds and cannot be read is \
          dropped from its queues; stop the broker and run `penstock log verify` to see all of it"
     )
 }
@@ -128,7 +128,7 @@ pub(crate) fn damage_line(shard: &str, file: &str, found: &DamagedFile) -> Strin
 pub(crate) fn lost_line(shard: &str, queue: &str, count: u64) -> String {
     format!(
         "vhost '{shard}', queue '{queue}': {count} messages have no record in any segment and were dropped; there may be \
-         more, of other queues, too; see the damage that was reported at the start, and stop the broker and run \
+         more, of other queues, too; see the corruption that was reported at the start, and stop the broker and run \
          `penstock log verify` to see all of it"
     )
 }

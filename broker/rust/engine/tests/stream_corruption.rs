@@ -31,7 +31,7 @@ fn drain(reader: &mut StreamReader) -> Vec<u64> {
             return got;
         }
         if let Some((sequence, error)) = filled.iter().find_map(|filled| send(filled, &mut got)) {
-            reader.drop_damaged(sequence, &error).unwrap();
+            reader.drop_corrupt(sequence, &error).unwrap();
         }
     }
 }
@@ -70,8 +70,11 @@ fn a_bad_record_is_dropped_for_every_reader_told_once_and_stays_dropped() {
         assert_eq!(got.len() as u64, COUNT - 1);
         assert!(got.is_sorted());
         assert_eq!(got, again);
-        let damages = house.shard.damages();
-        assert_eq!((damages.len(), damages[0].records, damages[0].file.as_str()), (1, 1, "msgs.0000000002"));
+        let corruptions = house.shard.corruptions();
+        assert_eq!(
+            (corruptions.len(), corruptions[0].records, corruptions[0].file.as_str()),
+            (1, 1, "msgs.0000000002")
+        );
         drop((first, second));
         house.close();
         (1..=COUNT).find(|offset| !got.contains(offset)).unwrap()
@@ -115,7 +118,7 @@ fn a_directory_with_wrong_offsets_loses_nothing_and_nothing_comes_twice() {
     let got = drain(&mut reader(&house, ReadFrom::First));
 
     assert_eq!(got, (1..=COUNT).collect::<Vec<u64>>());
-    assert_eq!(house.shard.damages(), []);
+    assert_eq!(house.shard.corruptions(), []);
 }
 
 #[test]

@@ -57,17 +57,17 @@ def test_one_flipped_byte_costs_one_message_and_is_told(own: Broker) -> None:
     path, at = flip(own, body(123))
 
     with own, penstock.connect(own.uri()) as connection:
-        assert connection.admin.status().damage == ()
+        assert connection.admin.status().corruption == ()
         got = {message.body for message in islice(connection.consume("jobs", prefetch=COUNT), COUNT - 1)}
         assert got == {body(number) for number in range(COUNT) if number != 123}
-        eventually(lambda: len(connection.admin.status().damage), 1)
-        (damage,) = connection.admin.status().damage
-        assert (damage.vhost, damage.file, damage.queues) == ("/", path.name, ("jobs",))
-        assert 0 < at - damage.at < 100
+        eventually(lambda: len(connection.admin.status().corruption), 1)
+        (corruption,) = connection.admin.status().corruption
+        assert (corruption.vhost, corruption.file, corruption.queues) == ("/", path.name, ("jobs",))
+        assert 0 < at - corruption.at < 100
         page = own.scrape()
-        assert "penstock_damaged_records_total 1.0" in page
+        assert "penstock_corrupt_records_total 1.0" in page
         assert "penstock_quarantined_segments 1.0" in page
-        eventually(lambda: f"{path.name} is damaged" in own.log, True)
+        eventually(lambda: f"{path.name} is corrupt" in own.log, True)
 
 
 def test_verify_names_segment_position_and_queue_and_repair_drops_the_message(own: Broker) -> None:
@@ -77,12 +77,12 @@ def test_verify_names_segment_position_and_queue_and_repair_drops_the_message(ow
 
     assert verified.returncode == 1
     (segment,) = (segment for segment in json.loads(verified.stdout) if segment["error"])
-    (damaged,) = segment["damaged"]
-    assert (segment["file"], damaged["queues"]) == (path.name, ["jobs"])
-    assert damaged["messages"] == [{"queue": "jobs", "sequence": 8}]
-    assert damaged["position"] == segment["first_position"] + damaged["at"] - 64
-    assert 0 < at - damaged["at"] < 100
-    for part in (path.name, str(damaged["position"]), "'jobs'"):
+    (corrupt,) = segment["corrupt"]
+    assert (segment["file"], corrupt["queues"]) == (path.name, ["jobs"])
+    assert corrupt["messages"] == [{"queue": "jobs", "sequence": 8}]
+    assert corrupt["position"] == segment["first_position"] + corrupt["at"] - 64
+    assert 0 < at - corrupt["at"] < 100
+    for part in (path.name, str(corrupt["position"]), "'jobs'"):
         assert part in verified.stderr
 
     repaired = run("log", "repair", str(folder(own)), "--yes")
@@ -94,7 +94,7 @@ def test_verify_names_segment_position_and_queue_and_repair_drops_the_message(ow
         assert connection.admin.get_queue("jobs").ready_count == COUNT - 1
         bodies = [message.body for message in islice(connection.consume("jobs", prefetch=COUNT), COUNT - 1)]
         assert bodies == [body(number) for number in range(COUNT) if number != 7]
-        assert connection.admin.status().damage == ()
+        assert connection.admin.status().corruption == ()
 
 
 def test_a_repair_that_is_not_wanted_changes_nothing(own: Broker) -> None:
@@ -136,7 +136,7 @@ def test_a_segment_that_is_gone_is_told_and_the_other_queue_is_served(own: Broke
         assert connection.admin.get_queue("jobs").ready_count == COUNT
         assert connection.get("jobs") is None
         eventually(lambda: connection.admin.get_queue("jobs").ready_count, 0)
-        assert any("jobs" in damage.queues for damage in connection.admin.status().damage)
+        assert any("jobs" in corruption.queues for corruption in connection.admin.status().corruption)
     assert path.read_bytes() == bytes(64) + content[64:-64] + bytes(64)
 
 
@@ -146,6 +146,6 @@ def test_a_segment_without_its_header_is_served_by_the_copy_and_told_at_the_star
     path.write_bytes(bytes(64) + content[64:])
 
     with own, penstock.connect(own.uri()) as connection:
-        assert [damage.file for damage in connection.admin.status().damage] == [path.name]
+        assert [corruption.file for corruption in connection.admin.status().corruption] == [path.name]
         bodies = [message.body for message in islice(connection.consume("jobs", prefetch=COUNT), COUNT - 1)]
         assert bodies == [body(number) for number in range(COUNT) if number != 7]

@@ -5,7 +5,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use penstock_log::{Damage, Log, LogOptions, Opened, Retired};
+use penstock_log::{Corruption, Log, LogOptions, Opened, Retired};
 use support::{Model, fold, message, open, small_segments};
 
 fn segment(directory: &Path, number: u64) -> PathBuf {
@@ -29,7 +29,7 @@ fn change(path: &Path, change: impl FnOnce(&mut [u8])) {
     std::fs::write(path, bytes).unwrap();
 }
 
-fn told(opened: &Opened) -> Vec<(String, Damage)> {
+fn told(opened: &Opened) -> Vec<(String, Corruption)> {
     opened.quarantined.iter().map(|found| (found.file.clone(), found.why)).collect()
 }
 
@@ -53,7 +53,7 @@ fn with_a_headless_segment(directory: &Path) -> Opened {
         bytes[copy] ^= 1;
     });
     let mut opened = open(directory);
-    assert_eq!(told(&opened), [("msgs.0000000003".to_owned(), Damage::SegmentHeader)]);
+    assert_eq!(told(&opened), [("msgs.0000000003".to_owned(), Corruption::SegmentHeader)]);
     for seed in 0..60 {
         model.publish(&mut opened.log, &[1], message(100, seed)).unwrap();
     }
@@ -74,11 +74,11 @@ fn a_segment_whose_header_cannot_be_read_is_in_a_copy() {
         let read = |directory: &Path| std::fs::read(directory.join(name)).unwrap();
         assert_eq!(read(target.path()), read(directory.path()));
     }
-    assert_eq!(told(&restored(target.path())), [("msgs.0000000003".to_owned(), Damage::SegmentHeader)]);
+    assert_eq!(told(&restored(target.path())), [("msgs.0000000003".to_owned(), Corruption::SegmentHeader)]);
 }
 
 #[test]
-fn a_copy_tells_of_damage_that_an_earlier_start_met() {
+fn a_copy_tells_of_corruption_that_an_earlier_start_met() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = open(directory.path()).log;
     let mut model = Model::default();
@@ -91,7 +91,7 @@ fn a_copy_tells_of_damage_that_an_earlier_start_met() {
     change(&segment(directory.path(), 3), |bytes| bytes[200..260].iter_mut().for_each(|byte| *byte ^= 0x55));
     open(directory.path()).log.close().unwrap();
     let mut opened = open(directory.path());
-    let marked = [("msgs.0000000003".to_owned(), Damage::Marked)];
+    let marked = [("msgs.0000000003".to_owned(), Corruption::Marked)];
     assert_eq!(told(&opened), marked);
 
     let target = backup(&mut opened);
@@ -109,7 +109,7 @@ fn a_segment_without_a_header_that_vanishes_later_is_missed() {
     for _ in 0..2 {
         let mut opened = open(directory.path());
 
-        let [(file, Damage::Gone(missing))] = &told(&opened)[..] else { panic!("{:?}", told(&opened)) };
+        let [(file, Corruption::Gone(missing))] = &told(&opened)[..] else { panic!("{:?}", told(&opened)) };
         assert_eq!(file, "msgs.0000000003");
         assert!((10..20).contains(&missing.messages), "{}", missing.messages);
         assert!(directory.path().join("msgs.0000000003.idx").exists());

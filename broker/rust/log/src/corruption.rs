@@ -10,10 +10,10 @@ use penstock_queue::QueueId;
 
 use crate::directory::{Directory, write_whole};
 use crate::disk::Disk;
-use crate::error::{Damage, LogError};
+use crate::error::{Corruption, LogError};
 use crate::fold::FoldState;
 use crate::record::{Decoded, Record, Target, decode_with, le_u64};
-use crate::segment::{Segment, damaged_path};
+use crate::segment::{Segment, corrupt_path};
 
 /// The most queues named for one corrupt place; a record names up to a thousand.
 const QUEUES_MAX: usize = 64;
@@ -25,12 +25,12 @@ pub struct Quarantined {
     pub file: String,
     /// The byte in the file where a record should begin.
     pub at: u64,
-    pub why: Damage,
+    pub why: Corruption,
     pub queues: Vec<QueueId>,
 }
 
 impl Quarantined {
-    pub(crate) fn new(segment: &Segment, at: u64, why: impl Into<Damage>) -> Quarantined {
+    pub(crate) fn new(segment: &Segment, at: u64, why: impl Into<Corruption>) -> Quarantined {
         Quarantined { file: file_name(segment), at, why: why.into(), queues: Vec::new() }
     }
 
@@ -44,15 +44,15 @@ impl Quarantined {
 
 /// Marks a segment as corrupt at a byte, for later starts, which read no segment that a checkpoint covers.
 pub(crate) fn mark(disk: &dyn Disk, segment: &Path, at: u64) -> Result<(), LogError> {
-    let path = damaged_path(segment);
+    let path = corrupt_path(segment);
     if path.exists() { Ok(()) } else { write_whole(disk, &path, &at.to_le_bytes()) }
 }
 
 /// The mark of an existing segment.
 pub(crate) fn marked(directory: &Path, file: &str) -> Option<Quarantined> {
-    let bytes = std::fs::read(damaged_path(&directory.join(file))).ok()?;
+    let bytes = std::fs::read(corrupt_path(&directory.join(file))).ok()?;
     let at = bytes.first_chunk::<8>().map_or(0, |at| le_u64(at));
-    Some(Quarantined { file: file.to_owned(), at, why: Damage::Marked, queues: Vec::new() })
+    Some(Quarantined { file: file.to_owned(), at, why: Corruption::Marked, queues: Vec::new() })
 }
 
 pub(crate) fn file_name(segment: &Segment) -> String {

@@ -5,7 +5,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use penstock_log::{Damage, DecodeError, Log, LogError, LogOptions, Opened, Outcome, Target, inspect, repair};
+use penstock_log::{Corruption, DecodeError, Log, LogError, LogOptions, Opened, Outcome, Target, inspect, repair};
 use penstock_queue::{QueueId, Sequence};
 use proptest::prelude::*;
 use support::{Model, fold, message, open, small_segments, sync};
@@ -95,9 +95,9 @@ fn a_bad_head_below_what_was_synced_is_passed_over_and_named() {
 
     let opened = open(directory.path());
 
-    let [damaged] = &opened.quarantined[..] else { panic!("{:?}", opened.quarantined) };
-    assert_eq!((damaged.file.as_str(), damaged.at), ("msgs.0000000001", 97));
-    assert_eq!(damaged.why, Damage::Record(DecodeError::HeadChecksum));
+    let [corrupt] = &opened.quarantined[..] else { panic!("{:?}", opened.quarantined) };
+    assert_eq!((corrupt.file.as_str(), corrupt.at), ("msgs.0000000001", 97));
+    assert_eq!(corrupt.why, Corruption::Record(DecodeError::HeadChecksum));
     let all: Vec<u64> = model.queues[&QUEUE].messages.keys().copied().collect();
     assert_eq!(readable(&opened, &model), all[1..]);
     let queue = &opened.state.queues[&QueueId(QUEUE)];
@@ -121,7 +121,7 @@ fn the_queue_of_a_record_that_is_gone_is_named_by_the_hole_it_leaves() {
 }
 
 #[test]
-fn what_is_damaged_above_what_was_synced_is_a_torn_tail_still() {
+fn what_is_corrupt_above_what_was_synced_is_a_torn_tail_still() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = open(directory.path()).log;
     let mut model = Model::default();
@@ -173,8 +173,8 @@ fn what_was_confirmed_at_disk_is_never_called_torn() {
 
     let opened = Log::open(directory.path(), LogOptions { raise: true, ..small_segments() }).unwrap();
 
-    let [damaged] = &opened.quarantined[..] else { panic!("{:?}", opened.quarantined) };
-    assert_eq!((damaged.file.as_str(), damaged.at), ("msgs.0000000001", 97));
+    let [corrupt] = &opened.quarantined[..] else { panic!("{:?}", opened.quarantined) };
+    assert_eq!((corrupt.file.as_str(), corrupt.at), ("msgs.0000000001", 97));
     assert_eq!(opened.recovery.torn_bytes, 0);
 }
 
@@ -211,9 +211,9 @@ fn a_changed_body_is_never_given_out_and_its_neighbours_are() {
 
     assert!(opened.quarantined.is_empty(), "a start reads no record");
     let error = read(&opened.log, 7).unwrap().unwrap_err();
-    let LogError::Damaged { path: found, at, why } = error else { panic!("{error}") };
+    let LogError::Corrupt { path: found, at, why } = error else { panic!("{error}") };
     assert_eq!((found, at), (path, u64::from(offset)));
-    assert_eq!(why, Damage::Record(DecodeError::PayloadChecksum));
+    assert_eq!(why, Corruption::Record(DecodeError::PayloadChecksum));
     assert_eq!(readable(&opened, &model).len(), 29);
 }
 
@@ -359,7 +359,7 @@ fn a_log_whose_synced_end_is_missing_goes_on_above_it() {
 }
 
 #[test]
-fn a_damaged_segment_is_set_aside_when_nothing_in_it_lives() {
+fn a_corrupt_segment_is_set_aside_when_nothing_in_it_lives() {
     let directory = tempfile::tempdir().unwrap();
     let mut model = synced_log(directory.path(), 30);
     flip(&segment(directory.path(), 1), 64 + 33 + 30);
@@ -393,17 +393,17 @@ fn an_inspection_names_the_segment_the_position_and_the_queue() {
             panic!("{reports:?}")
         };
         assert_eq!((report.file.as_str(), report.error_at), (file, Some(u64::from(offset))));
-        let [damaged] = &report.damaged[..] else { panic!("{report:?}") };
-        assert_eq!(damaged.position, report.first_position + u64::from(offset) - 64);
-        let mut queues: Vec<u32> = damaged.targets.iter().map(|target| target.queue.0).collect();
+        let [corrupt] = &report.corrupt[..] else { panic!("{report:?}") };
+        assert_eq!(corrupt.position, report.first_position + u64::from(offset) - 64);
+        let mut queues: Vec<u32> = corrupt.targets.iter().map(|target| target.queue.0).collect();
         queues.sort_unstable();
         assert_eq!(queues, [QUEUE, 3]);
-        assert!(damaged.targets.iter().all(|target| target.sequence == Sequence(7)));
+        assert!(corrupt.targets.iter().all(|target| target.sequence == Sequence(7)));
     }
 }
 
 #[test]
-fn after_a_repair_nothing_that_lives_is_damaged() {
+fn after_a_repair_nothing_that_lives_is_corrupt() {
     let directory = tempfile::tempdir().unwrap();
     let mut model = closed_log(directory.path(), &[QUEUE], 40);
     let mut log = open(directory.path()).log;
@@ -459,7 +459,7 @@ proptest! {
 }
 
 #[test]
-fn a_damaged_segment_is_told_by_every_start_and_kept_when_nothing_in_it_lives() {
+fn a_corrupt_segment_is_told_by_every_start_and_kept_when_nothing_in_it_lives() {
     let directory = tempfile::tempdir().unwrap();
     synced_log(directory.path(), 30);
     flip(&segment(directory.path(), 1), 64 + 33 + 30);
@@ -472,7 +472,7 @@ fn a_damaged_segment_is_told_by_every_start_and_kept_when_nothing_in_it_lives() 
     let mut opened = open(directory.path());
 
     let [told] = &opened.quarantined[..] else { panic!("{:?}", opened.quarantined) };
-    assert_eq!((told.file.as_str(), told.at, told.why), ("msgs.0000000001", 97, Damage::Marked));
+    assert_eq!((told.file.as_str(), told.at, told.why), ("msgs.0000000001", 97, Corruption::Marked));
     opened.log.append_delete(QueueId(QUEUE)).unwrap();
     opened.log.close().unwrap();
     drop(opened);
@@ -480,7 +480,7 @@ fn a_damaged_segment_is_told_by_every_start_and_kept_when_nothing_in_it_lives() 
     opened.log.close().unwrap();
     assert!(!segment(directory.path(), 1).exists());
     assert!(directory.path().join("msgs.0000000001.aside").exists());
-    assert!(!directory.path().join("msgs.0000000001.damaged").exists());
+    assert!(!directory.path().join("msgs.0000000001.corrupt").exists());
     drop(opened);
     assert!(open(directory.path()).quarantined.is_empty());
 }
@@ -508,7 +508,7 @@ fn a_log_whose_segments_all_vanished_is_refused_until_they_are_back() {
 
     for _ in 0..2 {
         let refused = Log::open(directory.path(), small_segments()).unwrap_err();
-        assert!(matches!(refused, LogError::Damaged { why: Damage::NoSegment, .. }), "{refused}");
+        assert!(matches!(refused, LogError::Corrupt { why: Corruption::NoSegment, .. }), "{refused}");
     }
 
     there.iter().for_each(|path| std::fs::rename(moved(path), path).unwrap());

@@ -68,7 +68,7 @@ fn drain(subscription: &Subscription) -> Vec<u64> {
                         assert!(message.body.starts_with(format!("body {:04}", sequence.0 - 1).as_bytes()));
                         got.push(sequence.0);
                     }
-                    Err(error @ LogError::Damaged { .. }) => subscription.drop_damaged(sequence, &error).unwrap(),
+                    Err(error @ LogError::Corrupt { .. }) => subscription.drop_corrupt(sequence, &error).unwrap(),
                     Err(error) => panic!("{error}"),
                 }
             }
@@ -82,8 +82,8 @@ fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     std::fs::write(path, bytes).unwrap();
 }
 
-fn damaged_records(engine: &Engine) -> u64 {
-    engine.counters().all().find(|(name, _)| *name == "damaged_records_total").unwrap().1
+fn corrupt_records(engine: &Engine) -> u64 {
+    engine.counters().all().find(|(name, _)| *name == "corrupt_records_total").unwrap().1
 }
 
 #[test]
@@ -93,16 +93,19 @@ fn a_bad_record_is_dropped_told_and_stays_dropped() {
     change(&directory.path().join("msgs.0000000002"), |bytes| bytes[3000] ^= 1);
     {
         let (engine, shard) = open(directory.path());
-        assert_eq!(shard.damages(), []);
+        assert_eq!(shard.corruptions(), []);
 
         let got = drain(&consumer(&shard));
 
         assert_eq!(got.len() as u64, COUNT - 1);
-        let damages = shard.damages();
-        assert_eq!((damages.len(), damages[0].records), (1, 1));
-        assert_eq!((damages[0].file.as_str(), &damages[0].queues[..]), ("msgs.0000000002", &["jobs".to_owned()][..]));
-        assert!(damages[0].at <= 3000 && damages[0].at > 2000);
-        assert_eq!(damaged_records(&engine), 1);
+        let corruptions = shard.corruptions();
+        assert_eq!((corruptions.len(), corruptions[0].records), (1, 1));
+        assert_eq!(
+            (corruptions[0].file.as_str(), &corruptions[0].queues[..]),
+            ("msgs.0000000002", &["jobs".to_owned()][..])
+        );
+        assert!(corruptions[0].at <= 3000 && corruptions[0].at > 2000);
+        assert_eq!(corrupt_records(&engine), 1);
         let notices = engine.notices().take();
         assert_eq!(notices.len(), 1);
         assert!(notices[0].is_warning && notices[0].text.contains("msgs.0000000002"), "{notices:?}");
@@ -113,9 +116,9 @@ fn a_bad_record_is_dropped_told_and_stays_dropped() {
 
     assert_eq!(shard.totals().unwrap(), (COUNT - 1, 0));
     assert_eq!(drain(&consumer(&shard)).len() as u64, COUNT - 1);
-    let damages = shard.damages();
-    assert_eq!((damages.len(), damages[0].file.as_str(), damages[0].records), (1, "msgs.0000000002", 0));
-    assert_eq!(damaged_records(&engine), 0, "it is told again, and nothing more was lost");
+    let corruptions = shard.corruptions();
+    assert_eq!((corruptions.len(), corruptions[0].file.as_str(), corruptions[0].records), (1, "msgs.0000000002", 0));
+    assert_eq!(corrupt_records(&engine), 0, "it is told again, and nothing more was lost");
 }
 
 #[test]
@@ -124,9 +127,9 @@ fn what_lay_in_a_segment_that_is_gone_is_dropped_and_what_follows_is_served() {
     filled(directory.path());
     std::fs::remove_file(directory.path().join("msgs.0000000002")).unwrap();
     let (engine, shard) = open(directory.path());
-    let reported = shard.damages();
+    let reported = shard.corruptions();
     assert_eq!((reported[0].file.as_str(), &reported[0].queues[..]), ("msgs.0000000002", &["jobs".to_owned()][..]));
-    assert_eq!(damaged_records(&engine), reported[0].records);
+    assert_eq!(corrupt_records(&engine), reported[0].records);
     let notices = engine.notices().take();
     assert!(notices[0].text.contains("msgs.0000000002") && notices[0].text.contains("the file is gone"), "{notices:?}");
     let subscription = consumer(&shard);
@@ -136,8 +139,8 @@ fn what_lay_in_a_segment_that_is_gone_is_dropped_and_what_follows_is_served() {
     let lost = COUNT - got.len() as u64;
     assert!(lost > 50 && lost < 150, "{lost} are lost");
     assert_eq!(got.last(), Some(&COUNT));
-    assert_eq!((reported[0].records, damaged_records(&engine)), (lost, lost), "nothing is counted twice");
-    assert_eq!(shard.damages()[0].queues, ["jobs"]);
+    assert_eq!((reported[0].records, corrupt_records(&engine)), (lost, lost), "nothing is counted twice");
+    assert_eq!(shard.corruptions()[0].queues, ["jobs"]);
     assert_eq!(shard.totals().unwrap(), (0, got.len() as u64));
 }
 
@@ -165,7 +168,7 @@ fn what_was_in_a_newest_segment_without_its_header_is_told_as_what_it_is() {
     assert!(notice.is_warning && notice.text.starts_with("vhost '/', queue 'jobs': "), "{notice:?}");
     assert!(notice.text.contains("messages have no record in any segment and were dropped"), "{notice:?}");
     assert!(notice.text.contains("reported at the start") && !notice.text.contains("byte 0"), "{notice:?}");
-    assert!(shard.damages().iter().any(|found| found.file == "no segment" && found.queues == ["jobs"]));
+    assert!(shard.corruptions().iter().any(|found| found.file == "no segment" && found.queues == ["jobs"]));
 }
 
 #[test]
@@ -180,7 +183,7 @@ fn an_index_without_its_segment_is_removed_and_told() {
     assert!(!orphan.exists());
     let notices = engine.notices().take();
     assert!(!notices[0].is_warning && notices[0].text.contains("msgs.0000000070.idx was removed"), "{notices:?}");
-    assert_eq!(shard.damages(), []);
+    assert_eq!(shard.corruptions(), []);
 }
 
 #[test]
@@ -194,7 +197,7 @@ fn a_segment_of_zeros_costs_its_own_messages_only() {
 
     let lost = COUNT - got.len() as u64;
     assert!(lost > 50 && lost < 150, "{lost} are lost");
-    assert_eq!(shard.damages().len(), 1);
+    assert_eq!(shard.corruptions().len(), 1);
     assert_eq!(engine.notices().take().len(), 1, "one line, not one a record");
 }
 
@@ -213,8 +216,8 @@ fn a_directory_with_wrong_offsets_loses_nothing() {
 
     got.sort_unstable();
     assert_eq!(got, (1..=COUNT).collect::<Vec<u64>>());
-    assert_eq!(shard.damages(), []);
-    assert!(shard.queue_counts(&[QUEUE]).unwrap()[0].unsettled_count == COUNT);
+    assert_eq!(shard.corruptions(), []);
+    assert!(shard.queue_counts(&[QUEUE]).unwrap()[0].unacked_count == COUNT);
     assert_eq!(
         subscription
             .settle(
@@ -227,7 +230,7 @@ fn a_directory_with_wrong_offsets_loses_nothing() {
 }
 
 #[test]
-fn a_damaged_segment_that_nobody_needs_any_more_is_told_by_its_new_name() {
+fn a_corrupt_segment_that_nobody_needs_any_more_is_told_by_its_new_name() {
     let directory = tempfile::tempdir().unwrap();
     filled(directory.path());
     change(&directory.path().join("msgs.0000000002"), |bytes| bytes[3000] ^= 1);
