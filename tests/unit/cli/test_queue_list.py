@@ -146,7 +146,7 @@ def test_the_headings_of_a_table_break_between_words(broker: FakeBroker, monkeyp
         )
 
     headings = " ".join(line for line in shown.stdout.splitlines() if line.startswith("┃")).replace("┃", " ").split()
-    assert set(headings) == {"name", "type", "ready", "unsettled", "bytes", "consumer", "count"}
+    assert set(headings) == {"name", "type", "ready", "unacked", "bytes", "consumer", "count"}
 
 
 def test_a_table_has_no_empty_column_of_arguments(capsys: pytest.CaptureFixture[str]) -> None:
