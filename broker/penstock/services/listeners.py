@@ -6,6 +6,7 @@ It makes the open streams that a change concerns ask again, and applies limits.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from penstock.model.names import VhostName
 from penstock.native import OpenConsumer
 from penstock.services.events import Event, LimitsChanged, PermissionsChanged, TokenChanged, TopologyChanged
 from penstock.services.ports import LimitsOfUsers
@@ -43,7 +44,7 @@ class Listener(QuotaListener, Protocol):
 class Listeners:
     """The listeners that serve now. Add one before it serves, so that it knows the limits."""
 
-    def __init__(self, vhosts: Callable[[], Mapping[str, Vhost]], user_limits: LimitsOfUsers) -> None:
+    def __init__(self, vhosts: Callable[[], Mapping[VhostName, Vhost]], user_limits: LimitsOfUsers) -> None:
         self._vhosts = vhosts
         self._user_limits = user_limits
         self._quotas: dict[Listener, Quotas] = {}

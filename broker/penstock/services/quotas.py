@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Protocol
 
 from penstock.model.limits import FLOW
+from penstock.model.names import VhostName
 from penstock.services.ports import LimitsOfUsers
 from penstock.vhost.vhost import Vhost
 
@@ -21,7 +22,7 @@ class Quotas:
     """The limits of one listener."""
 
     def __init__(
-        self, listener: QuotaListener, vhosts: Callable[[], Mapping[str, Vhost]], users: LimitsOfUsers
+        self, listener: QuotaListener, vhosts: Callable[[], Mapping[VhostName, Vhost]], users: LimitsOfUsers
     ) -> None:
         self._listener = listener
         self._vhosts = vhosts
@@ -51,7 +52,7 @@ class Quotas:
     def _now(self, is_user: bool, name: str) -> _Quota:
         if is_user:
             return _quota(asdict(self._users.find(name)))
-        vhost = self._vhosts().get(name)
+        vhost = self._vhosts().get(VhostName(name))
         return {} if vhost is None else _quota(asdict(vhost.limits))
 
 

@@ -45,7 +45,7 @@ class Vhosts:
         """In the order in which they were made."""
         return list(self._vhosts.values())
 
-    def by_name(self) -> Mapping[str, Vhost]:
+    def by_name(self) -> Mapping[VhostName, Vhost]:
         return self._vhosts
 
     def names(self) -> list[VhostName]:

@@ -201,7 +201,8 @@ impl Shard {
         Ok(stalls::keep(&self.stalls.totals, self.totals()?))
     }
 
-    /// Ready and unsettled messages over all queues but streams, whose messages are never settled, summed in slices that let messages through in between.
+    /// Ready and unacked messages over all queues but streams, whose messages wait for no consumer, summed in slices that
+    /// let messages through in between.
     ///
     /// # Errors
     /// `Stopped` when a bug poisoned the shard.
