@@ -2,7 +2,7 @@
 
 One publisher at a time publishes numbers in order, and one consumer at a time consumes them. So a number that was never
 seen must be the next one, and a seen one may come again only while it is not acknowledged, and flagged. Memory is
-bounded by the unsettled or missing messages. It does no I/O.
+bounded by the unacknowledged or missing messages. It does no I/O.
 """
 
 from dataclasses import dataclass, field

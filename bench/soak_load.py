@@ -120,7 +120,7 @@ class Load:
                 return
 
     async def _take(self, connection: penstock.aio.Connection, flow: Flow, ledger: Ledger) -> None:
-        """Consume until nothing came for a while; a restless consumer leaves sooner, with unsettled messages."""
+        """Consume until nothing came for a while; a restless consumer leaves sooner, with unacked messages."""
         leaves = time.perf_counter() + RESTLESS_SECONDS
         async for message in connection.consume(flow.name, idle_timeout=IDLE_SECONDS):
             number = ledger.deliver(message.body, flow.size, message.redelivered)

@@ -249,7 +249,7 @@ class Shard:
         """Gives a queue a log of its own, before it is put for the first time; nothing when it has one (blocking, without the GIL).
         Where it raises, DiskFullError or another StorageError, nothing is left of it."""
     def delete_queue(self, id: int) -> int:
-        """Ends its consumers, drops its messages; gives their number, unsettled ones included."""
+        """Ends its consumers, drops its messages; returns their number, unacked ones included."""
     def shut_empty_queue(self, id: int) -> QueueCounts:
         """Shut a queue that holds no messages, until it is deleted or reopened. Returns what it holds."""
     def shut_queue(self, id: int) -> None:
@@ -306,7 +306,7 @@ class Shard:
     def corruptions(self) -> list[CorruptFile]:
         """Return the files with corruption found since the shard was opened."""
     def totals(self) -> tuple[int, int]:
-        """Ready and unsettled over all queues that are not streams."""
+        """Return the numbers of ready and unacked messages over all queues that are not streams."""
     def route(self, exchange: str, key: str, headers: bytes | None) -> list[str]:
         """The names of the queues a message would reach, sorted. For tests: the pure router is its oracle."""
     def begin_backup(self) -> Backup:
@@ -595,7 +595,7 @@ class Consumer:
     def begin_close(self) -> None:
         """Sends what is gathered and lets the stream end, without waiting for it."""
     def close(self, timeout_ms: int = ...) -> None:
-        """The same, and waits no longer than this for the broker; what is unsettled returns to the queue."""
+        """The same, and waits no longer than this for the broker; unacked messages return to the queue."""
 
 @final
 class StreamDelivery:

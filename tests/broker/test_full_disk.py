@@ -81,7 +81,7 @@ def test_a_disk_that_fills_is_drained_and_filled_again(tmp_path: Path, small_dis
         assert [number_of(content) for content in taken] == list(range(end // 2))
         assert all(content == body(number) for number, content in enumerate(taken))
         eventually(lambda: disk_full(broker), False)
-        eventually(lambda: broker.log.count("there is room on the disk again"), 1)
+        eventually(lambda: broker.log.count("the disk has free space again"), 1)
         again = fill(connection, end)
         assert again > end + 100
 

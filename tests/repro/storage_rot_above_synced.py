@@ -21,7 +21,7 @@ def check():
         told = broker.warnings()
         with penstock.connect(broker.uri) as connection:
             left = [message.body for message in connection.consume("letters", idle_timeout=3.0)]
-        corrupt = [line for line in broker.get("/metrics")[1].splitlines() if "corruption" in line and line[0] != "#"]
+        corrupt = [line for line in broker.get("/metrics")[1].splitlines() if "corrupt" in line and line[0] != "#"]
         return len(left) < 999, (
             f"{len(left)} of 1,000 messages confirmed at disk are left, the last is {left[-1] if left else None}; "
             f"{len(told)} warnings or errors logged, metrics {corrupt}"

@@ -46,7 +46,7 @@ class Outcomes:
         index = bisect_left(self._ahead, (first + 1, 0)) - 1
         return index >= 0 and self._ahead[index][1] >= last
 
-    def count_unsettled(self, last: int) -> int:
+    def count_unconfirmed(self, last: int) -> int:
         """How many numbers up to `last` have no outcome."""
         return last - self.settled_through - sum(high - low + 1 for low, high in self._ahead)
 

@@ -156,7 +156,7 @@ class Publishing:
         with suppress(self._rpc_error):
             for outcome in self._port.take():
                 self._outcomes.apply(outcome)
-        if count := self._outcomes.count_unsettled(last):
+        if count := self._outcomes.count_unconfirmed(last):
             why = "the broker did not confirm in time" if lost is None else f"the connection is lost ({lost})"
             _log.warning("closed without the confirms of %d messages: %s; they may have been stored", count, why)
 
@@ -165,15 +165,15 @@ class Publishing:
         quiet_ms = 0
         while True:
             with self._numbering:
-                if self._count_unsettled() + len(chunk) <= self._in_flight_max:
+                if self._count_unconfirmed() + len(chunk) <= self._in_flight_max:
                     return self._port.publish_many(chunk, *address)
             quiet_ms = self._wait_for_room(quiet_ms)
 
-    def _count_unsettled(self) -> int:
+    def _count_unconfirmed(self) -> int:
         """Of the messages that the port has; it knows of as many outcomes, or more."""
         last = self._port.publish_many([])
         with self._changed:
-            return self._outcomes.count_unsettled(last)
+            return self._outcomes.count_unconfirmed(last)
 
     def _wait_for_room(self, quiet_ms: int) -> int:
         """Return for how many milliseconds no outcome has arrived. Raise when that exceeds the timeout."""

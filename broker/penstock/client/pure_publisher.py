@@ -183,7 +183,7 @@ class PurePublisher:
         settled, most = self._settled, self._options.in_flight_max
         if self._last - settled.settled_through < most:
             return True
-        if settled.count_unsettled(self._last) >= most:
+        if settled.count_unconfirmed(self._last) >= most:
             return False
         if len(self._kept) >= 2 * most:
             sent = [one for one in islice(self._kept, self._sent) if not settled.is_settled(one.number, one.number)]

@@ -263,7 +263,7 @@ class Vhost:
         return self._owner.shard.fault if self._owner.stopped is None else self._owner.stopped.cause
 
     def totals(self) -> tuple[int, int]:
-        """Ready and unsettled messages over all queues that are not streams."""
+        """Return the numbers of ready and unacked messages over all queues that are not streams."""
         return self._owner.shard.totals()
 
     async def entries(self) -> list[Entry]:

@@ -105,7 +105,7 @@ class BrokerCollector(Collector):
         ready = GaugeMetricFamily(
             "penstock_queue_messages_ready", "Messages ready for delivery, without streams.", labels=["vhost"]
         )
-        unsettled = GaugeMetricFamily("penstock_queue_messages_unacked", "Unacked messages.", labels=["vhost"])
+        unacked = GaugeMetricFamily("penstock_queue_messages_unacked", "Unacked messages.", labels=["vhost"])
         totals = self._node.vhost_totals()
         if self._names == "off":
             # A label without a value is no label.
@@ -117,8 +117,8 @@ class BrokerCollector(Collector):
         for vhost in totals:
             queues.add_metric([vhost.name], vhost.queue_count)
             ready.add_metric([vhost.name], vhost.ready_count)
-            unsettled.add_metric([vhost.name], vhost.unacked_count)
-        yield from (queues, ready, unsettled)
+            unacked.add_metric([vhost.name], vhost.unacked_count)
+        yield from (queues, ready, unacked)
 
     def _streams(self) -> Iterator[Metric]:
         totals = self._node.stream_totals()

@@ -207,7 +207,7 @@ fn unreadable(error: &WireError) -> RpcError {
     RpcError::new(Code::Internal, error.to_string())
 }
 
-/// How many messages the broker lets be unsettled; a paused consumer settles earlier ones.
+/// How many messages the broker leaves unacked; a paused consumer settles earlier ones.
 fn allowed(prefetch: u32) -> u32 {
     if prefetch == 0 { PREFETCH_DEFAULT } else { prefetch }
 }

@@ -42,7 +42,7 @@ impl Settlements {
         settlements
     }
 
-    /// At most `prefetch` messages are unsettled: a quarter of them is sent at once, so that the broker never runs out
+    /// At most `prefetch` messages are unacked: a quarter of them is sent at once, so that the broker never runs out
     /// of messages it may deliver, and a larger prefetch costs fewer requests.
     pub(crate) fn expect(&mut self, prefetch: u32) {
         self.count_sent = u64::from(prefetch / 4).clamp(1, COUNT_SENT_MAX);
@@ -90,7 +90,7 @@ impl Settlements {
         Some(request.into())
     }
 
-    /// Clears after the connection broke: the broker has requeued unsettled messages.
+    /// Clears after the connection broke: the broker has requeued unacked messages.
     pub(crate) fn clear(&mut self) {
         *self = Self { count_sent: self.count_sent, ..Self::default() };
     }

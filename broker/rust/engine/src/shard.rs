@@ -190,7 +190,7 @@ impl Shard {
         told.or_else(|| self.state.is_poisoned().then(|| self.poisoned().to_string()))
     }
 
-    /// Ready and unsettled messages over all queues; the last known ones while the lock is held for long.
+    /// Ready and unacked messages over all queues; the last known ones while the lock is held for long.
     ///
     /// # Errors
     /// `Stopped` when a bug poisoned the shard.
@@ -201,8 +201,7 @@ impl Shard {
         Ok(stalls::keep(&self.stalls.totals, self.totals()?))
     }
 
-    /// Ready and unacked messages over all queues but streams, whose messages wait for no consumer, summed in slices that
-    /// let messages through in between.
+    /// Ready and unacked messages over all queues but streams, whose messages are never settled, summed in slices that let messages through in between.
     ///
     /// # Errors
     /// `Stopped` when a bug poisoned the shard.

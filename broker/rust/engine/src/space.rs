@@ -58,10 +58,10 @@ impl Space {
         let (free, needed) = (room.free.unwrap_or(0), room.needed);
         if is_full {
             notices.warn(format!(
-                "the disk is almost full: {free} bytes free, {needed} reserved; publishers are refused, consumers go on"
+                "the disk is almost full: {free} bytes free, {needed} reserved; publishers are refused, consumers continue"
             ));
         } else {
-            notices.tell(format!("there is room on the disk again: {free} bytes are free; publishers go on"));
+            notices.tell(format!("the disk has free space again: {free} bytes; publishers can continue"));
         }
     }
 }

@@ -463,7 +463,7 @@ impl Subscription {
         entry.wake(entry.machine.ready_count());
         let unused = is_unused(entry, self.options).then(|| Unused { queue: entry.name.clone(), id: self.queue });
         if guard.check(self.shard.name()).is_ok() {
-            // They are unsettled on the disk anyway. If the record finds no space, as on a full disk, a start does not
+            // They are unacked on the disk anyway. If the record finds no space, as on a full disk, a start does not
             // count the delivery. A failed write stops the shard by itself.
             let _ = guard.log_returned(self.queue, &returned);
         }

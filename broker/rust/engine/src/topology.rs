@@ -74,7 +74,7 @@ impl Shard {
         elsewhere.into_iter().try_for_each(|settings| self.put_dedicated(settings))
     }
 
-    /// Ends the queue's consumers and drops its messages; returns their number, unsettled ones included. Also removes
+    /// Ends the queue's consumers and drops its messages; returns their number, unacked ones included. Also removes
     /// an own log whose queue was not put.
     ///
     /// # Errors

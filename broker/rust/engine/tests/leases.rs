@@ -57,7 +57,7 @@ fn counts(house: &House) -> QueueCounts {
     house.shard.queue_counts(&[STREAM]).unwrap()[0]
 }
 
-fn ready_and_unsettled(house: &House) -> (u64, u64) {
+fn ready_and_unacked(house: &House) -> (u64, u64) {
     (counts(house).ready_count, counts(house).unacked_count)
 }
 
@@ -70,7 +70,7 @@ fn a_lease_takes_ready_messages_and_is_given_again_when_it_is_asked_for_again() 
     assert_eq!(reserve(&house, "o", 1, some(2)).unwrap(), (2, 6, true));
     assert_eq!(reserve(&house, "o", 1, ANY).unwrap(), (2, 6, false));
 
-    assert_eq!(ready_and_unsettled(&house), (1, 2));
+    assert_eq!(ready_and_unacked(&house), (1, 2));
     assert_eq!(counts(&house).unacked_bytes, 6);
     assert_eq!(counts(&house).consumer_count, 0);
     assert_eq!(read(&house, "o", 1).unwrap(), ["one", "two"]);
@@ -131,7 +131,7 @@ fn acknowledged_leases_are_settled_and_later_ones_stay() {
 
     assert_eq!(house.shard.ack_leases(STREAM, "o", 2).unwrap(), 2);
 
-    assert_eq!(ready_and_unsettled(&house), (1, 1));
+    assert_eq!(ready_and_unacked(&house), (1, 1));
     assert_eq!(read(&house, "o", 3).unwrap(), ["three"]);
     let owners = house.shard.leases(STREAM).unwrap();
     assert_eq!((owners[0].owner.as_str(), owners[0].acked, owners[0].leases.len()), ("o", 2, 1));
@@ -204,7 +204,7 @@ fn after_a_start_leases_stand_and_hold_back_what_they_held() {
 
     let house = open_queue(directory.path());
 
-    assert_eq!(ready_and_unsettled(&house), (2, 3));
+    assert_eq!(ready_and_unacked(&house), (2, 3));
     assert_eq!(take(&consumer(&house, false).unwrap()), [("one".to_owned(), 0), ("five".to_owned(), 0)]);
     assert_eq!(read(&house, "o", 1).unwrap(), ["two"]);
     assert_eq!(read(&house, "p", 1).unwrap(), ["three"]);
@@ -264,7 +264,7 @@ fn a_death_between_the_settlement_and_its_marks_gives_nobody_the_messages_again(
 
     let house = open_queue(directory.path());
 
-    assert_eq!(ready_and_unsettled(&house), (1, 0));
+    assert_eq!(ready_and_unacked(&house), (1, 0));
     assert!(read(&house, "o", 1).unwrap().is_empty());
     assert_eq!(house.shard.ack_leases(STREAM, "o", 1).unwrap(), 0, "what is acknowledged again is settled once");
     assert_eq!(reserve(&house, "o", 2, ANY).unwrap(), (1, 5, true));
@@ -287,10 +287,10 @@ fn a_death_within_a_settlement_leaves_the_lease_with_what_is_not_settled() {
 
     let house = open_queue(directory.path());
 
-    assert_eq!(ready_and_unsettled(&house), (0, 2));
+    assert_eq!(ready_and_unacked(&house), (0, 2));
     assert_eq!(read(&house, "o", 1).unwrap(), ["two", "three"]);
     assert_eq!(house.shard.ack_leases(STREAM, "o", 1).unwrap(), 2);
-    assert_eq!(ready_and_unsettled(&house), (0, 0));
+    assert_eq!(ready_and_unacked(&house), (0, 0));
 }
 
 const MANY: u64 = 20_000;
@@ -314,12 +314,12 @@ fn long_leases_are_acknowledged_in_parts_and_short_ones_together() {
     assert_eq!(house.shard.ack_leases(STREAM, "o", 5).unwrap(), MANY - 6);
 
     assert!(house.shard.holds() - before > HOLDS);
-    assert_eq!(ready_and_unsettled(&house), (3, 3));
+    assert_eq!(ready_and_unacked(&house), (3, 3));
     house.close();
     let house = open_queue(directory.path());
     let [owner] = house.shard.leases(STREAM).unwrap().try_into().unwrap();
     assert_eq!((owner.acked, owner.leases.len()), (5, 3));
-    assert_eq!(ready_and_unsettled(&house), (3, 3));
+    assert_eq!(ready_and_unacked(&house), (3, 3));
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn long_leases_are_released_in_parts_and_what_came_back_is_purged_in_parts() {
     assert_eq!(house.shard.release_leases(STREAM, "o", 2).unwrap(), MANY - 7);
 
     assert!(house.shard.holds() - before > HOLDS);
-    assert_eq!(ready_and_unsettled(&house), (MANY - 2, 2));
+    assert_eq!(ready_and_unacked(&house), (MANY - 2, 2));
     assert!(matches!(read(&house, "o", 2), Err(EngineError::NoLease { .. })));
     let delivered = take(&consumer(&house, false).unwrap());
     assert_eq!((delivered[0].1, delivered.len()), (1, 100), "they count as delivered");
@@ -345,7 +345,7 @@ fn long_leases_are_released_in_parts_and_what_came_back_is_purged_in_parts() {
     assert!(house.shard.holds() - before > HOLDS);
     assert_eq!((counts(&house).ready_count, counts(&house).ready_bytes, counts(&house).unacked_count), (0, 0, 2));
     house.close();
-    assert_eq!(ready_and_unsettled(&open_queue(directory.path())), (0, 2));
+    assert_eq!(ready_and_unacked(&open_queue(directory.path())), (0, 2));
 }
 
 /// The same after the owner's mark and before those of its leases.
@@ -389,7 +389,7 @@ fn leases_outlive_the_segments_that_their_marks_were_in() {
     let house = open_queue(directory.path());
 
     assert_eq!(read(&house, "o", 1).unwrap(), ["kept"]);
-    assert_eq!(ready_and_unsettled(&house), (0, 1));
+    assert_eq!(ready_and_unacked(&house), (0, 1));
 }
 
 #[test]

@@ -108,7 +108,7 @@ fn what_was_published_is_taken_in_order() {
 }
 
 #[test]
-fn a_settled_message_is_gone_after_a_start_and_an_unsettled_one_is_ready_again() {
+fn a_settled_message_is_gone_after_a_start_and_an_unacked_one_is_ready_again() {
     let directory = tempfile::tempdir().unwrap();
     {
         let House { shard, .. } = open(directory.path());

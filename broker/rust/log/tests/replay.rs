@@ -263,7 +263,7 @@ fn dead_segments_that_go_after_a_close_do_not_come_back_either() {
 /// An emptied log had returned its space, and the clean stop that followed had nothing to fold: it left the segments
 /// that had died since the older checkpoint, and the empty active one, unsynced in the page cache.
 #[test]
-fn a_close_after_a_whole_fold_leaves_nothing_that_a_failing_power_can_corruption() {
+fn a_close_after_a_whole_fold_leaves_nothing_that_a_power_failure_can_corrupt() {
     let before = directory();
     let recorder = Arc::new(Recorder::default());
     let mut log = Log::open(before.path(), options(Sizes::of(2), false, &recorder)).unwrap().log;
@@ -318,7 +318,7 @@ fn segments_that_died_are_not_missed_when_the_log_goes_on_without_them() {
 /// A start after a clean stop believes that the page cache was not lost, even when the power failed just after the
 /// stop.
 #[test]
-fn a_close_leaves_nothing_that_a_failing_power_can_corruption() {
+fn a_close_leaves_nothing_that_a_power_failure_can_corrupt() {
     for seed in 1..=from_environment("REPLAY_CASES", 2000) / 50 {
         let before = directory();
         let recorder = Arc::new(Recorder::default());

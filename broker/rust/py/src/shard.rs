@@ -294,7 +294,7 @@ impl PyShard {
     fn totals(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
         self.with(py, |shard| {
             let totals: Result<Vec<_>, _> = shard.family().iter().map(|one| one.totals_seen()).collect();
-            Ok(totals?.into_iter().fold((0, 0), |(ready, unsettled), (one, other)| (ready + one, unsettled + other)))
+            Ok(totals?.into_iter().fold((0, 0), |(ready, unacked), (one, other)| (ready + one, unacked + other)))
         })
     }
 

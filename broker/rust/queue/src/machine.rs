@@ -24,7 +24,7 @@ use crate::subscription::{Sizing, Subscription, SubscriptionId, SubscriptionSett
 pub enum QueueError {
     #[error("the queue is consumed exclusively by another subscription; wait until that one ends")]
     HeldExclusively,
-    #[error("the queue has {count} subscriptions and cannot be consumed exclusively; end them first")]
+    #[error("the queue has consumers ({count}) and cannot be consumed exclusively; cancel them first")]
     AlreadyConsumed { count: usize },
 }
 
@@ -43,7 +43,7 @@ pub struct Taken {
 /// Invariants:
 /// * every sequence below the cursor is settled, held by exactly one subscription, or returned; every sequence from the
 ///   cursor up to `next` is settled or ready;
-/// * the counts and bytes of unsettled messages are those that the subscriptions hold;
+/// * the counts and bytes of unacked messages are those that the subscriptions hold;
 /// * a subscription is in the ring exactly when it waits and has credit: a busy or blocked one is not woken;
 /// * with nothing ready and no size outstanding, no ready bytes are left.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Queue {
         Queue::recovered(Sequence::FIRST, AckSet::default(), 0, 0, BTreeMap::new())
     }
 
-    /// A queue after a start: unsettled messages are ready again, whichever consumer held them.
+    /// A queue after a start: unacked messages are ready again, whichever consumer held them.
     ///
     /// `count` and `bytes` are those of the unsettled messages in the log's fold; where the count contradicts the ack
     /// set, the ack set is right.
@@ -185,7 +185,7 @@ impl Queue {
         self.forget_lost_bytes();
     }
 
-    /// Reports the body sizes of taken messages: their bytes move from the ready to the unsettled ones. Each is
+    /// Reports the body sizes of taken messages: their bytes move from the ready to the unacked ones. Each is
     /// reported once, best in the order of taking; a message that came back with its size known needs none.
     pub fn sized(&mut self, id: SubscriptionId, sizes: &[(Sequence, u32)]) {
         let Some(subscription) = self.slots.get_mut(id) else { return };
@@ -252,7 +252,7 @@ impl Queue {
         settled
     }
 
-    /// Settles every ready message; unsettled ones stay.
+    /// Settles every ready message; unacked ones stay.
     pub fn purge(&mut self) -> Settled {
         self.backlog.purge()
     }
@@ -421,8 +421,8 @@ impl Queue {
             unsized_count += subscription.unsized_count() as u64;
         }
         assert_eq!(held.len(), count, "a message is held twice");
-        assert_eq!(self.unacked_count, count as u64, "the count of unsettled messages is wrong");
-        assert_eq!(self.unacked_bytes, bytes, "the bytes of unsettled messages are wrong");
+        assert_eq!(self.unacked_count, count as u64, "the count of unacked messages is wrong");
+        assert_eq!(self.unacked_bytes, bytes, "the bytes of unacked messages are wrong");
         assert_eq!(self.unsized_count, unsized_count, "the count of sizes to be told is wrong");
         assert_eq!(self.willing_count, willing_count, "the count of those with credit is wrong");
         self.backlog.check_invariants(&held);

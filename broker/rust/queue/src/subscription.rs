@@ -1,4 +1,4 @@
-//! State of one subscription: its credit, and its unsettled messages with the sizes known so far.
+//! State of one subscription: its credit, and its unacked messages with the sizes known so far.
 //!
 //! Held messages are in one run sorted by sequence, because they are mostly taken and settled in order: taking pushes
 //! at the back, settling drains from the front, anything else is found by binary search. It does not know other
@@ -18,7 +18,7 @@ pub struct SubscriptionId(pub u64);
 /// Settings of a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscriptionSettings {
-    /// How many messages it may hold unsettled; 0 pauses it.
+    /// How many messages it may hold unacked; 0 pauses it.
     pub prefetch: u32,
     /// Messages count as acknowledged once they were sent.
     pub auto_ack: bool,

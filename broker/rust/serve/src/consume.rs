@@ -1,7 +1,7 @@
 //! A consume stream: settlements are taken as they come, deliveries are filled while the client's stream has room.
 //!
 //! The stream of responses drives everything: while the client does not read, nothing more is taken from the queue, so a slow
-//! consumer costs at most one response and what it holds unsettled.
+//! consumer costs at most one response and what it holds unacked.
 
 use std::sync::Arc;
 
@@ -228,7 +228,7 @@ impl ConsumeStream {
 }
 
 /// Settles what the subscription holds of the given ranges; gives how many messages that were, and their bytes. Other streams
-/// have their turn between two parts; whoever stops waiting leaves the rest unsettled.
+/// have their turn between two parts; whoever stops waiting leaves the rest unacked.
 pub(crate) async fn apply_settlement(
     subscription: &Subscription,
     settlement: &SettlementView<'_>,

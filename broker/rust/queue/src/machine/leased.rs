@@ -1,6 +1,6 @@
 //! Operations for leases: hold exactly the messages from before a start, and put back the excess.
 //!
-//! A lease is a subscription without credit: its messages are unsettled like a consumer's, and no invariant of the
+//! A lease is a subscription without credit: its messages are unacked like a consumer's, and no invariant of the
 //! queue differs.
 
 use crate::ids::SequenceRange;
