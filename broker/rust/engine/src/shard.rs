@@ -201,22 +201,23 @@ impl Shard {
         Ok(stalls::keep(&self.stalls.totals, self.totals()?))
     }
 
-    /// Ready and unacked messages over all queues but streams, whose messages are never settled, summed in slices that let messages through in between.
+    /// Ready and unacked messages over all queues but streams, whose messages wait for no consumer, summed in slices that
+    /// let messages through in between.
     ///
     /// # Errors
     /// `Stopped` when a bug poisoned the shard.
     pub fn totals(&self) -> Result<(u64, u64), EngineError> {
         let ids: Vec<QueueId> = self.lock()?.queues.keys().copied().collect();
-        let (mut ready, mut unsettled) = (0, 0);
+        let (mut ready, mut unacked) = (0, 0);
         for some in ids.chunks(QUEUES_AT_ONCE) {
             let guard = self.lock()?;
             let queues = some.iter().filter_map(|id| guard.queues.get(id)).filter(|entry| entry.stream.is_none());
             for machine in queues.map(|entry| &entry.machine) {
                 ready += machine.ready_count();
-                unsettled += machine.unacked_count();
+                unacked += machine.unacked_count();
             }
         }
-        Ok((ready, unsettled))
+        Ok((ready, unacked))
     }
 
     /// Corruption found since the shard was opened, by file; the last known one while the lock is held for long.
