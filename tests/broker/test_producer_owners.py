@@ -129,9 +129,12 @@ def test_the_owner_of_a_name_survives_kills_and_backups(tmp_path: Path) -> None:
         refused_to_bob(restored)
 
 
-def test_a_user_made_anew_does_not_inherit_producers(broker: Broker, vhost: str, admin: penstock.Connection) -> None:
+@pytest.mark.parametrize("native", [True, False], ids=["native", "pure"])
+def test_a_user_made_anew_does_not_inherit_producers(
+    broker: Broker, vhost: str, admin: penstock.Connection, native: bool
+) -> None:
     """It inherited them: its first messages were confirmed as stored before, and bob was refused the names."""
-    with penstock.connect(broker.uri(vhost, "anna", SECRET)) as anna:
+    with penstock.connect(broker.uri(vhost, "anna", SECRET), native=native) as anna:
         publish(anna, "anna-events", "other", 1)
         with anna.stream("anna-events").publisher("loader") as publisher:
             publisher.publish(b"x", sequence=5)
@@ -142,10 +145,10 @@ def test_a_user_made_anew_does_not_inherit_producers(broker: Broker, vhost: str,
 
     admin.admin.put_user("anna", SECRET)
     admin.admin.set_permission("anna", vhost, "^anna", "^(anna|amq.default)", "^anna")
-    with penstock.connect(broker.uri(vhost, "anna", SECRET)) as anna:
+    with penstock.connect(broker.uri(vhost, "anna", SECRET), native=native) as anna:
         assert anna.stream("anna-events").publisher("loader").last_sequence == 0
         publish(anna, "anna-events", "loader", 1)
-    with penstock.connect(broker.uri(vhost, "bob", SECRET)) as bob:
+    with penstock.connect(broker.uri(vhost, "bob", SECRET), native=native) as bob:
         publish(bob, "bob-events", "other", 1)
     assert {one.name: one.owner for one in admin.admin.list_producers()} == {"loader": "anna", "other": "bob"}
     assert count(admin, "anna-events") == 3

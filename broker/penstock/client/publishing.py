@@ -13,6 +13,7 @@ from threading import Condition, Lock
 from typing import Any, TypeAlias
 
 from penstock.client.closing import Grace, no_room, silence
+from penstock.client.dropped import close_when_dropped
 from penstock.client.errors import MESSAGE_REFUSALS, PenstockError, from_status
 from penstock.client.outcomes import Outcomes
 from penstock.client.transport import IN_FLIGHT_MAX, Outcome, PublisherPort
@@ -56,6 +57,7 @@ class Publishing:
         # publisher for himself.
         self.refused: list[int] = []
         self._is_closed = False
+        close_when_dropped(self, [port])
 
     @property
     def is_ended(self) -> bool:

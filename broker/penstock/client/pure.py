@@ -7,6 +7,7 @@ it.
 from collections.abc import Callable, Iterator
 from random import random
 from typing import Any
+from weakref import WeakSet
 
 import grpc
 
@@ -46,6 +47,7 @@ class PureTransport:
         self._unary: Callable[[str], Any] = self._channel.unary_unary
         self._stream: Callable[[str], Any] = self._channel.stream_stream
         self._metadata = (("authorization", address.authorization),)
+        self._ports: WeakSet[PurePublisher | PureReader | PureConsumer] = WeakSet()
 
     def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
         try:
@@ -58,15 +60,24 @@ class PureTransport:
         return _GrpcStream(self._stream(method)(requests, metadata=self._metadata))
 
     def publisher(self, options: PublisherOptions) -> PublisherPort:
-        return PurePublisher(self, options, Backoff(random))
+        port = PurePublisher(self, options, Backoff(random))
+        self._ports.add(port)
+        return port
 
     def reader(self, options: ReaderOptions) -> ReaderPort:
-        return PureReader(self, options, Backoff(random))
+        port = PureReader(self, options, Backoff(random))
+        self._ports.add(port)
+        return port
 
     def consumer(self, options: ConsumerOptions) -> ConsumerPort:
-        return PureConsumer(self, options, Backoff(random))
+        port = PureConsumer(self, options, Backoff(random))
+        self._ports.add(port)
+        return port
 
     def close(self) -> None:
+        # Threads that opened a stream on a closed channel would end with an exception of grpcio.
+        for port in list(self._ports):
+            port.abandon()
         self._channel.close()
 
 

@@ -118,6 +118,15 @@ class PureConsumer:
             self._stream.cancel()
         self._wake.close()
 
+    def abandon(self) -> None:
+        """Close it in the background, unless it is closed: no stream is opened from now on."""
+        with self._changed:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._changed.notify_all()
+        Thread(target=self.close, name="penstock-consumer-close", daemon=True).start()
+
     def _take(self, count_max: int) -> list[PureMessage]:
         arrived = self._arrived
         if not arrived:

@@ -167,6 +167,15 @@ class PurePublisher:
         self._thread.join(timeout_ms / 1_000)
         self._wake.close()
 
+    def abandon(self) -> None:
+        """Close it in the background, unless it is closed: no stream is opened from now on."""
+        with self._changed:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._changed.notify_all()
+        Thread(target=self.close, name="penstock-publisher-close", daemon=True).start()
+
     # ------------------------------------------------------------ under the lock
 
     def _is_idle(self) -> bool:

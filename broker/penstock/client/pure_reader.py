@@ -107,6 +107,15 @@ class PureReader:
         self._thread.join(CLOSE_SECONDS)
         self._wake.close()
 
+    def abandon(self) -> None:
+        """Close it in the background, unless it is closed: no stream is opened from now on."""
+        with self._changed:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._changed.notify_all()
+        Thread(target=self.close, name="penstock-reader-close", daemon=True).start()
+
     # ------------------------------------------------------------ the sending thread (grpcio's)
 
     def _requests(self, opening: streams_pb2.ReadOpen, life: int) -> Iterator[bytes]:

@@ -13,6 +13,7 @@ from select import POLLIN, poll
 from types import TracebackType
 from typing import Self
 
+from penstock.client.dropped import close_when_dropped
 from penstock.client.errors import PenstockError, from_status
 from penstock.client.stream_messages import StreamMessage
 from penstock.client.transport import ReaderPort
@@ -45,6 +46,7 @@ class Readers:
         self._error = error
         self._by_partition = {port.partition: port for port in ports}
         self.stored: dict[str, int] = {}
+        close_when_dropped(self, ports)
 
     @property
     def active_partitions(self) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.client.backoff import Backoff
+from penstock.client.publishing import Publishing
 from penstock.client.pure_publisher import PurePublisher
 from penstock.client.transport import Outcome, PublisherOptions, StatusError
 from penstock.v1 import messaging_pb2
@@ -275,3 +276,17 @@ def test_mandatory_messages_do_not_share_a_batch_with_others(publisher: PurePubl
     bodies(stream, 2)
     requests = [messaging_pb2.PublishRequest.FromString(payload).batch for payload in stream.sent(3)[1:]]
     assert [(batch.mandatory, len(batch.messages)) for batch in requests] == [(True, 1), (False, 1)]
+
+
+def test_a_publisher_that_is_dropped_ends_and_opens_no_stream_again(streams: FakeStreams) -> None:
+    """Its thread held it: it reconnected until the end of the process, also on a channel that was closed."""
+    port = PurePublisher(streams, PublisherOptions("/", level=1), Backoff(lambda: 0.0, first=0.0))
+    publishing = Publishing(port, StatusError, WAIT_MS)
+    stream = streams.next_stream()
+
+    del publishing
+
+    eventually(lambda: stream.is_cancelled, True)
+    eventually(lambda: port.wake_fd, -1)
+    with pytest.raises(StatusError, match="closed"):
+        port.publish(b"x")

@@ -7,6 +7,7 @@ import pytest
 
 from penstock.client.backoff import Backoff
 from penstock.client.pure_reader import PureReader
+from penstock.client.reading import ReadingLimits, StreamReader
 from penstock.client.stream_messages import StreamMessage
 from penstock.client.transport import ReaderOptions, StatusError
 from penstock.v1 import streams_pb2 as wire
@@ -239,3 +240,15 @@ def test_a_waiting_reader_begins_where_the_group_stands_when_its_turn_comes(stre
 def test_a_group_whose_name_cannot_be_sent_is_refused_at_once(streams: FakeStreams, name: object) -> None:
     with pytest.raises((UnicodeEncodeError, TypeError)):
         make(streams, group=name)
+
+
+def test_a_reader_that_is_dropped_ends(streams: FakeStreams) -> None:
+    """Its thread held it until the end of the process."""
+    port = make(streams)
+    reader = StreamReader([port], StatusError, ReadingLimits(None, None, False), lambda _partition, _offset: None)
+    stream = streams.next_stream()
+
+    del reader
+
+    eventually(lambda: stream.is_cancelled, True)
+    eventually(lambda: port.wake_fd, -1)
