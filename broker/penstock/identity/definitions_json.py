@@ -1,5 +1,6 @@
 """Users, permissions and topic permissions in definitions JSON; each invalid entry is reported in a sentence."""
 
+from collections.abc import Callable
 from typing import Any
 
 from penstock.identity.passwords import algorithm_named, check_digest
@@ -49,7 +50,7 @@ def problem_of_topic(entry: dict[str, Any], known: set[str]) -> str:
     if unknown:
         return f"a topic permission has {', '.join(unknown)}, which is not supported"
     try:
-        user, vhost, _, _ = read_topic(entry)
+        user, vhost, _, _ = read_topic(entry, TopicPermission.compile)
     except RefusedError as refusal:
         return f"a topic permission of user {entry.get('user')!r}: {refusal}"
     except (TypeError, ValueError):
@@ -83,9 +84,12 @@ def read_permission(entry: dict[str, Any]) -> tuple[str, str, Permission]:
     return text_of(_user_of(entry)), text_of(entry.get("vhost")), patterns
 
 
-def read_topic(entry: dict[str, Any]) -> tuple[str, str, str, TopicPermission]:
+def read_topic(
+    entry: dict[str, Any], read: Callable[[str, str, str, str], TopicPermission] = TopicPermission.checked
+) -> tuple[str, str, str, TopicPermission]:
+    """Read an entry that `problem_of_topic` found valid."""
     user, vhost, exchange = text_of(entry.get("user")), text_of(entry.get("vhost")), text_of(entry.get("exchange"))
-    topic = TopicPermission.compile(user, vhost, text_of(entry.get("write")), text_of(entry.get("read")))
+    topic = read(user, vhost, text_of(entry.get("write")), text_of(entry.get("read")))
     return user, vhost, exchange_name(exchange), topic
 
 

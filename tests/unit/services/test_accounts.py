@@ -5,6 +5,8 @@ import base64
 import hashlib
 import json
 import os
+import threading
+from dataclasses import replace
 
 import pytest
 
@@ -265,3 +267,41 @@ def test_passwords_are_checked_by_threads_that_give_way_to_messages(path, monkey
 
     play(path, scenario)
     assert policies == [os.SCHED_IDLE]
+
+
+class Pattern:
+    """Stands for a compiled pattern, and records where it is freed."""
+
+    def __init__(self, freed_on: list[int]) -> None:
+        self._freed_on = freed_on
+
+    def __del__(self) -> None:
+        self._freed_on.append(threading.get_ident())
+
+
+@pytest.mark.parametrize("deletion", ["user", "vhost", "topics"])
+def test_thousands_of_patterns_are_freed_on_a_thread(path, deletion):
+    """The loop freed them all at once: other clients waited for half a second."""
+    freed_on = []
+
+    async def scenario(accounts):
+        await accounts.put_user("anna", "secret", [])
+        topics = {
+            f"exchange-{number}": TopicPermission("a", "a", ("anna", "/"), {"a": Pattern(freed_on)})
+            for number in range(1_000)
+        }
+        await accounts.change(lambda users: users.merge([replace(users.get("anna"), topics={"/": dict(topics)})]))
+        topics.clear()
+        with pytest.raises(NotAuthenticatedError):
+            await accounts.log_in("unknown", "secret")
+        if deletion == "user":
+            await accounts.delete_user("anna")
+        elif deletion == "vhost":
+            await accounts.forget_vhost("/")
+        else:
+            await accounts.delete_topics("anna", "/", None)
+        await accounts.settled()
+
+    play(path, scenario)
+    assert len(freed_on) == 1_000
+    assert threading.get_ident() not in freed_on

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from penstock.identity import Users
+from penstock.model.records import Access
 from penstock.services import accounts as accounts_module
 from penstock.services import definitions_users
 from penstock.services.accounts import Accounts
@@ -176,5 +177,20 @@ def test_an_import_leaves_no_limits_of_a_user_that_is_deleted_meanwhile(tmp_path
         accounts.change = change_and_lose
         await users.import_users([{"name": "anna", "password_hash": "", "tags": "", "limits": {"max-channels": 2}}])
         assert users._limits.all() == {}
+
+    play(tmp_path / "users.json", scenario)
+
+
+def test_an_import_compiles_patterns_once(tmp_path):
+    """It compiled them to check them and again to keep them: 15 seconds for 10,000 topic permissions."""
+
+    async def scenario(accounts, users):
+        entry = {**TOPIC, "user": "guest"}
+        assert users.check([], [], [entry]) == []
+        assert await users.import_topics([entry]) == 1
+        topic = accounts.find("guest").topics[entry["vhost"]][entry["exchange"]]
+        assert topic._compiled == {}
+        topic.allows(Access.WRITE, "key")
+        assert list(topic._compiled) == [entry["write"]]
 
     play(tmp_path / "users.json", scenario)
