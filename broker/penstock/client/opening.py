@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from importlib import import_module
 
-from penstock.client.admin_calls import list_vhosts
 from penstock.client.errors import AccessRefusedError, ConnectionLostError, PenstockError, from_status
 from penstock.client.limit_calls import get_limits
 from penstock.client.steps import drive
@@ -98,9 +97,8 @@ def greet(transport: Transport, options: Options) -> None:
         return transport.call(method, payload, options.timeout_ms)
 
     try:
-        if options.address.vhost not in {vhost.name for vhost in drive(list_vhosts(), call)}:
-            # It does not exist, or the user has no permissions in it yet: the broker tells which.
-            drive(get_limits(options.address.vhost), call)
+        # Its cost does not depend on how many vhosts, queues or users there are.
+        drive(get_limits(options.address.vhost), call)
     except transport.rpc_error as error:
         refusal = from_status(*error.args)
         if isinstance(refusal, AccessRefusedError):

@@ -59,8 +59,17 @@ def test_a_wrong_password_is_told_at_once() -> None:
         greeted(16)
 
 
-def test_a_user_who_may_not_list_vhosts_may_connect() -> None:
+def test_a_user_without_permissions_in_the_vhost_may_connect() -> None:
     greeted(7)
+
+
+def test_opening_asks_one_question_about_one_vhost() -> None:
+    """It listed all vhosts, and the broker counted the messages of every queue in them."""
+    transport = FakeTransport(FakeBroker())
+
+    greet(transport, OPTIONS)
+
+    assert [name for name, _ in transport.broker.calls] == ["GetVhostLimits"]
 
 
 def test_an_unknown_level_is_refused() -> None:
