@@ -124,6 +124,7 @@ class Broker:
         )
         self._undo.callback(self._accounts.close)
         self._undo.push_async_callback(self._accounts.settled)
+        self._undo.push_async_callback(self._limits.drained)
         self._archives = self._open_archives()
         self._engine = Engine(
             segment_bytes_min=settings.segment_bytes_min,

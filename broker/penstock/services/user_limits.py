@@ -5,17 +5,26 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.identity.user_limits import NO_USER_LIMITS, UserLimits, read_user_limits
-from penstock.model.errors import RefusedError, StorageError, Thing
-from penstock.storage.user_limits_json import read_user_limits_file, write_user_limits_file
+from penstock.kit.logging import logger
+from penstock.kit.tasks import spawn
+from penstock.model.errors import FaultError, RefusedError, StorageError, Thing
+from penstock.storage.user_limits_json import USER_LIMITS, read_user_limits_file, write_user_limits_file
+
+_log = logger("limits")
+_THING = Thing("file", USER_LIMITS)
 
 
 class LimitsOfUsers:
-    """Implements `services.ports.LimitsOfUsers`. The lock keeps writings in order."""
+    """Implements `services.ports.LimitsOfUsers`. The lock keeps writings in order.
+
+    Each writing is a task of its own, so that it ends also when the call that waits for it is cancelled by a stop.
+    """
 
     def __init__(self, path: Path, limits: Mapping[str, UserLimits]) -> None:
         self._path = path
         self._limits = dict(limits)
         self._writing = asyncio.Lock()
+        self._writings: set[asyncio.Task[None]] = set()
 
     @classmethod
     def open(cls, path: Path) -> "LimitsOfUsers":
@@ -38,7 +47,33 @@ class LimitsOfUsers:
         await self.set_all({user: limits})
 
     async def set_all(self, changes: Mapping[str, UserLimits]) -> int:
-        """In one writing; gives how many changed."""
+        """Set the limits of several users in one writing; return how many changed."""
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        writing = spawn(self._write(changes, done), name="user limits")
+        self._writings.add(writing)
+        writing.add_done_callback(self._writings.discard)
+        return await done
+
+    async def drained(self) -> None:
+        """Wait until nothing is being written."""
+        while self._writings:
+            await asyncio.wait(set(self._writings))
+
+    async def _write(self, changes: Mapping[str, UserLimits], done: "asyncio.Future[int]") -> None:
+        try:
+            count = await self._written(changes)
+            if not done.done():
+                done.set_result(count)
+        except FaultError as fault:
+            if done.done():
+                _log.warning("limits of users were not written", users=len(changes), fault=str(fault))
+            else:
+                done.set_exception(fault)
+        finally:
+            if not done.done():  # a bug, or the end of the loop
+                done.set_exception(StorageError(_THING, "could not be changed", "see the broker's log"))
+
+    async def _written(self, changes: Mapping[str, UserLimits]) -> int:
         async with self._writing:
             changed = {user: limits for user, limits in changes.items() if self.find(user) != limits}
             if not changed:

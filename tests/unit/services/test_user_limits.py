@@ -33,6 +33,37 @@ def test_a_user_without_limits_is_not_kept(tmp_path):
     assert limits.find("anna") == NO_USER_LIMITS
 
 
+def test_limits_that_were_being_written_when_their_call_was_cancelled_are_written(tmp_path):
+    """The file had limits that the broker did not know, and a stop released the directory before they were written."""
+    path = tmp_path / "user_limits.json"
+
+    async def scenario():
+        limits = LimitsOfUsers.open(path)
+        calls = [asyncio.create_task(limits.set(name, UserLimits(publish_rate=5))) for name in ("anna", "bob")]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        for call in calls:
+            call.cancel()
+        await asyncio.wait(calls)
+        await limits.drained()
+        assert all(call.cancelled() for call in calls)
+        return limits
+
+    limits = asyncio.run(scenario())
+
+    assert json.loads(path.read_text()) == {"anna": {"publish-rate": 5}, "bob": {"publish-rate": 5}}
+    assert list(limits.all()) == ["anna", "bob"]
+
+
+def test_limits_that_cannot_be_written_are_refused(tmp_path):
+    limits = LimitsOfUsers.open(tmp_path / "gone" / "user_limits.json")
+
+    with pytest.raises(StorageError, match="cannot be written"):
+        asyncio.run(limits.set("anna", UserLimits(publish_rate=5)))
+
+    assert limits.find("anna") == NO_USER_LIMITS
+
+
 @pytest.mark.parametrize(
     "content",
     [[], {"a": 1}, *({"a": bad} for bad in ({"max-shoes": 1}, {"publish-rate": 0}, {"publish-rate": True}))],
