@@ -14,7 +14,6 @@ from typing import Final
 from cachetools import TTLCache
 
 from penstock.identity import Allowance, Identity, Tag, UndecidedError
-from penstock.identity.sign_in import NOT_HERE
 from penstock.kit.clock import Clock
 from penstock.kit.peers import NOWHERE, Source
 from penstock.kit.settings import DECISIONS_WAITING_MAX
@@ -58,10 +57,6 @@ class HttpBackend:
         if word != "allow":
             raise NotAuthenticatedError(name)
         return HttpUser(name, tuple(_TAGS[tag] for tag in dict.fromkeys(tags) if tag in _TAGS), self)
-
-    async def log_in_by_token(self, token: str) -> Identity:
-        del token
-        raise NotAuthenticatedError("", NOT_HERE)
 
     def may_enter(self, identity: "HttpUser", vhost: str) -> bool:
         question = {"username": identity.name, "vhost": vhost, "tags": identity.tag_text}

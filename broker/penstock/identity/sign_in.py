@@ -12,14 +12,22 @@ from penstock.identity.users import LOOPBACK_ONLY_USER
 from penstock.kit.peers import NOWHERE, Source
 from penstock.model.errors import FaultError, NotAuthenticatedError, Thing
 
-NOT_HERE = "ask another back-end"
-"""The remedy in the refusal of a back end that does not support the credentials."""
+NO_TOKENS = "send a user name and a password: this broker accepts no tokens"
+
+
+class NotATokenError(NotAuthenticatedError):
+    """The text is not a token, so that its refusal says nothing about a user name and a password."""
 
 
 class Backend(Protocol):
-    """An authentication back end. Both methods raise NotAuthenticatedError, or a fault when they cannot decide."""
+    """An authentication back end. It raises NotAuthenticatedError, or a fault when it cannot decide."""
 
     async def log_in(self, name: str, password: str, *, source: Source) -> Identity: ...
+
+
+class Tokens(Protocol):
+    """Checks tokens without a user name, and raises as `Backend` does. Implemented by `identity.token_backend`."""
+
     async def log_in_by_token(self, token: str) -> Identity: ...
 
 
@@ -32,8 +40,11 @@ class Certificates(Protocol):
 class SignIn:
     """Implements `services.ports.SignIn`."""
 
-    def __init__(self, backends: Sequence[Backend], certificates: Certificates | None = None) -> None:
+    def __init__(
+        self, backends: Sequence[Backend], certificates: Certificates | None = None, tokens: Tokens | None = None
+    ) -> None:
         assert backends
+        self._tokens = tokens
         self._backends = backends
         self._certificates = certificates
 
@@ -54,15 +65,13 @@ class SignIn:
         raise _what_counts(errors)
 
     async def log_in_by_token(self, token: str, *, is_loopback: bool) -> Identity:
-        errors: list[NotAuthenticatedError | FaultError] = []
-        for backend in self._backends:
-            try:
-                identity = await backend.log_in_by_token(token)
-            except (NotAuthenticatedError, FaultError) as error:
-                errors.append(error)
-            else:
-                return _admitted(identity, is_loopback)
-        raise _what_counts(errors)
+        if self._tokens is None:
+            raise NotAuthenticatedError("", NO_TOKENS)
+        try:
+            identity = await self._tokens.log_in_by_token(token)
+        except FaultError as fault:
+            raise _what_counts([fault]) from fault
+        return _admitted(identity, is_loopback)
 
 
 def _admitted(identity: Identity, is_loopback: bool) -> Identity:
@@ -85,5 +94,5 @@ def _what_counts(errors: list[NotAuthenticatedError | FaultError]) -> NotAuthent
         )
         undecided.__cause__ = faults[0]
         return undecided
-    told = [error for error in errors if isinstance(error, NotAuthenticatedError) and error.way_out != NOT_HERE]
+    told = [error for error in errors if not isinstance(error, NotATokenError)]
     return (told or errors)[0]

@@ -11,7 +11,7 @@ from typing import Any, Final
 from cachetools import LRUCache
 
 from penstock.identity import Identity, TokenRules, TokenUser, token_user_of
-from penstock.identity.sign_in import NOT_HERE
+from penstock.identity.sign_in import NotATokenError
 from penstock.identity.token_keys import TokenKeys
 from penstock.kit.clock import Clock
 from penstock.kit.peers import NOWHERE, Source
@@ -43,7 +43,7 @@ class TokenBackend:
 
     async def log_in_by_token(self, token: str) -> Identity:
         if token.count(".") != 2 or len(token) > TOKEN_BYTES_MAX:
-            raise NotAuthenticatedError("", NOT_HERE)
+            raise NotATokenError("", _WAY_OUT)
         digest = hashlib.blake2b(token.encode("utf-8", "surrogateescape"), digest_size=32).digest()
         self._keys.refresh()
         user = self._by_digest().get(digest)

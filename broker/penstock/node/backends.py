@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 def make_sign_in(settings: Settings, accounts: Accounts, http_client: HttpClient, clock: Clock) -> SignIn:
     made: dict[str, Backend] = {"local": accounts}
-    if "jwt" in settings.backends:
-        made["jwt"] = _token_backend(settings, http_client, clock)
+    tokens = _token_backend(settings, http_client, clock) if "jwt" in settings.backends else None
+    if tokens is not None:
+        made["jwt"] = tokens
     if "http" in settings.backends:
         urls = HttpUrls(
             settings.http_auth_user_url,
@@ -28,7 +29,8 @@ def make_sign_in(settings: Settings, accounts: Accounts, http_client: HttpClient
             settings.http_auth_topic_url,
         )
         made["http"] = HttpBackend(urls, settings.http_auth_cache_seconds, http_client.post_form, clock)
-    return SignIn([made[name] for name in settings.backends], _certificates(settings.tls_client_user, accounts))
+    backends = [made[name] for name in settings.backends]
+    return SignIn(backends, _certificates(settings.tls_client_user, accounts), tokens)
 
 
 def _certificates(rule: "Rule", accounts: Accounts) -> "Certificates | None":

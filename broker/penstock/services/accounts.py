@@ -19,7 +19,6 @@ from penstock.identity import (
 from penstock.identity.credentials import KEY_BYTES
 from penstock.identity.decoys import Decoys
 from penstock.identity.passwords import ARGON2ID, SALT_BYTES, is_too_costly
-from penstock.identity.sign_in import NOT_HERE
 from penstock.kit.logging import logger
 from penstock.kit.peers import NOWHERE, Source
 from penstock.kit.settings import CREDENTIALS_MAX
@@ -147,11 +146,6 @@ class Accounts:
     def find(self, name: str) -> User | None:
         """Somebody whom others vouch for, such as the authority that signed their certificate."""
         return self._users.find(name)
-
-    async def log_in_by_token(self, token: str) -> User:
-        """Tokens are other back-ends' affair."""
-        del token
-        raise NotAuthenticatedError("", NOT_HERE)
 
     async def _rehash(self, name: str, was: str, password: str) -> str:
         """Replace another broker's password hash at the first log-in that proves the password.

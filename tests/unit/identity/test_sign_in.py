@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from penstock.identity import User
-from penstock.identity.sign_in import NOT_HERE, SignIn
+from penstock.identity.sign_in import NotATokenError, SignIn
 from penstock.model.errors import FaultError, NotAuthenticatedError, Thing
 
 
@@ -24,7 +24,7 @@ class Fixed:
         return await self.log_in("", token)
 
 
-UNKNOWN, NOT_MINE = NotAuthenticatedError("anna"), NotAuthenticatedError("", NOT_HERE)
+UNKNOWN, NOT_MINE = NotAuthenticatedError("anna"), NotATokenError("")
 HERE, THERE, GUEST = User("here", ""), User("there", ""), User("guest", "")
 DOWN = FaultError(Thing("server", "http://inside.example"), "is down", "wait")
 
@@ -34,7 +34,6 @@ def test_the_first_back_end_that_knows_somebody_counts(results):
     sign_in = SignIn([Fixed(result) for result in results])
 
     assert asyncio.run(sign_in.log_in("anna", "x", is_loopback=False)).name == "here"
-    assert asyncio.run(sign_in.log_in_by_token("x", is_loopback=False)).name == "here"
 
 
 def test_nobody_knows_somebody_and_the_first_real_refusal_is_told():
@@ -49,6 +48,21 @@ def test_a_back_end_that_is_down_is_not_named_to_strangers():
         asyncio.run(SignIn([Fixed(UNKNOWN), Fixed(DOWN)]).log_in("anna", "x", is_loopback=False))
 
     assert "inside" not in str(caught.value)
+
+
+def test_a_token_is_checked_by_what_checks_tokens_alone():
+    sign_in = SignIn([Fixed(HERE)], tokens=Fixed(THERE))
+    down = SignIn([Fixed(HERE)], tokens=Fixed(DOWN))
+
+    assert asyncio.run(sign_in.log_in_by_token("x", is_loopback=False)).name == "there"
+    with pytest.raises(FaultError, match="cannot be authenticated now"):
+        asyncio.run(down.log_in_by_token("x", is_loopback=False))
+
+
+def test_a_broker_without_tokens_says_so():
+    """It said "ask another back-end", which no client can do."""
+    with pytest.raises(NotAuthenticatedError, match="this broker accepts no tokens"):
+        asyncio.run(SignIn([Fixed(HERE)]).log_in_by_token("x", is_loopback=False))
 
 
 class Named:
@@ -70,7 +84,7 @@ WAYS = [
 
 @pytest.mark.parametrize("log_in", WAYS, ids=["password", "token", "certificate"])
 def test_guest_is_for_loopback_only_whatever_vouches_for_the_name(log_in):
-    sign_in = SignIn([Fixed(GUEST)], Named(GUEST))
+    sign_in = SignIn([Fixed(GUEST)], Named(GUEST), Fixed(GUEST))
 
     assert asyncio.run(log_in(sign_in, True)).name == "guest"
     with pytest.raises(NotAuthenticatedError, match="loopback"):
