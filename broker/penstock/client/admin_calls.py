@@ -179,11 +179,17 @@ def list_bindings(vhost: str, source: str | None, destination: str | None) -> St
 
 
 def list_connections() -> Steps[list[OpenConnection]]:
-    answer = yield from call("ListConnections", admin_pb2.ListConnectionsRequest(), admin_pb2.ListConnectionsResponse)
-    return [
-        OpenConnection(each.id, each.peer, tuple(each.users), tuple(each.vhosts), each.consumer_count)
-        for each in answer.connections
-    ]
+    request = admin_pb2.ListConnectionsRequest()
+    found: list[OpenConnection] = []
+    while True:
+        answer = yield from call("ListConnections", request, admin_pb2.ListConnectionsResponse)
+        found += (
+            OpenConnection(each.id, each.peer, tuple(each.users), tuple(each.vhosts), each.consumer_count)
+            for each in answer.connections
+        )
+        if is_last_page(request.page_token, answer):
+            return found
+        request.page_token = answer.next_page_token
 
 
 def close_connection(number: int) -> Steps[None]:
@@ -193,20 +199,26 @@ def close_connection(number: int) -> Steps[None]:
 
 def list_consumers(vhost: str) -> Steps[list[Consumer]]:
     request = admin_pb2.ListConsumersRequest(vhost=vhost)
-    answer = yield from call("ListConsumers", request, admin_pb2.ListConsumersResponse)
-    return [
-        Consumer(
-            each.queue,
-            each.consumer_tag,
-            each.user,
-            each.connection,
-            each.prefetch,
-            each.auto_ack,
-            each.exclusive,
-            each.vhost,
-        )
-        for each in answer.consumers
-    ]
+    found: list[Consumer] = []
+    while True:
+        answer = yield from call("ListConsumers", request, admin_pb2.ListConsumersResponse)
+        found += map(_consumer, answer.consumers)
+        if is_last_page(request.page_token, answer):
+            return found
+        request.page_token = answer.next_page_token
+
+
+def _consumer(found: admin_pb2.Consumer) -> Consumer:
+    return Consumer(
+        found.queue,
+        found.consumer_tag,
+        found.user,
+        found.connection,
+        found.prefetch,
+        found.auto_ack,
+        found.exclusive,
+        found.vhost,
+    )
 
 
 def list_vhosts() -> Steps[list[Vhost]]:

@@ -9,6 +9,7 @@ from penstock.metadata.commands import DeclareExchange, DeclareQueue
 from penstock.metadata.policies import Policy
 from penstock.services.admission import NO_QUEUE, Admission
 from penstock.services.assembly import Parts, Services, build
+from penstock.services.clients import ConsumerPlace, consumer_place
 from penstock.services.connections import Connection
 from penstock.services.listeners import Listener
 from penstock.services.policies import WantedPolicy
@@ -26,6 +27,7 @@ __all__ = [
     "BindingPlace",
     "Certificate",
     "Connection",
+    "ConsumerPlace",
     "Credentials",
     "DeclareExchange",
     "DeclareQueue",
@@ -46,5 +48,6 @@ __all__ = [
     "Token",
     "WantedPolicy",
     "build",
+    "consumer_place",
     "place_of",
 ]

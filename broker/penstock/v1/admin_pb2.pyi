@@ -32,14 +32,20 @@ class Connection(_message.Message):
     def __init__(self, id: _Optional[int] = ..., peer: _Optional[str] = ..., users: _Optional[_Iterable[str]] = ..., vhosts: _Optional[_Iterable[str]] = ..., consumer_count: _Optional[int] = ...) -> None: ...
 
 class ListConnectionsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListConnectionsResponse(_message.Message):
-    __slots__ = ("connections",)
+    __slots__ = ("connections", "next_page_token")
     CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     connections: _containers.RepeatedCompositeFieldContainer[Connection]
-    def __init__(self, connections: _Optional[_Iterable[_Union[Connection, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, connections: _Optional[_Iterable[_Union[Connection, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class CloseConnectionRequest(_message.Message):
     __slots__ = ("id",)
@@ -72,16 +78,22 @@ class Consumer(_message.Message):
     def __init__(self, vhost: _Optional[str] = ..., queue: _Optional[str] = ..., consumer_tag: _Optional[str] = ..., user: _Optional[str] = ..., connection: _Optional[int] = ..., prefetch: _Optional[int] = ..., auto_ack: bool = ..., exclusive: bool = ...) -> None: ...
 
 class ListConsumersRequest(_message.Message):
-    __slots__ = ("vhost",)
+    __slots__ = ("vhost", "page_size", "page_token")
     VHOST_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     vhost: str
-    def __init__(self, vhost: _Optional[str] = ...) -> None: ...
+    page_size: int
+    page_token: str
+    def __init__(self, vhost: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListConsumersResponse(_message.Message):
-    __slots__ = ("consumers",)
+    __slots__ = ("consumers", "next_page_token")
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     consumers: _containers.RepeatedCompositeFieldContainer[Consumer]
-    def __init__(self, consumers: _Optional[_Iterable[_Union[Consumer, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, consumers: _Optional[_Iterable[_Union[Consumer, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class GetStatusRequest(_message.Message):
     __slots__ = ()

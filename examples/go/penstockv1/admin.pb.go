@@ -153,7 +153,10 @@ func (x *Connection) GetConsumerCount() uint32 {
 }
 
 type ListConnectionsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 1,000; 0 means 1,000.
+	PageSize      uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -188,9 +191,26 @@ func (*ListConnectionsRequest) Descriptor() ([]byte, []int) {
 	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{1}
 }
 
+func (x *ListConnectionsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListConnectionsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type ListConnectionsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Connections   []*Connection          `protobuf:"bytes,1,rep,name=connections,proto3" json:"connections,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of their ids.
+	Connections []*Connection `protobuf:"bytes,1,rep,name=connections,proto3" json:"connections,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -230,6 +250,13 @@ func (x *ListConnectionsResponse) GetConnections() []*Connection {
 		return x.Connections
 	}
 	return nil
+}
+
+func (x *ListConnectionsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type CloseConnectionRequest struct {
@@ -415,7 +442,10 @@ func (x *Consumer) GetExclusive() bool {
 type ListConsumersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only those in this vhost.
-	Vhost         *string `protobuf:"bytes,1,opt,name=vhost,proto3,oneof" json:"vhost,omitempty"`
+	Vhost *string `protobuf:"bytes,1,opt,name=vhost,proto3,oneof" json:"vhost,omitempty"`
+	// At most 1,000; 0 means 1,000.
+	PageSize      uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -457,9 +487,26 @@ func (x *ListConsumersRequest) GetVhost() string {
 	return ""
 }
 
+func (x *ListConsumersRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListConsumersRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type ListConsumersResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Consumers     []*Consumer            `protobuf:"bytes,1,rep,name=consumers,proto3" json:"consumers,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of connections, vhosts, queues and consumer tags.
+	Consumers []*Consumer `protobuf:"bytes,1,rep,name=consumers,proto3" json:"consumers,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -499,6 +546,13 @@ func (x *ListConsumersResponse) GetConsumers() []*Consumer {
 		return x.Consumers
 	}
 	return nil
+}
+
+func (x *ListConsumersResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type GetStatusRequest struct {
@@ -4894,10 +4948,14 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x14\n" +
 	"\x05users\x18\x03 \x03(\tR\x05users\x12\x16\n" +
 	"\x06vhosts\x18\x04 \x03(\tR\x06vhosts\x12%\n" +
-	"\x0econsumer_count\x18\x05 \x01(\rR\rconsumerCount\"\x18\n" +
-	"\x16ListConnectionsRequest\"T\n" +
+	"\x0econsumer_count\x18\x05 \x01(\rR\rconsumerCount\"T\n" +
+	"\x16ListConnectionsRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"|\n" +
 	"\x17ListConnectionsResponse\x129\n" +
-	"\vconnections\x18\x01 \x03(\v2\x17.penstock.v1.ConnectionR\vconnections\"(\n" +
+	"\vconnections\x18\x01 \x03(\v2\x17.penstock.v1.ConnectionR\vconnections\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"(\n" +
 	"\x16CloseConnectionRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\"\x19\n" +
 	"\x17CloseConnectionResponse\"\xe2\x01\n" +
@@ -4911,12 +4969,16 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"connection\x12\x1a\n" +
 	"\bprefetch\x18\x06 \x01(\rR\bprefetch\x12\x19\n" +
 	"\bauto_ack\x18\a \x01(\bR\aautoAck\x12\x1c\n" +
-	"\texclusive\x18\b \x01(\bR\texclusive\";\n" +
+	"\texclusive\x18\b \x01(\bR\texclusive\"w\n" +
 	"\x14ListConsumersRequest\x12\x19\n" +
-	"\x05vhost\x18\x01 \x01(\tH\x00R\x05vhost\x88\x01\x01B\b\n" +
-	"\x06_vhost\"L\n" +
+	"\x05vhost\x18\x01 \x01(\tH\x00R\x05vhost\x88\x01\x01\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageTokenB\b\n" +
+	"\x06_vhost\"t\n" +
 	"\x15ListConsumersResponse\x123\n" +
-	"\tconsumers\x18\x01 \x03(\v2\x15.penstock.v1.ConsumerR\tconsumers\"\x12\n" +
+	"\tconsumers\x18\x01 \x03(\v2\x15.penstock.v1.ConsumerR\tconsumers\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x12\n" +
 	"\x10GetStatusRequest\"\xb4\x06\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x12\n" +

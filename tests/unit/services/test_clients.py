@@ -2,19 +2,21 @@
 
 import pytest
 
-from penstock.model.errors import AccessRefusedError
+from penstock.frontends.grpc.client_calls import list_connections, list_consumers
+from penstock.model.errors import AccessRefusedError, InvalidArgumentError
 from penstock.model.names import ConnectionId
 from penstock.native import OpenConsumer
 from penstock.services import Password, Principal
+from penstock.v1 import admin_pb2 as wire
 from support.grpc_fakes import EVERYTHING, World, play
 
 
-def consumer(user: str) -> OpenConsumer:
+def consumer(user: str, queue: str = "q") -> OpenConsumer:
     return OpenConsumer(
         connection=7,
         user=user,
         vhost="/",
-        queue="q",
+        queue=queue,
         consumer_tag="",
         prefetch=1,
         auto_ack=False,
@@ -56,5 +58,52 @@ def test_only_an_administrator_closes_a_connection_of_several_users():
         assert world.listener.closed == []
         await world.services.clients.close_connection(admin, 7)
         assert world.listener.closed == [7]
+
+    play(scenario)
+
+
+def test_connections_and_consumers_are_listed_in_pages():
+    """10,000 connections were one answer."""
+
+    async def scenario(world: World) -> None:
+        admin, _ = await shared(world)
+        for number in (9, 8, 10):
+            connection = world.services.connections.open(ConnectionId(number), "192.0.2.7:4000")
+            await world.services.sessions.log_in(Password("admin", "admin"), connection)
+        world.listener.open_consumers = [consumer("admin", queue) for queue in ("c", "a", "b", "b", "b", "d")]
+
+        pages, token = [], ""
+        while True:
+            answer = await list_connections(
+                world.services, admin, wire.ListConnectionsRequest(page_size=2, page_token=token)
+            )
+            pages.append([each.id for each in answer.connections])
+            if not (token := answer.next_page_token):
+                break
+        assert pages == [[7, 8], [9, 10], []]
+
+        pages = []
+        while True:
+            answer = await list_consumers(
+                world.services, admin, wire.ListConsumersRequest(page_size=2, page_token=token)
+            )
+            pages.append([each.queue for each in answer.consumers])
+            if not (token := answer.next_page_token):
+                break
+        assert pages == [["a", "b", "b", "b"], ["c", "d"], []]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("token", ["7", "after:", "after:x", "after:-1", "after:" + "9" * 30, 'after:["x","/","q",""]'])
+def test_a_token_that_the_broker_did_not_issue_is_refused(token):
+    async def scenario(world: World) -> None:
+        admin, _ = await shared(world)
+        for answer in (
+            list_connections(world.services, admin, wire.ListConnectionsRequest(page_token=token)),
+            list_consumers(world.services, admin, wire.ListConsumersRequest(page_token=token)),
+        ):
+            with pytest.raises(InvalidArgumentError, match="was not issued by this broker"):
+                await answer
 
     play(scenario)

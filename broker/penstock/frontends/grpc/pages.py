@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from penstock.kit.settings import PAGE_SIZE_MAX
 from penstock.model.errors import InvalidArgumentError, Thing
 
+NUMBER_LENGTH_MAX = 20  # of 64 bits
 _TOKEN_MARK = "after:"  # the default exchange's name is empty, and an empty token means the first page
 
 
@@ -24,6 +25,19 @@ def name_after(token: str) -> str | None:
     if not token.startswith(_TOKEN_MARK):
         raise _foreign(token)
     return token.removeprefix(_TOKEN_MARK)
+
+
+def number_after(token: str) -> int:
+    """Return the number that a page begins after: 0 for the first one."""
+    name = name_after(token)
+    return 0 if name is None else number_of(name, token)
+
+
+def number_of(text: str, token: str) -> int:
+    """Read a number in a token."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= NUMBER_LENGTH_MAX):
+        raise _foreign(token)
+    return int(text)
 
 
 def next_parts(place: Sequence[str] | None) -> str:
