@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -269,7 +270,7 @@ def test_passwords_are_checked_by_threads_that_give_way_to_messages(path, monkey
     assert policies == [os.SCHED_IDLE]
 
 
-class Pattern:
+class Freed:
     """Stands for a compiled pattern, and records where it is freed."""
 
     def __init__(self, freed_on: list[int]) -> None:
@@ -282,12 +283,12 @@ class Pattern:
 @pytest.mark.parametrize("deletion", ["user", "vhost", "topics"])
 def test_thousands_of_patterns_are_freed_on_a_thread(path, deletion):
     """The loop freed them all at once: other clients waited for half a second."""
-    freed_on = []
+    freed_on: list[int] = []
 
     async def scenario(accounts):
         await accounts.put_user("anna", "secret", [])
         topics = {
-            f"exchange-{number}": TopicPermission("a", "a", ("anna", "/"), {"a": Pattern(freed_on)})
+            f"exchange-{number}": TopicPermission("a", "a", ("anna", "/"), {"a": cast("Any", Freed(freed_on))})
             for number in range(1_000)
         }
         await accounts.change(lambda users: users.merge([replace(users.get("anna"), topics={"/": dict(topics)})]))

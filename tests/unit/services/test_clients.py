@@ -72,25 +72,25 @@ def test_connections_and_consumers_are_listed_in_pages():
             await world.services.sessions.log_in(Password("admin", "admin"), connection)
         world.listener.open_consumers = [consumer("admin", queue) for queue in ("c", "a", "b", "b", "b", "d")]
 
-        pages, token = [], ""
+        connections = wire.ListConnectionsRequest(page_size=2)
+        ids = []
         while True:
-            answer = await list_connections(
-                world.services, admin, wire.ListConnectionsRequest(page_size=2, page_token=token)
-            )
-            pages.append([each.id for each in answer.connections])
-            if not (token := answer.next_page_token):
+            page = await list_connections(world.services, admin, connections)
+            ids.append([each.id for each in page.connections])
+            if not (token := page.next_page_token):
                 break
-        assert pages == [[7, 8], [9, 10], []]
+            connections.page_token = token
+        assert ids == [[7, 8], [9, 10], []]
 
-        pages = []
+        consumers = wire.ListConsumersRequest(page_size=2)
+        queues = []
         while True:
-            answer = await list_consumers(
-                world.services, admin, wire.ListConsumersRequest(page_size=2, page_token=token)
-            )
-            pages.append([each.queue for each in answer.consumers])
-            if not (token := answer.next_page_token):
+            found = await list_consumers(world.services, admin, consumers)
+            queues.append([each.queue for each in found.consumers])
+            if not (token := found.next_page_token):
                 break
-        assert pages == [["a", "b", "b", "b"], ["c", "d"], []]
+            consumers.page_token = token
+        assert queues == [["a", "b", "b", "b"], ["c", "d"], []]
 
     play(scenario)
 
