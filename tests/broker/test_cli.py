@@ -163,3 +163,15 @@ def test_a_refused_file_of_definitions_is_named(broker: Broker, tmp_path: Path) 
 
     assert refused.returncode == 1
     assert refused.stderr.startswith(f"penstock: definitions '{file}' has unsupported items")
+
+
+def test_a_refused_import_says_once_what_to_do(broker: Broker, tmp_path: Path) -> None:
+    file = tmp_path / "exported.json"
+    queue = {"vhost": "/", "durable": True, "auto_delete": False}
+    queues = [{**queue, "arguments": {}}, {**queue, "name": "jobs", "arguments": {"x-queue-type": "quorum"}}]
+    file.write_text(json.dumps({"queues": queues}))
+
+    refused = run("definitions", "import", str(file), "--uri", broker.uri())
+
+    assert refused.stderr.count("an unchanged export") == 0
+    assert refused.stderr.endswith("; correct or remove these items\n")

@@ -132,19 +132,29 @@ def address_of(context: typer.Context, uri: str | None, *, may_ask: bool = True)
 
 def ask_password(prompt: str, *, again: str | bool = False) -> str:
     """Ask on the terminal for a password; without a terminal that is wrong use, and Ctrl-C ends the command."""
+    wanted = "--password-stdin" if again else "--password-file or PENSTOCK_PASSWORD"
+    refusal = typer.BadParameter(f"there is no terminal to ask for it; use {wanted}", param_hint="password")
+    if not has_terminal():  # asked before anything is printed
+        raise refusal
     with warnings.catch_warnings():
         warnings.simplefilter("error", GetPassWarning)
         try:
             password: str = typer.prompt(prompt, hide_input=True, confirmation_prompt=again, err=True)
         except GetPassWarning:
-            wanted = "--password-stdin" if again else "--password-file or PENSTOCK_PASSWORD"
-            raise typer.BadParameter(
-                f"there is no terminal to ask for it; use {wanted}", param_hint="password"
-            ) from None
+            raise refusal from None
         except typer.Abort:
             sys.stderr.write("\n")
             raise KeyboardInterrupt from None
     return password
+
+
+def has_terminal() -> bool:
+    """Return whether a password can be typed without being shown, as `getpass` sees it."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return sys.stdin.isatty()
+    return True
 
 
 def _refuse(_: str) -> str:

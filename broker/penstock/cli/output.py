@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Format",
     "Output",
+    "counted",
     "print_done",
     "print_fields",
     "print_json",
@@ -56,6 +57,11 @@ def print_json(value: Any) -> None:
     """Print one JSON text and a line end. Records become objects, bytes base64."""
     text = json.dumps(value, default=_plain, ensure_ascii=False)
     sys.stdout.write(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: `1 message`, `2,000 messages`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def print_done(sentence: str, value: Any, output: Format | None) -> None:

@@ -8,7 +8,7 @@ import typer
 from penstock.cli import queue_list
 from penstock.cli.group import Commands
 from penstock.cli.options import Arguments, IfEmpty, IfUnused, QueueName, Uri, connected, read_fields
-from penstock.cli.output import Format, Output, print_done, print_json, print_rows
+from penstock.cli.output import Format, Output, counted, print_done, print_json, print_rows
 
 __all__ = ["app"]
 
@@ -48,7 +48,7 @@ def delete(
     """Delete a queue and its messages."""
     with connected(context, uri) as connection:
         dropped = connection.delete_queue(name, if_unused, if_empty)
-    print_done(f"queue '{name}' deleted with {dropped:,} messages", {"dropped_count": dropped}, output)
+    print_done(f"queue '{name}' deleted with {counted(dropped, 'message')}", {"dropped_count": dropped}, output)
 
 
 @app.command()
@@ -56,7 +56,7 @@ def purge(context: typer.Context, name: QueueName, uri: Uri = None, output: Outp
     """Delete the ready messages of a queue."""
     with connected(context, uri) as connection:
         dropped = connection.purge_queue(name)
-    print_done(f"{dropped:,} messages deleted from queue '{name}'", {"dropped_count": dropped}, output)
+    print_done(f"{counted(dropped, 'message')} deleted from queue '{name}'", {"dropped_count": dropped}, output)
 
 
 @app.command()
@@ -89,4 +89,4 @@ def release_leases(
     """Return an owner's leases to the queue."""
     with connected(context, uri) as connection:
         released = connection.release_leases(name, owner, first)
-    print_done(f"{released:,} messages of '{owner}' are ready again", {"released_count": released}, output)
+    print_done(f"{counted(released, 'message')} of '{owner}' ready again", {"released_count": released}, output)

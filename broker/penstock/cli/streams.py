@@ -15,7 +15,17 @@ import typer
 from penstock.cli.group import Commands
 from penstock.cli.messages import INTERRUPTED, advance, chunks, described_properties, lines
 from penstock.cli.options import Arguments, Level, Uri, complete_streams, connected, read_fields
-from penstock.cli.output import Format, Output, print_done, print_json, print_note, print_records, print_rows, progress
+from penstock.cli.output import (
+    Format,
+    Output,
+    counted,
+    print_done,
+    print_json,
+    print_note,
+    print_records,
+    print_rows,
+    progress,
+)
 
 if TYPE_CHECKING:
     from penstock import StreamMessage
@@ -65,7 +75,7 @@ def declare(
             name, partitions, max_age, max_bytes, read_fields(argument), dedicated=dedicated
         )
     count = len(declared.partitions)
-    print_done(f"stream '{name}' declared with {count} partition{'s' if count > 1 else ''}", declared, output)
+    print_done(f"stream '{name}' declared with {counted(count, 'partition')}", declared, output)
 
 
 @app.command()
@@ -73,7 +83,7 @@ def delete(context: typer.Context, name: Name, uri: Uri = None, output: Output =
     """Delete a stream and its messages."""
     with connected(context, uri) as connection:
         dropped = connection.delete_stream(name)
-    print_done(f"stream '{name}' deleted with {dropped:,} messages", {"dropped_count": dropped}, output)
+    print_done(f"stream '{name}' deleted with {counted(dropped, 'message')}", {"dropped_count": dropped}, output)
 
 
 @app.command("list")
@@ -242,7 +252,9 @@ def stages(
     with connected(context, uri) as connection:
         if delete_name is not None:
             dropped = connection.admin.delete_stage(delete_name)
-            print_done(f"stage '{delete_name}' deleted with {dropped:,} rows", {"dropped_count": dropped}, output)
+            print_done(
+                f"stage '{delete_name}' deleted with {counted(dropped, 'row')}", {"dropped_count": dropped}, output
+            )
             return
         found = connection.admin.list_stages()
     if output is Format.JSON:

@@ -134,7 +134,7 @@ class AsyncPublishing:
             text = f"the connection to the broker is lost ({self._lost}); it was closed before the broker answered"
             error = (UNAVAILABLE, text, b"")
         if waiting:
-            _log.warning("closed without the confirms of %d messages: %s", len(waiting), error[1])
+            _log.warning("closed with unconfirmed messages: %d; %s", len(waiting), error[1])
         self._retire(error, grace)
         self._fail_waiting(error)
         if self._timer is not None:

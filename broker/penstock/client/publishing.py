@@ -160,7 +160,7 @@ class Publishing:
                 self._outcomes.apply(outcome)
         if count := self._outcomes.count_unconfirmed(last):
             why = "the broker did not confirm in time" if lost is None else f"the connection is lost ({lost})"
-            _log.warning("closed without the confirms of %d messages: %s; they may have been stored", count, why)
+            _log.warning("closed with unconfirmed messages: %d; %s; they may have been stored", count, why)
 
     def _queue_chunk(self, chunk: list[bytes], address: tuple[Any, ...]) -> int:
         """Wait until there is room for the whole chunk, and return the number of its last message."""

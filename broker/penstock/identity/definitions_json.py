@@ -26,7 +26,7 @@ def problem_of_user(entry: dict[str, Any]) -> str:
         check_user_name(user.name)
         check_digest(user.password_hash, user.hashing_algorithm)
     except RefusedError as refusal:
-        return f"user {entry.get('name')!r}: {refusal}"
+        return f"user {entry.get('name')!r}: {refusal.item}"
     except (TypeError, ValueError):
         return f"user {entry.get('name')!r} has a field of the wrong type"
     return ""
@@ -39,7 +39,7 @@ def problem_of_permission(entry: dict[str, Any], known: set[str]) -> str:
     try:
         user, vhost, _ = read_permission(entry)
     except RefusedError as refusal:
-        return f"a permission of user {_user_of(entry)!r}: {refusal}"
+        return f"a permission of user {_user_of(entry)!r}: {refusal.item}"
     except (TypeError, ValueError):
         return f"a permission of user {_user_of(entry)!r} has a field of the wrong type"
     return "" if user in known else f"a permission in vhost {vhost!r} is for user {user!r}, which does not exist"
@@ -52,7 +52,7 @@ def problem_of_topic(entry: dict[str, Any], known: set[str]) -> str:
     try:
         user, vhost, _, _ = read_topic(entry, TopicPermission.compile)
     except RefusedError as refusal:
-        return f"a topic permission of user {entry.get('user')!r}: {refusal}"
+        return f"a topic permission of user {entry.get('user')!r}: {refusal.item}"
     except (TypeError, ValueError):
         return f"a topic permission of user {entry.get('user')!r} has a field of the wrong type"
     return "" if user in known else f"a topic permission in vhost {vhost!r} is for user {user!r}, which does not exist"

@@ -275,7 +275,9 @@ class _VhostPlanner:
     def _leave_messages(self, folder: QueueFolder, why: str) -> None:
         count = count_messages(folder)
         if count:
-            self._left_out.append(f"{count:,} messages of {self._topology.thing('queue', folder.name)}: {why}")
+            self._left_out.append(
+                f"{count:,} message{'' if count == 1 else 's'} of {self._topology.thing('queue', folder.name)}: {why}"
+            )
 
     def _leave_the_rest(self) -> None:
         place = f"in vhost '{self._found.name}'"

@@ -54,7 +54,7 @@ def check_exchange_arguments(thing: Thing, arguments: Arguments, kind: ExchangeK
 
 def check_partition_count(thing: Thing, value: Value) -> None:
     if not PARTITION_COUNT.accepts(value):
-        rule = f"has a number of partitions {show(value)} that cannot be"
+        rule = f"has an invalid number of partitions: {show(value)}"
         raise _invalid(thing, "partitions", rule, PARTITION_COUNT.wanted)
 
 

@@ -28,10 +28,16 @@ class RefusedError(Exception):
     """
 
     def __init__(self, thing: Thing, rule: str, way_out: str, *, failure: str | None = None) -> None:
-        super().__init__(f"{failure or f'{thing} {rule}'}; {way_out}")
+        self.failure = failure or f"{thing} {rule}"
+        super().__init__(f"{self.failure}; {way_out}")
         self.thing = thing
         self.rule = rule
         self.way_out = way_out
+
+    @property
+    def item(self) -> str:
+        """The text as one of several in a list, which semicolons separate."""
+        return f"{self.failure} ({self.way_out})"
 
 
 class NotFoundError(RefusedError):

@@ -20,7 +20,7 @@ from penstock.node.files import raise_files_max
 if TYPE_CHECKING:
     from penstock.node.launcher import Broker
 
-_log = logger("broker")
+_log = logger("node")
 
 
 def run(settings: Settings, load: Callable[[], Settings] | None = None) -> None:

@@ -96,8 +96,8 @@ async def import_definitions(
     wanted.problems += await asyncio.to_thread(users.check, wanted.users, wanted.permissions, wanted.topics)
     mismatches = await _try_topology(vhosts, wanted, skipped)
     if wanted.problems:
-        way_out = "remove them"
-        raise InvalidArgumentError(DEFINITIONS, f"has unsupported items: {_shown(wanted.problems)}", way_out)
+        rule = f"has unsupported items: {_shown(wanted.problems)}"
+        raise InvalidArgumentError(DEFINITIONS, rule, "correct or remove these items")
     if mismatches:
         raise PreconditionFailedError(
             DEFINITIONS,
@@ -144,9 +144,9 @@ def _try_commands(
         try:
             decide(trials[place], command)
         except PreconditionFailedError as refusal:
-            mismatches.append(str(refusal))
+            mismatches.append(refusal.failure)
         except RefusedError as refusal:
-            (wanted.problems if skipped is None else skipped).append(str(refusal))
+            (wanted.problems if skipped is None else skipped).append(refusal.item)
             refused.add(id(command.binding if isinstance(command, Bind) else command))
     if skipped is not None:
         _leave_out(wanted, refused)

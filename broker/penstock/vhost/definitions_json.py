@@ -71,7 +71,7 @@ BINDING_KEYS: Final = frozenset(
 
 @dataclass(slots=True)
 class Definitions:
-    """The content of a JSON text. `users`, `permissions` and `topics` stay as they are: another room reads them."""
+    """The content of a JSON text. `users`, `permissions` and `topics` stay as they are: another package reads them."""
 
     vhosts: list[VhostName] = field(default_factory=list)
     exchanges: list[tuple[VhostName, DeclareExchange]] = field(default_factory=list)
@@ -178,7 +178,7 @@ class _Reader:
                 try:
                     read(item)
                 except RefusedError as refusal:
-                    self._problem(f"{key}: {refusal}")
+                    self._problem(f"{key}: {refusal.failure}")
                     continue
                 # A vhost is needed by what is in it, also without what is not supported of it.
                 if self._skips and len(self._found.problems) > problem_count and key != "vhosts":

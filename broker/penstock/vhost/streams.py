@@ -19,7 +19,7 @@ from penstock.metadata.topology import VhostTopology
 from penstock.model.arguments import Arguments
 from penstock.model.errors import AccessRefusedError, InvalidArgumentError, Thing
 from penstock.model.names import QueueId, QueueName, check_name
-from penstock.model.records import Access, Queue
+from penstock.model.records import X_QUEUE_TYPE, Access, Queue
 from penstock.native import GroupState, ProducerState, Shard, StreamState
 from penstock.vhost.actor import Actor
 from penstock.vhost.owner import Owner
@@ -92,7 +92,7 @@ class Streams:
         partitions = [queue for _, queues in streams for queue in queues]
         found = {status.name: status for status in await self._states(partitions)}
         return [
-            StreamStatus(each, queues[0].arguments if queues else {}, tuple(found[queue.name] for queue in queues))
+            StreamStatus(each, _arguments(queues), tuple(found[queue.name] for queue in queues))
             for each, queues in streams
         ]
 
@@ -285,6 +285,14 @@ class Streams:
 
     def _queue(self, name: str) -> Thing:
         return Thing("queue", name, self._topology.vhost)
+
+
+def _arguments(queues: Sequence[Queue]) -> Arguments:
+    """Return what a declaration of the stream has besides its partitions, the same for each of them.
+
+    The queue type is left out: it is that of every stream.
+    """
+    return {key: value for key, value in queues[0].arguments.items() if key != X_QUEUE_TYPE} if queues else {}
 
 
 def _statuses(queues: Sequence[Queue], states: Sequence[StreamState]) -> list[PartitionStatus]:

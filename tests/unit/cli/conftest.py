@@ -1,4 +1,4 @@
-"""Commands in a test know no contexts of the machine that runs it."""
+"""Commands in a test know no contexts of the machine that runs it, and have a terminal to ask on."""
 
 from pathlib import Path
 
@@ -10,3 +10,9 @@ def no_contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     for name in ("PENSTOCK_URI", "PENSTOCK_CONTEXT", "PENSTOCK_PASSWORD"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let prompts read the input of the test, which is no terminal."""
+    monkeypatch.setattr("penstock.cli.options.has_terminal", lambda: True)

@@ -85,6 +85,14 @@ def test_a_password_that_nothing_can_ask_for_is_wrong_use(invoke: Invoke, monkey
     assert (result.exit_code, "--password-stdin" in result.stderr) == (2, True)
 
 
+def test_no_prompt_is_printed_where_nothing_can_be_typed(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.cli.options.has_terminal", lambda: False)
+
+    result = invoke("user", "add", "anna", stdin="secret\nsecret\n")
+
+    assert (result.exit_code, "Password:" in result.output) == (2, False)
+
+
 def test_an_interrupted_prompt_has_the_status_of_an_interruption(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
+from penstock.cli.output import counted
 from penstock.client.sync import Connection
 from penstock.v1 import staging_pb2 as staging
 from penstock.v1 import streams_pb2 as wire
@@ -107,6 +108,11 @@ def test_streams_are_listed_and_deleted(invoke: Invoke) -> None:
     assert [(one["name"], one["partitions"], one["message_count"]) for one in listed] == [("orders", ["orders"], 3)]
     assert '{"x-max-age":"7D"}' in invoke("list").stdout
     assert invoke("delete", "orders").stdout == "stream 'orders' deleted with 7 messages\n"
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 messages"), (1, "1 message"), (2_000, "2,000 messages")])
+def test_a_number_has_its_noun_in_the_right_form(count: int, text: str) -> None:
+    assert counted(count, "message") == text
 
 
 def test_stages_are_listed_and_deleted(invoke: Invoke) -> None:

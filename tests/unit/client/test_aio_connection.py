@@ -168,7 +168,7 @@ def test_closing_without_a_broker_says_so_to_what_waits(
 
     assert isinstance(error, penstock.ConnectionLostError)
     assert "lost (Connection refused)" in str(error)
-    assert "without the confirms of 1 messages" in caplog.text
+    assert "closed with unconfirmed messages: 1;" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_a_close_without_a_broker_does_not_wait_for_confirms_and_tells_what_has_
 
     assert next(seconds) < 10
     assert publisher.is_closed
-    assert "without the confirms of 2 messages: the connection is lost (Connection refused)" in caplog.text
+    assert "closed with unconfirmed messages: 2; the connection is lost (Connection refused)" in caplog.text
 
 
 def test_a_close_waits_for_the_confirms_of_a_broker_that_is_there(

@@ -76,7 +76,7 @@ def test_what_this_broker_does_not_do_is_left_out_by_name(source):
         "queue 'short' in vhost '/' has an argument 'x-dedicated'",
         "queue 'session' in vhost '/' has an argument 'x-queue-type' whose value 'mqtt' is not supported yet",
         "exchange 'late'",
-        "1 messages of queue 'amq.delayed.late' in vhost '/': no queue of that name is declared",
+        "1 message of queue 'amq.delayed.late' in vhost '/': no queue of that name is declared",
         "policy 'p' in vhost '/' sets 'max-length', which is not supported yet",
         "policy 'around' has the pattern '^(?!amq).*', which has the look-around `(?!` that is not supported",
         "operator policy 'o'",
