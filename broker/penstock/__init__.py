@@ -90,8 +90,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'penstock' has no attribute '{name}'")
     if name == "aio":
         return import_module("penstock.aio")
-    room = "penstock.client.errors" if name.endswith("Error") else "penstock.client"
-    return getattr(import_module(room), name)
+    module = "penstock.client.errors" if name.endswith("Error") else "penstock.client"
+    return getattr(import_module(module), name)
 
 
 def _version() -> str:

@@ -221,7 +221,7 @@ class Engine:
         published_bytes_total, delivered_bytes_total, log_bytes_written_total, syncs_total, sync_seconds_total,
         compaction_bytes_total, compactions_given_up_total, segments, mapped_bytes, connections, consumers,
         readers, expired_total,
-        corrupt_records_total, quarantined_segments, dedicated_logs (open logs of queues' own), disk_full (1 while publishers are refused for want of room),
+        corrupt_records_total, quarantined_segments, dedicated_logs (open logs of queues' own), disk_full (1 while publishers are refused for lack of space),
         disk_free_bytes."""
     def take_notices(self) -> list[Notice]:
         """Return the lines for the broker's log since the last call."""

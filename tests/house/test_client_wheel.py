@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = {"__init__.py", "aio.py", "py.typed", "client", "spark", "v1"}
+PACKAGES = {"__init__.py", "aio.py", "py.typed", "client", "spark", "v1"}
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +24,13 @@ def test_it_is_pure_and_holds_client_and_connector(wheel: Path) -> None:
 
     assert wheel.name.endswith("-py3-none-any.whl")
     assert not [name for name in names if name.endswith(".so")]
-    assert {name.split("/")[1] for name in names if name.startswith("penstock/")} == ROOMS
+    assert {name.split("/")[1] for name in names if name.startswith("penstock/")} == PACKAGES
     assert "pyspark_penstock/__init__.py" in names
 
 
-def test_every_python_file_of_its_rooms_is_in_it(wheel: Path) -> None:
+def test_every_python_file_of_its_packages_is_in_it(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    there = [path for room in ("client", "spark", "v1") for path in (ROOT / "broker/penstock" / room).glob("*.py")]
+    there = [path for package in ("client", "spark", "v1") for path in (ROOT / "broker/penstock" / package).glob("*.py")]
 
     assert [path.name for path in there if path.relative_to(ROOT / "broker").as_posix() not in names] == []
 

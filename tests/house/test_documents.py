@@ -119,7 +119,7 @@ def test_the_checks_that_decide_are_all_named() -> None:
 
 
 def test_a_wrong_name_is_found() -> None:
-    assert list(missing_paths("`broker/penstock/rooms/`")) == ["broker/penstock/rooms/"]
+    assert list(missing_paths("`broker/penstock/missing/`")) == ["broker/penstock/missing/"]
     assert list(missing_targets("run `make coffee test`")) == ["coffee"]
     assert list(wrong_commands("`penstock queue list --colour`")) == ["--colour in: queue list --colour"]
     assert list(wrong_commands("    penstock queue fill")) == ["queue fill"]

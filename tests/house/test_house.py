@@ -107,15 +107,15 @@ def test_the_folders_above_the_packages_are_no_packages() -> None:
     assert [name for name in ("broker", "operator", "tests") if (ROOT / name / "__init__.py").exists()] == []
 
 
-def test_a_room_s_door_holds_no_code() -> None:
-    doors = [
+def test_the_init_file_of_a_package_holds_no_code() -> None:
+    inits = [
         path for path in sources(".py") if path.name == "__init__.py" and path != ROOT / "broker/penstock/__init__.py"
     ]
 
-    assert [named(path) for path in doors if not is_door(ast.parse(path.read_text()))] == []
+    assert [named(path) for path in inits if not has_no_code(ast.parse(path.read_text()))] == []
 
 
-def is_door(module: ast.Module) -> bool:
+def has_no_code(module: ast.Module) -> bool:
     """A docstring, imports and `__all__`, nothing else."""
     return all(
         isinstance(node, ast.Import | ast.ImportFrom | ast.Expr)

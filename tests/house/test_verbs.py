@@ -94,7 +94,7 @@ class Wrong:
     @changing("PutSecret", "password")
     async def put_secret(self, principal: Principal, password: str) -> None: ...
 
-    async def stranger(self) -> None: ...
+    async def outsider(self) -> None: ...
 
 
 def test_a_verb_that_is_not_audited_is_found() -> None:
@@ -105,5 +105,5 @@ def test_a_verb_that_is_not_audited_is_found() -> None:
         "Wrong.erase does not read by its name, and is marked so",
         "Wrong.rename changes something and is not audited",
         "Wrong.put_secret logs ['password']",
-        "Wrong.stranger takes no principal",
+        "Wrong.outsider takes no principal",
     ]

@@ -1,4 +1,4 @@
-"""The broker's process: settings, launcher, signals. The only room that knows all the others."""
+"""The broker's process: settings, launcher, signals. The only package that knows all the others."""
 
 from penstock.node.config import ConfigurationError, Settings, StartError, load_settings, load_with_origins
 from penstock.node.process import run
