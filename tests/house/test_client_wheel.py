@@ -30,7 +30,8 @@ def test_it_is_pure_and_holds_client_and_connector(wheel: Path) -> None:
 
 def test_every_python_file_of_its_packages_is_in_it(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    there = [path for package in ("client", "spark", "v1") for path in (ROOT / "broker/penstock" / package).glob("*.py")]
+    folders = [ROOT / "broker/penstock" / package for package in ("client", "spark", "v1")]
+    there = [path for folder in folders for path in folder.glob("*.py")]
 
     assert [path.name for path in there if path.relative_to(ROOT / "broker").as_posix() not in names] == []
 
