@@ -18,12 +18,14 @@ from penstock.services import ports
 from penstock.services.ports import WrittenBackup
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing
-from penstock.storage import DataDirectory, VhostCopy, write_backup
+from penstock.storage import DataDirectory, UsersCopy, VhostCopy, copy_users, write_backup
 from penstock.vhost.vhost import Vhost, VhostBackup
 from penstock.vhost.vhosts import Vhosts
 
 FIX_SECONDS: Final = 30.0
 """So long a backup waits for each vhost to end what it writes just then."""
+FIX_COUNT_MAX: Final = 8
+"""Attempts to find a point at which no deletion ends."""
 
 _log = logger("node")
 
@@ -50,7 +52,7 @@ class Backups:
 
     async def _write_to(self, target: Path) -> WrittenBackup:
         with ExitStack() as fixed:
-            backups = await self._fix(target, fixed.enter_context(self._vhosts.keep()))
+            backups, users = await self._fix_with_users(target, fixed.enter_context(self._vhosts.keep()))
             for backup in backups:
                 fixed.callback(backup.close)
             copies = [VhostCopy(backup.name, backup.definitions, backup.log) for backup in backups]
@@ -60,7 +62,7 @@ class Backups:
             def release(copy: VhostCopy) -> None:
                 loop.call_soon_threadsafe(self._vhosts.release, VhostName(copy.name))
 
-            written = loop.run_in_executor(None, write_backup, self._data, target, copies, release)
+            written = loop.run_in_executor(None, write_backup, self._data, target, copies, users, release)
             try:
                 size = await asyncio.shield(written)
             except asyncio.CancelledError:
@@ -68,6 +70,25 @@ class Backups:
                 raise
         _log.info("backup written", directory=str(target), vhosts=len(copies), bytes=size)
         return WrittenBackup(len(copies), size)
+
+    async def _fix_with_users(self, target: Path, vhosts: Sequence[Vhost]) -> tuple[list[VhostBackup], UsersCopy]:
+        """Fix every vhost and the users at one point.
+
+        A user that is deleted between would leave its producers in a log, and a user of that name would inherit them.
+        """
+        for _ in range(FIX_COUNT_MAX):
+            ended_count = self._data.deletions.ended_count
+            backups = await self._fix(target, vhosts)
+            try:
+                users = await asyncio.to_thread(copy_users, self._data)
+                if self._data.deletions.ended_count == ended_count:
+                    return backups, users
+            except BaseException:
+                _close(backups)
+                raise
+            _close(backups)
+        cause = f"is refused: a user or vhost was deleted during each of {FIX_COUNT_MAX} attempts"
+        raise PreconditionFailedError(Thing("backup", str(target)), cause, "retry when no more are deleted")
 
     async def _fix(self, target: Path, vhosts: Sequence[Vhost]) -> list[VhostBackup]:
         """Fix every vhost at one point.
@@ -104,6 +125,11 @@ class Backups:
                 thing, "is in the data directory, or holds it", "name another directory", field="directory"
             )
         return target
+
+
+def _close(backups: Sequence[VhostBackup]) -> None:
+    for backup in backups:
+        backup.close()
 
 
 async def _fix_one(vhost: Vhost, fixed: "asyncio.Future[VhostBackup]") -> None:

@@ -5,7 +5,7 @@ The package keeps them whole through every interruption and does not know their 
 
 from penstock.model.errors import StorageError
 from penstock.storage.amqp_frames import Bound, Change, Declared, ExchangeDeleted, QueueDeleted, Unbound
-from penstock.storage.backup import VhostCopy, restore_backup, write_backup
+from penstock.storage.backup import UsersCopy, VhostCopy, copy_users, restore_backup, write_backup
 from penstock.storage.definitions_amqp import DefinitionsCopy, DefinitionsFile
 from penstock.storage.definitions_fold import Fold
 from penstock.storage.directory import DataDirectory, LastRun, directory_name
@@ -35,7 +35,9 @@ __all__ = [
     "TopicRecord",
     "Unbound",
     "UserRecord",
+    "UsersCopy",
     "VhostCopy",
+    "copy_users",
     "directory_name",
     "read_users",
     "read_vhosts",

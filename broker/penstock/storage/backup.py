@@ -18,7 +18,14 @@ from penstock.storage.deletions_json import DELETIONS, Deletion, write_deletions
 from penstock.storage.directory import NODE, DataDirectory, directory_name, listed_files
 from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
 from penstock.storage.new_directory import new_directory, sync_all
-from penstock.storage.records_json import read_vhosts, write_vhosts
+from penstock.storage.records_json import (
+    UserRecord,
+    read_users,
+    read_vhosts,
+    within_vhosts,
+    write_users,
+    write_vhosts,
+)
 from penstock.storage.user_limits_json import USER_LIMITS
 
 FORMAT: Final = 1
@@ -46,13 +53,43 @@ class VhostCopy:
     log: Log
 
 
+@dataclass(frozen=True, slots=True)
+class UsersCopy:
+    """The users, their limits, and the deletions that had begun, at one point.
+
+    Where a deletion had begun, the files may show it half done.
+    """
+
+    users: tuple[UserRecord, ...]
+    limits: bytes | None
+    begun: tuple[Deletion, ...]
+
+
+def copy_users(data: DataDirectory) -> UsersCopy:
+    """Return the users as they are now. Blocks. Raises StorageError.
+
+    A deletion that ends meanwhile may be half in what was read, so the files are read again.
+    """
+    while True:
+        ended_count = data.deletions.ended_count
+        users = read_users(data.users_file) or []
+        limits = data.user_limits_file.read_bytes() if data.user_limits_file.exists() else None
+        begun = data.deletions.begun
+        if data.deletions.ended_count == ended_count:
+            return UsersCopy(tuple(users), limits, begun)
+
+
 def write_backup(
     data: DataDirectory,
     target: Path,
     vhosts: Sequence[VhostCopy],
+    users: UsersCopy,
     written: Callable[[VhostCopy], None] = lambda _: None,
 ) -> int:
     """Return the bytes of all files.
+
+    The users are of the point at which the vhosts were fixed: a vhost or user that is deleted and made anew while files
+    are copied would have the messages of the old one and the permissions of the new one.
 
     Vhosts are copied by several threads, so that one on a disk that hangs holds up no other; `written` is called on
     such a thread when a vhost's copy is complete. Blocks until the backup is on the disk. Raises StorageError, and
@@ -60,9 +97,7 @@ def write_backup(
     """
     with new_directory(target):
         _write_vhosts(data, target, vhosts, written)
-        begun = _write_users(data, target)
-        if begun:
-            write_deletions(target / DELETIONS, begun)
+        _write_users(target, users, {vhost.name for vhost in vhosts})
         write_vhosts(target / "vhosts.json", [vhost.name for vhost in vhosts])
         places = [{"name": vhost.name, "position": vhost.log.position} for vhost in vhosts]
         write_json(target / SUMMARY, {"format": FORMAT, "vhosts": places, "files": _sizes(target)})
@@ -120,20 +155,13 @@ def _write_vhost(source: Path, target: Path, vhost: VhostCopy) -> None:
     vhost.log.write(str(target))
 
 
-def _write_users(data: DataDirectory, target: Path) -> tuple[Deletion, ...]:
-    """Copy the users and their limits.
-
-    Return the deletions that had begun, which the copies may show half done. A deletion that ended meanwhile may be
-    half in the copies, too, so they are made again.
-    """
-    while True:
-        ended_count = data.deletions.ended_count
-        write_file(target / "users.json", data.users_file.read_bytes())
-        if data.user_limits_file.exists():
-            write_file(target / USER_LIMITS, data.user_limits_file.read_bytes())
-        begun = data.deletions.begun
-        if data.deletions.ended_count == ended_count:
-            return begun
+def _write_users(target: Path, copy: UsersCopy, vhosts: set[str]) -> None:
+    """Write the users without permissions in vhosts that are not in the backup: one made later would inherit them."""
+    write_users(target / "users.json", [within_vhosts(user, vhosts) for user in copy.users])
+    if copy.limits is not None:
+        write_file(target / USER_LIMITS, copy.limits)
+    if copy.begun:
+        write_deletions(target / DELETIONS, copy.begun)
 
 
 def _sizes(directory: Path) -> dict[str, int]:

@@ -7,8 +7,8 @@ The checks are written by hand, without pydantic. An error names the file, the p
 unknown key with the known ones; pydantic's errors would have to be translated to that, with more code than the checks.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -50,6 +50,13 @@ def read_users(path: Path) -> list[UserRecord] | None:
     users = [_user(Place(path, f"[{index}]", item)) for index, item in enumerate(items)]
     _check_unique(path, [user.name for user in users])
     return users
+
+
+def within_vhosts(user: UserRecord, vhosts: Container[str]) -> UserRecord:
+    """Return a user with its permissions in these vhosts alone."""
+    permissions = {name: held for name, held in user.permissions.items() if name in vhosts}
+    topics = {name: held for name, held in user.topics.items() if name in vhosts}
+    return replace(user, permissions=permissions, topics=topics)
 
 
 def write_users(path: Path, users: list[UserRecord]) -> None:

@@ -15,8 +15,8 @@ from penstock.storage import (
     UserRecord,
     VhostCopy,
     backup,
+    copy_users,
     directory_name,
-    jsonfiles,
     read_users,
     read_vhosts,
     restore_backup,
@@ -74,7 +74,7 @@ def test_a_vhost_whose_copy_hangs_holds_up_the_copy_of_no_other(data, tmp_path):
     for name in ("a", "b"):
         create_vhost_directory(data.vhost_directory(name), name)
     vhosts = [VhostCopy("a", PlainDefinitions(), HangingLog()), VhostCopy("b", PlainDefinitions(), PlainLog())]
-    writing = threading.Thread(target=write_backup, args=(data, tmp_path / "copy", vhosts, written))
+    writing = threading.Thread(target=write_backup, args=(data, tmp_path / "copy", vhosts, copy_users(data), written))
     writing.start()
     try:
         assert others.wait(10)
@@ -85,12 +85,16 @@ def test_a_vhost_whose_copy_hangs_holds_up_the_copy_of_no_other(data, tmp_path):
     assert (tmp_path / "copy" / "backup.json").exists()
 
 
+def make_backup(data, target, vhosts):
+    return write_backup(data, target, vhosts, copy_users(data))
+
+
 def copies(**options):
     return [VhostCopy("a/b", PlainDefinitions(), PlainLog(**options))]
 
 
 def test_a_restored_backup_has_every_file_and_makes_the_first_start_skip_numbers(data, tmp_path):
-    size = write_backup(data, tmp_path / "copy", copies())
+    size = make_backup(data, tmp_path / "copy", copies())
 
     assert restore_backup(tmp_path / "copy", tmp_path / "new") == ["a/b"]
 
@@ -111,7 +115,7 @@ def test_a_restored_backup_has_every_file_and_makes_the_first_start_skip_numbers
 
 
 def test_a_restored_users_file_is_for_the_broker_s_user_alone(data, tmp_path):
-    write_backup(data, tmp_path / "copy", copies())
+    make_backup(data, tmp_path / "copy", copies())
     (tmp_path / "copy" / "user_limits.json").write_text("[]")
     for path in (tmp_path / "copy").glob("user*.json"):
         path.chmod(0o644)  # as copies by other tools leave it
@@ -126,9 +130,9 @@ def test_a_restored_backup_completes_a_deletion_that_had_begun(data, tmp_path):
     """Permissions of a vhost that was being deleted came back, and a vhost made anew had them."""
     deletion = Deletion(Kind.USER, "anna")
     data.deletions.begin(deletion)
-    write_backup(data, tmp_path / "copy", copies())
+    make_backup(data, tmp_path / "copy", copies())
     data.deletions.end(deletion)
-    write_backup(data, tmp_path / "later", copies())
+    make_backup(data, tmp_path / "later", copies())
 
     for copy, begun in (("copy", (deletion,)), ("later", ())):
         restore_backup(tmp_path / copy, tmp_path / f"new-{copy}")
@@ -144,19 +148,20 @@ def test_a_deletion_that_ends_between_two_copies_is_in_both(data, tmp_path, monk
     anna = UserRecord("anna", "", "argon2id")
     write_users(data.users_file, [anna])
     write_user_limits_file(data.user_limits_file, {"anna": {"publish-rate": 5}})
-    really = jsonfiles.write_file
-    copied = []
+    really = backup.read_users
+    count = 0
 
-    def write_file(path, content):
-        really(path, content)
-        copied.append(path.name)
-        if copied.count("users.json") == 1 and path.name == "users.json":
+    def read(path):
+        nonlocal count
+        users, count = really(path), count + 1
+        if count == 1:
             data.deletions.begin(deletion)
             complete_deletions(data)
             data.deletions.end(deletion)
+        return users
 
-    monkeypatch.setattr(backup, "write_file", write_file)
-    write_backup(data, tmp_path / "copy", copies())
+    monkeypatch.setattr(backup, "read_users", read)
+    make_backup(data, tmp_path / "copy", copies())
 
     assert read_users(tmp_path / "copy" / "users.json") == []
     assert read_user_limits_file(tmp_path / "copy" / "user_limits.json") == {}
@@ -179,23 +184,23 @@ def test_a_backup_that_fails_leaves_nothing(data, tmp_path):
 
     for target in ("new", "empty"):
         with pytest.raises(StorageError, match="disk full"):
-            write_backup(data, tmp_path / target, copies(fails=True))
+            make_backup(data, tmp_path / target, copies(fails=True))
 
     assert not (tmp_path / "new").exists()
     assert list((tmp_path / "empty").iterdir()) == []
 
 
 def test_nothing_is_written_over(data, tmp_path):
-    write_backup(data, tmp_path / "copy", copies())
+    make_backup(data, tmp_path / "copy", copies())
 
     with pytest.raises(PreconditionFailedError, match="is not empty"):
-        write_backup(data, tmp_path / "copy", copies())
+        make_backup(data, tmp_path / "copy", copies())
     with pytest.raises(PreconditionFailedError, match="is not empty"):
         restore_backup(tmp_path / "copy", data.path)
 
 
 def test_a_copy_without_its_last_file_is_no_backup(data, tmp_path):
-    write_backup(data, tmp_path / "copy", copies())
+    make_backup(data, tmp_path / "copy", copies())
     (tmp_path / "copy" / "backup.json").unlink()
 
     with pytest.raises(PreconditionFailedError, match="not complete"):
@@ -206,7 +211,7 @@ def test_a_copy_without_its_last_file_is_no_backup(data, tmp_path):
 @pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1])])
 def test_a_copy_of_a_backup_that_lacks_something_is_not_restored(data, tmp_path, harm):
     """`backup.json` may come first when a backup is copied elsewhere: files missing after it were not noticed."""
-    write_backup(data, tmp_path / "copy", copies())
+    make_backup(data, tmp_path / "copy", copies())
     files = [path for path in (tmp_path / "copy").rglob("*") if path.is_file() and path.name != "backup.json"]
     assert len(files) == 7
 
@@ -221,7 +226,7 @@ def test_a_copy_of_a_backup_that_lacks_something_is_not_restored(data, tmp_path,
 
 def test_no_changed_bit_of_its_last_file_makes_less_of_a_backup(data, tmp_path):
     """A changed letter of "vhosts" made an empty data directory."""
-    write_backup(data, tmp_path / "copy", copies())
+    make_backup(data, tmp_path / "copy", copies())
     summary = tmp_path / "copy" / "backup.json"
     whole = summary.read_bytes()
     refused = 0
@@ -242,7 +247,7 @@ def test_no_changed_bit_of_its_last_file_makes_less_of_a_backup(data, tmp_path):
 
 
 def test_a_backup_that_lists_no_files_is_not_restored(data, tmp_path):
-    write_backup(data, tmp_path / "copy", copies())
+    make_backup(data, tmp_path / "copy", copies())
     summary = tmp_path / "copy" / "backup.json"
     content = json.loads(summary.read_text())
     del content["files"]
