@@ -45,9 +45,8 @@ class Vhosts:
 
 
 def backups_of(vhosts: Any, path: Path) -> Backups:
-    return Backups(
-        SimpleNamespace(path=path / "data", deletions=SimpleNamespace(ended_count=0)), vhosts, fix_seconds=0.05
-    )  # type: ignore[arg-type]
+    data: Any = SimpleNamespace(path=path / "data", deletions=SimpleNamespace(ended_count=0))
+    return Backups(data, vhosts, fix_seconds=0.05)
 
 
 def test_a_vhost_that_hangs_refuses_the_backup_by_name_and_nothing_stays_fixed(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_a_deletion_that_ends_between_two_copies_is_in_both(data, tmp_path, monk
     anna = UserRecord("anna", "", "argon2id")
     write_users(data.users_file, [anna])
     write_user_limits_file(data.user_limits_file, {"anna": {"publish-rate": 5}})
-    really = backup.read_users
+    really = read_users
     count = 0
 
     def read(path):
