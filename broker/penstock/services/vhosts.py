@@ -55,4 +55,6 @@ class VhostVerbs:
             except RefusedError:
                 changed.clear()  # after a fault, steps before it may have been done
                 raise
-        self._connections.vhost_deleted(checked)
+            finally:
+                if checked not in self._vhosts.by_name():
+                    self._connections.vhost_deleted(checked)

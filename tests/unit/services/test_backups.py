@@ -11,6 +11,7 @@ import pytest
 
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.services.backups import Backups
+from penstock.storage import DataDirectory, write_users
 
 
 class Vhost:
@@ -81,5 +82,39 @@ def test_a_vhost_that_fails_ends_the_backup_with_its_fault(tmp_path: Path) -> No
             await backups_of(Vhosts(calm, broken), tmp_path).write(str(tmp_path / "copy"))
         await asyncio.sleep(0)
         assert calm.is_closed
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("deletion_count", "is_refused"), [(1, False), (99, True)])
+def test_vhosts_are_fixed_again_when_a_user_was_deleted_meanwhile(
+    tmp_path: Path, deletion_count: int, is_refused: bool
+) -> None:
+    """A log had producers of a user that the copy had not, and a user of that name inherited them."""
+
+    async def scenario() -> None:
+        with DataDirectory.open(tmp_path / "data") as data:
+            write_users(data.users_file, [])
+            vhost = Vhost("calm")
+            fixed: list[int] = []
+
+            async def begin_backup() -> Vhost:
+                fixed.append(data.deletions.ended_count)
+                if len(fixed) <= deletion_count:
+                    data.deletions.ended_count += 1
+                return vhost
+
+            vhost.begin_backup = begin_backup  # type: ignore[method-assign]
+            backups: Any = Backups(data, Vhosts(vhost))  # type: ignore[arg-type]
+            if is_refused:
+                with pytest.raises(
+                    PreconditionFailedError, match="a user or vhost was deleted during each of 8 attempts"
+                ):
+                    await backups._fix_with_users(tmp_path / "copy", [vhost])
+            else:
+                found, users = await backups._fix_with_users(tmp_path / "copy", [vhost])
+                assert (found, users.users) == ([vhost], ())
+            assert len(fixed) == (8 if is_refused else 2)
+            assert vhost.is_closed
 
     asyncio.run(scenario())

@@ -8,7 +8,7 @@ import structlog
 from penstock.identity import User
 from penstock.identity.user_limits import UserLimits
 from penstock.kit.peers import Source
-from penstock.model.errors import NotAuthenticatedError, PreconditionFailedError
+from penstock.model.errors import NotAuthenticatedError, PreconditionFailedError, StorageError, Thing
 from penstock.model.names import ConnectionId, QueueName
 from penstock.services import Certificate, DeclareQueue, NoCredentials, Password, StageTarget, Token
 from support.grpc_fakes import World, play
@@ -179,5 +179,28 @@ def test_a_vhost_that_is_made_anew_counts_no_connections_of_the_old_one():
         await services.admission.open_publisher(await services.sessions.log_in(Password("admin", "admin"), other), "/")
         await services.sessions.end(ConnectionId(7))
         assert (await services.limits.get_vhost_limits(admin, "/")).connection_count == 1
+
+    play(scenario)
+
+
+def test_a_vhost_whose_deletion_failed_half_way_counts_no_connections_when_it_is_made_anew():
+    """They were forgotten only by a deletion without a fault."""
+
+    async def scenario(world: World) -> None:
+        services, really = world.services, world.storage.delete
+        connection = services.connections.open(ConnectionId(7), "127.0.0.1:4000")
+        admin = await services.sessions.log_in(Password("admin", "admin"), connection)
+        await services.admission.open_publisher(admin, "/")
+
+        async def fail(_):
+            raise StorageError(Thing("file", "users.json"), "cannot be written", "free space")
+
+        world.storage.delete = fail  # type: ignore[method-assign]
+        with pytest.raises(StorageError):
+            await services.vhosts.delete_vhost(admin, "/")
+        world.storage.delete = really  # type: ignore[method-assign]
+        await services.vhosts.create_vhost(admin, "/")
+
+        assert (await services.limits.get_vhost_limits(admin, "/")).connection_count == 0
 
     play(scenario)
