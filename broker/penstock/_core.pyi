@@ -11,8 +11,10 @@ __all__ = [
     "Backup",
     "Call",
     "Channel",
+    "ChannelTls",
     "Consumer",
     "CorruptFile",
+    "CorruptRecord",
     "Delivery",
     "Disconnected",
     "DroppedMessage",
@@ -21,6 +23,10 @@ __all__ = [
     "GroupState",
     "LeaseOwnerState",
     "LeaseState",
+    "LogRecovery",
+    "LogRepair",
+    "MessageId",
+    "NamedCertificate",
     "NewQueue",
     "NewRoute",
     "Notice",
@@ -31,6 +37,7 @@ __all__ = [
     "OpenRead",
     "OpenSettle",
     "OpenStage",
+    "OutcomeRange",
     "Pattern",
     "PermitExchange",
     "PermitKeys",
@@ -43,13 +50,17 @@ __all__ = [
     "Reader",
     "ReservedLease",
     "RpcError",
+    "SegmentReport",
     "Server",
     "Shard",
     "StageState",
     "StreamDelivery",
+    "StreamRetention",
     "StreamState",
     "Tls",
     "UnaryCall",
+    "UsageLimits",
+    "VhostCounts",
     "inspect_log",
     "perf_latency",
     "perf_throughput",
@@ -67,6 +78,7 @@ class RpcError(Exception):
 @final
 class Pattern:
     """A regular expression that is matched in time linear in the text, without state and without I/O."""
+
     source: str
     size: int
     """The bytes that the compiled pattern takes, without the caches of matching."""
@@ -79,20 +91,32 @@ class Pattern:
 
 @final
 class NewQueue:
-    """A queue to put. `retention` is a stream's (max_age_ms, max_bytes), 0 for no bound, and None for other queues."""
+    """A queue to put. Only streams have a `retention`."""
+
     id: int
     name: str
     auto_delete: bool
     level: str | None
     least_level: str | None
     """The lowest level that a publisher can choose."""
-    retention: tuple[int, int] | None
-    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: tuple[int, int] | None = None) -> Self: ...
+    retention: StreamRetention | None
+    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None) -> Self: ...
+
+@final
+class StreamRetention:
+    """How much a stream keeps; 0 is no limit."""
+
+    age_ms_max: int
+    bytes_max: int
+    def __new__(cls, *, age_ms_max: int = 0, bytes_max: int = 0) -> Self: ...
 
 @final
 class NewRoute:
-    """A route to add or to remove. `destination` is the name of a queue or an exchange. `match` is for headers exchanges: the
-    AMQP table (as on the wire, without its length) of the binding's arguments."""
+    """A route to add or to remove; `destination` is the name of a queue or an exchange.
+
+    For headers exchanges `match` is the AMQP table of the binding's arguments, as on the wire, without its length.
+    """
+
     exchange: str
     key: str
     match: bytes | None
@@ -110,8 +134,17 @@ class QueueCounts:
     def __new__(cls, *, ready_count: int = 0, unacked_count: int = 0, ready_bytes: int = 0, unacked_bytes: int = 0, consumer_count: int = 0) -> Self: ...
 
 @final
+class VhostCounts:
+    """Messages in all queues of a virtual host that are not streams."""
+
+    ready_count: int
+    unacked_count: int
+    def __new__(cls, *, ready_count: int = 0, unacked_count: int = 0) -> Self: ...
+
+@final
 class StreamState:
     """`first` is the first offset that is stored, `next` the offset of the next message."""
+
     first: int
     next: int
     count: int
@@ -124,6 +157,7 @@ class StreamState:
 @final
 class GroupState:
     """A group of a stream's readers and the offset that it has stored."""
+
     name: str
     offset: int | None
     reader_count: int
@@ -132,6 +166,7 @@ class GroupState:
 @final
 class ReservedLease:
     """`ready_count` is the number of messages that stay ready."""
+
     message_count: int
     bytes: int
     reserved_at_ms: int
@@ -150,6 +185,7 @@ class LeaseState:
 @final
 class LeaseOwnerState:
     """`acked` is the highest number that the owner has acknowledged."""
+
     name: str
     acked: int
     leases: list[LeaseState]
@@ -157,8 +193,11 @@ class LeaseOwnerState:
 
 @final
 class ProducerState:
-    """A named producer: the highest sequence, about when it was used, whether a publisher has it open, the user who owns it
-    or None."""
+    """A named producer: its highest sequence, about when it was used, and whether a publisher has it open.
+
+    `owner` is the user who owns it, or None.
+    """
+
     name: str
     sequence: int
     used_at_ms: int
@@ -169,6 +208,7 @@ class ProducerState:
 @final
 class StageState:
     """The last batch that was decided, and whether it is still to be copied."""
+
     last_batch: int | None
     is_copying: bool
     def __new__(cls, *, last_batch: int | None = None, is_copying: bool = False) -> Self: ...
@@ -176,6 +216,7 @@ class StageState:
 @final
 class CorruptFile:
     """A file with corruption: the byte where it begins, the number of bad records, the names of their queues."""
+
     file: str
     at: int
     record_count: int
@@ -185,14 +226,87 @@ class CorruptFile:
 @final
 class DroppedMessage:
     """A message that a repair of a log dropped."""
+
     queue_id: int
     sequence: int
     error: str
     def __new__(cls, *, queue_id: int, sequence: int, error: str) -> Self: ...
 
 @final
+class LogRecovery:
+    """Cost of opening the log of a virtual host and those of its queues."""
+
+    microseconds: int
+    bytes_read: int
+    records: int
+    torn_bytes: int
+    def __new__(cls, *, microseconds: int = 0, bytes_read: int = 0, records: int = 0, torn_bytes: int = 0) -> Self: ...
+
+@final
+class MessageId:
+    """A message by its queue and its sequence there."""
+
+    queue_id: int
+    sequence: int
+    def __new__(cls, *, queue_id: int, sequence: int) -> Self: ...
+
+@final
+class CorruptRecord:
+    """A record that cannot be read: its byte in the file, its position in the log, and the messages that need it."""
+
+    at: int
+    position: int
+    error: str
+    messages: list[MessageId]
+    def __new__(cls, *, at: int, position: int, error: str, messages: Sequence[MessageId]) -> Self: ...
+
+@final
+class SegmentReport:
+    """Contents of a segment; `error` is the first error, `error_at` its byte in the file."""
+
+    file: str
+    first_position: int
+    bytes: int
+    records: int
+    messages: int
+    settles: int
+    error: str | None
+    error_at: int | None
+    corrupt: list[CorruptRecord]
+    def __new__(cls, *, file: str, first_position: int, bytes: int, records: int, messages: int, settles: int, error: str | None = None, error_at: int | None = None, corrupt: Sequence[CorruptRecord]) -> Self: ...
+
+@final
+class LogRepair:
+    """Result of a repair: dropped messages, and the names of files that no start reads any more."""
+
+    dropped: list[DroppedMessage]
+    set_aside: list[str]
+    def __new__(cls, *, dropped: Sequence[DroppedMessage], set_aside: Sequence[str]) -> Self: ...
+
+@final
+class UsageLimits:
+    """Limits of a user or a virtual host that the listener enforces; None is no limit."""
+
+    publish_rate: int | None
+    publish_bytes_rate: int | None
+    in_flight_bytes_max: int | None
+    message_bytes_max: int | None
+    streams_max: int | None
+    def __new__(cls, *, publish_rate: int | None = None, publish_bytes_rate: int | None = None, in_flight_bytes_max: int | None = None, message_bytes_max: int | None = None, streams_max: int | None = None) -> Self: ...
+
+@final
+class NamedCertificate:
+    """A certificate for clients that ask for a host by `name`; `*.` in front stands for one label."""
+
+    name: str
+    chain: bytes
+    key: bytes
+    def __new__(cls, *, name: str, chain: bytes, key: bytes) -> Self: ...
+
+@final
 class Notice:
     """A line of the engine for the broker's log."""
+
     is_warning: bool
     text: str
     def __new__(cls, *, is_warning: bool, text: str) -> Self: ...
@@ -202,6 +316,7 @@ class Notice:
 @final
 class Engine:
     """All shards of this process, and the thread that syncs and the one that folds."""
+
     def __new__(
         cls,
         *,
@@ -214,49 +329,58 @@ class Engine:
         producers_of_user_max: int = 4096,
     ) -> Self: ...
     def open_shard(self, name: str, directory: str, *, page_cache_lost: bool) -> Shard:
-        """Opens and recovers the log of a vhost (blocking, without the GIL). `page_cache_lost` when the last stop was not clean and
-        the machine has booted since: every queue then skips 2^32 numbers. Raises StorageError."""
+        """Open and recover the log of a virtual host (blocking, without the GIL). Raises StorageError.
+
+        With `page_cache_lost` (the last stop was not clean and the machine has booted since) every queue skips 2^32 sequences.
+        """
     def metrics(self) -> dict[str, float]:
-        """Counters over all shards: published_total, confirmed_total, delivered_total, settled_total, returned_total,
-        published_bytes_total, delivered_bytes_total, log_bytes_written_total, syncs_total, sync_seconds_total,
-        compaction_bytes_total, compactions_given_up_total, segments, mapped_bytes, connections, consumers,
-        readers, expired_total,
-        corrupt_records_total, quarantined_segments, dedicated_logs (open logs of queues' own), disk_full (1 while publishers are refused for lack of space),
-        disk_free_bytes."""
+        """Return counters over all shards by name.
+
+        They are published_total, confirmed_total, delivered_total, settled_total, returned_total, published_bytes_total,
+        delivered_bytes_total, log_bytes_written_total, syncs_total, sync_seconds_total, compaction_bytes_total,
+        compactions_given_up_total, segments, mapped_bytes, connections, consumers, readers, expired_total,
+        corrupt_records_total, quarantined_segments, dedicated_logs (open logs of queues' own), disk_full (1 while publishers
+        are refused because the disk is full), disk_free_bytes.
+        """
     def take_notices(self) -> list[Notice]:
         """Return the lines for the broker's log since the last call."""
     def close(self) -> None:
-        """Flushes and syncs every shard, writes a last checkpoint, ends the threads (blocking, without the GIL)."""
+        """Flush and sync every shard, write a last checkpoint and end the threads (blocking, without the GIL)."""
 
 @final
 class Shard:
     """One vhost's log and what flows through it. Calls take the shard's lock for less than a millisecond, without the GIL."""
+
     name: str
-    recovery: dict[str, float]  # ms, bytes_read, records, torn_bytes
+    recovery: LogRecovery
     highest_queue_id: int
     @property
     def is_stalled(self) -> bool:
-        """Whether somebody holds the lock, or that of a queue's own log, for long, as one who waits for a slow disk does: other
-        calls would wait too, but for `fault`, `totals` and `corruptions`, which then give what was known last."""
+        """Whether the lock of the shard, or of a queue's own log, is held for long, as by a call that waits for a slow disk.
+
+        Other calls would wait too, except `fault`, `totals` and `corruptions`, which then return what was known last.
+        """
     @property
     def fault(self) -> str | None:
         """Why nothing is stored or confirmed any more: a write or a sync that failed."""
     def retain_queues(self, ids: Sequence[int]) -> int:
-        """Once, after the definitions are read: queues of the log that are not among `ids` are deleted. Gives their number."""
+        """Delete queues of the log that are not among `ids`, once, after the definitions are read; return their number."""
     def put_queues(self, queues: Sequence[NewQueue]) -> None:
         """Put queues. The lock is held once for all of them, so pass at most a thousand or so."""
     def dedicate_queue(self, id: int) -> None:
-        """Gives a queue a log of its own, before it is put for the first time; nothing when it has one (blocking, without the GIL).
-        Where it raises, DiskFullError or another StorageError, nothing is left of it."""
+        """Create a log for a queue, before it is put for the first time (blocking, without the GIL).
+
+        A queue that has one keeps it. Raises DiskFullError or another StorageError, and then leaves nothing behind.
+        """
     def delete_queue(self, id: int) -> int:
-        """Ends its consumers, drops its messages; returns their number, unacked ones included."""
+        """Delete a queue: end its consumers, drop its messages, and return their number, unacked ones included."""
     def shut_empty_queue(self, id: int) -> QueueCounts:
         """Shut a queue that holds no messages, until it is deleted or reopened. Returns what it holds."""
     def shut_queue(self, id: int) -> None:
-        """Lets no more messages into a queue, whatever it holds, until it is deleted or reopened."""
+        """Refuse further messages for a queue, whatever it holds, until it is deleted or reopened."""
     def reopen_queue(self, id: int) -> None: ...
     def purge_queue(self, id: int) -> int:
-        """Drops the ready messages; gives their number."""
+        """Drop the ready messages and return their number."""
     def put_exchange(self, name: str, kind: str, alternate: str | None) -> None: ...
     def delete_exchange(self, name: str) -> None: ...
     def add_routes(self, routes: Sequence[NewRoute]) -> None:
@@ -264,68 +388,78 @@ class Shard:
     def remove_route(self, route: NewRoute) -> None: ...
     def queue_counts(self, ids: Sequence[int]) -> list[QueueCounts]: ...
     def stream_states(self, ids: Sequence[int]) -> list[StreamState]:
-        """Return a state per stream, zeros for a queue that is not one. This and `offset_at` read records: they may wait for the
-        disk (without the GIL)."""
+        """Return a state per stream, zeros for a queue that is not one.
+
+        This and `offset_at` read records: they may wait for the disk (without the GIL).
+        """
     def stream_extents(self, ids: Sequence[int]) -> list[StreamState]:
         """Return the states without times, which are 0: nothing is read."""
     def offset_at(self, id: int, timestamp_ms: int) -> int:
-        """The first offset of a stream that was stored then or later; the next one when everything is older."""
+        """Return the first offset of a stream that was stored then or later; the next one when everything is older."""
     def trim_stream(self, id: int, before: int) -> int:
-        """Drops what whole sealed segments hold of a stream below an offset; the number of messages. May block on the disk."""
+        """Drop a stream's messages below an offset, in whole sealed segments; return their number. May block on the disk."""
     def stream_groups(self, id: int) -> list[GroupState]:
         """Return a stream's groups in the order of their names."""
     def store_offset(self, id: int, group: str, offset: int) -> None:
-        """Store how far a group has read, and wait (without the GIL) until that is on the disk: call it on a thread. Raises
-        InvalidArgumentError when the offset is not there yet."""
+        """Store how far a group has read, and wait (without the GIL) until that is on the disk: call it on a thread.
+
+        Raises InvalidArgumentError when the stream does not have the offset yet.
+        """
     def delete_group(self, id: int, group: str) -> bool:
-        """Forgets how far a group has read; says whether it had stored anything."""
+        """Delete the stored offset of a group; return whether it had one."""
     def reserve_lease(self, id: int, owner: str, lease: int, messages_max: int, bytes_max: int) -> ReservedLease:
-        """Take ready messages into an owner's next lease, or return that lease again. 0 is no limit. It reads the messages and
-        waits (without the GIL) until the lease is on the disk: call it on a thread. Raises InvalidArgumentError for a number
-        that is neither there nor the next."""
+        """Take ready messages into an owner's next lease, or return that lease again. 0 is no limit.
+
+        It reads the messages and waits (without the GIL) until the lease is on the disk: call it on a thread. Raises
+        InvalidArgumentError for a number that is neither that of a lease nor the next one.
+        """
     def ack_leases(self, id: int, owner: str, up_to: int) -> int:
-        """Settles an owner's leases up to a number and forgets them; gives how many messages."""
+        """Ack an owner's leases up to a number and delete them; return the number of messages."""
     def release_leases(self, id: int, owner: str, from_: int) -> int:
-        """Gives an owner's leases from a number on back; gives how many messages. From 0 on the owner is forgotten."""
+        """Requeue an owner's leases from a number on; return the number of messages. From 0 on, delete the owner too."""
     def leases(self, id: int) -> list[LeaseOwnerState]:
         """Return a queue's owners of leases in the order of their names."""
     def producer_sequence(self, name: str) -> int | None:
-        """The highest sequence that is stored of a named producer."""
+        """Return the highest stored sequence of a named producer."""
     def producer_owner(self, name: str) -> str | None:
         """Return the user who owns a producer's name; None for a name that is not there or has no owner."""
     def producers(self) -> list[ProducerState]:
         """Return the named producers in no order."""
     def delete_producer(self, name: str) -> bool:
-        """Forgets a named producer with its sequence; says whether it was there."""
+        """Delete a named producer with its sequence; return whether it was there."""
     def delete_producers_of(self, user: str) -> int:
-        """Delete the named producers that a user owns, and return how many they were, once that is on the disk: call it on a
-        thread. Their publish streams get an error at the next message."""
+        """Delete the named producers that a user owns, and return their number, once that is on the disk.
+
+        Call it on a thread. Their publish streams get an error at the next message.
+        """
     def stage_states(self, ids: Sequence[int]) -> list[StageState]: ...
     def carry_on_staged(self) -> None:
-        """Begins, on a thread, to copy what was decided before the start."""
+        """Start to copy, on a thread, batches that were decided before the start."""
     def corruptions(self) -> list[CorruptFile]:
         """Return the files with corruption found since the shard was opened."""
-    def totals(self) -> tuple[int, int]:
-        """Return the numbers of ready and unacked messages over all queues that are not streams."""
+    def totals(self) -> VhostCounts:
+        """Return the messages in all queues that are not streams."""
     def route(self, exchange: str, key: str, headers: bytes | None) -> list[str]:
-        """The names of the queues a message would reach, sorted. For tests: the pure router is its oracle."""
+        """Return the names of the queues that a message would reach, sorted. For tests: the pure router is its oracle."""
     def begin_backup(self) -> Backup:
-        """Fixes what a copy of the log holds: everything stored until now. Raises StorageError."""
+        """Fix what a copy of the log holds: everything stored until now. Raises StorageError."""
     def close(self, *, delete: bool) -> None:
-        """Ends consumers and publishers of this shard; with delete its files go too."""
+        """End consumers and publishers of this shard; with `delete` delete its files too."""
 
 @final
 class Backup:
-    """A copy of a log to be made. Until it is written or closed the log folds nothing and removes no file."""
+    """A copy of a log to be made. Until it is written or closed the log is not compacted and no file is removed."""
+
     position: int
     def write(self, directory: str) -> None:
-        """Makes the copy in an empty directory (blocking, without the GIL). Raises StorageError."""
+        """Write the copy to an empty directory (blocking, without the GIL). Raises StorageError."""
     def close(self) -> None:
-        """Gives it up; after `write` it does nothing."""
+        """Drop the copy; after `write` this does nothing."""
 
 @final
 class UnaryCall:
     """A unary method by its name, such as "DeclareQueue", with its serialised request: answered with `answer`."""
+
     method: str
     payload: bytes
     def __new__(cls, *, method: str, payload: bytes) -> Self: ...
@@ -333,12 +467,14 @@ class UnaryCall:
 @final
 class OpenPublish:
     """A publish stream opens: answered with `admit`, like the other questions about streams and queues."""
+
     vhost: str
     def __new__(cls, *, vhost: str) -> Self: ...
 
 @final
 class PermitExchange:
     """An open publish stream wants to write to an exchange."""
+
     vhost: str
     exchange: str
     def __new__(cls, *, vhost: str, exchange: str) -> Self: ...
@@ -346,13 +482,17 @@ class PermitExchange:
 @final
 class PermitUserId:
     """A publish stream has a message with another user's name as `user_id`: answered with `admit`."""
+
     vhost: str
     def __new__(cls, *, vhost: str) -> Self: ...
 
 @final
 class PermitKeys:
-    """An open publish stream wants to write with routing keys to an exchange: answered with `permit_keys`. A byte of a key
-    that is not UTF-8 is a lone surrogate."""
+    """An open publish stream wants to write with routing keys to an exchange: answered with `permit_keys`.
+
+    A byte of a key that is not UTF-8 is a lone surrogate.
+    """
+
     vhost: str
     exchange: str
     keys: list[str]
@@ -387,6 +527,7 @@ class OpenSettle:
 @final
 class OpenStage:
     """Rows are to be staged for a target, or a staged batch is to be decided: answered with `admit_stage`."""
+
     vhost: str
     stage: str
     stream: str
@@ -397,6 +538,7 @@ class OpenStage:
 @final
 class ReadArchive:
     """A piece of a stream's archive, the offsets from `first` up to `end`: answered with `answer`."""
+
     vhost: str
     partition: str
     first: int
@@ -407,16 +549,19 @@ class ReadArchive:
 @final
 class Enter:
     """A request is larger than an unauthenticated client may send: answered with `admit`."""
+
     def __new__(cls) -> Self: ...
 
 @final
 class Disconnected:
     """The connection ended. There is no answer."""
+
     def __new__(cls) -> Self: ...
 
 @final
 class QueueUnused:
     """An auto-delete queue lost its last consumer. There is no answer."""
+
     vhost: str
     queue: str
     queue_id: int
@@ -424,8 +569,12 @@ class QueueUnused:
 
 @final
 class Call:
-    """A request of the listener that Python decides; the client waits for the answer. The names in it are the client's, an empty
-    virtual host is the default one. `again` says that the stream is open already and goes on if it is admitted."""
+    """A request of the listener that Python decides; the client waits for the answer.
+
+    The names in it are the client's; an empty virtual host is the default one. With `again` the stream is open already and
+    continues if it is admitted.
+    """
+
     request: UnaryCall | OpenPublish | PermitExchange | PermitUserId | PermitKeys | OpenConsume | OpenRead | OpenGet | OpenSettle | OpenStage | ReadArchive | Enter | Disconnected | QueueUnused
     authorization: str
     certificate: bytes
@@ -444,8 +593,11 @@ class Call:
 
 @final
 class Tls:
-    """Certificates as a listener serves them; everything is PEM. `named` are for clients that ask for a host by name: the name
-    (`*.` in front stands for one label), chain and key. Raises ValueError naming what cannot be used."""
+    """Certificates that a listener serves, as PEM; `named` are for clients that ask for a host by name.
+
+    Raises ValueError naming the file that cannot be used.
+    """
+
     def __new__(
         cls,
         chain: bytes,
@@ -454,12 +606,13 @@ class Tls:
         client_authorities: bytes | None = None,
         client_required: bool = False,
         only_13: bool = False,
-        named: Sequence[tuple[str, bytes, bytes]] = ...,
+        named: Sequence[NamedCertificate] = ...,
     ) -> Self: ...
 
 @final
 class OpenConsumer:
     """A consumer that is open; `prefetch` is the latest."""
+
     connection: int
     user: str
     vhost: str
@@ -472,17 +625,21 @@ class OpenConsumer:
 
 @final
 class Server:
-    """The gRPC listener, on threads of its own. What it cannot decide it queues for `take`, and makes `wake_fd` readable."""
+    """The gRPC listener, on threads of its own.
+
+    It queues the calls that it cannot decide for `take`, and makes `wake_fd` readable.
+    """
+
     def __new__(cls, engine: Engine, *, address: str, threads: int, message_bytes_max: int, descriptors: bytes, calls_max: int, connections_max: int, streams_max: int, first_request_ms: int, tls: Tls | None = None) -> Self: ...
     address: str
     wake_fd: int
     def take(self) -> list[Call]: ...
     def serving(self, serving: bool) -> None:
-        """What the health service says."""
+        """Set the status that the health service reports."""
     def set_tls(self, tls: Tls) -> None:
-        """For connections from now on; a plaintext listener stays one."""
+        """Use certificates for connections from now on; a plaintext listener stays one."""
     def forget(self, vhost: str | None = None) -> None:
-        """Topology changed: publishers of a virtual host, or of all, ask again before their next batch."""
+        """Make publishers of a virtual host, or of all, ask again before their next batch, because the topology changed."""
 
     def recheck(self, user: str | None = None, vhost: str | None = None) -> None:
         """Make open streams ask again whether they may go on: those of one user or of all, in one virtual host or in all."""
@@ -490,9 +647,8 @@ class Server:
     def recheck_connection(self, connection: int) -> None:
         """Make the open streams of one connection ask again whether they may go on: a token of it changed or ended."""
 
-    def set_quota(self, name: str, is_user: bool, limits: dict[str, int]) -> None:
-        """What a user or a virtual host may use from now on: publish_rate, publish_bytes_rate, in_flight_bytes_max, message_bytes_max,
-        streams_max; what is not named has no limit."""
+    def set_limits(self, name: str, is_user: bool, limits: UsageLimits) -> None:
+        """Replace the limits of a user or a virtual host."""
 
     def consumers(self) -> list[OpenConsumer]:
         """Return the open consumers, oldest first."""
@@ -501,45 +657,79 @@ class Server:
         """Close a connection at once; return whether there is one of this number."""
 
     def stop(self, grace_ms: int) -> None:
-        """GOAWAY, then wait for the streams to end, at most `grace_ms` (blocking, without the GIL)."""
+        """Send GOAWAY, then wait for the streams to end, at most `grace_ms` (blocking, without the GIL)."""
 
-def inspect_log(directory: str, *, verify: bool) -> list[dict[str, Any]]:
-    """Reads a stopped vhost's log: per segment {file, first_position, bytes, records, messages, settles, error: str | None, error_at: int | None,
-    corrupt: one dictionary per bad record {at, position, error, targets: [(queue id, sequence)]}}."""
+def inspect_log(directory: str, *, verify: bool) -> list[SegmentReport]:
+    """Read the log of a stopped virtual host; with `verify` check every byte. Raises StorageError."""
 
-def repair_log(directory: str, *, segment_bytes_min: int, segment_bytes_max: int) -> tuple[list[DroppedMessage], list[str]]:
-    """Settle as dropped what lives in a stopped vhost's log and cannot be read, and set files without a header aside. Returns
-    the messages and the names of the files. Nothing else may use the log meanwhile."""
+def repair_log(directory: str, *, segment_bytes_min: int, segment_bytes_max: int) -> LogRepair:
+    """Settle messages that cannot be read as dropped, and rename files without a readable header. Raises StorageError.
+
+    The virtual host is stopped, and nothing else may use its log meanwhile.
+    """
 
 # ---------------------------------------------------------------- the client's side
 
 @final
+class ChannelTls:
+    """PEM texts, empty for none, and the name that the broker's certificate must be for.
+
+    Without `authorities` the machine's own count.
+    """
+
+    authorities: str
+    certificate: str
+    key: str
+    server_name: str
+    def __new__(cls, *, authorities: str, certificate: str, key: str, server_name: str) -> Self: ...
+
+@final
+class OutcomeRange:
+    """Outcome of the messages from `first` to `last`. Code 0 is confirmed, -1 returned, others a gRPC code."""
+
+    first: int
+    last: int
+    code: int
+    reason: str
+    def __new__(cls, *, first: int, last: int, code: int, reason: str) -> Self: ...
+
+@final
 class Channel:
-    """One HTTP/2 connection to a broker, made at the first use and again after it broke. `target` is host:port;
-    `tls` has PEM texts, empty for none: authorities (the machine's own without), certificate chain, key; and the server's name."""
-    def __new__(cls, target: str, authorization: str, *, connect_timeout_ms: int, message_bytes_max: int, tls: tuple[str, str, str, str] | None = None) -> Self: ...
+    """One HTTP/2 connection to a broker, made at the first use and again after it broke. `target` is host:port."""
+
+    def __new__(cls, target: str, authorization: str, *, connect_timeout_ms: int, message_bytes_max: int, tls: ChannelTls | None = None) -> Self: ...
     def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
-        """A unary call; `method` is a full path such as "/penstock.v1.AdminService/Bind". Blocks without the GIL. Raises RpcError."""
+        """Make a unary call and return the answer (blocking, without the GIL). Raises RpcError.
+
+        `method` is a full path such as "/penstock.v1.AdminService/Bind".
+        """
     def close(self) -> None: ...
 
 @final
 class Publisher:
-    """A publish stream that batches what waits, sends at once when nothing is under way, and after a broken connection
-    connects again (with back-off) and sends again what has no outcome yet. Numbers go on across connections. With a `producer`
-    messages may have sequences that count up; 0 is none, and of many the argument is the first one's."""
+    """A publish stream that batches waiting messages and sends at once when nothing is under way.
+
+    After a broken connection it connects again (with back-off) and sends the messages without an outcome again. Numbers
+    continue across connections. With a `producer` messages may have sequences that count up; 0 is none, and of many the
+    argument is the first one's.
+    """
+
     def __new__(cls, channel: Channel, vhost: str, level: int, *, in_flight_max: int, batch_max: int, reconnect: bool, producer: str = ...) -> Self: ...
     wake_fd: int
     def publish(self, body: bytes, exchange: str = "", routing_key: str = "", properties: bytes | None = None, mandatory: bool = False, key: bytes | None = None, sequence: int = 0) -> int:
-        """Queues one message and gives its number, or 0 when in_flight_max are without an outcome. `properties` is a serialised
-        penstock.v1.Properties. Raises RpcError when the stream ended for good (refused credentials, no such vhost)."""
+        """Queue one message and return its number, or 0 when in_flight_max are without an outcome.
+
+        `properties` is a serialised penstock.v1.Properties. Raises RpcError when the stream ended for good (refused
+        credentials, no such virtual host).
+        """
     def publish_many(self, bodies: Sequence[bytes], exchange: str = "", routing_key: str = "", properties: bytes | None = None, mandatory: bool = False, key: bytes | None = None, sequence: int = 0) -> int:
-        """Queues many, waiting (without the GIL) while in_flight_max are without an outcome; gives the last number."""
-    def take(self) -> list[tuple[int, int, int, str]]:
-        """Outcomes since the last call: (first, last, code, reason). Code 0 is confirmed, -1 returned, others a gRPC code."""
-    def wait(self, timeout_ms: int) -> list[tuple[int, int, int, str]]:
-        """The same, but waits (without the GIL) for at least one; empty at the time limit."""
+        """Queue many messages, waiting (without the GIL) while in_flight_max are without an outcome; return the last number."""
+    def take(self) -> list[OutcomeRange]:
+        """Return the outcomes since the last call."""
+    def wait(self, timeout_ms: int) -> list[OutcomeRange]:
+        """Wait (without the GIL) for outcomes and return them; none at the time limit."""
     def flush(self, timeout_ms: int) -> bool:
-        """Waits until every number has an outcome (which `take` still gives)."""
+        """Wait until every number has an outcome, which `take` still returns."""
     @property
     def lost(self) -> str | None:
         """Why there is no connection, while another one is tried."""
@@ -547,13 +737,16 @@ class Publisher:
     def is_ended(self) -> bool:
         """Whether the stream ended for good."""
     def close(self, timeout_ms: int = ...) -> None:
-        """Sends what waits, and waits no longer than this for the broker to end the stream."""
+        """Send the waiting messages, and wait no longer than this for the broker to end the stream."""
 
 @final
 class Delivery:
-    """One message, as the application gets it: what the client's Message promises. `properties` is what the consumer's
-    `read_properties` makes of them, asked for once, and `headers` is its attribute of that name. Settling twice does nothing,
-    nor does settling what an earlier connection brought."""
+    """One message, as the application gets it: what the client's Message promises.
+
+    `properties` is the result of the consumer's `read_properties`, asked for once, and `headers` is its attribute of that
+    name. Settling twice does nothing, nor does settling a message of an earlier connection.
+    """
+
     @property
     def body(self) -> bytes: ...
     @property
@@ -578,28 +771,32 @@ class Delivery:
 
 @final
 class Consumer:
-    """A consume stream that connects again (with back-off) after a broken connection. `read_properties` is given a serialised
-    penstock.v1.Properties, or None where a message has none."""
+    """A consume stream that connects again (with back-off) after a broken connection.
+
+    `read_properties` gets a serialised penstock.v1.Properties, or None for a message without any.
+    """
+
     def __new__(cls, channel: Channel, vhost: str, queue: str, *, prefetch: int, auto_ack: bool, exclusive: bool, consumer_tag: str, reconnect: bool, read_properties: Callable[[bytes | None], Any]) -> Self: ...
     wake_fd: int
     consumer_tag: str
     def take(self, count_max: int) -> list[Delivery]:
-        """What has arrived, at most count_max. Raises RpcError when the stream ended for good (cancelled, refused)."""
+        """Return at most count_max arrived messages. Raises RpcError when the stream ended for good (cancelled, refused)."""
     def wait(self, count_max: int, timeout_ms: int) -> list[Delivery]:
-        """The same, but waits (without the GIL) for at least one; empty at the time limit."""
+        """Wait (without the GIL) for messages and return them; none at the time limit."""
     def settle(self, first: int, last: int, outcome: int) -> None:
-        """Puts a range into the next settlement: 1 ack, 2 reject, 3 requeue."""
+        """Add a range to the next settlement: 1 ack, 2 reject, 3 requeue."""
     def flow(self, prefetch: int) -> None: ...
     def flush(self) -> None:
-        """Sends the settlements gathered so far; they also go by themselves, when a quarter of the prefetch waits or 1 ms passed."""
+        """Send the gathered settlements; they also go by themselves, when a quarter of the prefetch waits or 1 ms passed."""
     def begin_close(self) -> None:
-        """Sends what is gathered and lets the stream end, without waiting for it."""
+        """Send the gathered settlements and let the stream end, without waiting for it."""
     def close(self, timeout_ms: int = ...) -> None:
-        """The same, and waits no longer than this for the broker; unacked messages return to the queue."""
+        """Do as `begin_close`, and wait no longer than this for the broker; unacked messages return to the queue."""
 
 @final
 class StreamDelivery:
     """One message of a stream, as the application gets it: what the client's StreamMessage promises."""
+
     @property
     def body(self) -> bytes: ...
     @property
@@ -623,22 +820,25 @@ class StreamDelivery:
 
 @final
 class Reader:
-    """A read stream of one partition that connects again (with back-off) after a broken connection, and goes on behind the last
-    message that came. `start` is a serialised penstock.v1.Start, `credit` how many responses may be under way or wait, and
-    `read_properties` as for a Consumer."""
+    """A read stream of one partition that connects again (with back-off) after a broken connection.
+
+    It continues behind the last message that came. `start` is a serialised penstock.v1.Start, `credit` how many responses
+    may be under way or wait, and `read_properties` as for a Consumer.
+    """
+
     def __new__(cls, channel: Channel, vhost: str, partition: str, *, start: bytes, end: int | None, credit: int, group: str, single_active: bool, reconnect: bool, read_properties: Callable[[bytes | None], Any]) -> Self: ...
     partition: str
     wake_fd: int
     is_active: bool
     is_finished: bool
     def take(self, count_max: int) -> list[StreamDelivery]:
-        """What has arrived, at most count_max. Raises RpcError when nothing is left and the stream ended for good."""
+        """Return at most count_max arrived messages. Raises RpcError when none is left and the stream ended for good."""
     def store(self, offset: int) -> None:
-        """The group is done with everything up to here; told in passing."""
+        """Note that the group has processed everything up to this offset; it is sent later."""
     def close(self) -> None:
-        """Tells the offsets that are gathered and ends the stream."""
+        """Send the gathered offsets and end the stream."""
 
 def perf_throughput(options: str) -> str:
-    """Runs the load generator (blocking, without the GIL): JSON in, JSON out; see broker/rust/client/src/perf.rs."""
+    """Run the load generator (blocking, without the GIL): JSON in, JSON out; see broker/rust/client/src/perf.rs."""
 
 def perf_latency(options: str) -> str: ...

@@ -119,7 +119,7 @@ def outcomes_of(publisher: PublisherPort, count: int) -> list[Outcome]:
     found: dict[int, Outcome] = {}
     for _ in range(600):
         for outcome in publisher.wait(100):
-            found.update(dict.fromkeys(range(outcome[0], outcome[1] + 1), outcome))
+            found.update(dict.fromkeys(range(outcome.first, outcome.last + 1), outcome))
         if len(found) >= count:
             break
     return [found[number] for number in sorted(found)]
@@ -134,14 +134,14 @@ def test_a_broker_started_anew_is_sent_nothing_past_a_message_that_was_refused(n
         transport = open_transport(Options.read(broker.uri(), native, "os", 60.0))
         publisher = transport.publisher(PublisherOptions("/", level=1, producer="p"))
         publisher.publish_many([b"5"], "late", "", sequence=5)
-        assert [code for *_, code, _ in outcomes_of(publisher, 1)] == [5], "there is no such exchange"
+        assert [outcome.code for outcome in outcomes_of(publisher, 1)] == [5], "there is no such exchange"
 
         broker.kill()
         publisher.publish_many([b"6"], "", "letters", sequence=6)
         broker.start()
-        assert [code for *_, code, _ in outcomes_of(publisher, 1)] == [9], "it comes behind the refused one"
+        assert [outcome.code for outcome in outcomes_of(publisher, 1)] == [9], "it comes behind the refused one"
         publisher.publish_many([b"5", b"6"], "", "letters", sequence=5)
-        assert [code for *_, code, _ in outcomes_of(publisher, 2)] == [0, 0]
+        assert [outcome.code for outcome in outcomes_of(publisher, 2)] == [0, 0]
 
         publisher.close()
         transport.close()

@@ -10,8 +10,9 @@ from threading import Condition
 
 from penstock.client.messages import ReceivedMessage
 from penstock.client.opening import Options
+from penstock.client.pure_publisher import PureOutcome
 from penstock.client.sync import Connection
-from penstock.client.transport import ConsumerOptions, Outcome, PublisherOptions, ReaderOptions, StatusError
+from penstock.client.transport import ConsumerOptions, PublisherOptions, ReaderOptions, StatusError
 from penstock.client.uri import Address
 from penstock.client.wake import Wake
 from penstock.v1 import admin_pb2, message_pb2, messaging_pb2
@@ -161,8 +162,8 @@ class FakePublisher:
         self._broker = broker
         self.options = options
         self._wake = Wake()
-        self._outcomes: list[Outcome] = []
-        self._held: dict[int, Outcome] = {}
+        self._outcomes: list[PureOutcome] = []
+        self._held: dict[int, PureOutcome] = {}
         self._last = 0
         self._settled = 0
         self.keyed: list[tuple[bytes, str, str, bytes | None, int]] = []
@@ -201,7 +202,7 @@ class FakePublisher:
                 return 0
             self._last += 1
             code, reason = self._broker.publish(body, exchange, routing_key, properties, mandatory)
-            self._held[self._last] = (self._last, self._last, code, reason)
+            self._held[self._last] = PureOutcome(self._last, self._last, code, reason)
             if not self.is_holding:
                 self._release(self._last)
             self.on_held()
@@ -245,11 +246,11 @@ class FakePublisher:
         self.is_quiet = True
         self.end(code, message)
 
-    def take(self) -> list[Outcome]:
+    def take(self) -> list[PureOutcome]:
         with self._broker.changed:
             return self._take()
 
-    def wait(self, timeout_ms: int) -> list[Outcome]:
+    def wait(self, timeout_ms: int) -> list[PureOutcome]:
         with self._broker.changed:
             self._broker.changed.wait_for(lambda: self._outcomes or self.ended, timeout_ms / 1000)
             return self._take()
@@ -268,7 +269,7 @@ class FakePublisher:
         self._wake.set()
         self._broker.changed.notify_all()
 
-    def _take(self) -> list[Outcome]:
+    def _take(self) -> list[PureOutcome]:
         if self._outcomes or not self.is_quiet:
             self._wake.clear()
         taken, self._outcomes = self._outcomes, []

@@ -33,7 +33,9 @@ from penstock.native import (
     ReservedLease,
     Shard,
     StageState,
+    StreamRetention,
     StreamState,
+    VhostCounts,
 )
 from penstock.routing import headers as headers_rule
 from penstock.routing import topic
@@ -267,9 +269,12 @@ class FakeShard:
         self._check(queue_id in self.streams, f"no stream {queue_id}")
         return self.streams[queue_id]
 
-    def totals(self) -> tuple[int, int]:
+    def totals(self) -> VhostCounts:
         counts = self.counts.values()
-        return sum(each.ready_count for each in counts), sum(each.unacked_count for each in counts)
+        return VhostCounts(
+            ready_count=sum(each.ready_count for each in counts),
+            unacked_count=sum(each.unacked_count for each in counts),
+        )
 
     def close(self, *, delete: bool) -> None:
         self.is_closed = True
@@ -315,7 +320,7 @@ class FakeShard:
 class FakeStream:
     """A stream's messages as the times at which they were stored, from offset `first` on."""
 
-    def __init__(self, retention: tuple[int, ...]) -> None:
+    def __init__(self, retention: StreamRetention) -> None:
         self.retention = retention
         self.first = 1
         self.times: list[int] = []

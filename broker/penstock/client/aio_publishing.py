@@ -12,7 +12,7 @@ import asyncio
 import logging
 from asyncio import AbstractEventLoop, Future, TimerHandle
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -254,15 +254,15 @@ class AsyncPublishing:
             self._is_watched = False
             self._loop.remove_reader(port.wake_fd)
 
-    def _apply(self, outcomes: list[Outcome]) -> None:
+    def _apply(self, outcomes: Sequence[Outcome]) -> None:
         self._pending.apply(outcomes)
         if self._failed_order is None:
             return
         failed = False
-        for first, last, code, _ in outcomes:
-            for number in range(first, last + 1):
+        for outcome in outcomes:
+            for number in range(outcome.first, outcome.last + 1):
                 sequence = self._sequences.pop(number, 0)
-                if code and sequence:
+                if outcome.code and sequence:
                     self._failed_order.fail(sequence)
                     failed = True
         if failed:

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from penstock._core import (
     Channel,
+    ChannelTls,
     Consumer,
     Delivery,
     Publisher,
@@ -31,7 +32,7 @@ from penstock.client.transport import (
     ReaderPort,
     TransportOptions,
 )
-from penstock.client.uri import Address
+from penstock.client.uri import Address, Tls
 
 __all__ = ["NativeTransport", "measure_latency", "measure_throughput"]
 
@@ -50,7 +51,7 @@ class NativeTransport:
             address.authorization,
             connect_timeout_ms=options.connect_timeout_ms,
             message_bytes_max=options.message_bytes_max,
-            tls=address.tls.texts() if address.tls is not None else None,
+            tls=_tls(address.tls) if address.tls is not None else None,
         )
 
     def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
@@ -100,6 +101,11 @@ class NativeTransport:
 
     def close(self) -> None:
         self._channel.close()
+
+
+def _tls(tls: Tls) -> ChannelTls:
+    authorities, certificate, key, server_name = tls.texts()
+    return ChannelTls(authorities=authorities, certificate=certificate, key=key, server_name=server_name)
 
 
 def measure_throughput(options: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ no thread, no loop, no transport.
 
 from asyncio import Future, InvalidStateError
 from bisect import bisect_left
+from collections.abc import Sequence
 
 from penstock.client.errors import PenstockError, from_status
 from penstock.client.transport import Outcome
@@ -30,9 +31,11 @@ class Outcomes:
         self._failures: dict[int, tuple[int, str]] = {}
 
     def apply(self, outcome: Outcome) -> None:
-        first, last, code, reason = outcome
-        if code:
-            self._remember(first, last, code, reason)
+        if outcome.code:
+            self._remember(outcome.first, outcome.last, outcome.code, outcome.reason)
+        self.settle(outcome.first, outcome.last)
+
+    def settle(self, first: int, last: int) -> None:
         if first == self.settled_through + 1 and not self._ahead:
             self.settled_through = last
         elif last > self.settled_through:
@@ -106,15 +109,15 @@ class PendingFutures:
     def last(self) -> int:
         return self._first + len(self._futures) - 1
 
-    def apply(self, outcomes: list[Outcome]) -> None:
+    def apply(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
-            first, last, code, reason = outcome
+            first, last, code = outcome.first, outcome.last, outcome.code
             futures = self._futures[first - self._first : last + 1 - self._first]
             if code:
-                _fail(futures, code, reason)
+                _fail(futures, code, outcome.reason)
             else:
                 _confirm(futures)
-            self._outcomes.apply((first, last, 0, ""))
+            self._outcomes.settle(first, last)
         self._drop_done()
 
     def fail_all(self, error: tuple[int, str, bytes]) -> None:

@@ -6,7 +6,7 @@ while no outcome at all arrives: a port that was handed more than it has room fo
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from threading import Condition, Lock
@@ -220,7 +220,7 @@ class Publishing:
 
         Return whether something arrived. Waiting threads are not woken when the reading thread received nothing.
         """
-        outcomes: list[Outcome] = []
+        outcomes: Sequence[Outcome] = []
         with self._changed:
             if self._outcomes.is_settled(first, last):
                 return True

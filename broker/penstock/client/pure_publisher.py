@@ -17,7 +17,7 @@ from penstock.client.errors import FAILED_PRECONDITION, INVALID_ARGUMENT, RESOUR
 from penstock.client.numbering import Numbering
 from penstock.client.outcomes import Outcomes
 from penstock.client.streams import Stream, Streams, is_passing
-from penstock.client.transport import Outcome, PublisherOptions, StatusError
+from penstock.client.transport import PublisherOptions, StatusError
 from penstock.client.wake import Wake
 from penstock.v1 import message_pb2, messaging_pb2
 
@@ -41,6 +41,15 @@ class _Message(NamedTuple):
     sequence: int
 
 
+class PureOutcome(NamedTuple):
+    """An Outcome of the transport's."""
+
+    first: int
+    last: int
+    code: int
+    reason: str
+
+
 class PurePublisher:
     """A publisher without native code.
 
@@ -58,7 +67,7 @@ class PurePublisher:
         self._sent = 0
         self._last = 0
         self._settled = Outcomes()
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[PureOutcome] = []
         self._numbering = Numbering()
         # Of a named producer: the lowest sequence that was refused and not sent again, or 0.
         self._refused = 0
@@ -143,11 +152,11 @@ class PurePublisher:
                 text = f"a message has {len(body) + beside} bytes; at most {most} are allowed (message_bytes_max)"
                 raise StatusError(RESOURCE_EXHAUSTED, text, b"")
 
-    def take(self) -> list[Outcome]:
+    def take(self) -> list[PureOutcome]:
         with self._changed:
             return self._take()
 
-    def wait(self, timeout_ms: int) -> list[Outcome]:
+    def wait(self, timeout_ms: int) -> list[PureOutcome]:
         with self._changed:
             if not self._outcomes:
                 self._changed.wait_for(lambda: self._outcomes or self._ended, timeout_ms / 1000)
@@ -216,7 +225,7 @@ class PurePublisher:
             self._changed.notify_all()
         return self._last
 
-    def _take(self) -> list[Outcome]:
+    def _take(self) -> list[PureOutcome]:
         self._wake.clear()
         if not self._outcomes:
             if self._ended is not None:
@@ -225,10 +234,9 @@ class PurePublisher:
         taken, self._outcomes = self._outcomes, []
         return taken
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _settle(self, outcome: PureOutcome) -> None:
         self._outcomes.append(outcome)
-        first, last, _, _ = outcome
-        self._settled.apply((first, last, 0, ""))
+        self._settled.settle(outcome.first, outcome.last)
 
     def _note_refused(self, first: int, last: int) -> None:
         if not self._options.producer:
@@ -278,7 +286,7 @@ class PurePublisher:
                 # What comes behind it may be sent with it.
                 break
             reason = f"sequence {self._refused} of this producer was refused: send it again first"
-            self._settle((message.number, message.number, FAILED_PRECONDITION, reason))
+            self._settle(PureOutcome(message.number, message.number, FAILED_PRECONDITION, reason))
         is_settled = self._settled.is_settled
         left = [message for message in rest if not is_settled(message.number, message.number)]
         self._kept = deque([*islice(self._kept, self._sent), *left])
@@ -342,7 +350,7 @@ class PurePublisher:
             translate = self._numbering.translate
             for confirmed in response.confirmed:
                 for first, last in translate(confirmed.first, confirmed.last):
-                    self._settle((first, last, 0, ""))
+                    self._settle(PureOutcome(first, last, 0, ""))
             refusals = [
                 *((one.number, one.number, RETURNED, one.reason) for one in response.returned),
                 *((one.first, one.last, one.code, one.reason) for one in response.rejected),
@@ -350,7 +358,7 @@ class PurePublisher:
             for low, high, code, reason in refusals:
                 for first, last in translate(low, high):
                     self._note_refused(first, last)
-                    self._settle((first, last, code, reason))
+                    self._settle(PureOutcome(first, last, code, reason))
             self._drop_settled()
             self._backoff.reset()
             self._changed.notify_all()

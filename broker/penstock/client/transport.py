@@ -6,7 +6,7 @@ life, give each number one outcome, and like its consumers come back by themselv
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from penstock.client.messages import Message
 from penstock.client.stream_messages import StreamMessage
@@ -26,8 +26,19 @@ __all__ = [
     "check_prefetch",
 ]
 
-# first, last, code, reason: code 0 is confirmed, -1 returned, others a gRPC code.
-Outcome: TypeAlias = tuple[int, int, int, str]
+
+class Outcome(Protocol):
+    """Outcome of the messages from `first` to `last`. Code 0 is confirmed, -1 returned, others a gRPC code."""
+
+    @property
+    def first(self) -> int: ...
+    @property
+    def last(self) -> int: ...
+    @property
+    def code(self) -> int: ...
+    @property
+    def reason(self) -> str: ...
+
 
 # Messages of a publisher that may be without an outcome.
 IN_FLIGHT_MAX = 65_536
@@ -137,10 +148,10 @@ class PublisherPort(Protocol):
     ) -> int:
         """Wait while too many are without an outcome; return the last number. `sequence` is the first one's."""
 
-    def take(self) -> list[Outcome]:
+    def take(self) -> Sequence[Outcome]:
         """Return the outcomes so far; makes wake_fd unreadable."""
 
-    def wait(self, timeout_ms: int) -> list[Outcome]:
+    def wait(self, timeout_ms: int) -> Sequence[Outcome]:
         """Wait for at least one outcome and return those so far; empty at the time limit."""
 
     def flush(self, timeout_ms: int) -> bool: ...

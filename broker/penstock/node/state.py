@@ -69,16 +69,11 @@ class BrokerState:
         self,
         engine: Counters,
         vhosts: Vhosts,
-        recovery: Mapping[str, float],
+        recovery: Recovery,
         corruptions: Callable[[], list[Corruption]] = list,
     ) -> None:
         self._engine, self._vhosts, self._corruptions = engine, vhosts, corruptions
-        self.recovery = Recovery(
-            ms=recovery.get("ms", 0.0),
-            bytes_read=int(recovery.get("bytes_read", 0)),
-            records=int(recovery.get("records", 0)),
-            torn_bytes=int(recovery.get("torn_bytes", 0)),
-        )
+        self.recovery = recovery
 
     def also_count(self, counts: Callable[[], Mapping[str, float]]) -> None:
         """Add figures that the engine does not have to `metrics`."""
@@ -116,10 +111,10 @@ class BrokerState:
         totals: list[VhostTotals] = []
         for vhost in self._vhosts.all() if self._vhosts is not None else []:
             try:
-                ready_count, unacked_count = vhost.totals()
+                counts = vhost.totals()
             except FaultError:
                 continue  # its log has failed; `reason_not_live` tells so
-            totals.append(VhostTotals(vhost.name, vhost.queue_count, ready_count, unacked_count))
+            totals.append(VhostTotals(vhost.name, vhost.queue_count, counts.ready_count, counts.unacked_count))
         return totals
 
     def stream_totals(self) -> StreamTotals:

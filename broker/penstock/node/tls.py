@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.kit.logging import logger
-from penstock.native import Tls
+from penstock.native import NamedCertificate, Tls
 from penstock.node.config import Settings, StartError
 
 LOOK_SECONDS: Final = 5.0
@@ -114,7 +114,10 @@ class TlsFiles:
             client_authorities=content[settings.tls_client_ca] if settings.tls_client_ca is not None else None,
             client_required=settings.tls_client_auth == "required",
             only_13=settings.tls_version_min == "1.3",
-            named=[(path.stem, content[path], content[path.with_suffix(".key")]) for path in named],
+            named=[
+                NamedCertificate(name=path.stem, chain=content[path], key=content[path.with_suffix(".key")])
+                for path in named
+            ],
         )
 
 

@@ -14,7 +14,7 @@ from penstock.metadata.effects import Entry, PersistLimits, PersistPolicies
 from penstock.model.errors import StorageError
 from penstock.model.names import VhostName
 from penstock.native import Engine, Shard
-from penstock.services.ports import Corruption
+from penstock.services.ports import Corruption, Recovery
 from penstock.storage import DataDirectory, DefinitionsCopy, DefinitionsFile, read_vhosts, write_vhosts
 from penstock.storage.deletions_json import Deletion, Kind
 from penstock.storage.entries import change_of, entry_of, limits_of, policies_of, record_of
@@ -126,13 +126,15 @@ class VhostsStorage:
         self._deleters.shutdown(wait=False, cancel_futures=True)
         self._writer.shutdown(wait=False)
 
-    def recovery(self) -> dict[str, float]:
+    def recovery(self) -> Recovery:
         """Return the cost of opening the logs, summed over all vhosts."""
-        total: dict[str, float] = {}
-        for shard in self._shards.values():
-            for key, value in shard.recovery.items():
-                total[key] = total.get(key, 0.0) + value
-        return total
+        parts = [shard.recovery for shard in self._shards.values()]
+        return Recovery(
+            ms=sum(part.microseconds for part in parts) / 1_000,
+            bytes_read=sum(part.bytes_read for part in parts),
+            records=sum(part.records for part in parts),
+            torn_bytes=sum(part.torn_bytes for part in parts),
+        )
 
     def corruptions(self) -> list[Corruption]:
         """Return the corruption found since the logs were opened."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from penstock.model.errors import FaultError, RefusedError
 from penstock.model.names import vhost_name
+from penstock.native import VhostCounts
 from penstock.services.connections import Connections
 from penstock.services.events import Events, LimitsChanged, TopologyChanged
 from penstock.services.principal import Principal
@@ -35,8 +36,10 @@ class VhostVerbs:
                 try:
                     counts = vhost.totals()
                 except FaultError:
-                    counts = (0, 0)  # one that has stopped hides none of the others
-                found.append(VhostStatus(vhost.name, directory_name(vhost.name), *counts))
+                    counts = VhostCounts()  # one that has stopped hides none of the others
+                found.append(
+                    VhostStatus(vhost.name, directory_name(vhost.name), counts.ready_count, counts.unacked_count)
+                )
         return found
 
     @changing("CreateVhost", "name")

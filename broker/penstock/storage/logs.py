@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.model.errors import StorageError, Thing
 from penstock.model.records import Queue
-from penstock.native import inspect_log, repair_log
+from penstock.native import CorruptRecord, SegmentReport, inspect_log, repair_log
 from penstock.storage.amqp_frames import Declared
 from penstock.storage.definitions_amqp import read_changes
 from penstock.storage.directory import hold_lock, share_lock
@@ -60,17 +60,37 @@ def inspect(directory: Path, *, verify: bool) -> list[dict[str, Any]]:
 
 def _inspect_vhost(directory: Path, vhost: Path, verify: bool) -> list[dict[str, Any]]:
     segments: list[dict[str, Any]] = []
+    names = _queue_names(vhost)
     for log in _logs(vhost):
         found = inspect_log(str(log), verify=verify)
-        segments += ({**segment, "file": _place(directory, log, segment["file"])} for segment in found)
-    names = _queue_names(vhost)
-    for corrupt in (each for segment in segments for each in segment["corrupt"]):
-        targets: list[tuple[int, int]] = corrupt.pop("targets")
-        corrupt["messages"] = [
-            {"queue": _name(names, queue_id), "sequence": sequence} for queue_id, sequence in targets
-        ]
-        corrupt["queues"] = sorted({_name(names, queue_id) for queue_id, _ in targets})
+        segments += (_entry(segment, _place(directory, log, segment.file), names) for segment in found)
     return segments
+
+
+def _entry(segment: SegmentReport, file: str, names: dict[int, str]) -> dict[str, Any]:
+    return {
+        "file": file,
+        "first_position": segment.first_position,
+        "bytes": segment.bytes,
+        "records": segment.records,
+        "messages": segment.messages,
+        "settles": segment.settles,
+        "error": segment.error,
+        "error_at": segment.error_at,
+        "corrupt": [_corrupt_entry(corrupt, names) for corrupt in segment.corrupt],
+    }
+
+
+def _corrupt_entry(corrupt: CorruptRecord, names: dict[int, str]) -> dict[str, Any]:
+    return {
+        "at": corrupt.at,
+        "position": corrupt.position,
+        "error": corrupt.error,
+        "messages": [
+            {"queue": _name(names, message.queue_id), "sequence": message.sequence} for message in corrupt.messages
+        ],
+        "queues": sorted({_name(names, message.queue_id) for message in corrupt.messages}),
+    }
 
 
 def repair(directory: Path) -> Repaired:
@@ -82,11 +102,9 @@ def repair(directory: Path) -> Repaired:
         for vhost in vhosts:
             names = _queue_names(vhost)
             for log in _logs(vhost):
-                found, files = repair_log(
-                    str(log), segment_bytes_min=_SEGMENT_BYTES_MIN, segment_bytes_max=_SEGMENT_BYTES_MAX
-                )
-                dropped += (Dropped(_name(names, each.queue_id), each.sequence, each.error) for each in found)
-                set_aside += (_place(directory, log, file) for file in files)
+                found = repair_log(str(log), segment_bytes_min=_SEGMENT_BYTES_MIN, segment_bytes_max=_SEGMENT_BYTES_MAX)
+                dropped += (Dropped(_name(names, each.queue_id), each.sequence, each.error) for each in found.dropped)
+                set_aside += (_place(directory, log, file) for file in found.set_aside)
     return Repaired(tuple(dropped), tuple(set_aside))
 
 

@@ -19,8 +19,8 @@ from penstock.metadata.effects import (
     RemoveRoute,
 )
 from penstock.model.field_table import encode_table
-from penstock.model.records import DestinationKind, Route
-from penstock.native import NewQueue, NewRoute, Shard
+from penstock.model.records import DestinationKind, Retention, Route
+from penstock.native import NewQueue, NewRoute, Shard, StreamRetention
 
 BATCH_MAX: Final = 1_024
 """Queues or routes that one call brings; the shard holds its lock for all of them, some 200 us."""
@@ -57,13 +57,19 @@ def _apply_batch(shard: Shard, batch: list[Change]) -> None:
                     auto_delete=queue.auto_delete,
                     level=queue.level,
                     least_level=queue.least_level,
-                    retention=queue.retention,
+                    retention=_retention(queue.retention),
                 )
                 for queue in queues
             ]
         )
     if routes:
         shard.add_routes([compile_route(route) for route in routes])
+
+
+def _retention(retention: Retention | None) -> StreamRetention | None:
+    if retention is None:
+        return None
+    return StreamRetention(age_ms_max=retention.age_ms_max, bytes_max=retention.bytes_max)
 
 
 def _apply_one(shard: Shard, change: Change) -> int:

@@ -37,7 +37,7 @@ from penstock.model.names import (
     VhostName,
 )
 from penstock.model.records import ALTERNATE_KEYS, Access, Binding, Exchange, ExchangeKind, Queue
-from penstock.native import Backup, QueueCounts
+from penstock.native import Backup, QueueCounts, VhostCounts
 from penstock.vhost.actor import Actor
 from penstock.vhost.batches import NO_COUNTS, Outcome
 from penstock.vhost.leases import Leases
@@ -262,8 +262,8 @@ class Vhost:
         """Why it takes no more commands or messages, or None."""
         return self._owner.shard.fault if self._owner.stopped is None else self._owner.stopped.cause
 
-    def totals(self) -> tuple[int, int]:
-        """Return the numbers of ready and unacked messages over all queues that are not streams."""
+    def totals(self) -> VhostCounts:
+        """Return the messages in all queues that are not streams."""
         return self._owner.shard.totals()
 
     async def entries(self) -> list[Entry]:

@@ -1,6 +1,6 @@
 """The connection for threads, over a broker in memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count, islice
 from threading import Barrier, Thread, Timer
 
@@ -125,7 +125,7 @@ def test_threads_that_wait_together_hear_of_the_silence_together(
         publisher.hold()
         wait = publisher.wait
 
-        def counted_wait(timeout_ms: int) -> list[Outcome]:
+        def counted_wait(timeout_ms: int) -> Sequence[Outcome]:
             nonlocal waits
             waits += 1
             return wait(timeout_ms)

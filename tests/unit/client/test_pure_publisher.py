@@ -7,8 +7,8 @@ import pytest
 
 from penstock.client.backoff import Backoff
 from penstock.client.publishing import Publishing
-from penstock.client.pure_publisher import PurePublisher
-from penstock.client.transport import Outcome, PublisherOptions, StatusError
+from penstock.client.pure_publisher import PureOutcome, PurePublisher
+from penstock.client.transport import PublisherOptions, StatusError
 from penstock.v1 import messaging_pb2
 from support.fake_streams import FakeStream, FakeStreams
 from support.waiting import eventually
@@ -47,8 +47,8 @@ def confirm(stream: FakeStream, first: int, last: int) -> None:
     stream.say(messaging_pb2.PublishResponse(confirmed=[{"first": first, "last": last}]))
 
 
-def outcomes(publisher: PurePublisher, count: int) -> list[Outcome]:
-    found: list[Outcome] = []
+def outcomes(publisher: PurePublisher, count: int) -> list[PureOutcome]:
+    found: list[PureOutcome] = []
     while sum(last - first + 1 for first, last, _, _ in found) < count:
         taken = publisher.wait(WAIT_MS)
         assert taken, f"only {found}"

@@ -3,7 +3,7 @@
 from google.protobuf.message import Message
 
 from penstock.model.names import VhostName
-from penstock.native import OpenConsume, OpenGet, OpenRead, QueueCounts
+from penstock.native import OpenConsume, OpenGet, OpenRead, QueueCounts, StreamRetention
 from penstock.v1 import admin_pb2 as admin
 from penstock.v1 import streams_pb2 as wire
 from support.grpc_fakes import FakeCall, World, basic, play
@@ -62,7 +62,7 @@ def test_a_declared_stream_is_listed_with_its_partitions_and_the_engine_knows_wh
             ("orders", ["orders"], 0),
         ]
         assert listed[1].arguments["x-max-age"].string_value == "1h"
-        assert shard(world).streams[1].retention == (3_600_000, 0)
+        assert shard(world).streams[1].retention == StreamRetention(age_ms_max=3_600_000)
         only = (await call(world, "ListStreams", wire.ListStreamsRequest(name="clicks"))).streams
         assert [one.name for one in only] == ["clicks"]
         assert (await ask(world, "ListStreams", wire.ListStreamsRequest(name="none")))[1] == NOT_FOUND

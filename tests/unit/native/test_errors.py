@@ -12,7 +12,7 @@ from penstock.model.errors import (
     StorageError,
     Thing,
 )
-from penstock.native import Engine, NewQueue, NewRoute, Shard, inspect_log, repair_log
+from penstock.native import Engine, NewQueue, NewRoute, Shard, StreamRetention, inspect_log, repair_log
 
 JOBS, EVENTS = 1, 2
 
@@ -26,7 +26,7 @@ def shard(tmp_path: Path) -> Iterator[Shard]:
     engine = make_engine()
     shard = engine.open_shard("shop", str(tmp_path), page_cache_lost=False)
     shard.retain_queues([])
-    shard.put_queues([NewQueue(id=JOBS, name="jobs"), NewQueue(id=EVENTS, name="events", retention=(0, 0))])
+    shard.put_queues([NewQueue(id=JOBS, name="jobs"), NewQueue(id=EVENTS, name="events", retention=StreamRetention())])
     yield shard
     engine.close()
 

@@ -1,9 +1,11 @@
 """The frozen classes of rows that go to the engine and come from it."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+import penstock.native
 from penstock.native import (
     Engine,
     LeaseOwnerState,
@@ -11,6 +13,7 @@ from penstock.native import (
     NewQueue,
     NewRoute,
     QueueCounts,
+    StreamRetention,
     StreamState,
 )
 
@@ -20,6 +23,14 @@ def test_a_record_is_built_by_keyword_and_equals_another_with_the_same_fields() 
     assert QueueCounts(ready_count=3) != QueueCounts(ready_count=4)
     with pytest.raises(TypeError):
         QueueCounts(3)  # type: ignore[call-arg]
+
+
+def test_no_call_takes_or_returns_a_bare_tuple_or_a_dictionary_but_metrics() -> None:
+    stub = Path(penstock.native.__file__).parents[1] / "_core.pyi"
+
+    found = [line.strip() for line in stub.read_text().splitlines() if re.search(r"\b(?:tuple|dict)\[", line)]
+
+    assert found == ["def metrics(self) -> dict[str, float]:"]
 
 
 def test_a_record_cannot_be_changed() -> None:
@@ -38,11 +49,11 @@ def test_fields_come_back_as_they_were_given() -> None:
     lease = LeaseState(number=7, message_count=2, bytes=30, reserved_at_ms=1_000)
     owner = LeaseOwnerState(name="nightly", acked=6, leases=[lease])
     route = NewRoute(exchange="x", key="k", match=b"\x01\xff", to_exchange=True, destination="y")
-    queue = NewQueue(id=3, name="events", level="disk", retention=(60_000, 0))
+    queue = NewQueue(id=3, name="events", level="disk", retention=StreamRetention(age_ms_max=60_000))
 
     assert owner.leases == [lease]
     assert (route.match, route.to_exchange, route.destination) == (b"\x01\xff", True, "y")
-    assert (queue.level, queue.least_level, queue.retention) == ("disk", None, (60_000, 0))
+    assert (queue.level, queue.least_level, queue.retention) == ("disk", None, StreamRetention(age_ms_max=60_000))
 
 
 def test_the_engine_takes_and_returns_records(tmp_path: Path) -> None:
@@ -50,7 +61,7 @@ def test_the_engine_takes_and_returns_records(tmp_path: Path) -> None:
     try:
         shard = engine.open_shard("shop", str(tmp_path), page_cache_lost=False)
         shard.retain_queues([])
-        shard.put_queues([NewQueue(id=1, name="jobs"), NewQueue(id=2, name="events", retention=(0, 0))])
+        shard.put_queues([NewQueue(id=1, name="jobs"), NewQueue(id=2, name="events", retention=StreamRetention())])
         shard.put_exchange("orders", "topic", None)
         route = NewRoute(exchange="orders", key="#", destination="jobs")
         shard.add_routes([route])

@@ -18,6 +18,7 @@ from penstock.metadata.commands import DeclareQueue
 from penstock.model.errors import NotFoundError
 from penstock.model.names import DEFAULT_VHOST, ConnectionId, QueueId, QueueName, VhostName
 from penstock.model.records import Queue
+from penstock.native import LogRecovery
 from penstock.node.vhosts_storage import VhostsStorage
 from penstock.storage import DataDirectory, Declared, DefinitionsFile, Fold, QueueDeleted, write_users
 from penstock.storage.definitions_amqp import create_definitions, proof_path, read_changes
@@ -60,7 +61,7 @@ class Log(FakeShard):
     def __init__(self, name: str, directory: str, raises: bool) -> None:
         super().__init__()
         self.name = name
-        self.recovery: dict[str, float] = {}
+        self.recovery = LogRecovery()
         path = Path(directory) / "msgs.0000000001"
         content = path.read_bytes() if path.exists() else b""
         if raises or not content:

@@ -4,7 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from penstock.native import VhostCounts
 from penstock.node.state import BrokerState, Phase
+from penstock.services.ports import Recovery
 
 
 class Clock:
@@ -24,13 +26,15 @@ class Engine:
 
 
 def vhost(name, fault=None):
-    return SimpleNamespace(name=name, fault=fault, queue_count=2, totals=lambda: (5, 1))
+    return SimpleNamespace(
+        name=name, fault=fault, queue_count=2, totals=lambda: VhostCounts(ready_count=5, unacked_count=1)
+    )
 
 
 def state_with(*vhosts):
     clock = Clock()
     state = BrokerState("1.0", "node-1", "/data", clock)
-    state.opened(Engine(), SimpleNamespace(all=lambda: list(vhosts)), {"ms": 1.5, "records": 7.0})  # type: ignore[arg-type]
+    state.opened(Engine(), SimpleNamespace(all=lambda: list(vhosts)), Recovery(ms=1.5, records=7))  # type: ignore[arg-type]
     return state, clock
 
 

@@ -10,6 +10,7 @@ from penstock.metadata.commands import DeclareStream
 from penstock.model.names import VhostName
 from penstock.native import StreamState
 from penstock.node.state import BrokerState
+from penstock.services.ports import Recovery
 from penstock.vhost.vhosts import Vhosts
 from support.vhost_fakes import FakeShard, FakeStorage, Tasks, actor
 
@@ -21,7 +22,7 @@ def test_a_scrape_sees_a_bounded_number_of_partitions_and_groups_and_counts_the_
         tasks, storage = Tasks(), FakeStorage()
         vhosts = Vhosts(storage, tasks.spawn, lambda: "0123456789abcdefghijkl")
         state = BrokerState("1.0", "node-1", "/data", CLOCK)
-        state.opened(SimpleNamespace(metrics=dict), vhosts, {})
+        state.opened(SimpleNamespace(metrics=dict), vhosts, Recovery())
         await vhosts.make(VhostName("a"))
         await vhosts.make(VhostName("b"))
         for name, count in (("a", PARTITION_SERIES_MAX - 1), ("b", 5)):

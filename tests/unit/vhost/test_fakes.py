@@ -8,7 +8,7 @@ from penstock.model.errors import StorageError
 from penstock.model.field_table import encode_table
 from penstock.model.names import VhostName
 from penstock.model.records import Access
-from penstock.native import NewRoute, QueueCounts
+from penstock.native import NewRoute, QueueCounts, VhostCounts
 from support.vhost_fakes import FakeDefinitions, FakeShard, FakeShardError, FakeStorage, NamesAllowed, actor
 
 
@@ -59,7 +59,7 @@ def test_counts_are_dropped_by_purge_and_delete() -> None:
     shard.put_queue(1, "a", auto_delete=True, level=None)
     shard.counts["a"] = QueueCounts(ready_count=3, unacked_count=2, ready_bytes=30, unacked_bytes=20, consumer_count=1)
 
-    assert shard.totals() == (3, 2)
+    assert shard.totals() == VhostCounts(ready_count=3, unacked_count=2)
     assert shard.purge_queue(1) == 3
     assert shard.queue_counts([1]) == [QueueCounts(unacked_count=2, unacked_bytes=20, consumer_count=1)]
     assert shard.delete_queue(1) == 2

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from penstock.frontends.grpc.ports import Call
-from penstock.native import OpenConsumer, Server
+from penstock.native import OpenConsumer, Server, UsageLimits
 
 
 class NativeListener:
@@ -29,7 +29,7 @@ class NativeListener:
         self._server.recheck_connection(connection)
 
     def set_quota(self, name: str, is_user: bool, limits: dict[str, int]) -> None:
-        self._server.set_quota(name, is_user, limits)
+        self._server.set_limits(name, is_user, UsageLimits(**limits))
 
     def consumers(self) -> Sequence[OpenConsumer]:
         return self._server.consumers()

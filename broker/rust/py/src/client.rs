@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_client::{
-    Channel, ChannelSettings, ChannelTls, Message, OutcomeRange, Publisher, PublisherSettings, perf,
-};
+use penstock_client::{Channel, ChannelSettings, Message, Publisher, PublisherSettings, perf};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PySequence};
 
 use crate::errors;
+use crate::records::{ChannelTls, OutcomeRange};
 
 /// How long a close waits for the broker to end a stream, unless it is told.
 pub(crate) const CLOSE_TIMEOUT_MS: u64 = 5_000;
@@ -36,13 +35,13 @@ impl PyChannel {
         authorization: String,
         connect_timeout_ms: u64,
         message_bytes_max: usize,
-        tls: Option<(String, String, String, String)>,
+        tls: Option<ChannelTls>,
     ) -> PyResult<PyChannel> {
-        let tls = tls.map(|(authorities, certificate, key, server_name)| ChannelTls {
-            authorities,
-            certificate,
-            key,
-            server_name,
+        let tls = tls.map(|tls| penstock_client::ChannelTls {
+            authorities: tls.authorities,
+            certificate: tls.certificate,
+            key: tls.key,
+            server_name: tls.server_name,
         });
         let settings = ChannelSettings { target, authorization, connect_timeout_ms, message_bytes_max, tls };
         Ok(PyChannel { channel: Arc::new(Channel::new(&settings).map_err(errors::of_rpc)?) })
@@ -68,8 +67,6 @@ impl PyChannel {
 struct PyPublisher {
     publisher: Publisher,
 }
-
-type Outcome = (u64, u64, i32, String);
 
 #[pymethods]
 impl PyPublisher {
@@ -138,12 +135,12 @@ impl PyPublisher {
         sent.map_err(errors::of_rpc)
     }
 
-    fn take(&self) -> Vec<Outcome> {
-        tuples(self.publisher.take())
+    fn take(&self) -> Vec<OutcomeRange> {
+        ranges(self.publisher.take())
     }
 
-    fn wait(&self, py: Python<'_>, timeout_ms: u64) -> Vec<Outcome> {
-        tuples(py.detach(|| self.publisher.wait(timeout_ms)))
+    fn wait(&self, py: Python<'_>, timeout_ms: u64) -> Vec<OutcomeRange> {
+        ranges(py.detach(|| self.publisher.wait(timeout_ms)))
     }
 
     fn flush(&self, py: Python<'_>, timeout_ms: u64) -> bool {
@@ -166,8 +163,14 @@ impl PyPublisher {
     }
 }
 
-fn tuples(outcomes: Vec<OutcomeRange>) -> Vec<Outcome> {
-    outcomes.into_iter().map(|range| (range.first, range.last, range.code, range.reason)).collect()
+fn ranges(outcomes: Vec<penstock_client::OutcomeRange>) -> Vec<OutcomeRange> {
+    let range = |one: penstock_client::OutcomeRange| OutcomeRange {
+        first: one.first,
+        last: one.last,
+        code: one.code,
+        reason: one.reason,
+    };
+    outcomes.into_iter().map(range).collect()
 }
 
 /// Runs the load generator: JSON in, JSON out.

@@ -3,61 +3,31 @@
 use std::path::Path;
 use std::time::Duration;
 
-use penstock_engine::{CorruptRecord, Engine, EngineError, EngineOptions};
+use penstock_engine::{Engine, EngineError, EngineOptions};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
 use crate::errors::{Doing, of_engine};
-use crate::records::DroppedMessage;
+use crate::records::{DroppedMessage, LogRepair, SegmentReport};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(inspect_log, module)?)?;
     module.add_function(wrap_pyfunction!(repair_log, module)?)
 }
 
-/// Reads a stopped vhost's log: one dictionary per segment.
+/// Reads a stopped vhost's log: one report per segment.
 #[pyfunction]
 #[pyo3(signature = (directory, *, verify))]
-fn inspect_log<'py>(py: Python<'py>, directory: &str, verify: bool) -> PyResult<Vec<Bound<'py, PyDict>>> {
+fn inspect_log(py: Python<'_>, directory: &str, verify: bool) -> PyResult<Vec<SegmentReport>> {
     let reports = py
         .detach(|| penstock_engine::inspect(Path::new(directory), verify))
         .map_err(|error| of_engine(py, &EngineError::Log(error), Doing::ReadingLog { directory }))?;
-    let as_dict = |report: &penstock_engine::SegmentReport| {
-        let dict = PyDict::new(py);
-        dict.set_item("file", &report.file)?;
-        dict.set_item("first_position", report.first_position)?;
-        dict.set_item("bytes", report.bytes)?;
-        dict.set_item("records", report.records)?;
-        dict.set_item("messages", report.messages)?;
-        dict.set_item("settles", report.settles)?;
-        dict.set_item("error", &report.error)?;
-        dict.set_item("error_at", report.error_at)?;
-        let corrupt: PyResult<Vec<_>> = report.corrupt.iter().map(|corrupt| corrupt_record(py, corrupt)).collect();
-        dict.set_item("corrupt", corrupt?)?;
-        Ok(dict)
-    };
-    reports.iter().map(as_dict).collect()
-}
-
-fn corrupt_record<'py>(py: Python<'py>, corrupt: &CorruptRecord) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("at", corrupt.at)?;
-    dict.set_item("position", corrupt.position)?;
-    dict.set_item("error", &corrupt.why)?;
-    let targets: Vec<(u32, u64)> = corrupt.targets.iter().map(|target| (target.queue.0, target.sequence.0)).collect();
-    dict.set_item("targets", targets)?;
-    Ok(dict)
+    Ok(reports.into_iter().map(SegmentReport::from).collect())
 }
 
 /// Repairs a stopped vhost's log. Returns the messages that it dropped and the files that it set aside.
 #[pyfunction]
 #[pyo3(signature = (directory, *, segment_bytes_min, segment_bytes_max))]
-fn repair_log(
-    py: Python<'_>,
-    directory: &str,
-    segment_bytes_min: u64,
-    segment_bytes_max: u64,
-) -> PyResult<(Vec<DroppedMessage>, Vec<String>)> {
+fn repair_log(py: Python<'_>, directory: &str, segment_bytes_min: u64, segment_bytes_max: u64) -> PyResult<LogRepair> {
     let options = EngineOptions {
         segment_bytes_min,
         segment_bytes_max,
@@ -75,5 +45,5 @@ fn repair_log(
         sequence: target.sequence.0,
         error,
     });
-    Ok((dropped.collect(), repaired.set_aside))
+    Ok(LogRepair { dropped: dropped.collect(), set_aside: repaired.set_aside })
 }

@@ -1,6 +1,7 @@
-//! What the broker's part of the module takes and returns in rows: frozen classes with named fields.
+//! The rows that the module takes and returns: frozen classes with named fields.
 
 use penstock_engine::{LeaseStanding, StreamStanding};
+use penstock_serve::QuotaLimits;
 use pyo3::prelude::*;
 
 /// Frozen classes whose constructors take their fields by keyword.
@@ -8,8 +9,8 @@ macro_rules! records {
     ($($(#[$meta:meta])* $name:ident { $($field:ident: $type:ty $(= $default:tt)?),* $(,)? })*) => {
         $(
             $(#[$meta])*
-            #[pyclass(module = "penstock._core", frozen, get_all, eq, hash)]
-            #[derive(Debug, PartialEq, Eq, Hash)]
+            #[pyclass(module = "penstock._core", frozen, get_all, eq, hash, from_py_object)]
+            #[derive(Clone, Debug, PartialEq, Eq, Hash)]
             pub(crate) struct $name { $(pub $field: $type),* }
 
             #[pymethods]
@@ -36,8 +37,7 @@ macro_rules! records {
 pub(crate) use records;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    add_records(module)?;
-    module.add_class::<LeaseState>()
+    add_records(module)
 }
 
 records! {
@@ -47,8 +47,9 @@ records! {
         auto_delete: bool = false,
         level: Option<String> = None,
         least_level: Option<String> = None,
-        retention: Option<(u64, u64)> = None,
+        retention: Option<StreamRetention> = None,
     }
+    StreamRetention { age_ms_max: u64 = 0, bytes_max: u64 = 0 }
     NewRoute {
         exchange: String,
         key: String,
@@ -63,6 +64,7 @@ records! {
         unacked_bytes: u64 = 0,
         consumer_count: u64 = 0,
     }
+    VhostCounts { ready_count: u64 = 0, unacked_count: u64 = 0 }
     StreamState {
         first: u64 = 0,
         next: u64 = 0,
@@ -80,35 +82,38 @@ records! {
         is_new: bool,
         ready_count: u64,
     }
+    LeaseState { number: u64, message_count: u64, bytes: u64 = 0, reserved_at_ms: u64 = 0 }
     LeaseOwnerState { name: String, acked: u64 = 0, leases: Vec<LeaseState> }
     ProducerState { name: String, sequence: u64, used_at_ms: u64 = 0, is_open: bool = false, owner: Option<String> = None }
     StageState { last_batch: Option<u64> = None, is_copying: bool = false }
     CorruptFile { file: String, at: u64, record_count: u64, queues: Vec<String> }
     DroppedMessage { queue_id: u32, sequence: u64, error: String }
+    LogRecovery { microseconds: u64 = 0, bytes_read: u64 = 0, records: u64 = 0, torn_bytes: u64 = 0 }
+    MessageId { queue_id: u32, sequence: u64 }
+    CorruptRecord { at: u64, position: u64, error: String, messages: Vec<MessageId> }
+    SegmentReport {
+        file: String,
+        first_position: u64,
+        bytes: u64,
+        records: u64,
+        messages: u64,
+        settles: u64,
+        error: Option<String> = None,
+        error_at: Option<u64> = None,
+        corrupt: Vec<CorruptRecord>,
+    }
+    LogRepair { dropped: Vec<DroppedMessage>, set_aside: Vec<String> }
+    UsageLimits {
+        publish_rate: Option<u64> = None,
+        publish_bytes_rate: Option<u64> = None,
+        in_flight_bytes_max: Option<u64> = None,
+        message_bytes_max: Option<u64> = None,
+        streams_max: Option<u64> = None,
+    }
+    NamedCertificate { name: String, chain: Vec<u8>, key: Vec<u8> }
+    ChannelTls { authorities: String, certificate: String, key: String, server_name: String }
+    OutcomeRange { first: u64, last: u64, code: i32, reason: String }
     Notice { is_warning: bool, text: String }
-}
-
-/// One lease; beside the others because lists of it are taken from Python, too.
-#[pyclass(module = "penstock._core", frozen, get_all, eq, hash, from_py_object)]
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct LeaseState {
-    pub number: u64,
-    pub message_count: u64,
-    pub bytes: u64,
-    pub reserved_at_ms: u64,
-}
-
-#[pymethods]
-impl LeaseState {
-    #[new]
-    #[pyo3(signature = (*, number, message_count, bytes = 0, reserved_at_ms = 0))]
-    fn new(number: u64, message_count: u64, bytes: u64, reserved_at_ms: u64) -> Self {
-        Self { number, message_count, bytes, reserved_at_ms }
-    }
-
-    fn __repr__(&self) -> String {
-        format!("{self:?}")
-    }
 }
 
 impl From<penstock_engine::QueueCounts> for QueueCounts {
@@ -135,5 +140,38 @@ impl From<LeaseStanding> for LeaseState {
     fn from(lease: LeaseStanding) -> Self {
         let LeaseStanding { number, count, bytes, reserved_at_ms, .. } = lease;
         Self { number, message_count: count, bytes, reserved_at_ms }
+    }
+}
+
+impl From<penstock_engine::SegmentReport> for SegmentReport {
+    fn from(report: penstock_engine::SegmentReport) -> Self {
+        Self {
+            file: report.file,
+            first_position: report.first_position,
+            bytes: report.bytes,
+            records: report.records,
+            messages: report.messages,
+            settles: report.settles,
+            error: report.error,
+            error_at: report.error_at,
+            corrupt: report.corrupt.into_iter().map(CorruptRecord::from).collect(),
+        }
+    }
+}
+
+impl From<penstock_engine::CorruptRecord> for CorruptRecord {
+    fn from(corrupt: penstock_engine::CorruptRecord) -> Self {
+        let penstock_engine::CorruptRecord { at, position, why, targets, .. } = corrupt;
+        let message =
+            |target: penstock_engine::Target| MessageId { queue_id: target.queue.0, sequence: target.sequence.0 };
+        Self { at, position, error: why, messages: targets.into_iter().map(message).collect() }
+    }
+}
+
+impl From<UsageLimits> for QuotaLimits {
+    fn from(limits: UsageLimits) -> Self {
+        let UsageLimits { publish_rate, publish_bytes_rate, in_flight_bytes_max, message_bytes_max, streams_max } =
+            limits;
+        Self { publish_rate, publish_bytes_rate, in_flight_bytes_max, message_bytes_max, streams_max }
     }
 }

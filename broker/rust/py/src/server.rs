@@ -1,16 +1,14 @@
 //! `Server` and `Tls`: the listener.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use penstock_serve::{
-    Certificate, ClientCertificates, Holder, OpenConsumer, QuotaLimits, Server, ServerOptions, Tls, TlsOptions,
-};
+use penstock_serve::{Certificate, ClientCertificates, Holder, OpenConsumer, Server, ServerOptions, Tls, TlsOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::calls::PyCall;
 use crate::engine::PyEngine;
+use crate::records::{NamedCertificate, UsageLimits};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyTls>()?;
@@ -22,8 +20,6 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 struct PyTls {
     tls: Tls,
 }
-
-type NamedCertificate = (String, Vec<u8>, Vec<u8>);
 
 #[pymethods]
 impl PyTls {
@@ -39,7 +35,7 @@ impl PyTls {
     ) -> PyResult<PyTls> {
         let clients =
             client_authorities.map(|authorities| ClientCertificates { authorities, required: client_required });
-        let named = named.into_iter().map(|(name, chain, key)| (name, Certificate { chain, key })).collect();
+        let named = named.into_iter().map(|one| (one.name, Certificate { chain: one.chain, key: one.key })).collect();
         let options = TlsOptions { certificate: Certificate { chain, key }, named, clients, only_13 };
         let tls = Tls::new(&options).map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok(PyTls { tls })
@@ -122,22 +118,9 @@ impl PyServer {
         self.server.calls().recheck_connection(connection);
     }
 
-    fn set_quota(&self, name: &str, is_user: bool, limits: BTreeMap<String, u64>) -> PyResult<()> {
+    fn set_limits(&self, name: &str, is_user: bool, limits: UsageLimits) {
         let holder = if is_user { Holder::User } else { Holder::Vhost };
-        let mut quota = QuotaLimits::default();
-        for (limit, value) in limits {
-            let place = match limit.as_str() {
-                "publish_rate" => &mut quota.publish_rate,
-                "publish_bytes_rate" => &mut quota.publish_bytes_rate,
-                "in_flight_bytes_max" => &mut quota.in_flight_bytes_max,
-                "message_bytes_max" => &mut quota.message_bytes_max,
-                "streams_max" => &mut quota.streams_max,
-                other => return Err(PyValueError::new_err(format!("there is no limit {other}"))),
-            };
-            *place = Some(value);
-        }
-        self.server.quotas().set(holder, name, quota);
-        Ok(())
+        self.server.quotas().set(holder, name, limits.into());
     }
 
     fn consumers(&self) -> Vec<PyOpenConsumer> {

@@ -1,6 +1,5 @@
 //! `Shard` and `Backup`: one virtual host's log and what flows through it.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,8 +14,8 @@ use pyo3::prelude::*;
 
 use crate::errors::{Doing, of_engine};
 use crate::records::{
-    CorruptFile, GroupState, LeaseOwnerState, LeaseState, NewQueue, NewRoute, ProducerState, QueueCounts,
-    ReservedLease, StageState, StreamState,
+    CorruptFile, GroupState, LeaseOwnerState, LeaseState, LogRecovery, NewQueue, NewRoute, ProducerState, QueueCounts,
+    ReservedLease, StageState, StreamRetention, StreamState, VhostCounts,
 };
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -36,19 +35,17 @@ impl PyShard {
         self.shard.name()
     }
 
+    /// Over the vhost's log and those of its queues.
     #[getter]
-    #[allow(clippy::cast_precision_loss)]
-    fn recovery(&self) -> BTreeMap<&'static str, f64> {
-        let mut total = BTreeMap::new();
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    fn recovery(&self) -> LogRecovery {
+        let mut total = LogRecovery { microseconds: 0, bytes_read: 0, records: 0, torn_bytes: 0 };
         for shard in self.shard.family() {
             let recovery = shard.recovery();
-            let parts = [
-                ("ms", shard.recovery_ms()),
-                ("bytes_read", recovery.bytes_read as f64),
-                ("records", recovery.records as f64),
-                ("torn_bytes", recovery.torn_bytes as f64),
-            ];
-            parts.into_iter().for_each(|(name, value)| *total.entry(name).or_default() += value);
+            total.microseconds += (shard.recovery_ms() * 1e3) as u64;
+            total.bytes_read += recovery.bytes_read;
+            total.records += recovery.records;
+            total.torn_bytes += recovery.torn_bytes;
         }
         total
     }
@@ -74,7 +71,7 @@ impl PyShard {
             name: &queue.name,
             auto_delete: queue.auto_delete,
             levels,
-            stream: queue.retention.map(|(max_age_ms, max_bytes)| StreamSettings { max_age_ms, max_bytes }),
+            stream: queue.retention.as_ref().map(stream_settings),
         });
         self.with(py, |shard| shard.put_queues(settings))
     }
@@ -291,10 +288,11 @@ impl PyShard {
         py.detach(|| self.shard.family().iter().find_map(|one| one.fault()))
     }
 
-    fn totals(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+    fn totals(&self, py: Python<'_>) -> PyResult<VhostCounts> {
         self.with(py, |shard| {
             let totals: Result<Vec<_>, _> = shard.family().iter().map(|one| one.totals_seen()).collect();
-            Ok(totals?.into_iter().fold((0, 0), |(ready, unacked), (one, other)| (ready + one, unacked + other)))
+            let (ready, unacked): (Vec<u64>, Vec<u64>) = totals?.into_iter().unzip();
+            Ok(VhostCounts { ready_count: ready.iter().sum(), unacked_count: unacked.iter().sum() })
         })
     }
 
@@ -368,6 +366,10 @@ fn level_of(level: Option<&str>) -> PyResult<Option<Level>> {
         Some("disk") => Ok(Some(Level::Disk)),
         Some(other) => Err(PyValueError::new_err(format!("level '{other}' is neither 'os' nor 'disk'"))),
     }
+}
+
+fn stream_settings(retention: &StreamRetention) -> StreamSettings {
+    StreamSettings { max_age_ms: retention.age_ms_max, max_bytes: retention.bytes_max }
 }
 
 fn destination_of(route: &NewRoute) -> Destination<'_> {
