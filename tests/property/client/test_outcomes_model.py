@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from penstock.client.numbering import Numbering
 from penstock.client.outcomes import Outcomes
+from penstock.client.pure_publisher import PureOutcome
 
 LAST = 60
 
@@ -24,7 +25,7 @@ def test_settled_numbers_are_those_that_had_an_outcome(
         if first in model:
             continue
         code = data.draw(st.sampled_from([0, 0, 5]))
-        outcomes.apply((first, last, code, "why"))
+        outcomes.apply(PureOutcome(first, last, code, "why"))
         model |= set(range(first, last + 1))
         failed |= set(range(first, last + 1)) if code else set()
         outcomes.check_invariants()

@@ -16,6 +16,7 @@ macro_rules! records {
             #[pymethods]
             impl $name {
                 #[new]
+                #[allow(clippy::too_many_arguments, reason = "Python names them")]
                 #[pyo3(signature = (*, $($field $(= $default)?),*))]
                 fn new($($field: $type),*) -> Self {
                     Self { $($field),* }
