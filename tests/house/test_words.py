@@ -44,6 +44,15 @@ ERROR_FORMS = {"is no thing": r"(?<!there )\b(?:is|are|was|were) no\b(?! longer)
 HEADING_FORMS = {"asks instead of naming": r"^(?:What|Who|Whose)\b"}
 
 
+_RUST_LITERAL = r'"(?:[^"\\]|\\.)*"'
+RUST = re.compile(
+    rf"//[^\n]*|\b(?:debug_)?assert\w*!\((?:[^\";]|{_RUST_LITERAL})*?\)\s*;|\.expect\({_RUST_LITERAL}\)"
+    rf"|\b(?:doc|reason) = {_RUST_LITERAL}|'\\?\"'|\"(?P<literal>(?:[^\"\\]|\\.)*)\"",
+    re.DOTALL,
+)
+"""A string of Rust code; comments, assertions and reasons of attributes match without a literal."""
+
+
 class Sentence(NamedTuple):
     place: str
     text: str
@@ -157,6 +166,20 @@ def strings() -> Iterator[Sentence]:
                             yield from (Sentence(f"{named(path)}:{node.lineno}", text) for text in split(literal))
 
 
+def rust_strings() -> Iterator[Sentence]:
+    """Return the sentences in strings of the crates: errors, refusals, lines of the log; not of assertions."""
+    for path in sorted((ROOT / "broker" / "rust").glob("*/src/**/*.rs")):
+        yield from rust_sentences(named(path), path.read_text())
+
+
+def rust_sentences(name: str, source: str) -> Iterator[Sentence]:
+    for found in RUST.finditer(source.partition("#[cfg(test)]\nmod ")[0]):
+        literal = re.sub(r"\\\n\s*", "", found["literal"] or "")
+        if literal.count(" ") >= 2:
+            line = source.count("\n", 0, found.start()) + 1
+            yield from (Sentence(f"{name}:{line}", text) for text in split(re.sub(r"\{[^{}]*\}", "X", literal)))
+
+
 def not_shown(module: ast.Module) -> Iterator[ast.AST]:
     """Return the docstrings of a module, and the parts of its f-strings, which are read as one."""
     for node in ast.walk(module):
@@ -224,6 +247,21 @@ def test_errors_and_other_strings_have_no_banned_form() -> None:
     assert hits(strings(), FORMS | ERROR_FORMS) == []
 
 
+def test_errors_and_other_strings_of_the_crates_have_no_banned_form() -> None:
+    assert hits(rust_strings(), FORMS | ERROR_FORMS) == []
+
+
+def test_a_banned_form_in_a_string_of_rust_is_found_and_one_in_an_assertion_is_not() -> None:
+    source = """// "It gives the queue."
+    #[error("{0} lies in \\
+             another log")]
+    assert!(is_free, "it gives the queue");
+    #[cfg(test)]
+mod tests { const TEXT: &str = "it gives the queue"; }"""
+
+    assert [sentence.text for sentence in rust_sentences("a.rs", source)] == ["X lies in another log"]
+
+
 def test_help_texts_have_no_banned_form() -> None:
     assert hits(helps(), FORMS) == []
 
@@ -252,6 +290,7 @@ def test_a_plain_sentence_and_code_are_not_found() -> None:
 
 def test_sentences_are_found_in_every_place() -> None:
     assert len(list(strings())) > 1_000
+    assert len(list(rust_strings())) > 250
     assert len(list(helps())) > 100
     assert len(list(descriptions())) > 100
     assert len(list(comments(".proto"))) > 200

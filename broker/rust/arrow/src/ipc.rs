@@ -119,7 +119,7 @@ impl PutDecoder {
     /// `Malformed`, or an error of the batch.
     pub fn read(&mut self, header: &Bytes, body: Bytes) -> Result<Option<RecordBatch>, ArrowFault> {
         let message =
-            arrow_ipc::root_as_message(header).map_err(|_| ArrowFault::Malformed("its header is no flatbuffer"))?;
+            arrow_ipc::root_as_message(header).map_err(|_| ArrowFault::Malformed("its header is not a flatbuffer"))?;
         match message.header_type() {
             MessageHeader::Schema => {
                 let schema = message.header_as_schema().ok_or(ArrowFault::Malformed("a schema's message has none"))?;

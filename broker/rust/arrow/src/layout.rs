@@ -54,7 +54,7 @@ pub(crate) fn check_batch(
     }
     let lengths: Option<Vec<usize>> =
         batch.buffers().into_iter().flatten().map(|buffer| length_within(buffer, body_bytes)).collect();
-    let lengths = lengths.ok_or(ArrowFault::Malformed("a buffer of a batch lies beyond its body"))?;
+    let lengths = lengths.ok_or(ArrowFault::Malformed("a buffer of a batch ends beyond its body"))?;
     let view_buffers = batch.variadicBufferCounts().into_iter().flatten().collect();
     let mut buffers = Buffers { lengths: lengths.into_iter(), view_buffers };
     schema.fields().iter().try_for_each(|field| buffers.take(field))

@@ -89,7 +89,7 @@ impl Active {
     /// Reserves space up to an offset.
     pub(crate) fn reserve(&mut self, disk: &dyn Disk, to: u64) -> Result<(), LogError> {
         let reserved = disk.reserve(&self.file, self.reserved, to.saturating_sub(self.reserved));
-        reserved.map_err(|error| LogError::io("reserve room for", self.segment.path(), error))?;
+        reserved.map_err(|error| LogError::io("reserve space for", self.segment.path(), error))?;
         self.reserved = to;
         Ok(())
     }

@@ -34,7 +34,7 @@ pub enum LogError {
     WriteBehind,
     #[error("the log in {} is closed; open it again to append", path.display())]
     Closed { path: PathBuf },
-    #[error("an earlier sync failed, so the log in {} is stopped; start again once the disk is sound", path.display())]
+    #[error("an earlier sync failed, so the log in {} is stopped; repair the disk, then restart the broker", path.display())]
     Stopped { path: PathBuf },
 }
 
@@ -88,7 +88,7 @@ pub enum Corruption {
     )]
     NoSegment,
     #[error(
-        "a queue's own log was there, and its folder is gone; put it back, or make it anew, empty, to begin without the messages"
+        "a queue's own log was there, and its folder is gone; put it back, or create an empty one to begin without the messages"
     )]
     Vanished,
 }

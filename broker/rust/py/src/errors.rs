@@ -110,7 +110,7 @@ fn fault(py: Python<'_>, error: &EngineError, doing: Doing<'_>) -> PyResult<PyEr
     let named = "name a data directory, or the directory of a virtual host in it";
     match doing {
         Doing::CreatingQueueLog { vhost } if error.is_full() => {
-            let rule = "has no room on the disk beside it for a queue's own log".to_owned();
+            let rule = "has no space on its disk for a queue's own log".to_owned();
             let way_out = "consume messages or free space, and declare the queue again".to_owned();
             Class::of("DiskFullError", [rule, way_out]).error(py, &Thing::of("log", vhost))
         }

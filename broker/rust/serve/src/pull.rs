@@ -106,7 +106,7 @@ impl PullContext {
         let unacked_count = when_free(&home, || passage.subscription.unacked_count()).await;
         let room = PREFETCH_MAX.saturating_sub(unacked_count);
         if room == 0 {
-            let text = format!("the connection holds {PREFETCH_MAX} messages of this queue; settle some");
+            let text = format!("the connection has {PREFETCH_MAX} unacked messages of this queue; settle some");
             return Err(Status::resource_exhausted(text));
         }
         let mut filled = Vec::new();

@@ -9,7 +9,7 @@ pub enum WireError {
     #[error("{what} holds a number of more than 64 bits; encode it as the protocol says")]
     Varint { what: &'static str },
     #[error(
-        "field {field} of {what} has wire type {wire_type}, which is not the one its definition gives; regenerate the client"
+        "field {field} of {what} has wire type {wire_type}, which differs from its definition; regenerate the client"
     )]
     WireType { what: &'static str, field: u32, wire_type: u8 },
     #[error("{what} is not valid UTF-8; names and texts must be UTF-8")]
@@ -24,8 +24,8 @@ pub enum WireError {
     OutOfRange { what: &'static str, rule: &'static str },
     #[error("{what} has more than {max} {of}; send several")]
     TooMany { what: &'static str, of: &'static str, max: usize },
-    #[error("{what} names none of its possible contents; set exactly one")]
+    #[error("{what} is empty; set exactly one of its contents")]
     Empty { what: &'static str },
-    #[error("{what} is given more than once; give it once")]
+    #[error("{what} is set more than once; set it once")]
     Repeated { what: &'static str },
 }

@@ -87,7 +87,7 @@ async fn answer(messaging: Messaging, request: http::Request<Body>) -> Result<ht
         "ListActions" => respond(async { Ok(Answers::default()) }),
         "Handshake" => shake_hands(messaging, caller).await?,
         other => {
-            let text = format!("{other} is nothing this broker does; it reads with DoGet and publishes with DoPut");
+            let text = format!("{other} is not supported; read with DoGet and publish with DoPut");
             return Err(Status::unimplemented(text));
         }
     })
@@ -98,7 +98,7 @@ async fn shake_hands(messaging: Messaging, caller: Caller) -> Result<http::Respo
     check_caller(&messaging.calls, &caller).await?;
     let credentials = caller.authorization.split_once(' ').map_or("", |(_, credentials)| credentials);
     let token = HeaderValue::try_from(format!("Bearer {credentials}"));
-    let token = token.map_err(|_| Status::unauthenticated("these credentials are no header"))?;
+    let token = token.map_err(|_| Status::unauthenticated("the credentials are not a valid header"))?;
     // An empty HandshakeResponse.
     let mut response = respond(async { Ok(Answers::of([FramedMessage::of(0, |_| ())])) });
     response.headers_mut().insert(AUTHORIZATION, token);
