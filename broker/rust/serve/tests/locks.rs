@@ -9,7 +9,8 @@ use std::path::Path;
 const TAKERS: &[&str] = &[
     "shard.subscribe(",
     "home.subscribe(",
-    ".open_producer(",
+    "shard.open_producer(",
+    ".open_producer_while(",
     ".new_attempt(",
     ".publish_round(",
     ".publish_as(",
