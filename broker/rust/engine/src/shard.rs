@@ -220,6 +220,19 @@ impl Shard {
         Ok((ready, unacked))
     }
 
+    /// Whether neither queues nor streams have messages.
+    pub(crate) fn has_no_messages(&self) -> Result<bool, EngineError> {
+        let ids: Vec<QueueId> = self.lock()?.queues.keys().copied().collect();
+        for some in ids.chunks(QUEUES_AT_ONCE) {
+            let guard = self.lock()?;
+            let mut machines = some.iter().filter_map(|id| guard.queues.get(id)).map(|entry| &entry.machine);
+            if machines.any(|machine| machine.ready_count() + machine.unacked_count() > 0) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Corruption found since the shard was opened, by file; the last known one while the lock is held for long.
     #[must_use]
     pub fn corruptions(&self) -> Vec<Corruption> {

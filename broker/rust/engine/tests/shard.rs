@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use penstock_engine::{
     Destination, Engine, EngineOptions, ExchangeKind, Fate, Filled, Level, Payload, Publication, QueueId, QueueLevels,
-    QueueSettings, Sequence, SequenceRange, Settle, Shard, Subscription, SubscriptionOptions,
+    QueueSettings, Sequence, SequenceRange, Settle, Shard, StreamSettings, Subscription, SubscriptionOptions,
 };
 
 const QUEUE: QueueId = QueueId(1);
@@ -358,6 +358,30 @@ fn an_emptied_shard_gives_its_segments_back_without_new_messages() {
         shard.log_stats().segments <= 3
     });
     assert!(freed, "{} segments are left of nothing", shard.log_stats().segments);
+    engine.close().unwrap();
+}
+
+/// The messages of streams did not count, so each pause sealed a segment with the few messages since the last one.
+#[test]
+fn a_shard_with_messages_of_a_stream_is_not_empty_and_seals_no_segment_in_a_pause() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = EngineOptions { segment_idle: Duration::from_millis(10), ..small() };
+    let engine = Engine::new(options).unwrap();
+    let shard = engine.open_shard("/", directory.path(), false).unwrap();
+    let stream = Some(StreamSettings::default());
+    let levels = QueueLevels::default();
+    shard.put_queues([QueueSettings { id: QUEUE, name: "jobs", auto_delete: false, levels, stream }]).unwrap();
+    for _ in 0..10 {
+        publish(&shard, &[&[7_u8; 1000][..]; 100]);
+    }
+    let before = shard.log_stats().segments;
+
+    for _ in 0..20 {
+        publish(&shard, &[b"one"]);
+        std::thread::park_timeout(Duration::from_millis(30));
+    }
+
+    assert_eq!(shard.log_stats().segments, before);
     engine.close().unwrap();
 }
 

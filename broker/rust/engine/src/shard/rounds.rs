@@ -121,7 +121,7 @@ impl Shard {
             }
             guard.log.stats().segments
         };
-        if segments <= SEGMENTS_AT_REST || self.totals()? != (0, 0) {
+        if segments <= SEGMENTS_AT_REST || !self.has_no_messages()? {
             return Ok(());
         }
         self.make_room()
