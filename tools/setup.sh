@@ -7,6 +7,10 @@ cd "$(dirname "$0")/.."
 profile=$1
 
 tools/check_machine.sh
+# A second setup at the same time waits: they would take each other's files away.
+mkdir -p target
+exec 9> target/.setup-lock
+flock 9
 tools/make_venv.sh build
 if [ -d "target/$profile" ]; then
     echo "setup: compiling what changed in the native module ($profile profile)"
