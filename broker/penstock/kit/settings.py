@@ -18,6 +18,10 @@ PASSWORD_CHECKS_WAITING_MAX = 256
 PASSWORD_CHECKS_OF_CONNECTION_MAX = 4
 PASSWORD_CHECKS_OF_ADDRESS_MAX = 64
 
+# A wrong password is refused after this time, so that the answer does not show which kind of digest was checked: the
+# slowest that can be imported takes some 0.3 s.
+PASSWORD_REFUSAL_SECONDS = 0.5
+
 # Verified credentials remembered per process. 16,384 digests of 32 bytes are some 2 MiB.
 CREDENTIALS_MAX = 16_384
 

@@ -1,22 +1,26 @@
 """Checks and hashes passwords on threads of their own, because each costs tens of milliseconds of a processor.
 
 Invariants: the numbers of concurrent checks of one connection and of one address are bounded, so that guesses do not
-keep others from logging in; concurrent checks of the same credentials are one check.
+keep others from logging in; concurrent checks of the same credentials are one check. A refusal takes the same time
+for digests of every kind.
 """
 
 import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from penstock.identity import hash_password, verify_password
 from penstock.identity.passwords import SALT_BYTES
 from penstock.kit.background import give_way
+from penstock.kit.clock import Clock, SystemClock
 from penstock.kit.peers import Source
 from penstock.kit.settings import (
     PASSWORD_CHECKS_MAX,
     PASSWORD_CHECKS_OF_ADDRESS_MAX,
     PASSWORD_CHECKS_OF_CONNECTION_MAX,
     PASSWORD_CHECKS_WAITING_MAX,
+    PASSWORD_REFUSAL_SECONDS,
 )
 from penstock.kit.turns import Turns
 from penstock.model.errors import BusyError, Thing
@@ -25,10 +29,11 @@ from penstock.model.errors import BusyError, Thing
 class PasswordChecks:
     """Close it when the broker stops."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self.count = 0
+        self._clock = clock or SystemClock()
         self._threads = ThreadPoolExecutor(_threads_max(), thread_name_prefix="password", initializer=give_way)
-        self._under_way: dict[bytes, asyncio.Future[bool]] = {}
+        self._under_way: dict[bytes, asyncio.Future[_Verdict]] = {}
         self._of_connection = Turns(PASSWORD_CHECKS_OF_CONNECTION_MAX)
         self._of_address = Turns(PASSWORD_CHECKS_OF_ADDRESS_MAX)
 
@@ -43,25 +48,46 @@ class PasswordChecks:
         """Return whether the password belongs to the hash.
 
         `digest` stands for the credentials. A thousand connections of one client that log in at once are one check.
-        Raises BusyError when too many checks wait.
+        A wrong password waits here without a place among the checks. Raises BusyError when too many checks wait.
         """
+        verdict = await self._verdict(digest, password_hash, algorithm, password, source)
+        if not verdict.is_right:
+            await asyncio.sleep(max(0.0, PASSWORD_REFUSAL_SECONDS - verdict.seconds))
+        return verdict.is_right
+
+    async def _verdict(
+        self, digest: bytes, password_hash: str, algorithm: str, password: str, source: Source
+    ) -> "_Verdict":
         if digest in self._under_way:
             return await asyncio.shield(self._under_way[digest])
         async with self._of_connection.take(source), self._of_address.take(source.address):
             return await asyncio.shield(self._begun(digest, password_hash, algorithm, password))
 
-    def _begun(self, digest: bytes, password_hash: str, algorithm: str, password: str) -> "asyncio.Future[bool]":
+    def _begun(self, digest: bytes, password_hash: str, algorithm: str, password: str) -> "asyncio.Future[_Verdict]":
         checking = self._under_way.get(digest)
         if checking is not None:
             return checking
         if len(self._under_way) >= PASSWORD_CHECKS_WAITING_MAX:
             raise BusyError(Thing("log-in", "password checks"), f"has {PASSWORD_CHECKS_WAITING_MAX} waiting already")
         loop = asyncio.get_running_loop()
-        checking = loop.run_in_executor(self._threads, verify_password, password_hash, algorithm, password)
+        checking = loop.run_in_executor(self._threads, self._check, password_hash, algorithm, password)
         self._under_way[digest] = checking
         self.count += 1
         checking.add_done_callback(lambda _: self._under_way.pop(digest, None))
         return checking
+
+    def _check(self, password_hash: str, algorithm: str, password: str) -> "_Verdict":
+        began = self._clock.monotonic()
+        is_right = verify_password(password_hash, algorithm, password)
+        return _Verdict(is_right, self._clock.monotonic() - began)
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """`seconds` are those of the check alone, without its turn."""
+
+    is_right: bool
+    seconds: float
 
 
 def _threads_max() -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -106,3 +107,49 @@ def test_the_same_credentials_are_one_check_and_nothing_is_left(monkeypatch):
     assert done == [True] * 100
     assert world.order == ["same"]
     assert world.checks.count == 1
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.1])
+def test_a_wrong_password_is_refused_after_the_same_time_whatever_its_check_took(monkeypatch, seconds):
+    monkeypatch.setattr("penstock.services.password_checks.PASSWORD_REFUSAL_SECONDS", 0.2)
+
+    def check(*_):
+        time.sleep(seconds)
+        return False
+
+    monkeypatch.setattr("penstock.services.password_checks.verify_password", check)
+    began = time.perf_counter()
+
+    async def run():
+        checks = PasswordChecks()
+        try:
+            assert not await checks.is_right(b"digest", "", "", "wrong", Source("10.0.0.1", 1))
+        finally:
+            checks.close()
+
+    asyncio.run(run())
+
+    assert time.perf_counter() - began >= 0.2
+
+
+def test_a_wrong_password_that_waits_for_its_refusal_keeps_no_place(monkeypatch):
+    monkeypatch.setattr("penstock.services.password_checks.PASSWORD_REFUSAL_SECONDS", 3_600)
+    monkeypatch.setattr("penstock.services.password_checks.verify_password", lambda *asked: asked[2] == "right")
+
+    async def run():
+        checks = PasswordChecks()
+        source = Source("10.0.0.1", 1)
+        wrong = [
+            asyncio.ensure_future(checks.is_right(f"{number}".encode(), "", "", "wrong", source))
+            for number in range(PASSWORD_CHECKS_WAITING_MAX + 10)
+        ]
+        await asyncio.sleep(0.1)
+        try:
+            assert await asyncio.wait_for(checks.is_right(b"right", "", "", "right", source), 30)
+            assert not any(each.done() for each in wrong)
+        finally:
+            checks.close()
+            for each in wrong:
+                each.cancel()
+
+    asyncio.run(run())
