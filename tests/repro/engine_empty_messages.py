@@ -1,5 +1,5 @@
-"""One publish request of 16 MiB that holds 8 million empty messages: the broker's memory must stay bounded. The time of
-another client's confirms is printed."""
+"""One publish request of 16 MiB that holds 8 million empty messages: the broker's memory and another client's confirms
+must not suffer."""
 
 import contextlib
 import threading
@@ -8,7 +8,7 @@ import time
 from rig import GUEST, MIB, Broker, credentials, grpc, penstock, percentile, run, wire
 
 REQUEST_BYTES = 16 * MIB - 64
-MEMORY_MAX = 400 * MIB
+MEMORY_MAX, STALL_SECONDS_MAX = 400 * MIB, 0.5
 
 
 def varint(number):
@@ -61,7 +61,7 @@ def check():
             bystander.join(60)
             denied = _denied(broker, connection, method, (opening, flood), count)
     grown, stall = highest[0] - before, max(latencies, default=took)
-    return max(grown, denied) > MEMORY_MAX, (
+    return max(grown, denied) > MEMORY_MAX or stall > STALL_SECONDS_MAX, (
         f"{count:,} empty messages in one request of 16 MiB: {confirmed:,} {answer} in {took:.1f} s, memory grew by "
         f"{grown // MIB} MiB at most; a bystander's confirms p99 {percentile(latencies, 0.99) * 1e3:.0f} ms, longest "
         f"{stall * 1e3:.0f} ms (before: p99 {percentile(calm, 0.99) * 1e3:.0f} ms, longest {max(calm) * 1e3:.0f} ms); "

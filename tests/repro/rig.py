@@ -5,7 +5,8 @@
 Each script reproduces one fault that was found in an earlier version, with a real broker. It exits with 1 while the
 fault is there, 0 when it is not, 2 when it could not tell and 3 when this machine or user cannot run it, and prints one
 line about what it saw. The broker is that of the checkout named, or of the one that the script lies in, run by its
-.venv. Verdicts never depend on how long something took, and waiting has generous limits. Ports: 21000 to 21999.
+.venv. Some verdicts depend on how long something took, so run one at a time; the limits of other waiting are generous.
+Ports: 21000 to 21999.
 """
 
 import base64

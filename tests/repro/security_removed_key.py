@@ -17,7 +17,7 @@ def check():
             return status_code(broker, bearer(token))
 
         used, unused = (issuer.token(3_600, EVERYTHING, jti=name) for name in ("used", "unused"))
-        before = code(used)
+        before, ten_years = code(used), code(issuer.token(10 * 365 * 86_400, EVERYTHING))
         issuer.add("second")
         del issuer.keys["first"]
         time.sleep(CACHE_SECONDS + 2)
@@ -30,7 +30,8 @@ def check():
         raise RuntimeError(f"tokens of keys that are published: {before}, {newer}")
     return after == "OK", (
         f"a token that was used is {after} on a new connection {CACHE_SECONDS + 4} s after its key was dropped, with "
-        f"the new key in use and {count} pages fetched; one of the same key that was not used: {never_used}"
+        f"the new key in use and {count} pages fetched; one of the same key that was not used: {never_used}; one "
+        f"that ends in ten years was {ten_years}"
     )
 
 
