@@ -426,7 +426,10 @@ class Shard:
     def producers(self) -> list[ProducerState]:
         """Return the named producers in no order."""
     def delete_producer(self, name: str) -> bool:
-        """Delete a named producer with its sequence; return whether it was there."""
+        """Delete a named producer with its sequence, and return whether it was there, once that is on the disk.
+
+        Call it on a thread. Its publish stream gets an error at the next message.
+        """
     def delete_producers_of(self, user: str) -> int:
         """Delete the named producers that a user owns, and return their number, once that is on the disk.
 

@@ -9,7 +9,7 @@
 //!    `notices`, `producers`, `publication`, `signal`, `space`, `stream`, `work_queues`;
 //! 2. the state under a shard's lock: `queue_entry`, `state`, `delivered`;
 //! 3. `shard`: the lock, the position of the last sync, and the own logs of queues;
-//! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`),
+//! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`, `producer_removal`),
 //!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`subscription`, `leasing`), reading streams
 //!    (`reader`, `offsets`, `retention`), stages (`stage_reader`, `staging`);
 //! 5. its life: `background` (the threads), `dedicated` (own logs), `backup`, `topology`;
@@ -38,6 +38,7 @@ mod passed_on;
 mod places;
 mod producer_homes;
 mod producer_owners;
+mod producer_removal;
 mod producer_sessions;
 mod producers;
 mod publication;

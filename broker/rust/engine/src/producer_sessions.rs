@@ -1,18 +1,14 @@
-//! Opening and forgetting names of producers, under the lock of a shard.
+//! Opening names of producers, and reading them, under the lock of a shard.
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
 
-use penstock_log::{Position, marks};
+use penstock_log::marks;
 
 use crate::clock::clock_ms;
 use crate::error::EngineError;
-use crate::producers::{Changes, PRODUCERS_MAX, ProducerSession, ProducerStanding, STAGE_PREFIX};
+use crate::producers::{PRODUCERS_MAX, ProducerSession, ProducerStanding, STAGE_PREFIX};
 use crate::shard::Shard;
 use crate::state::State;
-
-/// Names that are removed or recorded in one hold of the lock.
-const CHANGES_AT_ONCE: usize = 1024;
 
 impl Shard {
     /// Open a producer's name for a user, and take it over from the user's session that had it. A name without an owner is
@@ -128,104 +124,11 @@ impl Shard {
     pub fn producers(&self) -> Result<Vec<ProducerStanding>, EngineError> {
         Ok(self.lock()?.producers.all())
     }
-
-    /// Removes a name with its state; returns whether it existed. Its owner gets an error at the next message.
-    ///
-    /// # Errors
-    /// `ProducerReserved`; `Log` when it cannot be written; `Stopped` and `Closed`.
-    pub fn delete_producer(&self, name: &str) -> Result<bool, EngineError> {
-        if name.starts_with(STAGE_PREFIX) {
-            return Err(EngineError::ProducerReserved(STAGE_PREFIX));
-        }
-        let mut guard = self.lock()?;
-        guard.check(self.name())?;
-        let found = guard.forget_producer(name)?;
-        guard.write()?;
-        Ok(found)
-    }
-
-    /// Removes names that were unused for too long, and records the use of others; returns how many were removed.
-    ///
-    /// # Errors
-    /// `Log` when that cannot be written; `Stopped` when a bug poisoned the shard.
-    pub fn forget_producers(&self, now_ms: u64) -> Result<u64, EngineError> {
-        let memory = self.producer_memory();
-        if memory.is_zero() {
-            return Ok(0);
-        }
-        let mut guard = self.lock()?;
-        if guard.closed || guard.stopped.is_some() {
-            return Ok(0);
-        }
-        let state = &mut *guard;
-        let Changes { noted, forgotten } = state.producers.look(now_ms, memory, CHANGES_AT_ONCE);
-        for name in &noted {
-            let Some(id) = state.producers.id_of(name) else { continue };
-            let Some(used_at_ms) = state.producers.used_at_ms(id) else { continue };
-            let owner = state.producers.owner(id).cloned();
-            state.note_producer(name, id, used_at_ms, owner.as_deref())?;
-            state.producers.noted(id, used_at_ms);
-        }
-        for name in &forgotten {
-            state.forget_producer(name)?;
-        }
-        state.write()?;
-        Ok(forgotten.len() as u64)
-    }
-
-    /// Remove all names that a user owns, with their states, here and in the queues' own logs. Return how many there were, once
-    /// that is on the disk. The sessions that have the names end. Blocks on the disk.
-    ///
-    /// A retry completes a removal that failed or that a crash cut short: this shard, which alone knows the owner, forgets a
-    /// name last.
-    ///
-    /// # Errors
-    /// `Log` when it cannot be written; `Stopped` and `Closed`, unless the user has no names.
-    pub fn delete_producers_of(self: &Arc<Self>, user: &str) -> Result<u64, EngineError> {
-        let mut count = 0;
-        loop {
-            let names = self.lock()?.producers.end_sessions_of(user, CHANGES_AT_ONCE);
-            if !names.is_empty() {
-                for (_, own) in self.dedicated.all() {
-                    own.forget_names(&names)?;
-                }
-            }
-            // Without names, too: an earlier removal may not be on the disk yet.
-            count += self.forget_names(&names)?;
-            if names.len() < CHANGES_AT_ONCE {
-                return Ok(count);
-            }
-        }
-    }
-
-    /// Remove these names from this log, and return how many were there, once that is on the disk.
-    fn forget_names(&self, names: &[String]) -> Result<u64, EngineError> {
-        let (count, end) = self.write_forgotten(names)?;
-        if self.synced() < end {
-            self.sync_to(end)?;
-        }
-        Ok(count)
-    }
-
-    fn write_forgotten(&self, names: &[String]) -> Result<(u64, Position), EngineError> {
-        let mut state = self.lock()?;
-        if state.producers.has_one_of(names) {
-            state.check(self.name())?;
-        }
-        let mut count = 0;
-        for name in names {
-            count += u64::from(state.forget_producer(name)?);
-        }
-        if count > 0 {
-            state.write()?;
-        }
-        Ok((count, state.producers.removed_end()))
-    }
 }
 
 impl State {
     /// Write a producer's number, when it was used, and who owns it.
-    fn note_producer(
+    pub(crate) fn note_producer(
         &mut self,
         name: &str,
         id: NonZeroU64,

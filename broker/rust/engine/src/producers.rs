@@ -99,6 +99,21 @@ impl Standing {
     fn is_open(&self) -> bool {
         Arc::strong_count(&self.held) > 1
     }
+
+    /// Whether nobody holds it, and it was unused for too long. The recorded time may be older than the use.
+    fn is_idle(&self, now_ms: u64, memory: Duration) -> bool {
+        let idle_ms_max = millis(memory).saturating_add(noted_every_ms(memory));
+        !self.is_open() && now_ms.saturating_sub(self.used_at_ms) > idle_ms_max
+    }
+}
+
+fn millis(memory: Duration) -> u64 {
+    u64::try_from(memory.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How often the use of a name is recorded.
+fn noted_every_ms(memory: Duration) -> u64 {
+    (millis(memory) / 8).min(NOTED_MS_MIN)
 }
 
 /// All producers of a shard.
@@ -278,16 +293,14 @@ impl Producers {
 
     /// Result of a check of all names, limited in number. The owner of a name uses it.
     pub fn look(&mut self, now_ms: u64, memory: Duration, count_max: usize) -> Changes {
-        let memory_ms = u64::try_from(memory.as_millis()).unwrap_or(u64::MAX);
-        let noted_every_ms = (memory_ms / 8).min(NOTED_MS_MIN);
+        let noted_every_ms = noted_every_ms(memory);
         let mut changes = Changes::default();
         for (name, id) in self.ids.iter().filter(|(name, _)| !name.starts_with(STAGE_PREFIX)) {
             let Some(standing) = self.standing.get_mut(id) else { continue };
             if standing.is_open() || standing.used_at_ms == 0 {
                 standing.used_at_ms = now_ms;
             }
-            // The recorded time may be this much older than the use.
-            if now_ms.saturating_sub(standing.used_at_ms) > memory_ms.saturating_add(noted_every_ms) {
+            if standing.is_idle(now_ms, memory) {
                 changes.forgotten.push(name.clone());
             } else if standing.used_at_ms.saturating_sub(standing.noted_at_ms) > noted_every_ms {
                 changes.noted.push(name.clone());
@@ -297,6 +310,18 @@ impl Producers {
             }
         }
         changes
+    }
+
+    /// Say whether a name was unused for too long.
+    pub fn is_idle(&self, name: &str, now_ms: u64, memory: Duration) -> bool {
+        let standing = self.ids.get(name).and_then(|id| self.standing.get(id));
+        standing.is_some_and(|standing| standing.is_idle(now_ms, memory))
+    }
+
+    /// Note that a name is in use.
+    pub fn used(&mut self, name: &str, now_ms: u64) {
+        let standing = self.ids.get(name).and_then(|id| self.standing.get_mut(id));
+        standing.into_iter().for_each(|standing| standing.used_at_ms = now_ms.max(standing.used_at_ms));
     }
 
     pub fn has_one_of(&self, names: &[String]) -> bool {
@@ -314,6 +339,18 @@ impl Producers {
 
     pub fn owner(&self, id: NonZeroU64) -> Option<&Arc<str>> {
         self.standing.get(&id)?.owner.as_ref()
+    }
+
+    /// End the session that has a name, and say whether the name is there.
+    pub fn end_session(&mut self, name: &str) -> bool {
+        let standing = self.ids.get(name).and_then(|id| self.standing.get(id));
+        standing.inspect(|standing| standing.held.store(0, Ordering::Release)).is_some()
+    }
+
+    /// Say whether a session was opened for a name since the last one was ended, if one was.
+    pub fn has_session(&self, name: &str) -> bool {
+        let standing = self.ids.get(name).and_then(|id| self.standing.get(id));
+        standing.is_some_and(|standing| standing.held.load(Ordering::Acquire) != 0)
     }
 
     /// End the sessions of a user's names, at most so many, and return these names.

@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use house::{House, open, open_on, publish, read_all, settings};
 use penstock_engine::{
@@ -290,6 +291,56 @@ fn the_names_of_a_user_are_deleted_from_the_logs_of_queues_too() {
     let session = house.shard.open_producer("p", "anna").unwrap();
     assert_eq!(send(&house, Some(&session), &[("", "own", "b", 1)]).0, [Fate::Stored(Level::Disk)]);
     assert_eq!(bodies(&house, OWN), ["a", "b"]);
+    house.close();
+}
+
+/// The log of the queue forgot it by itself: it does not know who holds a name.
+#[test]
+fn a_name_that_is_held_is_not_forgotten_in_the_log_of_a_queue() {
+    const DAY_MS: u64 = 86_400_000;
+    let directory = tempfile::tempdir().unwrap();
+    let house = house::open_forgetting(directory.path(), Duration::from_secs(7 * 86_400));
+    put(&house.shard, OWN, "own");
+    let session = house.shard.open_producer("p", "anna").unwrap();
+    assert_eq!(send(&house, Some(&session), &[("", "own", "a", 7)]).0, [Fate::Stored(Level::Disk)]);
+    let now_ms = house.shard.producers().unwrap()[0].used_at_ms;
+    let forgotten_after = |days: u64| {
+        let all = house.shard.family();
+        all.iter().map(|shard| shard.forget_producers(now_ms + days * DAY_MS).unwrap()).sum::<u64>()
+    };
+
+    assert_eq!(forgotten_after(30), 0);
+    assert_eq!(house.shard.sequence_in_family("p").unwrap(), Some(7));
+
+    drop(session);
+    // Not before the log of the queue has forgotten it for good.
+    assert_eq!(forgotten_after(60), 0);
+    while forgotten_after(60) == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(house.shard.sequence_in_family("p").unwrap(), None);
+    let again = house.shard.open_producer("p", "ben").unwrap();
+    assert_eq!(send(&house, Some(&again), &[("", "own", "b", 1)]).0, [Fate::Stored(Level::Disk)]);
+    assert_eq!(bodies(&house, OWN), ["a", "b"]);
+    house.close();
+}
+
+/// The vhost forgot it to make room for another one.
+#[test]
+fn a_name_that_only_the_log_of_a_queue_has_left_is_forgotten_after_its_time() {
+    const DAY_MS: u64 = 86_400_000;
+    let directory = tempfile::tempdir().unwrap();
+    let house = house::open_forgetting(directory.path(), Duration::from_secs(7 * 86_400));
+    put(&house.shard, OWN, "own");
+    let own = house.shard.home_of(OWN);
+    own.open_producer("p", "anna").unwrap();
+    let now_ms = own.producers().unwrap()[0].used_at_ms;
+
+    house.shard.forget_producers(now_ms + 7 * DAY_MS).unwrap();
+    assert_eq!(own.producers().unwrap().len(), 1);
+    house.shard.forget_producers(now_ms + 8 * DAY_MS).unwrap();
+
+    assert_eq!(own.producers().unwrap(), []);
     house.close();
 }
 

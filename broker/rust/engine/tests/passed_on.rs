@@ -162,6 +162,7 @@ fn nothing_is_routed_to_a_queue_whose_own_log_is_about_to_go() {
 
 /// A publish of the named producer "p" that was routed and waits for the log of "own", and the means to release it.
 struct OnItsWay {
+    session: ProducerSession,
     publisher: JoinHandle<Result<Vec<Fate>, EngineError>>,
     holder: JoinHandle<()>,
     let_go: Sender<()>,
@@ -172,12 +173,13 @@ fn publish_on_its_way(house: &House) -> OnItsWay {
     let (shard, old) = (Arc::clone(&house.shard), house.shard.open_producer("p", "anna").unwrap());
     assert_eq!(send(&shard, Some(&old), true, &[("", "own", "first", 1)]).unwrap(), [STORED]);
     let (holder, let_go) = put_slowly(&house.shard.home_of(OWN), None);
+    let session = old.clone();
     let publisher =
         std::thread::spawn(move || send(&shard, Some(&old), true, &[("", "s", "without", 0), ("", "own", "old", 2)]));
     while house.shard.queue_counts(&[house::STREAM]).unwrap()[0].ready_count == 0 {
         std::thread::yield_now();
     }
-    OnItsWay { publisher, holder, let_go }
+    OnItsWay { session, publisher, holder, let_go }
 }
 
 impl OnItsWay {
@@ -185,6 +187,16 @@ impl OnItsWay {
         self.let_go.send(()).unwrap();
         self.holder.join().unwrap();
         self.publisher.join().unwrap()
+    }
+}
+
+/// Waits until a session has ended.
+fn ended(house: &House, session: &ProducerSession) {
+    while !matches!(
+        send(&house.shard, Some(session), true, &[("nowhere", "", "x", 9)]),
+        Err(EngineError::ProducerTaken(_))
+    ) {
+        std::thread::yield_now();
     }
 }
 
@@ -210,14 +222,42 @@ fn a_publish_on_its_way_does_not_bring_a_deleted_name_back() {
     let directory = tempfile::tempdir().unwrap();
     let house = opened(directory.path());
     let on_its_way = publish_on_its_way(&house);
+    let shard = Arc::clone(&house.shard);
 
-    assert!(house.shard.delete_producer("p").unwrap());
+    let deleter = std::thread::spawn(move || shard.delete_producer("p").unwrap());
+    ended(&house, &on_its_way.session);
+    assert!(house.shard.producer_owner("p").unwrap().is_some(), "a crash now leaves a name that can be deleted");
     assert!(matches!(on_its_way.ends(), Err(EngineError::ProducerTaken(_))));
+    assert!(deleter.join().unwrap());
 
-    assert!(house.shard.home_of(OWN).delete_producer("p").unwrap());
+    assert_eq!(house.shard.home_of(OWN).producers().unwrap(), []);
+    assert!(!house.shard.delete_producer("p").unwrap());
     let (shard, fresh) = (&house.shard, house.shard.open_producer("p", "anna").unwrap());
     assert_eq!(send(shard, Some(&fresh), true, &[("", "own", "new", 1)]).unwrap(), [STORED]);
     assert_eq!(bodies(&house, OWN), ["first", "new"]);
+    house.close();
+}
+
+/// The log of the queue kept what the new session published: the next one's first messages were confirmed and not stored.
+#[test]
+fn nothing_is_left_of_a_name_that_is_opened_again_while_it_is_deleted() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = opened(directory.path());
+    let on_its_way = publish_on_its_way(&house);
+    let shard = Arc::clone(&house.shard);
+    let deleter = std::thread::spawn(move || shard.delete_producer("p").unwrap());
+    ended(&house, &on_its_way.session);
+
+    let (shard, again) = (Arc::clone(&house.shard), house.shard.open_producer("p", "anna").unwrap());
+    let publisher = std::thread::spawn(move || send(&shard, Some(&again), true, &[("", "own", "between", 5)]));
+    std::thread::park_timeout(Duration::from_millis(20));
+    assert!(on_its_way.ends().is_err());
+    assert!(deleter.join().unwrap());
+    // It was stored, or came too late.
+    let _ = publisher.join().unwrap();
+
+    assert_eq!(house.shard.home_of(OWN).producers().unwrap(), []);
+    assert_eq!(house.shard.producers().unwrap(), []);
     house.close();
 }
 
@@ -241,4 +281,31 @@ fn what_a_caller_refuses_itself_holds_nothing_back_when_an_own_log_has_it() {
         assert_eq!(fates(first + 4), [Fate::Behind(first + 3)]);
         house.close();
     }
+}
+
+/// The deletion failed with the log of a queue that was deleted meanwhile.
+#[test]
+fn the_names_of_a_user_are_deleted_also_while_a_queue_goes_with_its_log() {
+    const OTHER: QueueId = QueueId(8);
+    let directory = tempfile::tempdir().unwrap();
+    let house = opened(directory.path());
+    house.shard.dedicate(OTHER).unwrap();
+    house.shard.put_queues([QueueSettings { id: OTHER, name: "other", ..own() }]).unwrap();
+    let sessions = ["p", "q"].map(|name| house.shard.open_producer(name, "anna").unwrap());
+    for (session, queue) in sessions.iter().zip(["own", "other"]) {
+        assert_eq!(send(&house.shard, Some(session), true, &[("", queue, "first", 1)]).unwrap(), [STORED]);
+    }
+    let (holder, let_go) = put_slowly(&house.shard.home_of(OWN), None);
+    let shard = Arc::clone(&house.shard);
+    let deleter = std::thread::spawn(move || shard.delete_producers_of("anna"));
+    sessions.iter().for_each(|session| ended(&house, session));
+    std::thread::park_timeout(Duration::from_millis(20));
+
+    house.shard.delete_queue(OTHER).unwrap();
+    let_go.send(()).unwrap();
+    holder.join().unwrap();
+
+    assert_eq!(deleter.join().unwrap().unwrap(), 2);
+    assert_eq!(house.shard.producers_of_family().unwrap(), []);
+    house.close();
 }

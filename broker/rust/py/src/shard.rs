@@ -243,10 +243,7 @@ impl PyShard {
     }
 
     fn delete_producer(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
-        self.with(py, |shard| {
-            let deleted: Result<Vec<_>, _> = shard.family().iter().map(|one| one.delete_producer(name)).collect();
-            Ok(deleted?.contains(&true))
-        })
+        self.with(py, |shard| shard.delete_producer(name))
     }
 
     fn delete_producers_of(&self, py: Python<'_>, user: &str) -> PyResult<u64> {
