@@ -77,7 +77,7 @@ test-fast: setup .venv/.dev ## the tests that start no broker, and the rules abo
 	$(PYTEST) $(PARALLEL) tests/unit tests/property tests/house --quiet
 
 test-rust: ## the crates' tests
-	cargo test --workspace --features penstock-serve/flight --locked --quiet
+	cargo test --workspace --features penstock-serve/fuzz --locked --quiet
 
 test-python: setup .venv/.dev ## the quick Python tests but those of `lint` (WORKERS=2)
 	$(PYTEST) $(PARALLEL) tests --ignore tests/house --ignore tests/crash --ignore tests/conformance --ignore tests/spark --ignore tests/hostile --ignore tests/repro

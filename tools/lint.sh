@@ -11,7 +11,7 @@ check() {
 }
 
 check cargo fmt --all --check
-check cargo clippy --workspace --all-targets --features penstock-serve/flight --locked --quiet -- -D warnings
+check cargo clippy --workspace --all-targets --features penstock-serve/fuzz --locked --quiet -- -D warnings
 check "$bin/ruff" format --check --quiet .
 check "$bin/ruff" check --quiet .
 check "$bin/mypy"
