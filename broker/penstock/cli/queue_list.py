@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.messages import INTERRUPTED
 from penstock.cli.options import Uri, connected
 from penstock.cli.output import Format, Output, print_json, print_rows
 
@@ -45,19 +44,16 @@ def show(
     if sort not in columns:
         raise typer.BadParameter(f"no column '{sort}'; use one of {', '.join(columns)}", param_hint="--sort")
     with connected(context, uri) as connection:
-        try:
-            before = _sample(connection, pattern) if rates or watch else {}
-            while True:
-                if rates or watch:
-                    time.sleep(interval)
-                now = _sample(connection, pattern)
-                rows = [_row(queue, before.get(name), columns) for name, queue in now.items()]
-                _print(_sorted(rows, sort, reverse), columns, output, clears=watch)
-                if not watch:
-                    return
-                before = now
-        except KeyboardInterrupt:
-            raise typer.Exit(INTERRUPTED) from None
+        before = _sample(connection, pattern) if rates or watch else {}
+        while True:
+            if rates or watch:
+                time.sleep(interval)
+            now = _sample(connection, pattern)
+            rows = [_row(queue, before.get(name), columns) for name, queue in now.items()]
+            _print(_sorted(rows, sort, reverse), columns, output, clears=watch)
+            if not watch:
+                return
+            before = now
 
 
 def _sample(connection: "Connection", pattern: str) -> "dict[str, _Sampled]":

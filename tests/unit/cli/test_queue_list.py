@@ -119,6 +119,7 @@ def test_watching_goes_on_until_it_is_interrupted(invoke: Invoke, monkeypatch: p
     result = invoke("--watch", "--interval", "0.5")
 
     assert result.exit_code == 130
+    assert result.stderr == "interrupted\n"
     assert slept == [0.5] * 3
     assert result.stdout.count("change_per_second") == 2
 
