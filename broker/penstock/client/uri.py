@@ -2,8 +2,9 @@
 
 TLS takes a query: `?ca=FILE&cert=FILE&key=FILE&server_name=NAME`, all of it optional.
 
-Every part may be percent-encoded, and must be where it holds a character that delimits a URI. An error names the part
-and the way out, and never repeats a password.
+Every part may be percent-encoded, and must be where it holds a character that delimits a URI. A token is written as the
+password of an empty user. An error names the part and the way out, and never repeats a password, nor does its cause:
+where a password has a delimiter, any part of the URI may be a part of the password.
 """
 
 import re
@@ -78,7 +79,7 @@ class Address:
     def authorization(self) -> str:
         """Return the `authorization` metadata of calls; empty if the certificate names the user."""
         if not self.user:
-            return ""
+            return f"Bearer {self.password}" if self.password else ""
         return "Basic " + b64encode(f"{self.user}:{self.password}".encode()).decode("ascii")
 
 
@@ -110,8 +111,10 @@ def _split(uri: str) -> SplitResult:
         raise InvalidUriError("the URI contains a space or a control character; percent-encode it")
     try:
         parts = urlsplit(uri)
-    except ValueError as error:
-        raise InvalidUriError(f"the URI cannot be read: {error}") from error
+    except ValueError:
+        raise InvalidUriError(
+            "the URI's host cannot be read; percent-encode '[' and ']' in a user or password"
+        ) from None
     if parts.scheme not in {SCHEME, TLS_SCHEME} or not uri.lower().startswith(f"{parts.scheme}://"):
         raise InvalidUriError(f"the URI must start with {SCHEME}://, as in {SCHEME}://guest:guest@{HOST}:{PORT}/")
     if "#" in uri or ("?" in uri and parts.scheme == SCHEME):
@@ -126,6 +129,8 @@ def _split(uri: str) -> SplitResult:
 def _tls(parts: SplitResult) -> Tls:
     known = {one.name for one in fields(Tls)}
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if "@" in parts.query:
+        raise InvalidUriError("the URI's query has '@'; percent-encode it as %40, and '?' in a password as %3F")
     unknown = sorted(set(options) - known)
     if unknown:
         raise InvalidUriError(f"the URI's query has '{unknown[0]}'; it takes {', '.join(sorted(known))}")
@@ -147,8 +152,8 @@ def _host(parts: SplitResult) -> str:
 def _port(parts: SplitResult) -> int:
     try:
         port = parts.port
-    except ValueError as error:
-        raise InvalidUriError("the URI's port must be a number from 1 to 65535; percent-encode ':' and '/'") from error
+    except ValueError:
+        raise InvalidUriError("the URI's port must be a number from 1 to 65535; percent-encode ':' and '/'") from None
     if port is None:
         return PORT
     if port == 0:
@@ -171,6 +176,8 @@ def _vhost(path: str) -> str:
         return "/"
     if "/" in encoded:
         raise InvalidUriError("the URI's vhost contains '/'; percent-encode it as %2F")
+    if "@" in encoded:
+        raise InvalidUriError("the URI's vhost contains '@'; percent-encode it as %40, and '/' in a password as %2F")
     vhost = _decoded(encoded, "vhost")
     if len(vhost.encode()) > NAME_BYTES_MAX:
         raise InvalidUriError(f"the URI's vhost has more than {NAME_BYTES_MAX} bytes")
@@ -180,5 +187,5 @@ def _vhost(path: str) -> str:
 def _decoded(text: str, part: str) -> str:
     try:
         return unquote(text, errors="strict")
-    except UnicodeDecodeError as error:
-        raise InvalidUriError(f"the URI's {part} is not UTF-8 after percent-decoding") from error
+    except UnicodeDecodeError:
+        raise InvalidUriError(f"the URI's {part} is not UTF-8 after percent-decoding") from None
