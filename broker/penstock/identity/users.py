@@ -73,10 +73,20 @@ class User:
 
 
 class Users:
-    """Immutable users, in the order of addition, as in the file."""
+    """Immutable users, in the order of addition, as in the file.
+
+    A change costs a copy of a dictionary and what it touches, so that many changes of many users are short.
+    """
 
     def __init__(self, users: Iterable[User] = ()) -> None:
         self._by_name: Mapping[str, User] = {user.name: user for user in users}
+        self.administrators = frozenset(user.name for user in self._by_name.values() if user.is_administrator)
+        self.touched = frozenset(self._by_name)
+        """The names that were added, changed or deleted since `settled`."""
+
+    def settled(self) -> "Users":
+        """Return the same users with no name touched."""
+        return self._made(self._by_name, self.administrators, frozenset()) if self.touched else self
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -119,36 +129,41 @@ class Users:
         kept = changed.tags if tags is None else parse_tags(tags)
         if Tag.ADMINISTRATOR not in kept and not force:
             self._check_not_last_administrator(name)
-        return self._with(replace(changed, password_hash=password_hash, hashing_algorithm=algorithm, tags=kept))
+        put = replace(changed, password_hash=password_hash, hashing_algorithm=algorithm, tags=kept)
+        return self._with({name: put})
 
     def rehash(self, name: str, was: str, password_hash: str) -> "Users":
         """Replace another broker's digest by ours; a password that changed meanwhile stays."""
         user = self._by_name.get(name)
         if user is None or user.password_hash != was:
             return self
-        return self._with(replace(user, password_hash=password_hash, hashing_algorithm=ARGON2ID))
+        return self._with({name: replace(user, password_hash=password_hash, hashing_algorithm=ARGON2ID)})
 
     def delete(self, name: str, *, force: bool = False) -> "Users":
         """Delete a user. Raises PreconditionFailedError, unless forced, when no administrator is left."""
+        self.check_delete(name, force=force)
+        return self._with({name: None})
+
+    def check_delete(self, name: str, *, force: bool = False) -> None:
+        """Raise what `delete` raises."""
         self.get(name)
         if not force:
             self._check_not_last_administrator(name)
-        return Users(user for user in self._by_name.values() if user.name != name)
 
     def set_permission(self, name: str, vhost: str, permission: Permission) -> "Users":
         user = self.get(name)
-        return self._with(replace(user, permissions=MappingProxyType({**user.permissions, vhost: permission})))
+        return self._with({name: replace(user, permissions=MappingProxyType({**user.permissions, vhost: permission}))})
 
     def delete_permission(self, name: str, vhost: str) -> "Users":
         user = self.get(name)
         if vhost not in user.permissions:
             raise NotFoundError(Thing("permission of user", name, vhost), "list the existing permissions")
-        return self._with(_without(user, vhost))
+        return self._with({name: _without(user, vhost)})
 
     def set_topic(self, name: str, vhost: str, exchange: str, topic: TopicPermission) -> "Users":
         user = self.get(name)
         in_vhost = MappingProxyType({**user.topics.get(vhost, {}), exchange: topic})
-        return self._with(replace(user, topics=MappingProxyType({**user.topics, vhost: in_vhost})))
+        return self._with({name: replace(user, topics=MappingProxyType({**user.topics, vhost: in_vhost}))})
 
     def delete_topics(self, name: str, vhost: str, exchange: str | None) -> "Users":
         """Delete the topic permission of one exchange, or all of the vhost. Raises NotFoundError when there is none."""
@@ -160,36 +175,50 @@ class Users:
         topics = {known: topics for known, topics in user.topics.items() if known != vhost}
         if left:
             topics[vhost] = MappingProxyType(left)
-        return self._with(replace(user, topics=MappingProxyType(topics)))
+        return self._with({name: replace(user, topics=MappingProxyType(topics))})
 
     def without_vhost(self, vhost: str) -> "Users":
         """Return the users without their permissions in a vhost. Returns this very value when there are none."""
-        if not any(user.names_vhost(vhost) for user in self._by_name.values()):
+        concerned = [user for user in self._by_name.values() if user.names_vhost(vhost)]
+        if not concerned:
             return self
-        return Users(
-            _without_topics(_without(user, vhost), vhost) if user.names_vhost(vhost) else user
-            for user in self._by_name.values()
-        )
+        return self._with({user.name: _without_topics(_without(user, vhost), vhost) for user in concerned})
 
     def merge(self, users: Iterable[User]) -> "Users":
         """Add many users, or replace those of the same names, in one step."""
-        merged = dict(self._by_name)
+        merged: dict[str, User | None] = {}
         for user in users:
             check_user_name(user.name)
             check_digest(user.password_hash, user.hashing_algorithm)
             merged[user.name] = user
-        return Users(merged.values())
+        return self._with(merged)
 
     def _check_not_last_administrator(self, name: str) -> None:
-        if [user.name for user in self._by_name.values() if user.is_administrator] == [name]:
+        if self.administrators == {name}:
             raise PreconditionFailedError(
                 Thing("user", name),
                 "is the only user with the tag administrator",
                 "add another administrator first, or use force",
             )
 
-    def _with(self, user: User) -> "Users":
-        return Users({**self._by_name, user.name: user}.values())
+    def _with(self, changes: Mapping[str, User | None]) -> "Users":
+        """Return the users with some added or replaced, or with None deleted."""
+        by_name, administrators = dict(self._by_name), set(self.administrators)
+        for name, user in changes.items():
+            administrators.discard(name)
+            if user is None:
+                del by_name[name]
+                continue
+            by_name[name] = user
+            if user.is_administrator:
+                administrators.add(name)
+        return self._made(by_name, frozenset(administrators), self.touched.union(changes))
+
+    @classmethod
+    def _made(cls, by_name: Mapping[str, User], administrators: frozenset[str], touched: frozenset[str]) -> "Users":
+        made = cls()
+        made._by_name, made.administrators, made.touched = by_name, administrators, touched
+        return made
 
 
 def parse_tags(tags: Iterable[str]) -> tuple[Tag, ...]:

@@ -5,7 +5,8 @@ A change takes effect once it is on the disk. `identity` decides what is allowed
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.identity import (
@@ -34,6 +35,7 @@ from penstock.model.errors import (
     StorageError,
     Thing,
 )
+from penstock.services.deletion_records import DeletionRecords
 from penstock.services.password_checks import PasswordChecks
 from penstock.services.user_limits import LimitsOfUsers
 from penstock.storage import read_users, write_users
@@ -46,9 +48,20 @@ _log = logger("accounts")
 _THING = Thing("file", "users.json")
 # Freeing a compiled pattern takes about 10 us; on a thread, one by one, others run in between.
 FREED_ON_LOOP_MAX = 100
+# Among many users a change takes about 100 us; calls in between are not delayed by more than this many.
+DECIDED_AT_ONCE_MAX = 100
 ForgetUser = Callable[[str], Awaitable[None]]
 _Change = Callable[[Users], Users]
-_Waiting = tuple[_Change, bool, "asyncio.Future[None]"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A change that waits. `concerns_deleted` is of changes that the broker makes by itself."""
+
+    change: _Change
+    done: "asyncio.Future[None]"
+    concerns_deleted: bool
+    is_forced: bool
 
 
 class Accounts:
@@ -56,9 +69,9 @@ class Accounts:
 
     def __init__(self, path: Path, users: Users, limits: LimitsOfUsers, deletions: Deletions) -> None:
         self._path = path
-        self._users = users
+        self._users = users.settled()
         self._limits = limits
-        self._deletions = deletions
+        self._deletions = DeletionRecords(deletions)
         self._deleting: set[str] = set()
         self._cache = CredentialCache(os.urandom(KEY_BYTES), CREDENTIALS_MAX)
         self._decoy_key = os.urandom(KEY_BYTES)
@@ -114,6 +127,7 @@ class Accounts:
         """Wait until nothing is being written."""
         if self._writer is not None:
             await asyncio.wait([self._writer])
+        await self._deletions.settled()
 
     # ------------------------------------------------------------ who is it
 
@@ -184,7 +198,7 @@ class Accounts:
             is_new = users.find(name) is None  # another call may have added it by the time that this one is decided
             return users.put(name, tags, digest, force=force)
 
-        await self._change(put)
+        await self._change(put, is_forced=force)
         return is_new
 
     async def delete_user(self, name: str, *, force: bool = False, forget: ForgetUser | None = None) -> None:
@@ -202,22 +216,26 @@ class Accounts:
             await self._delete(name, force=force)
             if forget is not None:
                 await forget(name)
-            await asyncio.to_thread(self._deletions.end, Deletion(Kind.USER, name))
+            await self._deletions.end(Deletion(Kind.USER, name))
         finally:
             self._deleting.discard(name)
 
     async def _delete(self, name: str, *, force: bool) -> None:
         """Begin a deletion, and delete what is in the files of users."""
         deletion = Deletion(Kind.USER, name)
-        is_begun = deletion in self._deletions.begun
+        is_begun = deletion in self._deletions.begun()
         if not is_begun:
-            self._users.delete(name, force=force)  # a deletion that is refused has not begun
-            await asyncio.to_thread(self._deletions.begin, deletion)
+            self._users.check_delete(name, force=force)  # a deletion that is refused has not begun
+            if not force and name in self._users.administrators:
+                self._check_administrators(self._users, self._users.delete(name))
+            await self._deletions.begin(deletion)
         try:
-            await self._change(lambda users: users if users.find(name) is None else users.delete(name, force=force))
+            await self._change(
+                lambda users: users if users.find(name) is None else users.delete(name, force=force), is_forced=force
+            )
         except (RefusedError, NotWrittenError, DiskFullError):
             if not is_begun:  # nothing was deleted
-                await asyncio.to_thread(self._deletions.end, deletion)
+                await self._deletions.end(deletion)
             raise
         await self._limits.forget(name)
         await asyncio.to_thread(remove_password_file, self._path.parent, name)
@@ -227,10 +245,10 @@ class Accounts:
 
         One that fails stays begun: the next start completes it, or another call of `delete_user`.
         """
-        for deletion in self._deletions.begun:
+        for deletion in self._deletions.begun():
             try:
                 await forget(deletion.name)
-                await asyncio.to_thread(self._deletions.end, deletion)
+                await self._deletions.end(deletion)
             except FaultError as fault:
                 _log.warning("deletion not completed", kind=deletion.kind.value, name=deletion.name, fault=str(fault))
             else:
@@ -256,10 +274,10 @@ class Accounts:
         """Several changes in one writing, for imports: all of it or nothing."""
         await self._change(change)
 
-    async def _change(self, change: _Change, *, concerns_deleted: bool = False) -> None:
+    async def _change(self, change: _Change, *, concerns_deleted: bool = False, is_forced: bool = False) -> None:
         """`concerns_deleted` lets the broker's own changes reach users whose deletion has begun."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((change, concerns_deleted, done))
+        self._waiting.append(_Waiting(change, done, concerns_deleted, is_forced))
         if self._writer is None:
             self._writer = spawn(self._write_waiting(), name="users")
         await done
@@ -272,22 +290,26 @@ class Accounts:
                 await self._write_round(round_)
         finally:
             self._writer = None
-            for _, _, done in [*round_, *self._waiting]:  # none is left unless a bug ended this task
-                _fail(done, StorageError(_THING, "could not be changed", "see the broker's log"))
+            for waiting in [*round_, *self._waiting]:  # none is left unless a bug ended this task
+                _fail(waiting.done, StorageError(_THING, "could not be changed", "see the broker's log"))
             self._waiting = []
 
     async def _write_round(self, round_: list[_Waiting]) -> None:
         users, decided = self._users, []
-        for change, concerns_deleted, done in round_:
+        touched: set[str] = set()
+        begun = {deletion.name for deletion in self._deletions.begun()}
+        for count, waiting in enumerate(round_, 1):
+            if count % DECIDED_AT_ONCE_MAX == 0:
+                await asyncio.sleep(0)
             try:
-                changed = change(users)
-                if not concerns_deleted:
-                    self._check_not_deleted(users, changed)
-                    self._check_vhosts(users, changed)
-                users = changed
-                decided.append(done)
+                changed = waiting.change(users)
+                self._check(waiting, users, changed, begun)
             except RefusedError as refusal:
-                _fail(done, refusal)
+                _fail(waiting.done, refusal)
+                continue
+            touched |= changed.touched
+            users = changed.settled()
+            decided.append(waiting.done)
         try:
             if users is not self._users:
                 await asyncio.to_thread(_write, self._path, users)
@@ -295,7 +317,7 @@ class Accounts:
             for done in decided:
                 _fail(done, fault)
             return
-        patterns = _replaced_patterns(self._users, users)
+        patterns = _replaced_patterns(self._users, users, touched)
         self._users, self._decoys_of = users, Users()
         for done in decided:
             if not done.done():
@@ -303,23 +325,40 @@ class Accounts:
         if len(patterns) > FREED_ON_LOOP_MAX:
             await asyncio.to_thread(_free, patterns)
 
-    def _check_not_deleted(self, users: Users, changed: Users) -> None:
-        """Refuse to make or change a user whose deletion has begun: a start would delete that one."""
-        names = [deletion.name for deletion in self._deletions.begun if deletion.kind is Kind.USER]
-        for name in names:
-            if changed.find(name) not in (None, users.find(name)):
-                raise PreconditionFailedError(Thing("user", name), "is being deleted", "delete it again, then make it")
-
-    def _check_vhosts(self, users: Users, changed: Users) -> None:
-        """Refuse a permission in a vhost that was deleted while the change waited: a new vhost would inherit it."""
-        for user in changed.all():
-            known = users.find(user.name)
-            if known is user:
+    def _check(self, waiting: _Waiting, users: Users, changed: Users, begun: Collection[str]) -> None:
+        """Refuse a change that would outlive a deletion, or leave no administrator once all deletions have ended."""
+        if waiting.concerns_deleted:
+            return
+        for name in changed.touched:
+            user, known = changed.find(name), users.find(name)
+            if user is None:
                 continue
-            held = set() if known is None else {*known.permissions, *known.topics}
-            for vhost in {*user.permissions, *user.topics} - held:
-                if not self._has_vhost(vhost):
-                    raise NotFoundError(Thing("vhost", vhost), "create it first or check the name")
+            if name in begun and user != known:
+                raise PreconditionFailedError(Thing("user", name), "is being deleted", "delete it again, then make it")
+            self._check_vhosts(user, known)
+        if not waiting.is_forced and users.administrators != changed.administrators:
+            self._check_administrators(users, changed)
+
+    def _check_administrators(self, users: Users, changed: Users) -> None:
+        """Refuse a change when a restart, which completes all deletions, would find no administrator.
+
+        A deletion that fails half-way is not undone.
+        """
+        leaving = self._deleting.union(deletion.name for deletion in self._deletions.begun())
+        gone = users.administrators - changed.administrators
+        if gone and not changed.administrators - leaving:
+            raise PreconditionFailedError(
+                Thing("user", min(gone)),
+                "is the only user with the tag administrator that is not being deleted",
+                "add another administrator first, or use force",
+            )
+
+    def _check_vhosts(self, user: User, known: User | None) -> None:
+        """Refuse a permission in a vhost that was deleted while the change waited: a new vhost would inherit it."""
+        held = set() if known is None else {*known.permissions, *known.topics}
+        for vhost in {*user.permissions, *user.topics} - held:
+            if not self._has_vhost(vhost):
+                raise NotFoundError(Thing("vhost", vhost), "create it first or check the name")
 
 
 def _warn_of_costly_digests(users: Users) -> None:
@@ -328,12 +367,12 @@ def _warn_of_costly_digests(users: Users) -> None:
             _log.warning("a password digest is too costly to check; set the password again", user=user.name)
 
 
-def _replaced_patterns(before: Users, after: Users) -> list[object]:
+def _replaced_patterns(before: Users, after: Users, touched: Iterable[str]) -> list[object]:
     """Return the patterns of users or virtual hosts that changed: the list has the last reference to them."""
     held: list[object] = []
-    for user in before.all():
-        now = after.find(user.name)
-        if now is user:
+    for name in touched:
+        user, now = before.find(name), after.find(name)
+        if user is None or now is user:
             continue
         held += (one for vhost, one in user.permissions.items() if now is None or vhost not in now.permissions)
         for vhost, by_exchange in user.topics.items():

@@ -5,6 +5,7 @@ that was interrupted. Without such a deletion there is no file.
 """
 
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -48,27 +49,27 @@ class Deletions:
 
     def begin(self, deletion: Deletion) -> None:
         """Record a deletion before its first step. Blocks until that is on the disk. Raises StorageError."""
+        self.change([deletion], [])
+
+    def end(self, deletion: Deletion) -> None:
+        """Remove a deletion after its last step. Blocks until that is on the disk. Raises StorageError."""
+        self.change([], [deletion])
+
+    def change(self, begins: Collection[Deletion], ends: Collection[Deletion]) -> None:
+        """Record several deletions in one writing: all of them or none. Blocks. Raises StorageError."""
         with self._changing:
-            if deletion in self.begun:
+            ended = frozenset(ends).intersection(self.begun)
+            begun = tuple(dict.fromkeys((*(other for other in self.begun if other not in ended), *begins)))
+            if begun == self.begun:
                 return
-            begun = (*self.begun, deletion)
             try:
                 write_deletions(self._path, begun)
             except (DiskFullError, NotWrittenError):
                 raise
             except StorageError:
-                self.begun = begun  # a start may find it, so it counts
+                self.begun = tuple(dict.fromkeys((*self.begun, *begins)))  # a start may find them, so they count
                 raise
-            self.begun = begun
-
-    def end(self, deletion: Deletion) -> None:
-        """Remove a deletion after its last step. Blocks until that is on the disk. Raises StorageError."""
-        with self._changing:
-            begun = tuple(other for other in self.begun if other != deletion)
-            if begun == self.begun:
-                return
-            write_deletions(self._path, begun)
-            self.ended_count += 1
+            self.ended_count += len(ended)
             self.begun = begun
 
 
