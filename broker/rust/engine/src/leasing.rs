@@ -40,7 +40,7 @@ pub struct LeaseStanding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserved {
     pub lease: LeaseStanding,
-    /// It did not exist before.
+    /// Whether this call made it.
     pub is_new: bool,
     /// Messages that stay ready.
     pub ready_count: u64,
@@ -97,7 +97,7 @@ impl Shard {
                 drop(taking);
                 let there = self.lease_there(queue, owner, number)?;
                 let nothing = LeaseStanding { number, ..LeaseStanding::default() };
-                Ok(there.unwrap_or(Reserved { lease: nothing, is_new: true, ready_count, position }))
+                Ok(there.unwrap_or(Reserved { lease: nothing, is_new: false, ready_count, position }))
             }
         }
     }

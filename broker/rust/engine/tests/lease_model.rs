@@ -187,7 +187,7 @@ impl Pair {
         let reserved = reserved.unwrap();
         assert_eq!(reserved.lease.count, lease.len() as u64);
         assert!(self.model.has_shares || reserved.lease.bytes == bytes as u64);
-        assert_eq!(reserved.is_new, !is_there);
+        assert_eq!(reserved.is_new, !is_there && !lease.is_empty());
     }
 
     fn release(&mut self, owner: usize, by: i64) {

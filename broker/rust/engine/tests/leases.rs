@@ -95,7 +95,7 @@ fn a_lease_ends_with_the_message_that_reaches_its_bytes_and_the_rest_was_never_t
 fn nothing_ready_is_no_lease_and_leaves_the_number_free() {
     let directory = tempfile::tempdir().unwrap();
     let house = open_queue(directory.path());
-    assert_eq!(reserve(&house, "o", 1, ANY).unwrap(), (0, 0, true));
+    assert_eq!(reserve(&house, "o", 1, ANY).unwrap(), (0, 0, false));
     assert!(house.shard.leases(STREAM).unwrap().is_empty());
     publish(&house, &["one"]);
 
