@@ -68,6 +68,7 @@ BOUNDS = [
     Bound("docs/streams.md", r"or ([\d,]+) rows, at once", ENGINE, "ROWS_MAX"),
     Bound("docs/streams.md", r"at most (\d+) partitions and", KIT, "PARTITION_SERIES_MAX"),
     Bound("docs/streams.md", r"partitions and ([\d,]+) groups", KIT, "GROUP_SERIES_MAX"),
+    Bound("docs/streams.md", r"a batch of up to (\d+) MiB", f"{ENGINE}/staging.rs", "ROUND_BYTES_MAX", MIB),
     Bound("docs/storage.md", r"at most ([\d,]+) in a virtual host", "broker/penstock/vhost/owner.py", "DELAYED_MAX"),
     Bound("docs/flight.md", r"2 MiB or ([\d,]+) rows", SERVE, "BATCH_ROWS"),
     Bound("docs/flight.md", r"A batch may have (\d+) MiB", SERVE, "PUT_BYTES_MAX", MIB),
@@ -92,6 +93,19 @@ BOUNDS = [
         "JSON_BYTES_MAX",
         MIB,
     ),
+    Bound(
+        "docs/import.md",
+        r"segments above (\d+) GiB",
+        "broker/penstock/importing/lavinmq/messages.py",
+        "SEGMENT_BYTES_MAX",
+        1 << 30,
+    ),
+    Bound("docs/spark.md", r"`pollTimeoutMs` \| (\d+)", "broker/penstock/spark/options.py", "POLL_TIMEOUT_MS"),
+    Bound("docs/spark.md", r"all ready messages, up to ([\d,]+)", ENGINE, "LEASE_MESSAGES_MAX"),
+    Bound(
+        "docs/spark.md", r"batches have about (\d+) MiB", "broker/penstock/pipeline/sinks.py", "DELTA_BYTES_MAX", MIB
+    ),
+    Bound("docs/archive.md", r"`fileBytesMax` \| (\d+)", "broker/penstock/pipeline/archive_document.py", "FILE_BYTES"),
     Bound("docs/archive.md", r"one row group of (\d+) MiB", "broker/penstock/archive/writing.py", "GROUP_BYTES", MIB),
 ]
 
