@@ -143,7 +143,7 @@ impl Messaging {
         let (shard, allowance) = self.enter(&admitted)?;
         let producer = match producer {
             "" => None,
-            name => Some(question.open_producer(&shard, name, (&admitted.user, &admitted.vhost)).await?),
+            name => Some(question.producer_session(&shard, name, (&admitted.user, &admitted.vhost)).await?),
         };
         let (rights, message_bytes_max) =
             (question.watch(&admitted.user, &admitted.vhost, || ()), self.message_bytes_max);

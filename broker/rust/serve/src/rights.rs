@@ -51,7 +51,7 @@ impl Question {
 
     /// Open a producer's name for the admitted user. After a change meanwhile it asks again first, so that a user opens no
     /// name after its deletion.
-    pub async fn open_producer(
+    pub async fn producer_session(
         &mut self,
         shard: &Shard,
         name: &str,

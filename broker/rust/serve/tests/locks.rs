@@ -1,15 +1,16 @@
 //! Looks in the sources of this crate for places where a worker would wait for a shard's lock, with its thread.
 //!
-//! It goes by names: a new way of the engine's to take the lock has to be added to `TAKERS`.
+//! It goes by names: those of the engine's functions that take the lock are in `TAKERS`, or in `NOT_HERE`.
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 /// What takes a shard's lock: the engine's, and functions here that call it.
 const TAKERS: &[&str] = &[
     "shard.subscribe(",
     "home.subscribe(",
-    "shard.open_producer(",
+    ".open_producer(",
     ".open_producer_while(",
     ".new_attempt(",
     ".publish_round(",
@@ -31,6 +32,7 @@ const TAKERS: &[&str] = &[
     "subscription.pass_on(",
     "subscription.close(",
     "reader.fill(",
+    "reader.first(",
     "reader.turn(",
     "reader.store(",
     "self.leave(",
@@ -43,6 +45,61 @@ const TAKERS: &[&str] = &[
     "self.tell(recipient",
     "self.tell(&mut",
     "self.drop_corrupt(",
+];
+/// What else of the engine's takes it, or waits for the disk, on threads of Python's or of the engine's own.
+const NOT_HERE: &[&str] = &[
+    "ack_leases",
+    "add_route",
+    "add_routes",
+    "begin_backup",
+    "carry_on_staged",
+    "carry_on_staged_apart",
+    "corruptions",
+    "dedicate",
+    "delete_exchange",
+    "delete_group",
+    "delete_producer",
+    "delete_producers_of",
+    "delete_queue",
+    "disk",
+    "end_session",
+    "forget_producers",
+    "leases",
+    "log_stats",
+    "look",
+    "offset_at",
+    "open",
+    "open_noted",
+    "open_shard",
+    "producer_owner",
+    "producer_sequence",
+    "producers",
+    "producers_of_family",
+    "publish",
+    "purge_queue",
+    "put_exchange",
+    "put_queue",
+    "put_queues",
+    "queue_counts",
+    "release_leases",
+    "remove_route",
+    "reopen_queue",
+    "reserve_lease",
+    "retain",
+    "retain_queues",
+    "route",
+    "sequence_in_family",
+    "shut_empty_queue",
+    "shut_queue",
+    "stage_states",
+    "store_offset",
+    "stream_extents",
+    "stream_groups",
+    "stream_states",
+    "sync_to",
+    "totals",
+    "totals_seen",
+    "trim",
 ];
 const DOORS: &[&str] = &["at", "when_free", "soon", "spawn_blocking", "in_turn"];
 /// Functions that are takers themselves, or run on threads that may block.
@@ -64,10 +121,25 @@ fn open_calls(text: &str) -> Vec<&str> {
     open
 }
 
-fn takes_the_lock_outside(file: &str, source: &str) -> Vec<String> {
-    let code = source.split("#[cfg(test)]").next().unwrap().lines();
-    let code: String =
-        code.filter(|line| !line.trim_start().starts_with("//")).map(|line| format!("{line}\n")).collect();
+/// Source files with their names, without their tests and comments.
+fn sources(folder: PathBuf) -> Vec<(String, String)> {
+    let (mut found, mut folders) = (Vec::new(), vec![folder]);
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let source = std::fs::read_to_string(&path).unwrap();
+            let code = source.split("#[cfg(test)]").next().unwrap().lines();
+            let code = code.filter(|line| !line.trim_start().starts_with("//")).map(|line| format!("{line}\n"));
+            found.push((path.file_name().unwrap().to_str().unwrap().to_owned(), code.collect()));
+        }
+    }
+    found
+}
+
+fn takes_the_lock_outside(file: &str, code: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (at, taker) in TAKERS.iter().flat_map(|taker| code.match_indices(taker)) {
         let before = &code[..at];
@@ -79,22 +151,69 @@ fn takes_the_lock_outside(file: &str, source: &str) -> Vec<String> {
         }
         found.push(format!("{file}: {name} calls {taker}"));
     }
+    let on_a_shard = |name: &str| ["shard", "home", "shard()", ")?"].map(|of| format!("{of}.{name}("));
+    let elsewhere = NOT_HERE.iter().flat_map(|name| on_a_shard(name)).filter(|call| code.contains(call.as_str()));
+    found.extend(elsewhere.map(|call| format!("{file} calls {call}")));
     found
+}
+
+/// The engine's methods, each with its text, and whether some of them are public.
+fn methods_of_the_engine() -> BTreeMap<String, (bool, String)> {
+    let mut methods: BTreeMap<String, (bool, String)> = BTreeMap::new();
+    for (_, code) in sources(Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/src")) {
+        let mut rest = code.as_str();
+        while let Some(at) = rest.find("    fn ").into_iter().chain(rest.find("    pub")).min() {
+            let text = &rest[at..];
+            let end = text.find("\n    }\n").unwrap_or(text.len());
+            let next = text.find('\n').unwrap_or(text.len());
+            let (line, body) = (&text[..next], &text[..end]);
+            let name = line.split_once("fn ").map(|(_, rest)| rest.split(['(', '<']).next().unwrap());
+            if let Some(name) = name {
+                let method = methods.entry(name.to_owned()).or_default();
+                method.0 |= line.starts_with("    pub fn") || line.starts_with("    pub async fn");
+                method.1.push_str(body);
+            }
+            rest = &text[next..];
+        }
+    }
+    methods
+}
+
+/// The names of the engine's public methods that take a shard's lock, by themselves or by others of these.
+fn takers_of_the_engine() -> BTreeSet<String> {
+    const RECEIVERS: [&str; 6] = ["self", "shard", "home", "own", "one", "vhost"];
+    let methods = methods_of_the_engine();
+    let mut takers = BTreeSet::from(["lock".to_owned(), "glance".to_owned()]);
+    loop {
+        let calls: Vec<String> =
+            takers.iter().flat_map(|name| RECEIVERS.map(|receiver| format!("{receiver}.{name}("))).collect();
+        let count = takers.len();
+        let found = methods.iter().filter(|(_, (_, text))| calls.iter().any(|call| text.contains(call.as_str())));
+        takers.extend(found.map(|(name, _)| name.clone()));
+        if takers.len() == count {
+            break;
+        }
+    }
+    takers.into_iter().filter(|name| methods.get(name).is_some_and(|(is_public, _)| *is_public)).collect()
+}
+
+#[test]
+fn every_way_of_the_engine_to_take_the_lock_is_looked_for() {
+    let is_known = |name: &str| {
+        let call = format!(".{name}(");
+        NOT_HERE.contains(&name) || TAKERS.iter().any(|taker| taker.contains(&call))
+    };
+    let takers = takers_of_the_engine();
+    assert!(takers.contains("open_producer_while") && takers.contains("publish_as"), "{takers:?}");
+
+    let unknown: Vec<_> = takers.iter().filter(|name| !is_known(name)).collect();
+
+    assert!(unknown.is_empty(), "add them to `TAKERS` or to `NOT_HERE`: {unknown:?}");
 }
 
 #[test]
 fn workers_take_a_shards_lock_by_this_module_only() {
-    let mut found = Vec::new();
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
-    while let Some(folder) = folders.pop() {
-        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let file = path.file_name().unwrap().to_str().unwrap();
-            found.extend(takes_the_lock_outside(file, &std::fs::read_to_string(&path).unwrap()));
-        }
-    }
+    let sources = sources(Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    let found: Vec<_> = sources.iter().flat_map(|(file, code)| takes_the_lock_outside(file, code)).collect();
     assert!(found.is_empty(), "use `when_free`, `soon` or a `Later`: {found:#?}");
 }

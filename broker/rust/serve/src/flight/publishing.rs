@@ -109,7 +109,7 @@ impl Publishing {
             name if name.len() > NAME_BYTES_MAX => {
                 return Err(Status::invalid_argument("a producer's name has at most 255 bytes; choose a shorter one"));
             }
-            name => Some(question.open_producer(&shard, name, (&admitted.user, &admitted.vhost)).await?),
+            name => Some(question.producer_session(&shard, name, (&admitted.user, &admitted.vhost)).await?),
         };
         let publishing = Publishing {
             messaging,
