@@ -1,6 +1,7 @@
 """Export and import of definitions, of the whole broker or of one virtual host."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.model.names import vhost_name
 from penstock.services.events import Events, LimitsChanged, PermissionsChanged, TopologyChanged
@@ -11,6 +12,10 @@ from penstock.vhost import definitions
 from penstock.vhost.definitions_json import DEFINITIONS
 from penstock.vhost.ports import DefinitionsUsers
 from penstock.vhost.vhosts import Vhosts
+
+_RIGHTS: Final = ("users", "permissions", "topic_permissions")
+_TARGETS: Final = ("exchanges", "queues")
+"""Streams are among the queues. A publisher may have learned that an exchange or a stream is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +49,15 @@ class DefinitionVerbs:
         skipped: list[str] = []
         into = None if vhost is None else vhost_name(vhost)
         principal.require_administrator(DEFINITIONS)
+        wanted = await definitions.check_import(
+            self._vhosts, self._users, principal.in_broker(), text, into, skipped if skips else None
+        )
         with self._events.commit() as changed:
-            # What stopped half-way has changed something too.
+            # What stops half-way has changed something too.
             changed.update((TopologyChanged(into), PermissionsChanged(), LimitsChanged()))
-            added = await definitions.import_definitions(
-                self._vhosts, self._users, principal.in_broker(), text, into, skipped if skips else None
-            )
+            added = await definitions.add_all(self._vhosts, self._users, wanted)
+            if not any(added[kind] for kind in _RIGHTS):
+                changed.discard(PermissionsChanged())
+            if not any(added[kind] for kind in _TARGETS):
+                changed.discard(TopologyChanged(into))
         return Imported(added, skipped)

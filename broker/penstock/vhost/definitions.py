@@ -71,15 +71,15 @@ async def export_vhost(vhost: Vhost, actor: Actor, version: str) -> bytes:
     return await asyncio.to_thread(_encode_vhost, document, entries)
 
 
-async def import_definitions(
+async def check_import(
     vhosts: Vhosts,
     users: DefinitionsUsers,
     actor: Actor,
     text: bytes,
     into: VhostName | None = None,
     skipped: list[str] | None = None,
-) -> dict[str, int]:
-    """Return how many of each were added. `into` takes the export of one vhost, which must not name users.
+) -> Definitions:
+    """Return what an import adds. `into` takes the export of one vhost, which must not name users.
 
     What is not supported refuses the import, or with a list of what is `skipped` is left out and added to that.
     """
@@ -104,7 +104,7 @@ async def import_definitions(
             f"differs from the broker: {_shown(mismatches)}",
             "delete the differing object on the broker or in the file",
         )
-    return await _add(vhosts, users, wanted)
+    return wanted
 
 
 def _read(text: bytes, into: VhostName | None, *, skips: bool) -> Definitions:
@@ -160,8 +160,11 @@ def _leave_out(wanted: Definitions, refused: set[int]) -> None:
     wanted.policies = [each for each in wanted.policies if id(each[1]) not in refused]
 
 
-async def _add(vhosts: Vhosts, users: DefinitionsUsers, wanted: Definitions) -> dict[str, int]:
-    """In the order of dependence; one made twice in the text counts once."""
+async def add_all(vhosts: Vhosts, users: DefinitionsUsers, wanted: Definitions) -> dict[str, int]:
+    """Add what `check_import` returned, in the order of dependence.
+
+    Return how many of each were added; one made twice in the text counts once.
+    """
     added = {"vhosts": 0}
     for name in wanted.vhosts:
         added["vhosts"] += await vhosts.make(name)

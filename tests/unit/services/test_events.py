@@ -100,8 +100,39 @@ def test_an_import_by_somebody_who_may_not_makes_no_stream_ask_again():
         with pytest.raises(AccessRefusedError):
             await world.services.definitions.import_definitions(reader, b"{}")
         assert told(world) == (0, 0, [], 0)
-        await world.services.definitions.import_definitions(admin, b"{}")
-        assert (world.listener.rechecks, world.listener.forgotten) == ([(None, None)], [None])
+        with pytest.raises(InvalidArgumentError):
+            await world.services.definitions.import_definitions(admin, b'{"queues": [{}]}')
+        assert told(world) == (0, 0, [], 0)
+
+    play(scenario)
+
+
+EXCHANGE = b'{"exchanges": [{"name": "news", "vhost": "/", "type": "fanout", "durable": true}]}'
+EXCHANGE_OF_ONE = b'{"exchanges": [{"name": "news", "type": "fanout", "durable": true}]}'
+USER = b'{"users": [{"name": "anna", "password_hash": "", "tags": []}]}'
+
+
+@pytest.mark.parametrize(
+    ("text", "vhost", "rechecks", "forgotten"),
+    [
+        (b"{}", None, [], []),
+        (EXCHANGE, None, [], [None]),
+        (EXCHANGE_OF_ONE, "/", [], ["/"]),
+        (USER, None, [(None, None)], []),
+    ],
+)
+def test_an_import_makes_streams_ask_again_about_what_it_changed_alone(
+    text: bytes, vhost: str | None, rechecks: list[tuple[None, None]], forgotten: list[str | None]
+):
+    """Each import made every stream of the broker ask again, also one that changed nothing or was refused."""
+
+    async def scenario(world: World) -> None:
+        admin = await logged_in(world)
+        await world.services.definitions.import_definitions(admin, text, vhost)
+        assert (world.listener.rechecks, world.listener.forgotten) == (rechecks, forgotten)
+        if not rechecks:  # the fake imports a user again each time
+            await world.services.definitions.import_definitions(admin, text, vhost)
+            assert (world.listener.rechecks, world.listener.forgotten) == (rechecks, forgotten)
 
     play(scenario)
 

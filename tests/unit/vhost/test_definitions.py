@@ -14,10 +14,10 @@ from penstock.model.errors import AccessRefusedError, InvalidArgumentError, NotF
 from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey, VhostName
 from penstock.model.records import Binding, DestinationKind
 from penstock.vhost import definitions
-from penstock.vhost.definitions import export_definitions, export_vhost, import_definitions
+from penstock.vhost.definitions import export_definitions, export_vhost
 from penstock.vhost.definitions_json import read_definitions
 from penstock.vhost.vhosts import Vhosts
-from support.definitions_users_fake import FakeUsers
+from support.definitions_users_fake import FakeUsers, import_definitions
 from support.vhost_fakes import FakeStorage, Tasks, actor
 
 BLUE = VhostName("blue")

@@ -9,10 +9,10 @@ import pytest
 from penstock.metadata.commands import DeclareStream
 from penstock.model.errors import InvalidArgumentError
 from penstock.model.names import VhostName
-from penstock.vhost.definitions import export_vhost, import_definitions
+from penstock.vhost.definitions import export_vhost
 from penstock.vhost.streams import StreamStatus
 from penstock.vhost.vhosts import Vhosts
-from support.definitions_users_fake import FakeUsers
+from support.definitions_users_fake import FakeUsers, import_definitions
 from support.vhost_fakes import FakeStorage, Tasks, actor
 
 BLUE = VhostName("blue")
