@@ -80,6 +80,10 @@ class FakeAccounts:
         users = Users().put("admin", ["administrator"], "").set_permission("admin", "/", EVERYTHING)
         users = users.put("reader", [], "").set_permission("reader", "/", Permission.compile("", "", "open.*"))
         self._users = users.put("outsider", [], "")
+        # Each token has a key of its own here: the time at which it expires.
+        self.removed_keys: set[int] = set()
+        self.refresh_count = 0
+        self.keys_removed: Callable[[], None] = lambda: None
 
     async def log_in(self, name: str, password: str, *, is_loopback: bool, source: Source = NOWHERE) -> User:
         user = self._users.find(name)
@@ -96,6 +100,16 @@ class FakeAccounts:
         if self._users.find(name) is None:
             raise NotAuthenticatedError("")
         return Bearer(self._users.get(name), int(expires_at_ms))
+
+    def check_open(self, identity: Identity) -> None:
+        if identity.expires_at_ms in self.removed_keys:
+            raise NotAuthenticatedError(identity.name)
+
+    def refresh_keys(self) -> None:
+        self.refresh_count += 1
+
+    def watch_keys(self, removed: Callable[[], None]) -> None:
+        self.keys_removed = removed
 
     def users(self) -> list[User]:
         return self._users.all()

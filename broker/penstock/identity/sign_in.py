@@ -4,7 +4,7 @@ If one refuses or cannot be reached, the next is asked; if none knows the user, 
 user `guest` may log in from loopback only, whichever back end or certificate knows that name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from penstock.identity.identities import Identity
@@ -29,6 +29,12 @@ class Tokens(Protocol):
     """Checks tokens without a user name, and raises as `Backend` does. Implemented by `identity.token_backend`."""
 
     async def log_in_by_token(self, token: str) -> Identity: ...
+
+    def check_open(self, identity: Identity) -> None: ...
+
+    def refresh_keys(self) -> None: ...
+
+    def watch_keys(self, removed: Callable[[], None]) -> None: ...
 
 
 class Certificates(Protocol):
@@ -72,6 +78,18 @@ class SignIn:
         except FaultError as fault:
             raise _what_counts([fault]) from fault
         return _admitted(identity, is_loopback)
+
+    def check_open(self, identity: Identity) -> None:
+        if self._tokens is not None:
+            self._tokens.check_open(identity)
+
+    def refresh_keys(self) -> None:
+        if self._tokens is not None:
+            self._tokens.refresh_keys()
+
+    def watch_keys(self, removed: Callable[[], None]) -> None:
+        if self._tokens is not None:
+            self._tokens.watch_keys(removed)
 
 
 def _admitted(identity: Identity, is_loopback: bool) -> Identity:

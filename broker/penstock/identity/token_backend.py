@@ -5,6 +5,7 @@ for each token and set of keys: a new set means a new check. The time is checked
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -54,6 +55,19 @@ class TokenBackend:
         self._check_time(user)
         return user
 
+    def check_open(self, identity: Identity) -> None:
+        """Raise NotAuthenticatedError when the issuer has removed the key of the token that opened a stream."""
+        if isinstance(identity, TokenUser) and identity.key is not None and self._keys.is_removed(identity.key):
+            raise NotAuthenticatedError(identity.name, "open a new stream with a new token: its key was removed")
+
+    def refresh_keys(self) -> None:
+        """Start to fetch old keys, without waiting for them."""
+        self._keys.refresh()
+
+    def watch_keys(self, removed: Callable[[], None]) -> None:
+        """Call `removed` when the issuer has removed keys."""
+        self._keys.removed = removed
+
     def _by_digest(self) -> LRUCache[bytes, TokenUser]:
         """Return the tokens that were verified by the keys that there are now."""
         if self._known_version != self._keys.version:
@@ -70,6 +84,7 @@ class TokenBackend:
             if not isinstance(key_id, str) or algorithm not in ALGORITHMS:
                 raise NotAuthenticatedError("", f"sign tokens with a published key and one of {', '.join(ALGORITHMS)}")
             key = await self._keys.get(key_id)
+            published = self._keys.published(key_id)
             claims: dict[str, Any] = jwt.decode(
                 token,
                 key,
@@ -91,7 +106,7 @@ class TokenBackend:
         self._check_beginning(claims.get("nbf"))
         user = token_user_of(claims, self._rules)
         assert user.expires_at_ms is not None
-        return replace(user, expires_at_ms=user.expires_at_ms + self._skew_ms)
+        return replace(user, expires_at_ms=user.expires_at_ms + self._skew_ms, key=published)
 
     def _check_time(self, user: TokenUser) -> None:
         assert user.expires_at_ms is not None

@@ -37,12 +37,14 @@ class TokenKeys:
 
     def __init__(self, issuer: str, url: str, cache_seconds: float, fetch: Fetch, clock: Clock) -> None:
         self.version = 0  # grows with each set that differs from the one before
+        self.removed: Callable[[], None] = lambda: None  # called when a fetched set lacks keys of the one before
         self._issuer = issuer
         self._url = url
         self._cache_seconds = cache_seconds
         self._fetch = fetch
         self._clock = clock
         self._published: dict[str, Mapping[str, Any]] = {}
+        self._last_fetched: dict[str, Mapping[str, Any]] = {}
         self._keys: dict[str, PyJWK] = {}
         self._fetched_at = float("-inf")
         self._tried_at = float("-inf")
@@ -72,6 +74,13 @@ class TokenKeys:
             raise NotAuthenticatedError("", "send a token signed with a key that the issuer publishes")
         return key
 
+    def published(self, key_id: str) -> Mapping[str, Any] | None:
+        return self._published.get(key_id)
+
+    def is_removed(self, key: Mapping[str, Any]) -> bool:
+        """Return whether the set that was fetched last lacks a key, however old that set is."""
+        return self._last_fetched.get(str(key.get("kid"))) != key
+
     async def _fetched(self) -> None:
         """Return when a fetch has succeeded, now or a moment ago."""
         if not self._is_answered():
@@ -97,7 +106,10 @@ class TokenKeys:
             self._tried_at = self._clock.monotonic()
         if published != self._published:
             self._replace(published)
+        before, self._last_fetched = self._last_fetched, published
         _log.info("keys of tokens fetched", count=len(self._keys))
+        if any(map(self.is_removed, before.values())):
+            self.removed()
 
     def _replace(self, published: dict[str, Mapping[str, Any]]) -> None:
         self._published, self._keys = published, _keys_of(published)

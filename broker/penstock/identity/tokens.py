@@ -29,6 +29,8 @@ class TokenUser:
     scopes: Scopes
     expires_at_ms: int | None
     variables: Mapping[str, str] = field(default_factory=dict)
+    # The published key that signed the token.
+    key: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     tags: tuple[Tag, ...] = field(init=False)
 
     def __post_init__(self) -> None:

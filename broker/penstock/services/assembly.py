@@ -71,7 +71,13 @@ def build(parts: Parts) -> Services:
     events, connections, vhosts = Events(), Connections(), parts.vhosts
     listeners = Listeners(vhosts.by_name, parts.user_limits)
     events.subscribe(listeners.take)
-    tokens = TokenSessions(parts.clock, parts.later, lambda connection: events.emit(TokenChanged(connection)))
+    tokens = TokenSessions(
+        parts.clock,
+        parts.later,
+        lambda connection: events.emit(TokenChanged(connection)),
+        parts.sign_in.refresh_keys,
+    )
+    parts.sign_in.watch_keys(tokens.keys_removed)
     sessions = SessionVerbs(parts.sign_in, connections, tokens, parts.user_limits, parts.log_ins, vhosts)
     return Services(
         listeners=listeners,

@@ -28,6 +28,18 @@ class SignIn(Protocol):
         """Check a token. Raises NotAuthenticatedError, also for a token that has expired."""
         ...
 
+    def check_open(self, identity: Identity) -> None:
+        """Raise NotAuthenticatedError when the key of the token that opened a stream was removed."""
+        ...
+
+    def refresh_keys(self) -> None:
+        """Start to fetch old keys of tokens, without waiting for them."""
+        ...
+
+    def watch_keys(self, removed: Callable[[], None]) -> None:
+        """Call `removed` when keys of tokens were removed."""
+        ...
+
 
 class Accounts(Protocol):
     """Users and what they may do. Changes return when they are on the disk."""

@@ -83,6 +83,8 @@ class SessionVerbs:
         """Return who it is. Failures are logged together: any client can cause them."""
         try:
             newest = self._tokens.newest(connection.id, credentials) if is_open else None
+            if newest is not None:
+                self._sign_in.check_open(newest)
             return newest or await authenticate(self._sign_in, credentials, connection)
         except NotAuthenticatedError as refusal:
             if not is_open:

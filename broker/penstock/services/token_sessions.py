@@ -41,12 +41,22 @@ class _Session:
 
 
 class TokenSessions:
-    """`changed` is called with the connection whose streams have to ask again whether they may go on."""
+    """`changed` is called with the connection whose streams have to ask again whether they may go on.
 
-    def __init__(self, clock: Clock, later: Later, changed: Callable[[ConnectionId], None]) -> None:
+    `refresh_keys` is called while there are streams with tokens: keys that the issuer removes end them.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        later: Later,
+        changed: Callable[[ConnectionId], None],
+        refresh_keys: Callable[[], None],
+    ) -> None:
         self._clock = clock
         self._later = later
         self._changed = changed
+        self._refresh_keys = refresh_keys
         self._by_connection: dict[ConnectionId, _Session] = {}
 
     def opened(self, principal: Principal) -> None:
@@ -100,6 +110,11 @@ class TokenSessions:
             raise NotAuthenticatedError(name, "open a new stream with a new token: this one has expired")
         return identity
 
+    def keys_removed(self) -> None:
+        """Let all streams with tokens ask again: those whose token was signed with a removed key end."""
+        for connection in list(self._by_connection):
+            self._changed(connection)
+
     def end(self, connection: ConnectionId) -> None:
         session = self._by_connection.pop(connection, None)
         for timer in session.timers.values() if session is not None else ():
@@ -114,6 +129,7 @@ class TokenSessions:
         session.timers[name] = self._later(min(seconds, LOOK_SECONDS_MAX), lambda: self._look(session, name))
 
     def _look(self, session: _Session, name: str) -> None:
+        self._refresh_keys()
         if self._milliseconds_left(session.newest[name]) > 0:
             self._watch(session, name)
         else:

@@ -102,6 +102,51 @@ def test_a_stream_of_a_user_who_is_gone_may_not_go_on() -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize("kind", ["publish", "consume", "read", "get", "stage"])
+def test_a_stream_ends_when_the_key_of_its_token_is_removed(kind: str) -> None:
+    """It went on to the end of the token, which its issuer may have set years ahead, also when the key had leaked."""
+
+    async def scenario(world: World) -> None:
+        await declare(world)
+        first = token(world, 600)
+        await world.ask(stream(kind, first))
+
+        world.accounts.removed_keys.add(world.clock.now_ms() + 600_000)
+        world.accounts.keys_removed()
+
+        assert world.listener.rechecked == [1]
+        assert (await world.ask(stream(kind, first, again=True)))[:2] == ("refuse", UNAUTHENTICATED)
+
+    play(scenario)
+
+
+def test_a_stream_whose_newer_token_has_a_published_key_goes_on() -> None:
+    async def scenario(world: World) -> None:
+        first = token(world, 600)
+        await world.ask(stream("publish", first))
+        assert (await world.ask(refresh(token(world, 900))))[0] == "answer"
+
+        world.accounts.removed_keys.add(world.clock.now_ms() + 600_000)
+        world.accounts.keys_removed()
+
+        assert (await world.ask(stream("publish", first, again=True)))[0] == "admit"
+
+    play(scenario)
+
+
+def test_keys_are_refreshed_while_a_stream_with_a_token_is_open() -> None:
+    async def scenario(world: World) -> None:
+        await world.ask(stream("publish", token(world, 600)))
+        assert world.timers == [60.0]
+
+        world.due.pop()()
+
+        assert world.accounts.refresh_count == 1
+        assert world.timers == [60.0, 60.0]
+
+    play(scenario)
+
+
 def test_a_timer_that_rings_before_the_clock_says_so_ends_nothing_and_is_set_again() -> None:
     async def scenario(world: World) -> None:
         await world.ask(opened(token(world, 90)))

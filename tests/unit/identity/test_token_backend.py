@@ -225,6 +225,42 @@ def test_keys_are_fetched_again_when_tokens_are_used_that_are_remembered():
     play(scenario, url=KEYS_URL)
 
 
+def test_a_removed_key_is_reported_and_ends_what_its_tokens_opened():
+    async def scenario(world):
+        removals = []
+        world.backend.watch_keys(lambda: removals.append(world.clock.ms))
+        opened = await world.show(world.token())
+        world.issuer.keys["second"] = Ed25519PrivateKey.generate()
+        world.wait(CACHE_SECONDS + 1)
+        world.backend.refresh_keys()
+        await ticks()
+        world.backend.check_open(opened)
+        assert removals == [], "a key that is added ends nothing"
+
+        world.issuer.rotate("third")
+        world.wait(CACHE_SECONDS + 1)
+        world.backend.refresh_keys()
+        await ticks()
+
+        assert removals == [world.clock.ms]
+        with pytest.raises(NotAuthenticatedError, match="its key was removed"):
+            world.backend.check_open(opened)
+
+    play(scenario, url=KEYS_URL)
+
+
+def test_keys_that_became_too_old_end_nothing_that_is_open():
+    async def scenario(world):
+        opened = await world.show(world.token())
+        world.is_down = True
+        world.wait(CACHE_SECONDS + STALE_SECONDS_MAX + 1)
+        world.backend.refresh_keys()
+
+        world.backend.check_open(opened)
+
+    play(scenario, url=KEYS_URL)
+
+
 def test_tokens_stay_remembered_when_the_same_keys_come_again():
     async def scenario(world):
         first = await world.show(used := world.token())

@@ -35,6 +35,12 @@ class Recording:
         self.asked.append(("certificate", certificate, is_loopback))
         return USER
 
+    def watch_keys(self, removed):
+        del removed
+
+    def refresh_keys(self):
+        """Nothing to refresh."""
+
 
 @pytest.mark.parametrize(
     ("credentials", "asked"),

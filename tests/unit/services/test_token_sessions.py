@@ -25,7 +25,7 @@ class Timer:
 
 
 def sessions(clock):
-    return TokenSessions(clock, lambda _seconds, _call: Timer(), lambda _connection: None)  # type: ignore[arg-type, return-value]
+    return TokenSessions(clock, lambda _seconds, _call: Timer(), lambda _connection: None, lambda: None)  # type: ignore[arg-type, return-value]
 
 
 def opened(world, text, identity):
