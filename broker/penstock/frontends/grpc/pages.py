@@ -7,6 +7,8 @@ from penstock.kit.settings import PAGE_SIZE_MAX
 from penstock.model.errors import InvalidArgumentError, Thing
 
 NUMBER_LENGTH_MAX = 20  # of 64 bits
+TOKEN_LENGTH_MAX = 8_192
+"""In characters. Three names of 255 bytes each fit, with each byte escaped; reading a longer one costs time."""
 _TOKEN_MARK = "after:"  # the default exchange's name is empty, and an empty token means the first page
 
 
@@ -22,7 +24,7 @@ def next_name(names: Sequence[str], limit: int) -> str:
 def name_after(token: str) -> str | None:
     if not token:
         return None
-    if not token.startswith(_TOKEN_MARK):
+    if len(token) > TOKEN_LENGTH_MAX or not token.startswith(_TOKEN_MARK):
         raise _foreign(token)
     return token.removeprefix(_TOKEN_MARK)
 
