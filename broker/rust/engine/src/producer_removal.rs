@@ -143,8 +143,8 @@ impl Shard {
         Ok(count)
     }
 
-    /// Remove names from this own log that were unused for long and that the vhost's shard does not know any more: it forgot
-    /// them to make room for others.
+    /// Remove names from this own log that were unused for long and that the vhost's shard does not know any more: a failure
+    /// of power may have brought them back.
     fn forget_unknown(&self, vhost: &Shard, now_ms: u64) -> Result<(), EngineError> {
         let names = self.note_uses(now_ms)?;
         if names.is_empty() {
@@ -161,12 +161,30 @@ impl Shard {
         self.forget_idle(&unknown, now_ms).map(|_| ())
     }
 
-    /// Remove these names from all own logs, but for those of queues that are deleted meanwhile, once that is on the disk.
+    /// Remove an idle name, here and in the queues' own logs, for one that needs its place. Waits for no disk.
+    pub(crate) fn give_up(&self, name: &str) -> Result<(), EngineError> {
+        let names = [name.to_owned()];
+        self.in_own_logs(|own| own.write_forgotten(&names, true).map(|_| ()))?;
+        let mut guard = self.lock()?;
+        guard.check(self.name())?;
+        if !guard.producers.is_open(name) {
+            guard.forget_producer(name)?;
+            guard.write()?;
+        }
+        Ok(())
+    }
+
+    /// Remove these names from all own logs, once that is on the disk.
     fn forget_in_own_logs(&self, names: &[String]) -> Result<(), EngineError> {
+        self.in_own_logs(|own| own.forget_names(names, true).map(|_| ()))
+    }
+
+    /// Remove names from all own logs, but for those of queues that are deleted meanwhile.
+    fn in_own_logs(&self, remove: impl Fn(&Shard) -> Result<(), EngineError>) -> Result<(), EngineError> {
         for (id, own) in self.dedicated.all() {
-            match own.forget_names(names, true) {
+            match remove(&own) {
                 Err(EngineError::Closed(_)) if self.dedicated.get(id).is_none() => {}
-                removed => drop(removed?),
+                removed => removed?,
             }
         }
         Ok(())

@@ -29,7 +29,7 @@ impl Shard {
         &self,
         name: &str,
         user: &str,
-        is_admitted: impl FnOnce() -> bool,
+        is_admitted: impl Fn() -> bool,
     ) -> Result<ProducerSession, EngineError> {
         if name.starts_with(STAGE_PREFIX) {
             return Err(EngineError::ProducerReserved(STAGE_PREFIX));
@@ -51,50 +51,54 @@ impl Shard {
         &self,
         name: &str,
         user: Option<&str>,
-        check: impl FnOnce() -> Result<(), EngineError>,
+        check: impl Fn() -> Result<(), EngineError>,
     ) -> Result<ProducerSession, EngineError> {
         let now_ms = clock_ms();
-        let mut guard = self.lock()?;
-        guard.check(self.name())?;
-        check()?;
-        let state = &mut *guard;
-        let known = state.producers.id_of(name);
-        let owner =
-            known.and_then(|id| state.producers.owner(id)).map(|owner| user.is_none_or(|user| **owner == *user));
-        match (known, owner) {
-            (Some(_), Some(false)) => return Err(EngineError::ProducerOwned(name.to_owned())),
-            (Some(id), Some(true)) => return Ok(state.producers.open(name, id, now_ms)),
-            (Some(id), None) if user.is_none() => return Ok(state.producers.open(name, id, now_ms)),
-            _ => {}
+        loop {
+            let mut guard = self.lock()?;
+            guard.check(self.name())?;
+            check()?;
+            let state = &mut *guard;
+            let known = state.producers.id_of(name);
+            let owner =
+                known.and_then(|id| state.producers.owner(id)).map(|owner| user.is_none_or(|user| **owner == *user));
+            match (known, owner) {
+                (Some(_), Some(false)) => return Err(EngineError::ProducerOwned(name.to_owned())),
+                (Some(id), Some(true)) => return Ok(state.producers.open(name, id, now_ms)),
+                (Some(id), None) if user.is_none() => return Ok(state.producers.open(name, id, now_ms)),
+                _ => {}
+            }
+            let Some(idle) = self.name_in_the_way(state, user, known.is_none(), now_ms)? else {
+                let id = known.unwrap_or(state.producers.next_id());
+                state.note_producer(name, id, now_ms, user)?;
+                state.write()?;
+                return Ok(state.producers.open_noted(name, id, now_ms, user));
+            };
+            drop(guard);
+            self.give_up(&idle)?;
         }
-        self.make_room_for_name(state, user, known.is_none(), now_ms)?;
-        let id = known.unwrap_or(state.producers.next_id());
-        state.note_producer(name, id, now_ms, user)?;
-        state.write()?;
-        Ok(state.producers.open_noted(name, id, now_ms, user))
     }
 
-    /// Forget idle names when a user, or the shard, has as many as there may be.
-    fn make_room_for_name(
+    /// The idle name to forget first, when a user or the shard has as many as there may be.
+    fn name_in_the_way(
         &self,
         state: &mut State,
         user: Option<&str>,
         is_new: bool,
         now_ms: u64,
-    ) -> Result<(), EngineError> {
+    ) -> Result<Option<String>, EngineError> {
         let may_forget = !self.producer_memory().is_zero();
         let of_user_max = self.producers_of_user_max();
         let count_of_user = user.map_or(0, |user| state.producers.name_count_of(user));
         if user.is_some() && count_of_user >= of_user_max {
             let idle = if may_forget { state.producers.longest_idle(user, now_ms) } else { None };
-            state.forget_producer(&idle.ok_or(EngineError::ProducersOfUser(of_user_max))?)?;
+            return idle.ok_or(EngineError::ProducersOfUser(of_user_max)).map(Some);
         }
         if is_new && state.producers.count() >= PRODUCERS_MAX {
             let idle = if may_forget { state.producers.longest_idle(None, now_ms) } else { None };
-            let too_many = EngineError::TooMany { what: "names of producers", max: PRODUCERS_MAX };
-            state.forget_producer(&idle.ok_or(too_many)?)?;
+            return idle.ok_or(EngineError::TooMany { what: "names of producers", max: PRODUCERS_MAX }).map(Some);
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Return the user who owns a producer's name; `None` for a name that is not there or that has no owner.

@@ -312,10 +312,18 @@ impl Producers {
         changes
     }
 
+    fn standing_of(&self, name: &str) -> Option<&Standing> {
+        self.ids.get(name).and_then(|id| self.standing.get(id))
+    }
+
+    /// Say whether a session of a name is there.
+    pub fn is_open(&self, name: &str) -> bool {
+        self.standing_of(name).is_some_and(Standing::is_open)
+    }
+
     /// Say whether a name was unused for too long.
     pub fn is_idle(&self, name: &str, now_ms: u64, memory: Duration) -> bool {
-        let standing = self.ids.get(name).and_then(|id| self.standing.get(id));
-        standing.is_some_and(|standing| standing.is_idle(now_ms, memory))
+        self.standing_of(name).is_some_and(|standing| standing.is_idle(now_ms, memory))
     }
 
     /// Note that a name is in use.
@@ -343,14 +351,12 @@ impl Producers {
 
     /// End the session that has a name, and say whether the name is there.
     pub fn end_session(&mut self, name: &str) -> bool {
-        let standing = self.ids.get(name).and_then(|id| self.standing.get(id));
-        standing.inspect(|standing| standing.held.store(0, Ordering::Release)).is_some()
+        self.standing_of(name).inspect(|standing| standing.held.store(0, Ordering::Release)).is_some()
     }
 
     /// Say whether a session was opened for a name since the last one was ended, if one was.
     pub fn has_session(&self, name: &str) -> bool {
-        let standing = self.ids.get(name).and_then(|id| self.standing.get(id));
-        standing.is_some_and(|standing| standing.held.load(Ordering::Acquire) != 0)
+        self.standing_of(name).is_some_and(|standing| standing.held.load(Ordering::Acquire) != 0)
     }
 
     /// End the sessions of a user's names, at most so many, and return these names.

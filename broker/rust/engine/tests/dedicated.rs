@@ -14,7 +14,7 @@ use penstock_engine::{
     Destination, EngineError, ExchangeKind, Fate, Level, Payload, Producer, ProducerSession, Publication, Published,
     QueueId, QueueLevels, QueueSettings, ReadFrom, Shard, StreamSettings,
 };
-use penstock_log::{Disk, FaultyDisk, RealDisk};
+use penstock_log::{Disk, FaultyDisk, Log, LogOptions, RealDisk, marks};
 
 const OWN: QueueId = QueueId(7);
 const OTHER: QueueId = QueueId(8);
@@ -325,7 +325,35 @@ fn a_name_that_is_held_is_not_forgotten_in_the_log_of_a_queue() {
     house.close();
 }
 
-/// The vhost forgot it to make room for another one.
+/// The log of the queue still had it, and confirmed messages of the next owner as stored before.
+#[test]
+fn a_name_that_another_one_replaces_is_not_left_in_the_log_of_a_queue() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = house::open_with_one_name(directory.path());
+    put(&house.shard, OWN, "own");
+    let session = house.shard.open_producer("p", "anna").unwrap();
+    assert_eq!(send(&house, Some(&session), &[("", "own", "a", 7)]).0, [Fate::Stored(Level::Disk)]);
+    let used_at_ms = house.shard.producers().unwrap()[0].used_at_ms;
+    house.close();
+    let mut log = Log::open(directory.path(), LogOptions::default()).unwrap().log;
+    let two_days_ago = (used_at_ms - 2 * 86_400_000).to_le_bytes();
+    let standing = [&session.id().get().to_le_bytes()[..], &two_days_ago, b"anna"].concat();
+    log.append_mark(marks::PRODUCER_NAMES, b"p", &standing).unwrap();
+    log.write().unwrap();
+    log.close().unwrap();
+    let house = house::open_with_one_name(directory.path());
+    put(&house.shard, OWN, "own");
+
+    house.shard.open_producer("q", "anna").unwrap();
+
+    assert_eq!(house.shard.sequence_in_family("p").unwrap(), None);
+    let session = house.shard.open_producer("p", "ben").unwrap();
+    assert_eq!(send(&house, Some(&session), &[("", "own", "b", 1)]).0, [Fate::Stored(Level::Disk)]);
+    assert_eq!(bodies(&house, OWN), ["a", "b"]);
+    house.close();
+}
+
+/// As after a failure of power, which brings back what was not on the disk.
 #[test]
 fn a_name_that_only_the_log_of_a_queue_has_left_is_forgotten_after_its_time() {
     const DAY_MS: u64 = 86_400_000;

@@ -61,6 +61,11 @@ pub fn open_with_few_names(directory: &Path, of_user_max: usize) -> House {
     open_for(directory, Some(StreamSettings::default()), Arc::new(RealDisk), (Duration::ZERO, of_user_max))
 }
 
+/// One in which a new name of a user replaces the only one.
+pub fn open_with_one_name(directory: &Path) -> House {
+    open_for(directory, Some(StreamSettings::default()), Arc::new(RealDisk), (Duration::from_secs(7 * 86_400), 1))
+}
+
 fn open_as(directory: &Path, stream: Option<StreamSettings>, disk: Arc<dyn Disk>) -> House {
     open_for(directory, stream, disk, (Duration::ZERO, PRODUCERS_OF_USER_MAX))
 }
