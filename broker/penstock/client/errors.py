@@ -96,7 +96,7 @@ class PreconditionFailedError(RefusedError):
 
 
 class LockedError(RefusedError):
-    """The queue is exclusive to another connection or consumer."""
+    """The queue is exclusive to another connection."""
 
 
 class TooLargeError(RefusedError):
