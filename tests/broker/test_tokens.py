@@ -1,6 +1,7 @@
 """Tokens and HTTP authentication end to end, with the test's own identity provider."""
 
 import base64
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pyarrow as pa
 import pytest
 from pyarrow import flight
 
@@ -234,6 +236,54 @@ def test_a_table_that_is_read_over_flight_ends_with_its_token(
 
         with pytest.raises(flight.FlightUnauthenticatedError, match="new token"):
             reader.read_all()
+
+
+def test_a_lease_that_is_read_over_flight_ends_with_its_token(
+    issuer: Issuer, broker: Broker, channel: grpc.Channel, held: penstock.Connection
+) -> None:
+    """It was read on to its end, because only reads of streams were watched."""
+    with penstock.connect(broker.uri(), level="os") as guest:
+        for _ in range(120):
+            guest.publish(b"x" * 1_000_000, routing_key="held")
+        guest.reserve_lease("held", "owner", 1)
+    token = issuer.token(time.time() + 5, EVERYTHING)
+    with flight.FlightClient(f"grpc://{broker.address}") as client:
+        options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {token}".encode())])
+        reader = client.do_get(flight.Ticket(b'{"queue": "held", "owner": "owner", "lease": 1}'), options)
+        reader.read_chunk()
+        eventually(lambda: has_ended(channel, token), True, SECONDS_MAX)
+
+        with pytest.raises(flight.FlightUnauthenticatedError, match="new token"):
+            reader.read_all()
+
+
+@pytest.mark.parametrize("stage", [{}, {"stage": "rows", "batch": 1}])
+def test_an_upload_over_flight_ends_with_its_token(
+    issuer: Issuer, broker: Broker, channel: grpc.Channel, held: penstock.Connection, stage: dict[str, object]
+) -> None:
+    """Rows were staged for minutes after the end of the token."""
+    token = issuer.token(time.time() + 5, EVERYTHING)
+    rows = pa.record_batch({"body": pa.array([b"x"], pa.binary())})
+    descriptor = flight.FlightDescriptor.for_command(json.dumps({"stream": "flow", **stage}))
+    with flight.FlightClient(f"grpc://{broker.address}") as client:
+        options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {token}".encode())])
+        writer, reader = client.do_put(descriptor, rows.schema, options)
+        writer.write_batch(rows)
+        assert reader.read() is not None
+        eventually(lambda: has_ended(channel, token), True, SECONDS_MAX)
+
+        with pytest.raises(flight.FlightUnauthenticatedError, match="new token"):
+            write_until_it_ends(writer, rows)
+
+
+def write_until_it_ends(writer: flight.FlightStreamWriter, rows: pa.RecordBatch) -> None:
+    until = time.monotonic() + SECONDS_MAX
+    try:
+        while time.monotonic() < until:
+            writer.write_batch(rows)
+            time.sleep(0.05)
+    finally:
+        writer.close()
 
 
 @pytest.mark.parametrize("native", [True, False])

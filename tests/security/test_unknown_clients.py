@@ -90,10 +90,18 @@ def test_a_connection_without_a_log_in_has_few_public_streams(broker: Broker) ->
 def test_a_connection_is_closed_after_log_ins_that_fail_one_after_another(broker: Broker) -> None:
     with Wire(broker.grpc, basic("guest", "guest")) as wire:
         assert wire.answer(wire.request(STATUS, message(b""))).startswith("OK")
+        before = refused_count(broker)
         wire._authorization = basic("guest", "wrong")
         answers = [wire.answer(wire.request(STATUS, message(b""))) for _ in range(FAILURES_MAX)]
         assert all(answer.startswith("UNAUTHENTICATED") for answer in answers)
         assert wire.is_hung_up()
+    assert refused_count(broker) - before == FAILURES_MAX
+
+
+def refused_count(broker: Broker) -> float:
+    """Return the number of refused log-ins that `/metrics` shows."""
+    (line,) = (line for line in broker.scrape().splitlines() if line.startswith("penstock_log_ins_refused_total"))
+    return float(line.split()[-1])
 
 
 def test_one_address_takes_three_quarters_of_the_connections_before_it_logs_in(tmp_path: Path) -> None:

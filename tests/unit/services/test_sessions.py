@@ -8,7 +8,7 @@ import structlog
 from penstock.identity import User
 from penstock.identity.user_limits import UserLimits
 from penstock.kit.peers import Source
-from penstock.model.errors import NotAuthenticatedError, PreconditionFailedError, StorageError, Thing
+from penstock.model.errors import BusyError, NotAuthenticatedError, PreconditionFailedError, StorageError, Thing
 from penstock.model.names import ConnectionId, QueueName
 from penstock.services import Certificate, DeclareQueue, NoCredentials, Password, StageTarget, Token
 from support.grpc_fakes import World, play
@@ -69,6 +69,31 @@ def test_a_log_in_without_credentials_is_refused_and_counted():
         with pytest.raises(NotAuthenticatedError, match="send a token"):
             await world.services.sessions.log_in(NoCredentials("send a token"), connection)
         assert world.log_ins.counts()["log_ins_refused_total"] == 1
+
+    play(scenario)
+
+
+class Busy(Recording):
+    """A sign-in that has too many checks waiting."""
+
+    async def log_in(self, name, password, *, is_loopback, source):
+        raise BusyError(Thing("log-in", "password checks"), "has 256 waiting already")
+
+
+def test_log_ins_that_cannot_be_decided_are_logged_together():
+    """Each wrote two warnings, and advised a restart of the broker."""
+
+    async def scenario(world):
+        services = world.built(sign_in=Busy())
+        connection = services.connections.open(ConnectionId(7), "192.0.2.7:4000")
+        with structlog.testing.capture_logs() as lines:
+            for number in range(100):
+                with pytest.raises(BusyError):
+                    await services.sessions.log_in(Password("anna", str(number)), connection)
+        assert [(line["event"], line["count"], line["peer"]) for line in lines] == [
+            ("log-ins undecided", 1, "192.0.2.7:4000")
+        ]
+        assert world.log_ins.counts()["log_ins_undecided_total"] == 100
 
     play(scenario)
 
