@@ -34,6 +34,8 @@ def interpreter(tmp_path_factory: pytest.TempPathFactory) -> str:
 def spark(tmp_path_factory: pytest.TempPathFactory, interpreter: str) -> Iterator[SparkSession]:
     """Its workers find the data source as a user's do: on the path of their Python."""
     folder = tmp_path_factory.mktemp("spark")
+    events = folder / "events"
+    events.mkdir()
     os.environ["PYSPARK_PYTHON"] = interpreter
     os.environ["PYTHONPATH"] = str(ROOT / "broker")
     session = (
@@ -48,6 +50,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory, interpreter: str) -> Iterato
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
         .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder}")
+        # The event log has everything that the user interface shows.
+        .config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.compress", "false")
+        .config("spark.eventLog.rolling.enabled", "false")
+        .config("spark.eventLog.dir", events.as_uri())
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

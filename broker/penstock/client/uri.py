@@ -96,8 +96,12 @@ def parse_uri(uri: str) -> Address:
 
 def format_uri(address: Address) -> str:
     """Return the URI that `parse_uri` reads as `address`."""
-    shows_who = not address.user and address.tls is not None and address.tls.cert is not None
-    who = "" if shows_who else f"{quote(address.user, safe='')}:{quote(address.password, safe='')}@"
+    is_certified = not address.user and address.tls is not None and address.tls.cert is not None
+    who = (
+        ""
+        if is_certified and not address.password
+        else f"{quote(address.user, safe='')}:{quote(address.password, safe='')}@"
+    )
     vhost = "" if address.vhost == "/" else quote(address.vhost, safe="")
     if address.tls is None:
         return f"{SCHEME}://{who}{address.target}/{vhost}"

@@ -24,7 +24,7 @@ from penstock.pipeline.document import (
     word,
 )
 from penstock.pipeline.errors import PipelineError
-from penstock.spark.options import DEFAULT_URI
+from penstock.spark.credentials import DEFAULT_URI
 
 __all__ = ["Archiving", "is_archive", "read_archive", "write_archive_template"]
 

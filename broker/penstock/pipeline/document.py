@@ -124,8 +124,9 @@ def found_files(options: dict[str, str], folder: Path) -> dict[str, str]:
     found = dict(options)
     if found.get("parsedSchema", "").startswith("@"):
         found["parsedSchema"] = "@" + beside(folder, found["parsedSchema"][1:])
-    if found.get("parsedDescriptor"):
-        found["parsedDescriptor"] = beside(folder, found["parsedDescriptor"])
+    for name in ("parsedDescriptor", "passwordFile"):
+        if found.get(name):
+            found[name] = beside(folder, found[name])
     return found
 
 
@@ -182,6 +183,7 @@ def sinks(document: Mapping[str, Any], folder: Path) -> Iterable[Sink]:
         select = fields.get("select", "")
         options = {name: each for name, each in fields.items() if name not in {"format", "outputMode", "select"}}
         if kind == "penstock":
+            options = found_files(options, folder)
             check_written(options, where)
         elif kind == "jdbc":
             needed(options, "url", where)

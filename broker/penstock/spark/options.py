@@ -8,11 +8,12 @@ wire.
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.client.uri import parse_uri
+from penstock.spark.credentials import Credentials, full_uri
 from penstock.spark.errors import OptionError
 
 __all__ = [
@@ -28,7 +29,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-DEFAULT_URI = "penstock://guest:guest@127.0.0.1:5680/"
 POLL_TIMEOUT_MS = 1_000
 POLL_TIMEOUT_MS_MAX = 60_000
 SPLITS_MAX = 4_096
@@ -82,7 +82,7 @@ class Decoding:
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     stream: str
-    uri: str
+    uri: str = field(repr=False)
     starting: Place | None
     ending: Place | None
     max_offsets: int | None
@@ -100,7 +100,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    uri: str
+    uri: str = field(repr=False)
     stream: str
     exchange: str | None
     routing_key: str
@@ -116,7 +116,8 @@ class Given:
         self._left = {name.lower(): (name, str(value)) for name, value in options.items()}
         self._known: list[str] = []
 
-    def take(self, name: str, parse: Callable[[str], T], default: T) -> T:
+    def take(self, name: str, parse: Callable[[str], T], default: T, *, is_secret: bool = False) -> T:
+        """Return the parsed option, or the default. An error never shows a secret."""
         self._known.append(name)
         found = self._left.pop(name.lower(), None)
         if found is None:
@@ -124,6 +125,8 @@ class Given:
         try:
             return parse(found[1])
         except ValueError as error:
+            if is_secret:
+                raise OptionError(f"option '{name}': {error}") from None
             raise OptionError(f"option '{name}' is '{found[1]}': {error}") from error
 
     def refuse_rest(self, verb: str) -> None:
@@ -184,11 +187,20 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
 
 
 def taken_uri(given: Given) -> str:
+    """Take the URI and the credentials beside it; return one URI with both."""
+
     def checked(value: str) -> str:
         parse_uri(value)
         return value
 
-    return given.take("uri", checked, os.environ.get("PENSTOCK_URI", DEFAULT_URI))
+    uri = given.take("uri", checked, "", is_secret=True)
+    credentials = Credentials(
+        user=given.take("user", text, ""),
+        password=given.take("password", text, "", is_secret=True),
+        password_file=given.take("passwordFile", first_line, ""),
+        token=given.take("token", text, "", is_secret=True),
+    )
+    return full_uri(uri, credentials, os.environ)
 
 
 def taken_place(given: Given, prefix: str) -> Place | None:
@@ -240,6 +252,14 @@ def content(path: str) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise ValueError(f"the file cannot be read: {error.strerror}") from error
+
+
+def first_line(path: str) -> str:
+    line = content(path).partition(b"\n")[0].rstrip(b"\r")
+    try:
+        return text(line.decode())
+    except ValueError:
+        raise ValueError("its first line must be a password in UTF-8") from None
 
 
 def text(value: str) -> str:

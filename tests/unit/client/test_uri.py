@@ -106,6 +106,8 @@ def test_a_token_is_the_password_of_an_empty_user() -> None:
 
     assert address.authorization == "Bearer to/ken"
     assert parse_uri(format_uri(address)) == address
+    beside_certificate = parse_uri("penstocks://:token@h/?cert=a.pem&key=b.pem")
+    assert parse_uri(format_uri(beside_certificate)) == beside_certificate
     assert Address(user="", password="").authorization == ""
 
 

@@ -51,6 +51,16 @@ def test_files_are_looked_for_beside_the_document(tmp_path: Path) -> None:
     assert pipeline.sinks[0].options == {"path": str(tmp_path / "out")}
 
 
+def test_a_password_file_is_looked_for_beside_the_document(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("s3cret\n")
+    options = {"user": "loader", "passwordFile": "password"}
+
+    pipeline = read_pipeline(written(tmp_path, source={"stream": "a", **options}, sinks=[{"stream": "b", **options}]))
+
+    file = str(tmp_path / "password")
+    assert (pipeline.source["passwordFile"], pipeline.sinks[0].options["passwordFile"]) == (file, file)
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
