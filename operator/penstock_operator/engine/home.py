@@ -67,15 +67,15 @@ def is_there(world: World, manifest: Manifest) -> bool:
     return bool(found["spec"].get("replicas", 1) > 0)
 
 
-def find_home(world: World, manifest: Manifest) -> Home:
-    """Return the broker. Raises NotYet."""
+def find_home(world: World, manifest: Manifest, *, is_deletion: bool = False) -> Home:
+    """Return the broker. A paused Cluster's is returned for deletions only. Raises NotYet."""
     namespace, name = cluster_of(manifest)
     found = _cluster(world, manifest)
     if found is None:
         raise NotYet("ClusterNotFound", f"there is no Cluster '{name}' in namespace '{namespace}'; apply it first")
     owner = owner_of(found)
     _check_namespace(world, owner, manifest["metadata"]["namespace"])
-    if owner.spec.paused:
+    if owner.spec.paused and not is_deletion:
         raise NotYet("ClusterPaused", f"Cluster '{name}' is paused; set its spec.paused to false")
     conditions = found.get("status", {}).get("conditions", [])
     if status_of(conditions, "DataLost") == "True" and waits_after_loss(owner):

@@ -209,7 +209,7 @@ class TopologyReconciler:
         assert isinstance(spec, TopologySpec)
         if getattr(spec, "deletion_policy", "Retain") == "Retain" or not is_there(self._world, manifest):
             return
-        home = find_home(self._world, manifest)
+        home = find_home(self._world, manifest, is_deletion=True)
         if isinstance(spec, PermissionSpec) and spec.user_ref is not None:
             spec = spec.model_copy(update={"user": manifest.get("status", {}).get("brokerName")})
         try:

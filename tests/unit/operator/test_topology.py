@@ -165,6 +165,19 @@ def test_a_queue_that_must_be_empty_first_stays_until_it_is(world: OperatorWorld
     assert queues(world) == []
 
 
+def test_a_paused_cluster_does_not_hold_up_the_deletion_of_its_objects(world: OperatorWorld) -> None:
+    world.apply("Queue", "orders", {**ORDERS, "deletionPolicy": "Delete"})
+    world.settle()
+    world.kubernetes.change("Cluster", "mq", {"paused": True})
+    world.settle()
+
+    world.kubernetes.remove("Queue", "orders")
+    world.settle()
+
+    assert world.kubernetes.get("Queue", "orders") is None
+    assert queues(world) == []
+
+
 def test_an_object_goes_when_its_cluster_is_gone(world: OperatorWorld) -> None:
     world.apply("Queue", "orders", {**ORDERS, "deletionPolicy": "Delete"})
     world.settle()
