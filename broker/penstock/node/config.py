@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 KIB, MIB = 1024, 1024 * 1024
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 # Names with the prefix that belong to the clients, not to the broker.
-_CLIENT_VARIABLES = frozenset({"PENSTOCK_URI", "PENSTOCK_CONTEXT", "PENSTOCK_PASSWORD", "PENSTOCK_CONFIG"})
+_CLIENT_VARIABLES = frozenset({"PENSTOCK_URI", "PENSTOCK_CONTEXT", "PENSTOCK_PASSWORD"})
 BACKENDS = ("local", "jwt", "http")
 _LISTENER = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]/]+)):(?P<port>[0-9]{1,5})")
 

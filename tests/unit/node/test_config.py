@@ -43,6 +43,7 @@ def test_a_flag_counts_more_than_the_environment_and_that_more_than_the_file(tmp
     [
         ("grcp = 'x'", {}, {}, ["'grcp'", "penstock.toml", "did you mean 'grpc'?"]),
         ("", {"PENSTOCK_GRCP": "x"}, {}, ["'grcp'", "PENSTOCK_GRCP"]),
+        ("", {"PENSTOCK_CONFIG": "penstock.toml"}, {}, ["'config'", "PENSTOCK_CONFIG"]),
         ("", {}, {"grpc": "nowhere"}, ["'grpc'", "--grpc", "HOST:PORT"]),
         ("", {}, {"grpc": "h:70000"}, ["70000"]),
         ("", {"PENSTOCK_IO_THREADS": "many"}, {}, ["'io_threads'", "PENSTOCK_IO_THREADS"]),
