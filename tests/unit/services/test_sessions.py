@@ -91,7 +91,7 @@ def test_log_ins_that_cannot_be_decided_are_logged_together():
                 with pytest.raises(BusyError):
                     await services.sessions.log_in(Password("anna", str(number)), connection)
         assert [(line["event"], line["count"], line["peer"]) for line in lines] == [
-            ("log-ins undecided", 1, "192.0.2.7:4000")
+            ("log-ins could not be decided", 1, "192.0.2.7:4000")
         ]
         assert world.log_ins.counts()["log_ins_undecided_total"] == 100
 
