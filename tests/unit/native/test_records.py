@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 import penstock.native
+from penstock._core import ChannelTls
 from penstock.native import (
     Engine,
     LeaseOwnerState,
     LeaseState,
+    NamedCertificate,
     NewQueue,
     NewRoute,
     QueueCounts,
@@ -43,6 +45,16 @@ def test_a_record_cannot_be_changed() -> None:
 
 def test_a_record_shows_its_fields() -> None:
     assert "ready_count: 3" in repr(QueueCounts(ready_count=3))
+
+
+def test_a_record_shows_no_private_key() -> None:
+    named = NamedCertificate(name="a.example", chain=b"", key=b"KEY")
+    tls = ChannelTls(authorities="", certificate="", key="KEY", server_name="")
+
+    for shown in (repr(named), repr(tls)):
+        assert "KEY" not in shown
+        assert "75, 69, 89" not in shown
+    assert (named.key, tls.key) == (b"KEY", "KEY")
 
 
 def test_fields_come_back_as_they_were_given() -> None:

@@ -40,7 +40,7 @@ impl PyChannel {
         let tls = tls.map(|tls| penstock_client::ChannelTls {
             authorities: tls.authorities,
             certificate: tls.certificate,
-            key: tls.key,
+            key: tls.key.0,
             server_name: tls.server_name,
         });
         let settings = ChannelSettings { target, authorization, connect_timeout_ms, message_bytes_max, tls };

@@ -1,5 +1,7 @@
 //! The rows that the module takes and returns: frozen classes with named fields.
 
+use std::fmt;
+
 use penstock_engine::{LeaseStanding, StreamStanding};
 use penstock_serve::QuotaLimits;
 use pyo3::prelude::*;
@@ -36,6 +38,17 @@ macro_rules! records {
 }
 
 pub(crate) use records;
+
+/// A private key: a representation, which may get into a log, does not show it.
+#[derive(Clone, PartialEq, Eq, Hash, FromPyObject, IntoPyObject, IntoPyObjectRef)]
+#[pyo3(transparent)]
+pub(crate) struct Secret<T>(pub T);
+
+impl<T> fmt::Debug for Secret<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("...")
+    }
+}
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     add_records(module)
@@ -111,8 +124,8 @@ records! {
         message_bytes_max: Option<u64> = None,
         streams_max: Option<u64> = None,
     }
-    NamedCertificate { name: String, chain: Vec<u8>, key: Vec<u8> }
-    ChannelTls { authorities: String, certificate: String, key: String, server_name: String }
+    NamedCertificate { name: String, chain: Vec<u8>, key: Secret<Vec<u8>> }
+    ChannelTls { authorities: String, certificate: String, key: Secret<String>, server_name: String }
     OutcomeRange { first: u64, last: u64, code: i32, reason: String }
     Notice { is_warning: bool, text: String }
 }

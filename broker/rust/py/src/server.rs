@@ -35,7 +35,7 @@ impl PyTls {
     ) -> PyResult<PyTls> {
         let clients =
             client_authorities.map(|authorities| ClientCertificates { authorities, required: client_required });
-        let named = named.into_iter().map(|one| (one.name, Certificate { chain: one.chain, key: one.key })).collect();
+        let named = named.into_iter().map(|one| (one.name, Certificate { chain: one.chain, key: one.key.0 })).collect();
         let options = TlsOptions { certificate: Certificate { chain, key }, named, clients, only_13 };
         let tls = Tls::new(&options).map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok(PyTls { tls })
