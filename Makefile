@@ -54,7 +54,7 @@ images: wheels ## the images penstock and penstock-operator, as archives in dist
 sbom: wheels ## what the images are made of, as CycloneDX, into dist/
 	@tools/build_sbom.sh dist
 
-audit: ## licences, sources and known vulnerabilities of the crates (installs cargo-deny; the network for the last)
+audit: ## licences, sources and known vulnerabilities of the crates (installs cargo-deny; AUDIT_OFFLINE=1 leaves out the last)
 	@tools/audit.sh
 
 kind: images ## a kind cluster with a broker in it (needs kind, helm, kubectl and docker)
