@@ -23,6 +23,8 @@ class Bound(NamedTuple):
 
 KIB, MIB = 1 << 10, 1 << 20
 SERVE, ENGINE, KIT = "broker/rust/serve/src", "broker/rust/engine/src", "broker/penstock/kit/settings.py"
+LOG, FRAMES = "broker/rust/log/src", "broker/penstock/storage/amqp_frames.py"
+DIGESTS, CONTRACT = "broker/penstock/identity/digest_bounds.py", "proto/penstock/v1/messaging.proto"
 BOUNDS = [
     Bound("docs/clients.md", r"never more than ([\d,]+)\.", SERVE, "PREFETCH_MAX"),
     Bound("docs/clients.md", r"never more than ([\d,]+)\. It returns when", ENGINE, "LEASE_MESSAGES_MAX"),
@@ -62,6 +64,26 @@ BOUNDS = [
     Bound("docs/security.md", r"requests larger than (\d+) KiB", SERVE, "STRANGE_BYTES_MAX", KIB),
     Bound("docs/security.md", r"or (\d+) requests, and one", f"{SERVE}/publish.rs", "REQUESTS_MAX"),
     Bound("docs/security.md", r"truncated at ([\d,]+)", "broker/penstock/services/audit.py", "SUBJECT_CHARACTERS_MAX"),
+    Bound("docs/security.md", r"argon2id \| (\d+) MiB", DIGESTS, "argon2_memory_kib", KIB),
+    Bound("docs/security.md", r"argon2id \| \d+ MiB, (\d+) passes", DIGESTS, "argon2_passes"),
+    Bound("docs/security.md", r"argon2id \| \d+ MiB, \d+ passes, (\d+) lanes", DIGESTS, "argon2_lanes"),
+    Bound("docs/security.md", r"bcrypt \| cost (\d+)", DIGESTS, "bcrypt_cost"),
+    Bound("docs/security.md", r"three quarters of `connections_max`, or (\d+)", SERVE, "EACH_MIN"),
+    Bound("docs/format.md", r"without the end octet; at most (\d+) MiB", FRAMES, "FRAME_BYTES_MAX", MIB),
+    Bound("docs/format.md", r"more than ([\d,]+), and more than half of all frames", KIT, "DEAD_FRAMES_MAX"),
+    Bound("docs/format.md", r"targets, 1 to ([\d,]+)", f"{LOG}/record.rs", "TARGETS_MAX"),
+    Bound("docs/format.md", r"A message for more than ([\d,]+) queues", f"{LOG}/record.rs", "TARGETS_MAX"),
+    Bound("docs/format.md", r"A settlement with more than ([\d,]+) ranges", f"{LOG}/record.rs", "RANGES_MAX"),
+    Bound("docs/format.md", r"for each such start, up to (\d+)", LOG, "MISSED_STARTS_MAX"),
+    Bound(
+        "docs/kubernetes.md", r"its own metrics on port (\d+)", "operator/penstock_operator/settings.py", "http_port"
+    ),
+    Bound(CONTRACT, r"0 means 1, and more than ([\d,]+) means", f"{SERVE}/pull.rs", "COUNT_MAX"),
+    Bound(CONTRACT, r"0 means 1,000, and more than ([\d,]+) means", SERVE, "PREFETCH_MAX"),
+    Bound(CONTRACT, r"0, and more than ([\d,]+), means", ENGINE, "LEASE_MESSAGES_MAX"),
+    Bound(CONTRACT, r"At most ([\d,]+), none of them empty", "broker/rust/wire/src", "RANGES_MAX"),
+    Bound("proto/penstock/v1/admin.proto", r"At most ([\d,]+); 0 means", KIT, "PAGE_SIZE_MAX"),
+    Bound("proto/penstock/v1/streams.proto", r"At most ([\d,]+); 0 means", KIT, "PAGE_SIZE_MAX"),
     Bound("docs/streams.md", r"has at most (\d+) of them", ENGINE, "DEDICATED_MAX"),
     Bound("docs/streams.md", r"keeps ([\d,]+) names", ENGINE, "PRODUCERS_MAX"),
     Bound("docs/streams.md", r"batch has at most ([\d,]+) attempts", ENGINE, "ATTEMPTS_MAX"),
