@@ -1250,7 +1250,7 @@ type GetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Vhost string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
 	Queue string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
-	// 0 means 1.
+	// 0 means 1, and more than 1,000 means 1,000.
 	CountMax      uint32 `protobuf:"varint,3,opt,name=count_max,json=countMax,proto3" json:"count_max,omitempty"`
 	AutoAck       bool   `protobuf:"varint,4,opt,name=auto_ack,json=autoAck,proto3" json:"auto_ack,omitempty"`
 	unknownFields protoimpl.UnknownFields
