@@ -86,7 +86,7 @@ def build(parts: Parts) -> Services:
         clients=ClientVerbs(connections, listeners),
         vhosts=VhostVerbs(vhosts, connections, events),
         topology=TopologyVerbs(vhosts, sessions, events),
-        users=UserVerbs(parts.accounts, vhosts, events),
+        users=UserVerbs(parts.accounts, vhosts, connections, events),
         limits=LimitVerbs(vhosts, parts.user_limits, connections, events),
         policies=PolicyVerbs(vhosts),
         admission=AdmissionVerbs(vhosts, connections, tokens),

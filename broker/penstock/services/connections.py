@@ -70,10 +70,13 @@ class Connections:
 
     def vhost_deleted(self, vhost: VhostName) -> None:
         """Count no connection in a virtual host that is gone: one of the same name, made later, begins with none."""
-        holder = ("vhost", vhost)
-        if self._counts.pop(holder, 0):
-            for connection in self._open.values():
-                connection.holders.discard(holder)
+        self._forget(("vhost", vhost))
+
+    def user_deleted(self, user: str) -> None:
+        """Count no connection of a user that is gone: one of the same name, made later, begins with none."""
+        self._forget(("user", user))
+        for connection in self._open.values():
+            connection.users.discard(user)
 
     def is_new_user(self, connection: Connection, user: str) -> bool:
         """Return whether the user was not seen on this connection before."""
@@ -98,6 +101,11 @@ class Connections:
 
     def count_of_user(self, user: str) -> int:
         return self._counts.get(("user", user), 0)
+
+    def _forget(self, holder: _Holder) -> None:
+        if self._counts.pop(holder, 0):
+            for connection in self._open.values():
+                connection.holders.discard(holder)
 
     def _enter(self, connection: Connection, holder: _Holder, limit: int | None, thing: Thing) -> None:
         if connection.has_ended or holder in connection.holders:

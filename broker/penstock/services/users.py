@@ -7,6 +7,7 @@ from penstock.identity import Permission, TopicPermission, User
 from penstock.model.errors import RefusedError, Thing
 from penstock.model.names import VhostName, exchange_name, vhost_name
 from penstock.model.records import Access
+from penstock.services.connections import Connections
 from penstock.services.events import Events, LimitsChanged, PermissionsChanged
 from penstock.services.ports import Accounts
 from penstock.services.principal import Principal
@@ -43,9 +44,10 @@ class HeldTopicPermission:
 
 
 class UserVerbs:
-    def __init__(self, accounts: Accounts, vhosts: Vhosts, events: Events) -> None:
+    def __init__(self, accounts: Accounts, vhosts: Vhosts, connections: Connections, events: Events) -> None:
         self._accounts = accounts
         self._vhosts = vhosts
+        self._connections = connections
         self._events = events
 
     # ------------------------------------------------------------ users
@@ -81,6 +83,7 @@ class UserVerbs:
                 # Open streams ask again before the names are deleted, so that none opens a name after that.
                 changed.remove(PermissionsChanged(name))
                 self._events.emit(PermissionsChanged(name))
+                self._connections.user_deleted(user)  # before a user of that name can be made and log in
                 await self._vhosts.delete_producers_of(user)
 
             try:

@@ -235,3 +235,30 @@ def test_a_vhost_whose_deletion_failed_half_way_counts_no_connections_when_it_is
         assert (await services.limits.get_vhost_limits(admin, "/")).connection_count == 0
 
     play(scenario)
+
+
+def test_a_user_that_is_made_anew_has_no_connections_of_the_deleted_one():
+    """They counted, and the new user could not log in below its limit; it saw them, and could close them."""
+
+    async def scenario(world: World) -> None:
+        services = world.services
+        old, shared = (services.connections.open(ConnectionId(number), "127.0.0.1:4000") for number in (7, 8))
+        admin = await services.sessions.log_in(Password("admin", "admin"), shared)
+        for connection in (old, shared):
+            await services.sessions.log_in(Password("reader", "reader"), connection)
+
+        await services.users.delete_user(admin, "reader")
+        await services.users.put_user(admin, "reader", "reader", [])
+        await services.limits.set_user_limits(admin, "reader", {"connections_max": 1})
+
+        assert (await services.limits.get_user_limits(admin, "reader")).connection_count == 0
+        new = services.connections.open(ConnectionId(9), "127.0.0.1:4001")
+        reader = await services.sessions.log_in(Password("reader", "reader"), new)
+        assert [each.number for each in await services.clients.list_connections(reader)] == [9]
+        with pytest.raises(PreconditionFailedError):
+            await services.sessions.log_in(Password("reader", "reader"), old)
+        await services.sessions.end(ConnectionId(8))
+        await services.sessions.end(ConnectionId(7))
+        assert (await services.limits.get_user_limits(admin, "reader")).connection_count == 1
+
+    play(scenario)
