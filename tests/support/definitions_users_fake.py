@@ -3,9 +3,9 @@
 from typing import Any
 
 from penstock.model.names import VhostName
-from penstock.vhost.actor import Actor
 from penstock.vhost.definitions import add_all, check_import
 from penstock.vhost.ports import DefinitionsUsers
+from penstock.vhost.rights import Rights
 from penstock.vhost.vhosts import Vhosts
 
 JSON = dict[str, Any]
@@ -14,13 +14,13 @@ JSON = dict[str, Any]
 async def import_definitions(
     vhosts: Vhosts,
     users: DefinitionsUsers,
-    actor: Actor,
+    rights: Rights,
     text: bytes,
     into: VhostName | None = None,
     skipped: list[str] | None = None,
 ) -> dict[str, int]:
     """Check an import, and add what it has, as the services do."""
-    return await add_all(vhosts, users, await check_import(vhosts, users, actor, text, into, skipped))
+    return await add_all(vhosts, users, await check_import(vhosts, users, rights, text, into, skipped))
 
 
 class FakeUsers:

@@ -40,8 +40,8 @@ from penstock.native import (
 from penstock.routing import headers as headers_rule
 from penstock.routing import topic
 from penstock.routing.murmur3 import murmur3
-from penstock.vhost.actor import Actor
 from penstock.vhost.ports import OpenedVhost
+from penstock.vhost.rights import Rights
 
 Route = tuple[str, bytes | None, bool, str]
 NO_COUNTS = QueueCounts()
@@ -463,8 +463,8 @@ class NamesAllowed:
         return True
 
 
-def actor(connection: int = 1, permissions: NamesAllowed | None = NamesAllowed(), *, admin: bool = True) -> Actor:
-    return Actor(UserName("anna"), admin, permissions, ConnectionId(connection))
+def rights(connection: int = 1, permissions: NamesAllowed | None = NamesAllowed(), *, admin: bool = True) -> Rights:
+    return Rights(UserName("anna"), admin, permissions, ConnectionId(connection))
 
 
 class Tasks:

@@ -4,8 +4,8 @@ from penstock.model.names import existing_queue_name, vhost_name
 from penstock.native import ReservedLease
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading, repeated
-from penstock.vhost.actor import Actor
 from penstock.vhost.leases import Leases, QueueLeases
+from penstock.vhost.rights import Rights
 from penstock.vhost.vhosts import Vhosts
 
 
@@ -42,6 +42,6 @@ class LeaseVerbs:
         rights, leases = self._in(principal, vhost)
         return await leases.listing(rights, existing_queue_name(queue))
 
-    def _in(self, principal: Principal, vhost: str) -> tuple[Actor, Leases]:
+    def _in(self, principal: Principal, vhost: str) -> tuple[Rights, Leases]:
         found = self._vhosts.get(vhost_name(vhost))
         return principal.in_vhost(found.name), found.leases

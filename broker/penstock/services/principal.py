@@ -11,7 +11,7 @@ from penstock.identity import Allowance, Identity, Tag
 from penstock.model.errors import Thing
 from penstock.model.names import ConnectionId, UserName
 from penstock.services.connections import Connection
-from penstock.vhost.actor import Actor
+from penstock.vhost.rights import Rights
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,11 @@ class Principal:
     def connection_id(self) -> ConnectionId:
         return self.connection.id
 
-    def in_vhost(self, vhost: str) -> Actor:
+    def in_vhost(self, vhost: str) -> Rights:
         """Return the principal's rights in one virtual host. Raises UndecidedError when they have to be asked for."""
         return self._rights(self.identity.allowance(vhost))
 
-    def in_broker(self) -> Actor:
+    def in_broker(self) -> Rights:
         """Return the principal's rights outside all virtual hosts: those that tags grant."""
         return self._rights(None)
 
@@ -94,8 +94,8 @@ class Principal:
         """Raise AccessRefusedError unless the principal is an administrator."""
         self.in_broker().require_administrator(thing)
 
-    def _rights(self, permissions: Allowance | None) -> Actor:
-        return Actor(
+    def _rights(self, permissions: Allowance | None) -> Rights:
+        return Rights(
             UserName(self.name),
             self.is_administrator,
             permissions,

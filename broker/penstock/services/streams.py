@@ -10,7 +10,7 @@ from penstock.services.events import Events, TopologyChanged
 from penstock.services.ports import ArchivedPart, Archives, ArchiveStanding
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading, repeated
-from penstock.vhost.actor import Actor
+from penstock.vhost.rights import Rights
 from penstock.vhost.streams import PRODUCERS_PAGE_MAX, GroupStatus, PartitionStatus, Streams, StreamStatus
 from penstock.vhost.vhost import PAGE_SIZE_MAX
 from penstock.vhost.vhosts import Vhosts
@@ -141,7 +141,7 @@ class StreamVerbs:
         _, rights, streams = self._in(principal, vhost)
         return await streams.delete_producer(rights, producer)
 
-    def _in(self, principal: Principal, vhost: str) -> tuple[VhostName, Actor, Streams]:
+    def _in(self, principal: Principal, vhost: str) -> tuple[VhostName, Rights, Streams]:
         found = self._vhosts.get(vhost_name(vhost))
         return found.name, principal.in_vhost(found.name), found.streams
 

@@ -1,7 +1,7 @@
 """The verbs of virtual hosts, which `services` calls."""
 
-from penstock.vhost.actor import Actor
+from penstock.vhost.rights import Rights
 from penstock.vhost.vhost import QueueStatus, Vhost
 from penstock.vhost.vhosts import Vhosts
 
-__all__ = ["Actor", "QueueStatus", "Vhost", "Vhosts"]
+__all__ = ["QueueStatus", "Rights", "Vhost", "Vhosts"]

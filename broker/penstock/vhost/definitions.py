@@ -16,7 +16,6 @@ from penstock.metadata.commands import Bind, Command
 from penstock.metadata.effects import Done, Entry, ExchangeDeclared, QueueDeclared, StreamDeclared
 from penstock.model.errors import InvalidArgumentError, PreconditionFailedError, RefusedError
 from penstock.model.names import VhostName
-from penstock.vhost.actor import Actor
 from penstock.vhost.batches import Outcome
 from penstock.vhost.definitions_json import (
     DEFINITIONS,
@@ -28,6 +27,7 @@ from penstock.vhost.definitions_json import (
 from penstock.vhost.owner import COMMANDS_WAITING_MAX
 from penstock.vhost.policies_json import write_policies
 from penstock.vhost.ports import DefinitionsUsers
+from penstock.vhost.rights import Rights
 from penstock.vhost.super_streams import take_super_streams
 from penstock.vhost.vhost import Vhost
 from penstock.vhost.vhosts import Vhosts
@@ -38,9 +38,9 @@ SUBMITTED_MAX: Final = COMMANDS_WAITING_MAX // 2
 """Commands of an import that wait at once: they share syncs, and leave room for everybody else."""
 
 
-async def export_definitions(vhosts: Vhosts, users: DefinitionsUsers, actor: Actor, version: str) -> bytes:
+async def export_definitions(vhosts: Vhosts, users: DefinitionsUsers, rights: Rights, version: str) -> bytes:
     """Everything durable, with users and permissions."""
-    actor.require_administrator(DEFINITIONS)
+    rights.require_administrator(DEFINITIONS)
     document: dict[str, Any] = {
         "product_name": "Penstock",
         "penstock_version": version,
@@ -59,9 +59,9 @@ async def export_definitions(vhosts: Vhosts, users: DefinitionsUsers, actor: Act
     return await asyncio.to_thread(_encode_all, document, entries)
 
 
-async def export_vhost(vhost: Vhost, actor: Actor, version: str) -> bytes:
+async def export_vhost(vhost: Vhost, rights: Rights, version: str) -> bytes:
     """One vhost's topology, without its name and without users: it can be imported into any other."""
-    actor.require_administrator(DEFINITIONS)
+    rights.require_administrator(DEFINITIONS)
     entries = await vhost.entries()
     document: dict[str, Any] = {
         "product_name": "Penstock",
@@ -74,7 +74,7 @@ async def export_vhost(vhost: Vhost, actor: Actor, version: str) -> bytes:
 async def check_import(
     vhosts: Vhosts,
     users: DefinitionsUsers,
-    actor: Actor,
+    rights: Rights,
     text: bytes,
     into: VhostName | None = None,
     skipped: list[str] | None = None,
@@ -83,7 +83,7 @@ async def check_import(
 
     What is not supported refuses the import, or with a list of what is `skipped` is left out and added to that.
     """
-    actor.require_administrator(DEFINITIONS)
+    rights.require_administrator(DEFINITIONS)
     wanted = await asyncio.to_thread(_read, text, into, skips=skipped is not None)
     if skipped is not None:
         skipped += wanted.problems

@@ -11,8 +11,8 @@ from penstock.model.errors import InvalidArgumentError, Thing
 from penstock.model.names import QueueId, QueueName, check_name
 from penstock.model.records import Access
 from penstock.native import LeaseOwnerState, ReservedLease, Shard
-from penstock.vhost.actor import Actor
 from penstock.vhost.owner import Owner
+from penstock.vhost.rights import Rights
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,28 +31,28 @@ class Leases:
         self._topology: VhostTopology = owner.topology
 
     async def reserve(
-        self, actor: Actor, queue: QueueName, owner: str, lease: int, limits: tuple[int, int]
+        self, rights: Rights, queue: QueueName, owner: str, lease: int, limits: tuple[int, int]
     ) -> ReservedLease:
         """`limits` are the most messages and bytes, 0 for none. Returns when the lease is on the disk."""
-        queue_id = await self._admit(actor, queue)
+        queue_id = await self._admit(rights, queue)
         self._check_owner(owner)
         return await self._owner.apart(self._shard.reserve_lease, queue_id, owner, lease, *limits)
 
-    async def ack(self, actor: Actor, queue: QueueName, owner: str, up_to: int) -> int:
+    async def ack(self, rights: Rights, queue: QueueName, owner: str, up_to: int) -> int:
         """Settle the leases up to a number, and return the number of settled messages."""
-        queue_id = await self._admit(actor, queue)
+        queue_id = await self._admit(rights, queue)
         self._check_owner(owner)
         return await self._owner.apart(self._shard.ack_leases, queue_id, owner, up_to)
 
-    async def release(self, actor: Actor, queue: QueueName, owner: str, first: int) -> int:
+    async def release(self, rights: Rights, queue: QueueName, owner: str, first: int) -> int:
         """Release leases from a number on, and return the number of messages that are ready again."""
-        queue_id = await self._admit(actor, queue)
+        queue_id = await self._admit(rights, queue)
         self._check_owner(owner)
         return await self._owner.apart(self._shard.release_leases, queue_id, owner, first)
 
-    async def listing(self, actor: Actor, queue: QueueName) -> QueueLeases:
+    async def listing(self, rights: Rights, queue: QueueName) -> QueueLeases:
         """In the order of the owners' names."""
-        queue_id = await self._admit(actor, queue)
+        queue_id = await self._admit(rights, queue)
         owners = await self._owner.apart(self._shard.leases, queue_id)
         counts = await self._owner.apart(self._shard.queue_counts, [queue_id])
         return QueueLeases(owners, counts[0].ready_count)
@@ -61,12 +61,12 @@ class Leases:
     def _shard(self) -> Shard:
         return self._owner.shard
 
-    async def _admit(self, actor: Actor, name: QueueName) -> QueueId:
-        actor.require(Access.READ, Thing("queue", name, self._topology.vhost))
-        return await self._owner.read(lambda: self._consumed(name, actor))
+    async def _admit(self, rights: Rights, name: QueueName) -> QueueId:
+        rights.require(Access.READ, Thing("queue", name, self._topology.vhost))
+        return await self._owner.read(lambda: self._consumed(name, rights))
 
-    def _consumed(self, name: QueueName, actor: Actor) -> QueueId:
-        queue = rules.get(self._topology, name, actor.connection)
+    def _consumed(self, name: QueueName, rights: Rights) -> QueueId:
+        queue = rules.get(self._topology, name, rights.connection)
         rules.check_consume(self._topology, queue)
         return queue.id
 

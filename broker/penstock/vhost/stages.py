@@ -14,8 +14,8 @@ from penstock.metadata.topology import VhostTopology
 from penstock.model.errors import Thing
 from penstock.model.names import QueueId
 from penstock.model.records import Access, Queue
-from penstock.vhost.actor import Actor
 from penstock.vhost.owner import Owner
+from penstock.vhost.rights import Rights
 
 
 class StageStatus(NamedTuple):
@@ -37,14 +37,14 @@ class Stages:
         self._owner = owner
         self._topology: VhostTopology = owner.topology
 
-    async def open(self, actor: Actor, name: str, stream: str, exchange: str, key: str) -> tuple[QueueId, Target]:
+    async def open(self, rights: Rights, name: str, stream: str, exchange: str, key: str) -> tuple[QueueId, Target]:
         """Open a stage, and create it if it does not exist.
 
         Needs the permissions for publishing to the target. A stage of that name with another target is refused.
         """
-        actor.require_entry(Thing("vhost", self._topology.vhost))
+        rights.require_entry(Thing("vhost", self._topology.vhost))
         target, found = await self._owner.read(lambda: self._look(name, stream, exchange, key))
-        actor.require(Access.WRITE, Thing("exchange", target.exchange, self._topology.vhost))
+        rights.require(Access.WRITE, Thing("exchange", target.exchange, self._topology.vhost))
         await self._owner.read(lambda: rules.check_target(self._topology, target))
         if found is not None and rules.target_in(found) == target:
             return found.id, target
@@ -52,9 +52,9 @@ class Stages:
         assert isinstance(outcome.answer, QueueDeclared)
         return outcome.answer.queue.id, target
 
-    async def statuses(self, actor: Actor) -> list[StageStatus]:
+    async def statuses(self, rights: Rights) -> list[StageStatus]:
         """In the order of their names."""
-        actor.require_entry(Thing("vhost", self._topology.vhost))
+        rights.require_entry(Thing("vhost", self._topology.vhost))
         queues = await self._owner.read(lambda: rules.all_of(self._topology))
         ids = [queue.id for queue in queues]
         states = await self._owner.apart(self._owner.shard.stream_states, ids)
@@ -72,12 +72,12 @@ class Stages:
             for queue, state, stage in zip(queues, states, decided, strict=True)
         ]
 
-    async def delete(self, actor: Actor, name: str) -> int:
+    async def delete(self, rights: Rights, name: str) -> int:
         """Needs what publishing to its target needs. Gives the number of rows that went with it."""
-        actor.require_entry(Thing("vhost", self._topology.vhost))
+        rights.require_entry(Thing("vhost", self._topology.vhost))
         queue = await self._owner.read(lambda: rules.get(self._topology, name))
         target = rules.target_in(queue)
-        actor.require(Access.WRITE, Thing("exchange", target.exchange, self._topology.vhost))
+        rights.require(Access.WRITE, Thing("exchange", target.exchange, self._topology.vhost))
         return (await self._owner.submit(DeleteQueue(queue.name, NOBODY))).dropped_count
 
     def _look(self, name: str, stream: str, exchange: str, key: str) -> tuple[Target, Queue | None]:

@@ -21,8 +21,8 @@ from penstock.model.errors import AccessRefusedError, InvalidArgumentError, Thin
 from penstock.model.names import QueueId, QueueName, check_name
 from penstock.model.records import X_QUEUE_TYPE, Access, Queue
 from penstock.native import GroupState, ProducerState, Shard, StreamState
-from penstock.vhost.actor import Actor
 from penstock.vhost.owner import Owner
+from penstock.vhost.rights import Rights
 
 PRODUCERS_PAGE_MAX: Final = 1_000
 OWN_PRODUCER_PREFIX: Final = "amq.stage/"
@@ -63,31 +63,31 @@ class Streams:
 
     # ------------------------------------------------------------ as wholes
 
-    async def declare(self, actor: Actor, command: DeclareStream) -> StreamDeclared:
+    async def declare(self, rights: Rights, command: DeclareStream) -> StreamDeclared:
         """Needs to configure the stream's name and those of all its partitions."""
-        actor.require(Access.CONFIGURE, self._whole(command.name, is_partitioned=command.partition_count > 1))
+        rights.require(Access.CONFIGURE, self._whole(command.name, is_partitioned=command.partition_count > 1))
         for partition in _partition_names(command):
-            actor.require(Access.CONFIGURE, self._queue(partition))
+            rights.require(Access.CONFIGURE, self._queue(partition))
         outcome = await self._owner.submit(command)
         assert isinstance(outcome.answer, StreamDeclared)
         return outcome.answer
 
-    async def delete(self, actor: Actor, name: str) -> int:
+    async def delete(self, rights: Rights, name: str) -> int:
         """Delete a stream and return the number of its messages."""
         is_partitioned = await self._owner.read(lambda: rules.is_partitioned(self._topology, name))
-        actor.require(Access.CONFIGURE, self._whole(name, is_partitioned=is_partitioned))
+        rights.require(Access.CONFIGURE, self._whole(name, is_partitioned=is_partitioned))
         for partition in await self._owner.read(lambda: rules.partitions(self._topology, name)):
-            actor.require(Access.CONFIGURE, self._queue(partition))
+            rights.require(Access.CONFIGURE, self._queue(partition))
         return (await self._owner.submit(DeleteStream(name))).dropped_count
 
     async def statuses(
-        self, actor: Actor, name: str | None = None, *, after: str | None = None, limit: int = PAGE_SIZE_MAX
+        self, rights: Rights, name: str | None = None, *, after: str | None = None, limit: int = PAGE_SIZE_MAX
     ) -> list[StreamStatus]:
         """Return a page in the order of names, beginning after the name `after`.
 
         With a name, return only that one, which must be there.
         """
-        actor.require_entry(Thing("vhost", self._topology.vhost))
+        rights.require_entry(Thing("vhost", self._topology.vhost))
         streams = await self._owner.read(lambda: self._found(name, after, min(limit, PAGE_SIZE_MAX)))
         partitions = [queue for _, queues in streams for queue in queues]
         found = {status.name: status for status in await self._states(partitions)}
@@ -98,9 +98,9 @@ class Streams:
 
     # ------------------------------------------------------------ offsets
 
-    async def offsets(self, actor: Actor, name: str, timestamp_ms: int | None) -> list[PartitionStatus]:
+    async def offsets(self, rights: Rights, name: str, timestamp_ms: int | None) -> list[PartitionStatus]:
         """Of all partitions of a stream, or of one partition."""
-        actor.require_entry(Thing("vhost", self._topology.vhost))
+        rights.require_entry(Thing("vhost", self._topology.vhost))
         queues = await self._owner.read(lambda: self._queues(name))
         found = await self._states(queues)
         if timestamp_ms is None:
@@ -116,25 +116,25 @@ class Streams:
         exchange = rules.owner_of(self._topology, partition)
         return partition if exchange is None else exchange.name
 
-    async def admit_archive(self, actor: Actor, partition: QueueName) -> PartitionStatus:
+    async def admit_archive(self, rights: Rights, partition: QueueName) -> PartitionStatus:
         """Whoever may read a partition may read what is archived of it."""
-        actor.require(Access.READ, self._queue(partition))
+        rights.require(Access.READ, self._queue(partition))
         queue = await self._owner.read(lambda: rules.stream_queue(self._topology, partition))
         return (await self._states([queue]))[0]
 
-    async def trim(self, actor: Actor, partition: QueueName, before: int) -> tuple[int, int]:
+    async def trim(self, rights: Rights, partition: QueueName, before: int) -> tuple[int, int]:
         """Delete whole sealed segments below an offset.
 
         Return the number of deleted messages and the new first offset. Needs the permission to delete the partition.
         """
-        actor.require(Access.CONFIGURE, self._queue(partition))
+        rights.require(Access.CONFIGURE, self._queue(partition))
         queue = await self._owner.read(lambda: rules.stream_queue(self._topology, partition))
         dropped_count = await self._owner.apart(self._shard.trim_stream, queue.id, before)
         return dropped_count, (await self._states([queue]))[0].state.first
 
-    async def admit_read(self, actor: Actor, partition: QueueName, group: str, *, single_active: bool) -> QueueId:
+    async def admit_read(self, rights: Rights, partition: QueueName, group: str, *, single_active: bool) -> QueueId:
         """Authorize a reader, and return the engine's number of the partition."""
-        actor.require(Access.READ, self._queue(partition))
+        rights.require(Access.READ, self._queue(partition))
         if group:
             self._check_group(group)
         elif single_active:
@@ -148,9 +148,9 @@ class Streams:
 
     # ------------------------------------------------------------ groups and producers
 
-    async def store_offset(self, actor: Actor, partition: QueueName, group: str, offset: int) -> None:
+    async def store_offset(self, rights: Rights, partition: QueueName, group: str, offset: int) -> None:
         """Store an offset; return when it is on the disk."""
-        actor.require(Access.READ, self._queue(partition))
+        rights.require(Access.READ, self._queue(partition))
         self._check_group(group)
         queue = await self._owner.read(lambda: rules.stream_queue(self._topology, partition))
         next_ = (await self._states([queue]))[0].state.next
@@ -164,61 +164,61 @@ class Streams:
         await self._owner.apart(self._shard.store_offset, queue.id, group, offset)
 
     async def groups(
-        self, actor: Actor, name: str, *, after: tuple[str, str] | None = None, limit: int = PAGE_SIZE_MAX
+        self, rights: Rights, name: str, *, after: tuple[str, str] | None = None, limit: int = PAGE_SIZE_MAX
     ) -> list[GroupStatus]:
         """Return a page of the groups of a stream or of one partition.
 
         It is in the order of their names and partitions, beginning after a name and partition.
         """
-        actor.require_entry(Thing("vhost", self._topology.vhost))
+        rights.require_entry(Thing("vhost", self._topology.vhost))
         queues = await self._owner.read(lambda: self._queues(name))
         found = await self._owner.apart(self._groups, await self._states(queues), queues)
         shown = (group for group in found if after is None or (group.name, group.partition) > after)
         return list(islice(shown, min(limit, PAGE_SIZE_MAX)))
 
-    async def delete_group(self, actor: Actor, name: str, group: str) -> bool:
+    async def delete_group(self, rights: Rights, name: str, group: str) -> bool:
         """Delete a group, and return whether it had stored offsets."""
-        actor.require_entry(Thing("vhost", self._topology.vhost))
+        rights.require_entry(Thing("vhost", self._topology.vhost))
         self._check_group(group)
         queues = await self._owner.read(lambda: self._queues(name))
         for queue in queues:
-            actor.require(Access.READ, self._queue(queue.name))
+            rights.require(Access.READ, self._queue(queue.name))
         deleted = [await self._owner.apart(self._shard.delete_group, queue.id, group) for queue in queues]
         return any(deleted)
 
-    async def producer_sequence(self, actor: Actor, producer: str) -> int | None:
+    async def producer_sequence(self, rights: Rights, producer: str) -> int | None:
         """Return the highest that is stored. Raises AccessRefusedError for a name of another user."""
-        actor.require_entry(Thing("vhost", self._topology.vhost))
+        rights.require_entry(Thing("vhost", self._topology.vhost))
         check_name("producer", producer)
         owner, sequence = await self._owner.read_engine(
             lambda: (self._shard.producer_owner(producer), self._shard.producer_sequence(producer))
         )
-        if owner is not None and owner != actor.user and not actor.sees_all():
+        if owner is not None and owner != rights.user and not rights.sees_all():
             raise AccessRefusedError(
                 Thing("producer", producer[:64], self._topology.vhost), "belongs to another user", "choose another name"
             )
         return sequence
 
-    async def producers(self, actor: Actor, after: str, limit: int) -> list[ProducerState]:
+    async def producers(self, rights: Rights, after: str, limit: int) -> list[ProducerState]:
         """Return a page in the order of names, beginning after the name `after`.
 
         It has at most PRODUCERS_PAGE_MAX producers: the user's own, or all for administrators and monitoring.
         """
-        actor.require_entry(Thing("vhost", self._topology.vhost))
+        rights.require_entry(Thing("vhost", self._topology.vhost))
         found = await self._owner.apart(self._shard.producers)
         limit = min(limit, PRODUCERS_PAGE_MAX)
-        sees_all = actor.sees_all()
-        shown = (state for state in found if state.name > after and (sees_all or state.owner == actor.user))
+        sees_all = rights.sees_all()
+        shown = (state for state in found if state.name > after and (sees_all or state.owner == rights.user))
         return heapq.nsmallest(limit, shown, key=lambda state: state.name)
 
-    async def delete_producer(self, actor: Actor, producer: str) -> bool:
+    async def delete_producer(self, rights: Rights, producer: str) -> bool:
         """Delete a producer's name and owner, and return whether it existed.
 
         Needs the tag administrator. The producer's messages are stored again when they are sent again, and another user
         may take the name.
         """
-        actor.require_administrator(Thing("producer", producer[:64], self._topology.vhost))
-        actor.require_entry(Thing("vhost", self._topology.vhost))
+        rights.require_administrator(Thing("producer", producer[:64], self._topology.vhost))
+        rights.require_entry(Thing("vhost", self._topology.vhost))
         if producer.startswith(OWN_PRODUCER_PREFIX):
             return False
         return await self._owner.apart(self._shard.delete_producer, producer)

@@ -1,7 +1,7 @@
 """One vhost's verbs: declare, bind, delete, list, and admit to publishing and consuming.
 
-The services call them. A verb authorizes its actor, then passes a command to the owner or reads the topology. It knows
-no protocol and never sees a message.
+The services call them. A verb checks the rights that it gets, then passes a command to the owner or reads the topology.
+It knows no protocol and never sees a message.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,11 +38,11 @@ from penstock.model.names import (
 )
 from penstock.model.records import ALTERNATE_KEYS, Access, Binding, Exchange, ExchangeKind, Queue
 from penstock.native import Backup, QueueCounts, VhostCounts
-from penstock.vhost.actor import Actor
 from penstock.vhost.batches import NO_COUNTS, Outcome
 from penstock.vhost.leases import Leases
 from penstock.vhost.owner import Owner
 from penstock.vhost.ports import DefinitionsBackup
+from penstock.vhost.rights import Rights
 from penstock.vhost.stages import Stages
 from penstock.vhost.streams import Streams
 
@@ -102,16 +102,16 @@ class Vhost:
 
     # ------------------------------------------------------------ queues
 
-    async def declare_queue(self, actor: Actor, command: DeclareQueue) -> QueueStatus:
+    async def declare_queue(self, rights: Rights, command: DeclareQueue) -> QueueStatus:
         """Declare a queue, filling in the command's connection and randomness.
 
         A passive declare needs only access to the vhost.
         """
-        command = replace(command, connection=actor.connection, random=self._make_token())
+        command = replace(command, connection=rights.connection, random=self._make_token())
         if command.passive:
-            self._require_entry(actor)
+            self._require_entry(rights)
         else:
-            actor.require(Access.CONFIGURE, self._queue(command.name or SERVER_NAMED_PREFIX + command.random))
+            rights.require(Access.CONFIGURE, self._queue(command.name or SERVER_NAMED_PREFIX + command.random))
         outcome = await self._owner.submit(command)
         assert isinstance(outcome.answer, QueueDeclared)
         if outcome.answer.is_new:
@@ -119,66 +119,66 @@ class Vhost:
         return await self._owner.read_engine(lambda: self._status_now(command.name))
 
     async def delete_queue(
-        self, actor: Actor, name: QueueName, *, if_unused: bool = False, if_empty: bool = False
+        self, rights: Rights, name: QueueName, *, if_unused: bool = False, if_empty: bool = False
     ) -> int:
         """Delete a queue and return the number of its messages."""
-        actor.require(Access.CONFIGURE, self._queue(name))
-        command = DeleteQueue(name, actor.connection, if_unused=if_unused, if_empty=if_empty)
+        rights.require(Access.CONFIGURE, self._queue(name))
+        command = DeleteQueue(name, rights.connection, if_unused=if_unused, if_empty=if_empty)
         return (await self._owner.submit(command)).dropped_count
 
-    async def purge_queue(self, actor: Actor, name: QueueName) -> int:
+    async def purge_queue(self, rights: Rights, name: QueueName) -> int:
         """Drop the ready messages and return their number."""
-        actor.require(Access.READ, self._queue(name))
-        return (await self._owner.submit(PurgeQueue(name, actor.connection))).dropped_count
+        rights.require(Access.READ, self._queue(name))
+        return (await self._owner.submit(PurgeQueue(name, rights.connection))).dropped_count
 
-    async def queue_status(self, actor: Actor, name: QueueName) -> QueueStatus:
-        self._require_entry(actor)
+    async def queue_status(self, rights: Rights, name: QueueName) -> QueueStatus:
+        self._require_entry(rights)
         return await self._owner.read_engine(lambda: self._status_now(name))
 
     async def list_queues(
-        self, actor: Actor, *, after: str | None = None, limit: int = PAGE_SIZE_MAX
+        self, rights: Rights, *, after: str | None = None, limit: int = PAGE_SIZE_MAX
     ) -> list[QueueStatus]:
         """Return a page in the order of names, beginning after the name `after`; at most PAGE_SIZE_MAX."""
-        self._require_entry(actor)
+        self._require_entry(rights)
         return await self._owner.read_engine(lambda: self._queue_page(after, min(limit, PAGE_SIZE_MAX)))
 
     # ------------------------------------------------------------ exchanges
 
-    async def declare_exchange(self, actor: Actor, command: DeclareExchange) -> ExchangeDeclared:
+    async def declare_exchange(self, rights: Rights, command: DeclareExchange) -> ExchangeDeclared:
         """With an alternate exchange: read on the exchange and write on the alternate too."""
         if command.passive:
-            self._require_entry(actor)
+            self._require_entry(rights)
         else:
-            self._require_declare(actor, command)
+            self._require_declare(rights, command)
         outcome = await self._owner.submit(command)
         assert isinstance(outcome.answer, ExchangeDeclared)
         return outcome.answer
 
-    async def delete_exchange(self, actor: Actor, name: ExchangeName, *, if_unused: bool = False) -> None:
-        actor.require(Access.CONFIGURE, self._exchange(name))
+    async def delete_exchange(self, rights: Rights, name: ExchangeName, *, if_unused: bool = False) -> None:
+        rights.require(Access.CONFIGURE, self._exchange(name))
         await self._owner.submit(DeleteExchange(name, if_unused=if_unused))
 
     async def list_exchanges(
-        self, actor: Actor, *, after: str | None = None, limit: int = PAGE_SIZE_MAX
+        self, rights: Rights, *, after: str | None = None, limit: int = PAGE_SIZE_MAX
     ) -> list[Exchange]:
         """Return a page in the order of names. The default exchange, whose name is empty, comes first."""
-        self._require_entry(actor)
+        self._require_entry(rights)
         names = self._topology.exchange_names.page(after, min(limit, PAGE_SIZE_MAX))
         return [self._topology.exchanges[ExchangeName(name)] for name in names]
 
     # ------------------------------------------------------------ bindings
 
-    async def bind(self, actor: Actor, binding: Binding) -> None:
-        self._require_binding(actor, binding)
-        await self._owner.submit(Bind(binding, actor.connection))
+    async def bind(self, rights: Rights, binding: Binding) -> None:
+        self._require_binding(rights, binding)
+        await self._owner.submit(Bind(binding, rights.connection))
 
-    async def unbind(self, actor: Actor, binding: Binding) -> None:
-        self._require_binding(actor, binding)
-        await self._owner.submit(Unbind(binding, actor.connection))
+    async def unbind(self, rights: Rights, binding: Binding) -> None:
+        self._require_binding(rights, binding)
+        await self._owner.submit(Unbind(binding, rights.connection))
 
     async def list_bindings(
         self,
-        actor: Actor,
+        rights: Rights,
         *,
         source: ExchangeName | None = None,
         destination: str | None = None,
@@ -189,23 +189,23 @@ class Vhost:
 
         Both names narrow the list. A destination is a queue's or an exchange's name. The default exchange has none.
         """
-        self._require_entry(actor)
+        self._require_entry(rights)
         return binding_page(self._topology, source, destination, after, min(limit, PAGE_SIZE_MAX))
 
     # ------------------------------------------------------------ policies
 
-    async def set_policy(self, actor: Actor, policy: Policy, *, is_operator: bool) -> None:
-        actor.require_policymaker(Thing("policy", policy.name, self.name), is_operator=is_operator)
+    async def set_policy(self, rights: Rights, policy: Policy, *, is_operator: bool) -> None:
+        rights.require_policymaker(Thing("policy", policy.name, self.name), is_operator=is_operator)
         await self._owner.submit(SetPolicy(policy, is_operator))
 
-    async def delete_policy(self, actor: Actor, name: str, *, is_operator: bool) -> None:
-        actor.require_policymaker(Thing("policy", name, self.name), is_operator=is_operator)
+    async def delete_policy(self, rights: Rights, name: str, *, is_operator: bool) -> None:
+        rights.require_policymaker(Thing("policy", name, self.name), is_operator=is_operator)
         await self._owner.submit(DeletePolicy(name, is_operator))
 
-    async def list_policies(self, actor: Actor, *, is_operator: bool) -> list[Policy]:
+    async def list_policies(self, rights: Rights, *, is_operator: bool) -> list[Policy]:
         """In the order in which they were set first."""
-        if not actor.is_administrator:
-            self._require_entry(actor)
+        if not rights.is_administrator:
+            self._require_entry(rights)
         return list((self._topology.operator_policies if is_operator else self._topology.policies).values())
 
     # ------------------------------------------------------------ limits
@@ -214,29 +214,29 @@ class Vhost:
     def limits(self) -> Limits:
         return self._topology.limits
 
-    async def set_limits(self, actor: Actor, limits: Limits) -> None:
-        actor.require_administrator(Thing("limits of vhost", self.name))
+    async def set_limits(self, rights: Rights, limits: Limits) -> None:
+        rights.require_administrator(Thing("limits of vhost", self.name))
         await self._owner.submit(SetLimits(limits))
 
     # ------------------------------------------------------------ admissions and events
 
-    async def admit_publish(self, actor: Actor, exchange: ExchangeName) -> bool:
+    async def admit_publish(self, rights: Rights, exchange: ExchangeName) -> bool:
         """Authorize publishing to the exchange, and return whether each routing key needs authorization too.
 
         The answer holds until permissions or topology change.
         """
-        actor.require(Access.WRITE, self._exchange(exchange))
+        rights.require(Access.WRITE, self._exchange(exchange))
         await self._owner.read(lambda: exchanges.check_publish(self._topology, exchange))
-        return self._is_topic(exchange) and actor.is_narrowed(exchange)
+        return self._is_topic(exchange) and rights.is_narrowed(exchange)
 
-    def may_publish_keys(self, actor: Actor, exchange: ExchangeName, keys: Sequence[str]) -> list[bool]:
-        """Which routing keys the actor may publish with to an exchange that it was admitted to."""
-        return [actor.may_key(Access.WRITE, exchange, key) for key in keys]
+    def may_publish_keys(self, rights: Rights, exchange: ExchangeName, keys: Sequence[str]) -> list[bool]:
+        """Return which routing keys a principal may publish with to an exchange that it was admitted to."""
+        return [rights.may_key(Access.WRITE, exchange, key) for key in keys]
 
-    async def admit_consume(self, actor: Actor, queue: QueueName) -> QueueId:
+    async def admit_consume(self, rights: Rights, queue: QueueName) -> QueueId:
         """For consuming, getting and settling alike. Gives the number by which the engine knows the queue."""
-        actor.require(Access.READ, self._queue(queue))
-        return await self._owner.read(lambda: self._consumed(queue, actor).id)
+        rights.require(Access.READ, self._queue(queue))
+        return await self._owner.read(lambda: self._consumed(queue, rights).id)
 
     def may_have_queues_of(self, connection: ConnectionId) -> bool:
         """Return whether the connection has exclusive queues here, or may have one when a round is committed."""
@@ -294,30 +294,30 @@ class Vhost:
     def _exchange(self, name: str) -> Thing:
         return Thing("exchange", name, self.name)
 
-    def _require_entry(self, actor: Actor) -> None:
-        actor.require_entry(Thing("vhost", self.name))
+    def _require_entry(self, rights: Rights) -> None:
+        rights.require_entry(Thing("vhost", self.name))
 
-    def _require_declare(self, actor: Actor, command: DeclareExchange) -> None:
-        actor.require(Access.CONFIGURE, self._exchange(command.name))
+    def _require_declare(self, rights: Rights, command: DeclareExchange) -> None:
+        rights.require(Access.CONFIGURE, self._exchange(command.name))
         for key in ALTERNATE_KEYS:
             alternate = command.arguments.get(key)
             if isinstance(alternate, str):
-                actor.require(Access.READ, self._exchange(command.name))
-                actor.require(Access.WRITE, self._exchange(alternate))
+                rights.require(Access.READ, self._exchange(command.name))
+                rights.require(Access.WRITE, self._exchange(alternate))
 
-    def _require_binding(self, actor: Actor, binding: Binding) -> None:
-        actor.require(Access.WRITE, Thing(binding.destination_kind.value, binding.destination, self.name))
-        actor.require(Access.READ, self._exchange(binding.source))
+    def _require_binding(self, rights: Rights, binding: Binding) -> None:
+        rights.require(Access.WRITE, Thing(binding.destination_kind.value, binding.destination, self.name))
+        rights.require(Access.READ, self._exchange(binding.source))
         if self._is_topic(binding.source):
-            actor.require_key(Access.READ, self._exchange(binding.source), binding.routing_key)
+            rights.require_key(Access.READ, self._exchange(binding.source), binding.routing_key)
 
     def _is_topic(self, name: ExchangeName) -> bool:
         """One that is not there could be declared as one meanwhile."""
         exchange = self._topology.exchanges.get(name)
         return exchange is None or exchange.kind is ExchangeKind.TOPIC
 
-    def _consumed(self, name: QueueName, actor: Actor) -> Queue:
-        queue = queues.get(self._topology, name, actor.connection)
+    def _consumed(self, name: QueueName, rights: Rights) -> Queue:
+        queue = queues.get(self._topology, name, rights.connection)
         queues.check_consume(self._topology, queue)
         return queue
 

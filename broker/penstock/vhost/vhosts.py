@@ -11,10 +11,10 @@ from penstock.metadata import VhostTopology, changes_of, restore
 from penstock.model.errors import FaultError, NotFoundError, PreconditionFailedError, StoppedError, StorageError, Thing
 from penstock.model.names import ConnectionId, VhostName, vhost_name
 from penstock.native import Shard
-from penstock.vhost.actor import Actor
 from penstock.vhost.apply import apply_changes
 from penstock.vhost.owner import Owner
 from penstock.vhost.ports import OpenedVhost, Spawn, VhostsStorage
+from penstock.vhost.rights import Rights
 from penstock.vhost.vhost import Vhost
 
 
@@ -51,10 +51,10 @@ class Vhosts:
     def names(self) -> list[VhostName]:
         return list(self._vhosts)
 
-    async def create(self, actor: Actor, name: str) -> bool:
+    async def create(self, rights: Rights, name: str) -> bool:
         """Return whether it is new. Making one that exists does nothing."""
         checked = vhost_name(name)
-        actor.require_administrator(Thing("vhost", checked))
+        rights.require_administrator(Thing("vhost", checked))
         return await self.make(checked)
 
     async def make(self, name: VhostName) -> bool:
@@ -65,12 +65,12 @@ class Vhosts:
             await self._take_in(await self._storage.create(name))
         return True
 
-    async def delete(self, actor: Actor, name: VhostName) -> None:
+    async def delete(self, rights: Rights, name: VhostName) -> None:
         """Delete a vhost with its queues, messages and limits, and every permission in it.
 
         A start completes a deletion that is interrupted, and so does another call when a step failed.
         """
-        actor.require_administrator(Thing("vhost", name))
+        rights.require_administrator(Thing("vhost", name))
         if name in self._kept:
             raise PreconditionFailedError(
                 Thing("vhost", name), "is being copied by a backup", "delete it when the backup has ended"

@@ -26,7 +26,7 @@ from penstock.storage.jsonfiles import write_file
 from penstock.storage.vhost_files import delete_vhost_directory
 from penstock.vhost.vhosts import Vhosts
 from support.power import Power, restore
-from support.vhost_fakes import FakeShard, Tasks, actor
+from support.vhost_fakes import FakeShard, Tasks, rights
 
 BLUE = VhostName("blue")
 ALL = Permission.compile(".*", ".*", ".*")
@@ -91,9 +91,9 @@ class World:
     async def fill(self) -> None:
         """Make a vhost, a user and a policy, with everything that goes with each."""
         await self.vhosts.make(BLUE)
-        await self.vhosts.get(BLUE).set_limits(actor(), Limits(queues_max=7))
-        await self.vhosts.get(BLUE).set_policy(actor(), POLICY, is_operator=True)
-        await self.vhosts.get(DEFAULT_VHOST).set_policy(actor(), POLICY, is_operator=False)
+        await self.vhosts.get(BLUE).set_limits(rights(), Limits(queues_max=7))
+        await self.vhosts.get(BLUE).set_policy(rights(), POLICY, is_operator=True)
+        await self.vhosts.get(DEFAULT_VHOST).set_policy(rights(), POLICY, is_operator=False)
         for user in ("anna", "admin"):
             await self.accounts.put_user(user, "", [])
             await self.limits.set(user, UserLimits(publish_rate=5))
@@ -121,7 +121,7 @@ class World:
         return {name: user in shard.producer_owners.values() for name, shard in self.logs.shards.items()}
 
     async def policy_parts(self) -> list[bool]:
-        return [bool(await self.vhosts.get(DEFAULT_VHOST).list_policies(actor(), is_operator=False))]
+        return [bool(await self.vhosts.get(DEFAULT_VHOST).list_policies(rights(), is_operator=False))]
 
 
 POLICY = Policy("p", "^z", {"level": "disk"})
@@ -163,7 +163,7 @@ async def fill(world: World) -> None:
 
 
 async def delete_vhost(world: World) -> None:
-    await world.vhosts.delete(actor(), BLUE)
+    await world.vhosts.delete(rights(), BLUE)
 
 
 async def delete_user(world: World) -> None:
@@ -171,7 +171,7 @@ async def delete_user(world: World) -> None:
 
 
 async def delete_policy(world: World) -> None:
-    await world.vhosts.get(DEFAULT_VHOST).delete_policy(actor(), "p", is_operator=False)
+    await world.vhosts.get(DEFAULT_VHOST).delete_policy(rights(), "p", is_operator=False)
 
 
 async def check_vhost(world: World) -> None:
@@ -179,12 +179,12 @@ async def check_vhost(world: World) -> None:
     assert len(set(parts)) == 1, parts
     if parts[0]:
         assert world.vhosts.get(BLUE).limits == Limits(queues_max=7)
-        assert await world.vhosts.get(BLUE).list_policies(actor(), is_operator=True) == [POLICY]
+        assert await world.vhosts.get(BLUE).list_policies(rights(), is_operator=True) == [POLICY]
         return
     await world.vhosts.make(BLUE)
     assert world.vhost_parts() == [True, False, False, False, False]
     assert world.vhosts.get(BLUE).limits == NO_LIMITS
-    assert await world.vhosts.get(BLUE).list_policies(actor(), is_operator=True) == []
+    assert await world.vhosts.get(BLUE).list_policies(rights(), is_operator=True) == []
 
 
 async def check_user(world: World) -> None:
@@ -286,13 +286,13 @@ def test_a_deletion_of_a_vhost_that_failed_goes_on_when_it_is_tried_again(
         with monkeypatch.context() as patched:
             patched.setattr("penstock.node.vhosts_storage.delete_vhost_directory", fail)
             with pytest.raises(StorageError, match="cannot be removed"):
-                await world.vhosts.delete(actor(), BLUE)
+                await world.vhosts.delete(rights(), BLUE)
         with pytest.raises(NotFoundError):
             world.vhosts.get(BLUE)
-        await world.vhosts.delete(actor(), BLUE)
+        await world.vhosts.delete(rights(), BLUE)
         assert set(world.vhost_parts()) == {False}
         with pytest.raises(NotFoundError):
-            await world.vhosts.delete(actor(), BLUE)
+            await world.vhosts.delete(rights(), BLUE)
 
     play(tmp_path / "data", scenario)
     assert not (tmp_path / "data" / "deletions.json").exists()
@@ -313,7 +313,7 @@ def test_a_vhost_whose_deletion_failed_is_made_anew_with_nothing_of_the_old_one(
         await world.fill()
         monkeypatch.setattr("penstock.node.vhosts_storage.delete_vhost_directory", fail_once)
         with pytest.raises(StorageError):
-            await world.vhosts.delete(actor(), BLUE)
+            await world.vhosts.delete(rights(), BLUE)
         await world.vhosts.make(BLUE)
         assert world.vhost_parts() == [True, False, False, False, False]
 
@@ -421,7 +421,7 @@ def test_a_deletion_that_is_refused_or_cannot_be_written_has_not_begun(tmp_path:
         blocking.rmdir()
         blocking = root / "deletions.json.new"
         blocking.mkdir()
-        for delete in (world.delete_user("anna"), world.vhosts.delete(actor(), BLUE)):
+        for delete in (world.delete_user("anna"), world.vhosts.delete(rights(), BLUE)):
             with pytest.raises(StorageError):
                 await delete
         blocking.rmdir()
@@ -449,7 +449,7 @@ def test_a_user_whose_deletion_is_in_doubt_keeps_no_vhost_from_being_deleted(
         with pytest.raises(PreconditionFailedError, match="is being deleted"):
             await world.accounts.put_user("anna", "", ["monitoring"])
 
-        await world.vhosts.delete(actor(), BLUE)
+        await world.vhosts.delete(rights(), BLUE)
         assert set(world.vhost_parts()) == {False}
 
     play(tmp_path / "data", scenario)
@@ -472,7 +472,7 @@ def test_a_vhost_whose_deletion_may_be_recorded_is_not_used_any_more(
         with monkeypatch.context() as patched:
             patched.setattr(deletions_json, "write_deletions", write_and_fail)
             with pytest.raises(StorageError):
-                await world.vhosts.delete(actor(), BLUE)
+                await world.vhosts.delete(rights(), BLUE)
         assert old.fault is not None
         with pytest.raises(NotFoundError):
             world.vhosts.get(BLUE)

@@ -28,7 +28,7 @@ from penstock.storage.directory import directory_name
 from penstock.storage.jsonfiles import write_file
 from penstock.vhost.vhosts import Vhosts
 from support.power import Picture, Power, restore
-from support.vhost_fakes import FakeShard, Tasks, actor
+from support.vhost_fakes import FakeShard, Tasks, rights
 
 pytestmark = pytest.mark.slow
 RAISE = 1_000
@@ -103,13 +103,13 @@ class World:
 
     async def declare(self, vhost: VhostName, name: str) -> None:
         self.told.queues.pop((vhost, name), None)
-        await self.vhosts.get(vhost).declare_queue(actor(), DeclareQueue(QueueName(name), ConnectionId(0)))
+        await self.vhosts.get(vhost).declare_queue(rights(), DeclareQueue(QueueName(name), ConnectionId(0)))
         self.told.queues[vhost, name] = True
 
     async def delete(self, vhost: VhostName, name: str) -> None:
         self.told.queues.pop((vhost, name), None)
         with suppress(NotFoundError):
-            await self.vhosts.get(vhost).delete_queue(actor(), QueueName(name))
+            await self.vhosts.get(vhost).delete_queue(rights(), QueueName(name))
         self.told.queues[vhost, name] = False
 
     async def make(self, vhost: VhostName) -> None:
@@ -120,7 +120,7 @@ class World:
     async def drop(self, vhost: VhostName) -> None:
         self.told.vhosts.pop(vhost, None)
         self.told.queues = {key: there for key, there in self.told.queues.items() if key[0] != vhost}
-        await self.vhosts.delete(actor(), vhost)
+        await self.vhosts.delete(rights(), vhost)
         self.told.vhosts[vhost] = False
 
     def hand_out(self, count: int) -> None:

@@ -12,7 +12,7 @@ from penstock.native import StreamState
 from penstock.node.state import BrokerState
 from penstock.services.ports import Recovery
 from penstock.vhost.vhosts import Vhosts
-from support.vhost_fakes import FakeShard, FakeStorage, Tasks, actor
+from support.vhost_fakes import FakeShard, FakeStorage, Tasks, rights
 
 CLOCK = SimpleNamespace(monotonic=lambda: 0.0, now_ms=lambda: 0)
 
@@ -26,7 +26,7 @@ def test_a_scrape_sees_a_bounded_number_of_partitions_and_groups_and_counts_the_
         await vhosts.make(VhostName("a"))
         await vhosts.make(VhostName("b"))
         for name, count in (("a", PARTITION_SERIES_MAX - 1), ("b", 5)):
-            await vhosts.get(VhostName(name)).streams.declare(actor(), DeclareStream("s", count))
+            await vhosts.get(VhostName(name)).streams.declare(rights(), DeclareStream("s", count))
         for stream in storage.shards[VhostName("a")].streams.values():
             stream.groups = {f"g{number}": None for number in range(10)}
         storage.shards[VhostName("b")].streams[1].groups = {"late": 0}
@@ -55,7 +55,7 @@ def test_figures_are_told_without_reading_from_the_disk(monkeypatch: pytest.Monk
         vhosts = Vhosts(storage, tasks.spawn, lambda: "0123456789abcdefghijkl")
         await vhosts.make(VhostName("a"))
         streams = vhosts.get(VhostName("a")).streams
-        await streams.declare(actor(), DeclareStream("s"))
+        await streams.declare(rights(), DeclareStream("s"))
         monkeypatch.delattr(FakeShard, "stream_states")
 
         assert [status.state for status in streams.states_now(10)[0]] == [StreamState(first=1, next=1)]
@@ -70,9 +70,9 @@ def test_a_stream_that_is_being_declared_is_seen_later() -> None:
         vhosts = Vhosts(storage, tasks.spawn, lambda: "0123456789abcdefghijkl")
         await vhosts.make(VhostName("a"))
         streams = vhosts.get(VhostName("a")).streams
-        await streams.declare(actor(), DeclareStream("old"))
+        await streams.declare(rights(), DeclareStream("old"))
         storage.definitions[VhostName("a")].hold()
-        declaring = asyncio.ensure_future(streams.declare(actor(), DeclareStream("new")))
+        declaring = asyncio.ensure_future(streams.declare(rights(), DeclareStream("new")))
         await storage.definitions[VhostName("a")].entered.wait()
 
         assert [status.name for status in streams.states_now(10)[0]] == ["old"]

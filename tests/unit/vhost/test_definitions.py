@@ -18,7 +18,7 @@ from penstock.vhost.definitions import export_definitions, export_vhost
 from penstock.vhost.definitions_json import read_definitions
 from penstock.vhost.vhosts import Vhosts
 from support.definitions_users_fake import FakeUsers, import_definitions
-from support.vhost_fakes import FakeStorage, Tasks, actor
+from support.vhost_fakes import FakeStorage, Tasks, rights
 
 BLUE = VhostName("blue")
 ODD: Arguments = {
@@ -45,21 +45,21 @@ class World:
     async def fill(self) -> None:
         await self.vhosts.make(BLUE)
         vhost = self.vhosts.get(BLUE)
-        await vhost.declare_exchange(actor(), DeclareExchange(ExchangeName("x"), "topic", arguments=ODD))
-        await vhost.declare_queue(actor(), queue("a", arguments={"x-level": "disk", **ODD}))
-        await vhost.declare_queue(actor(), queue(""))
-        await vhost.declare_queue(actor(), queue("fleeting", durable=False))
-        await vhost.declare_queue(actor(), queue("mine", exclusive=True))
+        await vhost.declare_exchange(rights(), DeclareExchange(ExchangeName("x"), "topic", arguments=ODD))
+        await vhost.declare_queue(rights(), queue("a", arguments={"x-level": "disk", **ODD}))
+        await vhost.declare_queue(rights(), queue(""))
+        await vhost.declare_queue(rights(), queue("fleeting", durable=False))
+        await vhost.declare_queue(rights(), queue("mine", exclusive=True))
         for name in ("a", "fleeting"):
             key = RoutingKey("web.#")
-            await vhost.bind(actor(), Binding(ExchangeName("x"), DestinationKind.QUEUE, QueueName(name), key, ODD))
-        await vhost.bind(actor(), Binding(ExchangeName("amq.topic"), DestinationKind.EXCHANGE, ExchangeName("x")))
+            await vhost.bind(rights(), Binding(ExchangeName("x"), DestinationKind.QUEUE, QueueName(name), key, ODD))
+        await vhost.bind(rights(), Binding(ExchangeName("amq.topic"), DestinationKind.EXCHANGE, ExchangeName("x")))
         self.users.users.append({"name": "anna"})
         self.users.permissions.append({"user": "anna", "vhost": "blue"})
 
     async def take(self, document: dict[str, Any] | bytes, into: VhostName | None = None) -> dict[str, int]:
         text = document if isinstance(document, bytes) else json.dumps(document).encode()
-        return await import_definitions(self.vhosts, self.users, actor(), text, into)
+        return await import_definitions(self.vhosts, self.users, rights(), text, into)
 
 
 def queue(name: str, arguments: Arguments | None = None, **flags: bool) -> DeclareQueue:
@@ -81,7 +81,7 @@ def play(scenario: Callable[[World, World], Awaitable[None]]) -> None:
 def test_an_export_round_trips_into_an_empty_broker() -> None:
     async def scenario(one: World, other: World) -> None:
         await one.fill()
-        exported = await export_definitions(one.vhosts, one.users, actor(), "1.0")
+        exported = await export_definitions(one.vhosts, one.users, rights(), "1.0")
 
         added = await other.take(exported)
 
@@ -95,7 +95,7 @@ def test_an_export_round_trips_into_an_empty_broker() -> None:
             "bindings": 2,
             "policies": 0,
         }
-        assert await export_definitions(other.vhosts, other.users, actor(), "1.0") == exported
+        assert await export_definitions(other.vhosts, other.users, rights(), "1.0") == exported
 
     play(scenario)
 
@@ -104,7 +104,7 @@ def test_an_export_holds_durable_things_only_and_nothing_predeclared() -> None:
     async def scenario(one: World, other: World) -> None:
         await one.fill()
 
-        document = json.loads(await export_definitions(one.vhosts, one.users, actor(), "1.0"))
+        document = json.loads(await export_definitions(one.vhosts, one.users, rights(), "1.0"))
 
         assert [item["name"] for item in document["queues"]] == ["a", "amq.gen-0123456789abcdefghijkl"]
         assert [item["name"] for item in document["exchanges"]] == ["x"]
@@ -117,7 +117,7 @@ def test_an_export_holds_durable_things_only_and_nothing_predeclared() -> None:
 def test_importing_again_adds_nothing() -> None:
     async def scenario(one: World, other: World) -> None:
         await one.fill()
-        exported = await export_definitions(one.vhosts, one.users, actor(), "1.0")
+        exported = await export_definitions(one.vhosts, one.users, rights(), "1.0")
         entries_before = len(one.storage.definitions[BLUE].entries)
 
         added = await one.take(exported)
@@ -131,7 +131,7 @@ def test_importing_again_adds_nothing() -> None:
 def test_one_vhosts_export_can_be_imported_into_another() -> None:
     async def scenario(one: World, other: World) -> None:
         await one.fill()
-        exported = await export_vhost(one.vhosts.get(BLUE), actor(), "1.0")
+        exported = await export_vhost(one.vhosts.get(BLUE), rights(), "1.0")
         assert b"anna" not in exported
         assert '"vhost"' not in exported.decode()
         await other.vhosts.make(VhostName("red"))
@@ -139,7 +139,7 @@ def test_one_vhosts_export_can_be_imported_into_another() -> None:
         added = await other.take(exported, VhostName("red"))
 
         assert added["queues"] == 2
-        assert len(await other.vhosts.get(VhostName("red")).list_queues(actor())) == 2
+        assert len(await other.vhosts.get(VhostName("red")).list_queues(rights())) == 2
 
     play(scenario)
 
@@ -160,7 +160,7 @@ def test_a_mismatch_refuses_everything_before_anything_is_changed() -> None:
             )
         assert one.vhosts.names() == ["blue"]
         with pytest.raises(NotFoundError):
-            await one.vhosts.get(BLUE).queue_status(actor(), QueueName("new"))
+            await one.vhosts.get(BLUE).queue_status(rights(), QueueName("new"))
 
     play(scenario)
 
@@ -347,7 +347,7 @@ def test_an_export_of_rabbitmq_is_understood() -> None:
 def test_only_administrators_export_and_import() -> None:
     async def scenario(one: World, other: World) -> None:
         await one.fill()
-        somebody = actor(admin=False)
+        somebody = rights(admin=False)
         for attempt in (
             lambda: export_definitions(one.vhosts, one.users, somebody, "1.0"),
             lambda: export_vhost(one.vhosts.get(BLUE), somebody, "1.0"),
@@ -395,7 +395,7 @@ def test_stream_queues_of_rabbitmq_come_in_without_what_is_about_its_files_and_r
 
         assert (await one.take({"queues": queues}, BLUE))["queues"] == 1
 
-        (status,) = await one.vhosts.get(BLUE).list_queues(actor())
+        (status,) = await one.vhosts.get(BLUE).list_queues(rights())
         assert set(status.queue.arguments) == {"x-queue-type", "x-max-age", "x-max-length-bytes"}
         queues[0]["arguments"] = {"x-queue-type": "classic", "x-initial-cluster-size": 3}
         with pytest.raises(InvalidArgumentError, match="x-initial-cluster-size"):
@@ -407,14 +407,14 @@ def test_stream_queues_of_rabbitmq_come_in_without_what_is_about_its_files_and_r
 def test_a_partitioned_stream_travels_whole() -> None:
     async def scenario(one: World, other: World) -> None:
         await one.vhosts.make(BLUE)
-        await one.vhosts.get(BLUE).streams.declare(actor(), DeclareStream("clicks", 3, {"x-max-age": "1h"}))
-        exported = await export_definitions(one.vhosts, one.users, actor(), "1.0")
+        await one.vhosts.get(BLUE).streams.declare(rights(), DeclareStream("clicks", 3, {"x-max-age": "1h"}))
+        exported = await export_definitions(one.vhosts, one.users, rights(), "1.0")
 
         await other.take(exported)
 
-        (status,) = await other.vhosts.get(BLUE).streams.statuses(actor())
+        (status,) = await other.vhosts.get(BLUE).streams.statuses(rights())
         assert [partition.name for partition in status.partitions] == ["clicks-0", "clicks-1", "clicks-2"]
-        assert await export_definitions(other.vhosts, other.users, actor(), "1.0") == exported
+        assert await export_definitions(other.vhosts, other.users, rights(), "1.0") == exported
 
     play(scenario)
 
@@ -451,7 +451,7 @@ def test_what_is_not_supported_is_skipped_and_named() -> None:
         skipped: list[str] = []
 
         text = json.dumps(document).encode()
-        added = await import_definitions(one.vhosts, one.users, actor(), text, None, skipped)
+        added = await import_definitions(one.vhosts, one.users, rights(), text, None, skipped)
 
         assert {key: added[key] for key in ("queues", "bindings", "policies")} == {
             "queues": 1,
@@ -476,7 +476,7 @@ def test_a_difference_is_refused_also_when_what_is_not_supported_is_skipped() ->
         text = json.dumps({"queues": [{"name": "a", "vhost": "blue", "durable": False, "arguments": {}}]}).encode()
 
         with pytest.raises(PreconditionFailedError, match="differs from the broker"):
-            await import_definitions(one.vhosts, one.users, actor(), text, None, [])
+            await import_definitions(one.vhosts, one.users, rights(), text, None, [])
 
     play(scenario)
 
@@ -499,7 +499,7 @@ def test_a_document_is_read_tried_and_written_on_a_thread(monkeypatch: pytest.Mo
 
     async def scenario(one: World, other: World) -> None:
         await one.fill()
-        await other.take(await export_definitions(one.vhosts, one.users, actor(), "1.2.3"))
+        await other.take(await export_definitions(one.vhosts, one.users, rights(), "1.2.3"))
 
     play(scenario)
     assert list(threads) == ["write_topology", "read_definitions", "decide"]

@@ -9,7 +9,7 @@ from penstock.model.field_table import encode_table
 from penstock.model.names import VhostName
 from penstock.model.records import Access
 from penstock.native import NewRoute, QueueCounts, VhostCounts
-from support.vhost_fakes import FakeDefinitions, FakeShard, FakeShardError, FakeStorage, NamesAllowed, actor
+from support.vhost_fakes import FakeDefinitions, FakeShard, FakeShardError, FakeStorage, NamesAllowed, rights
 
 
 def test_the_shard_refuses_what_the_engine_could_not_do() -> None:
@@ -105,4 +105,4 @@ def test_names_are_allowed_by_access() -> None:
     assert permissions.allows(Access.WRITE, "a")
     assert not permissions.allows(Access.WRITE, "b")
     assert not permissions.allows(Access.READ, "a")
-    assert actor(permissions=permissions).permissions is permissions
+    assert rights(permissions=permissions).permissions is permissions

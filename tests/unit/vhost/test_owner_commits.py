@@ -39,7 +39,7 @@ from penstock.vhost.apply import apply_changes
 from penstock.vhost.batches import Outcome
 from penstock.vhost.owner import DELAYED_MAX, Owner
 from penstock.vhost.vhost import Vhost
-from support.vhost_fakes import FakeDefinitions, FakeShard, Tasks, actor
+from support.vhost_fakes import FakeDefinitions, FakeShard, Tasks, rights
 
 ME, OTHER = ConnectionId(1), ConnectionId(5)
 
@@ -100,10 +100,10 @@ def test_a_consumer_is_admitted_while_a_declare_waits_for_space() -> None:
         await world.owner.submit(declare("letters"))
         waiting = await world.fill_disk()
 
-        assert await asyncio.wait_for(world.vhost.admit_consume(actor(), QueueName("letters")), 10) == 1
-        status = await asyncio.wait_for(world.vhost.queue_status(actor(), QueueName("letters")), 10)
+        assert await asyncio.wait_for(world.vhost.admit_consume(rights(), QueueName("letters")), 10) == 1
+        status = await asyncio.wait_for(world.vhost.queue_status(rights(), QueueName("letters")), 10)
         assert status.ready_count == 0
-        again = await asyncio.wait_for(world.vhost.declare_queue(actor(), declare("letters")), 10)
+        again = await asyncio.wait_for(world.vhost.declare_queue(rights(), declare("letters")), 10)
         assert again.queue.name == "letters"
 
         assert not waiting.done()

@@ -13,7 +13,7 @@ from penstock.vhost.definitions import export_vhost
 from penstock.vhost.streams import StreamStatus
 from penstock.vhost.vhosts import Vhosts
 from support.definitions_users_fake import FakeUsers, import_definitions
-from support.vhost_fakes import FakeStorage, Tasks, actor
+from support.vhost_fakes import FakeStorage, Tasks, rights
 
 BLUE = VhostName("blue")
 Document = dict[str, list[dict[str, Any]]]
@@ -51,10 +51,10 @@ def imported(wanted: Document) -> tuple[list[StreamStatus], bytes, bytes]:
         for one in vhosts:
             await one.make(BLUE)
         theirs, ours = (one.get(BLUE) for one in vhosts)
-        await import_definitions(vhosts[0], FakeUsers(), actor(), json.dumps(wanted).encode(), BLUE)
-        await ours.streams.declare(actor(), DeclareStream("clicks", 3, {"x-max-age": "7D"}))
-        found = list(await theirs.streams.statuses(actor()))
-        exports = [await export_vhost(one, actor(), "1.0") for one in (theirs, ours)]
+        await import_definitions(vhosts[0], FakeUsers(), rights(), json.dumps(wanted).encode(), BLUE)
+        await ours.streams.declare(rights(), DeclareStream("clicks", 3, {"x-max-age": "7D"}))
+        found = list(await theirs.streams.statuses(rights()))
+        exports = [await export_vhost(one, rights(), "1.0") for one in (theirs, ours)]
         await tasks.end()
         return found, exports[0], exports[1]
 

@@ -11,14 +11,14 @@ from penstock.model.errors import AccessRefusedError, LockedError, NotFoundError
 from penstock.model.names import ConnectionId, ExchangeName, QueueId, QueueName, RoutingKey, UserName, VhostName
 from penstock.model.records import Access, Binding, DestinationKind
 from penstock.native import QueueCounts
-from penstock.vhost.actor import Actor
 from penstock.vhost.apply import apply_changes
 from penstock.vhost.owner import Owner
+from penstock.vhost.rights import Rights
 from penstock.vhost.vhost import PAGE_SIZE_MAX, Vhost
-from support.vhost_fakes import FakeDefinitions, FakeShard, NamesAllowed, Tasks, actor
+from support.vhost_fakes import FakeDefinitions, FakeShard, NamesAllowed, Tasks, rights
 
 TOKEN = "0123456789abcdefghijkl"
-NOBODY = actor(permissions=None)
+NOBODY = rights(permissions=None)
 
 
 class Asked:
@@ -38,8 +38,8 @@ class Asked:
         return True
 
 
-def asking(permissions: Asked) -> Actor:
-    return Actor(UserName("anna"), False, permissions, ConnectionId(1))
+def asking(permissions: Asked) -> Rights:
+    return Rights(UserName("anna"), False, permissions, ConnectionId(1))
 
 
 class World:
@@ -86,15 +86,15 @@ def only(**names: str) -> NamesAllowed:
     return NamesAllowed(**held)
 
 
-def test_a_queue_belongs_to_the_connection_of_the_actor() -> None:
+def test_a_queue_belongs_to_the_connection_that_declared_it() -> None:
     async def scenario(vhost: Vhost, shard: FakeShard) -> None:
-        await vhost.declare_queue(actor(5), queue("a", exclusive=True))
+        await vhost.declare_queue(rights(5), queue("a", exclusive=True))
 
         with pytest.raises(LockedError):
-            await vhost.purge_queue(actor(6), QueueName("a"))
+            await vhost.purge_queue(rights(6), QueueName("a"))
         with pytest.raises(LockedError):
-            await vhost.admit_consume(actor(6), QueueName("a"))
-        assert await vhost.admit_consume(actor(5), QueueName("a")) == 1
+            await vhost.admit_consume(rights(6), QueueName("a"))
+        assert await vhost.admit_consume(rights(5), QueueName("a")) == 1
         await vhost.connection_closed(ConnectionId(6))
         assert shard.queues == {1: "a"}
         await vhost.connection_closed(ConnectionId(5))
@@ -105,42 +105,42 @@ def test_a_queue_belongs_to_the_connection_of_the_actor() -> None:
 
 def test_a_queue_without_a_name_gets_one_that_must_be_allowed() -> None:
     async def scenario(vhost: Vhost, shard: FakeShard) -> None:
-        status = await vhost.declare_queue(actor(), queue(""))
+        status = await vhost.declare_queue(rights(), queue(""))
         assert status.queue.name == f"amq.gen-{TOKEN}"
 
         with pytest.raises(AccessRefusedError):
-            await vhost.declare_queue(actor(permissions=only(configure="mine")), queue(""))
+            await vhost.declare_queue(rights(permissions=only(configure="mine")), queue(""))
 
     play(scenario)
 
 
 def test_declaring_what_is_there_tells_its_counts() -> None:
     async def scenario(vhost: Vhost, shard: FakeShard) -> None:
-        await vhost.declare_queue(actor(), queue("a"))
+        await vhost.declare_queue(rights(), queue("a"))
         shard.counts["a"] = QueueCounts(
             ready_count=1, unacked_count=2, ready_bytes=3, unacked_bytes=4, consumer_count=5
         )
 
-        status = await vhost.declare_queue(actor(), queue("a", passive=True))
+        status = await vhost.declare_queue(rights(), queue("a", passive=True))
 
         assert (status.ready_count, status.unacked_count, status.ready_bytes) == (1, 2, 3)
         assert (status.unacked_bytes, status.consumer_count) == (4, 5)
-        assert (await vhost.queue_status(actor(), QueueName("a"))).counts == QueueCounts(
+        assert (await vhost.queue_status(rights(), QueueName("a"))).counts == QueueCounts(
             ready_count=1, unacked_count=2, ready_bytes=3, unacked_bytes=4, consumer_count=5
         )
         with pytest.raises(NotFoundError):
-            await vhost.queue_status(actor(), QueueName("b"))
+            await vhost.queue_status(rights(), QueueName("b"))
 
     play(scenario)
 
 
 def test_deleting_and_purging_tell_how_many_messages_went() -> None:
     async def scenario(vhost: Vhost, shard: FakeShard) -> None:
-        await vhost.declare_queue(actor(), queue("a"))
+        await vhost.declare_queue(rights(), queue("a"))
         shard.counts["a"] = QueueCounts(ready_count=7, unacked_count=2)
 
-        assert await vhost.purge_queue(actor(), QueueName("a")) == 7
-        assert await vhost.delete_queue(actor(), QueueName("a")) == 2
+        assert await vhost.purge_queue(rights(), QueueName("a")) == 7
+        assert await vhost.delete_queue(rights(), QueueName("a")) == 2
 
     play(scenario)
 
@@ -148,28 +148,31 @@ def test_deleting_and_purging_tell_how_many_messages_went() -> None:
 def test_each_verb_needs_its_permission() -> None:
     """Each is allowed with exactly these permissions, and refused when any one of them is missing."""
     verbs: list[tuple[dict[str, str], Callable[[Vhost, NamesAllowed], Awaitable[object]]]] = [
-        ({"configure": "a"}, lambda v, p: v.declare_queue(actor(permissions=p), queue("a"))),
-        ({"configure": "a"}, lambda v, p: v.delete_queue(actor(permissions=p), QueueName("a"))),
-        ({"read": "a"}, lambda v, p: v.purge_queue(actor(permissions=p), QueueName("a"))),
-        ({"read": "a"}, lambda v, p: v.admit_consume(actor(permissions=p), QueueName("a"))),
-        ({"configure": "x"}, lambda v, p: v.declare_exchange(actor(permissions=p), exchange("x"))),
-        ({"configure": "x"}, lambda v, p: v.delete_exchange(actor(permissions=p), ExchangeName("x"))),
-        ({"write": "x"}, lambda v, p: v.admit_publish(actor(permissions=p), ExchangeName("x"))),
-        ({"write": "amq.default"}, lambda v, p: v.admit_publish(actor(permissions=p), ExchangeName(""))),
-        ({"write": "a", "read": "x"}, lambda v, p: v.bind(actor(permissions=p), to_queue("x", "a", "new"))),
-        ({"write": "a", "read": "x"}, lambda v, p: v.unbind(actor(permissions=p), to_queue("x", "a", "old"))),
-        ({"write": "x", "read": "amq.topic"}, lambda v, p: v.bind(actor(permissions=p), to_exchange("amq.topic", "x"))),
+        ({"configure": "a"}, lambda v, p: v.declare_queue(rights(permissions=p), queue("a"))),
+        ({"configure": "a"}, lambda v, p: v.delete_queue(rights(permissions=p), QueueName("a"))),
+        ({"read": "a"}, lambda v, p: v.purge_queue(rights(permissions=p), QueueName("a"))),
+        ({"read": "a"}, lambda v, p: v.admit_consume(rights(permissions=p), QueueName("a"))),
+        ({"configure": "x"}, lambda v, p: v.declare_exchange(rights(permissions=p), exchange("x"))),
+        ({"configure": "x"}, lambda v, p: v.delete_exchange(rights(permissions=p), ExchangeName("x"))),
+        ({"write": "x"}, lambda v, p: v.admit_publish(rights(permissions=p), ExchangeName("x"))),
+        ({"write": "amq.default"}, lambda v, p: v.admit_publish(rights(permissions=p), ExchangeName(""))),
+        ({"write": "a", "read": "x"}, lambda v, p: v.bind(rights(permissions=p), to_queue("x", "a", "new"))),
+        ({"write": "a", "read": "x"}, lambda v, p: v.unbind(rights(permissions=p), to_queue("x", "a", "old"))),
+        (
+            {"write": "x", "read": "amq.topic"},
+            lambda v, p: v.bind(rights(permissions=p), to_exchange("amq.topic", "x")),
+        ),
         (
             {"configure": "y", "read": "y", "write": "x"},
-            lambda v, p: v.declare_exchange(actor(permissions=p), exchange("y", alternate_exchange="x")),
+            lambda v, p: v.declare_exchange(rights(permissions=p), exchange("y", alternate_exchange="x")),
         ),
     ]
 
     async def scenario(needed: dict[str, str], verb: Callable[[Vhost, NamesAllowed], Awaitable[object]]) -> None:
         world = World()
-        await world.vhost.declare_queue(actor(), queue("a"))
-        await world.vhost.declare_exchange(actor(), exchange("x"))
-        await world.vhost.bind(actor(), to_queue("x", "a", "old"))
+        await world.vhost.declare_queue(rights(), queue("a"))
+        await world.vhost.declare_exchange(rights(), exchange("x"))
+        await world.vhost.bind(rights(), to_queue("x", "a", "old"))
         for missing in needed:
             lacking = {access: names for access, names in needed.items() if access != missing}
             with pytest.raises(AccessRefusedError, match=f"user 'anna' has no {missing} permission on"):
@@ -209,9 +212,9 @@ def test_streams_are_asked_about_as_the_exchanges_and_queues_they_are() -> None:
 
 def test_looking_needs_no_more_than_to_be_in_the_vhost() -> None:
     async def scenario(vhost: Vhost, shard: FakeShard) -> None:
-        await vhost.declare_queue(actor(), queue("a"))
-        await vhost.declare_exchange(actor(), exchange("x"))
-        somebody = actor(permissions=only())
+        await vhost.declare_queue(rights(), queue("a"))
+        await vhost.declare_exchange(rights(), exchange("x"))
+        somebody = rights(permissions=only())
 
         await vhost.declare_queue(somebody, queue("a", passive=True))
         await vhost.declare_exchange(somebody, DeclareExchange(ExchangeName("x"), passive=True))
@@ -232,7 +235,7 @@ def test_looking_needs_no_more_than_to_be_in_the_vhost() -> None:
 def test_the_administrators_tag_opens_no_queue() -> None:
     async def scenario(vhost: Vhost, shard: FakeShard) -> None:
         with pytest.raises(AccessRefusedError):
-            await vhost.declare_queue(actor(permissions=None, admin=True), queue("a"))
+            await vhost.declare_queue(rights(permissions=None, admin=True), queue("a"))
 
     play(scenario)
 
@@ -240,11 +243,11 @@ def test_the_administrators_tag_opens_no_queue() -> None:
 def test_queues_are_listed_in_pages_by_name() -> None:
     async def scenario(vhost: Vhost, shard: FakeShard) -> None:
         for name in ("b", "d", "a", "c"):
-            await vhost.declare_queue(actor(), queue(name))
+            await vhost.declare_queue(rights(), queue(name))
         shard.counts["b"] = QueueCounts(ready_count=9)
 
-        first = await vhost.list_queues(actor(), limit=3)
-        rest = await vhost.list_queues(actor(), after=first[-1].queue.name, limit=3)
+        first = await vhost.list_queues(rights(), limit=3)
+        rest = await vhost.list_queues(rights(), after=first[-1].queue.name, limit=3)
 
         assert [status.queue.name for status in first] == ["a", "b", "c"]
         assert first[1].ready_count == 9
@@ -256,48 +259,48 @@ def test_queues_are_listed_in_pages_by_name() -> None:
 def test_a_page_is_bounded_whatever_was_asked_for() -> None:
     async def scenario(vhost: Vhost, shard: FakeShard) -> None:
         names = [f"q{index:05}" for index in range(PAGE_SIZE_MAX + 1)]
-        await asyncio.gather(*(vhost.declare_queue(actor(), queue(name)) for name in names))
+        await asyncio.gather(*(vhost.declare_queue(rights(), queue(name)) for name in names))
 
-        assert len(await vhost.list_queues(actor(), limit=10**9)) == PAGE_SIZE_MAX
+        assert len(await vhost.list_queues(rights(), limit=10**9)) == PAGE_SIZE_MAX
 
     play(scenario)
 
 
 def test_exchanges_are_listed_with_the_default_one_first() -> None:
     async def scenario(vhost: Vhost, shard: FakeShard) -> None:
-        names = [one.name for one in await vhost.list_exchanges(actor())]
+        names = [one.name for one in await vhost.list_exchanges(rights())]
 
         assert names == ["", "amq.direct", "amq.fanout", "amq.headers", "amq.match", "amq.topic"]
-        assert [one.name for one in await vhost.list_exchanges(actor(), after="amq.match")] == ["amq.topic"]
+        assert [one.name for one in await vhost.list_exchanges(rights(), after="amq.match")] == ["amq.topic"]
 
     play(scenario)
 
 
 def test_bindings_are_listed_by_either_end() -> None:
     async def scenario(vhost: Vhost, shard: FakeShard) -> None:
-        await vhost.declare_queue(actor(), queue("a"))
-        await vhost.declare_exchange(actor(), exchange("x"))
+        await vhost.declare_queue(rights(), queue("a"))
+        await vhost.declare_exchange(rights(), exchange("x"))
         one, two, three = to_queue("x", "a"), to_queue("amq.topic", "a"), to_exchange("amq.topic", "x")
         for binding in (one, two, three):
-            await vhost.bind(actor(), binding)
+            await vhost.bind(rights(), binding)
 
-        assert len(await vhost.list_bindings(actor())) == 3
-        assert await vhost.list_bindings(actor(), source=ExchangeName("x")) == [one]
-        assert await vhost.list_bindings(actor(), destination="x") == [three]
-        assert await vhost.list_bindings(actor(), source=ExchangeName("amq.topic"), destination="a") == [two]
+        assert len(await vhost.list_bindings(rights())) == 3
+        assert await vhost.list_bindings(rights(), source=ExchangeName("x")) == [one]
+        assert await vhost.list_bindings(rights(), destination="x") == [three]
+        assert await vhost.list_bindings(rights(), source=ExchangeName("amq.topic"), destination="a") == [two]
 
     play(scenario)
 
 
 def test_publishing_is_admitted_only_to_what_is_there_and_not_internal() -> None:
     async def scenario(vhost: Vhost, shard: FakeShard) -> None:
-        await vhost.declare_exchange(actor(), DeclareExchange(ExchangeName("inner"), internal=True))
+        await vhost.declare_exchange(rights(), DeclareExchange(ExchangeName("inner"), internal=True))
 
-        await vhost.admit_publish(actor(), ExchangeName(""))
+        await vhost.admit_publish(rights(), ExchangeName(""))
         with pytest.raises(AccessRefusedError, match="internal"):
-            await vhost.admit_publish(actor(), ExchangeName("inner"))
+            await vhost.admit_publish(rights(), ExchangeName("inner"))
         with pytest.raises(NotFoundError):
-            await vhost.admit_publish(actor(), ExchangeName("nowhere"))
+            await vhost.admit_publish(rights(), ExchangeName("nowhere"))
 
     play(scenario)
 
@@ -305,9 +308,9 @@ def test_publishing_is_admitted_only_to_what_is_there_and_not_internal() -> None
 def test_the_engine_learns_names_levels_alternates_and_routes() -> None:
     async def scenario(vhost: Vhost, shard: FakeShard) -> None:
         command = DeclareQueue(QueueName("a"), ConnectionId(0), auto_delete=True, arguments={"x-level": "os"})
-        await vhost.declare_queue(actor(), command)
-        await vhost.declare_exchange(actor(), exchange("x", alternate_exchange="amq.topic"))
-        await vhost.bind(actor(), to_queue("x", "a", "ignored"))
+        await vhost.declare_queue(rights(), command)
+        await vhost.declare_exchange(rights(), exchange("x", alternate_exchange="amq.topic"))
+        await vhost.bind(rights(), to_queue("x", "a", "ignored"))
 
         assert shard.levels == {"a": "os"}
         assert shard.auto_delete == {"a"}

@@ -22,7 +22,7 @@ from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingK
 from penstock.model.records import Binding, DestinationKind
 from penstock.vhost.ports import OpenedVhost
 from penstock.vhost.vhosts import Vhosts
-from support.vhost_fakes import FakeStorage, Tasks, actor
+from support.vhost_fakes import FakeStorage, Tasks, rights
 
 BLUE = VhostName("blue")
 
@@ -49,8 +49,8 @@ def queue(name: str, **flags: bool) -> DeclareQueue:
 
 def test_a_made_vhost_is_there_and_making_it_again_does_nothing() -> None:
     async def scenario(world: World) -> None:
-        assert await world.vhosts.create(actor(), "blue")
-        assert not await world.vhosts.create(actor(), "blue")
+        assert await world.vhosts.create(rights(), "blue")
+        assert not await world.vhosts.create(rights(), "blue")
 
         assert world.vhosts.names() == ["blue"]
         assert world.storage.order == ["blue"]
@@ -68,10 +68,10 @@ def test_a_made_vhost_is_there_and_making_it_again_does_nothing() -> None:
 def test_only_administrators_make_and_delete() -> None:
     async def scenario(world: World) -> None:
         with pytest.raises(AccessRefusedError):
-            await world.vhosts.create(actor(admin=False), "blue")
-        await world.vhosts.create(actor(), "blue")
+            await world.vhosts.create(rights(admin=False), "blue")
+        await world.vhosts.create(rights(), "blue")
         with pytest.raises(AccessRefusedError):
-            await world.vhosts.delete(actor(admin=False), BLUE)
+            await world.vhosts.delete(rights(admin=False), BLUE)
 
     play(scenario)
 
@@ -79,7 +79,7 @@ def test_only_administrators_make_and_delete() -> None:
 def test_a_vhost_needs_a_name() -> None:
     async def scenario(world: World) -> None:
         with pytest.raises(InvalidArgumentError):
-            await world.vhosts.create(actor(), "")
+            await world.vhosts.create(rights(), "")
 
     play(scenario)
 
@@ -89,7 +89,7 @@ def test_a_vhost_that_is_not_there_is_not_found() -> None:
         with pytest.raises(NotFoundError, match="vhost 'blue' not found"):
             world.vhosts.get(BLUE)
         with pytest.raises(NotFoundError):
-            await world.vhosts.delete(actor(), BLUE)
+            await world.vhosts.delete(rights(), BLUE)
 
     play(scenario)
 
@@ -97,11 +97,11 @@ def test_a_vhost_that_is_not_there_is_not_found() -> None:
 def test_vhosts_are_worlds_of_their_own() -> None:
     async def scenario(world: World) -> None:
         for name in ("blue", "red"):
-            await world.vhosts.create(actor(), name)
-        await world.vhosts.get(BLUE).declare_queue(actor(), queue("a"))
+            await world.vhosts.create(rights(), name)
+        await world.vhosts.get(BLUE).declare_queue(rights(), queue("a"))
 
         with pytest.raises(NotFoundError):
-            await world.vhosts.get(VhostName("red")).queue_status(actor(), QueueName("a"))
+            await world.vhosts.get(VhostName("red")).queue_status(rights(), QueueName("a"))
 
     play(scenario)
 
@@ -110,14 +110,14 @@ def test_a_start_finds_what_was_durable_and_tells_the_engine() -> None:
     storage = FakeStorage()
 
     async def before(world: World) -> None:
-        await world.vhosts.create(actor(), "blue")
+        await world.vhosts.create(rights(), "blue")
         vhost = world.vhosts.get(BLUE)
         for name in ("a", "b"):
-            await vhost.declare_queue(actor(), queue(name))
-        await vhost.declare_queue(actor(), queue("fleeting", durable=False))
+            await vhost.declare_queue(rights(), queue(name))
+        await vhost.declare_queue(rights(), queue("fleeting", durable=False))
         key = RoutingKey("web.#")
-        await vhost.bind(actor(), Binding(ExchangeName("amq.topic"), DestinationKind.QUEUE, QueueName("b"), key))
-        await vhost.delete_queue(actor(), QueueName("a"))
+        await vhost.bind(rights(), Binding(ExchangeName("amq.topic"), DestinationKind.QUEUE, QueueName("b"), key))
+        await vhost.delete_queue(rights(), QueueName("a"))
 
     async def after(world: World) -> None:
         await world.vhosts.open_all()
@@ -126,7 +126,7 @@ def test_a_start_finds_what_was_durable_and_tells_the_engine() -> None:
         assert shard.queues == {2: "b"}
         assert shard.retained == [2]
         assert shard.route("amq.topic", "web.error") == ["b"]
-        await world.vhosts.get(BLUE).declare_queue(actor(), queue("c"))
+        await world.vhosts.get(BLUE).declare_queue(rights(), queue("c"))
         assert shard.queues[42] == "c", "one more than the highest number that file and log have named"
 
     play(before, storage)
@@ -136,26 +136,26 @@ def test_a_start_finds_what_was_durable_and_tells_the_engine() -> None:
 
 def test_a_deleted_vhost_is_gone_and_can_be_made_afresh() -> None:
     async def scenario(world: World) -> None:
-        await world.vhosts.create(actor(), "blue")
+        await world.vhosts.create(rights(), "blue")
         old = world.vhosts.get(BLUE)
-        await old.declare_queue(actor(), queue("a"))
+        await old.declare_queue(rights(), queue("a"))
         shard = world.storage.shards[BLUE]
 
-        await world.vhosts.delete(actor(), BLUE)
+        await world.vhosts.delete(rights(), BLUE)
 
         assert shard.is_closed
         assert world.vhosts.names() == world.storage.order == []
         with pytest.raises(StoppedError, match="it was deleted"):
-            await old.declare_queue(actor(), queue("b"))
-        await world.vhosts.create(actor(), "blue")
-        assert await world.vhosts.get(BLUE).list_queues(actor()) == []
+            await old.declare_queue(rights(), queue("b"))
+        await world.vhosts.create(rights(), "blue")
+        assert await world.vhosts.get(BLUE).list_queues(rights()) == []
 
     play(scenario)
 
 
 def test_a_vhost_whose_log_cannot_be_closed_is_deleted_all_the_same() -> None:
     async def scenario(world: World) -> None:
-        await world.vhosts.create(actor(), "blue")
+        await world.vhosts.create(rights(), "blue")
         shard = world.storage.shards[BLUE]
 
         def close(*, delete: bool) -> None:
@@ -164,7 +164,7 @@ def test_a_vhost_whose_log_cannot_be_closed_is_deleted_all_the_same() -> None:
 
         shard.close = close  # type: ignore[method-assign]
 
-        await world.vhosts.delete(actor(), BLUE)
+        await world.vhosts.delete(rights(), BLUE)
 
         assert world.storage.order == []
 
@@ -175,15 +175,15 @@ def test_a_vhost_that_is_being_copied_is_not_deleted() -> None:
     """The backup failed for missing files, and blamed its own directory."""
 
     async def scenario(world: World) -> None:
-        await world.vhosts.create(actor(), "blue")
+        await world.vhosts.create(rights(), "blue")
         with world.vhosts.keep() as kept:
-            await world.vhosts.create(actor(), "red")
+            await world.vhosts.create(rights(), "red")
             with pytest.raises(PreconditionFailedError, match="is being copied by a backup"):
-                await world.vhosts.delete(actor(), BLUE)
-            await world.vhosts.delete(actor(), VhostName("red"))
+                await world.vhosts.delete(rights(), BLUE)
+            await world.vhosts.delete(rights(), VhostName("red"))
         assert [vhost.name for vhost in kept] == ["blue"]
 
-        await world.vhosts.delete(actor(), BLUE)
+        await world.vhosts.delete(rights(), BLUE)
         assert world.vhosts.names() == []
 
     play(scenario)
@@ -193,13 +193,13 @@ def test_a_vhost_whose_copy_is_written_is_deleted_while_others_are_copied() -> N
     """A vhost on a disk that hung forbade to delete every other one."""
 
     async def scenario(world: World) -> None:
-        await world.vhosts.create(actor(), "blue")
-        await world.vhosts.create(actor(), "red")
+        await world.vhosts.create(rights(), "blue")
+        await world.vhosts.create(rights(), "red")
         with world.vhosts.keep():
             world.vhosts.release(BLUE)
-            await world.vhosts.delete(actor(), BLUE)
+            await world.vhosts.delete(rights(), BLUE)
             with pytest.raises(PreconditionFailedError, match="is being copied by a backup"):
-                await world.vhosts.delete(actor(), VhostName("red"))
+                await world.vhosts.delete(rights(), VhostName("red"))
 
     play(scenario)
 
@@ -218,9 +218,9 @@ def test_no_backup_begins_while_a_deletion_begins() -> None:
 
     async def scenario(world: World) -> None:
         storage.gate = asyncio.Event()
-        await world.vhosts.create(actor(), "blue")
-        await world.vhosts.create(actor(), "red")
-        deleting = asyncio.ensure_future(world.vhosts.delete(actor(), BLUE))
+        await world.vhosts.create(rights(), "blue")
+        await world.vhosts.create(rights(), "red")
+        deleting = asyncio.ensure_future(world.vhosts.delete(rights(), BLUE))
         await asyncio.sleep(0)
         with pytest.raises(PreconditionFailedError, match="is being deleted"), world.vhosts.keep():
             raise AssertionError("a backup began")
@@ -245,10 +245,10 @@ def test_two_changes_of_one_name_do_not_overlap() -> None:
 
     async def scenario(world: World) -> None:
         storage.gate = asyncio.Event()
-        first = asyncio.ensure_future(world.vhosts.create(actor(), "blue"))
+        first = asyncio.ensure_future(world.vhosts.create(rights(), "blue"))
         await asyncio.sleep(0)
         with pytest.raises(PreconditionFailedError, match="being created or deleted"):
-            await world.vhosts.create(actor(), "blue")
+            await world.vhosts.create(rights(), "blue")
         storage.gate.set()
 
         assert await first
@@ -259,8 +259,8 @@ def test_two_changes_of_one_name_do_not_overlap() -> None:
 def test_a_closed_connection_loses_its_exclusive_queues_in_every_vhost() -> None:
     async def scenario(world: World) -> None:
         for name in ("blue", "red"):
-            await world.vhosts.create(actor(), name)
-            await world.vhosts.get(VhostName(name)).declare_queue(actor(5), queue("mine", exclusive=True))
+            await world.vhosts.create(rights(), name)
+            await world.vhosts.get(VhostName(name)).declare_queue(rights(5), queue("mine", exclusive=True))
 
         await world.vhosts.connection_closed(ConnectionId(5))
 
@@ -274,11 +274,11 @@ def test_a_vhost_that_waits_for_its_disk_keeps_no_other_waiting_when_a_connectio
 
     async def scenario(world: World) -> None:
         for name in ("blue", "red"):
-            await world.vhosts.create(actor(), name)
+            await world.vhosts.create(rights(), name)
         blue, red = (world.vhosts.get(VhostName(name)) for name in ("blue", "red"))
-        await red.declare_queue(actor(5), queue("mine", exclusive=True))
+        await red.declare_queue(rights(5), queue("mine", exclusive=True))
         world.storage.shards[BLUE].is_stalled = True
-        waiting = asyncio.ensure_future(blue.declare_queue(actor(6), queue("late")))
+        waiting = asyncio.ensure_future(blue.declare_queue(rights(6), queue("late")))
         await asyncio.sleep(0)
 
         closing = asyncio.ensure_future(world.vhosts.connection_closed(ConnectionId(5)))
@@ -297,7 +297,7 @@ def test_a_vhost_that_waits_for_its_disk_keeps_no_other_waiting_when_a_connectio
 
 def test_a_vhost_whose_log_failed_says_so_before_anybody_declares_something() -> None:
     async def scenario(world: World) -> None:
-        await world.vhosts.create(actor(), "blue")
+        await world.vhosts.create(rights(), "blue")
         assert world.vhosts.get(BLUE).fault is None
 
         world.storage.shards[BLUE].fault = "a sync failed"
@@ -309,7 +309,7 @@ def test_a_vhost_whose_log_failed_says_so_before_anybody_declares_something() ->
 
 def test_closing_ends_every_owner() -> None:
     async def scenario(world: World) -> None:
-        await world.vhosts.create(actor(), "blue")
+        await world.vhosts.create(rights(), "blue")
         await world.vhosts.close()
 
         assert world.vhosts.get(BLUE).fault == "the broker stops"
@@ -327,7 +327,7 @@ def test_a_start_brings_the_engine_to_the_definitions_beside_the_event_loop(monk
         yield from changes_of(state)
 
     async def scenario(world: World) -> None:
-        await world.vhosts.create(actor(), "blue")
+        await world.vhosts.create(rights(), "blue")
         monkeypatch.setattr("penstock.vhost.vhosts.changes_of", changes_and_note)
 
         await Vhosts(world.storage, world.tasks.spawn, lambda: "0123456789abcdefghijkl").open_all()

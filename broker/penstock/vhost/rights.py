@@ -1,6 +1,6 @@
 """Authorization of verbs: the user who acts, and the accesses that AMQP's verbs need.
 
-The user and the user's patterns are given; this module only decides. An actor is a principal of the services reduced to
+The user and the user's patterns are given; this module only decides. `Rights` is a principal of the services reduced to
 one virtual host: the permissions there, without credentials, address and audit, which this package must not know.
 """
 
@@ -17,8 +17,8 @@ DEFAULT_EXCHANGE_ALIAS: Final = "amq.default"
 
 
 @dataclass(frozen=True, slots=True)
-class Actor:
-    """The user of a verb. `permissions` are the user's in the vhost of the verb, or None when there are no permissions.
+class Rights:
+    """Rights of a principal. `permissions` are those in the vhost of the verb, or None when there are none.
 
     The administrator's tag gives access to vhosts, users and definitions, not to exchanges and queues.
     """
