@@ -1,11 +1,14 @@
 """Every method of a virtual host with callers that have one right in it: each right opens its own methods alone."""
 
 import base64
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from enum import Enum
 
 import grpc
+import pyarrow as pa
 import pytest
+from pyarrow import flight
 
 import penstock
 from penstock.v1 import messaging_pb2 as messaging
@@ -138,3 +141,52 @@ def test_only_the_right_to_write_publishes(broker: Broker, owner: penstock.Conne
     confirmed = [span.first for answer in answers for span in answer.confirmed]
     denied = grpc.StatusCode.PERMISSION_DENIED.value[0]
     assert (rejected, confirmed) == (([], [1]) if right is Right.WRITE else ([denied], []))
+
+
+def get(client: flight.FlightClient, options: flight.FlightCallOptions, **ticket: object) -> None:
+    client.do_get(flight.Ticket(json.dumps({"vhost": VHOST, **ticket}).encode()), options).read_all()
+
+
+def put(client: flight.FlightClient, options: flight.FlightCallOptions, **target: object) -> None:
+    rows = pa.record_batch({"body": pa.array([b"x"], pa.binary())})
+    descriptor = flight.FlightDescriptor.for_command(json.dumps({"vhost": VHOST, **target}))
+    writer, _ = client.do_put(descriptor, rows.schema, options)
+    writer.write_batch(rows)
+    writer.close()
+
+
+def describe(client: flight.FlightClient, options: flight.FlightCallOptions) -> None:
+    client.get_flight_info(flight.FlightDescriptor.for_command(json.dumps({"vhost": VHOST, "stream": "flow"})), options)
+
+
+FLIGHT: dict[str, tuple[Callable[[flight.FlightClient, flight.FlightCallOptions], None], set[Right]]] = {
+    "GetFlightInfo": (describe, set(ANY)),
+    "DoGet of a partition": (lambda client, options: get(client, options, partition="flow"), READ),
+    "DoGet of a lease": (lambda client, options: get(client, options, queue="kept", owner="walker", lease=1), READ),
+    "DoPut to a stream": (lambda client, options: put(client, options, stream="flow"), WRITE),
+    "DoPut to an exchange": (lambda client, options: put(client, options, exchange="amq.direct"), WRITE),
+    "DoPut to a stage": (
+        lambda client, options: put(client, options, exchange="amq.fanout", stage="walked", batch=2),
+        WRITE,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FLIGHT)
+def test_each_right_opens_its_own_calls_of_arrow_flight(broker: Broker, owner: penstock.Connection, name: str) -> None:
+    make, enough = FLIGHT[name]
+    prepare(owner)
+    owner.publish(b"x", routing_key="kept")
+    owner.reserve_lease("kept", "walker", 1)
+    found = set()
+    with flight.FlightClient(f"grpc://{broker.address}") as client:
+        for right in Right:
+            ((_, header),) = credentials(right)
+            options = flight.FlightCallOptions(headers=[(b"authorization", header.encode())], timeout=30)
+            try:
+                make(client, options)
+            except flight.FlightUnauthorizedError:
+                continue
+            found.add(right)
+
+    assert found == enough
