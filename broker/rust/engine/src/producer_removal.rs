@@ -7,7 +7,7 @@
 use penstock_log::Position;
 
 use crate::error::EngineError;
-use crate::producers::{Changes, STAGE_PREFIX};
+use crate::producers::{Changes, Producers, STAGE_PREFIX};
 use crate::shard::Shard;
 
 /// Names that are removed or recorded in one hold of the lock.
@@ -32,12 +32,12 @@ impl Shard {
                 break;
             }
             self.forget_in_own_logs(&names)?;
-            if self.forget_names(&names, number == TRIES_MAX)? > 0 {
+            if self.forget_names(&names, |producers, name| number == TRIES_MAX || !producers.has_session(name))? > 0 {
                 return Ok(true);
             }
         }
         // An earlier removal may not be on the disk yet.
-        self.forget_names(&[], false)?;
+        self.forget_names(&[], |_, _| true)?;
         Ok(false)
     }
 
@@ -60,7 +60,8 @@ impl Shard {
                 self.forget_in_own_logs(&names)?;
             }
             // Without names, too: an earlier removal may not be on the disk yet.
-            let removed = self.forget_names(&names, tries >= TRIES_MAX)?;
+            let may = |producers: &Producers, name: &str| tries >= TRIES_MAX || !producers.has_session(name);
+            let removed = self.forget_names(&names, may)?;
             if names.is_empty() {
                 return Ok(count);
             }
@@ -96,13 +97,13 @@ impl Shard {
     /// Remove names from this own log: these, and those that the vhost's shard does not know. Say whether these are gone for
     /// good. Waits for no disk.
     fn forget_as_told(&self, vhost: &Shard, names: &[String], now_ms: u64) -> Result<bool, EngineError> {
-        let (_, end) = self.write_forgotten(names, true)?;
+        let (_, end) = self.write_forgotten(names, |producers, name| !producers.is_in_use(name, now_ms))?;
         self.forget_unknown(vhost, now_ms)?;
         let is_synced = self.synced() >= end;
         if !is_synced {
             self.request_sync();
         }
-        Ok(is_synced)
+        Ok(is_synced && !self.lock()?.producers.has_one_of(names))
     }
 
     /// Record the use of names, and return some that were unused for too long.
@@ -164,7 +165,7 @@ impl Shard {
     /// Remove an idle name, here and in the queues' own logs, for one that needs its place. Waits for no disk.
     pub(crate) fn give_up(&self, name: &str) -> Result<(), EngineError> {
         let names = [name.to_owned()];
-        self.in_own_logs(|own| own.write_forgotten(&names, true).map(|_| ()))?;
+        self.in_own_logs(|own| own.write_forgotten(&names, |_, _| true).map(|_| ()))?;
         let mut guard = self.lock()?;
         guard.check(self.name())?;
         if !guard.producers.is_open(name) {
@@ -176,7 +177,7 @@ impl Shard {
 
     /// Remove these names from all own logs, once that is on the disk.
     fn forget_in_own_logs(&self, names: &[String]) -> Result<(), EngineError> {
-        self.in_own_logs(|own| own.forget_names(names, true).map(|_| ()))
+        self.in_own_logs(|own| own.forget_names(names, |_, _| true).map(|_| ()))
     }
 
     /// Remove names from all own logs, but for those of queues that are deleted meanwhile.
@@ -191,23 +192,27 @@ impl Shard {
     }
 
     /// As `write_forgotten`; return how many were removed, once that is on the disk.
-    fn forget_names(&self, names: &[String], also_open: bool) -> Result<u64, EngineError> {
-        let (count, end) = self.write_forgotten(names, also_open)?;
+    fn forget_names(&self, names: &[String], may: impl Fn(&Producers, &str) -> bool) -> Result<u64, EngineError> {
+        let (count, end) = self.write_forgotten(names, may)?;
         if self.synced() < end {
             self.sync_to(end)?;
         }
         Ok(count)
     }
 
-    /// Remove these names, but for those that were opened again, unless these are removed too.
-    fn write_forgotten(&self, names: &[String], also_open: bool) -> Result<(u64, Position), EngineError> {
+    /// Remove those of these names that may go.
+    fn write_forgotten(
+        &self,
+        names: &[String],
+        may: impl Fn(&Producers, &str) -> bool,
+    ) -> Result<(u64, Position), EngineError> {
         let mut state = self.lock()?;
         if state.producers.has_one_of(names) {
             state.check(self.name())?;
         }
         let mut count = 0;
         for name in names {
-            if also_open || !state.producers.has_session(name) {
+            if may(&state.producers, name) {
                 count += u64::from(state.forget_producer(name)?);
             }
         }

@@ -321,6 +321,11 @@ impl Producers {
         self.standing_of(name).is_some_and(Standing::is_open)
     }
 
+    /// Say whether a name was used a short time ago: a queue's own log knows of no session, and a publish may be on its way.
+    pub fn is_in_use(&self, name: &str, now_ms: u64) -> bool {
+        self.standing_of(name).is_some_and(|standing| now_ms.saturating_sub(standing.used_at_ms) < IDLE_MS_MIN)
+    }
+
     /// Say whether a name was unused for too long.
     pub fn is_idle(&self, name: &str, now_ms: u64, memory: Duration) -> bool {
         self.standing_of(name).is_some_and(|standing| standing.is_idle(now_ms, memory))
@@ -431,6 +436,15 @@ mod tests {
         assert!(!forgotten(&mut producers, 101 * DAY));
         assert!(forgotten(&mut producers, 120 * DAY));
         assert!(!forgotten(&mut named("amq.stage/7", DAY), 120 * DAY));
+    }
+
+    #[test]
+    fn a_name_is_in_use_until_an_hour_after_its_last_use() {
+        let producers = named("p", DAY);
+
+        assert!(producers.is_in_use("p", DAY + IDLE_MS_MIN - 1));
+        assert!(!producers.is_in_use("p", DAY + IDLE_MS_MIN));
+        assert!(!producers.is_in_use("q", DAY));
     }
 
     #[test]
