@@ -16,7 +16,7 @@ SECONDS_MAX = 3_600.0
 
 def backup(
     context: typer.Context,
-    directory: Annotated[Path, typer.Argument(help="An empty or new directory on the broker's machine.")],
+    directory: Annotated[Path, typer.Argument(help="Absolute path on the broker's machine; empty or new.")],
     uri: Uri = None,
     output: Output = None,
 ) -> None:

@@ -67,7 +67,8 @@ def load(
 ) -> None:
     """Import definitions from JSON.
 
-    Existing definitions stay. One that differs from an existing one refuses the import.
+    Users, permissions, policies and limits replace those of the same name. An exchange or a queue that differs from an
+    existing one refuses the import. Nothing is deleted.
     """
     document = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     name = "stdin" if str(file) == "-" else str(file)

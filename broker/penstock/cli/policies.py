@@ -17,7 +17,12 @@ Operator = Annotated[bool, typer.Option("--operator", help="An operator policy, 
 
 
 @app.command("list")
-def show(context: typer.Context, operator: Operator = False, uri: Uri = None, output: Output = None) -> None:
+def show(
+    context: typer.Context,
+    operator: Annotated[bool, typer.Option("--operator", help="List operator policies instead.")] = False,
+    uri: Uri = None,
+    output: Output = None,
+) -> None:
     """List policies."""
     with connected(context, uri) as connection:
         print_records(connection.admin.list_policies(operator), COLUMNS, output)
