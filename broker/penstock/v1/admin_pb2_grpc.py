@@ -444,7 +444,9 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ImportDefinitions(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Users, permissions, policies and limits replace those of the same name; an exchange or a queue that differs from an existing
+        one refuses the whole document. Nothing is deleted.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

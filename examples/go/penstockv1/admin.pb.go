@@ -597,20 +597,21 @@ type GetStatusResponse struct {
 	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
 	UptimeSeconds float64                `protobuf:"fixed64,3,opt,name=uptime_seconds,json=uptimeSeconds,proto3" json:"uptime_seconds,omitempty"`
 	// CPU time of the broker's process, user and system.
-	CpuSeconds      float64           `protobuf:"fixed64,4,opt,name=cpu_seconds,json=cpuSeconds,proto3" json:"cpu_seconds,omitempty"`
-	ResidentBytes   uint64            `protobuf:"varint,5,opt,name=resident_bytes,json=residentBytes,proto3" json:"resident_bytes,omitempty"`
-	ConnectionCount uint64            `protobuf:"varint,6,opt,name=connection_count,json=connectionCount,proto3" json:"connection_count,omitempty"`
-	ConsumerCount   uint64            `protobuf:"varint,7,opt,name=consumer_count,json=consumerCount,proto3" json:"consumer_count,omitempty"`
-	QueueCount      uint64            `protobuf:"varint,8,opt,name=queue_count,json=queueCount,proto3" json:"queue_count,omitempty"`
-	ReadyCount      uint64            `protobuf:"varint,9,opt,name=ready_count,json=readyCount,proto3" json:"ready_count,omitempty"`
-	UnackedCount    uint64            `protobuf:"varint,10,opt,name=unacked_count,json=unackedCount,proto3" json:"unacked_count,omitempty"`
-	PublishedTotal  uint64            `protobuf:"varint,11,opt,name=published_total,json=publishedTotal,proto3" json:"published_total,omitempty"`
-	ConfirmedTotal  uint64            `protobuf:"varint,12,opt,name=confirmed_total,json=confirmedTotal,proto3" json:"confirmed_total,omitempty"`
-	DeliveredTotal  uint64            `protobuf:"varint,13,opt,name=delivered_total,json=deliveredTotal,proto3" json:"delivered_total,omitempty"`
-	SettledTotal    uint64            `protobuf:"varint,14,opt,name=settled_total,json=settledTotal,proto3" json:"settled_total,omitempty"`
-	Recovery        *Recovery         `protobuf:"bytes,15,opt,name=recovery,proto3" json:"recovery,omitempty"`
-	DataDir         string            `protobuf:"bytes,16,opt,name=data_dir,json=dataDir,proto3" json:"data_dir,omitempty"`
-	Listeners       map[string]string `protobuf:"bytes,17,rep,name=listeners,proto3" json:"listeners,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	CpuSeconds      float64   `protobuf:"fixed64,4,opt,name=cpu_seconds,json=cpuSeconds,proto3" json:"cpu_seconds,omitempty"`
+	ResidentBytes   uint64    `protobuf:"varint,5,opt,name=resident_bytes,json=residentBytes,proto3" json:"resident_bytes,omitempty"`
+	ConnectionCount uint64    `protobuf:"varint,6,opt,name=connection_count,json=connectionCount,proto3" json:"connection_count,omitempty"`
+	ConsumerCount   uint64    `protobuf:"varint,7,opt,name=consumer_count,json=consumerCount,proto3" json:"consumer_count,omitempty"`
+	QueueCount      uint64    `protobuf:"varint,8,opt,name=queue_count,json=queueCount,proto3" json:"queue_count,omitempty"`
+	ReadyCount      uint64    `protobuf:"varint,9,opt,name=ready_count,json=readyCount,proto3" json:"ready_count,omitempty"`
+	UnackedCount    uint64    `protobuf:"varint,10,opt,name=unacked_count,json=unackedCount,proto3" json:"unacked_count,omitempty"`
+	PublishedTotal  uint64    `protobuf:"varint,11,opt,name=published_total,json=publishedTotal,proto3" json:"published_total,omitempty"`
+	ConfirmedTotal  uint64    `protobuf:"varint,12,opt,name=confirmed_total,json=confirmedTotal,proto3" json:"confirmed_total,omitempty"`
+	DeliveredTotal  uint64    `protobuf:"varint,13,opt,name=delivered_total,json=deliveredTotal,proto3" json:"delivered_total,omitempty"`
+	SettledTotal    uint64    `protobuf:"varint,14,opt,name=settled_total,json=settledTotal,proto3" json:"settled_total,omitempty"`
+	Recovery        *Recovery `protobuf:"bytes,15,opt,name=recovery,proto3" json:"recovery,omitempty"`
+	// Like the next fields, only for administrators and monitoring.
+	DataDir   string            `protobuf:"bytes,16,opt,name=data_dir,json=dataDir,proto3" json:"data_dir,omitempty"`
+	Listeners map[string]string `protobuf:"bytes,17,rep,name=listeners,proto3" json:"listeners,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Files with corrupt records found since the start. The messages of these records are dropped, all others are served.
 	Corruption []*Corruption `protobuf:"bytes,18,rep,name=corruption,proto3" json:"corruption,omitempty"`
 	// The id of the data directory, which never changes: another id means another directory, also under the same path.
@@ -4788,7 +4789,8 @@ func (x *ImportDefinitionsRequest) GetSkipUnsupported() bool {
 
 type ImportDefinitionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Added map[string]uint64      `protobuf:"bytes,1,rep,name=added,proto3" json:"added,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// How many of each kind are new or changed.
+	Added map[string]uint64 `protobuf:"bytes,1,rep,name=added,proto3" json:"added,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// The unsupported items, each with its name and the reason.
 	Skipped       []string `protobuf:"bytes,2,rep,name=skipped,proto3" json:"skipped,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -108,6 +108,8 @@ type AdminServiceClient interface {
 	SetPolicy(ctx context.Context, in *SetPolicyRequest, opts ...grpc.CallOption) (*SetPolicyResponse, error)
 	DeletePolicy(ctx context.Context, in *DeletePolicyRequest, opts ...grpc.CallOption) (*DeletePolicyResponse, error)
 	ExportDefinitions(ctx context.Context, in *ExportDefinitionsRequest, opts ...grpc.CallOption) (*ExportDefinitionsResponse, error)
+	// Users, permissions, policies and limits replace those of the same name; an exchange or a queue that differs from an existing
+	// one refuses the whole document. Nothing is deleted.
 	ImportDefinitions(ctx context.Context, in *ImportDefinitionsRequest, opts ...grpc.CallOption) (*ImportDefinitionsResponse, error)
 	// Copies all data to a directory on the broker's machine, while the broker serves. For administrators.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (*BackupResponse, error)
@@ -539,6 +541,8 @@ type AdminServiceServer interface {
 	SetPolicy(context.Context, *SetPolicyRequest) (*SetPolicyResponse, error)
 	DeletePolicy(context.Context, *DeletePolicyRequest) (*DeletePolicyResponse, error)
 	ExportDefinitions(context.Context, *ExportDefinitionsRequest) (*ExportDefinitionsResponse, error)
+	// Users, permissions, policies and limits replace those of the same name; an exchange or a queue that differs from an existing
+	// one refuses the whole document. Nothing is deleted.
 	ImportDefinitions(context.Context, *ImportDefinitionsRequest) (*ImportDefinitionsResponse, error)
 	// Copies all data to a directory on the broker's machine, while the broker serves. For administrators.
 	Backup(context.Context, *BackupRequest) (*BackupResponse, error)
