@@ -18,7 +18,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def vhost(broker: Broker, name: str) -> str:
-    """The URI of a vhost made for one test."""
+    """Return the URI of a vhost made for one test."""
     with penstock.connect(broker.uri()) as root:
         root.admin.create_vhost(name)
         root.admin.set_permission("guest", name, ".*", ".*", ".*")

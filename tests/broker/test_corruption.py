@@ -25,7 +25,7 @@ def body(number: int) -> bytes:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Broker:
-    """A stopped broker with messages in two queues."""
+    """Return a stopped broker with messages in two queues."""
     broker = Broker(tmp_path / "data")
     with broker, penstock.connect(broker.uri()) as connection:
         connection.declare_queue("jobs")

@@ -1,5 +1,6 @@
-"""A full file system: publishers are refused, consumers go on, publishing resumes by itself, and no confirmed message
-is lost.
+"""A full file system.
+
+Publishers are refused, consumers go on, publishing resumes by itself, and no confirmed message is lost.
 """
 
 import re

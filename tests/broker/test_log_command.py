@@ -21,7 +21,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Broker:
-    """A stopped broker with a gap between its segments: those with only settled messages are removed."""
+    """Return a stopped broker with a gap between its segments: settled ones are removed."""
     settings = tmp_path / "penstock.toml"
     settings.write_text("compaction_bytes_per_second = 0\n")
     broker = Broker(tmp_path / "data", "--config", str(settings))

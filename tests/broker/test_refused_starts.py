@@ -24,7 +24,7 @@ SEGMENT_HEADER = 64
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Broker]:
-    """A stopped broker with messages in two queues, one of them with an own log."""
+    """Return a stopped broker with messages in two queues, one of them with an own log."""
     with Broker(tmp_path / "data") as broker:
         with penstock.connect(broker.uri(), level="disk") as connection:
             connection.declare_queue("shared")
@@ -163,7 +163,7 @@ def files(directory: Path) -> dict[Path, bytes]:
 
 @contextmanager
 def without_certificate(broker: Broker) -> Iterator[Broker]:
-    """A start that fails before it reads any definitions."""
+    """Make a start fail before it reads any definitions."""
     settings = broker.data_dir.parent / "bad.toml"
     missing = settings.with_name("missing.pem")
     settings.write_text(f'tls_certificate = "{missing}"\ntls_key = "{missing}"\n')
@@ -172,7 +172,7 @@ def without_certificate(broker: Broker) -> Iterator[Broker]:
 
 @contextmanager
 def without_synced(broker: Broker) -> Iterator[Broker]:
-    """A start that fails while it opens the log: a directory has the name of a file that it reads."""
+    """Make a start fail while it opens the log: a directory has the name of a file that it reads."""
     synced = folder(broker) / "synced"
     synced.rename(broker.data_dir / "synced")
     synced.mkdir()

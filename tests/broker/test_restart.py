@@ -27,7 +27,7 @@ def killed_and_started(broker: Broker) -> None:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Broker:
-    """A broker that a test may stop; it is started by the test."""
+    """Return a broker that a test starts and may stop."""
     return Broker(tmp_path / "data")
 
 

@@ -63,8 +63,10 @@ class Settled:
 
 @dataclass
 class Purged:
-    """Purges of a queue: for each publisher, the last number confirmed before an answered purge was requested, and the
-    first published after its answer.
+    """Purges of a queue.
+
+    For each publisher, the last number confirmed before an answered purge was requested, and the first published after
+    its answer.
 
     Numbers between them may exist or not.
     """

@@ -95,8 +95,9 @@ class Publisher(Thread):
 
 
 class Consumer(Thread):
-    """Acknowledges messages in order, until the broker is gone or it is stopped; one that `requeues` requeues each
-    once.
+    """Acknowledges messages in order, until the broker is gone or it is stopped.
+
+    One that `requeues` requeues each once.
     """
 
     def __init__(self, channel: grpc.Channel, queue: str, requeues: bool = False) -> None:

@@ -1,5 +1,7 @@
-"""Kills the broker while it deletes a vhost and a user, again and again: after the start either nothing of each is
-deleted or all of it."""
+"""Kills the broker while it deletes a vhost and a user, again and again.
+
+After the start either nothing of each is deleted or all of it.
+"""
 
 import base64
 import json
@@ -28,7 +30,7 @@ GUEST = (("authorization", "Basic " + base64.b64encode(b"guest:guest").decode())
 
 @contextmanager
 def administration(broker: Broker) -> Iterator[Callable[..., object]]:
-    """A call of an administrator: its method's name and the request."""
+    """Return a call of an administrator: its method's name and the request."""
     with grpc.insecure_channel(broker.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
         stub = AdminServiceStub(channel)
         yield lambda method, request: getattr(stub, method)(request, metadata=GUEST, timeout=30)

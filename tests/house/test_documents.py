@@ -1,5 +1,7 @@
-"""Check that the things that documents name exist: paths, all targets of a `make`, packages, commands of the command
-line and their options. `test_house.py` checks links.
+"""Check that the things that documents name exist.
+
+These are paths, all targets of a `make`, packages, commands of the command line and their options. `test_house.py`
+checks links.
 
 Prose is read, and so are blocks of commands. A name that this cannot tell apart from an example is left alone.
 """

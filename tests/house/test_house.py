@@ -116,7 +116,7 @@ def test_the_init_file_of_a_package_holds_no_code() -> None:
 
 
 def has_no_code(module: ast.Module) -> bool:
-    """A docstring, imports and `__all__`, nothing else."""
+    """Return whether a file has a docstring, imports and `__all__`, and nothing else."""
     return all(
         isinstance(node, ast.Import | ast.ImportFrom | ast.Expr)
         or (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__")

@@ -1,5 +1,8 @@
-"""Holds the verbs of the services to one frame: each says whether it changes something, and one that does is audited or
-is named here as one that clients repeat all the time."""
+"""Holds the verbs of the services to one frame.
+
+Each says whether it changes something, and one that does is audited or is named here as one that clients repeat all the
+time.
+"""
 
 import inspect
 from collections.abc import Callable, Iterator

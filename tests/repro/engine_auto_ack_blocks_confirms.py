@@ -1,5 +1,7 @@
-"""Five auto-ack consumers over backlogs of 20 MB, none of them read, and a publish on the same connection: its confirm
-must come."""
+"""Five auto-ack consumers over backlogs of 20 MB, none of them read, and a publish on the same connection.
+
+Its confirm must come.
+"""
 
 import time
 

@@ -1,5 +1,7 @@
-"""connections_max = 3: a dozen connections send one call each and close while the password is checked. No client is
-connected then, so the user must get in."""
+"""connections_max = 3: a dozen connections send one call each and close while the password is checked.
+
+No client is connected then, so the user must get in.
+"""
 
 import time
 

@@ -1,5 +1,7 @@
-"""One publish request of 16 MiB that holds 8 million empty messages: the broker's memory and another client's confirms
-must not suffer."""
+"""One publish request of 16 MiB that holds 8 million empty messages.
+
+The broker's memory and another client's confirms must not suffer.
+"""
 
 import contextlib
 import threading

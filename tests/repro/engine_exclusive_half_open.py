@@ -1,5 +1,7 @@
-"""An exclusive consumer's connection breaks without the broker hearing of it. The consumer comes back before the broker
-has given up the old socket: it must go on trying, not end for good."""
+"""An exclusive consumer's connection breaks without the broker hearing of it.
+
+The consumer comes back before the broker has given up the old socket: it must go on trying, not end for good.
+"""
 
 import contextlib
 import socket

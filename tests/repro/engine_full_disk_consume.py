@@ -1,5 +1,7 @@
 """A full disk: while a declare waits for space, new consumers must still be admitted, because only they make space.
-Mounts a tmpfs of 160 MiB, so it needs root."""
+
+Mounts a tmpfs of 160 MiB, so it needs root.
+"""
 
 import contextlib
 import subprocess
@@ -76,7 +78,7 @@ def _check(disk):
 
 
 def _declare_until_one_waits(stub):
-    """The last page of the file has space for a few."""
+    """Fill the disk; the last page of the file has space for a few."""
     for number in range(100):
         request = admin.DeclareQueueRequest(queue=admin.Queue(name=f"{number}".ljust(250, "-"), durable=True))
         declare = stub.DeclareQueue.future(request, metadata=GUEST, timeout=40)

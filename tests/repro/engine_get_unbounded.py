@@ -1,6 +1,9 @@
-"""Get of 100 messages of 10 MB: the broker must not build 1 GB of response, and with auto_ack a client whose gRPC
-refuses a large response must not lose messages it never saw. The verdict is about the memory and the messages of
-100 kB: one of 10 MB is more than such a client can take alone."""
+"""Get of 100 messages of 10 MB.
+
+The broker must not build 1 GB of response, and with auto_ack a client whose gRPC refuses a large response must not lose
+messages it never saw. The verdict is about the memory and the messages of 100 kB: one of 10 MB is more than such a
+client can take alone.
+"""
 
 from rig import GUEST, MIB, Broker, grpc, messaging, penstock, run, wire
 

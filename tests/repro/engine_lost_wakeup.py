@@ -1,5 +1,7 @@
-"""Consumer A's window is full, consumer B is idle: a message that is ready must come to B at once, not stay ready until
-another one is published."""
+"""Consumer A's window is full, consumer B is idle.
+
+A message that is ready must come to B at once, not stay ready until another one is published.
+"""
 
 import contextlib
 import threading

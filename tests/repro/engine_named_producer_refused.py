@@ -1,5 +1,7 @@
-"""A named producer's sequence 5 is refused, 6 is stored, 5 is sent again: it must be stored or refused, never confirmed
-without being stored."""
+"""A named producer's sequence 5 is refused, 6 is stored, 5 is sent again.
+
+It must be stored or refused, never confirmed without being stored.
+"""
 
 from rig import Broker, Stream, messaging, penstock, run, wire
 

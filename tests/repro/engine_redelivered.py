@@ -1,5 +1,7 @@
-"""Messages that a consumer had before kill -9 must come back flagged redelivered; those that no consumer was ever sent
-must not count as delivered when the consumer that they were taken for leaves."""
+"""Messages that a consumer had before kill -9 must come back flagged redelivered.
+
+Those that no consumer was ever sent must not count as delivered when the consumer that they were taken for leaves.
+"""
 
 import time
 

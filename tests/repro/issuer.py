@@ -1,5 +1,7 @@
-"""An identity provider for the scripts here: it serves its keys over HTTP, signs tokens, and can be slow or broken. It
-also answers `allow` to the questions of the HTTP back end, and keeps them."""
+"""An identity provider for the scripts here: it serves its keys over HTTP, signs tokens, and can be slow or broken.
+
+It also answers `allow` to the questions of the HTTP back end, and keeps them.
+"""
 
 import contextlib
 import json
@@ -49,7 +51,7 @@ class Issuer:
                 self.wfile.write(b"allow")
 
             def log_message(self, *_):
-                """Logs nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", free_port()), Handler)
         self._server.daemon_threads = True
@@ -77,7 +79,7 @@ class Issuer:
         return jwt.encode({**content, **claims}, self.keys[key_id], "EdDSA", {"kid": kid or key_id})
 
     def settings(self, **more):
-        """The environment of a broker that takes its tokens."""
+        """Return the environment of a broker that takes its tokens."""
         env = {"AUTH_BACKENDS": "local,jwt", "JWT_ISSUER": self.url, "JWT_AUDIENCE": "mq"}
         env |= {"JWT_CLOCK_SKEW_SECONDS": "0"} | {name.upper(): str(value) for name, value in more.items()}
         return {f"PENSTOCK_{name}": value for name, value in env.items()}

@@ -89,7 +89,7 @@ class Broker:
         return self.log_path.read_text(errors="replace")
 
     def warnings(self):
-        """What was logged as a warning or worse so far."""
+        """Return what was logged as a warning or worse so far."""
         levels = ('"level": "warning"', '"level": "error"', '"level": "critical"')
         return [line for line in self.log.splitlines() if any(level in line for level in levels)]
 
@@ -103,7 +103,7 @@ class Broker:
         return self
 
     def start(self, seconds=120):
-        """Starts and waits until it is ready; gives False when it ended before, as when it refuses its data."""
+        """Start and wait until it is ready; return False when it ended before, as when it refuses its data."""
         self.spawn()
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -149,7 +149,7 @@ class Broker:
 
     @contextlib.contextmanager
     def watching(self, every=0.02):
-        """Gives a list whose only item is the highest `rss` while it is entered."""
+        """Yield a list whose only item is the highest `rss` while it is entered."""
         highest, over = [self.rss()], threading.Event()
 
         def watch():
@@ -216,8 +216,10 @@ class Stream:
 
 
 class RawCall:
-    """One gRPC call on a socket of its own, so that windows can be tiny and the end abrupt. A thread answers settings
-    and pings, and gives no window back. `ends`: nothing follows the requests."""
+    """One gRPC call on a socket of its own, so that windows can be tiny and the end abrupt.
+
+    A thread answers settings and pings, and gives no window back. `ends`: nothing follows the requests.
+    """
 
     def __init__(self, port, path, *requests, metadata=GUEST, window=65_535, ends=False):
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)

@@ -1,5 +1,7 @@
-"""A policymaker sets policies whose patterns took for ever on names of queues and exchanges that are there. Everybody
-else is answered meanwhile, the probe of liveness included."""
+"""A policymaker sets policies whose patterns took for ever on names of queues and exchanges that are there.
+
+Everybody else is answered meanwhile, the probe of liveness included.
+"""
 
 import subprocess
 import threading

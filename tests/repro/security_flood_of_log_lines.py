@@ -1,5 +1,7 @@
-"""Log-ins that are refused because too many wait wrote two warnings each, with no bound, and with advice that was
-wrong."""
+"""Log-ins that are refused because too many wait wrote two warnings each.
+
+The warnings had no bound, and their advice was wrong.
+"""
 
 import threading
 import time

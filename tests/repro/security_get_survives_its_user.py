@@ -1,5 +1,7 @@
-"""Messages that Get took stay with a connection whose user was deleted, and another user on the same connection
-settles them."""
+"""Messages that Get took stay with a connection whose user was deleted.
+
+Another user on the same connection settles them.
+"""
 
 import time
 

@@ -1,5 +1,7 @@
-"""The name `guest` is for loopback only, also when a token or a server of the operator vouches for it. There is no
-network in this: the broker's own sign-in is asked as for a client on another machine."""
+"""The name `guest` is for loopback only, also when a token or a server of the operator vouches for it.
+
+There is no network in this: the broker's own sign-in is asked as for a client on another machine.
+"""
 
 import asyncio
 import base64

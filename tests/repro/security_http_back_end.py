@@ -1,5 +1,7 @@
-"""A server of the operator is asked about streams as `queue` or `exchange`, as documented, and the cookies that it set
-for one user must not come back with another's questions."""
+"""A server of the operator is asked about streams as `queue` or `exchange`, as documented.
+
+The cookies that it set for one user must not come back with another's questions.
+"""
 
 from issuer import Issuer
 from rig import Broker, run

@@ -1,5 +1,8 @@
-"""Digests of passwords that were imported: how long a wrong password takes for an unknown user, one of argon2id and
-one of bcrypt; and whether digests that cost seconds are taken."""
+"""Digests of passwords that were imported.
+
+How long a wrong password takes for an unknown user, one of argon2id and one of bcrypt; and whether digests that cost
+seconds are taken.
+"""
 
 import json
 import statistics

@@ -1,5 +1,8 @@
-"""The issuer stops answering when the keys are stale. Two hundred tokens of made-up keys come, then one of a key that
-is known, which must not wait for it. And while an issuer answers with an error, it must not be asked for each token."""
+"""The issuer stops answering when the keys are stale.
+
+Two hundred tokens of made-up keys come, then one of a key that is known, which must not wait for it. And while an
+issuer answers with an error, it must not be asked for each token.
+"""
 
 import threading
 import time

@@ -1,5 +1,7 @@
-"""What a lease holds is read over Arrow Flight with a token that ends after five seconds, by a client that reads on
-only twenty seconds later."""
+"""The messages of a lease are read over Arrow Flight with a token that ends after five seconds.
+
+The client reads on only twenty seconds later.
+"""
 
 import time
 

@@ -1,5 +1,8 @@
-"""One connection asks with 300 wrong passwords at a time. Meanwhile twenty users log in for the first time, each on a
-connection of their own. Before that, in quiet, failures must show in a counter and in the log."""
+"""One connection asks with 300 wrong passwords at a time.
+
+Meanwhile twenty users log in for the first time, each on a connection of their own. Before that, in quiet, failures
+must show in a counter and in the log.
+"""
 
 import threading
 import time

@@ -1,5 +1,7 @@
-"""A user whose permissions match nothing takes another's producer name from under an open stream, and fills the table
-of names, so that no user gets a new one."""
+"""A user whose permissions match nothing takes another's producer name from under an open stream.
+
+The user also fills the table of names, so that no other user gets a new one.
+"""
 
 import threading
 import time

@@ -1,5 +1,7 @@
-"""A user who may write only to an exchange of their own publishes one message under another user's producer name:
-what its owner publishes afterwards is confirmed and not stored."""
+"""A user who may write only to an exchange of their own publishes one message under another user's producer name.
+
+What its owner publishes afterwards is confirmed and not stored.
+"""
 
 from rig import Broker, grpc, run
 from stubs import GUEST, Stubs, basic, batch, confirmed, reasons

@@ -1,5 +1,7 @@
-"""Streams that are opened with one token, but with ever another number of spaces before it, are remembered one by one
-for as long as the connection lives."""
+"""Streams opened with one token are remembered one by one for as long as the connection lives.
+
+Each stream sends the token with another number of spaces before it.
+"""
 
 from http2 import Wire
 from issuer import EVERYTHING, Issuer

@@ -1,6 +1,8 @@
-"""A policy whose pattern took seconds, not for ever, was kept: every start took those seconds again for each queue that
-it was held against, and did not answer the probe of liveness meanwhile. A start is counted in seconds, and in those of
-the processor, which other work does not change."""
+"""A policy whose pattern took seconds, not for ever, was kept.
+
+Every start took those seconds again for each queue that it was held against, and did not answer the probe of liveness
+meanwhile. A start is counted in seconds, and in those of the processor, which other work does not change.
+"""
 
 import os
 import threading

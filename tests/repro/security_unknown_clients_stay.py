@@ -1,5 +1,7 @@
-"""After one Health.Check without credentials nothing closes a connection; and without credentials it may hold as many
-Health.Watch streams as it has streams."""
+"""After one Health.Check without credentials nothing closes a connection.
+
+Without credentials it may hold as many Health.Watch streams as it has streams.
+"""
 
 import time
 

@@ -1,5 +1,7 @@
 """A backup to a target that takes its time, under load: memory must not grow with the messages that pass meanwhile.
-The target is a file system in a file, frozen while the load runs: it needs root, a loop device and mkfs.ext4."""
+
+The target is a file system in a file, frozen while the load runs: it needs root, a loop device and mkfs.ext4.
+"""
 
 import fcntl
 import os

@@ -1,5 +1,7 @@
-"""A start that fails after power was lost must not use up the knowledge that it was: numbers that consumers saw may not
-be given to other messages."""
+"""A start that fails after power was lost must not use up the knowledge that it was.
+
+Numbers that consumers saw may not be given to other messages.
+"""
 
 import json
 import struct

@@ -1,5 +1,8 @@
-"""A named producer's message for more than 1,024 queues lies in several records. The tail is torn after the first one,
-and the producer sends the message again: a confirm must mean that every queue has it."""
+"""A named producer's message for more than 1,024 queues lies in several records.
+
+The tail is torn after the first one, and the producer sends the message again: a confirm must mean that every queue has
+it.
+"""
 
 import struct
 

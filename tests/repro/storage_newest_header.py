@@ -1,11 +1,13 @@
-"""A clean stop, then the newest segment's header zeroed (or overwritten): the file may hold confirmed messages and must
-not be removed, nor set aside without a word."""
+"""A clean stop, then the newest segment's header zeroed (or overwritten).
+
+The file may hold confirmed messages and must not be removed, nor set aside without a word.
+"""
 
 from rig import Broker, penstock, run
 
 
 def corrupt(header):
-    """What a start leaves of 1,000 confirmed messages after the newest segment's header became `header`."""
+    """Return what a start leaves of 1,000 confirmed messages after the newest segment's header became `header`."""
     with Broker() as broker:
         broker.start()
         with penstock.connect(broker.uri, level="disk") as connection:

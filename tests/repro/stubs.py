@@ -74,7 +74,7 @@ class Stubs:
             self.SetPermission(admin_pb2.SetPermissionRequest(permission=permission))
 
     def declare(self, name, exchange=""):
-        """A queue, and an exchange of its own that everything goes through to it."""
+        """Declare a queue, and an exchange of its own that everything goes through to it."""
         self.DeclareQueue(admin_pb2.DeclareQueueRequest(queue=admin_pb2.Queue(name=name, durable=True)))
         if exchange:
             made = admin_pb2.Exchange(name=exchange, type="fanout", durable=True)

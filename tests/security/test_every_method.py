@@ -14,7 +14,7 @@ VHOST = "walked-through"
 
 @pytest.fixture(scope="module")
 def channel(broker: Broker) -> Iterator[grpc.Channel]:
-    """A connection to a broker with a vhost, a queue in it, and a user of each kind."""
+    """Return a connection to a broker with a vhost, a queue in it, and a user of each kind."""
     with penstock.connect(broker.uri()) as root:
         for vhost in (VHOST, "another"):
             root.admin.create_vhost(vhost)

@@ -25,7 +25,7 @@ def basic(user: str, password: str) -> str:
 
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker that gives clients a short time to log in."""
+    """Return a broker that gives clients a short time to log in."""
     folder = tmp_path_factory.mktemp("impatient")
     settings = folder / "penstock.toml"
     settings.write_text(f"first_request_seconds = {LOG_IN_SECONDS}\n")

@@ -153,8 +153,9 @@ def test_a_batch_that_was_not_committed_is_repeated_and_stored_once(
 def test_a_repeated_batch_with_other_rows_in_its_tasks_is_stored_once_when_it_is_staged(
     spark: SparkSession, broker: Broker, stream: penstock.Stream, connection: penstock.Connection, tmp_path: Path
 ) -> None:
-    """Kill two drivers: one when a task has staged and another has not, one when the batch is published and not
-    committed.
+    """Kill two drivers.
+
+    One when a task has staged and another has not, one when the batch is published and not committed.
 
     Each time the rows go to other tasks.
     """

@@ -36,8 +36,11 @@ NUMBERS = count(1 << 40)
 
 
 class LineFrontend:
-    """Listens on a port of its own between `start` and `stop`. Implements `services.Listener`: a client whose rights
-    may have changed logs in again with the credentials that it sent."""
+    """Listens on a port of its own between `start` and `stop`.
+
+    Implements `services.Listener`: a client whose rights may have changed logs in again with the credentials that it
+    sent.
+    """
 
     def __init__(self, services: Services) -> None:
         self._services = services

@@ -1,5 +1,6 @@
-"""A vhost's machine with a short interface, for tests: it declares, binds and deletes by plain names and records the
-effects.
+"""A vhost's machine with a short interface, for tests.
+
+It declares, binds and deletes by plain names and records the effects.
 """
 
 from penstock.metadata import VhostTopology, decide

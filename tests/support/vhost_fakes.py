@@ -362,9 +362,11 @@ class FakeBackup:
 
 
 class FakeDefinitions:
-    """`batches` holds the entries of each append. `hold` makes appends wait until `go`; `fails`, `takes_back` and
-    `is_closed` make them raise, the latter two when nothing of them is written; the next `full_count` appends find no
-    space, and while `is_full` only deletions do."""
+    """`batches` holds the entries of each append.
+
+    `hold` makes appends wait until `go`; `fails`, `takes_back` and `is_closed` make them raise, the latter two when
+    nothing of them is written; the next `full_count` appends find no space, and while `is_full` only deletions do.
+    """
 
     def __init__(self) -> None:
         self.batches: list[list[Entry]] = []

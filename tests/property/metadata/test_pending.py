@@ -1,5 +1,7 @@
-"""Batches decided on a pending copy, against the same commands decided on a topology of its own: the answers are equal,
-a commit makes the topologies equal, and a dropped batch leaves no trace."""
+"""Batches decided on a pending copy, against the same commands decided on a topology of its own.
+
+The answers are equal, a commit makes the topologies equal, and a dropped batch leaves no trace.
+"""
 
 from copy import deepcopy
 from typing import Any

@@ -1,5 +1,8 @@
-"""The owner with a definitions file that fails now and then: the engine has what is committed, the file has what of it
-is durable, no queue stays shut, every caller gets an answer, and the vhost goes on."""
+"""The owner with a definitions file that fails now and then.
+
+The engine has what is committed, the file has what of it is durable, no queue stays shut, every caller gets an answer,
+and the vhost goes on.
+"""
 
 import asyncio
 from collections.abc import Coroutine

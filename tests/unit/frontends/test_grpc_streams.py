@@ -171,8 +171,9 @@ def test_a_call_that_waits_for_the_disk_keeps_nobody_waiting():
 
 
 def test_a_connection_that_ends_while_its_call_is_decided_is_not_counted_for_ever():
-    """It was counted once its user was known, which was after its end; the user then had one connection less, until a
-    restart.
+    """It was counted once its user was known, which was after its end.
+
+    The user then had one connection less, until a restart.
     """
 
     async def scenario(world):

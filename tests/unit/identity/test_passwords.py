@@ -24,7 +24,7 @@ COSTLY = [
 
 @pytest.fixture
 def checked(monkeypatch):
-    """The costly digests, as they are computed."""
+    """Return the costly digests, as they are computed."""
     found = []
 
     def argon2(password_hash, _):

@@ -43,6 +43,17 @@ def test_nobody_knows_somebody_and_the_first_real_refusal_is_told():
         asyncio.run(sign_in.log_in("anna", "x", is_loopback=False))
 
 
+def test_only_a_refusal_by_all_waits_and_for_the_latest():
+    """A wrong local password may be a right one, or a token, for the next back end."""
+    local, server = NotAuthenticatedError("anna", due=7.0), NotAuthenticatedError("anna", "ask the server")
+    sign_in = SignIn([Fixed(server), Fixed(local)])
+
+    with pytest.raises(NotAuthenticatedError, match="ask the server") as refused:
+        asyncio.run(sign_in.log_in("anna", "x", is_loopback=False))
+
+    assert refused.value.due == 7.0
+
+
 def test_a_back_end_that_is_down_is_not_named_to_strangers():
     with pytest.raises(FaultError) as caught:
         asyncio.run(SignIn([Fixed(UNKNOWN), Fixed(DOWN)]).log_in("anna", "x", is_loopback=False))

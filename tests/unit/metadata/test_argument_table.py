@@ -1,5 +1,7 @@
-"""Walks the table of arguments: each row has a rule, a place in the engine, a policy's key that works, and a line of
-documentation."""
+"""Walks the table of arguments.
+
+Each row has a rule, a place in the engine, a policy's key that works, and a line of documentation.
+"""
 
 from dataclasses import replace
 from pathlib import Path

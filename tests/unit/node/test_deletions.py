@@ -1,5 +1,7 @@
-"""Deleting a vhost, a user and a policy, interrupted at every step on the disk by a kill or a failure of power: after a
-start either nothing is deleted or all of it, and a thing of the same name that is made then inherits nothing."""
+"""Deleting a vhost, a user and a policy, interrupted at every step on the disk by a kill or a failure of power.
+
+After a start either nothing is deleted or all of it, and a thing of the same name that is made then inherits nothing.
+"""
 
 import asyncio
 import json
@@ -129,7 +131,7 @@ Script = Callable[[World], Awaitable[None]]
 
 
 def play(root: Path, script: Script) -> None:
-    """A start as the launcher has it, the script, and an end without an orderly stop."""
+    """Start as the launcher does, run the script, and end without an orderly stop."""
 
     async def live() -> None:
         tasks = Tasks()
@@ -202,7 +204,7 @@ async def check_policy(world: World) -> None:
 
 
 async def nothing(_world: World) -> None:
-    """The start alone."""
+    """Do nothing but start."""
 
 
 @pytest.mark.slow

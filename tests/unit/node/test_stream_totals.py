@@ -46,8 +46,9 @@ def test_a_scrape_sees_a_bounded_number_of_partitions_and_groups_and_counts_the_
 
 
 def test_figures_are_told_without_reading_from_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scrape read two records of each stream on the event loop, where a hanging disk blocked it, and all virtual
-    hosts with it.
+    """A scrape read two records of each stream on the event loop.
+
+    There a hanging disk blocked it, and all virtual hosts with it.
     """
 
     async def run() -> None:

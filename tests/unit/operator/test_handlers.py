@@ -41,7 +41,7 @@ class Seen:
 
 
 def emulated() -> kmock.KubernetesEmulator:
-    """An emulator with the operator's kinds; without them kopf waits for ever."""
+    """Return an emulator with the operator's kinds; without them kopf waits for ever."""
     emulator = kmock.KubernetesEmulator()
     for kind in KINDS.values():
         resource = kmock.resource("penstock.dev", "v1alpha1", kind.plural)

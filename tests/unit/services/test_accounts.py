@@ -226,7 +226,6 @@ def test_an_unknown_user_is_checked_as_one_of_those_that_there_are(path, monkeyp
         return False
 
     monkeypatch.setattr("penstock.services.password_checks.verify_password", verify)
-    monkeypatch.setattr("penstock.services.password_checks.PASSWORD_REFUSAL_SECONDS", 0)
 
     async def scenario(accounts):
         for number in range(3):

@@ -1,5 +1,7 @@
-"""What verbs tell the listeners: each change once, also when a later step fails, and nothing for what changes no
-right."""
+"""What verbs tell the listeners.
+
+Each change once, also when a later step fails, and nothing for what changes no right.
+"""
 
 import pytest
 

@@ -73,6 +73,25 @@ def test_a_log_in_without_credentials_is_refused_and_counted():
     play(scenario)
 
 
+class Refusing(Recording):
+    """A sign-in whose refusals are due later."""
+
+    async def log_in(self, name, password, *, is_loopback, source):
+        raise NotAuthenticatedError(name, due=asyncio.get_running_loop().time() + 0.2)
+
+
+def test_a_refusal_is_answered_when_it_is_due():
+    async def scenario(world):
+        services = world.built(sign_in=Refusing())
+        connection = services.connections.open(ConnectionId(7), "192.0.2.7:4000")
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(NotAuthenticatedError):
+            await services.sessions.log_in(Password("anna", "wrong"), connection)
+        assert asyncio.get_running_loop().time() - began >= 0.2
+
+    play(scenario)
+
+
 class Busy(Recording):
     """A sign-in that has too many checks waiting."""
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.spark.decoding import Decoder, decoded_json
+from penstock.spark.errors import NotFoundError
 from penstock.spark.options import Decoding
 from penstock.spark.ranges import OffsetRange
 from penstock.spark.wire import Wire
@@ -103,7 +104,7 @@ def test_without_a_dead_letter_stream_a_bad_record_is_a_null(server: FakeFlight)
 
 
 def test_a_dead_letter_stream_that_is_not_there_fails_the_task(server: FakeFlight) -> None:
-    with pytest.raises((KeyError, pa.ArrowException, OSError)):
+    with pytest.raises(NotFoundError, match="stream 'nowhere'"):
         decode(server, [b"x"] * 10, 1, "nowhere")
 
 

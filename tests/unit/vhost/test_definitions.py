@@ -67,7 +67,7 @@ def queue(name: str, arguments: Arguments | None = None, **flags: bool) -> Decla
 
 
 def play(scenario: Callable[[World, World], Awaitable[None]]) -> None:
-    """A scenario gets two brokers."""
+    """Run a scenario with two brokers."""
 
     async def run() -> None:
         one, other = World(), World()

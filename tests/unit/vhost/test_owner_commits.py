@@ -1,5 +1,7 @@
-"""The owner when a batch cannot be committed: the pending copy is dropped, the vhost goes on, and a full disk delays
-only commands that need space."""
+"""The owner when a batch cannot be committed.
+
+The pending copy is dropped, the vhost goes on, and a full disk delays only commands that need space.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -66,7 +68,7 @@ class World:
         return await asyncio.gather(*(self.owner.submit(command) for command in commands), return_exceptions=True)
 
     async def fill_disk(self) -> "asyncio.Future[Outcome]":
-        """Returns a declare that waits for space."""
+        """Return a declare that waits for space."""
         self.definitions.is_full = True
         waiting = asyncio.ensure_future(self.owner.submit(declare("late")))
         for _ in range(100):
@@ -128,7 +130,7 @@ def test_a_connection_that_ends_loses_its_queues_while_a_declare_waits_for_space
 
 
 async def bind_exclusive(world: World) -> None:
-    """The exclusive queue of another connection is the last of a durable exchange, which goes with it."""
+    """Bind the exclusive queue of another connection to a durable exchange, which goes with it."""
     exchange, name = ExchangeName("last"), QueueName("mine")
     binding = Binding(exchange, DestinationKind.QUEUE, name, RoutingKey("k"))
     await world.owner.submit(declare(name, OTHER, exclusive=True))

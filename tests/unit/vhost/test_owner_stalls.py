@@ -56,8 +56,9 @@ def test_a_shard_that_stalls_is_waited_for_without_holding_up_the_event_loop() -
 
 
 def test_a_look_at_the_topology_alone_does_not_wait_for_a_shard_that_stalls() -> None:
-    """Each admission to a virtual host on a slow disk blocked the event loop, and all others with it, for a lock that
-    it did not need.
+    """Each admission to a virtual host on a slow disk blocked the event loop for a lock that it did not need.
+
+    All other virtual hosts were blocked with it.
     """
 
     async def scenario(world: World) -> None:
