@@ -112,5 +112,7 @@ def _what_counts(errors: list[NotAuthenticatedError | FaultError]) -> NotAuthent
         )
         undecided.__cause__ = faults[0]
         return undecided
-    told = [error for error in errors if not isinstance(error, NotATokenError)]
-    return (told or errors)[0]
+    refusals = [error for error in errors if isinstance(error, NotAuthenticatedError)]
+    told = ([error for error in refusals if not isinstance(error, NotATokenError)] or refusals)[0]
+    told.due = max(error.due for error in refusals)
+    return told

@@ -66,10 +66,14 @@ class AccessRefusedError(RefusedError):
 
 
 class NotAuthenticatedError(RefusedError):
-    """The credentials were not accepted. The text does not say why, so that it does not reveal which users exist."""
+    """The credentials were not accepted. The text does not say why, so that it does not reveal which users exist.
 
-    def __init__(self, user: str, way_out: str = "check the user name and the password") -> None:
+    The answer waits until `due`, in seconds of the event loop, so that its time does not reveal it either.
+    """
+
+    def __init__(self, user: str, way_out: str = "check the user name and the password", *, due: float = 0.0) -> None:
         super().__init__(Thing("user", user), "could not be authenticated", way_out)
+        self.due = due
 
 
 class PreconditionFailedError(RefusedError):

@@ -134,14 +134,15 @@ class Accounts:
     async def log_in(self, name: str, password: str, *, source: Source = NOWHERE) -> User:
         """Check a user's credentials.
 
-        A wrong password and an unknown user return the same error after the same time.
+        A wrong password and an unknown user return the same error, with the time at which to answer it.
         """
         user = self._users.find(name)
         password_hash, algorithm = (user.password_hash, user.hashing_algorithm) if user else self._decoy(name)
         digest = self._cache.digest(name, password, password_hash)
         if not self._cache.knows(digest):
-            if not await self._checks.is_right(digest, password_hash, algorithm, password, source):
-                raise NotAuthenticatedError(name)
+            verdict = await self._checks.verdict(digest, password_hash, algorithm, password, source)
+            if not verdict.is_right:
+                raise NotAuthenticatedError(name, due=verdict.due(asyncio.get_running_loop().time()))
             self._cache.remember(digest)
             if algorithm != ARGON2ID:
                 password_hash = await self._rehash(name, password_hash, password)

@@ -1,8 +1,7 @@
 """Checks and hashes passwords on threads of their own, because each costs tens of milliseconds of a processor.
 
 Invariants: the numbers of concurrent checks of one connection and of one address are bounded, so that guesses do not
-keep others from logging in; concurrent checks of the same credentials are one check. A refusal takes the same time
-for digests of every kind.
+keep others from logging in; concurrent checks of the same credentials are one check.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ class PasswordChecks:
         self.count = 0
         self._clock = clock or SystemClock()
         self._threads = ThreadPoolExecutor(_threads_max(), thread_name_prefix="password", initializer=give_way)
-        self._under_way: dict[bytes, asyncio.Future[_Verdict]] = {}
+        self._under_way: dict[bytes, asyncio.Future[Verdict]] = {}
         self._of_connection = Turns(PASSWORD_CHECKS_OF_CONNECTION_MAX)
         self._of_address = Turns(PASSWORD_CHECKS_OF_ADDRESS_MAX)
 
@@ -44,26 +43,20 @@ class PasswordChecks:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, hash_password, password, os.urandom(SALT_BYTES))
 
-    async def is_right(self, digest: bytes, password_hash: str, algorithm: str, password: str, source: Source) -> bool:
+    async def verdict(
+        self, digest: bytes, password_hash: str, algorithm: str, password: str, source: Source
+    ) -> "Verdict":
         """Return whether the password belongs to the hash.
 
         `digest` stands for the credentials. A thousand connections of one client that log in at once are one check.
-        A wrong password waits here without a place among the checks. Raises BusyError when too many checks wait.
+        Raises BusyError when too many checks wait.
         """
-        verdict = await self._verdict(digest, password_hash, algorithm, password, source)
-        if not verdict.is_right:
-            await asyncio.sleep(max(0.0, PASSWORD_REFUSAL_SECONDS - verdict.seconds))
-        return verdict.is_right
-
-    async def _verdict(
-        self, digest: bytes, password_hash: str, algorithm: str, password: str, source: Source
-    ) -> "_Verdict":
         if digest in self._under_way:
             return await asyncio.shield(self._under_way[digest])
         async with self._of_connection.take(source), self._of_address.take(source.address):
             return await asyncio.shield(self._begun(digest, password_hash, algorithm, password))
 
-    def _begun(self, digest: bytes, password_hash: str, algorithm: str, password: str) -> "asyncio.Future[_Verdict]":
+    def _begun(self, digest: bytes, password_hash: str, algorithm: str, password: str) -> "asyncio.Future[Verdict]":
         checking = self._under_way.get(digest)
         if checking is not None:
             return checking
@@ -76,18 +69,22 @@ class PasswordChecks:
         checking.add_done_callback(lambda _: self._under_way.pop(digest, None))
         return checking
 
-    def _check(self, password_hash: str, algorithm: str, password: str) -> "_Verdict":
+    def _check(self, password_hash: str, algorithm: str, password: str) -> "Verdict":
         began = self._clock.monotonic()
         is_right = verify_password(password_hash, algorithm, password)
-        return _Verdict(is_right, self._clock.monotonic() - began)
+        return Verdict(is_right, self._clock.monotonic() - began)
 
 
 @dataclass(frozen=True, slots=True)
-class _Verdict:
+class Verdict:
     """`seconds` are those of the check alone, without its turn."""
 
     is_right: bool
     seconds: float
+
+    def due(self, now: float) -> float:
+        """Return when to refuse a wrong password, so that the time does not show which kind of digest was checked."""
+        return now + max(0.0, PASSWORD_REFUSAL_SECONDS - self.seconds)
 
 
 def _threads_max() -> int:

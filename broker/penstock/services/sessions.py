@@ -3,6 +3,8 @@
 This is the counts it holds, the tokens of its streams, and its exclusive queues.
 """
 
+import asyncio
+
 from penstock.identity import Identity
 from penstock.kit.logging import logger
 from penstock.kit.peers import Source, is_loopback
@@ -89,6 +91,7 @@ class SessionVerbs:
         except NotAuthenticatedError as refusal:
             if not is_open:
                 self._log_ins.refused(refusal.thing.name, connection.peer)
+            await asyncio.sleep(max(0.0, refusal.due - asyncio.get_running_loop().time()))
             raise
         except FaultError as fault:
             self._log_ins.undecided(str(fault.__cause__ or fault), connection.peer)

@@ -23,6 +23,15 @@ class Fixed:
     async def log_in_by_token(self, token):
         return await self.log_in("", token)
 
+    def check_open(self, identity):
+        del identity
+
+    def refresh_keys(self):
+        """Nothing to refresh."""
+
+    def watch_keys(self, removed):
+        del removed
+
 
 UNKNOWN, NOT_MINE = NotAuthenticatedError("anna"), NotATokenError("")
 HERE, THERE, GUEST = User("here", ""), User("there", ""), User("guest", "")

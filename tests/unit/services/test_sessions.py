@@ -6,9 +6,9 @@ import pytest
 import structlog
 
 from penstock.identity import User
-from penstock.identity.user_limits import UserLimits
 from penstock.kit.peers import Source
 from penstock.model.errors import BusyError, NotAuthenticatedError, PreconditionFailedError, StorageError, Thing
+from penstock.model.limits import Limits
 from penstock.model.names import ConnectionId, QueueName
 from penstock.services import Certificate, DeclareQueue, NoCredentials, Password, StageTarget, Token
 from support.grpc_fakes import World, play
@@ -133,7 +133,7 @@ def test_the_first_log_in_of_a_user_on_a_connection_is_logged():
 
 def test_administrators_administer_above_their_limit_of_connections():
     async def scenario(world: World) -> None:
-        world.user_limits.limits["admin"] = UserLimits(connections_max=0)
+        world.user_limits.limits["admin"] = Limits(connections_max=0)
         connection = world.services.connections.open(ConnectionId(7), "127.0.0.1:4000")
         log_in, admin = world.services.sessions.log_in, Password("admin", "admin")
         with pytest.raises(PreconditionFailedError):
