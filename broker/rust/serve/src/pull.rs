@@ -24,7 +24,7 @@ use crate::caller::Caller;
 use crate::calls::{Admitted, Call, CallRequest, Calls};
 use crate::consume::{PREFETCH_MAX, apply_settlement};
 use crate::deliveries::Pending;
-use crate::pulls::{Key, Place, Pulls};
+use crate::pulls::{Held, Key, Place, Pulls};
 use crate::quotas::{Allowance, Quotas};
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::Question;
@@ -90,7 +90,7 @@ impl PullContext {
         let release = (!request.auto_ack).then(|| Later::new(&home, Release { pulls: Arc::clone(&self.pulls), key }));
         let place = release.as_ref().map_or_else(Place::default, |release| release.pulls.place(&release.key));
         let mut held = place.lock().await;
-        let subscription = match &*held {
+        let subscription = match Held::of(&mut held, &home) {
             Some(held) => Arc::clone(&held.subscription),
             None => {
                 let subscribed = when_free(&home, || home.subscribe(queue, options)).await;
@@ -131,7 +131,7 @@ impl PullContext {
             .ok_or_else(|| Status::not_found(format!("no virtual host '{}'", key.vhost)))?;
         let home = shard.home_of(QueueId(queue_id));
         let place = self.pulls.place(&key);
-        let settled = match &*place.lock().await {
+        let settled = match Held::of(&mut *place.lock().await, &home) {
             Some(held) => apply_settlement(&held.subscription, &request.settlement).await.map(|(count, _)| count),
             None => Ok(0),
         };

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, Weak};
 
-use penstock_engine::Subscription;
+use penstock_engine::{Shard, Subscription};
 use rustc_hash::FxHashMap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
@@ -29,6 +29,15 @@ pub(crate) type Place = Arc<tokio::sync::Mutex<Option<Held>>>;
 pub(crate) struct Held {
     pub subscription: Arc<Later<Subscription>>,
     _rights: Rights,
+}
+
+impl Held {
+    /// Return what is held of a queue in this shard. What was held of a virtual host that was deleted, and made anew with the
+    /// same numbers of queues, is let go.
+    pub fn of<'a>(held: &'a mut Option<Held>, home: &Arc<Shard>) -> Option<&'a Held> {
+        drop(held.take_if(|held| !Arc::ptr_eq(held.subscription.shard(), home)));
+        held.as_ref()
+    }
 }
 
 /// What a connection holds: a subscription per user and queue.
