@@ -157,6 +157,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
+    use penstock_engine::{Engine, EngineOptions};
     use tonic::Code;
 
     use super::Question;
@@ -165,17 +166,66 @@ mod tests {
 
     /// The next call that waits.
     async fn next(calls: &Calls) -> Call {
-        loop {
-            if let Some(call) = calls.take().pop() {
-                return call;
+        let taken = async {
+            loop {
+                if let Some(call) = calls.take().pop() {
+                    return call;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        };
+        tokio::time::timeout(Duration::from_secs(20), taken).await.unwrap()
     }
 
     fn refuse(call: Call, code: Code) {
         let refusal = Refusal { code: code as i32, message: "no".to_owned(), details: Vec::new() };
         call.reply.unwrap().send(Err(refusal));
+    }
+
+    /// A name that was opened on an answer from before the user's deletion belonged to the next user of that name.
+    #[tokio::test]
+    async fn a_producer_is_opened_on_an_answer_that_is_newer_than_every_change() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = Engine::new(EngineOptions {
+            segment_bytes_min: 64 << 10,
+            segment_bytes_max: 256 << 10,
+            segment_idle: Duration::from_secs(60),
+            disk_free_bytes_min: 0,
+            compaction_bytes_per_second: 0,
+            producer_memory: Duration::ZERO,
+            producers_of_user_max: 4096,
+        })
+        .unwrap();
+        let shard = engine.open_shard("/", directory.path(), false).unwrap();
+        let calls = Arc::new(Calls::new(8).unwrap());
+        let open = |name: &'static str| {
+            let (shard, mut question) =
+                (Arc::clone(&shard), Question::of(&calls, &Call::new(CallRequest::Enter, &Caller::default())));
+            async move { question.producer_session(&shard, name, ("anna", "/")).await.map(drop) }
+        };
+
+        let unchanged = open("first");
+        calls.recheck(Some("ben"), None);
+        unchanged.await.unwrap();
+        let changed = open("second");
+        calls.recheck(Some("anna"), None);
+        let opening = tokio::spawn(changed);
+        let first = next(&calls).await;
+        calls.recheck(Some("anna"), None);
+        first.reply.unwrap().send(Ok(Answer::Payload(Vec::new())));
+        let again = next(&calls).await;
+        assert_eq!(shard.producer_owner("second").unwrap(), None);
+        again.reply.unwrap().send(Ok(Answer::Payload(Vec::new())));
+        opening.await.unwrap().unwrap();
+        assert_eq!(shard.producer_owner("second").unwrap().as_deref(), Some("anna"));
+        let deleted = open("third");
+        calls.recheck(None, None);
+        let opening = tokio::spawn(deleted);
+        refuse(next(&calls).await, Code::Unauthenticated);
+
+        assert_eq!(opening.await.unwrap().unwrap_err().code(), Code::Unauthenticated);
+        assert_eq!(shard.producer_owner("third").unwrap(), None);
+        engine.close().unwrap();
     }
 
     #[tokio::test]
