@@ -66,6 +66,8 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
         self.break_put_after: int | None = None
         # Rows of one DoGet after which it fails once.
         self.break_get_after: int | None = None
+        # Set: a DoGet answers nothing until it is cleared.
+        self.is_silent = threading.Event()
         self.puts = 0
         self._lock = threading.Lock()
 
@@ -99,7 +101,9 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
     def get_flight_info(self, context: Any, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
         command = json.loads(descriptor.command)
         if command["stream"] not in self.streams:
-            raise KeyError(f"there is no stream '{command['stream']}'")
+            raise pa.ArrowKeyError(
+                f"stream '{command['stream']}' in vhost '/' not found; declare it first or check the name"
+            )
         endpoints, rows, size = [], 0, 0
         for name in self.streams[command["stream"]]:
             start, end = self.first[name], max(self.end(name), self.first[name])
@@ -121,6 +125,8 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
 
     def _batches(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         sent = 0
+        while self.is_silent.is_set():
+            threading.Event().wait(0.01)
         for batch in table.to_batches(ROWS_MAX):
             if self.break_get_after is not None and sent >= self.break_get_after:
                 self.break_get_after = None
@@ -133,20 +139,20 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         command = json.loads(descriptor.command)
         self.puts += 1
+        stream = command.get("stream")
+        if stream is not None and stream not in self.streams:
+            raise pa.ArrowKeyError(f"exchange '{stream}' in vhost '/' not found; declare it first or check the name")
         confirmed = 0
-        for row in self._rows_of(reader):
-            if self.break_put_after is not None and confirmed >= self.break_put_after:
-                self.break_put_after = None
-                raise flight.FlightUnavailableError("the broker died")
-            confirmed += 1
-            self._publish_once(command, command.get("sequence", 0) + confirmed - 1, row)
-        writer.write(json.dumps({"confirmed": confirmed, "unroutable": 0}).encode())
+        for chunk in reader:
+            for row in chunk.data.to_pylist():
+                if self.break_put_after is not None and confirmed >= self.break_put_after:
+                    self.break_put_after = None
+                    raise flight.FlightUnavailableError("the broker died")
+                confirmed += 1
+                self._publish_once(command, command.get("sequence", 0) + confirmed - 1, row)
+            writer.write(json.dumps({"confirmed": confirmed, "unroutable": 0}).encode())
 
     # ------------------------------------------------------------ internals
-
-    def _rows_of(self, reader: Any) -> Iterator[dict[str, Any]]:
-        for chunk in reader:
-            yield from chunk.data.to_pylist()
 
     def _publish_once(self, command: dict[str, Any], sequence: int, row: dict[str, Any]) -> None:
         producer = command.get("producer")

@@ -12,7 +12,6 @@ from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import flight
 
 from penstock.archive.columns import SCHEMA
 from penstock.archive.errors import ArchiveError
@@ -23,6 +22,7 @@ from penstock.client.records import PartitionOffsets
 from penstock.client.sync import connect
 from penstock.pipeline.archive_document import Archiving
 from penstock.pipeline.errors import PipelineError
+from penstock.spark.errors import SparkConnectorError
 from penstock.spark.ranges import OffsetRange
 from penstock.spark.wire import Wire
 
@@ -71,7 +71,7 @@ def run_archive(archiving: Archiving, note: Note, step: Step = lambda _: None) -
             sleep(archiving.pause_seconds)
     except KeyboardInterrupt:
         note("stopping")
-    except (ArchiveError, flight.FlightError) as error:
+    except (ArchiveError, SparkConnectorError) as error:
         raise PipelineError(str(error)) from error
     done.seconds = monotonic() - begun
     return done

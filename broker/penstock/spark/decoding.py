@@ -19,6 +19,7 @@ import pyarrow.json
 from penstock.spark.avro import avro_decoder
 from penstock.spark.bodies import REASON_LENGTH_MAX, decoded_bodies
 from penstock.spark.columns import PARSED
+from penstock.spark.errors import SparkConnectorError
 from penstock.spark.options import Decoding
 from penstock.spark.protobuf import protobuf_decoder
 from penstock.spark.ranges import OffsetRange
@@ -112,7 +113,7 @@ class DeadLetters:
         rows = iter(self._waiting.get, None)
         try:
             self._wire.put(self._command, DEAD_SCHEMA, rows)
-        except (pa.ArrowException, OSError, KeyError) as error:
+        except SparkConnectorError as error:
             self._error = error
         # Consume the remaining rows, so that they do not wait for a put that has ended. An exhausted iterator stays
         # exhausted.

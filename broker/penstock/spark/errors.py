@@ -3,7 +3,15 @@
 Spark shows these messages to the user who started the query, so they must make sense without a traceback.
 """
 
-__all__ = ["DataLossError", "OptionError", "SchemaError", "SparkConnectorError"]
+__all__ = [
+    "DataLossError",
+    "NotFoundError",
+    "OptionError",
+    "RefusedError",
+    "SchemaError",
+    "SparkConnectorError",
+    "UnavailableError",
+]
 
 
 class SparkConnectorError(Exception):
@@ -20,3 +28,15 @@ class SchemaError(SparkConnectorError):
 
 class DataLossError(SparkConnectorError):
     """Requested offsets that are no longer in the stream."""
+
+
+class RefusedError(SparkConnectorError):
+    """A call that the broker refused or could not carry out."""
+
+
+class NotFoundError(RefusedError):
+    """A stream, exchange or virtual host that does not exist."""
+
+
+class UnavailableError(SparkConnectorError):
+    """A broker that could not be reached, or did not answer, for as long as `retrySeconds` allows."""

@@ -31,6 +31,9 @@ T = TypeVar("T")
 
 POLL_TIMEOUT_MS = 1_000
 POLL_TIMEOUT_MS_MAX = 60_000
+# A restarting broker was back within this time on all machines tried.
+RETRY_SECONDS = 30
+RETRY_SECONDS_MAX = 86_400
 SPLITS_MAX = 4_096
 EXAMPLES = {"json": "'id BIGINT, name STRING'", "avro": "@order.avsc"}
 SCHEMA_BYTES_MAX = 4 * 2**20
@@ -96,6 +99,7 @@ class ReadOptions:
     poll_timeout_ms: int
     group: str
     decoding: Decoding
+    retry_seconds: int = RETRY_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,7 @@ class WriteOptions:
     level: str
     producer: str
     staged: bool = False
+    retry_seconds: int = RETRY_SECONDS
 
 
 class Given:
@@ -154,6 +159,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         poll_timeout_ms=given.take("pollTimeoutMs", bounded(0, POLL_TIMEOUT_MS_MAX), POLL_TIMEOUT_MS),
         group=given.take("group", text, ""),
         decoding=taken_decoding(given),
+        retry_seconds=taken_retry_seconds(given),
     )
     given.refuse_rest("read from")
     if not parsed.stream:
@@ -172,6 +178,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         level=given.take("level", one_of("os", "disk"), ""),
         producer=given.take("producer", text, ""),
         staged=given.take("staged", boolean, False),
+        retry_seconds=taken_retry_seconds(given),
     )
     # Spark passes its own option to the sink as well.
     given.take("checkpointLocation", text, "")
@@ -201,6 +208,10 @@ def taken_uri(given: Given) -> str:
         token=given.take("token", text, "", is_secret=True),
     )
     return full_uri(uri, credentials, os.environ)
+
+
+def taken_retry_seconds(given: Given) -> int:
+    return given.take("retrySeconds", bounded(0, RETRY_SECONDS_MAX), RETRY_SECONDS)
 
 
 def taken_place(given: Given, prefix: str) -> Place | None:

@@ -18,6 +18,7 @@ from penstock.spark.options import (
     names,
     positive,
     taken_decoding,
+    taken_retry_seconds,
     taken_uri,
     text,
 )
@@ -61,6 +62,7 @@ def parse_queue_options(options: Mapping[str, str]) -> QueueOptions:
         poll_timeout_ms=given.take("pollTimeoutMs", bounded(0, POLL_TIMEOUT_MS_MAX), POLL_TIMEOUT_MS),
         group="",
         decoding=taken_decoding(given),
+        retry_seconds=taken_retry_seconds(given),
     )
     given.refuse_rest("read a queue of")
     if not owner:

@@ -27,12 +27,13 @@ from pyspark.sql.types import StructType
 from penstock.client.errors import ConnectionLostError
 from penstock.client.records import Lease, ReservedLease
 from penstock.client.sync import Connection, connect
+from penstock.spark.calls import PAUSE_SECONDS
 from penstock.spark.columns import conformed, needed
 from penstock.spark.decoding import Decoder
 from penstock.spark.errors import DataLossError, OptionError
 from penstock.spark.queue_options import QueueOptions
 from penstock.spark.ranges import OffsetRange
-from penstock.spark.wire import UNAVAILABLE_PAUSE_SECONDS, UNAVAILABLE_SECONDS_MAX, Wire
+from penstock.spark.wire import Wire
 
 __all__ = ["LeasePartition", "QueueBatchReader", "QueueMicroBatchReader"]
 
@@ -208,7 +209,10 @@ def read_lease(
     first = partition.lease * NUMBERS_OF_A_LEASE
     numbers = OffsetRange(options.queue, first, first + NUMBERS_OF_A_LEASE)
     decoding = options.rows.decoding
-    with Wire(options.rows.uri) as wire, Decoder(wire, decoding, numbers, origin) as decoder:
+    with (
+        Wire(options.rows.uri, options.rows.retry_seconds) as wire,
+        Decoder(wire, decoding, numbers, origin) as decoder,
+    ):
         for batch in wire.read_lease({**ticket, **part}, columns):
             rows = decoder.decode(batch, arrow_schema)
             if rows.num_rows:
@@ -257,7 +261,7 @@ class LeaseDesk:
             self._connection = None
 
     def _tried(self, call: Callable[[Connection], T]) -> T:
-        give_up = monotonic() + UNAVAILABLE_SECONDS_MAX
+        give_up = monotonic() + self._options.rows.retry_seconds
         while True:
             try:
                 if self._connection is None:
@@ -267,4 +271,4 @@ class LeaseDesk:
                 self.close()
                 if monotonic() >= give_up:
                     raise
-                sleep(UNAVAILABLE_PAUSE_SECONDS)
+                sleep(PAUSE_SECONDS)

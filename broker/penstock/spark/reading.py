@@ -41,7 +41,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        with Wire(options.uri) as wire:
+        with Wire(options.uri, options.retry_seconds) as wire:
             there = wire.describe(options.stream)
             start = offsets_of(wire, options.stream, options.starting or EARLIEST, there)
             end = offsets_of(wire, options.stream, options.ending or LATEST, there)
@@ -76,7 +76,10 @@ def read_range(partition: RangePartition, options: ReadOptions, schema: StructTy
     """Yield record batches in Spark's schema. Runs in an executor."""
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
     columns = needed(arrow_schema.names, options)
-    with Wire(options.uri) as wire, Decoder(wire, options.decoding, partition.wanted, partition.origin) as decoder:
+    with (
+        Wire(options.uri, options.retry_seconds) as wire,
+        Decoder(wire, options.decoding, partition.wanted, partition.origin) as decoder,
+    ):
         for batch in wire.read(partition.wanted, columns):
             rows = decoder.decode(picked(batch, options), arrow_schema)
             if rows.num_rows:

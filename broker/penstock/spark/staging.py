@@ -18,9 +18,10 @@ from penstock.client.errors import ConnectionLostError, DeadlineError, NotFoundE
 from penstock.client.stage import Stage
 from penstock.client.staging import Attempt
 from penstock.client.sync import Connection, connect
+from penstock.spark.calls import PAUSE_SECONDS
 from penstock.spark.columns import conformed, published_schema
 from penstock.spark.options import WriteOptions
-from penstock.spark.wire import UNAVAILABLE_PAUSE_SECONDS, UNAVAILABLE_SECONDS_MAX, Wire
+from penstock.spark.wire import Wire
 
 __all__ = ["Staged", "delete_stage", "discard_staged", "publish_staged", "stage_rows"]
 
@@ -47,7 +48,7 @@ def stage_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, stage: 
     else:
         command |= {"exchange": options.exchange, "routing_key": options.routing_key}
     schema = published_schema(first.schema)
-    with Wire(options.uri) as wire:
+    with Wire(options.uri, options.retry_seconds) as wire:
         answer = wire.put(command, schema, (conformed(rows, schema) for rows in chain([first], batches)))
     return Staged(stage, answer.get("attempt", 0), answer.get("confirmed", 0))
 
@@ -94,14 +95,14 @@ def stage_of(connection: Connection, options: WriteOptions, name: str) -> Stage:
 
 def asked_again(options: WriteOptions, call: Callable[[Connection], T]) -> T:
     """Retry for a while when the broker cannot be reached, and as long as it is still working."""
-    give_up = monotonic() + UNAVAILABLE_SECONDS_MAX
+    give_up = monotonic() + options.retry_seconds
     while True:
         try:
             with connect(options.uri, native=False) as connection:
                 return call(connection)
         except DeadlineError:
-            give_up = monotonic() + UNAVAILABLE_SECONDS_MAX
+            give_up = monotonic() + options.retry_seconds
         except ConnectionLostError:
             if monotonic() >= give_up:
                 raise
-            sleep(UNAVAILABLE_PAUSE_SECONDS)
+            sleep(PAUSE_SECONDS)

@@ -128,7 +128,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
     def _connected(self) -> Wire:
         """Return the connection, made at first use: Spark pickles this reader for its executors before."""
         if self._wire is None:
-            self._wire = Wire(self._options.uri)
+            self._wire = Wire(self._options.uri, self._options.retry_seconds)
         return self._wire
 
     def __getstate__(self) -> dict[str, Any]:

@@ -6,30 +6,24 @@ survive a fork.
 """
 
 import json
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from time import monotonic, sleep
+from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import flight
 
 from penstock.client.uri import parse_uri
-from penstock.spark.errors import DataLossError
+from penstock.spark.calls import CHANNEL_OPTIONS, FAILURES, INFO_SECONDS_MAX, READ_SECONDS_MAX, RetryWindow
+from penstock.spark.errors import DataLossError, NotFoundError
+from penstock.spark.options import RETRY_SECONDS
+from penstock.spark.puts import PutCall, pieces_of
 from penstock.spark.ranges import OffsetRange, Offsets
 
 __all__ = ["Described", "Wire"]
-
-T = TypeVar("T")
-
-# A restarting broker was back within this time on all machines tried.
-UNAVAILABLE_SECONDS_MAX = 30.0
-UNAVAILABLE_PAUSE_SECONDS = 0.25
-# A batch may have 64 MiB, but the broker holds it whole in memory.
-PUT_BYTES_MAX = 8 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +39,13 @@ class Described:
 
 
 class Wire:
-    """A connection; use it as a context manager."""
+    """A connection; use it as a context manager. All its errors are the connector's own."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, retry_seconds: float = RETRY_SECONDS) -> None:
         address = parse_uri(uri)
         self.vhost = address.vhost
+        self._target = address.target
+        self._retry_seconds = retry_seconds
         secrets: dict[str, Any] = {}
         if address.tls is not None:
             authorities, certificate, key, server_name = address.tls.texts()
@@ -61,11 +57,11 @@ class Wire:
             }
             secrets = {name: value for name, value in named.items() if value}
         scheme = "grpc" if address.tls is None else "grpc+tls"
-        self._client = flight.FlightClient(f"{scheme}://{address.target}", **secrets)
-        self._options = flight.FlightCallOptions(headers=[(b"authorization", address.authorization.encode())])
+        self._client = flight.FlightClient(f"{scheme}://{address.target}", generic_options=CHANNEL_OPTIONS, **secrets)
+        self._headers = [(b"authorization", address.authorization.encode())]
 
     def describe(self, stream: str) -> Described:
-        """Return the stream's state. Raises Flight's errors: KeyError when the stream does not exist."""
+        """Return the stream's state. Raises NotFoundError when the stream does not exist."""
         info = self._info({"stream": stream})
         ranges = ranges_of(info)
         return Described(
@@ -86,55 +82,54 @@ class Wire:
 
         `columns` must have the offset: after a lost connection the read goes on behind the last one.
         """
-        start, give_up = wanted.start, monotonic() + UNAVAILABLE_SECONDS_MAX
-        while True:
-            try:
-                for chunk in self._get(wanted.partition, start, wanted.end, columns):
-                    batch = chunk.data
-                    if batch.num_rows:
-                        start, give_up = batch["offset"][-1].as_py() + 1, monotonic() + UNAVAILABLE_SECONDS_MAX
-                    yield batch
-                return
-            except flight.FlightUnavailableError:
-                if monotonic() >= give_up:
-                    raise
-                sleep(UNAVAILABLE_PAUSE_SECONDS)
+
+        def behind(last: int) -> dict[str, Any]:
+            return {"partition": wanted.partition, "from": last + 1, "to": wanted.end, "columns": list(columns)}
+
+        return self._resumed(behind, wanted.start - 1)
 
     def read_lease(self, wanted: dict[str, Any], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read a part of a lease, whose offsets ascend and may have gaps.
 
         `columns` must have the offset, as for `read`. Raises DataLossError when the lease does not exist.
         """
-        ticket = json.dumps({"vhost": self.vhost, **wanted, "columns": list(columns)})
-        last, give_up = -1, monotonic() + UNAVAILABLE_SECONDS_MAX
-        while True:
-            try:
-                for chunk in self._client.do_get(flight.Ticket(ticket), self._options):
-                    batch = chunk.data.filter(pc.greater(chunk.data["offset"], last))
-                    if batch.num_rows:
-                        last, give_up = batch["offset"][-1].as_py(), monotonic() + UNAVAILABLE_SECONDS_MAX
-                        yield batch
-                return
-            except flight.FlightUnavailableError:
-                if monotonic() >= give_up:
-                    raise
-                sleep(UNAVAILABLE_PAUSE_SECONDS)
-            except KeyError as error:
-                raise DataLossError(
-                    f"{error}; another query uses that owner's name, or the lease was released manually"
-                ) from error
+
+        def whole(_: int) -> dict[str, Any]:
+            return {**wanted, "columns": list(columns)}
+
+        try:
+            yield from self._resumed(whole, -1)
+        except NotFoundError as error:
+            raise DataLossError(
+                f"{error}; another query uses that owner's name, or the lease was released manually"
+            ) from None
 
     def put(self, command: dict[str, Any], schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
-        """Publish a message per row; return the broker's final answer, which counts all rows."""
+        """Publish a message per row; return the broker's final answer, which counts all rows.
+
+        The first piece is repeated while the broker cannot be reached. After its confirm a lost connection is an error:
+        the rows behind it cannot be taken from `batches` again.
+        """
+        pieces = (piece for batch in batches for piece in pieces_of(batch))
+        first = next(pieces, None)
+        if first is None:
+            return {}
         descriptor = flight.FlightDescriptor.for_command(json.dumps({"vhost": self.vhost, **command}))
-        writer, results = retried(lambda: self._client.do_put(descriptor, schema, self._options))
-        answers = Answers(results)
-        with writer:
-            for batch in batches:
-                for part in parts_of(batch):
-                    writer.write_batch(part)
-            writer.done_writing()
-            return answers.last()
+
+        def begin() -> PutCall:
+            writer, results = self._client.do_put(descriptor, schema, self._options())
+            return PutCall(writer, results, first)
+
+        once = RetryWindow(0, self._target)
+        try:
+            with RetryWindow(self._retry_seconds, self._target).run(begin) as call:
+                for piece in pieces:
+                    once.run(partial(call.send, piece))
+                return once.run(call.finish)
+        except NotFoundError as error:
+            # The broker publishes to a stream as to an exchange.
+            stream = command.get("stream")
+            raise NotFoundError(str(error).replace(f"exchange '{stream}'", f"stream '{stream}'")) from None
 
     def close(self) -> None:
         self._client.close()
@@ -147,38 +142,29 @@ class Wire:
     ) -> None:
         self.close()
 
-    def _get(self, partition: str, start: int, end: int, columns: Sequence[str]) -> Iterator[Any]:
-        ticket = {"vhost": self.vhost, "partition": partition, "from": start, "to": end, "columns": list(columns)}
-        yield from self._client.do_get(flight.Ticket(json.dumps(ticket)), self._options)
+    def _resumed(self, ticket_behind: Callable[[int], dict[str, Any]], last: int) -> Iterator[pa.RecordBatch]:
+        """Yield rows in the order of their offsets; after a lost connection go on behind the last one."""
+        window = RetryWindow(self._retry_seconds, self._target)
+        while True:
+            ticket = flight.Ticket(json.dumps({"vhost": self.vhost, **ticket_behind(last)}))
+            try:
+                for chunk in self._client.do_get(ticket, self._options(READ_SECONDS_MAX)):
+                    batch = chunk.data.filter(pc.greater(chunk.data["offset"], last))
+                    if batch.num_rows:
+                        last = batch["offset"][-1].as_py()
+                        yield batch
+                        window.renew()
+                return
+            except FAILURES as error:
+                window.wait(error)
 
     def _info(self, command: dict[str, Any]) -> flight.FlightInfo:
         descriptor = flight.FlightDescriptor.for_command(json.dumps({"vhost": self.vhost, **command}))
-        return retried(lambda: self._client.get_flight_info(descriptor, self._options))
+        window = RetryWindow(self._retry_seconds, self._target)
+        return window.run(lambda: self._client.get_flight_info(descriptor, self._options(INFO_SECONDS_MAX)))
 
-
-class Answers:
-    """Reader of results on its own thread: unread results would stop the broker from reading rows."""
-
-    def __init__(self, results: Any) -> None:
-        self._results = results
-        self._last: dict[str, int] = {}
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._take, daemon=True)
-        self._thread.start()
-
-    def last(self) -> dict[str, int]:
-        """Return the broker's final answer; raise what it raised."""
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        return self._last
-
-    def _take(self) -> None:
-        try:
-            while (result := self._results.read()) is not None:
-                self._last = json.loads(result.to_pybytes())
-        except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-            self._error = error
+    def _options(self, seconds: float | None = None) -> flight.FlightCallOptions:
+        return flight.FlightCallOptions(timeout=seconds, headers=self._headers)
 
 
 def ranges_of(info: flight.FlightInfo) -> dict[str, list[tuple[int, int]]]:
@@ -188,22 +174,3 @@ def ranges_of(info: flight.FlightInfo) -> dict[str, list[tuple[int, int]]]:
         ticket = json.loads(endpoint.ticket.ticket)
         found.setdefault(ticket["partition"], []).append((ticket["from"], ticket["to"]))
     return {partition: sorted(parts) for partition, parts in found.items()}
-
-
-def parts_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the batch in pieces of about PUT_BYTES_MAX."""
-    rows = max(1, batch.num_rows * PUT_BYTES_MAX // max(batch.nbytes, 1))
-    for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows)
-
-
-def retried(call: Callable[[], T]) -> T:
-    """Retry for a while when the broker cannot be reached. Use it only for calls that store nothing."""
-    give_up = monotonic() + UNAVAILABLE_SECONDS_MAX
-    while True:
-        try:
-            return call()
-        except flight.FlightUnavailableError:
-            if monotonic() >= give_up:
-                raise
-            sleep(UNAVAILABLE_PAUSE_SECONDS)

@@ -116,6 +116,6 @@ def publish(batches: Iterator[pa.RecordBatch], options: WriteOptions, producer: 
     if options.level:
         command["level"] = options.level
     schema = published_schema(first.schema)
-    with Wire(options.uri) as wire:
+    with Wire(options.uri, options.retry_seconds) as wire:
         answer = wire.put(command, schema, (conformed(batch, schema) for batch in chain([first], batches)))
     return Written(answer.get("confirmed", 0), answer.get("unroutable", 0))

@@ -20,6 +20,7 @@ def test_without_options_beside_the_stream_defaults_hold() -> None:
     options = parse_read_options({"stream": "events"})
 
     assert (options.starting, options.ending, options.min_partitions) == (None, None, 1)
+    assert (options.retry_seconds, parse_write_options({"stream": "a"}).retry_seconds) == (30, 30)
     assert (options.fail_on_data_loss, options.with_headers, options.columns) == (True, False, ())
 
 
@@ -54,6 +55,7 @@ def test_places_are_words_offsets_or_times(options: dict[str, str], place: Place
         ({"maxOffsetsPerTrigger": "0"}, "from 1 to"),
         ({"maxOffsetsPerTrigger": "many"}, "whole number"),
         ({"minPartitions": "5000"}, "from 1 to 4096"),
+        ({"retrySeconds": "90000"}, "from 0 to 86400"),
         ({"failOnDataLoss": "yes"}, "true or false"),
         ({"columns": "body,,key"}, "commas"),
         ({"columns": "body,body"}, "each once"),

@@ -1,11 +1,16 @@
 """Requests and answers over real Flight with a broker in memory."""
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from penstock.spark.calls import connector_error
+from penstock.spark.errors import NotFoundError, RefusedError, UnavailableError
+from penstock.spark.puts import PUT_BYTES_MAX
 from penstock.spark.ranges import OffsetRange
-from penstock.spark.wire import PUT_BYTES_MAX, Wire
+from penstock.spark.wire import Wire
 from support.fake_flight import FIRST_TIME_MS, FakeFlight
 
 
@@ -72,17 +77,94 @@ def test_large_batches_are_put_in_parts_and_answers_taken_meanwhile(server: Fake
 def test_a_put_that_broke_off_says_so_and_is_completed_by_the_next(server: FakeFlight) -> None:
     server.declare("events")
     batch = pa.record_batch({"body": [b"%d" % number for number in range(100)]})
+    halves = [batch.slice(0, 50), batch.slice(50)]
     command = {"stream": "events", "producer": "task", "sequence": 1}
-    server.break_put_after = 40
+    server.break_put_after = 60
 
     with Wire(server.uri) as wire:
-        with pytest.raises(flight.FlightUnavailableError):
-            wire.put(command, batch.schema, [batch])
-        wire.put(command, batch.schema, [batch])
+        with pytest.raises(UnavailableError, match="cannot be reached: the broker died; check 'uri'"):
+            wire.put(command, batch.schema, halves)
+        wire.put(command, batch.schema, halves)
 
     assert server.bodies("events") == [b"%d" % number for number in range(100)]
 
 
+def test_a_put_that_breaks_off_before_its_first_answer_is_repeated(server: FakeFlight) -> None:
+    server.declare("events")
+    batch = pa.record_batch({"body": [b"%d" % number for number in range(100)]})
+    command = {"stream": "events", "producer": "task", "sequence": 1}
+    server.break_put_after = 40
+
+    with Wire(server.uri) as wire:
+        answer = wire.put(command, batch.schema, [batch])
+
+    assert (answer["confirmed"], server.puts) == (100, 2)
+    assert server.bodies("events") == [b"%d" % number for number in range(100)]
+
+
+def test_an_error_of_the_rows_themselves_ends_the_put_and_is_raised(server: FakeFlight) -> None:
+    server.declare("events")
+    batch = pa.record_batch({"body": [b"1"]})
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield batch
+        raise KeyError("of the query")
+
+    with Wire(server.uri) as wire, pytest.raises(KeyError, match="of the query"):
+        wire.put({"stream": "events"}, batch.schema, failing())
+
+
+def test_a_put_without_rows_asks_nothing_of_the_broker(server: FakeFlight) -> None:
+    schema = pa.schema([("body", pa.binary())])
+
+    with Wire(server.uri) as wire:
+        assert wire.put({"stream": "nowhere"}, schema, [pa.RecordBatch.from_pylist([], schema)]) == {}
+
+
 def test_an_unknown_stream_is_told_as_the_broker_tells_it(server: FakeFlight) -> None:
-    with Wire(server.uri) as wire, pytest.raises(KeyError, match="nowhere"):
+    with Wire(server.uri) as wire, pytest.raises(NotFoundError) as refused:
         wire.describe("nowhere")
+
+    assert str(refused.value) == "stream 'nowhere' in vhost '/' not found; declare it first or check the name"
+
+
+def test_a_put_into_an_unknown_stream_speaks_of_the_stream_in_one_sentence(server: FakeFlight) -> None:
+    batch = pa.record_batch({"body": [b"1"]})
+
+    with Wire(server.uri) as wire, pytest.raises(NotFoundError) as refused:
+        wire.put({"stream": "nowhere"}, batch.schema, [batch])
+
+    assert str(refused.value) == "stream 'nowhere' in vhost '/' not found; declare it first or check the name"
+    assert refused.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (
+            KeyError(
+                "Flight returned not found error, with message: stream 'a' not found. gRPC client debug context: "
+                "NOT_FOUND:stream 'a' not found. Client context: OK"
+            ),
+            NotFoundError,
+            "stream 'a' not found",
+        ),
+        (
+            pa.ArrowInvalid("Flight returned invalid argument error, with message: there is no column 'x'. Detail: y"),
+            RefusedError,
+            "there is no column 'x'",
+        ),
+        (
+            flight.FlightUnavailableError("Flight returned unavailable error, with message: Stream removed"),
+            UnavailableError,
+            "broker 'here:1' cannot be reached: Stream removed; check 'uri' and whether it runs",
+        ),
+        (OSError("gRPC returned unknown error, with message: a\nb"), RefusedError, "a\nb"),
+    ],
+)
+def test_errors_of_flight_become_the_connector_s_in_one_sentence(
+    error: Exception, kind: type[Exception], words: str
+) -> None:
+    found = connector_error(error, "here:1")
+
+    assert (type(found), str(found)) == (kind, words)

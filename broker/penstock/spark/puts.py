@@ -1,0 +1,104 @@
+"""One call of DoPut: pieces of batches go out, and the broker's answers are read meanwhile."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from penstock.spark.calls import FAILURES
+
+__all__ = ["PutCall", "pieces_of"]
+
+# A batch may have 64 MiB, but the broker holds it whole in memory.
+PUT_BYTES_MAX = 8 * 2**20
+
+
+class PutCall:
+    """A call whose first piece the broker has confirmed. Use it as a context manager."""
+
+    def __init__(self, writer: Any, results: Any, first: pa.RecordBatch) -> None:
+        self._writer = writer
+        self._answers = Answers(results)
+        try:
+            writer.write_batch(first)
+            if not self._answers.has_first():
+                # Closing raises the error that ended the call.
+                writer.close()
+                raise OSError("the broker ended the call without an answer")
+        except FAILURES:
+            self._close()
+            raise
+
+    def send(self, piece: pa.RecordBatch) -> None:
+        self._writer.write_batch(piece)
+
+    def finish(self) -> dict[str, int]:
+        """Return the broker's final answer."""
+        self._writer.done_writing()
+        answer = self._answers.last()
+        self._writer.close()
+        return answer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._close()
+
+    def _close(self) -> None:
+        """Close after an error, which says more than that of closing."""
+        with suppress(*FAILURES):
+            self._writer.close()
+
+
+class Answers:
+    """Reader of results on its own thread: unread results would stop the broker from reading rows."""
+
+    def __init__(self, results: Any) -> None:
+        self._results = results
+        self._last: dict[str, int] = {}
+        self._error: Exception | None = None
+        # Set by the first answer, and by the end of the call.
+        self._has_answered = threading.Event()
+        self._thread = threading.Thread(target=self._take, daemon=True)
+        self._thread.start()
+
+    def has_first(self) -> bool:
+        """Wait for an answer or the end of the call; return whether there is an answer, raise what was raised."""
+        self._has_answered.wait()
+        if self._error is not None:
+            raise self._error
+        return bool(self._last)
+
+    def last(self) -> dict[str, int]:
+        """Return the broker's final answer; raise what it raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._last
+
+    def _take(self) -> None:
+        try:
+            while (result := self._results.read()) is not None:
+                self._last = json.loads(result.to_pybytes())
+                self._has_answered.set()
+        except FAILURES as error:
+            self._error = error
+        except ValueError as error:
+            self._error = OSError(f"an answer of the broker is not JSON: {error}")
+        finally:
+            self._has_answered.set()
+
+
+def pieces_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the batch in pieces of about PUT_BYTES_MAX."""
+    rows = max(1, batch.num_rows * PUT_BYTES_MAX // max(batch.nbytes, 1))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
