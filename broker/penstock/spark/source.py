@@ -1,6 +1,6 @@
 """`format("penstock")`: makes Spark's readers and writers from options.
 
-Options are parsed where Spark can still show an error, before anything runs.
+Options are parsed, and streams to publish to are looked up, where Spark can still show an error: before anything runs.
 """
 
 from pyspark.sql.datasource import DataSource
@@ -13,6 +13,7 @@ from penstock.spark.queue_options import is_queue, parse_queue_options
 from penstock.spark.queues import QueueBatchReader, QueueMicroBatchReader
 from penstock.spark.reading import BatchReader
 from penstock.spark.streaming import MicroBatchReader
+from penstock.spark.targets import check_dead_letters, check_target
 from penstock.spark.writing import BatchWriter, MicroBatchWriter
 
 __all__ = ["PenstockSource"]
@@ -30,21 +31,37 @@ class PenstockSource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: StructType) -> BatchReader | QueueBatchReader:
         if is_queue(self.options):
-            return QueueBatchReader(parse_queue_options(self.options), schema)
-        return BatchReader(parse_read_options(self.options), schema)
+            of_queue = parse_queue_options(self.options)
+            check_dead_letters(of_queue.rows)
+            return QueueBatchReader(of_queue, schema)
+        options = parse_read_options(self.options)
+        reader = BatchReader(options, schema)
+        check_dead_letters(options)
+        return reader
 
     def streamReader(self, schema: StructType) -> MicroBatchReader | QueueMicroBatchReader:  # noqa: N802 (by Spark)
         if is_queue(self.options):
-            return QueueMicroBatchReader(parse_queue_options(self.options), schema)
-        return MicroBatchReader(parse_read_options(self.options), schema)
+            of_queue = parse_queue_options(self.options)
+            check_dead_letters(of_queue.rows)
+            return QueueMicroBatchReader(of_queue, schema)
+        options = parse_read_options(self.options)
+        reader = MicroBatchReader(options, schema)
+        check_dead_letters(options)
+        return reader
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         refuse_overwriting(overwrite)
-        return BatchWriter(parse_write_options(self.options), schema)
+        options = parse_write_options(self.options)
+        writer = BatchWriter(options, schema)
+        check_target(options)
+        return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> MicroBatchWriter:  # noqa: N802
         refuse_overwriting(overwrite)
-        return MicroBatchWriter(parse_write_options(self.options), schema)
+        options = parse_write_options(self.options)
+        writer = MicroBatchWriter(options, schema)
+        check_target(options)
+        return writer
 
 
 def refuse_overwriting(overwrite: bool) -> None:

@@ -20,12 +20,18 @@ from penstock.client.staging import Attempt
 from penstock.client.sync import Connection, connect
 from penstock.spark.calls import PAUSE_SECONDS
 from penstock.spark.columns import conformed, published_schema
+from penstock.spark.errors import RefusedError
 from penstock.spark.options import WriteOptions
+from penstock.spark.targets import stage_conflict
 from penstock.spark.wire import Wire
 
 __all__ = ["Staged", "delete_stage", "discard_staged", "publish_staged", "stage_rows"]
 
 T = TypeVar("T")
+
+# The broker stores a stage as a queue of this name, whose arguments say where its rows go.
+STAGE_PREFIX = "amq.stage."
+CONFLICT = "already exists with stage-"
 
 
 @dataclass
@@ -48,8 +54,13 @@ def stage_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, stage: 
     else:
         command |= {"exchange": options.exchange, "routing_key": options.routing_key}
     schema = published_schema(first.schema)
-    with Wire(options.uri, options.retry_seconds) as wire:
-        answer = wire.put(command, schema, (conformed(rows, schema) for rows in chain([first], batches)))
+    try:
+        with Wire(options.uri, options.retry_seconds) as wire:
+            answer = wire.put(command, schema, (conformed(rows, schema) for rows in chain([first], batches)))
+    except RefusedError as error:
+        if f"{STAGE_PREFIX}{stage}'" in str(error) and CONFLICT in str(error):
+            raise stage_conflict(stage) from None
+        raise
     return Staged(stage, answer.get("attempt", 0), answer.get("confirmed", 0))
 
 
