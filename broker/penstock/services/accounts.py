@@ -41,7 +41,7 @@ from penstock.services.user_limits import LimitsOfUsers
 from penstock.storage import read_users, write_users
 from penstock.storage.deletions import remove_password_file
 from penstock.storage.deletions_json import DELETIONS, Deletion, Deletions, Kind
-from penstock.storage.user_limits_json import USER_LIMITS
+from penstock.storage.limits_json import USER_LIMITS
 from penstock.storage.user_records import records_of, user_of
 
 _log = logger("accounts")
@@ -335,7 +335,8 @@ class Accounts:
             if user is None:
                 continue
             if name in begun and user != known:
-                raise PreconditionFailedError(Thing("user", name), "is being deleted", "delete it again, then make it")
+                way_out = "retry when that has ended" if name in self._deleting else "delete it again, then make it"
+                raise PreconditionFailedError(Thing("user", name), "is being deleted", way_out)
             self._check_vhosts(user, known)
         if not waiting.is_forced and users.administrators != changed.administrators:
             self._check_administrators(users, changed)

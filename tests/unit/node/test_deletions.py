@@ -14,10 +14,9 @@ from typing import Any, cast
 import pytest
 
 from penstock.identity import Permission, TopicPermission
-from penstock.identity.user_limits import NO_USER_LIMITS, UserLimits
-from penstock.metadata.limits import NO_LIMITS, Limits
 from penstock.metadata.policies import Policy
 from penstock.model.errors import DiskFullError, NotFoundError, PreconditionFailedError, StorageError
+from penstock.model.limits import NO_LIMITS, Limits
 from penstock.model.names import DEFAULT_VHOST, VhostName
 from penstock.node.vhosts_storage import VhostsStorage
 from penstock.services.accounts import Accounts
@@ -98,7 +97,7 @@ class World:
         await self.vhosts.get(DEFAULT_VHOST).set_policy(rights(), POLICY, is_operator=False)
         for user in ("anna", "admin"):
             await self.accounts.put_user(user, "", [])
-            await self.limits.set(user, UserLimits(publish_rate=5))
+            await self.limits.set(user, Limits(publish_rate=5))
             for vhost in (BLUE, DEFAULT_VHOST):
                 await self.accounts.set_permission(user, vhost, ALL)
                 await self.accounts.set_topic(user, vhost, "logs", TopicPermission.compile(user, vhost, "a", "b"))
@@ -116,7 +115,7 @@ class World:
 
     def user_parts(self) -> list[bool]:
         there = any(user.name == "admin" for user in self.accounts.users())
-        return [there, self.limits.find("admin") != NO_USER_LIMITS, *self.producers_of("admin").values()]
+        return [there, self.limits.find("admin") != NO_LIMITS, *self.producers_of("admin").values()]
 
     def producers_of(self, user: str) -> dict[str, bool]:
         """Return for each vhost whether the user owns producers in it."""
@@ -341,7 +340,7 @@ def test_a_user_whose_deletion_failed_cannot_be_made_before_it_is_completed(tmp_
         blocking.rmdir()
         await world.delete_user("anna")
         await world.accounts.put_user("anna", "", [])
-        assert world.limits.find("anna") == NO_USER_LIMITS
+        assert world.limits.find("anna") == NO_LIMITS
 
     play(root, scenario)
     assert not (root / "deletions.json").exists()
@@ -402,6 +401,12 @@ def test_a_user_is_deleted_by_one_call_at_a_time(tmp_path: Path) -> None:
         ends = await asyncio.gather(world.delete_user("anna"), world.delete_user("anna"), return_exceptions=True)
         assert [type(end) for end in ends] == [type(None), PreconditionFailedError]
         await world.accounts.put_user("anna", "", [])
+
+        async def forget(user: str) -> None:
+            with pytest.raises(PreconditionFailedError, match="retry when that has ended"):
+                await world.accounts.put_user(user, "", [])
+
+        await world.accounts.delete_user("anna", forget=forget)
 
     play(tmp_path / "data", scenario)
 
