@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.spark.errors import DataLossError, OptionError
-from penstock.spark.groups import store_progress
+from penstock.spark.groups import GroupProgress
 from penstock.spark.options import LATEST, ReadOptions
 from penstock.spark.ranges import Offsets, admitted, bytes_to_rows, ranges_between, split
 from penstock.spark.reading import RangePartition, offsets_of, read_range
@@ -43,7 +43,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._wire: Wire | None = None
         # The end of an AvailableNow run.
         self._target: Offsets | None = None
-        self._stored: Offsets = {}
+        self._progress: GroupProgress | None = None
 
     def initialOffset(self) -> Offsets:  # noqa: N802 (named by Spark)
         there = self._described()
@@ -96,6 +96,9 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         if self._wire is not None:
             self._wire.close()
             self._wire = None
+        if self._progress is not None:
+            self._progress.close()
+            self._progress = None
 
     def _reached(self, start: Offsets, there: Described, limit: ReadLimit) -> Offsets:
         end = there.end if self._target is None else self._target
@@ -118,9 +121,11 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return min(rows, bytes_to_rows(self._options.max_bytes, there.bytes, there.rows))
 
     def _store(self, offsets: Offsets) -> None:
-        if self._options.group and offsets != self._stored:
-            store_progress(self._options, offsets)
-            self._stored = dict(offsets)
+        if not self._options.group:
+            return
+        if self._progress is None:
+            self._progress = GroupProgress(self._options)
+        self._progress.store(offsets)
 
     def _described(self) -> Described:
         return self._connected().describe(self._options.stream)
@@ -132,4 +137,4 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return self._wire
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_wire": None}
+        return {**self.__dict__, "_wire": None, "_progress": None}

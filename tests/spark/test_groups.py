@@ -1,0 +1,63 @@
+"""Reports of a query's progress to a group: one connection, and a broker that is away ends nothing."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.spark.groups import GroupProgress
+from penstock.spark.options import parse_read_options
+from support import Broker
+
+
+def lag(broker: Broker) -> int | None:
+    with penstock.connect(broker.uri(), native=False) as connection:
+        return next((group.lag for group in connection.stream("events").groups()), None)
+
+
+def declare(broker: Broker) -> None:
+    with penstock.connect(broker.uri(), native=False) as connection:
+        connection.declare_stream("events")
+        connection.stream("events").publish_many([b"%d" % number for number in range(10)])
+
+
+def test_a_broker_that_is_away_is_logged_once_and_told_when_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A query died of the lost connection."""
+    with Broker(tmp_path / "data") as broker:
+        declare(broker)
+        progress = GroupProgress(parse_read_options({"uri": broker.uri(), "stream": "events", "group": "lake"}))
+        progress.store({"events": 4})
+        assert lag(broker) == 7
+        broker.kill()
+        with caplog.at_level(logging.WARNING):
+            progress.store({"events": 6})
+            progress.store({"events": 6})
+        broker.start()
+
+        progress.store({"events": 6})
+
+        assert lag(broker) == 5
+        assert [record.message.partition(":")[0] for record in caplog.records] == [
+            "group 'lake' of stream 'events' was not stored"
+        ]
+        broker.kill()
+        broker.start()
+        # The connection is of the broker's earlier run.
+        progress.store({"events": 9})
+        assert lag(broker) == 2
+        progress.close()
+
+
+def test_batches_share_a_connection(broker: Broker, connection: penstock.Connection) -> None:
+    declare(broker)
+    before = len(connection.admin.list_connections())
+    progress = GroupProgress(parse_read_options({"uri": broker.uri(), "stream": "events", "group": "lake"}))
+
+    for offset in (2, 3, 3, 4):
+        progress.store({"events": offset})
+
+    assert len(connection.admin.list_connections()) == before + 1
+    progress.close()
