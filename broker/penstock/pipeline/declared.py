@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.project import Project
+from penstock.pipeline.scratch import scratch_folder
 from penstock.pipeline.summary import Note, Summary
 from penstock.spark.interpreter import write_interpreter
 
@@ -42,19 +42,19 @@ STOP_SECONDS_MAX = 30
 
 def run_project(project: Project, master: str, note: Note) -> Summary:
     """Run until every flow has read all available input. Raises PipelineError."""
-    with tempfile.TemporaryDirectory(prefix="penstock-pipeline-") as folder:
-        events = Path(folder) / "events"
-        events.mkdir()
-        environment = surroundings(Path(folder), events)
-        command = [pipelines_command(), "run", "--spec", str(project.specification.resolve()), "--remote", master]
-        note(f"starting Spark ({master})")
-        started = monotonic()
-        followed(command, environment, note)
-        summary = Summary(seconds=monotonic() - started)
-        lines = (line for file in sorted(events.glob("*")) for line in file.read_text(encoding="utf-8").splitlines())
-        for name, (rows, batches) in sorted(progress_of(lines).items()):
-            summary.add(name, rows, batches)
-        return summary
+    folder = scratch_folder()
+    events = folder / "events"
+    events.mkdir()
+    environment = surroundings(folder, events)
+    command = [pipelines_command(), "run", "--spec", str(project.specification.resolve()), "--remote", master]
+    note(f"starting Spark ({master})")
+    started = monotonic()
+    followed(command, environment, note)
+    summary = Summary(seconds=monotonic() - started)
+    lines = (line for file in sorted(events.glob("*")) for line in file.read_text(encoding="utf-8").splitlines())
+    for name, (rows, batches) in sorted(progress_of(lines).items()):
+        summary.add(name, rows, batches)
+    return summary
 
 
 def pipelines_command() -> str:

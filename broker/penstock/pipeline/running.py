@@ -3,12 +3,9 @@
 This module does not validate: the document was checked before.
 """
 
-import atexit
 import os
-import shutil
 import signal
 import sys
-import tempfile
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
@@ -22,6 +19,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from penstock.pipeline.document import Pipeline
 from penstock.pipeline.errors import PipelineError
+from penstock.pipeline.scratch import scratch_folder
 from penstock.pipeline.sinks import into, source_options
 from penstock.pipeline.summary import Limits, Note, Summary
 from penstock.spark.interpreter import write_interpreter
@@ -91,9 +89,7 @@ def session(pipeline: Pipeline, master: str) -> SparkSession:
 @cache
 def interpreter() -> str:
     """Return the interpreter, one per process: a second session shares the first one's JVM and its environment."""
-    folder = tempfile.mkdtemp(prefix="penstock-pipeline-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return write_interpreter(Path(folder))
+    return write_interpreter(scratch_folder())
 
 
 def transformed(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
