@@ -146,6 +146,18 @@ def test_options_of_the_other_kind_of_reading_are_refused(events: FakeFlight) ->
         micro(events, endingOffsets="latest")
 
 
+def test_two_decodings_in_one_query_publish_their_bad_records_under_two_names(events: FakeFlight) -> None:
+    """They shared one, and the broker took the bad record of the second for a repetition."""
+    events.declare("bad")
+    options = {"parsed": "json", "deadLetterStream": "bad"}
+    readers = [micro(events, **options, parsedSchema=schema) for schema in ("a INT", "b INT", "a INT")]
+
+    first, second, again = ({each.origin for each in reader.partitions({}, {"events": 11})} for reader in readers)
+
+    assert first == again
+    assert not first & second
+
+
 def test_rows_are_filtered_by_key_before_spark_sees_them(events: FakeFlight) -> None:
     events.publish("events", b"x", b"y", key=b"anna")
     reader = source(events, keyIs="anna").reader(BODIES)

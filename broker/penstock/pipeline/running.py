@@ -47,7 +47,6 @@ def run_pipeline(pipeline: Pipeline, master: str, note: Note, limits: Limits, st
     note(f"starting Spark ({master})")
     spark = session(pipeline, master)
     try:
-        result = transformed(spark, pipeline)
         numbers = list(range(len(pipeline.sinks)))
         # Triggered queries run one after another: Spark allows each of a query's Python processes ten seconds to start,
         # which is too short on a small machine for several queries at once.
@@ -55,7 +54,7 @@ def run_pipeline(pipeline: Pipeline, master: str, note: Note, limits: Limits, st
         summary = Summary()
         for some in together:
             if not stopping.is_set():
-                queries = [started(spark, pipeline, result, number) for number in some]
+                queries = [started(spark, pipeline, number) for number in some]
                 followed(queries, summary, note, limits, stopping)
         return summary
     finally:
@@ -92,10 +91,11 @@ def interpreter() -> str:
     return write_interpreter(scratch_folder())
 
 
-def transformed(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
+def transformed(spark: SparkSession, pipeline: Pipeline, number: int) -> DataFrame:
+    """Return the rows for a sink. Each sink has a source of its own, as only the first publishes bad records."""
     for table in pipeline.tables:
         spark.read.format(table.format).options(**table.options).load(table.path).createOrReplaceTempView(table.name)
-    source = spark.readStream.format("penstock").options(**source_options(pipeline)).load()
+    source = spark.readStream.format("penstock").options(**source_options(pipeline, number)).load()
     if pipeline.watermark is not None:
         source = watermarked(source, *pipeline.watermark)
     source.createOrReplaceTempView("source")
@@ -123,8 +123,9 @@ def by_python(spark: SparkSession, file: Path, source: DataFrame) -> DataFrame:
     return found
 
 
-def started(spark: SparkSession, pipeline: Pipeline, result: DataFrame, number: int) -> StreamingQuery:
+def started(spark: SparkSession, pipeline: Pipeline, number: int) -> StreamingQuery:
     sink = pipeline.sinks[number]
+    result = transformed(spark, pipeline, number)
     rows = spark.sql(sink.select) if sink.select else result
     writer = (
         rows.writeStream.queryName(f"{pipeline.name}-{number}")

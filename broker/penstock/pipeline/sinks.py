@@ -18,14 +18,21 @@ __all__ = ["into", "source_options"]
 
 # The driver holds a whole batch for Delta in memory, more than once.
 DELTA_BYTES_MAX = 64 * 2**20
+DEAD_LETTERS = "deadletterstream"
 LIMITS = ("maxoffsetspertrigger", "maxbytespertrigger")
 
 Append = Callable[[DataFrame, int], None]
 
 
-def source_options(pipeline: Pipeline) -> dict[str, str]:
-    """Return the source's options, with a limit per batch where a sink needs one and the document sets none."""
+def source_options(pipeline: Pipeline, number: int) -> dict[str, str]:
+    """Return the source's options for a sink, with a limit per batch where one needs it and the document sets none.
+
+    Every sink reads the stream by itself, and each bad record is to be published once: by the first.
+    """
     options = dict(pipeline.source)
+    if number > 0 and any(name.lower() == DEAD_LETTERS for name in options):
+        options = {name: value for name, value in options.items() if name.lower() != DEAD_LETTERS}
+        options["dropBadRecords"] = "true"
     is_bounded = any(name.lower() in LIMITS for name in options)
     if not is_bounded and any(sink.format == "delta" for sink in pipeline.sinks):
         options["maxBytesPerTrigger"] = str(DELTA_BYTES_MAX)

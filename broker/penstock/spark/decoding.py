@@ -44,13 +44,30 @@ class Decoder:
         """Return the batch with the decoded column, without the bad rows when they go to a dead-letter stream."""
         if self._decoding.format == "none" or batch.num_rows == 0 or PARSED not in schema.names:
             return batch
-        values, reasons = self._decoded(batch["body"], schema.field(PARSED).type)
-        if reasons and self._decoding.dead_letter_stream:
-            bad = pa.array(sorted(reasons), pa.int64())
-            self._dead.put(batch.take(bad), [reasons[row] for row in sorted(reasons)])
+        values, reasons = self._values(batch["body"], schema.field(PARSED).type)
+        if reasons and (self._decoding.drops or self._decoding.dead_letter_stream):
+            if self._decoding.dead_letter_stream:
+                bad = pa.array(sorted(reasons), pa.int64())
+                self._dead.put(batch.take(bad), [reasons[row] for row in sorted(reasons)])
             good = pa.array([row for row in range(batch.num_rows) if row not in reasons], pa.int64())
             batch, values = batch.take(good), values.take(good)
         return batch.append_column(PARSED, values)
+
+    def _values(self, bodies: pa.Array, kind: pa.StructType) -> tuple[pa.Array, dict[int, str]]:
+        """Return a struct for each body, and the reason by row where there is a null instead.
+
+        An empty body is a tombstone, which is null and no bad record. In Protobuf it is a message.
+        """
+        if self._decoding.format == "protobuf":
+            return self._decoded(bodies, kind)
+        rows = pc.indices_nonzero(pc.binary_length(bodies))
+        if len(rows) == len(bodies):
+            return self._decoded(bodies, kind)
+        if len(rows) == 0:
+            return pa.nulls(len(bodies), kind), {}
+        values, reasons = self._decoded(bodies.take(rows), kind)
+        places = pc.index_in(pa.array(range(len(bodies)), pa.uint64()), value_set=rows)
+        return values.take(places), {rows[row].as_py(): reason for row, reason in reasons.items()}
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,6 +37,7 @@ RETRY_SECONDS = 30
 RETRY_SECONDS_MAX = 86_400
 SPLITS_MAX = 4_096
 EXAMPLES = {"json": "'id BIGINT, name STRING'", "avro": "@order.avsc"}
+DIGEST_LENGTH = 16
 SCHEMA_BYTES_MAX = 4 * 2**20
 DECODERS = ("none", "json", "avro", "protobuf")
 
@@ -75,11 +77,8 @@ class Decoding:
     # For protobuf: a descriptor set as bytes, and the name of a message in it.
     descriptors: bytes = b""
     message: str = ""
-
-    @property
-    def identity(self) -> bytes:
-        """Return a digest of these settings: reads that decode differently have different dead letters."""
-        return self.schema.encode() + self.descriptors + self.message.encode()
+    # Leave bad records out without publishing them.
+    drops: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +99,15 @@ class ReadOptions:
     group: str
     decoding: Decoding
     retry_seconds: int = RETRY_SECONDS
+
+    @property
+    def dead_letters(self) -> str:
+        """Return a digest of all that decides which records are bad, and where they go.
+
+        It is part of the producer name of dead letters: two reads in one query that differ in it publish apart.
+        """
+        settings = (self.decoding, self.key, self.routing_key)
+        return sha256(repr(settings).encode()).hexdigest()[:DIGEST_LENGTH]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +242,14 @@ def taken_decoding(given: Given) -> Decoding:
         dead_letter_stream=given.take("deadLetterStream", text, ""),
         descriptors=given.take("parsedDescriptor", content, b""),
         message=given.take("parsedMessage", text, ""),
+        drops=given.take("dropBadRecords", boolean, False),
     )
     if decoding.format == "none" and decoding != Decoding():
-        raise OptionError("'parsedSchema', 'parsedDescriptor', 'parsedMessage' and 'deadLetterStream' need 'parsed'")
+        raise OptionError(
+            "'parsedSchema', 'parsedDescriptor', 'parsedMessage', 'deadLetterStream' and 'dropBadRecords' need 'parsed'"
+        )
+    if decoding.drops and decoding.dead_letter_stream:
+        raise OptionError("give only one of 'deadLetterStream', which publishes bad records, and 'dropBadRecords'")
     is_protobuf = decoding.format == "protobuf"
     if is_protobuf and (decoding.schema or not decoding.descriptors or not decoding.message):
         raise OptionError(

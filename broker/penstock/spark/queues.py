@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import Any, TypeAlias, TypeVar
-from zlib import crc32
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -109,8 +108,9 @@ class QueueMicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 f"the checkpoint is at {end['lease']}: another query goes by that name, or it was acknowledged manually"
             )
         parts = end["parts"]
+        origin = f"{self._options.rows.dead_letters}/{end['owner']}"
         return [
-            LeasePartition(lease, part, parts, f"{end['owner']}/{part}of{parts}")
+            LeasePartition(lease, part, parts, f"{origin}/{part}of{parts}")
             for lease in range(start["lease"] + 1, end["lease"] + 1)
             for part in range(parts)
         ]
@@ -186,9 +186,7 @@ class QueueBatchReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> list[InputPartition]:
         parts = self._options.rows.min_partitions
-        # A read of the same lease that decodes differently has different dead letters.
-        schema_text = self._options.rows.decoding.schema.encode()
-        origin = f"{crc32(schema_text):08x}/{self._options.queue}/{self._options.owner}"
+        origin = f"{self._options.rows.dead_letters}/{self._options.queue}/{self._options.owner}"
         return [LeasePartition(self._lease, part, parts, f"{origin}/{part}of{parts}") for part in range(parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

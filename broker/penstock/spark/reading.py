@@ -6,7 +6,6 @@ rows.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from zlib import crc32
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -48,10 +47,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         # Do not wait for rows that were written meanwhile, or never.
         end = {partition: min(offset, there.end[partition]) for partition, offset in end.items()}
         ranges = ranges_between(start, end, there.first, options.fail_on_data_loss, there.gone)
-        # A read of the same range that decodes differently has different dead letters.
-        decoding = options.decoding.identity
         return [
-            RangePartition(each, f"{crc32(decoding):08x}/{each.partition}/{each.start}-{each.end}")
+            RangePartition(each, f"{options.dead_letters}/{each.partition}/{each.start}-{each.end}")
             for each in split(ranges, options.min_partitions)
         ]
 

@@ -79,7 +79,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         ranges = ranges_between(start, end, there.first, self._options.fail_on_data_loss, there.gone)
         # A split has the same number in every batch, so its dead letters have ascending sequences.
         return [
-            RangePartition(each, f"{each.partition}/{each.number}of{each.count}")
+            RangePartition(each, f"{self._options.dead_letters}/{each.partition}/{each.number}of{each.count}")
             for each in split(ranges, self._options.min_partitions)
         ]
 

@@ -103,6 +103,44 @@ def test_without_a_dead_letter_stream_a_bad_record_is_a_null(server: FakeFlight)
     assert server.puts == 0
 
 
+@pytest.mark.parametrize("bodies", [[b'{"id": 1}', b"", b"x", b"", b'{"id": 2}'], [b"", b""], [b""]])
+@pytest.mark.parametrize("decoding", [Decoding("json", "id BIGINT", "bad"), Decoding("json", "id BIGINT")])
+def test_a_tombstone_is_null_and_no_bad_record(server: FakeFlight, bodies: list[bytes], decoding: Decoding) -> None:
+    server.declare("bad")
+    offsets = list(range(1, len(bodies) + 1))
+    batch = pa.record_batch({"offset": offsets, "key": [b"k"] * len(bodies), "body": bodies})
+
+    with Wire(server.uri) as wire, Decoder(wire, decoding, OffsetRange("events", 1, 9), "query/0") as decoder:
+        rows = decoder.decode(batch, SCHEMA)
+
+    ids = {b'{"id": 1}': 1, b'{"id": 2}': 2, b"": None, b"x": None}
+    is_bad = [body == b"x" and decoding.dead_letter_stream != "" for body in bodies]
+    wanted = [(at, ids[body]) for at, body, bad in zip(offsets, bodies, is_bad, strict=True) if not bad]
+    got = [value and value["id"] for value in rows["value"].to_pylist()]
+    assert list(zip(rows["offset"].to_pylist(), got, strict=True)) == wanted
+    assert server.bodies("bad") == [b"x"] * sum(is_bad)
+
+
+def test_an_empty_protobuf_message_has_the_defaults_of_its_fields(server: FakeFlight) -> None:
+    decoding = Decoding("protobuf", "", "", PROTOBUF.SerializeToString(), "R")
+    batch = pa.record_batch({"offset": [1], "key": [b"k"], "body": [b""]})
+
+    with Wire(server.uri) as wire, Decoder(wire, decoding, OffsetRange("events", 1, 2), "query/0") as decoder:
+        (value,) = decoder.decode(batch, SCHEMA)["value"].to_pylist()
+
+    assert value["id"] == 0
+
+
+def test_bad_records_can_be_left_out_without_publishing_them(server: FakeFlight) -> None:
+    decoding = Decoding("json", "id BIGINT", drops=True)
+    batch = pa.record_batch({"offset": [1, 2], "key": [b"k"] * 2, "body": [b"x", b'{"id": 2}']})
+
+    with Wire(server.uri) as wire, Decoder(wire, decoding, OffsetRange("events", 1, 3), "query/0") as decoder:
+        assert decoder.decode(batch, SCHEMA)["offset"].to_pylist() == [2]
+
+    assert server.puts == 0
+
+
 def test_a_dead_letter_stream_that_is_not_there_fails_the_task(server: FakeFlight) -> None:
     with pytest.raises(NotFoundError, match="stream 'nowhere'"):
         decode(server, [b"x"] * 10, 1, "nowhere")

@@ -67,6 +67,11 @@ def test_places_are_words_offsets_or_times(options: dict[str, str], place: Place
         ({"parsed": "json", "parsedSchema": "a INT", "parsedMessage": "a.A"}, "are for parsed=protobuf"),
         ({"parsed": "json"}, "needs 'parsedSchema'"),
         ({"deadLetterStream": "bad"}, "need 'parsed'"),
+        ({"dropBadRecords": "true"}, "need 'parsed'"),
+        (
+            {"parsed": "json", "parsedSchema": "a INT", "deadLetterStream": "bad", "dropBadRecords": "true"},
+            "only one of 'deadLetterStream'",
+        ),
         ({"uri": "kafka://here"}, "penstock://"),
     ],
 )
@@ -113,6 +118,27 @@ def test_any_text_is_understood_or_refused(options: dict[str, str]) -> None:
     assert not told or any(name in told for name in options)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"parsedSchema": "b INT"},
+        {"parsed": "avro"},
+        {"deadLetterStream": "worse"},
+        {"keyIs": "a"},
+        {"routingKeyIs": "a"},
+    ],
+)
+def test_reads_with_other_bad_records_publish_them_under_other_names(other: dict[str, str]) -> None:
+    """The second of two decodings in a union published nothing: the broker took its bad records for repetitions."""
+    options = {"stream": "a", "parsed": "json", "parsedSchema": "a INT", "deadLetterStream": "bad"}
+
+    first, again = parse_read_options(options), parse_read_options({**options, "columns": "key"})
+    second = parse_read_options({**options, **other})
+
+    assert first.dead_letters == again.dead_letters
+    assert first.dead_letters != second.dead_letters
+
+
 def test_a_schema_is_read_from_its_file_where_the_query_is_made(tmp_path: Path) -> None:
     (tmp_path / "a.avsc").write_text('{"type": "record"}')
     (tmp_path / "a.desc").write_bytes(b"\x0a")
@@ -124,4 +150,4 @@ def test_a_schema_is_read_from_its_file_where_the_query_is_made(tmp_path: Path) 
 
     assert avro.decoding.schema == '{"type": "record"}'
     assert (protobuf.decoding.descriptors, protobuf.decoding.message) == (b"\x0a", "a.A")
-    assert avro.decoding.identity != protobuf.decoding.identity
+    assert avro.dead_letters != protobuf.dead_letters
