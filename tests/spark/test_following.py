@@ -93,6 +93,18 @@ def test_a_query_that_failed_ends_the_run_with_what_it_said() -> None:
     assert query.stops == 1
 
 
+def test_an_error_of_the_connector_is_told_by_its_sentence() -> None:
+    text = (
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback (most recent call last):\n"
+        '  File "wire.py", line 65, in describe\n'
+        "penstock.spark.errors.NotFoundError: stream 'nowhere' in vhost '/' not found; declare it first\n"
+        " SQLSTATE: 38000\n=== Streaming Query ===\nplans"
+    )
+
+    with pytest.raises(PipelineError, match=r"^stream 'nowhere' in vhost '/' not found; declare it first$"):
+        follow(FakeQuery("a", [Progress(0, 1)], error=text))
+
+
 def test_a_run_ends_when_every_query_has_its_batches() -> None:
     first = FakeQuery("a", [Progress(number, 1) for number in range(9)])
     second = FakeQuery("b", [Progress(number, 2) for number in range(9)])

@@ -4,6 +4,7 @@ This module does not validate: the document was checked before.
 """
 
 import os
+import re
 import signal
 import sys
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ __all__ = ["run_pipeline"]
 
 # The interval of progress checks; Spark keeps the progress of the last 100 batches.
 LOOK_SECONDS = 0.5
+# The last line of a traceback, when the connector raised the error.
+OWN_ERROR = re.compile(r"^penstock\.spark\.errors\.\w+: (.+)$", re.MULTILINE)
 
 
 @dataclass
@@ -172,8 +175,10 @@ def followed(queries: list[StreamingQuery], summary: Summary, note: Note, limits
 
 
 def reason(error: object) -> str:
-    """Return the cause of a query's failure, without the plans that Spark adds."""
-    return str(error).partition("=== Streaming Query ===")[0].strip()
+    """Return the cause of a query's failure, without the plans and the traceback that Spark adds."""
+    text = str(error).partition("=== Streaming Query ===")[0].strip()
+    own = OWN_ERROR.findall(text)
+    return str(own[-1]).strip() if own else text
 
 
 def look(query: StreamingQuery, count: Count, note: Note) -> None:
