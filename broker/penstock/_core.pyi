@@ -131,7 +131,10 @@ class QueueCounts:
     ready_bytes: int
     unacked_bytes: int
     consumer_count: int
-    def __new__(cls, *, ready_count: int = 0, unacked_count: int = 0, ready_bytes: int = 0, unacked_bytes: int = 0, consumer_count: int = 0) -> Self: ...
+    published_count: int
+    delivered_count: int
+    settled_count: int
+    def __new__(cls, *, ready_count: int = 0, unacked_count: int = 0, ready_bytes: int = 0, unacked_bytes: int = 0, consumer_count: int = 0, published_count: int = 0, delivered_count: int = 0, settled_count: int = 0) -> Self: ...
 
 @final
 class VhostCounts:

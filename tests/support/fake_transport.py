@@ -38,6 +38,7 @@ class FakeQueue:
     ready: deque[Stored] = field(default_factory=deque)
     unsettled: dict[int, Stored] = field(default_factory=dict)
     last: int = 0
+    delivered: int = 0
 
     def settle(self, sequence: int, outcome: int) -> None:
         stored = self.unsettled.pop(sequence, None)
@@ -93,6 +94,7 @@ class FakeBroker:
         if not queue.ready:
             return None
         stored = queue.ready.popleft()
+        queue.delivered += 1
         if not auto_ack:
             queue.unsettled[stored.sequence] = stored
         return stored
@@ -119,7 +121,13 @@ class FakeBroker:
         for name in page:
             queue = self.queues[name]
             response.queues.add(
-                name=name, durable=True, ready_count=len(queue.ready), unacked_count=len(queue.unsettled)
+                name=name,
+                durable=True,
+                ready_count=len(queue.ready),
+                unacked_count=len(queue.unsettled),
+                published_count=queue.last,
+                delivered_count=queue.delivered,
+                settled_count=queue.last - len(queue.ready) - len(queue.unsettled),
             )
         if start + self.page_size < len(names):
             response.next_page_token = str(start + self.page_size)

@@ -1,6 +1,6 @@
 """`penstock queue list`: the queues of a vhost, filtered and sorted, once or again and again, with rates.
 
-The rate comes from two samples: by how many messages a queue grows or shrinks in a second.
+The rates come from two samples of the counts that the broker keeps of each queue.
 """
 
 import sys
@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["show"]
 
 COLUMNS = ("name", "type", "ready_count", "unacked_count", "bytes", "consumer_count")
-RATE = "change_per_second"
+# The counts that rates are measured of, by column.
+RATES = {
+    "published_per_second": "published_count",
+    "delivered_per_second": "delivered_count",
+    "settled_per_second": "settled_count",
+}
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
 SECONDS = 2.0
 
@@ -33,14 +38,14 @@ def show(
     pattern: Annotated[str, typer.Argument(help="Only queues whose name matches, as 'orders.*'.")] = "*",
     sort: Annotated[str, typer.Option("--sort", help="Column; numbers sort from the largest.")] = "name",
     reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order.")] = False,
-    rates: Annotated[bool, typer.Option("--rates", help="Measure the change in messages per second.")] = False,
+    rates: Annotated[bool, typer.Option("--rates", help="Measure messages per second.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C, with rates.")] = False,
     interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two samples.")] = SECONDS,
     uri: Uri = None,
     output: Output = None,
 ) -> None:
     """List queues."""
-    columns = (*COLUMNS, RATE) if rates or watch else COLUMNS
+    columns = (*COLUMNS, *RATES) if rates or watch else COLUMNS
     if sort not in columns:
         raise typer.BadParameter(f"no column '{sort}'; use one of {', '.join(columns)}", param_hint="--sort")
     with connected(context, uri) as connection:
@@ -64,7 +69,7 @@ def _sample(connection: "Connection", pattern: str) -> "dict[str, _Sampled]":
 
 def _row(sampled: "_Sampled", before: "_Sampled | None", columns: Sequence[str]) -> dict[str, Any]:
     """Return what is known of a queue; JSON shows all of it, the table its columns."""
-    at, queue = sampled
+    queue = sampled[1]
     row: dict[str, Any] = {
         "name": queue.name,
         "type": queue.type,
@@ -78,19 +83,21 @@ def _row(sampled: "_Sampled", before: "_Sampled | None", columns: Sequence[str])
         "ready_bytes": queue.ready_bytes,
         "unacked_bytes": queue.unacked_bytes,
         "consumer_count": queue.consumer_count,
+        "published_count": queue.published_count,
+        "delivered_count": queue.delivered_count,
+        "settled_count": queue.settled_count,
     }
-    if RATE in columns:
-        row[RATE] = _rate(at, queue, before)
-    return row
+    return row | {rate: _rate(count, sampled, before) for rate, count in RATES.items() if rate in columns}
 
 
-def _rate(at: float, queue: "Queue", before: "_Sampled | None") -> float | None:
-    """Return the change in messages per second since the sample before; None for a queue that was not in it."""
+def _rate(count: str, sampled: "_Sampled", before: "_Sampled | None") -> float | None:
+    """Return how fast a count grew since the sample before; None for a queue that was not in it, or that is new."""
     if before is None:
         return None
-    then, earlier = before
-    change = queue.ready_count + queue.unacked_count - earlier.ready_count - earlier.unacked_count
-    return round(change / max(at - then, 0.001), 1)
+    (at, queue), (then, earlier) = sampled, before
+    change: int = getattr(queue, count) - getattr(earlier, count)
+    # The counts of a queue begin again when it is declared anew, or the broker starts.
+    return round(change / max(at - then, 0.001), 1) if change >= 0 else None
 
 
 def _sorted(rows: list[dict[str, Any]], column: str, reverse: bool) -> list[dict[str, Any]]:

@@ -372,6 +372,9 @@ def _queue(queue: admin_pb2.Queue) -> Queue:
         ready_bytes=queue.ready_bytes,
         unacked_bytes=queue.unacked_bytes,
         consumer_count=queue.consumer_count,
+        published_count=queue.published_count,
+        delivered_count=queue.delivered_count,
+        settled_count=queue.settled_count,
     )
 
 

@@ -51,6 +51,9 @@ class Queue:
     ready_bytes: int
     unacked_bytes: int
     consumer_count: int
+    published_count: int
+    delivered_count: int
+    settled_count: int
 
     @property
     def type(self) -> str:

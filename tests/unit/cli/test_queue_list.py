@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from penstock.cli import output
 from penstock.cli.main import app
 from penstock.client.sync import Connection
-from support.fake_transport import FakeBroker, FakeTransport, connect_to
+from support.fake_transport import FakeBroker, FakeQueue, FakeTransport, connect_to
 
 Invoke = Callable[..., Result]
 
@@ -94,6 +94,8 @@ def test_rates_come_from_two_samples(invoke: Invoke, broker: FakeBroker, monkeyp
 
     def sleep(seconds: float) -> None:
         connection.publish_many([b"x"] * 10, routing_key="a")
+        connection.get("a", auto_ack=True)
+        connection.get("a")
         connection.purge_queue("b")
         connection.declare_queue("new")
         now[0] += seconds
@@ -102,9 +104,23 @@ def test_rates_come_from_two_samples(invoke: Invoke, broker: FakeBroker, monkeyp
     monkeypatch.setattr("penstock.cli.queue_list.time.monotonic", lambda: now[0])
     with connection:
         shown = json.loads(invoke("--rates", "-o", "json").stdout)
-    found = {row["name"]: row["change_per_second"] for row in shown}
+    rates = ("published_per_second", "delivered_per_second", "settled_per_second")
+    found = {row["name"]: tuple(row[rate] for rate in rates) for row in shown}
 
-    assert found == {"a": 5.0, "b": -1.0, "mail": 0.0, "new": None}
+    assert found == {
+        "a": (5.0, 1.0, 0.5),
+        "b": (0.0, 0.0, 1.0),
+        "mail": (0.0, 0.0, 0.0),
+        "new": (None, None, None),
+    }
+
+
+def test_a_queue_that_was_declared_anew_has_no_rate(
+    invoke: Invoke, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.cli.queue_list.time.sleep", lambda _: broker.queues.update(b=FakeQueue()))
+
+    assert json.loads(invoke("--rates", "-o", "json", "b").stdout)[0]["published_per_second"] is None
 
 
 def test_watching_goes_on_until_it_is_interrupted(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +137,7 @@ def test_watching_goes_on_until_it_is_interrupted(invoke: Invoke, monkeypatch: p
     assert result.exit_code == 130
     assert result.stderr == "interrupted\n"
     assert slept == [0.5] * 3
-    assert result.stdout.count("change_per_second") == 2
+    assert result.stdout.count("published_per_second") == 2
 
 
 def test_a_table_cuts_no_name_on_a_narrow_terminal(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,12 @@ pub struct QueueCounts {
     pub ready_bytes: u64,
     pub unacked_bytes: u64,
     pub consumer_count: u64,
+    /// Messages it ever received.
+    pub published_count: u64,
+    /// Deliveries since the start, redeliveries included.
+    pub delivered_count: u64,
+    /// Messages that left it: acked, rejected, purged, or removed by retention.
+    pub settled_count: u64,
 }
 
 /// A queue with the engine's state beside the machine.
@@ -51,6 +57,8 @@ pub(crate) struct QueueEntry {
     pub leases: Leases,
     /// How far its messages may have been delivered.
     pub deliveries: DeliveryMark,
+    /// Deliveries since the start.
+    pub delivered_count: u64,
 }
 
 impl QueueEntry {
@@ -67,6 +75,7 @@ impl QueueEntry {
             stream: None,
             leases: Leases::default(),
             deliveries: DeliveryMark::default(),
+            delivered_count: 0,
         }
     }
 
@@ -98,11 +107,16 @@ impl QueueEntry {
 }
 
 pub(crate) fn counts_of(entry: &QueueEntry) -> QueueCounts {
+    let (ready_count, unacked_count) = (entry.machine.ready_count(), entry.machine.unacked_count());
+    let published_count = entry.machine.next().0 - Sequence::FIRST.0;
     QueueCounts {
-        ready_count: entry.machine.ready_count(),
-        unacked_count: entry.machine.unacked_count(),
+        ready_count,
+        unacked_count,
         ready_bytes: entry.machine.ready_bytes(),
         unacked_bytes: entry.machine.unacked_bytes(),
         consumer_count: entry.consumer_count() as u64,
+        published_count,
+        delivered_count: entry.delivered_count,
+        settled_count: published_count.saturating_sub(ready_count + unacked_count),
     }
 }

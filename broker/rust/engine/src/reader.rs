@@ -285,7 +285,9 @@ impl StreamReader {
                     .collect();
                 self.next = Sequence(from.0 + picked.len() as u64);
                 self.hint = located.segment.number();
-                filled.push(Filled { segment: Arc::clone(&located.segment), picked });
+                let segment = Arc::clone(&located.segment);
+                self.shard.entry(state, self.queue)?.delivered_count += picked.len() as u64;
+                filled.push(Filled { segment, picked });
                 return Ok(Progress::Found);
             }
             let stored = located.map_or(stop, |located| located.first.min(stop));

@@ -330,7 +330,9 @@ impl Subscription {
         let bytes: u64 = sizes.iter().map(|&(_, size)| u64::from(size)).sum();
         {
             let mut guard = self.shard.lock()?;
-            let machine = &mut self.shard.entry(&mut guard, self.queue)?.machine;
+            let entry = self.shard.entry(&mut guard, self.queue)?;
+            entry.delivered_count += sizes.len() as u64;
+            let machine = &mut entry.machine;
             machine.sized(self.id, sizes);
             let ranges = ranges_of(sizes).unwrap_or_default();
             if !self.options.auto_ack {
@@ -352,6 +354,7 @@ impl Subscription {
         let mut guard = self.shard.lock()?;
         let entry = self.shard.entry(&mut guard, self.queue)?;
         entry.machine.sized(self.id, sizes);
+        entry.delivered_count += sizes.len() as u64;
         if let Some(ranges) = ranges_of(too_many) {
             let put_back = entry.machine.put_back(self.id, &ranges);
             entry.wake(put_back);

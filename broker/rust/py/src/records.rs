@@ -77,6 +77,9 @@ records! {
         ready_bytes: u64 = 0,
         unacked_bytes: u64 = 0,
         consumer_count: u64 = 0,
+        published_count: u64 = 0,
+        delivered_count: u64 = 0,
+        settled_count: u64 = 0,
     }
     VhostCounts { ready_count: u64 = 0, unacked_count: u64 = 0 }
     StreamState {
@@ -138,6 +141,9 @@ impl From<penstock_engine::QueueCounts> for QueueCounts {
             ready_bytes: counts.ready_bytes,
             unacked_bytes: counts.unacked_bytes,
             consumer_count: counts.consumer_count,
+            published_count: counts.published_count,
+            delivered_count: counts.delivered_count,
+            settled_count: counts.settled_count,
         }
     }
 }
