@@ -536,7 +536,7 @@ class DeleteExchangeResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class Queue(_message.Message):
-    __slots__ = ("name", "durable", "exclusive", "auto_delete", "arguments", "ready_count", "unacked_count", "ready_bytes", "unacked_bytes", "consumer_count")
+    __slots__ = ("name", "durable", "exclusive", "auto_delete", "arguments", "ready_count", "unacked_count", "ready_bytes", "unacked_bytes", "consumer_count", "published_count", "delivered_count", "settled_count")
     class ArgumentsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -554,6 +554,9 @@ class Queue(_message.Message):
     READY_BYTES_FIELD_NUMBER: _ClassVar[int]
     UNACKED_BYTES_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_COUNT_FIELD_NUMBER: _ClassVar[int]
     name: str
     durable: bool
     exclusive: bool
@@ -564,7 +567,10 @@ class Queue(_message.Message):
     ready_bytes: int
     unacked_bytes: int
     consumer_count: int
-    def __init__(self, name: _Optional[str] = ..., durable: bool = ..., exclusive: bool = ..., auto_delete: bool = ..., arguments: _Optional[_Mapping[str, _message_pb2.Value]] = ..., ready_count: _Optional[int] = ..., unacked_count: _Optional[int] = ..., ready_bytes: _Optional[int] = ..., unacked_bytes: _Optional[int] = ..., consumer_count: _Optional[int] = ...) -> None: ...
+    published_count: int
+    delivered_count: int
+    settled_count: int
+    def __init__(self, name: _Optional[str] = ..., durable: bool = ..., exclusive: bool = ..., auto_delete: bool = ..., arguments: _Optional[_Mapping[str, _message_pb2.Value]] = ..., ready_count: _Optional[int] = ..., unacked_count: _Optional[int] = ..., ready_bytes: _Optional[int] = ..., unacked_bytes: _Optional[int] = ..., consumer_count: _Optional[int] = ..., published_count: _Optional[int] = ..., delivered_count: _Optional[int] = ..., settled_count: _Optional[int] = ...) -> None: ...
 
 class ListQueuesRequest(_message.Message):
     __slots__ = ("vhost", "page_size", "page_token", "name")

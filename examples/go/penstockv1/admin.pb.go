@@ -3326,6 +3326,12 @@ type Queue struct {
 	ReadyBytes    uint64                 `protobuf:"varint,8,opt,name=ready_bytes,json=readyBytes,proto3" json:"ready_bytes,omitempty"`
 	UnackedBytes  uint64                 `protobuf:"varint,9,opt,name=unacked_bytes,json=unackedBytes,proto3" json:"unacked_bytes,omitempty"`
 	ConsumerCount uint32                 `protobuf:"varint,10,opt,name=consumer_count,json=consumerCount,proto3" json:"consumer_count,omitempty"`
+	// Messages that the queue has received since it was created.
+	PublishedCount uint64 `protobuf:"varint,11,opt,name=published_count,json=publishedCount,proto3" json:"published_count,omitempty"`
+	// Deliveries since the broker started, redeliveries included.
+	DeliveredCount uint64 `protobuf:"varint,12,opt,name=delivered_count,json=deliveredCount,proto3" json:"delivered_count,omitempty"`
+	// Messages that have left the queue since it was created: acked, rejected, purged, or removed by retention.
+	SettledCount  uint64 `protobuf:"varint,13,opt,name=settled_count,json=settledCount,proto3" json:"settled_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3426,6 +3432,27 @@ func (x *Queue) GetUnackedBytes() uint64 {
 func (x *Queue) GetConsumerCount() uint32 {
 	if x != nil {
 		return x.ConsumerCount
+	}
+	return 0
+}
+
+func (x *Queue) GetPublishedCount() uint64 {
+	if x != nil {
+		return x.PublishedCount
+	}
+	return 0
+}
+
+func (x *Queue) GetDeliveredCount() uint64 {
+	if x != nil {
+		return x.DeliveredCount
+	}
+	return 0
+}
+
+func (x *Queue) GetSettledCount() uint64 {
+	if x != nil {
+		return x.SettledCount
 	}
 	return 0
 }
@@ -5187,7 +5214,7 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n" +
 	"\tif_unused\x18\x03 \x01(\bR\bifUnused\"\x18\n" +
-	"\x16DeleteExchangeResponse\"\xba\x03\n" +
+	"\x16DeleteExchangeResponse\"\xb1\x04\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\adurable\x18\x02 \x01(\bR\adurable\x12\x1c\n" +
@@ -5202,7 +5229,10 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"readyBytes\x12#\n" +
 	"\runacked_bytes\x18\t \x01(\x04R\funackedBytes\x12%\n" +
 	"\x0econsumer_count\x18\n" +
-	" \x01(\rR\rconsumerCount\x1aP\n" +
+	" \x01(\rR\rconsumerCount\x12'\n" +
+	"\x0fpublished_count\x18\v \x01(\x04R\x0epublishedCount\x12'\n" +
+	"\x0fdelivered_count\x18\f \x01(\x04R\x0edeliveredCount\x12#\n" +
+	"\rsettled_count\x18\r \x01(\x04R\fsettledCount\x1aP\n" +
 	"\x0eArgumentsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12(\n" +
 	"\x05value\x18\x02 \x01(\v2\x12.penstock.v1.ValueR\x05value:\x028\x01\"\x87\x01\n" +
