@@ -106,7 +106,7 @@ test-crash: setup .venv/.dev ## 100 kills under load, every crash of recorded ru
 test-repro: setup .venv/.dev ## five faults of earlier versions, tried again on a real broker (REPRO_COUNT=5, REPRO_SEED)
 	REPRO_COUNT=$${REPRO_COUNT:-5} $(PYTEST) tests/repro -s --timeout 900
 
-long-repro: setup .venv/.dev ## all of them
+long-repro: setup .venv/.dev .venv/.spark ## all of them (some need Java 17; installs PySpark)
 	$(PYTEST) tests/repro -s --timeout 900
 
 test-conformance: setup .venv/.dev ## foreign clients: reflection, health, the Go example (needs Go)
