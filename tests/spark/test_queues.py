@@ -100,7 +100,7 @@ def test_a_repeated_batch_is_cut_as_it_was_whatever_the_options_say_now(broker: 
 
     again = micro(broker, queue, minPartitions="5").partitions(at(0), end)
 
-    assert [(part.part, part.parts, part.origin) for part in again] == [
+    assert [(part.part, part.parts, part.origin.partition("/")[2]) for part in again] == [
         (part, 3, f"lake/{part}of3") for part in range(3)
     ]
     assert read(reader, again) == numbers(12)
