@@ -3326,7 +3326,8 @@ type Queue struct {
 	ReadyBytes    uint64                 `protobuf:"varint,8,opt,name=ready_bytes,json=readyBytes,proto3" json:"ready_bytes,omitempty"`
 	UnackedBytes  uint64                 `protobuf:"varint,9,opt,name=unacked_bytes,json=unackedBytes,proto3" json:"unacked_bytes,omitempty"`
 	ConsumerCount uint32                 `protobuf:"varint,10,opt,name=consumer_count,json=consumerCount,proto3" json:"consumer_count,omitempty"`
-	// Messages that the queue has received since it was created.
+	// Messages that the queue has received since it was created. The loss of unsynced messages in a failure of power makes
+	// this and settled_count jump ahead by 2^32, as the queue's sequences do.
 	PublishedCount uint64 `protobuf:"varint,11,opt,name=published_count,json=publishedCount,proto3" json:"published_count,omitempty"`
 	// Deliveries since the broker started, redeliveries included.
 	DeliveredCount uint64 `protobuf:"varint,12,opt,name=delivered_count,json=deliveredCount,proto3" json:"delivered_count,omitempty"`
