@@ -19,7 +19,7 @@ from penstock.spark.columns import ddl_of
 from penstock.spark.errors import SparkConnectorError
 from penstock.spark.options import parse_read_options, parse_write_options
 
-__all__ = ["Pipeline", "Sink", "Table", "mapping", "read_pipeline", "refuse_unknown", "text"]
+__all__ = ["Pipeline", "Sink", "Table", "mapping", "read_pipeline", "read_yaml", "refuse_unknown", "text"]
 
 MODES = ("triggered", "continuous")
 OUTPUT_MODES = ("append", "update")
@@ -82,11 +82,7 @@ class Pipeline:
 
 def read_pipeline(file: Path) -> Pipeline:
     """Read a pipeline; relative file names are beside the document. Raises PipelineError and OSError."""
-    try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise PipelineError(f"{file} is not YAML: {error}") from error
-    document = mapping(found, "the document")
+    document = mapping(read_yaml(file), "the document")
     refuse_unknown(document, KEYS, "the document")
     folder = file.parent
     mode = word(document, "mode", MODES, "triggered")
@@ -105,6 +101,18 @@ def read_pipeline(file: Path) -> Pipeline:
         checkpoint=beside(folder, text(document, "checkpoint")),
         spark=texts(document.get("spark", {}), "spark"),
     )
+
+
+def read_yaml(file: Path) -> Any:
+    """Return the content of a YAML file. Raises PipelineError, which shows nothing of it: a password may be there."""
+    try:
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        raise PipelineError(f"{file} is not YAML{place}; check the indentation, and quote texts") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise PipelineError(f"{file} is not YAML in UTF-8; remove control characters and other encodings") from None
 
 
 def source(document: Mapping[str, Any], folder: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from penstock.pipeline.document import Pipeline, Sink, mapping, refuse_unknown, text
+from penstock.pipeline.document import Pipeline, Sink, mapping, read_yaml, refuse_unknown, text
 from penstock.pipeline.errors import PipelineError
 
 __all__ = ["Project", "as_stream", "is_project", "project_files", "read_project", "write_project"]
@@ -104,11 +104,7 @@ def read_project(folder: Path) -> Project:
     found = [folder / name for name in SPECIFICATIONS if (folder / name).is_file()]
     if len(found) != 1:
         raise PipelineError(f"{folder} has {'both' if found else 'neither'} of {' and '.join(SPECIFICATIONS)}")
-    try:
-        content = yaml.safe_load(found[0].read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise PipelineError(f"{found[0]} is not YAML: {error}") from error
-    specification = mapping(content, "the specification")
+    specification = mapping(read_yaml(found[0]), "the specification")
     refuse_unknown(specification, KEYS, "the specification")
     if "://" not in text(specification, "storage") and not text(specification, "storage").startswith("file:/"):
         raise PipelineError(

@@ -1,5 +1,6 @@
 """Documents of pipelines: parsing, and errors with their place before Spark starts."""
 
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,20 @@ def test_files_are_looked_for_beside_the_document(tmp_path: Path) -> None:
     assert pipeline.sql == "SELECT * FROM source"
     assert (pipeline.tables[0].path, pipeline.tables[0].options) == (str(tmp_path / "rooms.csv"), {"header": "true"})
     assert pipeline.sinks[0].options == {"path": str(tmp_path / "out")}
+
+
+@pytest.mark.parametrize(
+    "value", ["%s3cret", "@s3cret", "*s3cret", "!s3cret x", "[s3cret", "a: b: s3cret", "\x00s3cret"]
+)
+def test_an_error_in_the_syntax_names_the_place_and_shows_no_value(tmp_path: Path, value: str) -> None:
+    """A password that begins with a special character and has no quotes was printed."""
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(f"name: copy\nsource:\n  stream: a\n  password: {value}\n")
+
+    with pytest.raises(PipelineError, match="is not YAML") as refused:
+        read_pipeline(file)
+
+    assert "s3cret" not in "".join(traceback.format_exception(refused.value))
 
 
 def test_a_password_file_is_looked_for_beside_the_document(tmp_path: Path) -> None:
