@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.client.errors import ConnectionLostError
+from penstock.client.errors import ConnectionLostError, DeadlineError
 from penstock.client.records import Lease, ReservedLease
 from penstock.client.sync import Connection, connect
 from penstock.spark.calls import PAUSE_SECONDS
@@ -40,6 +40,7 @@ T = TypeVar("T")
 LeaseOffset: TypeAlias = dict[str, Any]
 
 POLL_PAUSE_SECONDS = 0.02
+CALL_SECONDS_MAX = 30.0
 # More than a lease can hold: each lease's dead letters get a range of sequences of their own.
 NUMBERS_OF_A_LEASE = 2**21
 
@@ -259,14 +260,16 @@ class LeaseDesk:
             self._connection = None
 
     def _tried(self, call: Callable[[Connection], T]) -> T:
-        give_up = monotonic() + self._options.rows.retry_seconds
+        """Repeat a call from its first failure on, also one that a vanished broker does not answer."""
+        give_up: float | None = None
         while True:
             try:
                 if self._connection is None:
-                    self._connection = connect(self._options.rows.uri, native=False)
+                    self._connection = connect(self._options.rows.uri, native=False, timeout=CALL_SECONDS_MAX)
                 return call(self._connection)
-            except ConnectionLostError:
+            except (ConnectionLostError, DeadlineError):
                 self.close()
+                give_up = give_up or monotonic() + self._options.rows.retry_seconds
                 if monotonic() >= give_up:
                     raise
                 sleep(PAUSE_SECONDS)
