@@ -279,5 +279,15 @@ def test_what_cannot_be_is_refused_where_the_user_sees_it(
         reading(spark, broker, stream.name, subscribe="x")
     with pytest.raises(PySparkException, match="'id' cannot be published"):
         spark.range(3).write.format("penstock").mode("append").options(uri=broker.uri(), stream=stream.name).save()
-    with pytest.raises(PySparkException, match="nowhere"):
-        reading(spark, broker, "nowhere").count()
+    rows = spark.range(3).select(expr("CAST(id AS STRING) AS body"))
+    writer = rows.write.format("penstock").mode("append").options(uri=broker.uri(), stream="nowhere")
+    for action in (reading(spark, broker, "nowhere").count, writer.save):
+        with pytest.raises(PySparkException) as refused:
+            action()
+        last = str(refused.value).partition(" SQLSTATE")[0].strip().splitlines()[-1]
+        assert last == (
+            "penstock.spark.errors.NotFoundError: stream 'nowhere' in vhost '/' not found; declare it first or check "
+            "the name"
+        )
+        # A task would have started with this.
+        assert "Job aborted" not in str(refused.value)
