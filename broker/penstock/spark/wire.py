@@ -83,10 +83,10 @@ class Wire:
         `columns` must have the offset: after a lost connection the read goes on behind the last one.
         """
 
-        def behind(last: int) -> dict[str, Any]:
+        def rest(last: int) -> dict[str, Any]:
             return {"partition": wanted.partition, "from": last + 1, "to": wanted.end, "columns": list(columns)}
 
-        return self._resumed(behind, wanted.start - 1)
+        return self._resumed(rest, wanted.start - 1)
 
     def read_lease(self, wanted: dict[str, Any], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read a part of a lease, whose offsets ascend and may have gaps.
@@ -107,8 +107,8 @@ class Wire:
     def put(self, command: dict[str, Any], schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
         """Publish a message per row; return the broker's final answer, which counts all rows.
 
-        The first piece is repeated while the broker cannot be reached. After its confirm a lost connection is an error:
-        the rows behind it cannot be taken from `batches` again.
+        The first piece of numbered or staged rows is repeated while the broker cannot be reached. After its confirm a
+        lost connection is an error: the rows behind it cannot be taken from `batches` again.
         """
         pieces = (piece for batch in batches for piece in pieces_of(batch))
         first = next(pieces, None)
@@ -120,9 +120,11 @@ class Wire:
             writer, results = self._client.do_put(descriptor, schema, self._options())
             return PutCall(writer, results, first)
 
+        # Other rows would be stored twice when only the answer was lost.
+        may_repeat = "producer" in command or "stage" in command
         once = RetryWindow(0, self._target)
         try:
-            with RetryWindow(self._retry_seconds, self._target).run(begin) as call:
+            with RetryWindow(self._retry_seconds if may_repeat else 0, self._target).run(begin) as call:
                 for piece in pieces:
                     once.run(partial(call.send, piece))
                 return once.run(call.finish)
@@ -149,7 +151,7 @@ class Wire:
             ticket = flight.Ticket(json.dumps({"vhost": self.vhost, **ticket_behind(last)}))
             try:
                 for chunk in self._client.do_get(ticket, self._options(READ_SECONDS_MAX)):
-                    batch = chunk.data.filter(pc.greater(chunk.data["offset"], last))
+                    batch = behind(chunk.data, last)
                     if batch.num_rows:
                         last = batch["offset"][-1].as_py()
                         yield batch
@@ -165,6 +167,13 @@ class Wire:
 
     def _options(self, seconds: float | None = None) -> flight.FlightCallOptions:
         return flight.FlightCallOptions(timeout=seconds, headers=self._headers)
+
+
+def behind(batch: pa.RecordBatch, last: int) -> pa.RecordBatch:
+    """Return the rows behind an offset; rows are copied only where some are left out."""
+    if not batch.num_rows or batch["offset"][0].as_py() > last:
+        return batch
+    return batch.filter(pc.greater(batch["offset"], last))
 
 
 def ranges_of(info: flight.FlightInfo) -> dict[str, list[tuple[int, int]]]:

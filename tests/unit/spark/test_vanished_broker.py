@@ -16,6 +16,7 @@ from support.stopping_proxy import StoppingProxy
 
 ROWS = 5_000
 BODY = bytes(1_000)
+pytestmark = [pytest.mark.slow]
 
 
 @pytest.fixture(autouse=True)

@@ -102,6 +102,17 @@ def test_a_put_that_breaks_off_before_its_first_answer_is_repeated(server: FakeF
     assert server.bodies("events") == [b"%d" % number for number in range(100)]
 
 
+def test_a_put_without_a_producer_is_not_repeated(server: FakeFlight) -> None:
+    server.declare("events")
+    batch = pa.record_batch({"body": [b"1", b"2"]})
+    server.break_put_after = 1
+
+    with Wire(server.uri) as wire, pytest.raises(UnavailableError):
+        wire.put({"stream": "events"}, batch.schema, [batch])
+
+    assert (server.puts, server.bodies("events")) == (1, [b"1"])
+
+
 def test_an_error_of_the_rows_themselves_ends_the_put_and_is_raised(server: FakeFlight) -> None:
     server.declare("events")
     batch = pa.record_batch({"body": [b"1"]})
