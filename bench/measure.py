@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +19,14 @@ from support import Broker
 from support.broker import penstock_command
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@cache
+def output_flags(kind: str) -> tuple[str, ...]:
+    """Return the flags for JSON that keep the queues of a load, as the measured commit's command line has them."""
+    done = subprocess.run([penstock_command(), "perf", kind, "--help"], stdout=subprocess.PIPE, check=True, text=True)
+    keep = ("--keep",) if "--keep" in done.stdout else ()
+    return (*keep, "--output", "json") if "--output" in done.stdout else (*keep, "--json")
 
 
 @dataclass(frozen=True)
@@ -46,9 +55,7 @@ class Load:
             "--seconds",
             str(limit),
             *flags,
-            "--keep",
-            "--output",
-            "json",
+            *output_flags(kind),
         ]
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=limit * 3 + 60)
         result: dict[str, Any] = json.loads(done.stdout)
