@@ -124,7 +124,8 @@ class FakeConnection:
         found = self._things("queues").get(name)
         if found is None:
             raise NotFoundError(f"queue '{name}' not found")
-        return Queue(name, found["durable"], False, found["auto_delete"], found["arguments"], 0, 0, 0, 0, 0)
+        counts = (0,) * 8
+        return Queue(name, found["durable"], False, found["auto_delete"], found["arguments"], *counts)
 
     def declare_queue(self, name: str, *, durable: bool, auto_delete: bool, arguments: dict[str, Any]) -> None:
         self._call(f"declare queue {name}")

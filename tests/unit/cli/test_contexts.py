@@ -143,7 +143,7 @@ def test_a_file_of_contexts_without_passwords_may_be_read_by_others(
         (("context", "use", "nope"), "penstock: no context 'nope' in "),
         (("context", "remove", "nope"), "penstock: no context 'nope' in "),
         (("context", "add", "a b", PROD), "penstock: a context cannot be named 'a b'; "),
-        (("queue", "list", "--uri", "penstock://a[:b@here/", "-W"), "penstock: the URI cannot be read: "),
+        (("queue", "list", "--uri", "penstock://a[:b@here/", "-W"), "penstock: the URI's host cannot be read; "),
         (("context", "add", "a", "http://x"), "penstock: the URI must start with penstock://"),
     ],
 )
