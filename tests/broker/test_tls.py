@@ -5,6 +5,7 @@ A CA made for each run issues the certificates.
 
 import socket
 import ssl
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -121,6 +122,21 @@ def trusting_all() -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["native", "pure"])
+def test_the_documented_commands_make_a_certificate_that_clients_trust(tmp_path: Path, native: bool) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "configuration.md").read_text()
+    commands = next(block for block in page.split("```bash\n")[1:] if "openssl" in block).split("```")[0]
+    subprocess.run(["bash", "-euc", commands], cwd=tmp_path, check=True, capture_output=True)
+    settings = tmp_path / "broker.toml"
+    settings.write_text(f'tls_certificate = "{tmp_path}/tls.crt"\ntls_key = "{tmp_path}/tls.key"\n')
+    trust = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+
+    with Broker(tmp_path / "data", "--config", str(settings), trust=trust) as broker:
+        uri = f"penstocks://guest:guest@localhost:{broker.grpc}/?{urlencode({'ca': tmp_path / 'ca.crt'})}"
+        with penstock.connect(uri, native=native) as connection:
+            assert connection.admin.status().version == penstock.__version__
 
 
 def test_plaintext_is_refused_with_the_way_out(broker: Broker) -> None:

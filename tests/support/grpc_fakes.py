@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from penstock.frontends.grpc import GrpcFrontend
 from penstock.identity import Allowance, Identity, Permission, Tag, TopicPermission, User, Users
-from penstock.identity.user_limits import NO_USER_LIMITS, UserLimits
 from penstock.kit.peers import NOWHERE, Source
 from penstock.model.errors import FaultError, NotAuthenticatedError
+from penstock.model.limits import NO_LIMITS, Limits
 from penstock.model.names import VhostName
 from penstock.native import Event, OpenConsumer, Question, UnaryCall
 from penstock.services import Parts, Services, build
@@ -309,16 +309,16 @@ class FakeUserLimits:
     """Limits of users, and a disk that may refuse to forget them."""
 
     def __init__(self) -> None:
-        self.limits: dict[str, UserLimits] = {}
+        self.limits: dict[str, Limits] = {}
         self.fault: FaultError | None = None
 
-    def all(self) -> Mapping[str, UserLimits]:
+    def all(self) -> Mapping[str, Limits]:
         return self.limits
 
-    def find(self, user: str) -> UserLimits:
-        return self.limits.get(user, NO_USER_LIMITS)
+    def find(self, user: str) -> Limits:
+        return self.limits.get(user, NO_LIMITS)
 
-    async def set(self, user: str, limits: UserLimits) -> None:
+    async def set(self, user: str, limits: Limits) -> None:
         self.limits[user] = limits
 
     async def forget(self, user: str) -> None:

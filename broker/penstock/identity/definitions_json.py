@@ -6,9 +6,9 @@ from typing import Any
 from penstock.identity.passwords import algorithm_named, check_digest
 from penstock.identity.permissions import Permission
 from penstock.identity.topics import TopicPermission
-from penstock.identity.user_limits import UserLimits, read_user_limits
 from penstock.identity.users import User, check_user_name, parse_tags
 from penstock.model.errors import RefusedError
+from penstock.model.limits import Holder, Limits, read_limits
 from penstock.model.names import exchange_name
 
 _USER_KEYS = frozenset({"name", "password_hash", "hashing_algorithm", "tags", "limits"})
@@ -67,14 +67,14 @@ def read_user(entry: dict[str, Any]) -> User:
     return User(text_of(entry.get("name")), password_hash, algorithm, parse_tags(map(text_of, tags)))
 
 
-def read_limits_of_user(entry: dict[str, Any]) -> UserLimits | None:
+def read_limits_of_user(entry: dict[str, Any]) -> Limits | None:
     """Return the limits; None when the entry has none: existing ones stay."""
     limits = entry.get("limits")
     if limits is None:
         return None
     if not isinstance(limits, dict):
         raise TypeError("it must be an object")
-    return read_user_limits(text_of(entry.get("name")), limits)
+    return read_limits(Holder.USER, text_of(entry.get("name")), limits)
 
 
 def read_permission(entry: dict[str, Any]) -> tuple[str, str, Permission]:

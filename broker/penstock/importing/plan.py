@@ -18,9 +18,9 @@ from penstock.metadata import VhostTopology, decide
 from penstock.metadata.argument_rules import check_exchange_arguments, check_queue_arguments
 from penstock.metadata.commands import Bind, Command, DeclareExchange, DeclareQueue, SetLimits
 from penstock.metadata.effects import Entry
-from penstock.metadata.limits import read_limits
 from penstock.model.arguments import NO_ARGUMENTS, Arguments, Value
 from penstock.model.errors import RefusedError, Thing
+from penstock.model.limits import Holder, read_limits
 from penstock.model.names import (
     ConnectionId,
     VhostName,
@@ -231,7 +231,7 @@ class _VhostPlanner:
     def _plan_limits(self) -> None:
         """Plan limits after the queues: there may be more queues than a limit allows."""
         try:
-            limits = read_limits(self._plan.name, self._found.limits())
+            limits = read_limits(Holder.VHOST, self._plan.name, self._found.limits())
         except RefusedError as refusal:
             self._left_out.append(f"{refusal.thing} {refusal.rule}")
             return

@@ -7,9 +7,9 @@ They carry everything that they need from outside (counts, randomness, the conne
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from penstock.metadata.limits import Limits
 from penstock.metadata.policies import Policy
 from penstock.model.arguments import Arguments
+from penstock.model.limits import Limits
 from penstock.model.names import ConnectionId, ExchangeName, QueueId, QueueName
 from penstock.model.records import Binding
 

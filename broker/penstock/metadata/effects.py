@@ -7,8 +7,8 @@ lists are in the order in which they must happen.
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from penstock.metadata.limits import Limits
 from penstock.metadata.policies import Policy
+from penstock.model.limits import Limits
 from penstock.model.names import ExchangeName, QueueId, QueueName
 from penstock.model.records import Binding, Exchange, Queue, Route
 

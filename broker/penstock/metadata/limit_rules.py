@@ -7,9 +7,9 @@ from typing import Final
 
 from penstock.metadata.commands import SetLimits
 from penstock.metadata.effects import Decision, Done, PersistLimits
-from penstock.metadata.limits import check_limits
 from penstock.metadata.topology import VhostTopology
 from penstock.model.errors import LimitReachedError, Thing
+from penstock.model.limits import Holder, check_limits
 
 DEDICATED_MAX: Final = 256
 """Queues with a log of their own, each of which has a thread, files and maps; the engine holds to the same number."""
@@ -17,7 +17,7 @@ DEDICATED_MAX: Final = 256
 
 def set_limits(state: VhostTopology, command: SetLimits) -> Decision:
     """Set the limits. Things above a new limit stay, but no more can be added."""
-    check_limits(state.vhost, command.limits)
+    check_limits(Holder.VHOST, state.vhost, command.limits)
     if state.limits == command.limits:
         return Decision(Done(0))
     state.put_limits(command.limits)

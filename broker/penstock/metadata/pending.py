@@ -14,8 +14,8 @@ from penstock.model.names import ExchangeName, QueueName
 from penstock.model.records import Binding, Exchange, Queue
 
 if TYPE_CHECKING:
-    from penstock.metadata.limits import Limits
     from penstock.metadata.policies import Policies
+    from penstock.model.limits import Limits
 
 
 class PendingTopology(VhostTopology):

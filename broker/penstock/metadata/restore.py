@@ -20,11 +20,11 @@ from penstock.metadata.effects import (
     PutExchange,
     PutQueue,
 )
-from penstock.metadata.limits import NO_LIMITS
 from penstock.metadata.policy_rules import effective_exchange, effective_queue
 from penstock.metadata.topology import PREDECLARED_NAMES, VhostTopology
 from penstock.model.arguments import Frozen
 from penstock.model.errors import StorageError, Thing
+from penstock.model.limits import NO_LIMITS
 from penstock.model.names import DEFAULT_EXCHANGE, QueueId, VhostName
 from penstock.model.records import Binding, DestinationKind, route_of
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Final, TypeAlias, TypeVar
 
 from penstock.metadata.effects import AddRoute, Change, RemoveRoute
-from penstock.metadata.limits import NO_LIMITS, Limits
 from penstock.metadata.name_index import NameIndex
 from penstock.metadata.overlay import inner_of
 from penstock.metadata.policies import Policies
 from penstock.model.arguments import Frozen
 from penstock.model.errors import Thing
+from penstock.model.limits import NO_LIMITS, Limits
 from penstock.model.names import DEFAULT_EXCHANGE, ConnectionId, ExchangeName, QueueId, QueueName, VhostName
 from penstock.model.records import Binding, DestinationKind, Exchange, ExchangeKind, Queue, route_of
 

@@ -4,12 +4,11 @@ Administrators change them; other users see their own, and those of the virtual 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from penstock.identity.user_limits import UserLimits, check_user_limits
 from penstock.identity.users import check_user_name
-from penstock.metadata.limits import Limits
-from penstock.model.errors import InvalidArgumentError, Thing
+from penstock.model.errors import Thing
+from penstock.model.limits import Holder, Limits, check_limits, limits_by_field, thing_of
 from penstock.model.names import vhost_name
 from penstock.services.connections import Connections
 from penstock.services.events import Events, LimitsChanged
@@ -30,7 +29,7 @@ class VhostLimitsStatus:
 
 @dataclass(frozen=True, slots=True)
 class UserLimitsStatus:
-    limits: UserLimits
+    limits: Limits
     connection_count: int
 
 
@@ -53,8 +52,8 @@ class LimitVerbs:
     async def set_vhost_limits(self, principal: Principal, vhost: str, limits: Mapping[str, int]) -> None:
         """Set the limits by their names; one that is not named is no limit."""
         found = self._vhosts.get(vhost_name(vhost))
-        _require_known(Thing("limits of vhost", found.name), limits, Limits)
-        await found.set_limits(principal.in_vhost(found.name), Limits(**limits))
+        wanted = limits_by_field(Holder.VHOST, found.name, limits)
+        await found.set_limits(principal.in_vhost(found.name), wanted)
         self._events.emit(LimitsChanged(vhost=found.name))
 
     @reading
@@ -62,22 +61,14 @@ class LimitVerbs:
         """Return the limits of a user, who need not be known to this broker. An empty name is the principal's own."""
         user = name or principal.name
         if user != principal.name:
-            principal.require_administrator(Thing("limits of user", user))
+            principal.require_administrator(thing_of(Holder.USER, user))
         return UserLimitsStatus(self._user_limits.find(user), self._connections.count_of_user(user))
 
     @changing("SetUserLimits", "name", "limits")
     async def set_user_limits(self, principal: Principal, name: str, limits: Mapping[str, int]) -> None:
-        principal.require_administrator(Thing("limits of user", name))
+        principal.require_administrator(thing_of(Holder.USER, name))
         check_user_name(name)
-        _require_known(Thing("limits of user", name), limits, UserLimits)
-        wanted = UserLimits(**limits)
-        check_user_limits(name, wanted)
+        wanted = limits_by_field(Holder.USER, name, limits)
+        check_limits(Holder.USER, name, wanted)
         await self._user_limits.set(name, wanted)
         self._events.emit(LimitsChanged(user=name))
-
-
-def _require_known(thing: Thing, limits: Mapping[str, int], kind: type[Limits | UserLimits]) -> None:
-    names = [field.name for field in fields(kind)]
-    for name in limits:
-        if name not in names:
-            raise InvalidArgumentError(thing, f"have '{name[:64]}', which is unknown", f"set any of {', '.join(names)}")

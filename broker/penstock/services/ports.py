@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.identity import Identity, Permission, TopicPermission, User
-from penstock.identity.user_limits import UserLimits
 from penstock.kit.peers import NOWHERE, Source
+from penstock.model.limits import Limits
 from penstock.native import StreamState
 
 
@@ -71,12 +71,12 @@ class Accounts(Protocol):
 class LimitsOfUsers(Protocol):
     """By name, whoever vouches for them. Changes return when they are on the disk."""
 
-    def all(self) -> Mapping[str, UserLimits]:
+    def all(self) -> Mapping[str, Limits]:
         """Return the limits of the users that have any."""
         ...
 
-    def find(self, user: str) -> UserLimits: ...
-    async def set(self, user: str, limits: UserLimits) -> None: ...
+    def find(self, user: str) -> Limits: ...
+    async def set(self, user: str, limits: Limits) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,8 @@
 """Tells the listener what users and virtual hosts may use: what differs from what it was told last."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Protocol
 
-from penstock.model.limits import FLOW
 from penstock.model.names import VhostName
 from penstock.services.ports import LimitsOfUsers
 from penstock.vhost.vhost import Vhost
@@ -51,10 +49,6 @@ class Quotas:
 
     def _now(self, is_user: bool, name: str) -> _Quota:
         if is_user:
-            return _quota(asdict(self._users.find(name)))
+            return self._users.find(name).flow()
         vhost = self._vhosts().get(VhostName(name))
-        return {} if vhost is None else _quota(asdict(vhost.limits))
-
-
-def _quota(limits: dict[str, int | None]) -> _Quota:
-    return {field: value for field in (*FLOW, "streams_max") if (value := limits.get(field)) is not None}
+        return {} if vhost is None else vhost.limits.flow()

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-from penstock.identity.user_limits import NO_USER_LIMITS, UserLimits, read_user_limits
 from penstock.kit.logging import logger
 from penstock.kit.tasks import spawn
 from penstock.model.errors import FaultError, RefusedError, StorageError, Thing
-from penstock.storage.user_limits_json import USER_LIMITS, read_user_limits_file, write_user_limits_file
+from penstock.model.limits import NO_LIMITS, Holder, Limits, read_limits
+from penstock.storage.limits_json import USER_LIMITS, read_user_limits_file, write_limits_file
 
 _log = logger("limits")
 _THING = Thing("file", USER_LIMITS)
@@ -20,7 +20,7 @@ class LimitsOfUsers:
     Each writing is a task of its own, so that it ends also when the call that waits for it is cancelled by a stop.
     """
 
-    def __init__(self, path: Path, limits: Mapping[str, UserLimits]) -> None:
+    def __init__(self, path: Path, limits: Mapping[str, Limits]) -> None:
         self._path = path
         self._limits = dict(limits)
         self._writing = asyncio.Lock()
@@ -30,23 +30,25 @@ class LimitsOfUsers:
     def open(cls, path: Path) -> "LimitsOfUsers":
         """Blocks. Raises StorageError."""
         try:
-            limits = {user: read_user_limits(user, written) for user, written in read_user_limits_file(path).items()}
+            limits = {
+                user: read_limits(Holder.USER, user, written) for user, written in read_user_limits_file(path).items()
+            }
         except RefusedError as refusal:
             thing = Thing("file", str(path))
             raise StorageError(thing, f"is invalid: {refusal}", "correct it, then start again") from refusal
         return cls(path, limits)
 
-    def all(self) -> Mapping[str, UserLimits]:
+    def all(self) -> Mapping[str, Limits]:
         """Of those who have any."""
         return self._limits
 
-    def find(self, user: str) -> UserLimits:
-        return self._limits.get(user, NO_USER_LIMITS)
+    def find(self, user: str) -> Limits:
+        return self._limits.get(user, NO_LIMITS)
 
-    async def set(self, user: str, limits: UserLimits) -> None:
+    async def set(self, user: str, limits: Limits) -> None:
         await self.set_all({user: limits})
 
-    async def set_all(self, changes: Mapping[str, UserLimits]) -> int:
+    async def set_all(self, changes: Mapping[str, Limits]) -> int:
         """Set the limits of several users in one writing; return how many changed."""
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         writing = spawn(self._write(changes, done), name="user limits")
@@ -59,7 +61,7 @@ class LimitsOfUsers:
         while self._writings:
             await asyncio.wait(set(self._writings))
 
-    async def _write(self, changes: Mapping[str, UserLimits], done: "asyncio.Future[int]") -> None:
+    async def _write(self, changes: Mapping[str, Limits], done: "asyncio.Future[int]") -> None:
         try:
             count = await self._written(changes)
             if not done.done():
@@ -73,17 +75,17 @@ class LimitsOfUsers:
             if not done.done():  # a bug, or the end of the loop
                 done.set_exception(StorageError(_THING, "could not be changed", "see the broker's log"))
 
-    async def _written(self, changes: Mapping[str, UserLimits]) -> int:
+    async def _written(self, changes: Mapping[str, Limits]) -> int:
         async with self._writing:
             changed = {user: limits for user, limits in changes.items() if self.find(user) != limits}
             if not changed:
                 return 0
-            wanted = {user: limits for user, limits in {**self._limits, **changed}.items() if limits != NO_USER_LIMITS}
+            wanted = {user: limits for user, limits in {**self._limits, **changed}.items() if limits != NO_LIMITS}
             written = {user: limits.written() for user, limits in wanted.items()}
-            await asyncio.to_thread(write_user_limits_file, self._path, written)
+            await asyncio.to_thread(write_limits_file, self._path, written)
             self._limits = wanted
             return len(changed)
 
     async def forget(self, user: str) -> None:
         """Delete the limits of a user, so that a later user of the same name does not inherit them."""
-        await self.set_all({user: NO_USER_LIMITS})
+        await self.set_all({user: NO_LIMITS})

@@ -17,6 +17,7 @@ from penstock.storage.definitions_proof import PROOF
 from penstock.storage.deletions_json import DELETIONS, Deletion, write_deletions
 from penstock.storage.directory import NODE, DataDirectory, directory_name, listed_files
 from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
+from penstock.storage.limits_json import USER_LIMITS
 from penstock.storage.new_directory import new_directory, sync_all
 from penstock.storage.records_json import (
     UserRecord,
@@ -26,7 +27,6 @@ from penstock.storage.records_json import (
     write_users,
     write_vhosts,
 )
-from penstock.storage.user_limits_json import USER_LIMITS
 
 FORMAT: Final = 1
 WRITERS: Final = 4

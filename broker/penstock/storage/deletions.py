@@ -12,8 +12,8 @@ from penstock.model.errors import StorageError, Thing
 from penstock.storage.deletions_json import Deletion, Kind
 from penstock.storage.directory import DataDirectory
 from penstock.storage.jsonfiles import write_json
+from penstock.storage.limits_json import read_user_limits_file
 from penstock.storage.records_json import UserRecord, read_users, read_vhosts, write_users, write_vhosts
-from penstock.storage.user_limits_json import read_user_limits_file
 from penstock.storage.vhost_files import delete_vhost_directory
 
 FIRST_ADMINISTRATOR: Final = "admin"

@@ -22,7 +22,7 @@ from penstock.model.errors import StorageError, Thing
 from penstock.storage.definitions_proof import PROOF
 from penstock.storage.deletions_json import DELETIONS, Deletions
 from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
-from penstock.storage.user_limits_json import USER_LIMITS
+from penstock.storage.limits_json import USER_LIMITS
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 NODE = "node.json"

@@ -16,9 +16,9 @@ from penstock.metadata.effects import (
     PersistQueueDeleted,
     PersistUnbound,
 )
-from penstock.metadata.limits import read_limits
 from penstock.metadata.policies import Policy, check_policy, make_policy
 from penstock.model.errors import RefusedError, StorageError, Thing
+from penstock.model.limits import Holder, read_limits
 from penstock.model.records import Exchange
 from penstock.storage import Bound, Change, Declared, ExchangeDeleted, QueueDeleted, Unbound
 from penstock.storage.limits_json import read_limits_file
@@ -67,7 +67,7 @@ def policies_of(path: Path, vhost: str, *, is_operator: bool) -> PersistPolicies
 def limits_of(path: Path, vhost: str) -> PersistLimits:
     """Return the limits in a file. Raises StorageError."""
     try:
-        return PersistLimits(read_limits(vhost, read_limits_file(path)))
+        return PersistLimits(read_limits(Holder.VHOST, vhost, read_limits_file(path)))
     except RefusedError as refusal:
         raise StorageError(
             Thing("file", str(path)), f"is invalid: {refusal}", "correct it, then start again"

@@ -14,9 +14,9 @@ from typing import Any, Final
 from penstock.identity.permissions import whole_pattern
 from penstock.metadata.commands import DeclareExchange, DeclareQueue, SetLimits, SetPolicy
 from penstock.metadata.effects import Entry, PersistBound, PersistExchange, PersistQueue
-from penstock.metadata.limits import read_limits
 from penstock.model.arguments import DEPTH_MAX, Arguments, Decimal, Timestamp, Value
 from penstock.model.errors import InvalidArgumentError, RefusedError, Thing
+from penstock.model.limits import Holder, read_limits
 from penstock.model.names import (
     DEFAULT_EXCHANGE,
     ConnectionId,
@@ -269,7 +269,7 @@ class _Reader:
         """Operators' policies and limits travel as parameters."""
         if item.get("component") == VHOST_LIMITS and isinstance(item.get("value"), dict):
             place = self._place(item)
-            self._found.policies.append((place, SetLimits(read_limits(place, item["value"]))))
+            self._found.policies.append((place, SetLimits(read_limits(Holder.VHOST, place, item["value"]))))
             return
         if item.get("component") != OPERATOR_POLICY or not isinstance(item.get("value"), dict):
             self._problem(f"parameters: '{item.get('name', '')}' is not supported yet")

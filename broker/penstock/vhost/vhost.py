@@ -25,9 +25,9 @@ from penstock.metadata.commands import (
     Unbind,
 )
 from penstock.metadata.effects import Entry, ExchangeDeclared, QueueDeclared
-from penstock.metadata.limits import Limits
 from penstock.metadata.policies import Policy
 from penstock.model.errors import NotFoundError, Thing
+from penstock.model.limits import Holder, Limits, thing_of
 from penstock.model.names import (
     SERVER_NAMED_PREFIX,
     ConnectionId,
@@ -215,7 +215,7 @@ class Vhost:
         return self._topology.limits
 
     async def set_limits(self, rights: Rights, limits: Limits) -> None:
-        rights.require_administrator(Thing("limits of vhost", self.name))
+        rights.require_administrator(thing_of(Holder.VHOST, self.name))
         await self._owner.submit(SetLimits(limits))
 
     # ------------------------------------------------------------ admissions and events

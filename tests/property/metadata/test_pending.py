@@ -24,9 +24,9 @@ from penstock.metadata.commands import (
     SetPolicy,
     Unbind,
 )
-from penstock.metadata.limits import Limits
 from penstock.metadata.policies import Policy
 from penstock.model.errors import RefusedError
+from penstock.model.limits import Limits
 from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey, VhostName
 from penstock.model.records import Binding, DestinationKind
 

@@ -28,9 +28,9 @@ from penstock.metadata.commands import (
     SetPolicy,
     Unbind,
 )
-from penstock.metadata.limits import Limits
 from penstock.metadata.policies import Policy
 from penstock.model.errors import RefusedError, StorageError
+from penstock.model.limits import Limits
 from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey, VhostName
 from penstock.model.records import Binding, DestinationKind
 from penstock.native import Shard

@@ -5,7 +5,7 @@ import asyncio
 import structlog
 
 from penstock.identity import TopicPermission
-from penstock.identity.user_limits import UserLimits
+from penstock.model.limits import Limits
 from penstock.native import Disconnected, OpenConsume, OpenGet, OpenPublish, OpenSettle, PermitExchange, PermitKeys
 from penstock.v1 import admin_pb2 as admin
 from support.grpc_fakes import FakeCall, basic, play
@@ -186,7 +186,7 @@ def test_a_connection_that_ends_while_its_call_is_decided_is_not_counted_for_eve
             return await log_in(name, password, is_loopback=is_loopback, source=source)
 
         world.accounts.log_in = slowly
-        world.user_limits.limits["admin"] = UserLimits(connections_max=1)
+        world.user_limits.limits["admin"] = Limits(connections_max=1)
         gone = FakeCall(publish(), authorization=basic("admin"), connection=7)
         world.listener.put(gone)
         await begun.wait()

@@ -4,8 +4,8 @@ import pytest
 
 from penstock.metadata import entries_of, restore
 from penstock.metadata.commands import DeclareStream, SetLimits
-from penstock.metadata.limits import Limits, read_limits
 from penstock.model.errors import InvalidArgumentError, LimitReachedError
+from penstock.model.limits import Holder, Limits, read_limits
 from penstock.model.names import VhostName
 from support.machine import Machine
 
@@ -57,9 +57,9 @@ def test_limits_are_there_again_after_a_start(machine):
 
 
 def test_limits_are_read_as_others_write_them():
-    assert read_limits("/", {"max-queues": 3, "max-connections": -1}) == Limits(3, None)
+    assert read_limits(Holder.VHOST, "/", {"max-queues": 3, "max-connections": -1}) == Limits(3, None)
     assert Limits(3, None).written() == {"max-queues": 3}
-    assert read_limits("/", {}) == Limits()
+    assert read_limits(Holder.VHOST, "/", {}) == Limits()
 
 
 @pytest.mark.parametrize(
@@ -67,4 +67,4 @@ def test_limits_are_read_as_others_write_them():
 )
 def test_what_is_no_limit_is_refused(fields):
     with pytest.raises(InvalidArgumentError):
-        read_limits("/", fields)
+        read_limits(Holder.VHOST, "/", fields)

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from penstock.metadata.effects import PersistLimits, PersistPolicies
-from penstock.metadata.limits import Limits
 from penstock.model.errors import NotWrittenError, StorageError, Thing
+from penstock.model.limits import Limits
 from penstock.model.names import VhostName
 from penstock.node import vhosts_storage
 from penstock.node.vhosts_storage import OPENING_THREADS, VhostsStorage

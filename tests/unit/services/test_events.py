@@ -5,8 +5,8 @@ Each change once, also when a later step fails, and nothing for what changes no 
 
 import pytest
 
-from penstock.identity.user_limits import UserLimits
 from penstock.model.errors import AccessRefusedError, DiskFullError, InvalidArgumentError, Thing
+from penstock.model.limits import Limits
 from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey
 from penstock.model.records import Binding, DestinationKind
 from penstock.services import (
@@ -203,7 +203,7 @@ def test_limits_of_one_user_are_applied_without_a_look_at_the_others():
     listener, limits = FakeListener(), FakeUserLimits()
     listeners = Listeners(dict, limits)
     listeners.add(listener)
-    limits.limits |= {"anna": UserLimits(streams_max=2), "ben": UserLimits(streams_max=3)}
+    limits.limits |= {"anna": Limits(streams_max=2), "ben": Limits(streams_max=3)}
 
     listeners.take(frozenset({LimitsChanged(user="anna")}))
     assert listener.quotas == [("anna", True, {"streams_max": 2})]
@@ -215,7 +215,7 @@ def test_limits_of_one_user_are_applied_without_a_look_at_the_others():
 
 def test_a_new_listener_knows_the_limits_and_one_that_is_removed_hears_nothing():
     listener, limits = FakeListener(), FakeUserLimits()
-    limits.limits["anna"] = UserLimits(streams_max=2)
+    limits.limits["anna"] = Limits(streams_max=2)
     listeners = Listeners(dict, limits)
     listeners.add(listener)
     assert listener.quotas == [("anna", True, {"streams_max": 2})]

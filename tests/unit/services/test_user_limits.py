@@ -5,9 +5,8 @@ import json
 
 import pytest
 
-from penstock.identity.user_limits import NO_USER_LIMITS, UserLimits
-from penstock.metadata.limits import NO_LIMITS, Limits
 from penstock.model.errors import StorageError
+from penstock.model.limits import NO_LIMITS, Limits
 from penstock.services.quotas import Quotas
 from penstock.services.user_limits import LimitsOfUsers
 
@@ -16,21 +15,21 @@ def test_limits_are_on_the_disk_when_setting_them_returns(tmp_path):
     path = tmp_path / "user_limits.json"
     limits = LimitsOfUsers.open(path)
 
-    asyncio.run(limits.set("anna", UserLimits(publish_rate=5, streams_max=2)))
+    asyncio.run(limits.set("anna", Limits(publish_rate=5, streams_max=2)))
 
     assert json.loads(path.read_text()) == {"anna": {"publish-rate": 5, "max-channels": 2}}
-    assert LimitsOfUsers.open(path).find("anna") == UserLimits(publish_rate=5, streams_max=2)
+    assert LimitsOfUsers.open(path).find("anna") == Limits(publish_rate=5, streams_max=2)
 
 
 def test_a_user_without_limits_is_not_kept(tmp_path):
     path = tmp_path / "user_limits.json"
     limits = LimitsOfUsers.open(path)
-    asyncio.run(limits.set("anna", UserLimits(publish_rate=5)))
+    asyncio.run(limits.set("anna", Limits(publish_rate=5)))
 
     asyncio.run(limits.forget("anna"))
 
     assert json.loads(path.read_text()) == {}
-    assert limits.find("anna") == NO_USER_LIMITS
+    assert limits.find("anna") == NO_LIMITS
 
 
 def test_limits_that_were_being_written_when_their_call_was_cancelled_are_written(tmp_path):
@@ -39,7 +38,7 @@ def test_limits_that_were_being_written_when_their_call_was_cancelled_are_writte
 
     async def scenario():
         limits = LimitsOfUsers.open(path)
-        calls = [asyncio.create_task(limits.set(name, UserLimits(publish_rate=5))) for name in ("anna", "bob")]
+        calls = [asyncio.create_task(limits.set(name, Limits(publish_rate=5))) for name in ("anna", "bob")]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         for call in calls:
@@ -59,9 +58,9 @@ def test_limits_that_cannot_be_written_are_refused(tmp_path):
     limits = LimitsOfUsers.open(tmp_path / "gone" / "user_limits.json")
 
     with pytest.raises(StorageError, match="cannot be written"):
-        asyncio.run(limits.set("anna", UserLimits(publish_rate=5)))
+        asyncio.run(limits.set("anna", Limits(publish_rate=5)))
 
-    assert limits.find("anna") == NO_USER_LIMITS
+    assert limits.find("anna") == NO_LIMITS
 
 
 @pytest.mark.parametrize(
@@ -97,7 +96,7 @@ def test_the_listener_is_told_what_has_changed_and_nothing_else(tmp_path):
 
     vhost.limits = Limits(queues_max=1, publish_rate=7)
     quotas.apply()
-    asyncio.run(users.set("anna", UserLimits(connections_max=1, streams_max=2)))
+    asyncio.run(users.set("anna", Limits(connections_max=1, streams_max=2)))
     quotas.apply()
     quotas.apply()
     del vhosts["/"]

@@ -27,8 +27,8 @@ from penstock.storage import (
 from penstock.storage.definitions_amqp import create_definitions
 from penstock.storage.deletions import complete_deletions
 from penstock.storage.deletions_json import Deletion, Kind
+from penstock.storage.limits_json import read_user_limits_file, write_limits_file
 from penstock.storage.new_directory import new_directory
-from penstock.storage.user_limits_json import read_user_limits_file, write_user_limits_file
 from penstock.storage.vhost_files import create_vhost_directory
 
 
@@ -147,7 +147,7 @@ def test_a_deletion_that_ends_between_two_copies_is_in_both(data, tmp_path, monk
     deletion = Deletion(Kind.USER, "anna")
     anna = UserRecord("anna", "", "argon2id")
     write_users(data.users_file, [anna])
-    write_user_limits_file(data.user_limits_file, {"anna": {"publish-rate": 5}})
+    write_limits_file(data.user_limits_file, {"anna": {"publish-rate": 5}})
     really = read_users
     count = 0
 

@@ -23,7 +23,6 @@ from penstock.metadata.commands import (
     SetPolicy,
 )
 from penstock.metadata.effects import PersistLimits, PersistPolicies, PersistQueue, QueueDeclared
-from penstock.metadata.limits import Limits
 from penstock.metadata.policies import Policy
 from penstock.model.errors import (
     DiskFullError,
@@ -34,6 +33,7 @@ from penstock.model.errors import (
     StorageError,
     Thing,
 )
+from penstock.model.limits import Limits
 from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey, VhostName
 from penstock.model.records import Binding, DestinationKind
 from penstock.native import Shard

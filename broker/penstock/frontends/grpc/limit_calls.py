@@ -1,7 +1,5 @@
 """Limits of users: requests to verbs."""
 
-from dataclasses import asdict
-
 from penstock.services import Principal, Services
 from penstock.v1 import admin_pb2 as admin
 
@@ -11,7 +9,7 @@ async def get_user_limits(
 ) -> admin.GetUserLimitsResponse:
     found = await services.limits.get_user_limits(principal, request.name)
     return admin.GetUserLimitsResponse(
-        limits=admin.UserLimits(**asdict(found.limits)), connection_count=found.connection_count
+        limits=admin.UserLimits(**found.limits.by_field()), connection_count=found.connection_count
     )
 
 

@@ -1,7 +1,5 @@
 """Virtual hosts as a whole, and definitions: requests to verbs."""
 
-from dataclasses import asdict
-
 from penstock.frontends.grpc.convert import vhost_of
 from penstock.services import Principal, Services
 from penstock.v1 import admin_pb2 as admin
@@ -37,7 +35,7 @@ async def get_vhost_limits(
 ) -> admin.GetVhostLimitsResponse:
     found = await services.limits.get_vhost_limits(principal, vhost_of(request.vhost))
     return admin.GetVhostLimitsResponse(
-        limits=admin.VhostLimits(**asdict(found.limits)),
+        limits=admin.VhostLimits(**found.limits.by_field()),
         queue_count=found.queue_count,
         connection_count=found.connection_count,
     )
