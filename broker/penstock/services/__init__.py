@@ -17,7 +17,7 @@ from penstock.services.ports import ArchiveStanding
 from penstock.services.principal import Certificate, Credentials, NoCredentials, Password, Principal, Token
 from penstock.services.stages import OpenedStage, StageTarget
 from penstock.services.users import HeldPermission, HeldTopicPermission
-from penstock.vhost.streams import PartitionStatus, StreamStatus
+from penstock.vhost.streams import PartitionStatus, StreamStatus, is_full_page
 from penstock.vhost.vhost import QueueStatus
 
 __all__ = [
@@ -49,5 +49,6 @@ __all__ = [
     "WantedPolicy",
     "build",
     "consumer_place",
+    "is_full_page",
     "place_of",
 ]

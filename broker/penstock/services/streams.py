@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from penstock.kit.settings import PAGE_SIZE_MAX
 from penstock.metadata.commands import DeclareStream
 from penstock.model.arguments import Arguments
 from penstock.model.names import VhostName, check_name, existing_queue_name, vhost_name
@@ -12,7 +13,6 @@ from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading, repeated
 from penstock.vhost.rights import Rights
 from penstock.vhost.streams import PRODUCERS_PAGE_MAX, GroupStatus, PartitionStatus, Streams, StreamStatus
-from penstock.vhost.vhost import PAGE_SIZE_MAX
 from penstock.vhost.vhosts import Vhosts
 
 

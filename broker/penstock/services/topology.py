@@ -1,6 +1,7 @@
 """Exchanges, queues and bindings. A declare of a queue and a bind emit no event: no open stream has to ask again."""
 
 from penstock.kit.logging import logger
+from penstock.kit.settings import PAGE_SIZE_MAX
 from penstock.metadata.binding_pages import BindingPlace
 from penstock.metadata.commands import DeclareExchange, DeclareQueue
 from penstock.model.errors import FaultError, RefusedError
@@ -10,7 +11,7 @@ from penstock.services.events import Events, TopologyChanged
 from penstock.services.principal import Principal
 from penstock.services.sessions import SessionVerbs
 from penstock.services.verbs import changing, reading, repeated
-from penstock.vhost.vhost import PAGE_SIZE_MAX, QueueStatus
+from penstock.vhost.vhost import QueueStatus
 from penstock.vhost.vhosts import Vhosts
 
 _log = logger("topology")

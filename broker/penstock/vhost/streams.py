@@ -85,7 +85,8 @@ class Streams:
     ) -> list[StreamStatus]:
         """Return a page in the order of names, beginning after the name `after`.
 
-        With a name, return only that one, which must be there.
+        The page also ends with the stream that brings its partitions to PAGE_SIZE_MAX. With a name, return only that
+        one, which must be there.
         """
         rights.require_entry(Thing("vhost", self._topology.vhost))
         streams = await self._owner.read(lambda: self._found(name, after, min(limit, PAGE_SIZE_MAX)))
@@ -250,8 +251,16 @@ class Streams:
     def _found(self, wanted: str | None, after: str | None, limit: int) -> list[tuple[str, list[Queue]]]:
         if wanted is not None:
             return [(wanted, self._queues(wanted))]
-        names = (name for name in rules.stream_names(self._topology) if after is None or name > after)
-        return [(name, self._queues(name)) for name in islice(names, limit)]
+        found: list[tuple[str, list[Queue]]] = []
+        partition_count = 0
+        for name in rules.stream_names(self._topology):
+            if after is not None and name <= after:
+                continue
+            if _is_full(len(found), partition_count, limit):
+                break
+            found.append((name, self._queues(name)))
+            partition_count += len(found[-1][1])
+        return found
 
     def _queues(self, name: str) -> list[Queue]:
         return [self._topology.queues[partition] for partition in rules.partitions(self._topology, name)]
@@ -285,6 +294,15 @@ class Streams:
 
     def _queue(self, name: str) -> Thing:
         return Thing("queue", name, self._topology.vhost)
+
+
+def is_full_page(page: Sequence[StreamStatus], limit: int) -> bool:
+    """Return whether there may be another page behind this one."""
+    return _is_full(len(page), sum(len(stream.partitions) for stream in page), limit)
+
+
+def _is_full(stream_count: int, partition_count: int, limit: int) -> bool:
+    return stream_count >= limit or partition_count >= PAGE_SIZE_MAX
 
 
 def _arguments(queues: Sequence[Queue]) -> Arguments:

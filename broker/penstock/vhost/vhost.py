@@ -7,6 +7,7 @@ It knows no protocol and never sees a message.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from penstock.kit.settings import PAGE_SIZE_MAX
 from penstock.metadata import VhostTopology, entries_of, exchanges, queues, trial_of
 from penstock.metadata.binding_pages import BindingPlace, binding_page
 from penstock.metadata.commands import (
@@ -45,8 +46,6 @@ from penstock.vhost.ports import DefinitionsBackup
 from penstock.vhost.rights import Rights
 from penstock.vhost.stages import Stages
 from penstock.vhost.streams import Streams
-
-PAGE_SIZE_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,6 +237,18 @@ def test_streams_are_listed_in_pages():
     play(scenario)
 
 
+def test_a_page_of_streams_ends_when_they_have_a_thousand_partitions():
+    async def scenario(world):
+        for name in ("a", "b", "c"):
+            await call(world, "DeclareStream", wire.DeclareStreamRequest(name=name, partitions=600))
+        first = await call(world, "ListStreams", wire.ListStreamsRequest())
+        second = await call(world, "ListStreams", wire.ListStreamsRequest(page_token=first.next_page_token))
+        assert [[stream.name for stream in page.streams] for page in (first, second)] == [["a", "b"], ["c"]]
+        assert second.next_page_token == ""
+
+    play(scenario)
+
+
 def test_groups_are_listed_in_pages_also_when_one_reads_several_partitions():
     async def scenario(world):
         for partition in await declared(world, "clicks", 2):

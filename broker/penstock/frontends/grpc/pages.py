@@ -18,7 +18,11 @@ def page_size(wanted: int) -> int:
 
 def next_name(names: Sequence[str], limit: int) -> str:
     """Return the next page's token. A full page may have another one behind it, which may turn out to be empty."""
-    return _TOKEN_MARK + names[-1] if len(names) == limit else ""
+    return token_after(names[-1]) if len(names) == limit else ""
+
+
+def token_after(name: str) -> str:
+    return _TOKEN_MARK + name
 
 
 def name_after(token: str) -> str | None:

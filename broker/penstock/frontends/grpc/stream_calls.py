@@ -1,8 +1,8 @@
 """Streams: requests to verbs. The listener reads streams itself, once a reader was admitted."""
 
 from penstock.frontends.grpc.convert import arguments_of, put_arguments, vhost_of
-from penstock.frontends.grpc.pages import name_after, next_name, next_parts, page_size, parts_after
-from penstock.services import ArchiveStanding, PartitionStatus, Principal, Services, StreamStatus
+from penstock.frontends.grpc.pages import name_after, next_parts, page_size, parts_after, token_after
+from penstock.services import ArchiveStanding, PartitionStatus, Principal, Services, StreamStatus, is_full_page
 from penstock.v1 import streams_pb2 as wire
 
 
@@ -14,7 +14,7 @@ async def list_streams(
     page = await services.streams.list_streams(
         principal, vhost_of(request.vhost), name=wanted, after=after, limit=limit
     )
-    token = "" if wanted is not None else next_name([status.name for status in page], limit)
+    token = token_after(page[-1].name) if wanted is None and is_full_page(page, limit) else ""
     response = wire.ListStreamsResponse(next_page_token=token)
     for status in page:
         _put_stream(status, response.streams.add())
