@@ -850,7 +850,7 @@ type ListStreamsRequest struct {
 	Vhost string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
 	// Only this stream; NOT_FOUND if it does not exist.
 	Name *string `protobuf:"bytes,2,opt,name=name,proto3,oneof" json:"name,omitempty"`
-	// At most 1,000; 0 means 1,000.
+	// At most 1,000; 0 means 1,000. A page also ends with the stream that brings its partitions to 1,000.
 	PageSize      uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
