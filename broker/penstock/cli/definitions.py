@@ -82,7 +82,7 @@ def load(
         print_note(f"skipped: {line}")
     if not any(added.values()) and output is not Format.JSON:
         print_note("all of it exists already")
-    text = "added " + (", ".join(f"{count:,} {kind}" for kind, count in sorted(added.items())) or "nothing")
+    text = "added or changed: " + (", ".join(f"{kind} {count:,}" for kind, count in sorted(added.items())) or "nothing")
     print_done(text, imported, output)
 
 

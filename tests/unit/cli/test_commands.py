@@ -357,7 +357,7 @@ def test_what_an_import_skips_is_printed(invoke: Invoke, broker: FakeBroker) -> 
     (sent,) = map(admin_pb2.ImportDefinitionsRequest.FromString, requests_of(broker, "ImportDefinitions"))
     assert sent.skip_unsupported
     assert result.stderr == "skipped: queue 'q' has x-message-ttl\n"
-    assert result.stdout == "added 1 queues\n"
+    assert result.stdout == "added or changed: queues 1\n"
 
 
 @pytest.mark.parametrize("content", [b"{", b"", b"\xff", b"[" * 200_000])
