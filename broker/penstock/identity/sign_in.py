@@ -1,6 +1,6 @@
-"""Authenticates a client with the back ends in order: the first that knows the user counts.
+"""Authenticates a client with the back ends in order, until one accepts the credentials.
 
-If one refuses or cannot be reached, the next is asked; if none knows the user, the first refusal is the answer. The
+If one refuses or cannot be reached, the next is asked; if none accepts them, the first refusal is the answer. The
 user `guest` may log in from loopback only, whichever back end or certificate knows that name.
 """
 
