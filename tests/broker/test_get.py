@@ -29,7 +29,7 @@ def root(broker: Broker, vhost: str) -> Iterator[penstock.Connection]:
 
 @pytest.fixture
 def narrow(broker: Broker) -> Iterator[Wire]:
-    """A client that has no space for a response."""
+    """Return a client that has no space for a response."""
     with Wire(int(broker.address.rpartition(":")[2]), BASIC, window=SMALL_WINDOW) as wire:
         yield wire
 
