@@ -45,11 +45,6 @@ class NotFoundError(RefusedError):
         super().__init__(thing, "not found", way_out)
 
 
-class AlreadyThereError(RefusedError):
-    def __init__(self, thing: Thing, way_out: str = "choose another name or delete it first") -> None:
-        super().__init__(thing, "already exists", way_out)
-
-
 class AccessRefusedError(RefusedError):
     """The user may not do this; with reserved names and predeclared exchanges, no user may."""
 

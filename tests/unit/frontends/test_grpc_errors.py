@@ -12,14 +12,15 @@ from penstock.model import errors
 from penstock.model.errors import Thing
 
 QUEUE = Thing("queue", "a", "/")
+MISMATCH = errors.PreconditionFailedError.mismatch(QUEUE, "durable", "true", "false")
+BAD_ARGUMENT = errors.InvalidArgumentError(QUEUE, "rule", "way", field="x-level")
 ALL = [
     (errors.NotFoundError(QUEUE), 5, "NOT_FOUND"),
-    (errors.AlreadyThereError(QUEUE), 6, "ALREADY_THERE"),
     (errors.AccessRefusedError(QUEUE, "rule", "way"), 7, "ACCESS_REFUSED"),
     (errors.NotAuthenticatedError("anna"), 16, "NOT_AUTHENTICATED"),
-    (errors.PreconditionFailedError.mismatch(QUEUE, "durable", "true", "false"), 9, "PRECONDITION_FAILED"),
+    (MISMATCH, 9, "PRECONDITION_FAILED"),
     (errors.LockedError(QUEUE), 9, "RESOURCE_LOCKED"),
-    (errors.InvalidArgumentError(QUEUE, "rule", "way", field="x-level"), 3, "INVALID_ARGUMENT"),
+    (BAD_ARGUMENT, 3, "INVALID_ARGUMENT"),
     (errors.TooLargeError(QUEUE, "rule", size=2, size_max=1), 3, "TOO_LARGE"),
     (errors.LimitReachedError(QUEUE, "rule", limit=1), 8, "LIMIT_REACHED"),
     (errors.StorageError(QUEUE, "rule", "way"), 14, "STORAGE_FAULT"),
@@ -65,7 +66,7 @@ def test_no_error_of_the_model_is_without_a_row():
 
 
 def test_a_mismatch_names_the_field_and_both_values():
-    found = details(refusal_of(ALL[4][0]))  # type: ignore[arg-type]
+    found = details(refusal_of(MISMATCH))
 
     assert found[PreconditionFailure].violations[0].type == "durable"
     metadata = found[ErrorInfo].metadata
@@ -73,4 +74,4 @@ def test_a_mismatch_names_the_field_and_both_values():
 
 
 def test_a_bad_argument_names_its_field():
-    assert details(refusal_of(ALL[6][0]))[BadRequest].field_violations[0].field == "x-level"  # type: ignore[arg-type]
+    assert details(refusal_of(BAD_ARGUMENT))[BadRequest].field_violations[0].field == "x-level"

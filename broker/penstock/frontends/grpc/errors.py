@@ -12,7 +12,6 @@ from google.rpc.status_pb2 import Status
 
 from penstock.model.errors import (
     AccessRefusedError,
-    AlreadyThereError,
     BusyError,
     CorruptError,
     DiskFullError,
@@ -33,14 +32,13 @@ from penstock.model.errors import (
 
 DOMAIN = "penstock"
 
-OK, INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED = 0, 3, 5, 6, 7
+OK, INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED = 0, 3, 5, 7
 RESOURCE_EXHAUSTED, FAILED_PRECONDITION, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 8, 9, 12, 13, 14, 16
 DATA_LOSS = 15
 
 # Error -> code and reason. A subclass without a row of its own takes its parent's.
 TABLE: dict[type[Exception], tuple[int, str]] = {
     NotFoundError: (NOT_FOUND, "NOT_FOUND"),
-    AlreadyThereError: (ALREADY_EXISTS, "ALREADY_THERE"),
     AccessRefusedError: (PERMISSION_DENIED, "ACCESS_REFUSED"),
     NotAuthenticatedError: (UNAUTHENTICATED, "NOT_AUTHENTICATED"),
     PreconditionFailedError: (FAILED_PRECONDITION, "PRECONDITION_FAILED"),
