@@ -53,10 +53,19 @@ def test_a_front_end_that_imports_what_is_below_the_services_is_found(copy: Path
         module.write_text(text)
 
 
-def test_a_package_that_is_in_no_layer_is_found(copy: Path) -> None:
-    module = copy / "broker/penstock/services/unlisted.py"
+IN_NO_LAYER = {
+    "broker/penstock/unlisted.py": "Layers import only those below them",
+    "broker/penstock/services/unlisted.py": "Services are built from subjects, subjects from verbs",
+    "broker/penstock/identity/unlisted.py": "Back ends know identities, identities know permissions",
+    "operator/penstock_operator/unlisted.py": "Layers of the operator import only those below them",
+}
+
+
+@pytest.mark.parametrize("path", IN_NO_LAYER)
+def test_a_module_that_is_in_no_layer_is_found(copy: Path, path: str) -> None:
+    module = copy / path
     module.write_text('"""In no layer."""\n')
     try:
-        assert broken_contracts(copy) == ["Services are built from subjects, subjects from verbs"]
+        assert broken_contracts(copy) == [IN_NO_LAYER[path]]
     finally:
         module.unlink()
