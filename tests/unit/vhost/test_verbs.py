@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from penstock.kit.settings import PAGE_SIZE_MAX
 from penstock.metadata import VhostTopology, changes_of
 from penstock.metadata.commands import DeclareExchange, DeclareQueue, DeclareStream
 from penstock.model.errors import AccessRefusedError, LockedError, NotFoundError
@@ -14,7 +15,7 @@ from penstock.native import QueueCounts
 from penstock.vhost.apply import apply_changes
 from penstock.vhost.owner import Owner
 from penstock.vhost.rights import Rights
-from penstock.vhost.vhost import PAGE_SIZE_MAX, Vhost
+from penstock.vhost.vhost import Vhost
 from support.vhost_fakes import FakeDefinitions, FakeShard, NamesAllowed, Tasks, rights
 
 TOKEN = "0123456789abcdefghijkl"
