@@ -45,7 +45,7 @@ BROKEN_PIPE = 141
 
 
 class CommandGroup(TyperGroup):
-    """Tells what went wrong in one line. What nobody expected keeps its traceback."""
+    """Report an error in one line. An unexpected one keeps its traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -41,6 +41,7 @@ class Consumption:
 
     @property
     def consumer_tag(self) -> str:
+        """The tag that the broker knows the consumer by."""
         return self._port.consumer_tag
 
     def flow(self, prefetch: int) -> None:
@@ -124,6 +125,7 @@ class AsyncConsumption:
 
     @property
     def consumer_tag(self) -> str:
+        """The tag that the broker knows the consumer by."""
         return self._port.consumer_tag
 
     def flow(self, prefetch: int) -> None:

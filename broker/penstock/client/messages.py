@@ -30,7 +30,8 @@ class Message(Stored):
 
     @property
     @abstractmethod
-    def redelivered(self) -> bool: ...
+    def redelivered(self) -> bool:
+        """Whether the message may have been delivered before."""
 
     @property
     @abstractmethod

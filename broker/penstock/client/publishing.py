@@ -1,6 +1,6 @@
 """Publishing from threads: each caller waits for its own confirm while one of them reads the outcomes for all.
 
-Numbers are given under one lock, so that a call's numbers are known ranges. Whoever waits first reads; nobody wakes a
+Numbers are given under one lock, so that a call's numbers are known ranges. The first that waits reads; nothing wakes a
 thread to be told what it could have read itself. Waiting for confirms and for room ends after the time limit, counted
 while no outcome at all arrives: a port that was handed more than it has room for would wait for ever.
 """

@@ -271,7 +271,7 @@ class AsyncStreamReader:
 
     async def _is_woken(self, ports: Sequence[ReaderPort]) -> bool:
         """Wait until something arrives or ends; return false when the reader was closed or idle for too long."""
-        # Finished while it was asked: nobody would ring.
+        # Finished while it was asked: nothing would wake it.
         watched = [port.wake_fd for port in ports if not port.is_finished]
         if len(watched) < len(ports):
             return True

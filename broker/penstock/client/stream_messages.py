@@ -21,15 +21,18 @@ class StreamMessage(Stored):
 
     @property
     @abstractmethod
-    def offset(self) -> int: ...
+    def offset(self) -> int:
+        """The message's offset in its partition."""
 
     @property
     @abstractmethod
-    def partition(self) -> str: ...
+    def partition(self) -> str:
+        """The name of the partition."""
 
     @property
     @abstractmethod
-    def key(self) -> bytes | None: ...
+    def key(self) -> bytes | None:
+        """The key that chose the partition; None for a message without one."""
 
     @property
     @abstractmethod

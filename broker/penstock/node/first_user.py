@@ -21,7 +21,7 @@ _PASSWORD_BYTES: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class FirstUser:
-    """`password_file` is where a password lies that was made up just now."""
+    """`password_file` has the password when it was generated at this start."""
 
     name: str
     password: str

@@ -66,7 +66,7 @@ class Broker:
         self._is_orderly = False
         self.was_clean = False
         self.password_file: Path | None = None
-        """Where the password of a new broker's administrator lies, when it was made up at this start."""
+        """The file with the password of a new broker's administrator, when it was generated at this start."""
         self.services: Services
         """Set by the start, before there is any listener for messages."""
         self._tls: TlsFiles | None = None

@@ -35,7 +35,7 @@ Signature = tuple[int, int, int]
 
 
 class Archives:
-    """Implements the front ends' port. Close it when nobody asks any more."""
+    """Implements the front ends' port. Close it after its last user."""
 
     def __init__(self, folder: Path) -> None:
         """Open the archives of a folder. Raises ArchiveError when the library that reads Parquet is missing."""

@@ -21,7 +21,7 @@ class SignIn(Protocol):
         ...
 
     async def log_in_by_certificate(self, certificate: bytes, *, is_loopback: bool) -> Identity:
-        """One that was checked at the handshake, DER. Raises NotAuthenticatedError when it names nobody."""
+        """One that was checked at the handshake, DER. Raises NotAuthenticatedError when it names no user."""
         ...
 
     async def log_in_by_token(self, token: str, *, is_loopback: bool) -> Identity:

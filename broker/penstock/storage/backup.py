@@ -143,7 +143,7 @@ def _write_vhosts(
     try:
         for writing in [threads.submit(write, vhost) for vhost in vhosts]:
             writing.result()
-    finally:  # the directory of a backup that failed is removed when nobody writes to it any more
+    finally:  # the directory of a backup that failed is removed after its last writer has ended
         threads.shutdown(wait=True, cancel_futures=True)
 
 

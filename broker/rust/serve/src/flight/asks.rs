@@ -1,5 +1,5 @@
-//! What callers ask for: tickets, descriptors and commands, as JSON that is easily written by hand. A name that nobody knows is
-//! refused, so that a slip of the pen is not a wish ignored.
+//! Tickets, descriptors and commands of clients, as JSON that is easily written by hand. An unknown name is refused, so that
+//! a misspelled one is not ignored.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
