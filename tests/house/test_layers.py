@@ -33,7 +33,9 @@ def broken_contracts(folder: Path) -> list[str]:
     done = subprocess.run(
         command, cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
     )
-    broken = [line.removesuffix(" BROKEN") for line in done.stdout.splitlines() if line.endswith(" BROKEN")]
+    # A number of ignored imports may follow.
+    found = [line.partition(" BROKEN") for line in done.stdout.splitlines()]
+    broken = [name for name, word, rest in found if word and (not rest or rest.startswith(" ("))]
     assert done.returncode == (1 if broken else 0), done.stdout + done.stderr
     return broken
 
@@ -56,6 +58,7 @@ def test_a_front_end_that_imports_what_is_below_the_services_is_found(copy: Path
 IN_NO_LAYER = {
     "broker/penstock/unlisted.py": "Layers import only those below them",
     "broker/penstock/services/unlisted.py": "Services are built from subjects, subjects from verbs",
+    "broker/penstock/client/unlisted.py": "Connections are built from verbs, verbs from calls, calls from records",
     "broker/penstock/identity/unlisted.py": "Back ends know identities, identities know permissions",
     "operator/penstock_operator/unlisted.py": "Layers of the operator import only those below them",
 }
