@@ -163,3 +163,47 @@ def test_rows_are_filtered_by_key_before_spark_sees_them(events: FakeFlight) -> 
     reader = source(events, keyIs="anna").reader(BODIES)
 
     assert read(reader, reader.partitions()) == [b"x", b"y"]
+
+
+@pytest.mark.parametrize("query", ["batch", "stream"])
+def test_a_task_whose_offsets_retention_removed_after_planning_says_so_unless_told_to_continue(
+    events: FakeFlight, query: str
+) -> None:
+    def planned(**options: str) -> tuple[Any, list[Any]]:
+        if query == "batch":
+            batch = source(events, minPartitions="2", **options).reader(BODIES)
+            return batch, batch.partitions()
+        stream = source(events, minPartitions="2", **options).streamReader(BODIES)
+        return stream, stream.partitions({"events": 1}, {"events": 11})
+
+    failing, going_on = planned(), planned(failOnDataLoss="false")
+    events.retain("events", 8)
+
+    for partition in failing[1]:
+        with pytest.raises(DataLossError, match="were removed by retention"):
+            list(failing[0].read(copied(partition)))
+    batches = [batch for each in going_on[1] for batch in going_on[0].read(copied(each))]
+    assert [body for batch in batches for body in batch["body"].to_pylist()] == [b"7", b"8", b"9"]
+
+
+def test_a_task_says_so_when_retention_removes_offsets_between_two_calls_of_its_read(server: FakeFlight) -> None:
+    server.declare("events")
+    server.publish("events", *([b"x"] * 3_000))
+    reader = source(server).reader(BODIES)
+    server.break_get_after = 1_000
+    found = reader.read(reader.partitions()[0])
+    assert next(found).num_rows == 1_000
+    server.retain("events", 2_500)
+
+    with pytest.raises(DataLossError, match="were removed by retention"):
+        list(found)
+
+
+def test_a_task_whose_stream_was_declared_again_after_planning_says_so(events: FakeFlight) -> None:
+    reader = source(events).reader(BODIES)
+    partitions = reader.partitions()
+    events.declare("events")
+    events.publish("events", b"new")
+
+    with pytest.raises(DataLossError, match="partition 'events' ends at 2, and this task reads up to 11"):
+        list(reader.read(copied(partitions[0])))

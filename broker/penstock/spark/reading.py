@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from penstock.spark.columns import conformed, needed, picked
 from penstock.spark.decoding import Decoder
 from penstock.spark.errors import OptionError
+from penstock.spark.losses import checked
 from penstock.spark.options import EARLIEST, LATEST, Place, ReadOptions
 from penstock.spark.ranges import OffsetRange, Offsets, ranges_between, resolved, split
 from penstock.spark.wire import Described, Wire
@@ -77,7 +78,10 @@ def read_range(partition: RangePartition, options: ReadOptions, schema: StructTy
         Wire(options.uri, options.retry_seconds) as wire,
         Decoder(wire, options.decoding, partition.wanted, partition.origin) as decoder,
     ):
-        for batch in wire.read(partition.wanted, columns):
+        batches = wire.read(partition.wanted, columns)
+        if options.fail_on_data_loss:
+            batches = checked(batches, partition.wanted, options.stream, wire)
+        for batch in batches:
             rows = decoder.decode(picked(batch, options), arrow_schema)
             if rows.num_rows:
                 yield conformed(rows, arrow_schema)
