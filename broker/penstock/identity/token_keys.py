@@ -54,11 +54,11 @@ class TokenKeys:
     def refresh(self) -> None:
         """Start to fetch a set that is old, without waiting for it, and drop one that is too old to be used."""
         age = self._clock.monotonic() - self._fetched_at
-        if age <= self._cache_seconds or not self._published:
+        if age <= self._cache_seconds or not self._last_fetched:
             return
-        if age > self._cache_seconds + STALE_SECONDS_MAX:
+        if age > self._cache_seconds + STALE_SECONDS_MAX and self._published:
             self._replace({})
-        elif not self._is_answered():
+        if not self._is_answered():
             self._fetching.start("", self._fetch_all)
 
     async def get(self, key_id: str) -> "PyJWK":

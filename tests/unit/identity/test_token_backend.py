@@ -261,6 +261,27 @@ def test_keys_that_became_too_old_end_nothing_that_is_open():
     play(scenario, url=KEYS_URL)
 
 
+def test_open_streams_let_keys_be_fetched_again_after_an_issuer_was_down_for_very_long():
+    async def scenario(world):
+        opened = await world.show(world.token())
+        world.is_down = True
+        for _ in range(2):
+            world.wait(CACHE_SECONDS + STALE_SECONDS_MAX + 1)
+            world.backend.refresh_keys()
+            await ticks()
+        world.issuer.rotate("second")
+        world.is_down = False
+        world.wait(CACHE_SECONDS + 1)
+
+        world.backend.refresh_keys()
+        await ticks()
+
+        with pytest.raises(NotAuthenticatedError, match="its key was removed"):
+            world.backend.check_open(opened)
+
+    play(scenario, url=KEYS_URL)
+
+
 def test_tokens_stay_remembered_when_the_same_keys_come_again():
     async def scenario(world):
         first = await world.show(used := world.token())
