@@ -185,15 +185,15 @@ class PartitionRun:
         for batch in self._wire.read(OffsetRange(self._offsets.partition, start, end), SCHEMA.names):
             if not batch.num_rows:
                 continue
-            self._check(at, batch)
+            self._check(at, batch["offset"][0].as_py())
             at = batch["offset"][-1].as_py() + 1
             yield batch
+        self._check(at, end)
 
-    def _check(self, at: int, batch: pa.RecordBatch) -> None:
-        """Check for removed rows: offsets may have gaps, but the lower end must be there."""
-        first = batch["offset"][0].as_py()
-        if first == at or not self._archiving.fail_on_data_loss:
+    def _check(self, at: int, found: int) -> None:
+        """Check for removed rows before the next one: offsets may have gaps, but the lower end must be there."""
+        if found == at or not self._archiving.fail_on_data_loss:
             return
         (now,) = (each for each in self._stream.offsets() if each.partition == self._offsets.partition)
         if now.first > at:
-            raise ArchiveError(lost(self._offsets.partition, at, first))
+            raise ArchiveError(lost(self._offsets.partition, at, found))

@@ -119,6 +119,14 @@ def test_what_went_while_it_was_read_ends_the_run_and_is_not_in_the_manifest(tmp
     assert stored(tmp_path) == list(range(30, 51))
 
 
+def test_an_end_of_the_range_that_went_while_it_was_read_is_no_success_either(tmp_path):
+    log = FakeLog(lost_below=(2, 51))
+    log.publish([1] * 50)
+
+    with pytest.raises(ArchiveError, match="offsets 15 to 50 of 'events' were removed before they were archived"):
+        run(tmp_path, log)
+
+
 def steps_of_a_run(tmp_path: Path) -> list[str]:
     log = FakeLog()
     steps: list[str] = []
