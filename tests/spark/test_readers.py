@@ -158,6 +158,20 @@ def test_two_decodings_in_one_query_publish_their_bad_records_under_two_names(ev
     assert not first & second
 
 
+def test_each_batch_read_publishes_its_bad_records_and_a_repeated_task_of_it_none(events: FakeFlight) -> None:
+    """Another user's read failed as its name belonged to the first, and a stream declared again had none published."""
+    events.declare("bad")
+    schema = StructType().add("offset", "long").add("value", StructType().add("a", "integer"))
+    options = {"parsed": "json", "parsedSchema": "a INT", "deadLetterStream": "bad"}
+    for count in (10, 20):
+        reader = source(events, **options).reader(schema)
+        partitions = reader.partitions()
+        for partition in partitions + partitions:
+            assert list(reader.read(copied(partition))) == []
+
+        assert len(events.bodies("bad")) == count
+
+
 def test_rows_are_filtered_by_key_before_spark_sees_them(events: FakeFlight) -> None:
     events.publish("events", b"x", b"y", key=b"anna")
     reader = source(events, keyIs="anna").reader(BODIES)

@@ -6,6 +6,7 @@ rows.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -48,8 +49,10 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         # Do not wait for rows that were written meanwhile, or never.
         end = {partition: min(offset, there.end[partition]) for partition, offset in end.items()}
         ranges = ranges_between(start, end, there.first, options.fail_on_data_loss, there.gone)
+        # The broker must not take the bad records of another read, or of a stream declared again, for repetitions.
+        name = uuid4().hex
         return [
-            RangePartition(each, f"{options.dead_letters}/{each.partition}/{each.start}-{each.end}")
+            RangePartition(each, f"{name}/{options.dead_letters}/{each.partition}/{each.start}-{each.end}")
             for each in split(ranges, options.min_partitions)
         ]
 
