@@ -210,7 +210,7 @@ def taken_uri(given: Given) -> str:
 
     uri = given.take("uri", checked, "", is_secret=True)
     credentials = Credentials(
-        user=given.take("user", text, ""),
+        user=given.take("user", user_name, ""),
         password=given.take("password", text, "", is_secret=True),
         password_file=given.take("passwordFile", first_line, ""),
         token=given.take("token", text, "", is_secret=True),
@@ -290,6 +290,12 @@ def text(value: str) -> str:
     if not value:
         raise ValueError("it must not be empty")
     return value
+
+
+def user_name(value: str) -> str:
+    if ":" in value:
+        raise ValueError("it must not contain ':', which ends the user's name where a password follows")
+    return text(value)
 
 
 def boolean(value: str) -> bool:

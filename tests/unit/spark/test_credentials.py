@@ -62,6 +62,8 @@ def test_writes_and_queues_take_them_too() -> None:
         ({"uri": "penstock://a@broker", "user": "b", "password": SECRET}, "name a user"),
         ({"uri": "penstock://a@broker", "token": SECRET}, "name a user"),
         ({"uri": "penstocks://broker/?cert=a&key=b", "password": SECRET}, "a password needs a user"),
+        ({"uri": BARE, "user": "a:b", "password": SECRET}, "option 'user' is 'a:b': it must not contain ':'"),
+        ({"uri": BARE, "user": "a:b", "passwordFile": "FILE"}, "option 'user' is 'a:b': it must not contain ':'"),
         ({"uri": BARE, "user": "a", "passwordFile": "/gone"}, "the file cannot be read"),
         ({"uri": BARE, "user": "a", "password": ""}, "option 'password': it must not be empty"),
         ({"uri": f"penstock://a:{SECRET}@broker:568o/"}, "option 'uri': the URI's port"),
