@@ -1,10 +1,17 @@
 """The staged writers as Spark calls them, without Spark: tasks stage, the driver commits or aborts, and repeats."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event
+from time import monotonic
+
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 import penstock
+from penstock.client.errors import ConnectionLostError, DeadlineError
+from penstock.spark import staging
 from penstock.spark.options import WriteOptions, parse_write_options
 from penstock.spark.staging import Staged, stage_rows
 from penstock.spark.writing import BatchWriter, MicroBatchWriter
@@ -45,3 +52,47 @@ def test_a_batch_that_the_driver_repeats_with_other_tasks_is_published_once(
     BatchWriter(options, SCHEMA).commit([])
     connection.admin.delete_stage("a-query")
     connection.delete_stream("staged-sink")
+
+
+WAIT_SECONDS = 0.6
+
+
+@pytest.fixture
+def hasty() -> WriteOptions:
+    """Options to retry for a second, at a broker that each test replaces."""
+    return parse_write_options({"uri": "penstock://h/", "stream": "s", "staged": "true", "retrySeconds": "1"})
+
+
+def test_a_call_that_took_long_before_its_connection_was_lost_is_retried_for_all_the_seconds(
+    hasty: WriteOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = iter([ConnectionLostError("the broker was restarted"), None])
+
+    @contextmanager
+    def connect(uri: str, *, native: bool) -> Iterator[None]:
+        yield
+
+    def call(_: object) -> str:
+        outcome = next(outcomes)
+        if outcome is not None:
+            Event().wait(2 * WAIT_SECONDS)
+            raise outcome
+        return "published"
+
+    monkeypatch.setattr(staging, "connect", connect)
+
+    assert staging.asked_again(hasty, call) == "published"
+
+
+def test_a_broker_that_never_greets_is_given_up(hasty: WriteOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    began = monotonic()
+
+    def connect(uri: str, *, native: bool) -> None:
+        assert monotonic() - began < 10, "it is asked for ever"
+        Event().wait(WAIT_SECONDS)
+        raise DeadlineError("no answer")
+
+    monkeypatch.setattr(staging, "connect", connect)
+
+    with pytest.raises(DeadlineError):
+        staging.asked_again(hasty, lambda _: None)

@@ -105,15 +105,19 @@ def stage_of(connection: Connection, options: WriteOptions, name: str) -> Stage:
 
 
 def asked_again(options: WriteOptions, call: Callable[[Connection], T]) -> T:
-    """Retry for a while when the broker cannot be reached, and as long as it is still working."""
-    give_up = monotonic() + options.retry_seconds
+    """Retry for a while from the first failure in a row, and as long as a broker that greets is still working."""
+    give_up: float | None = None
     while True:
+        is_connected = False
         try:
             with connect(options.uri, native=False) as connection:
+                is_connected = True
                 return call(connection)
-        except DeadlineError:
-            give_up = monotonic() + options.retry_seconds
-        except ConnectionLostError:
+        except (ConnectionLostError, DeadlineError) as error:
+            if is_connected and isinstance(error, DeadlineError):
+                give_up = None
+                continue
+            give_up = give_up or monotonic() + options.retry_seconds
             if monotonic() >= give_up:
                 raise
             sleep(PAUSE_SECONDS)
