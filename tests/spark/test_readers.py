@@ -9,8 +9,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from pyspark.sql.types import StructType
 
 from penstock.spark.errors import DataLossError, OptionError
+from penstock.spark.losses import checked
+from penstock.spark.ranges import OffsetRange
 from penstock.spark.source import PenstockSource
 from penstock.spark.streaming import MicroBatchReader
+from penstock.spark.wire import Described
 from support.fake_flight import FIRST_TIME_MS, FakeFlight
 
 BODIES = StructType().add("offset", "long").add("body", "binary")
@@ -211,6 +214,17 @@ def test_a_task_says_so_when_retention_removes_offsets_between_two_calls_of_its_
 
     with pytest.raises(DataLossError, match="were removed by retention"):
         list(found)
+
+
+def test_offsets_that_retention_removed_within_a_batch_are_a_loss() -> None:
+    class Stream:
+        def describe(self, stream: str) -> Described:
+            return Described({"events": 4}, {"events": 9}, 5, 5)
+
+    batch = pa.record_batch({"offset": pa.array([1, 4, 5, 8], pa.int64())})
+
+    with pytest.raises(DataLossError, match="offsets 2 to 3 of 'events' were removed by retention"):
+        list(checked(iter([batch]), OffsetRange("events", 1, 9), "events", Stream()))
 
 
 def test_a_task_whose_stream_was_declared_again_after_planning_says_so(events: FakeFlight) -> None:

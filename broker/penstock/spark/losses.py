@@ -28,13 +28,25 @@ def checked(
     """Yield the batches of a range, which have their offsets; raise DataLossError where rows are missing."""
     at = wanted.start
     for batch in batches:
-        first = batch["offset"][0].as_py()
-        if first > at:
-            check_missing(wanted.partition, at, first, wire.describe(stream))
+        gaps = list(gaps_before(batch["offset"], at))
+        if gaps:
+            there = wire.describe(stream)
+            for start, end in gaps:
+                check_missing(wanted.partition, start, end, there)
         at = batch["offset"][-1].as_py() + 1
         yield batch
     if at < wanted.end:
         check_missing(wanted.partition, at, wanted.end, wire.describe(stream))
+
+
+def gaps_before(offsets: pa.Int64Array, at: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges from `at` on that are missing before offsets, which ascend."""
+    if offsets[-1].as_py() + 1 - at == len(offsets):
+        return
+    for offset in offsets.to_pylist():
+        if offset > at:
+            yield at, offset
+        at = offset + 1
 
 
 def check_missing(partition: str, start: int, end: int, there: Described) -> None:
