@@ -21,6 +21,7 @@ class StoppingProxy:
         self._is_closed = False
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
         self.port: int = self._listener.getsockname()[1]
         # Bytes after which it stops by itself, in the direction of the client.
         self.stop_after: int | None = None
@@ -34,7 +35,7 @@ class StoppingProxy:
         self._goes.set()
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting.start()
         return self
 
     def __exit__(
@@ -42,18 +43,20 @@ class StoppingProxy:
     ) -> None:
         self._is_closed = True
         self._goes.set()
-        for each in (self._listener, *self._sockets):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+        close(self._listener)
+        # A client may have connected again at this moment: its sockets are in the list only then.
+        self._accepting.join()
+        for each in self._sockets:
+            close(each)
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                self._sockets.append(client)
                 self.connections += 1
                 broker = socket.create_connection(("127.0.0.1", self._port))
-                self._sockets += [client, broker]
+                self._sockets.append(broker)
                 threading.Thread(target=self._forward, args=(client, broker, False), daemon=True).start()
                 threading.Thread(target=self._forward, args=(broker, client, True), daemon=True).start()
 
@@ -70,3 +73,10 @@ class StoppingProxy:
                     return
                 target.sendall(data)
             target.shutdown(socket.SHUT_WR)
+
+
+def close(each: socket.socket) -> None:
+    """Close a socket and end a call that waits for it."""
+    with contextlib.suppress(OSError):
+        each.shutdown(socket.SHUT_RDWR)
+    each.close()
