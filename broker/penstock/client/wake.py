@@ -10,10 +10,15 @@ class Wake:
     """A pair of sockets, which every platform's selector takes. `set` twice writes once."""
 
     def __init__(self) -> None:
-        self._reading, self._writing = socket.socketpair()
         self._lock = Lock()
         self._is_set = False
+        self._is_closed = True
+        self._reading, self._writing = socket.socketpair()
         self._is_closed = False
+
+    def __del__(self) -> None:
+        # A program may drop a publisher, consumer or reader without closing it.
+        self.close()
 
     def fileno(self) -> int:
         return self._reading.fileno()

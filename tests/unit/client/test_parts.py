@@ -1,6 +1,8 @@
 """Small parts: the back-off, the descriptor that wakes an event loop, and the fakes themselves."""
 
+import gc
 import select
+import warnings
 
 from penstock.client.backoff import Backoff
 from penstock.client.transport import ConsumerOptions, PublisherOptions
@@ -39,6 +41,20 @@ def test_a_wake_is_readable_from_set_to_clear() -> None:
     assert not is_readable(wake.fileno())
     wake.close()
     wake.set()
+
+
+def test_a_wake_that_is_dropped_leaves_no_open_sockets_also_in_a_circle() -> None:
+    class Circle:
+        def __init__(self) -> None:
+            self.itself = self
+            self.wake = Wake()
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        Circle()
+        gc.collect()
+
+    assert not [each for each in found if issubclass(each.category, ResourceWarning)]
 
 
 def test_the_fake_publisher_numbers_and_holds() -> None:
