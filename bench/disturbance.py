@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import penstock
-from bench.measure import Load
+from bench.measure import Load, administration
 
 QUEUE_COUNT = 10_000
 
@@ -38,7 +38,7 @@ def disturb(uri: str, metrics: str) -> None:
     with penstock.connect(uri) as connection:
         while True:
             urllib.request.urlopen(metrics).read()
-            connection.admin.list_queues()
+            administration(connection).list_queues()
 
 
 if __name__ == "__main__":

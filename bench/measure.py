@@ -29,6 +29,11 @@ def output_flags(kind: str) -> tuple[str, ...]:
     return (*keep, "--output", "json") if "--output" in done.stdout else (*keep, "--json")
 
 
+def administration(connection: Any) -> Any:
+    """Return what has the verbs of administration: of older commits that are measured, the connection itself."""
+    return getattr(connection, "admin", connection)
+
+
 @dataclass(frozen=True)
 class Load:
     """Environment of a row's measurement."""

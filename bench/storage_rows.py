@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import penstock
 from bench.device import anonymous_bytes, most_file_bytes, stored_bytes, written_bytes
-from bench.measure import Load
+from bench.measure import Load, administration
 from bench.rows import Figure, Row, cpu, most, rate
 from penstock.v1 import admin_pb2 as admin
 from support.crowd import Crowd, pipelined
@@ -62,7 +62,7 @@ def backlog(load: Load) -> dict[str, float]:
     broker.start()
     figures["start"] = time.perf_counter() - started
     with penstock.connect(load.uri) as connection:
-        status = connection.admin.status()
+        status = administration(connection).status()
     if status.ready_count != count:
         raise RuntimeError(f"{status.ready_count} messages are there after the kill, {count} were confirmed")
     figures |= {"recovery": status.recovery.ms, "bytes_read": status.recovery.bytes_read / 1e6}
@@ -92,7 +92,7 @@ def queues(load: Load) -> dict[str, float]:
 def seconds_to_list(load: Load, count: int) -> float:
     with penstock.connect(load.uri) as connection:
         started = time.perf_counter()
-        found = len(connection.admin.list_queues())
+        found = len(administration(connection).list_queues())
         if found != count:
             raise RuntimeError(f"{found} queues are listed, {count} were declared")
         return time.perf_counter() - started
@@ -116,7 +116,7 @@ def fan_out(load: Load) -> dict[str, float]:
                 count += CROWD_COUNT
         figures["rate"] = count / (time.perf_counter() - started)
         started = time.perf_counter()
-        connection.admin.list_bindings("amq.fanout")
+        administration(connection).list_bindings("amq.fanout")
         figures["listed"] = time.perf_counter() - started
     return figures
 
