@@ -290,7 +290,7 @@ def run(check):
     except CannotRunError as error:
         code, word, seen = 3, "CANNOT RUN", str(error)
     # Whatever else went wrong says nothing about the fault.
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001  (a script that fails could not tell)
         code, word, seen = 2, "UNKNOWN", f"{type(error).__name__}: {str(error)[:1500]}"
     signal.alarm(0)
     print(f"{word}: {seen}", flush=True)

@@ -29,7 +29,7 @@ _USERS: Final = frozenset({Holder.USER})
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is fixed of a limit: its key in files and definitions, who has it, and its smallest and largest number.
+    """The rule of a limit: its key in files and definitions, who has it, and its smallest and largest number.
 
     The key is RabbitMQ's where it has the limit. The least number is 1 where 0 would stop everything without an error.
     `is_flow`: enforced by the listener, where messages move; the others are enforced where things are counted.

@@ -347,11 +347,11 @@ def test_an_export_of_rabbitmq_is_understood() -> None:
 def test_only_administrators_export_and_import() -> None:
     async def scenario(one: World, other: World) -> None:
         await one.fill()
-        somebody = rights(admin=False)
+        other = rights(admin=False)
         for attempt in (
-            lambda: export_definitions(one.vhosts, one.users, somebody, "1.0"),
-            lambda: export_vhost(one.vhosts.get(BLUE), somebody, "1.0"),
-            lambda: import_definitions(one.vhosts, one.users, somebody, b"{}"),
+            lambda: export_definitions(one.vhosts, one.users, other, "1.0"),
+            lambda: export_vhost(one.vhosts.get(BLUE), other, "1.0"),
+            lambda: import_definitions(one.vhosts, one.users, other, b"{}"),
         ):
             with pytest.raises(AccessRefusedError, match="administrator"):
                 await attempt()

@@ -215,11 +215,11 @@ def test_looking_needs_no_more_than_to_be_in_the_vhost() -> None:
     async def scenario(vhost: Vhost, shard: FakeShard) -> None:
         await vhost.declare_queue(rights(), queue("a"))
         await vhost.declare_exchange(rights(), exchange("x"))
-        somebody = rights(permissions=only())
+        other = rights(permissions=only())
 
-        await vhost.declare_queue(somebody, queue("a", passive=True))
-        await vhost.declare_exchange(somebody, DeclareExchange(ExchangeName("x"), passive=True))
-        assert len(await vhost.list_queues(somebody)) == 1
+        await vhost.declare_queue(other, queue("a", passive=True))
+        await vhost.declare_exchange(other, DeclareExchange(ExchangeName("x"), passive=True))
+        assert len(await vhost.list_queues(other)) == 1
         for look in (
             lambda: vhost.list_queues(NOBODY),
             lambda: vhost.list_exchanges(NOBODY),

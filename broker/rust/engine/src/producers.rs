@@ -100,7 +100,7 @@ impl Standing {
         Arc::strong_count(&self.held) > 1
     }
 
-    /// Whether nobody holds it, and it was unused for too long. The recorded time may be older than the use.
+    /// Whether no session holds it, and it was unused for too long. The recorded time may be older than the use.
     fn is_idle(&self, now_ms: u64, memory: Duration) -> bool {
         let idle_ms_max = millis(memory).saturating_add(noted_every_ms(memory));
         !self.is_open() && now_ms.saturating_sub(self.used_at_ms) > idle_ms_max

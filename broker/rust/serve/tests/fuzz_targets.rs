@@ -47,7 +47,7 @@ fn every_target_takes_its_seeds() {
     }
 }
 
-/// What a target does with bytes. It stands behind the targets, which name it by its path.
+/// The work of a target on its bytes, below the targets, which name it by its path.
 #[macro_export]
 macro_rules! fuzz_target {
     (|$bytes:ident: &[u8]| $body:block) => {

@@ -46,7 +46,7 @@ const TAKERS: &[&str] = &[
     "self.tell(&mut",
     "self.drop_corrupt(",
 ];
-/// What else of the engine's takes it, or waits for the disk, on threads of Python's or of the engine's own.
+/// Other methods of the engine that take it or wait for the disk, on threads of Python or of the engine.
 const NOT_HERE: &[&str] = &[
     "ack_leases",
     "add_route",
