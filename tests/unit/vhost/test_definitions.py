@@ -345,13 +345,13 @@ def test_an_export_of_rabbitmq_is_understood() -> None:
 
 
 def test_only_administrators_export_and_import() -> None:
-    async def scenario(one: World, other: World) -> None:
+    async def scenario(one: World, _other: World) -> None:
         await one.fill()
-        other = rights(admin=False)
+        developer = rights(admin=False)
         for attempt in (
-            lambda: export_definitions(one.vhosts, one.users, other, "1.0"),
-            lambda: export_vhost(one.vhosts.get(BLUE), other, "1.0"),
-            lambda: import_definitions(one.vhosts, one.users, other, b"{}"),
+            lambda: export_definitions(one.vhosts, one.users, developer, "1.0"),
+            lambda: export_vhost(one.vhosts.get(BLUE), developer, "1.0"),
+            lambda: import_definitions(one.vhosts, one.users, developer, b"{}"),
         ):
             with pytest.raises(AccessRefusedError, match="administrator"):
                 await attempt()
