@@ -62,7 +62,11 @@ def built(commit: str) -> Path:
     # Commits without that target build the release profile by `setup`.
     target = "release" if "\nrelease:" in (tree / "Makefile").read_text() else "setup"
     subprocess.run(["make", "-C", str(tree), target], check=True, env=environment)
-    return tree / ".venv" / "bin" / "python"
+    python = tree / ".venv" / "bin" / "python"
+    # This checkout's load runs there, so it needs what the load imports.
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*install, "--requirement", str(ROOT / "requirements.lock")], check=True, env=environment)
+    return python
 
 
 def alternated(row: Row, base: Path, runs: int, flags: list[str]) -> Pair:
