@@ -22,7 +22,7 @@ class PendingTopology(VhostTopology):
     """Decide on it, then `commit` it or drop it.
 
     Invariants: the committed topology does not change while this copy is in use, but by `commit`; `commit` repeats the
-    steps that were done here, in the same order. Ordered names and streams are those of the committed topology.
+    steps that were done here, in the same order. Indexes in order and streams are those of the committed topology.
     """
 
     def __init__(self, committed: VhostTopology) -> None:
@@ -34,6 +34,7 @@ class PendingTopology(VhostTopology):
         self.streams = committed.streams
         self.exchange_names = committed.exchange_names
         self.queue_names = committed.queue_names
+        self.ordered_bindings = committed.ordered_bindings
         self.binding_count = committed.binding_count
         self.policies = committed.policies
         self.operator_policies = committed.operator_policies
@@ -70,11 +71,11 @@ class PendingTopology(VhostTopology):
 
     def put_binding(self, binding: Binding) -> list[Change]:
         self._steps.append(partial(self._committed.put_binding, binding))
-        return super().put_binding(binding)
+        return self._put_binding(binding)
 
     def remove_binding(self, binding: Binding) -> list[Change]:
         self._steps.append(partial(self._committed.remove_binding, binding))
-        return super().remove_binding(binding)
+        return self._remove_binding(binding)
 
     def put_policies(self, policies: "Policies", *, is_operator: bool) -> None:
         super().put_policies(policies, is_operator=is_operator)

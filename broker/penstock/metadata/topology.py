@@ -7,6 +7,7 @@ keeps them consistent and has no rules about declarations; the rules are in the 
 from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Final, TypeAlias, TypeVar
 
+from penstock.metadata.binding_index import BindingIndex
 from penstock.metadata.effects import AddRoute, Change, RemoveRoute
 from penstock.metadata.name_index import NameIndex
 from penstock.metadata.overlay import inner_of
@@ -50,6 +51,7 @@ class VhostTopology:
         self.streams: MutableMapping[QueueName, None] = {}
         self.exchange_names = NameIndex(self.exchanges)
         self.queue_names = NameIndex()
+        self.ordered_bindings = BindingIndex()
         self.binding_count = 0
         self.policies: Policies = {}
         self.operator_policies: Policies = {}
@@ -132,31 +134,13 @@ class VhostTopology:
 
     def put_binding(self, binding: Binding) -> list[Change]:
         """Return the route to add, or nothing when another binding stands for the same one."""
-        identity = binding.identity
-        bindings = inner_of(self._by_source, binding.source)
-        assert identity not in bindings
-        bindings[identity] = binding
-        inner_of(self._by_destination, (binding.destination_kind, binding.destination))[identity] = binding
-        self.binding_count += 1
-        route = route_of(binding, self.exchanges[binding.source].kind)
-        count = self._route_counts.get(route.identity, 0)
-        self._route_counts[route.identity] = count + 1
-        return [] if count else [AddRoute(route)]
+        self.ordered_bindings.add(binding)
+        return self._put_binding(binding)
 
     def remove_binding(self, binding: Binding) -> list[Change]:
         """Return the route to remove, or nothing while another binding stands for the same one."""
-        identity = binding.identity
-        destination = (binding.destination_kind, binding.destination)
-        _remove(self._by_source, binding.source, identity)
-        _remove(self._by_destination, destination, identity)
-        self.binding_count -= 1
-        route = route_of(binding, self.exchanges[binding.source].kind)
-        count = self._route_counts[route.identity] - 1
-        if count:
-            self._route_counts[route.identity] = count
-            return []
-        del self._route_counts[route.identity]
-        return [RemoveRoute(route)]
+        self.ordered_bindings.remove(binding)
+        return self._remove_binding(binding)
 
     def put_policies(self, policies: Policies, *, is_operator: bool) -> None:
         """Replace all policies, or all of the operators' policies."""
@@ -190,6 +174,32 @@ class VhostTopology:
         if owner is not None:
             _remove(self._by_owner, owner, name)
 
+    def _put_binding(self, binding: Binding) -> list[Change]:
+        identity = binding.identity
+        bindings = inner_of(self._by_source, binding.source)
+        assert identity not in bindings
+        bindings[identity] = binding
+        inner_of(self._by_destination, (binding.destination_kind, binding.destination))[identity] = binding
+        self.binding_count += 1
+        route = route_of(binding, self.exchanges[binding.source].kind)
+        count = self._route_counts.get(route.identity, 0)
+        self._route_counts[route.identity] = count + 1
+        return [] if count else [AddRoute(route)]
+
+    def _remove_binding(self, binding: Binding) -> list[Change]:
+        identity = binding.identity
+        destination = (binding.destination_kind, binding.destination)
+        _remove(self._by_source, binding.source, identity)
+        _remove(self._by_destination, destination, identity)
+        self.binding_count -= 1
+        route = route_of(binding, self.exchanges[binding.source].kind)
+        count = self._route_counts[route.identity] - 1
+        if count:
+            self._route_counts[route.identity] = count
+            return []
+        del self._route_counts[route.identity]
+        return [RemoveRoute(route)]
+
     def check_invariants(self) -> None:
         assert self.exchanges.keys() >= PREDECLARED_NAMES
         assert set(self.exchange_names) == self.exchanges.keys()
@@ -198,6 +208,7 @@ class VhostTopology:
         ids = [queue.id for queue in self.queues.values()]
         assert len(set(ids)) == len(ids)
         assert all(0 < number < self.next_queue_id for number in ids)
+        assert {binding.identity for binding in self.ordered_bindings} == {each.identity for each in self.bindings()}
         by_source = [identity for bindings in self._by_source.values() for identity in bindings]
         by_destination = [identity for bindings in self._by_destination.values() for identity in bindings]
         assert set(by_source) == set(by_destination)

@@ -4,7 +4,7 @@ A verb takes a principal, authorizes, decides, commits, is audited and emits eve
 of the broker; it knows no front end.
 """
 
-from penstock.metadata.binding_pages import BindingPlace, place_of
+from penstock.metadata.binding_index import BindingPlace, place_of
 from penstock.metadata.commands import DeclareExchange, DeclareQueue
 from penstock.metadata.policies import Policy
 from penstock.services.admission import NO_QUEUE, Admission

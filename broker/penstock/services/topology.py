@@ -2,7 +2,7 @@
 
 from penstock.kit.logging import logger
 from penstock.kit.settings import PAGE_SIZE_MAX
-from penstock.metadata.binding_pages import BindingPlace
+from penstock.metadata.binding_index import BindingPlace
 from penstock.metadata.commands import DeclareExchange, DeclareQueue
 from penstock.model.errors import FaultError, RefusedError
 from penstock.model.names import QueueId, QueueName, VhostName, exchange_name, existing_queue_name, vhost_name

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from penstock.kit.settings import PAGE_SIZE_MAX
 from penstock.metadata import VhostTopology, entries_of, exchanges, queues, trial_of
-from penstock.metadata.binding_pages import BindingPlace, binding_page
+from penstock.metadata.binding_index import BindingPlace
+from penstock.metadata.binding_pages import binding_page
 from penstock.metadata.commands import (
     Bind,
     Command,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from penstock.metadata.binding_pages import binding_page, place_of
+from penstock.metadata.binding_index import place_of
+from penstock.metadata.binding_pages import binding_page
 from penstock.metadata.topology import VhostTopology
 from penstock.model.names import ExchangeName, QueueId, QueueName, RoutingKey, VhostName
 from penstock.model.records import Binding, DestinationKind, Queue

@@ -5,6 +5,9 @@ from types import FrameType
 
 import pytest
 
+from penstock.metadata.binding_index import BindingPlace
+from penstock.metadata.binding_pages import binding_page
+from penstock.model.names import ExchangeName
 from support.machine import Machine
 
 
@@ -45,6 +48,8 @@ def test_a_step_among_many_bindings_costs_what_it_costs_among_few() -> None:
         lambda machine: machine.unbind("x", "q000007", "another"),
         lambda machine: machine.delete_queue("q000007"),
         lambda machine: machine.state.queue_names.page("q000009", 5),
+        lambda machine: binding_page(machine.state, ExchangeName("x"), None, None, 5),
+        lambda machine: binding_page(machine.state, None, None, BindingPlace("x", "q000009", "queue", ""), 5),
     ):
         cost_few = lines_run(lambda action=action: action(few))
         cost_many = lines_run(lambda action=action: action(many))
