@@ -210,7 +210,8 @@ def taken_uri(given: Given) -> str:
 
     uri = given.take("uri", checked, "", is_secret=True)
     credentials = Credentials(
-        user=given.take("user", user_name, ""),
+        # A user's name with a password behind it must not be shown.
+        user=given.take("user", user_name, "", is_secret=True),
         password=given.take("password", text, "", is_secret=True),
         password_file=given.take("passwordFile", first_line, ""),
         token=given.take("token", text, "", is_secret=True),
@@ -294,7 +295,7 @@ def text(value: str) -> str:
 
 def user_name(value: str) -> str:
     if ":" in value:
-        raise ValueError("it must not contain ':', which ends the user's name where a password follows")
+        raise ValueError("it must not contain ':'; put a password into 'password' or 'passwordFile'")
     return text(value)
 
 
