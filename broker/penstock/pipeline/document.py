@@ -61,6 +61,11 @@ class Sink:
     # SQL over the table `result`; empty for all of it.
     select: str
 
+    @property
+    def needs_order(self) -> bool:
+        """Return whether a repeated task must have the same rows in the same order."""
+        return self.format == "penstock" and not parse_write_options(self.options).staged
+
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
@@ -191,7 +196,7 @@ def sinks(document: Mapping[str, Any], folder: Path) -> Iterable[Sink]:
         select = fields.get("select", "")
         options = {name: each for name, each in fields.items() if name not in {"format", "outputMode", "select"}}
         if kind == "penstock":
-            options = found_files(options, folder)
+            options = staged_by_default(found_files(options, folder), where)
             check_written(options, where)
         elif kind == "jdbc":
             needed(options, "url", where)
@@ -206,6 +211,18 @@ def sinks(document: Mapping[str, Any], folder: Path) -> Iterable[Sink]:
                 "that its window is over"
             )
         yield Sink(kind, options, output_mode, select)
+
+
+def staged_by_default(options: dict[str, str], where: str) -> dict[str, str]:
+    """Return the options with `staged`, so that a transformation may shuffle its rows, unless they turn it off."""
+    given = {name.lower() for name in options}
+    if "staged" in given:
+        return options
+    if "level" in given:
+        raise PipelineError(
+            f"{where}: 'level' needs 'staged: false', for transformations that only select, filter and map rows"
+        )
+    return {**options, "staged": "true"}
 
 
 def check_written(options: Mapping[str, str], where: str) -> None:

@@ -20,6 +20,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from penstock.pipeline.document import Pipeline
 from penstock.pipeline.errors import PipelineError
+from penstock.pipeline.plans import keeps_order, plan_of
 from penstock.pipeline.scratch import scratch_folder
 from penstock.pipeline.sinks import into, source_options
 from penstock.pipeline.summary import Limits, Note, Summary
@@ -130,6 +131,11 @@ def started(spark: SparkSession, pipeline: Pipeline, number: int) -> StreamingQu
     sink = pipeline.sinks[number]
     result = transformed(spark, pipeline, number)
     rows = spark.sql(sink.select) if sink.select else result
+    if sink.needs_order and not keeps_order(plan_of(rows)):
+        raise PipelineError(
+            f"sinks[{number}]: 'staged: false' is for transformations that only select, filter and map rows; after a "
+            "join or an aggregate a task that Spark repeats could lose rows and store others twice; leave 'staged' out"
+        )
     writer = (
         rows.writeStream.queryName(f"{pipeline.name}-{number}")
         .outputMode(sink.output_mode)

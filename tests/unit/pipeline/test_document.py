@@ -33,7 +33,7 @@ def test_the_smallest_document_is_a_triggered_pipeline(tmp_path: Path) -> None:
 
     assert (pipeline.name, pipeline.mode, pipeline.source) == ("copy", "triggered", {"stream": "a"})
     assert [(sink.format, sink.options, sink.output_mode) for sink in pipeline.sinks] == [
-        ("penstock", {"stream": "b"}, "append")
+        ("penstock", {"stream": "b", "staged": "true"}, "append")
     ]
     assert pipeline.checkpoint == str(tmp_path / "checkpoints" / "copy")
 
@@ -99,6 +99,8 @@ def test_a_password_file_is_looked_for_beside_the_document(tmp_path: Path) -> No
         ({"sinks": [{"format": "parquet"}]}, r"sinks\[0\] lacks 'path'"),
         ({"sinks": [{"format": "jdbc", "url": "jdbc:x"}]}, r"sinks\[0\] lacks 'dbtable'"),
         ({"sinks": [{"stream": "b", "outputMode": "update"}]}, "penstock by append only"),
+        ({"sinks": [{"stream": "b", "level": "os"}]}, r"sinks\[0\]: 'level' needs 'staged: false'"),
+        ({"sinks": [{"stream": "b", "Staged": True, "level": "os"}]}, "leave 'level' out"),
         ({"sinks": [{"stream": "b", "outputMode": "complete"}]}, "one of append, update"),
         ({"tables": {"source": {"format": "csv", "path": "x"}}}, "neither source nor result"),
         ({"tables": {"rooms": {"format": "csv", "path": "gone.csv"}}}, "there is no .*gone.csv"),
@@ -109,6 +111,13 @@ def test_a_password_file_is_looked_for_beside_the_document(tmp_path: Path) -> No
 def test_what_is_wrong_is_told_by_its_place(tmp_path: Path, changes: dict[str, Any], text: str) -> None:
     with pytest.raises(PipelineError, match=text):
         read_pipeline(written(tmp_path, **changes))
+
+
+@pytest.mark.parametrize("name", ["staged", "STAGED"])
+def test_a_sink_is_staged_unless_the_document_says_otherwise(tmp_path: Path, name: str) -> None:
+    pipeline = read_pipeline(written(tmp_path, sinks=[{"stream": "b", name: False, "level": "os"}]))
+
+    assert pipeline.sinks[0].options == {"stream": "b", name: "false", "level": "os"}
 
 
 def test_what_is_no_yaml_is_told_as_such(tmp_path: Path) -> None:
