@@ -103,8 +103,8 @@ test-crash: setup .venv/.dev ## 100 kills under load, every crash of recorded ru
 		tests/unit/vhost/test_owner.py tests/unit/vhost/test_owner_commits.py tests/unit/node/test_deletions.py \
 		tests/broker/test_refused_starts.py -s --timeout 1200
 
-test-repro: setup .venv/.dev ## five faults of earlier versions, tried again on a real broker (REPRO_COUNT=5, REPRO_SEED)
-	REPRO_COUNT=$${REPRO_COUNT:-5} $(PYTEST) tests/repro -s --timeout 900
+test-repro: setup .venv/.dev .venv/.spark ## eight faults of earlier versions, three of them of Spark, tried again on a real broker (REPRO_COUNT=5, REPRO_SPARK_COUNT=3, REPRO_SEED)
+	REPRO_COUNT=$${REPRO_COUNT:-5} REPRO_SPARK_COUNT=$${REPRO_SPARK_COUNT:-3} $(PYTEST) tests/repro -s --timeout 900
 
 long-repro: setup .venv/.dev .venv/.spark ## all of them (some need Java 17; installs PySpark)
 	$(PYTEST) tests/repro -s --timeout 900

@@ -1,6 +1,7 @@
 """A Spark session for the scripts here that need one, and queries that copy streams. Needs Java 17 and PySpark."""
 
 import contextlib
+import importlib.util
 import os
 import re
 import shutil
@@ -10,15 +11,19 @@ from pathlib import Path
 from rig import PYTHON, CannotRunError
 
 
+def require_spark():
+    if shutil.which("java") is None:
+        raise CannotRunError("java is missing; install Java 17")
+    if importlib.util.find_spec("pyspark") is None:
+        raise CannotRunError("PySpark is missing; install it with: make .venv/.spark")
+
+
 @contextlib.contextmanager
 def session(master="local[2]"):
     """Start a small session, whose Pythons have the project on their path; yield it and a folder that goes with it."""
-    if shutil.which("java") is None:
-        raise CannotRunError("java is missing; install Java 17")
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise CannotRunError("PySpark is missing; install it with: make .venv/.spark") from None
+    require_spark()
+    from pyspark.sql import SparkSession
+
     from penstock.spark.interpreter import write_interpreter
 
     with tempfile.TemporaryDirectory(prefix="repro-spark-", ignore_cleanup_errors=True) as name:

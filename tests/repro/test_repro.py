@@ -1,7 +1,7 @@
 """Every script of this folder against a broker of this checkout: its fault must not be there.
 
-`REPRO_COUNT` runs that many, chosen by `REPRO_SEED`, which is printed; without it all are run. Scripts that need Spark
-are run with all others, and not chosen.
+`REPRO_COUNT` runs that many, and `REPRO_SPARK_COUNT` that many of those that need Spark, chosen by `REPRO_SEED`, which is
+printed. Without `REPRO_COUNT` all are run.
 """
 
 import os
@@ -22,8 +22,14 @@ def chosen() -> list[str]:
     count = os.environ.get("REPRO_COUNT")
     if not count:
         return SCRIPTS
-    without_spark = [script for script in SCRIPTS if not script.startswith("spark_")]
-    return sorted(random.Random(SEED).sample(without_spark, min(int(count), len(without_spark))))
+    with_spark = [script for script in SCRIPTS if script.startswith("spark_")]
+    others = [script for script in SCRIPTS if script not in with_spark]
+    choice = random.Random(SEED)
+    spark_count = int(os.environ.get("REPRO_SPARK_COUNT") or 0)
+    return [
+        *sorted(choice.sample(others, min(int(count), len(others)))),
+        *sorted(choice.sample(with_spark, min(spark_count, len(with_spark)))),
+    ]
 
 
 @pytest.mark.slow
