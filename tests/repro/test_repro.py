@@ -1,7 +1,7 @@
 """Every script of this folder against a broker of this checkout: its fault must not be there.
 
-`REPRO_COUNT` runs that many, and `REPRO_SPARK_COUNT` that many of those that need Spark, chosen by `REPRO_SEED`, which is
-printed. Without `REPRO_COUNT` all are run.
+`REPRO_COUNT` runs that many, and `REPRO_SPARK_COUNT` that many of those that need Spark, chosen by `REPRO_SEED`, which
+is printed. Without `REPRO_COUNT` all are run.
 """
 
 import os
