@@ -417,8 +417,8 @@ FAULTS = (
     Fault(
         "a deleted queue keeps the mark of its deliveries",
         "broker/rust/log/src/marks.rs",
-        "let owners = [owner_of_groups, owner_of_leases, owner_of_stage, owner_of_deliveries];",
-        "let owners = [owner_of_groups, owner_of_leases, owner_of_stage];",
+        "let owners = [owner_of_groups, owner_of_leases, owner_of_stage, owner_of_deliveries, owner_of_identity];",
+        "let owners = [owner_of_groups, owner_of_leases, owner_of_stage, owner_of_identity];",
         REPLAY,
     ),
     Fault(

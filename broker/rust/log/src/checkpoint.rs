@@ -16,9 +16,10 @@ use crate::error::{Corruption, LogError};
 use crate::fold::{FoldState, FoldedQueue};
 use crate::header::is_bad_sector;
 use crate::live_segments::{self, LiveSegment};
-use crate::marks::{LIVE_SEGMENTS, owner_of_producer};
+use crate::marks::{LIVE_SEGMENTS, SKIPPED, owner_of_producer};
 use crate::record::{Position, le_u32};
 use crate::segment::FORMAT;
+use crate::skipped;
 
 const MAGIC: &[u8; 8] = b"PNSTKCKP";
 const HEADER_BYTES: usize = 72;
@@ -139,7 +140,9 @@ pub(crate) fn encode(log_id: &[u8; 16], state: &FoldState, live: &[LiveSegment])
     put_u64(&mut out, state.first_sequence.0);
     put_u32(&mut out, state.highest_queue_id.0);
     put_u32(&mut out, state.queues.len() as u32);
-    put_u32(&mut out, (state.marks.len() + state.producers.len() + usize::from(!live.is_empty())) as u32);
+    let skipped = skipped::encode(state);
+    let lists = usize::from(!live.is_empty()) + usize::from(!skipped.is_empty());
+    put_u32(&mut out, (state.marks.len() + state.producers.len() + lists) as u32);
     put_u32(&mut out, 0);
     let mut ids: Vec<_> = state.queues.keys().copied().collect();
     ids.sort_unstable();
@@ -158,6 +161,9 @@ pub(crate) fn encode(log_id: &[u8; 16], state: &FoldState, live: &[LiveSegment])
     }
     if !live.is_empty() {
         put_mark(&mut out, [LIVE_SEGMENTS, &[], &live_segments::encode(state.position, live)]);
+    }
+    if !skipped.is_empty() {
+        put_mark(&mut out, [SKIPPED, &[], &skipped]);
     }
     let crc = crc32c::crc32c(&out);
     put_u32(&mut out, crc);
@@ -233,16 +239,19 @@ fn state_in(content: &[u8]) -> Option<Content> {
         let (id, queue) = queue_in(&mut fields)?;
         state.queues.insert(id, queue);
     }
-    let mut live = Vec::new();
+    let (mut live, mut skipped) = (Vec::new(), Vec::new());
     for _ in 0..marks {
         let lengths = [fields.u32()?, fields.u32()?, fields.u32()?];
         let [owner, key, value] = lengths.map(|length| fields.take(length as usize));
         if owner == Some(LIVE_SEGMENTS) {
             live = live_segments::decode(state.position, value?);
+        } else if owner == Some(SKIPPED) {
+            skipped = skipped::decode(state.position, value?);
         } else {
             state.put_mark(owner?, key?, value?);
         }
     }
+    skipped::restore(&mut state, skipped);
     fields.0.is_empty().then_some((log_id, state, live))
 }
 
@@ -296,14 +305,15 @@ mod tests {
     fn queues() -> impl Strategy<Value = FoldedQueue> {
         let ranges = prop::collection::vec((1..1000_u64, 0..50_u64), 0..10);
         let deliveries = prop::collection::btree_map(any::<u64>().prop_map(Sequence), any::<u32>(), 0..5);
-        (1..500_u64, ranges, deliveries, any::<[u64; 2]>()).prop_map(
-            |(below, ranges, delivery_counts, [count, bytes])| {
+        let skipped = prop_oneof![Just(0), any::<u64>()];
+        (1..500_u64, ranges, deliveries, any::<[u64; 2]>(), skipped).prop_map(
+            |(below, ranges, delivery_counts, [count, bytes], skipped)| {
                 let mut queue = FoldedQueue::starting_at(Sequence(below));
                 for (first, more) in ranges {
                     queue.settled.insert(SequenceRange::new(Sequence(first), Sequence(first + more)).unwrap());
                 }
                 queue.next = Sequence(5000);
-                FoldedQueue { count, bytes, delivery_counts, ..queue }
+                FoldedQueue { count, bytes, delivery_counts, skipped, ..queue }
             },
         )
     }
@@ -312,7 +322,7 @@ mod tests {
         let queues = prop::collection::hash_map(any::<u32>().prop_map(QueueId), queues(), 0..6);
         let bytes = || prop::collection::vec(any::<u8>(), 0..9);
         let value = prop::collection::vec(any::<u8>(), 1..9);
-        let owner = bytes().prop_filter("no mark has this owner", |owner| owner != LIVE_SEGMENTS);
+        let owner = bytes().prop_filter("no mark has this owner", |owner| owner != LIVE_SEGMENTS && owner != SKIPPED);
         let marks = prop::collection::btree_map((owner, bytes()), value, 0..4);
         let producers = prop::collection::hash_map(any::<u64>(), any::<u64>(), 0..4);
         (queues, marks, producers, any::<[u64; 3]>(), any::<u32>()).prop_map(

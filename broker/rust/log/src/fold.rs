@@ -21,6 +21,8 @@ pub struct FoldedQueue {
     pub next: Sequence,
     /// Settled sequences, and skipped ones.
     pub settled: AckSet,
+    /// How many sequences below `next` raises skipped: no message had them.
+    pub skipped: u64,
     /// Messages stored and not settled.
     pub count: u64,
     /// Bytes of their bodies.
@@ -66,25 +68,46 @@ impl FoldedQueue {
         FoldedQueue {
             next: first,
             settled: AckSet::starting_at(first),
+            skipped: first.0.saturating_sub(Sequence::FIRST.0),
             count: 0,
             bytes: 0,
             delivery_counts: BTreeMap::new(),
         }
     }
 
+    /// How many messages got a sequence so far, also lost ones.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.next.0.saturating_sub(Sequence::FIRST.0).saturating_sub(self.skipped)
+    }
+
     fn stored(&mut self, sequence: Sequence, body_bytes: u64) {
         if sequence >= self.next {
-            self.skip_to(sequence);
+            self.skip_lost(sequence);
             self.next = sequence.next();
         } else if self.settled.contains(sequence) {
             // Skipped by a raise: the start that wrote it could read less of the log, raised from a lower sequence, and
             // assigned this one. A record comes before its settlement, so nothing else has settled it.
             self.settled.remove(sequence);
+            self.skipped = self.skipped.saturating_sub(1);
         } else {
             return;
         }
         self.count += 1;
         self.bytes = self.bytes.saturating_add(body_bytes);
+    }
+
+    /// Skips sequences whose records are missing: those of messages, except as many as raises among them skipped, which is
+    /// more than starts assign between two raises.
+    fn skip_lost(&mut self, next: Sequence) {
+        self.skipped = self.skipped.saturating_add((next.0 - self.next.0) / RAISE * RAISE);
+        self.skip_to(next);
+    }
+
+    fn raise(&mut self) {
+        let next = Sequence(self.next.0.saturating_add(RAISE));
+        self.skipped = self.skipped.saturating_add(next.0 - self.next.0);
+        self.skip_to(next);
     }
 
     fn skip_to(&mut self, next: Sequence) {
@@ -258,9 +281,7 @@ impl FoldState {
 
     fn raise(&mut self) {
         self.first_sequence = Sequence(self.first_sequence.0.saturating_add(RAISE));
-        for queue in self.queues.values_mut() {
-            queue.skip_to(Sequence(queue.next.0.saturating_add(RAISE)));
-        }
+        self.queues.values_mut().for_each(FoldedQueue::raise);
     }
 }
 
@@ -310,6 +331,48 @@ mod tests {
         assert!(!queue.settled.contains(Sequence(2)));
         assert_eq!(state.first_sequence, Sequence(1 + RAISE));
         assert_eq!(state.epoch, 1);
+    }
+
+    #[test]
+    fn messages_that_ever_had_a_sequence_are_counted_and_skipped_sequences_are_not() {
+        let mut state = FoldState::default();
+        let received = |state: &FoldState| state.queues[&QUEUE].received();
+        store(&mut state, 1);
+        store(&mut state, 2);
+        assert_eq!(received(&state), 2);
+
+        settle(&mut state, Outcome::Drop, 1, 2);
+        apply(&mut state, |out, stamp| encode_epoch(out, stamp, 1, true));
+        assert_eq!(received(&state), 2, "a raise counts nothing, and a settlement takes nothing back");
+        store(&mut state, 3 + RAISE);
+        assert_eq!(received(&state), 3);
+
+        store(&mut state, 9 + RAISE);
+        assert_eq!(received(&state), 9, "five records are missing, and their messages had sequences");
+        store(&mut state, 12 + 3 * RAISE);
+        assert_eq!(received(&state), 12, "two are missing, and the records of two raises");
+    }
+
+    #[test]
+    fn a_sequence_that_a_raise_skipped_counts_once_a_message_has_it() {
+        let mut state = FoldState::default();
+        (1..=5).for_each(|sequence| store(&mut state, sequence));
+        apply(&mut state, |out, stamp| encode_epoch(out, stamp, 1, true));
+
+        // The start that raised had found three of the five messages.
+        (4..=7).for_each(|sequence| store(&mut state, sequence + RAISE));
+
+        assert_eq!(state.queues[&QUEUE].received(), 9);
+        assert_eq!(state.queues[&QUEUE].count, 9);
+    }
+
+    #[test]
+    fn a_queue_that_is_new_after_a_raise_has_received_nothing_before() {
+        let mut state = FoldState::default();
+        apply(&mut state, |out, stamp| encode_epoch(out, stamp, 1, true));
+        store(&mut state, 1 + RAISE);
+
+        assert_eq!(state.queues[&QUEUE].received(), 1);
     }
 
     #[test]

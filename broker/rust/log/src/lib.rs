@@ -41,6 +41,7 @@ mod repair;
 mod resync;
 mod rewriting;
 mod segment;
+mod skipped;
 mod sync;
 
 pub use backup::BackupTicket;

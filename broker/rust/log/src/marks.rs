@@ -1,6 +1,6 @@
 //! The owners of marks: offsets of a stream's groups, leases on a queue's messages, ids and progress of named
-//! producers, how far a queue's messages were delivered, the last decision about a stage, and which queues have a log
-//! of their own. See `docs/format.md`, "mark".
+//! producers, how far a queue's messages were delivered, the last decision about a stage, which queues have a log of
+//! their own, and ids of streams. See `docs/format.md`, "mark".
 //!
 //! Invariant: owners differ in their first byte, so that no two of them collide. This module does not know what the
 //! values mean.
@@ -21,8 +21,11 @@ const PRODUCER: u8 = b'q';
 const STAGE: u8 = b's';
 const DELIVERIES: u8 = b'd';
 const OWN_LOG: u8 = b'o';
+const IDENTITY: u8 = b'i';
 /// The owner of a checkpoint's list of segments; no record has it.
 pub(crate) const LIVE_SEGMENTS: &[u8] = b"f";
+/// The owner of a checkpoint's list of skipped sequences; no record has it.
+pub(crate) const SKIPPED: &[u8] = b"k";
 
 /// The owner of the offsets of a stream's groups, by their names.
 #[must_use]
@@ -84,6 +87,18 @@ pub fn queue_of_own_log(owner: &[u8]) -> Option<QueueId> {
     queue_of(OWN_LOG, owner)
 }
 
+/// The owner of a stream's id, whose key is empty.
+#[must_use]
+pub fn owner_of_identity(queue: QueueId) -> [u8; 5] {
+    owner_of(IDENTITY, queue)
+}
+
+/// The stream of an owner of an id.
+#[must_use]
+pub fn queue_of_identity(owner: &[u8]) -> Option<QueueId> {
+    queue_of(IDENTITY, owner)
+}
+
 fn owner_of(kind: u8, queue: QueueId) -> [u8; 5] {
     let [a, b, c, d] = queue.0.to_le_bytes();
     [kind, a, b, c, d]
@@ -112,7 +127,7 @@ pub(crate) fn producer_in(owner: &[u8], value: &[u8]) -> Option<(u64, Option<u64
 
 /// Removes the marks of a queue.
 pub(crate) fn forget_queue(marks: &mut Marks, queue: QueueId) {
-    let owners = [owner_of_groups, owner_of_leases, owner_of_stage, owner_of_deliveries];
+    let owners = [owner_of_groups, owner_of_leases, owner_of_stage, owner_of_deliveries, owner_of_identity];
     for owner in owners.map(|owner| owner(queue)) {
         let from = (owner.to_vec(), Vec::new());
         let keys: Vec<_> =
@@ -126,8 +141,9 @@ pub(crate) fn forget_queue(marks: &mut Marks, queue: QueueId) {
 #[cfg(test)]
 mod tests {
     use super::{
-        owner_of_deliveries, owner_of_groups, owner_of_leases, owner_of_own_log, owner_of_producer, owner_of_stage,
-        producer_in, queue_of_deliveries, queue_of_groups, queue_of_leases, queue_of_own_log, queue_of_stage,
+        owner_of_deliveries, owner_of_groups, owner_of_identity, owner_of_leases, owner_of_own_log, owner_of_producer,
+        owner_of_stage, producer_in, queue_of_deliveries, queue_of_groups, queue_of_identity, queue_of_leases,
+        queue_of_own_log, queue_of_stage,
     };
     use penstock_queue::QueueId;
 
@@ -142,6 +158,8 @@ mod tests {
         assert_eq!(queue_of_deliveries(&owner_of_stage(QueueId(1))), None);
         assert_eq!(queue_of_own_log(&owner_of_own_log(QueueId(0x0102_0304))), Some(QueueId(0x0102_0304)));
         assert_eq!(queue_of_own_log(&owner_of_stage(QueueId(1))), None);
+        assert_eq!(queue_of_identity(&owner_of_identity(QueueId(0x0102_0304))), Some(QueueId(0x0102_0304)));
+        assert_eq!(queue_of_identity(&owner_of_own_log(QueueId(1))), None);
         assert_eq!(producer_in(&owner_of_producer(77), &5_u64.to_le_bytes()), Some((77, Some(5))));
         assert_eq!(producer_in(&owner_of_producer(77), &[]), Some((77, None)));
         assert_eq!(queue_of_groups(&owner_of_producer(77)), None);

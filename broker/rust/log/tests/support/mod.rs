@@ -51,6 +51,8 @@ impl Stored {
 #[derive(Clone, Debug, Default)]
 pub struct ModelQueue {
     pub next: u64,
+    /// How many messages it ever got.
+    pub received: u64,
     pub messages: BTreeMap<u64, Arc<Stored>>,
     pub delivery_counts: BTreeMap<u64, u32>,
     /// How often each message of a named producer was stored here, by the producer's id and sequence.
@@ -130,6 +132,7 @@ impl Model {
         let queue = Arc::make_mut(self.queues.entry(target.queue.0).or_default());
         queue.messages.insert(target.sequence.0, Arc::clone(stored));
         queue.next = target.sequence.0 + 1;
+        queue.received += 1;
         if let Some(Producer { id, sequence }) = producer {
             *queue.copies.entry((id.get(), sequence)).or_insert(0) += 1;
         }
@@ -225,6 +228,7 @@ impl Model {
         for (id, queue) in &self.queues {
             let folded = &state.queues[&QueueId(*id)];
             assert_eq!(folded.next.0, queue.next, "next of {id}");
+            assert_eq!(folded.received(), queue.received, "received by {id}");
             assert_eq!(folded.count, queue.messages.len() as u64, "count of {id}");
             assert_eq!(folded.bytes, queue.messages.values().map(|stored| stored.body.len() as u64).sum::<u64>());
             let counts: BTreeMap<u64, u32> =
