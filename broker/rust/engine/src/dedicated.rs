@@ -125,6 +125,9 @@ impl Shard {
             let mut guard = home.lock()?;
             guard.check(home.name())?;
             guard.put_queue(settings);
+            if settings.stream.is_some() {
+                guard.identify_if_room(settings.id)?;
+            }
         }
         let mut guard = self.lock()?;
         if !guard.elsewhere.contains_key(&settings.id) {
@@ -161,8 +164,8 @@ impl Shard {
             let mut guard = home.lock()?;
             guard.closed = true;
             home.note_closed();
-            let entry = guard.queues.remove(&id);
-            entry.iter().for_each(|entry| entry.cancel(&format!("queue '{}' was deleted", entry.name)));
+            let mut entry = guard.queues.remove(&id);
+            entry.iter_mut().for_each(|entry| entry.cancel(&format!("queue '{}' was deleted", entry.name)));
             let count = entry.map_or(0, |entry| entry.machine.ready_count() + entry.machine.unacked_count());
             (count, guard.log.end())
         };

@@ -5,13 +5,13 @@
 //!
 //! A file uses only files of the groups before its own, and files of its own group without a circle:
 //!
-//! 1. values, which know no shard: `clock`, `counters`, `corruption`, `decision`, `delivery_mark`, `error`, `lease`, `level`,
-//!    `notices`, `producers`, `publication`, `signal`, `space`, `stream`, `work_queues`;
+//! 1. values, which know no shard: `clock`, `counters`, `corruption`, `decision`, `delivery_mark`, `error`, `identity`, `lease`, `level`,
+//!    `notices`, `producers`, `publication`, `runs`, `signal`, `space`, `stream`, `watchers`, `work_queues`;
 //! 2. the state under a shard's lock: `queue_entry`, `state`, `delivered`;
 //! 3. `shard`: the lock, the position of the last sync, and the own logs of queues;
 //! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`, `producer_removal`),
 //!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`subscription`, `leasing`), reading streams
-//!    (`reader`, `offsets`, `retention`), stages (`stage_reader`, `staging`);
+//!    (`reader`, `offsets`, `outlook`, `retention`), stages (`stage_reader`, `staging`);
 //! 5. its life: `background` (the threads), `dedicated` (own logs), `backup`, `topology`;
 //! 6. `engine`: all shards of a process.
 #![forbid(unsafe_code)]
@@ -27,6 +27,7 @@ mod delivered;
 mod delivery_mark;
 mod engine;
 mod error;
+mod identity;
 mod lease;
 mod lease_ending;
 mod lease_reader;
@@ -34,6 +35,7 @@ mod leasing;
 mod level;
 mod notices;
 mod offsets;
+mod outlook;
 mod passed_on;
 mod places;
 mod producer_homes;
@@ -46,6 +48,7 @@ mod publish;
 mod queue_entry;
 mod reader;
 mod retention;
+mod runs;
 mod shard;
 mod signal;
 mod space;
@@ -56,6 +59,7 @@ mod storing;
 mod stream;
 mod subscription;
 mod topology;
+mod watchers;
 mod work_queues;
 
 pub use backup::Backup;
@@ -65,12 +69,14 @@ pub use decision::StageTag;
 pub use dedicated::DEDICATED_MAX;
 pub use engine::{Engine, EngineOptions};
 pub use error::EngineError;
+pub use identity::Identity;
 pub use lease::{LEASE_MESSAGES_MAX, LEASE_RANGES_MAX, LEASES_MAX, OWNER_BYTES_MAX, OWNERS_MAX};
 pub use lease_reader::{LeasePart, LeaseReader};
 pub use leasing::{LeaseLimits, LeaseOwnerStanding, LeaseStanding, Reserved};
 pub use level::{Level, QueueLevels};
 pub use notices::{Notice, Notices};
 pub use offsets::{GROUP_BYTES_MAX, GroupStanding, StreamStanding};
+pub use outlook::StreamOutlook;
 pub use penstock_log::{
     CorruptRecord, LogError, MessageView, Payload, Position, Producer, Recovery, Repaired, Segment, SegmentReport,
     Target, inspect,
@@ -81,6 +87,7 @@ pub use producers::{PRODUCERS_MAX, ProducerSession, ProducerStanding};
 pub use publication::{Fate, Publication};
 pub use queue_entry::{QueueCounts, QueueSettings};
 pub use reader::{Progress, ReadFrom, ReadRange, ReadSettings, ReaderPlace, StreamReader, Turn};
+pub use runs::joined;
 pub use shard::Shard;
 pub use signal::Signal;
 pub use staging::{StageStanding, StagedAttempt, StagedBatch, StagedOutcome};

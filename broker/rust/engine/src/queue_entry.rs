@@ -51,6 +51,8 @@ pub(crate) struct QueueEntry {
     pub fresh_count: u64,
     /// Messages below this sequence were stored by an earlier process: their records may be corrupt.
     pub recovered_below: Sequence,
+    /// Sequences below the next one that no message had: starts skipped them.
+    pub skipped: u64,
     /// Its readers, when it is a stream.
     pub stream: Option<Stream>,
     /// Its reserved messages by owner.
@@ -72,11 +74,17 @@ impl QueueEntry {
             pull_count: 0,
             fresh_count: 0,
             recovered_below: Sequence(0),
+            skipped: 0,
             stream: None,
             leases: Leases::default(),
             deliveries: DeliveryMark::default(),
             delivered_count: 0,
         }
+    }
+
+    /// How many messages it ever received, also those that a power failure lost after others.
+    pub fn received_count(&self) -> u64 {
+        self.machine.next().0.saturating_sub(Sequence::FIRST.0).saturating_sub(self.skipped)
     }
 
     pub fn consumer_count(&self) -> usize {
@@ -85,9 +93,9 @@ impl QueueEntry {
     }
 
     /// Ends its consumers and readers.
-    pub fn cancel(&self, reason: &str) {
+    pub fn cancel(&mut self, reason: &str) {
         self.signals.values().for_each(|signal| signal.cancel(reason));
-        self.stream.iter().for_each(|stream| stream.cancel(reason));
+        self.stream.iter_mut().for_each(|stream| stream.cancel(reason));
     }
 
     /// Wakes as many waiting consumers as `fresh_count` new ready messages can feed, in turn. A woken consumer takes,
@@ -108,7 +116,7 @@ impl QueueEntry {
 
 pub(crate) fn counts_of(entry: &QueueEntry) -> QueueCounts {
     let (ready_count, unacked_count) = (entry.machine.ready_count(), entry.machine.unacked_count());
-    let published_count = entry.machine.next().0 - Sequence::FIRST.0;
+    let published_count = entry.received_count();
     QueueCounts {
         ready_count,
         unacked_count,

@@ -302,7 +302,7 @@ impl Shard {
             return Ok(());
         }
         self.note_closed();
-        for entry in guard.queues.values() {
+        for entry in guard.queues.values_mut() {
             entry.cancel(&format!("virtual host '{}' was closed", self.name));
         }
         let marked = if delete { Ok(()) } else { guard.end_delivery_marks() };

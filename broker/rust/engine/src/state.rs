@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
-use penstock_log::{Log, Outcome, Target};
+use penstock_log::{Log, Outcome, Position, Target, marks};
 use penstock_queue::{AckSet, Matched, Queue, QueueId, Routing, Sequence, SequenceRange, Settled};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::corruption::Corruptions;
 use crate::decision::Stage;
 use crate::error::EngineError;
+use crate::identity::{Identities, Identity};
 use crate::producers::Producers;
 use crate::publication::PassedOn;
 use crate::queue_entry::{QueueEntry, QueueSettings};
@@ -53,6 +54,8 @@ pub(crate) struct State {
     pub corruptions: Corruptions,
     /// Offsets of groups whose streams did not get their names yet.
     pub recovered_groups: FxHashMap<QueueId, BTreeMap<String, u64>>,
+    /// The ids of streams.
+    pub identities: Identities,
     pub producers: Producers,
     /// The state of streams that are stages.
     pub stages: FxHashMap<QueueId, Stage>,
@@ -84,6 +87,7 @@ impl State {
             first_sequence,
             corruptions: Corruptions::default(),
             recovered_groups: FxHashMap::default(),
+            identities: FxHashMap::default(),
             producers: Producers::default(),
             stages: FxHashMap::default(),
             stored_at_ms: 0,
@@ -97,8 +101,11 @@ impl State {
         let QueueSettings { id, name, auto_delete, levels, stream } = settings;
         self.routing.put_queue(name, id);
         let first = self.first_sequence;
-        let new = || Queue::recovered(first, AckSet::starting_at(first), 0, 0, BTreeMap::new());
-        let entry = self.queues.entry(id).or_insert_with(|| QueueEntry::new("", new(), false));
+        let entry = self.queues.entry(id).or_insert_with(|| {
+            let machine = Queue::recovered(first, AckSet::starting_at(first), 0, 0, BTreeMap::new());
+            let skipped = first.0 - Sequence::FIRST.0;
+            QueueEntry { skipped, ..QueueEntry::new("", machine, false) }
+        });
         entry.name = name.to_owned();
         entry.auto_delete = auto_delete;
         entry.levels = levels;
@@ -108,6 +115,32 @@ impl State {
             (Some(settings), Some(stream)) => stream.set(settings),
             (Some(settings), none) => *none = Some(Stream::new(settings, groups)),
             (None, stream) => *stream = None,
+        }
+    }
+
+    /// Assigns a stream its id, unless it has one. Also returns the position after its mark.
+    ///
+    /// # Errors
+    /// `Log` when the mark cannot be written.
+    pub fn identify(&mut self, queue: QueueId) -> Result<(Identity, Position), EngineError> {
+        if let Some(&found) = self.identities.get(&queue) {
+            return Ok(found);
+        }
+        let mut id = [0; 16];
+        for half in id.chunks_exact_mut(8) {
+            half.copy_from_slice(&self.log.random()?.to_le_bytes());
+        }
+        let at = self.log.append_mark(&marks::owner_of_identity(queue), &[], &id)?;
+        self.write()?;
+        self.identities.insert(queue, (Identity(id), at));
+        Ok((Identity(id), at))
+    }
+
+    /// The same for a stream that is being declared. On a full disk the first question for its id does it.
+    pub fn identify_if_room(&mut self, queue: QueueId) -> Result<(), EngineError> {
+        match self.identify(queue) {
+            Err(error) if error.is_full() => Ok(()),
+            identified => identified.map(drop),
         }
     }
 

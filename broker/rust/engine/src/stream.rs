@@ -12,6 +12,7 @@ use penstock_queue::QueueId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::signal::Signal;
+use crate::watchers::Watchers;
 
 /// The most groups of a stream.
 pub const GROUPS_MAX: usize = 4096;
@@ -46,6 +47,8 @@ pub(crate) struct Stream {
     readers: FxHashMap<ReaderId, Arc<Signal>>,
     /// Readers that found nothing and wait for the next message.
     waiting: FxHashSet<ReaderId>,
+    /// Those who wait for the next message and are no readers.
+    watchers: Watchers,
     groups: BTreeMap<String, Group>,
     last_reader: u64,
 }
@@ -64,6 +67,7 @@ impl Stream {
             too_old_at_ms: 0,
             readers: FxHashMap::default(),
             waiting: FxHashSet::default(),
+            watchers: Watchers::default(),
             groups: offsets.into_iter().map(group).collect(),
             last_reader: 0,
         }
@@ -124,14 +128,21 @@ impl Stream {
         self.waiting.insert(id);
     }
 
-    /// Wakes waiting readers.
+    /// Rings a signal once, at the next message or at the stream's end.
+    pub fn watch(&mut self, signal: &Arc<Signal>) {
+        self.watchers.add(signal);
+    }
+
+    /// Wakes waiting readers and watchers.
     pub fn wake(&mut self) {
+        self.watchers.ring();
         for id in self.waiting.drain() {
             self.readers.get(&id).into_iter().for_each(|signal| signal.ring());
         }
     }
 
-    pub fn cancel(&self, reason: &str) {
+    pub fn cancel(&mut self, reason: &str) {
+        self.watchers.ring();
         self.readers.values().for_each(|signal| signal.cancel(reason));
     }
 

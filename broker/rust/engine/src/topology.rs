@@ -28,10 +28,12 @@ impl Shard {
     pub fn retain_queues(&self, ids: &[QueueId]) -> Result<usize, EngineError> {
         let known: rustc_hash::FxHashSet<QueueId> = ids.iter().copied().collect();
         let mut guard = self.lock()?;
-        let gone: Vec<QueueId> = guard.queues.keys().filter(|id| !known.contains(id)).copied().collect();
+        let found = guard.queues.keys().chain(guard.identities.keys());
+        let gone: rustc_hash::FxHashSet<QueueId> = found.filter(|id| !known.contains(id)).copied().collect();
         for &id in &gone {
             guard.queues.remove(&id);
             guard.recovered_groups.remove(&id);
+            guard.identities.remove(&id);
             guard.forget_stage(id)?;
             guard.log.append_delete(id)?;
         }
@@ -68,6 +70,9 @@ impl Shard {
                 elsewhere.push(settings);
             } else {
                 guard.put_queue(settings);
+                if settings.stream.is_some() {
+                    guard.identify_if_room(settings.id)?;
+                }
             }
         }
         drop(guard);
@@ -84,9 +89,10 @@ impl Shard {
             return Ok(count);
         }
         let mut guard = self.lock()?;
-        let entry = guard.queues.remove(&id).ok_or_else(|| EngineError::NoQueue(id.0, self.name().to_owned()))?;
+        let mut entry = guard.queues.remove(&id).ok_or_else(|| EngineError::NoQueue(id.0, self.name().to_owned()))?;
         guard.routing.remove_queue(&entry.name);
         guard.shut.remove(&id);
+        guard.identities.remove(&id);
         entry.cancel(&format!("queue '{}' was deleted", entry.name));
         match guard.forget_stage(id).and_then(|()| Ok(guard.log.append_delete(id)?)) {
             // The definitions decide: the next start deletes queues that they do not name.

@@ -16,6 +16,7 @@ use crate::corruption::{Corruptions, aside_line, corruption_line};
 use crate::counters::Metric;
 use crate::decision::{Stage, decisions_in};
 use crate::error::EngineError;
+use crate::identity::identities_in;
 use crate::lease::{Found, Lease, leases_in};
 use crate::producers::Producers;
 use crate::queue_entry::QueueEntry;
@@ -39,8 +40,8 @@ impl Shard {
         for (id, folded) in opened.state.queues {
             let machine =
                 Queue::recovered(folded.next, folded.settled, folded.count, folded.bytes, folded.delivery_counts);
-            let recovered_below = machine.next();
-            state.queues.insert(id, QueueEntry { recovered_below, ..QueueEntry::new("", machine, false) });
+            let (recovered_below, skipped) = (machine.next(), folded.skipped);
+            state.queues.insert(id, QueueEntry { recovered_below, skipped, ..QueueEntry::new("", machine, false) });
         }
         for ((owner, _), value) in &opened.state.marks {
             let entry = marks::queue_of_deliveries(owner).and_then(|queue| state.queues.get_mut(&queue));
@@ -50,6 +51,7 @@ impl Shard {
         hold_leases(&mut state, leases_in(&opened.state.marks));
         state.stored_at_ms = state.log.newest_time()?;
         state.recovered_groups = groups_in(&opened.state.marks);
+        state.identities = identities_in(&opened.state.marks);
         state.producers = Producers::of_start(&opened.state.marks, &opened.state.producers);
         let decided = decisions_in(&opened.state.marks).into_iter();
         state.stages = decided.map(|(queue, decision)| (queue, Stage::of_start(decision))).collect();

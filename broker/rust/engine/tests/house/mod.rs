@@ -53,27 +53,43 @@ pub fn open_on(directory: &Path, disk: Arc<dyn Disk>) -> House {
 
 /// An engine that removes unused names of producers.
 pub fn open_forgetting(directory: &Path, producer_memory: Duration) -> House {
-    open_for(directory, Some(StreamSettings::default()), Arc::new(RealDisk), (producer_memory, PRODUCERS_OF_USER_MAX))
+    open_for(
+        directory,
+        Some(StreamSettings::default()),
+        (Arc::new(RealDisk), false),
+        (producer_memory, PRODUCERS_OF_USER_MAX),
+    )
 }
 
 /// One in which a user may own so many names of producers.
 pub fn open_with_few_names(directory: &Path, of_user_max: usize) -> House {
-    open_for(directory, Some(StreamSettings::default()), Arc::new(RealDisk), (Duration::ZERO, of_user_max))
+    open_for(directory, Some(StreamSettings::default()), (Arc::new(RealDisk), false), (Duration::ZERO, of_user_max))
 }
 
 /// One in which a new name of a user replaces the only one.
 pub fn open_with_one_name(directory: &Path) -> House {
-    open_for(directory, Some(StreamSettings::default()), Arc::new(RealDisk), (Duration::from_secs(7 * 86_400), 1))
+    open_for(
+        directory,
+        Some(StreamSettings::default()),
+        (Arc::new(RealDisk), false),
+        (Duration::from_secs(7 * 86_400), 1),
+    )
+}
+
+/// One whose start skips sequences, as after a power failure.
+pub fn open_raised(directory: &Path) -> House {
+    let names = (Duration::ZERO, PRODUCERS_OF_USER_MAX);
+    open_for(directory, Some(StreamSettings::default()), (Arc::new(RealDisk), true), names)
 }
 
 fn open_as(directory: &Path, stream: Option<StreamSettings>, disk: Arc<dyn Disk>) -> House {
-    open_for(directory, stream, disk, (Duration::ZERO, PRODUCERS_OF_USER_MAX))
+    open_for(directory, stream, (disk, false), (Duration::ZERO, PRODUCERS_OF_USER_MAX))
 }
 
 fn open_for(
     directory: &Path,
     stream: Option<StreamSettings>,
-    disk: Arc<dyn Disk>,
+    (disk, raise): (Arc<dyn Disk>, bool),
     (producer_memory, producers_of_user_max): (Duration, usize),
 ) -> House {
     let options = EngineOptions {
@@ -86,7 +102,7 @@ fn open_for(
         producers_of_user_max,
     };
     let engine = Engine::on_disk(options, disk).unwrap();
-    let shard = engine.open_shard("/", directory, false).unwrap();
+    let shard = engine.open_shard("/", directory, raise).unwrap();
     let settings = QueueSettings { id: STREAM, name: "s", auto_delete: false, levels: QueueLevels::default(), stream };
     shard.put_queues([settings]).unwrap();
     House { engine, shard }
