@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Self, final
 
 __all__ = [
+    "ArchivedRuns",
     "Backup",
     "Call",
     "Channel",
@@ -16,6 +17,7 @@ __all__ = [
     "CorruptFile",
     "CorruptRecord",
     "Delivery",
+    "DescribeStreams",
     "Disconnected",
     "DroppedMessage",
     "Engine",
@@ -55,6 +57,7 @@ __all__ = [
     "Shard",
     "StageState",
     "StreamDelivery",
+    "StreamPartition",
     "StreamRetention",
     "StreamState",
     "Tls",
@@ -553,6 +556,50 @@ class ReadArchive:
     def __new__(cls, *, vhost: str, partition: str, first: int, end: int, columns: Sequence[str] | None = None) -> Self: ...
 
 @final
+class DescribeStreams:
+    """The partitions of streams, for a reader that plans: answered with `describe`.
+
+    With `waits` the caller then waits for messages, and is asked about again after changes.
+    """
+
+    vhost: str
+    streams: list[str]
+    at_timestamp_ms: int | None
+    waits: bool
+    def __new__(cls, *, vhost: str, streams: Sequence[str], at_timestamp_ms: int | None = None, waits: bool = False) -> Self: ...
+
+@final
+class StreamPartition:
+    """A partition of a stream; `at_timestamp` is the first offset at the time that was asked for.
+
+    `archived` is None where nothing can be archived.
+    """
+
+    stream: str
+    name: str
+    queue_id: int
+    at_timestamp: int | None
+    archived: ArchivedRuns | None
+    def __new__(
+        cls,
+        *,
+        stream: str,
+        name: str,
+        queue_id: int,
+        at_timestamp: int | None = None,
+        archived: ArchivedRuns | None = None,
+    ) -> Self: ...
+
+@final
+class ArchivedRuns:
+    """What the archive has of a partition below an offset: ranges of offsets that have messages, and about their bytes."""
+
+    below: int
+    runs: list[tuple[int, int]]
+    bytes: int
+    def __new__(cls, *, below: int, runs: Sequence[tuple[int, int]], bytes: int) -> Self: ...
+
+@final
 class Enter:
     """A request is larger than an unauthenticated client may send: answered with `admit`."""
 
@@ -581,7 +628,7 @@ class Call:
     continues if it is admitted.
     """
 
-    request: UnaryCall | OpenPublish | PermitExchange | PermitUserId | PermitKeys | OpenConsume | OpenRead | OpenGet | OpenSettle | OpenStage | ReadArchive | Enter | Disconnected | QueueUnused
+    request: UnaryCall | OpenPublish | PermitExchange | PermitUserId | PermitKeys | OpenConsume | OpenRead | OpenGet | OpenSettle | OpenStage | ReadArchive | DescribeStreams | Enter | Disconnected | QueueUnused
     authorization: str
     certificate: bytes
     peer: str
@@ -592,6 +639,8 @@ class Call:
         """Admit the user. `by_key` says that each routing key of an exchange has to be permitted besides."""
     def permit_keys(self, permitted: Sequence[bool]) -> None:
         """Answer for each of the keys."""
+    def describe(self, vhost: str, user: str, partitions: Sequence[StreamPartition]) -> None:
+        """Answer with the partitions of the streams."""
     def admit_stage(self, vhost: str, queue_id: int, user: str, *, exchange: str, routing_key: str) -> None:
         """Answer with the stage's queue and its target."""
     def refuse(self, code: int, message: str, details: bytes = ...) -> None:

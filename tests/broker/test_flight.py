@@ -432,8 +432,9 @@ def test_the_examples_of_the_document_print_rows(broker: Broker) -> None:
         command = [sys.executable, "-c", example.replace("127.0.0.1:5680", broker.address)]
         printed.append(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
 
-    tables, frames = printed
+    tables, frames, described = printed
     assert '"confirmed": 3' in tables.replace("'", '"')
     assert "b'21.0'" in tables
     assert "shop" in frames
     assert "[('home', 2), ('shop', 1)]" in frames
+    assert described == "2 [[1, 3]]\n"

@@ -12,7 +12,18 @@ from typing import Any, get_type_hints
 from penstock.services import Principal, Services
 from penstock.services.verbs import VERBS, Verb, changing, reading, repeated
 
-READING = ("list_", "get", "read_", "open_publisher", "open_consumer", "open_reader", "publish", "settle")
+READING = (
+    "list_",
+    "get",
+    "read_",
+    "describe_",
+    "watch_",
+    "open_publisher",
+    "open_consumer",
+    "open_reader",
+    "publish",
+    "settle",
+)
 NOT_AUDITED = {
     "declare_exchange",
     "declare_queue",

@@ -13,7 +13,7 @@ from penstock.kit.peers import NOWHERE, Source
 from penstock.model.errors import FaultError, NotAuthenticatedError
 from penstock.model.limits import NO_LIMITS, Limits
 from penstock.model.names import VhostName
-from penstock.native import Event, OpenConsumer, Question, UnaryCall
+from penstock.native import Event, OpenConsumer, Question, StreamPartition, UnaryCall
 from penstock.services import Parts, Services, build
 from penstock.services.log_ins import LogIns
 from penstock.services.ports import (
@@ -229,6 +229,10 @@ class FakeCall:
 
     def answer(self, payload: bytes) -> None:
         self.result.set_result(("answer", payload))
+
+    def describe(self, vhost: str, user: str, partitions: Sequence[StreamPartition]) -> None:
+        del user
+        self.result.set_result(("streams", vhost, *partitions))
 
     def permit_keys(self, permitted: Sequence[bool]) -> None:
         self.result.set_result(("keys", *permitted))

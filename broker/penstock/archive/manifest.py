@@ -9,6 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import pairwise
 from typing import Any, Final
 
 from penstock.archive.errors import ArchiveError
@@ -19,14 +20,18 @@ __all__ = [
     "ArchivedPartition",
     "Live",
     "Manifest",
+    "append_run",
     "belongs",
     "file_since",
     "files_from",
     "parse_manifest",
-    "rows_below",
+    "rows_of",
+    "runs_of",
+    "runs_within",
 ]
 
 VERSION: Final = 1
+NO_NUMBERS: Final = ("path", "runs")
 # A path below the stream's folder: it cannot leave the folder and names no hidden file.
 PATH: Final = re.compile(r"date=[0-9]{4}-[0-9]{2}-[0-9]{2}/[^/\\\0.][^/\\\0]*\.parquet")
 
@@ -36,6 +41,7 @@ class ArchivedFile:
     """A file with all messages that the stream had from `first` up to `next` (exclusive).
 
     `size` is the file's size, `bytes` the size of its bodies; times are the least and the greatest, in ms since 1970.
+    `runs` are the ranges of offsets that have messages; empty when all have.
     """
 
     path: str
@@ -46,6 +52,7 @@ class ArchivedFile:
     bytes: int
     timestamp_ms_min: int
     timestamp_ms_max: int
+    runs: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,7 @@ class Manifest:
 
     def to_json(self) -> bytes:
         partitions = {
-            name: {"id": partition.id, "files": [asdict(file) for file in partition.files]}
+            name: {"id": partition.id, "files": [file_document(file) for file in partition.files]}
             for name, partition in self.partitions.items()
         }
         document = {"version": VERSION, "vhost": self.vhost, "stream": self.stream, "partitions": partitions}
@@ -118,18 +125,35 @@ def file_since(files: Sequence[ArchivedFile], timestamp_ms: int) -> ArchivedFile
     return next((file for file in files if file.timestamp_ms_max >= timestamp_ms), None)
 
 
-def rows_below(files: Sequence[ArchivedFile], end: int) -> tuple[int | None, int]:
-    """Return the messages before an offset, None when the manifest cannot say, and about how many bytes they have."""
-    rows: int | None = 0
+def runs_within(files: Sequence[ArchivedFile], end: int) -> tuple[list[tuple[int, int]], int]:
+    """Return the ranges of offsets before `end` that have messages, and about how many bytes these have."""
+    runs: list[tuple[int, int]] = []
     total = 0
     for file in files_from(files, 0, end):
-        width, below = file.next - file.first, min(file.next, end) - file.first
-        total += file.bytes * below // width
-        if rows is not None and below == width:
-            rows += file.rows
-        elif rows is not None:
-            rows = rows + below if file.rows == width else None
-    return rows, total
+        total += file.bytes * (min(file.next, end) - file.first) // (file.next - file.first)
+        for first, behind in runs_of(file):
+            if first < end:
+                append_run(runs, first, min(behind, end))
+    return runs, total
+
+
+def append_run(runs: list[tuple[int, int]], first: int, behind: int) -> None:
+    """Append a range behind all others; it is joined with the last one where it continues it."""
+    if runs and runs[-1][1] == first:
+        runs[-1] = (runs[-1][0], behind)
+    else:
+        runs.append((first, behind))
+
+
+def runs_of(file: ArchivedFile) -> Sequence[tuple[int, int]]:
+    return file.runs or ((file.first, file.next),)
+
+
+def file_document(file: ArchivedFile) -> dict[str, Any]:
+    document = asdict(file)
+    if not file.runs:
+        del document["runs"]
+    return document
 
 
 def parse_manifest(content: bytes, name: str) -> Manifest:
@@ -152,19 +176,32 @@ def parsed_partition(found: Any) -> ArchivedPartition:
 
 
 def parsed_file(found: Any) -> ArchivedFile:
-    numbers = {each.name: number(found[each.name]) for each in fields(ArchivedFile) if each.name != "path"}
+    numbers = {each.name: number(found[each.name]) for each in fields(ArchivedFile) if each.name not in NO_NUMBERS}
     path = text(found["path"])
     if not PATH.fullmatch(path):
         raise ValueError(f"'{path[:80]}' is not a file of the archive")
-    return ArchivedFile(path=path, **numbers)
+    runs = tuple((number(first), number(behind)) for first, behind in found.get("runs", ()))
+    return ArchivedFile(path=path, runs=runs, **numbers)
 
 
 def check_partition(part: str, partition: ArchivedPartition, name: str) -> None:
     at = 0
     for file in partition.files:
-        if not (at <= file.first < file.next and 0 < file.rows <= file.next - file.first):
+        if not (at <= file.first < file.next and are_right(file)):
             raise ArchiveError(f"{name}: the offsets of '{file.path}' in '{part}' cannot be; restore a copy of it")
         at = file.next
+
+
+def are_right(file: ArchivedFile) -> bool:
+    """Return whether the runs ascend within the file and have its rows."""
+    runs = runs_of(file)
+    ascend = all(behind <= first for (_, behind), (first, _) in pairwise(runs))
+    within = file.first <= runs[0][0] and runs[-1][1] <= file.next
+    return ascend and within and all(first < behind for first, behind in runs) and rows_of(runs) == file.rows
+
+
+def rows_of(runs: Sequence[tuple[int, int]]) -> int:
+    return sum(behind - first for first, behind in runs)
 
 
 def number(found: Any) -> int:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from penstock.archive.columns import SCHEMA
 from penstock.archive.folder import UNFINISHED, Step, file_name, make_folder, replace_file
-from penstock.archive.manifest import ArchivedFile
+from penstock.archive.manifest import ArchivedFile, append_run
 
 __all__ = ["FileWriter"]
 
@@ -47,6 +47,7 @@ class FileWriter:
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = self._waiting_rows = 0
         self._rows = self._bytes = 0
+        self._runs: list[tuple[int, int]] = []
         self._times: list[int] = []
 
     @property
@@ -78,7 +79,9 @@ class FileWriter:
         replace_file(self._unfinished, self._day / name)
         step("file named")
         path = f"{self._day.name}/{name}"
-        return ArchivedFile(path, self._first, end, self._rows, size, self._bytes, min(self._times), max(self._times))
+        times = (min(self._times), max(self._times))
+        runs = () if self._runs == [(self._first, end)] else tuple(self._runs)
+        return ArchivedFile(path, self._first, end, self._rows, size, self._bytes, *times, runs)
 
     def abandon(self) -> None:
         """Abandon the file; the next run removes its remains."""
@@ -90,7 +93,21 @@ class FileWriter:
         rows = pa.Table.from_batches(self._waiting, SCHEMA)
         self._writer.write_table(rows, row_group_size=rows.num_rows)
         self._rows += rows.num_rows
+        self._note_runs(rows["offset"])
         self._bytes += pc.sum(pc.binary_length(rows["body"])).as_py()
         times = pc.min_max(rows["timestamp"].cast(pa.int64())).as_py()
         self._times += [times["min"] // 1000, times["max"] // 1000]
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+
+    def _note_runs(self, offsets: pa.ChunkedArray) -> None:
+        """Extend the ranges of offsets that have rows."""
+        first, last = offsets[0].as_py(), offsets[-1].as_py()
+        begins = [first]
+        if last - first + 1 > len(offsets):
+            is_after_gap = pc.greater(pc.subtract(offsets[1:], offsets[:-1]), 1)
+            begins += offsets[1:].filter(is_after_gap).to_pylist()
+            ends = [*offsets[:-1].filter(is_after_gap).to_pylist(), last]
+        else:
+            ends = [last]
+        for begin, end in zip(begins, ends, strict=True):
+            append_run(self._runs, begin, end + 1)

@@ -1,10 +1,12 @@
 """The native module for the broker. Other packages import its names from here; import-linter checks which ones do."""
 
 from penstock._core import (
+    ArchivedRuns,
     Backup,
     Call,
     CorruptFile,
     CorruptRecord,
+    DescribeStreams,
     Disconnected,
     DroppedMessage,
     Engine,
@@ -38,6 +40,7 @@ from penstock._core import (
     Server,
     Shard,
     StageState,
+    StreamPartition,
     StreamRetention,
     StreamState,
     Tls,
@@ -52,10 +55,12 @@ from penstock.native.calls import Admittable, Event, Question
 
 __all__ = [
     "Admittable",
+    "ArchivedRuns",
     "Backup",
     "Call",
     "CorruptFile",
     "CorruptRecord",
+    "DescribeStreams",
     "Disconnected",
     "DroppedMessage",
     "Engine",
@@ -91,6 +96,7 @@ __all__ = [
     "Server",
     "Shard",
     "StageState",
+    "StreamPartition",
     "StreamRetention",
     "StreamState",
     "Tls",

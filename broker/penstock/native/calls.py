@@ -1,6 +1,7 @@
 """The kinds of requests that a `Call` of the listener can have, by their answers."""
 
 from penstock._core import (
+    DescribeStreams,
     Disconnected,
     Enter,
     OpenConsume,
@@ -19,7 +20,7 @@ from penstock._core import (
 
 Admittable = OpenPublish | PermitExchange | PermitUserId | OpenConsume | OpenRead | OpenGet | OpenSettle
 """`Call.admit` answers these with a virtual host and a queue."""
-Question = Admittable | UnaryCall | PermitKeys | OpenStage | ReadArchive | Enter
+Question = Admittable | UnaryCall | PermitKeys | OpenStage | ReadArchive | DescribeStreams | Enter
 """These have an answer, or are refused."""
 Event = Disconnected | QueueUnused
 """These have no answer."""

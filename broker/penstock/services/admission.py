@@ -105,6 +105,14 @@ class AdmissionVerbs:
         self._entered(principal, found, again=again)
         return Admission(found.name, queue_id)
 
+    @reading
+    async def watch_streams(self, principal: Principal, vhost: str, *, again: bool = False) -> Admission:
+        """Admit a call that waits for messages of streams."""
+        found = self._vhosts.get(vhost_name(vhost))
+        principal.in_vhost(found.name).require_entry(Thing("vhost", found.name))
+        self._entered(principal, found, again=again)
+        return Admission(found.name)
+
     async def _consumed(self, principal: Principal, vhost: str, queue: str) -> tuple[Vhost, Admission]:
         found = self._vhosts.get(vhost_name(vhost))
         queue_id = await found.admit_consume(principal.in_vhost(found.name), existing_queue_name(queue))

@@ -24,10 +24,12 @@ from penstock.archive.manifest import (
     belongs,
     file_since,
     files_from,
-    rows_below,
+    rows_of,
+    runs_within,
 )
 from penstock.kit.settings import ARCHIVE_MANIFESTS_MAX, ARCHIVE_THREADS_MAX
 from penstock.model.errors import CorruptError, Thing
+from penstock.native import ArchivedRuns
 from penstock.services.ports import ArchivedPart, ArchiveStanding
 
 T = TypeVar("T")
@@ -55,6 +57,9 @@ class Archives:
     async def standing(self, part: ArchivedPart, timestamp_ms: int | None) -> ArchiveStanding | None:
         return await self._run(part, lambda: self._standing_now(part, timestamp_ms))
 
+    async def runs(self, part: ArchivedPart, timestamp_ms: int | None) -> tuple[ArchivedRuns, int | None]:
+        return await self._run(part, lambda: self._runs_now(part, timestamp_ms))
+
     async def piece(self, part: ArchivedPart, start: int, end: int, columns: Sequence[str] | None) -> bytes:
         return await self._run(part, lambda: self._piece_now(part, start, end, columns))
 
@@ -71,16 +76,29 @@ class Archives:
         below = [] if partition is None else files_from(partition.files, 0, live_first)
         if partition is None or not below:
             return None
-        rows, total = rows_below(below, live_first)
-        at = None if timestamp_ms is None else self._offset_since(folder, below, timestamp_ms)
-        is_below = at is not None and at < live_first
-        return ArchiveStanding(below[0].first, partition.next, rows, total, at if is_below else None)
+        runs, total = runs_within(below, live_first)
+        at = self._offset_since(folder, below, timestamp_ms, live_first)
+        return ArchiveStanding(below[0].first, partition.next, rows_of(runs), total, at)
 
-    def _offset_since(self, folder: Path, files: Sequence[ArchivedFile], timestamp_ms: int) -> int | None:
+    def _runs_now(self, part: ArchivedPart, timestamp_ms: int | None) -> tuple[ArchivedRuns, int | None]:
+        folder, partition = self._partition(part)
+        live_first = part.state.first
+        below = [] if partition is None else files_from(partition.files, 0, live_first)
+        runs, total = runs_within(below, live_first)
+        at = self._offset_since(folder, below, timestamp_ms, live_first)
+        return ArchivedRuns(below=live_first, runs=runs, bytes=total), at
+
+    def _offset_since(
+        self, folder: Path, files: Sequence[ArchivedFile], timestamp_ms: int | None, end: int
+    ) -> int | None:
+        """Return the first offset before `end` that was stored at this time or later."""
+        file = None if timestamp_ms is None else file_since(files, timestamp_ms)
+        if file is None or timestamp_ms is None:
+            return None
         from penstock.archive.reading import offset_since
 
-        file = file_since(files, timestamp_ms)
-        return None if file is None else offset_since(folder, file, timestamp_ms)
+        at = offset_since(folder, file, timestamp_ms)
+        return at if at is not None and at < end else None
 
     def _piece_now(self, part: ArchivedPart, start: int, end: int, columns: Sequence[str] | None) -> bytes:
         folder, partition = self._partition(part)

@@ -10,7 +10,7 @@ from typing import Protocol
 from penstock.identity import Identity, Permission, TopicPermission, User
 from penstock.kit.peers import NOWHERE, Source
 from penstock.model.limits import Limits
-from penstock.native import StreamState
+from penstock.native import ArchivedRuns, StreamState
 
 
 class SignIn(Protocol):
@@ -92,11 +92,11 @@ class ArchivedPart:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveStanding:
-    """The archived part of a partition, below its first offset; the count is None when it is not known."""
+    """The archived part of a partition, below its first offset."""
 
     first: int
     next: int
-    message_count: int | None
+    message_count: int
     bytes: int
     at_timestamp: int | None = None
 
@@ -106,6 +106,10 @@ class Archives(Protocol):
 
     async def standing(self, part: ArchivedPart, timestamp_ms: int | None) -> ArchiveStanding | None:
         """None when it has nothing below the log."""
+        ...
+
+    async def runs(self, part: ArchivedPart, timestamp_ms: int | None) -> tuple[ArchivedRuns, int | None]:
+        """Return which offsets it has below the log, and the first of them at this time or later."""
         ...
 
     async def piece(self, part: ArchivedPart, start: int, end: int, columns: Sequence[str] | None) -> bytes:

@@ -6,7 +6,7 @@ from penstock.kit.settings import PAGE_SIZE_MAX
 from penstock.metadata.commands import DeclareStream
 from penstock.model.arguments import Arguments
 from penstock.model.names import VhostName, check_name, existing_queue_name, vhost_name
-from penstock.native import ProducerState
+from penstock.native import ProducerState, StreamPartition
 from penstock.services.events import Events, TopologyChanged
 from penstock.services.ports import ArchivedPart, Archives, ArchiveStanding
 from penstock.services.principal import Principal
@@ -75,6 +75,30 @@ class StreamVerbs:
                 archived = await self._archives.standing(_part(place, streams, status), timestamp_ms)
             found.append((status, archived))
         return found
+
+    @reading
+    async def describe_streams(
+        self, principal: Principal, vhost: str, names: Sequence[str], *, timestamp_ms: int | None = None
+    ) -> tuple[VhostName, list[StreamPartition]]:
+        """Return the virtual host's name and the partitions of streams, with what is archived of each."""
+        place, rights, streams = self._in(principal, vhost)
+        found: list[StreamPartition] = []
+        for partition in await streams.parts(rights, names, timestamp_ms, with_states=self._archives is not None):
+            archived, at = None, partition.status.at_timestamp
+            if self._archives is not None:
+                part = _part(place, streams, partition.status)
+                archived, since = await self._archives.runs(part, timestamp_ms)
+                at = at if since is None else since
+            found.append(
+                StreamPartition(
+                    stream=partition.stream,
+                    name=partition.status.name,
+                    queue_id=partition.status.queue_id,
+                    at_timestamp=at,
+                    archived=archived,
+                )
+            )
+        return place, found
 
     @reading
     async def read_archive(

@@ -6,7 +6,7 @@ existed.
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -25,6 +25,9 @@ from penstock.vhost.owner import Owner
 from penstock.vhost.rights import Rights
 
 PRODUCERS_PAGE_MAX: Final = 1_000
+PARTS_MAX: Final = 4_096
+"""Partitions that one question describes."""
+NO_STATE: Final = StreamState()
 OWN_PRODUCER_PREFIX: Final = "amq.stage/"
 """Of the names that stages publish under, which go with them."""
 
@@ -44,6 +47,13 @@ class StreamStatus:
     name: str
     arguments: Arguments
     partitions: tuple[PartitionStatus, ...]
+
+
+class StreamPart(NamedTuple):
+    """A partition, and the name by which its stream was asked for."""
+
+    stream: str
+    status: PartitionStatus
 
 
 class GroupStatus(NamedTuple):
@@ -111,6 +121,23 @@ class Streams:
             PartitionStatus(status.name, status.state, offset, status.queue_id)
             for status, offset in zip(found, offsets, strict=True)
         ]
+
+    async def parts(
+        self, rights: Rights, names: Sequence[str], timestamp_ms: int | None, *, with_states: bool
+    ) -> list[StreamPart]:
+        """Return the partitions of streams; their states only on demand, because that may read from the disk."""
+        rights.require_entry(Thing("vhost", self._topology.vhost))
+        found = await self._owner.read(lambda: self._parts(names))
+        queues = [queue for _, queue in found]
+        if with_states:
+            statuses = await self._states(queues)
+        else:
+            statuses = [PartitionStatus(queue.name, NO_STATE, None, queue.id) for queue in queues]
+        if timestamp_ms is not None and queues:
+            offsets = await self._owner.apart(self._offsets_at, queues, timestamp_ms)
+            pairs = zip(statuses, offsets, strict=True)
+            statuses = [replace(status, at_timestamp=offset) for status, offset in pairs]
+        return [StreamPart(stream, status) for (stream, _), status in zip(found, statuses, strict=True)]
 
     def stream_of(self, partition: QueueName) -> str:
         """Return the name of the stream that has the partition."""
@@ -260,6 +287,19 @@ class Streams:
                 break
             found.append((name, self._queues(name)))
             partition_count += len(found[-1][1])
+        return found
+
+    def _parts(self, names: Sequence[str]) -> list[tuple[str, Queue]]:
+        found: list[tuple[str, Queue]] = []
+        for name in names:
+            found += ((name, queue) for queue in self._queues(name))
+            if len(found) > PARTS_MAX:
+                raise InvalidArgumentError(
+                    self._thing(name),
+                    f"is one of streams with more than {PARTS_MAX} partitions together",
+                    "name fewer streams",
+                    field="streams",
+                )
         return found
 
     def _queues(self, name: str) -> list[Queue]:

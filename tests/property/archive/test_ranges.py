@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.archive import ArchivedFile, ArchivedPartition, Manifest
-from penstock.archive.manifest import files_from, parse_manifest, rows_below
+from penstock.archive.manifest import files_from, parse_manifest, runs_of, runs_within
 from penstock.client.records import PartitionOffsets
 from penstock.pipeline.archiving import due
 
@@ -16,8 +16,15 @@ def files(draw: st.DrawFn) -> tuple[ArchivedFile, ...]:
         first = at + draw(st.sampled_from([0, 0, 0, 3]))
         at = first + draw(st.integers(1, 30))
         path = f"date=2026-01-31/e-{first}-{at - 1}.parquet"
-        found.append(ArchivedFile(path, first, at, at - first, 100, at - first, 0, 1_000))
+        runs = draw(st.sampled_from([(), *cut(first, at)]))
+        rows = sum(behind - begin for begin, behind in runs or [(first, at)])
+        found.append(ArchivedFile(path, first, at, rows, 100, at - first, 0, 1_000, runs))
     return tuple(found)
+
+
+def cut(first: int, end: int) -> list[tuple[tuple[int, int], ...]]:
+    """Ranges with a gap of one offset in between."""
+    return [((first, at), (at + 1, end)) for at in range(first + 1, end - 1)]
 
 
 @given(files(), st.integers(1, 400), st.integers(0, 400), st.data())
@@ -55,10 +62,12 @@ def test_what_is_due_follows_the_archive_without_gap_or_overlap(archived, live_f
 
 
 @given(files(), st.integers(1, 400))
-def test_messages_below_an_offset_are_as_many_as_there_are(archived, end):
-    rows, _ = rows_below(archived, end)
+def test_offsets_below_one_that_have_messages_are_those_of_the_files(archived, end):
+    runs, _ = runs_within(archived, end)
 
-    assert rows == sum(1 for file in archived for offset in range(file.first, file.next) if offset < end)
+    found = [offset for first, behind in runs for offset in range(first, behind)]
+    there = [offset for file in archived for first, behind in runs_of(file) for offset in range(first, behind)]
+    assert found == [offset for offset in there if offset < end]
 
 
 @given(files())

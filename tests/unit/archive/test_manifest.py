@@ -5,15 +5,22 @@ import json
 import pytest
 
 from penstock.archive import ArchivedFile, ArchivedPartition, ArchiveError, Live, Manifest
-from penstock.archive.manifest import belongs, file_since, files_from, parse_manifest, rows_below
+from penstock.archive.manifest import belongs, file_since, files_from, parse_manifest, runs_within
+
+Runs = tuple[tuple[int, int], ...]
 
 
-def file(first: int, end: int, rows: int | None = None, times: tuple[int, int] = (0, 0)) -> ArchivedFile:
+def file(first: int, end: int, times: tuple[int, int] = (0, 0), runs: Runs = ()) -> ArchivedFile:
     path = f"date=2026-01-31/events-{first}-{end - 1}.parquet"
-    return ArchivedFile(path, first, end, end - first if rows is None else rows, 1000, 10 * (end - first), *times)
+    rows = sum(behind - begin for begin, behind in runs or [(first, end)])
+    return ArchivedFile(path, first, end, rows, 1000, 10 * (end - first), *times, runs)
 
 
-FILES = (file(1, 11, times=(100, 200)), file(11, 21, rows=5, times=(190, 300)), file(30, 40, times=(310, 400)))
+FILES = (
+    file(1, 11, times=(100, 200)),
+    file(11, 21, times=(190, 300), runs=((11, 14), (19, 21))),
+    file(30, 40, times=(310, 400)),
+)
 MANIFEST = Manifest("/", "events", {"events": ArchivedPartition(7, FILES)})
 
 
@@ -36,6 +43,16 @@ def test_a_manifest_is_what_it_was_after_it_was_written():
         {"next": 11},
         {"rows": 0},
         {"rows": 11},
+        {"runs": [[11, 15]]},
+        {"runs": [[11, 14], [13, 15]]},
+        {"runs": [[19, 21], [11, 14]]},
+        {"runs": [[10, 15]]},
+        {"runs": [[17, 22]]},
+        {"runs": [[11, 16, 17]]},
+        {"runs": [11, 16]},
+        {"runs": [[11, "16"]]},
+        {"runs": [[11, 16], [16, 16]]},
+        {"runs": []},
         {"size": True},
         {"timestamp_ms_min": 1.5},
         {"timestamp_ms_max": 2**63},
@@ -78,12 +95,12 @@ def test_a_time_lies_in_the_first_file_that_reaches_it():
     ]
 
 
-def test_messages_below_an_offset_are_counted_where_that_can_be_told():
-    assert rows_below(FILES, 11) == (10, 100)
-    assert rows_below(FILES, 5) == (4, 40)
-    assert rows_below(FILES, 21) == (15, 200)
-    assert rows_below(FILES, 15) == (None, 140)
-    assert rows_below(FILES, 100) == (25, 300)
+def test_offsets_that_have_messages_are_known_below_any_offset():
+    assert runs_within(FILES, 11) == ([(1, 11)], 100)
+    assert runs_within(FILES, 5) == ([(1, 5)], 40)
+    assert runs_within(FILES, 21) == ([(1, 14), (19, 21)], 200)
+    assert runs_within(FILES, 15) == ([(1, 14)], 140)
+    assert runs_within(FILES, 100) == ([(1, 14), (19, 21), (30, 40)], 300)
 
 
 def test_an_archive_belongs_to_the_partition_that_it_was_made_of():

@@ -12,12 +12,13 @@ from penstock.frontends.grpc.calls import answer_call
 from penstock.frontends.grpc.credentials import credentials_of
 from penstock.frontends.grpc.errors import Refusal, refusal_of, refusal_of_a_bug
 from penstock.frontends.grpc.ports import Call, Listener
-from penstock.frontends.grpc.streams import admit, open_stage, permit_keys
+from penstock.frontends.grpc.streams import admit, describe, open_stage, permit_keys
 from penstock.kit.logging import logger
 from penstock.kit.tasks import spawn
 from penstock.model.errors import FaultError, RefusedError
 from penstock.model.names import ConnectionId, QueueId
 from penstock.native import (
+    DescribeStreams,
     Disconnected,
     Enter,
     OpenStage,
@@ -101,6 +102,9 @@ class GrpcFrontend:
                 call.admit("", NO_QUEUE, principal.name, False)
             case ReadArchive():
                 call.answer(await read_archive(services, principal, question))
+            case DescribeStreams():
+                vhost, partitions = await describe(services, principal, question, again=call.again)
+                call.describe(vhost, principal.name, partitions)
             case PermitKeys():
                 call.permit_keys(await permit_keys(services, principal, question))
             case OpenStage():

@@ -153,7 +153,6 @@ def _put_offsets(status: PartitionStatus, into: wire.PartitionOffsets) -> None:
 
 def _put_archived(archived: ArchiveStanding, into: wire.ArchivedOffsets) -> None:
     into.first, into.next, into.bytes = archived.first, archived.next, archived.bytes
-    if archived.message_count is not None:
-        into.message_count = archived.message_count
+    into.message_count = archived.message_count
     if archived.at_timestamp is not None:
         into.at_timestamp = archived.at_timestamp

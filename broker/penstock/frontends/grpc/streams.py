@@ -3,6 +3,7 @@
 from penstock.frontends.grpc.convert import vhost_of
 from penstock.native import (
     Admittable,
+    DescribeStreams,
     OpenConsume,
     OpenGet,
     OpenPublish,
@@ -12,6 +13,7 @@ from penstock.native import (
     PermitExchange,
     PermitKeys,
     PermitUserId,
+    StreamPartition,
 )
 from penstock.services import Admission, OpenedStage, Principal, Services, StageTarget
 
@@ -42,6 +44,16 @@ async def permit_keys(services: Services, principal: Principal, question: Permit
     """Return for each routing key whether the principal may publish with it to the exchange that it was admitted to."""
     vhost = vhost_of(question.vhost)
     return await services.admission.publish_keys(principal, vhost, question.exchange, question.keys)
+
+
+async def describe(
+    services: Services, principal: Principal, question: DescribeStreams, *, again: bool
+) -> tuple[str, list[StreamPartition]]:
+    """Return the virtual host and the partitions. The listener asks the log how they stand."""
+    vhost, streams = vhost_of(question.vhost), [] if again else question.streams
+    if question.waits:
+        await services.admission.watch_streams(principal, vhost, again=again)
+    return await services.streams.describe_streams(principal, vhost, streams, timestamp_ms=question.at_timestamp_ms)
 
 
 async def open_stage(services: Services, principal: Principal, question: OpenStage, *, again: bool) -> OpenedStage:

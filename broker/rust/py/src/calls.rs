@@ -2,7 +2,9 @@
 
 use std::sync::Mutex;
 
-use penstock_serve::{Admitted, Answer, Call, CallRequest, Caller, Refusal, Reply, StagePlace};
+use penstock_serve::{
+    Admitted, Answer, Call, CallRequest, Caller, FoundPartition, FoundStreams, Refusal, Reply, StagePlace,
+};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -26,6 +28,20 @@ records! {
         end: u64,
         columns: Option<Vec<String>> = None,
     }
+    DescribeStreams {
+        vhost: String,
+        streams: Vec<String>,
+        at_timestamp_ms: Option<u64> = None,
+        waits: bool = false,
+    }
+    StreamPartition {
+        stream: String,
+        name: String,
+        queue_id: u32,
+        at_timestamp: Option<u64> = None,
+        archived: Option<ArchivedRuns> = None,
+    }
+    ArchivedRuns { below: u64, runs: Vec<(u64, u64)>, bytes: u64 }
     QueueUnused { vhost: String, queue: String, queue_id: u32 }
     Enter {}
     Disconnected {}
@@ -71,6 +87,15 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyCall>()
 }
 
+impl From<StreamPartition> for FoundPartition {
+    fn from(partition: StreamPartition) -> FoundPartition {
+        let StreamPartition { stream, name, queue_id, at_timestamp, archived } = partition;
+        let archived =
+            archived.map(|ArchivedRuns { below, runs, bytes }| penstock_serve::ArchivedRuns { below, runs, bytes });
+        FoundPartition { stream, name, queue_id, at_timestamp, archived }
+    }
+}
+
 fn object(py: Python<'_>, request: CallRequest) -> PyResult<Py<PyAny>> {
     match request {
         CallRequest::Unary { method, payload } => {
@@ -89,6 +114,9 @@ fn object(py: Python<'_>, request: CallRequest) -> PyResult<Py<PyAny>> {
         }
         CallRequest::ReadArchive { vhost, partition, first, end, columns } => {
             ReadArchive { vhost, partition, first, end, columns }.into_py_any(py)
+        }
+        CallRequest::DescribeStreams { vhost, streams, at_timestamp_ms, waits } => {
+            DescribeStreams { vhost, streams, at_timestamp_ms, waits }.into_py_any(py)
         }
         CallRequest::OpenGet { vhost, queue } => OpenGet { vhost, queue }.into_py_any(py),
         CallRequest::OpenSettle { vhost, queue } => OpenSettle { vhost, queue }.into_py_any(py),
@@ -169,6 +197,11 @@ impl PyCall {
 
     fn permit_keys(&self, permitted: Vec<bool>) -> PyResult<()> {
         self.reply(Ok(Answer::Keys(permitted)))
+    }
+
+    fn describe(&self, vhost: String, user: String, partitions: Vec<StreamPartition>) -> PyResult<()> {
+        let partitions = partitions.into_iter().map(FoundPartition::from).collect();
+        self.reply(Ok(Answer::Streams(FoundStreams { vhost, user, partitions })))
     }
 
     #[pyo3(signature = (vhost, queue_id, user, *, exchange, routing_key))]

@@ -25,6 +25,9 @@ const RECHECKS_MAX: usize = 64;
 /// Permits that publishers ask for at a time.
 const PERMITS_ASKED_MAX: usize = 256;
 
+/// Calls that wait for messages, of all connections.
+const WAITS_MAX: usize = 16_384;
+
 /// What Python is asked, or hears of: the last two want no answer. Names and keys are those of the client's message, which was
 /// parsed already.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +74,14 @@ pub enum CallRequest {
         end: u64,
         columns: Option<Vec<String>>,
     },
+    /// The partitions of streams, and what their archives have. Again, only whether the caller may go on.
+    DescribeStreams {
+        vhost: String,
+        streams: Vec<String>,
+        at_timestamp_ms: Option<u64>,
+        /// The caller waits for messages, and has to be asked about again.
+        waits: bool,
+    },
     OpenGet {
         vhost: String,
         queue: String,
@@ -107,6 +118,36 @@ pub enum Answer {
     /// Whether each of the routing keys is permitted.
     Keys(Vec<bool>),
     Stage(StagePlace),
+    Streams(FoundStreams),
+}
+
+/// The partitions of streams, and who asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FoundStreams {
+    pub vhost: String,
+    pub user: String,
+    pub partitions: Vec<FoundPartition>,
+}
+
+/// A partition of a stream, by the name of its queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FoundPartition {
+    pub stream: String,
+    pub name: String,
+    pub queue_id: u32,
+    /// The first offset at the time that was asked for.
+    pub at_timestamp: Option<u64>,
+    pub archived: Option<ArchivedRuns>,
+}
+
+/// What the archive has of a partition below the log's first offset, as that was then.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ArchivedRuns {
+    pub below: u64,
+    /// Ascending ranges of offsets that have messages; each ends before its second number.
+    pub runs: Vec<(u64, u64)>,
+    /// About how many bytes their bodies have.
+    pub bytes: u64,
 }
 
 /// Where a stage is, what it is for, and who asked.
@@ -207,6 +248,8 @@ pub struct Calls {
     changes: Changes,
     rechecks: Arc<Semaphore>,
     permits: Arc<Semaphore>,
+    #[cfg_attr(not(feature = "flight"), allow(dead_code))]
+    waits: Arc<Semaphore>,
     connections: Mutex<FxHashMap<u64, Weak<ConnectionState>>>,
     listing: Listing,
 }
@@ -222,6 +265,7 @@ impl Calls {
             changes: Changes::default(),
             rechecks: Arc::new(Semaphore::new(RECHECKS_MAX)),
             permits: Arc::new(Semaphore::new(PERMITS_ASKED_MAX)),
+            waits: Arc::new(Semaphore::new(WAITS_MAX)),
             connections: Mutex::default(),
             listing: Listing::default(),
         })
@@ -315,6 +359,21 @@ impl Calls {
     pub(crate) async fn ask_permit(&self, call: Call) -> Result<Answer, Status> {
         let turns = [Arc::clone(&call.caller.state.turns), Arc::clone(&self.permits)];
         self.ask_in_turn(turns, call).await
+    }
+
+    /// A place among the calls that wait for messages, which have a bound, and one of each connection.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED` when there is none.
+    #[cfg(feature = "flight")]
+    pub(crate) fn wait_place(&self, caller: &Caller) -> Result<[OwnedSemaphorePermit; 2], Status> {
+        let full = |whose: &str| {
+            Status::resource_exhausted(format!("too many calls{whose} wait for messages; ask without `wait_ms`"))
+        };
+        let of_connection = Arc::clone(&caller.state.waits).try_acquire_owned();
+        let of_connection = of_connection.map_err(|_| full(" of this connection"))?;
+        let of_all = Arc::clone(&self.waits).try_acquire_owned().map_err(|_| full(""))?;
+        Ok([of_connection, of_all])
     }
 
     async fn ask_in_turn<const N: usize>(&self, turns: [Arc<Semaphore>; N], call: Call) -> Result<Answer, Status> {

@@ -15,6 +15,9 @@ const FAILURES_MAX: usize = 10;
 /// Requests to public services that a connection may have open before its client has logged in.
 const PUBLIC_MAX: usize = 4;
 
+/// Calls of one connection that wait for messages.
+const WAITS_MAX: usize = 256;
+
 /// Permits of one connection that are asked for at a time.
 const PERMITS_ASKED_MAX: usize = 64;
 
@@ -31,6 +34,9 @@ pub(crate) struct ConnectionState {
     deciding_count: AtomicUsize,
     /// The turns of publishers that ask for permits.
     pub turns: Arc<Semaphore>,
+    /// The places of calls that wait for messages.
+    #[cfg_attr(not(feature = "flight"), allow(dead_code))]
+    pub waits: Arc<Semaphore>,
     generation: AtomicU64,
     changes: watch::Sender<u64>,
 }
@@ -45,6 +51,7 @@ impl Default for ConnectionState {
             waiting: Arc::default(),
             deciding_count: AtomicUsize::new(0),
             turns: Arc::new(Semaphore::new(PERMITS_ASKED_MAX)),
+            waits: Arc::new(Semaphore::new(WAITS_MAX)),
             generation: AtomicU64::new(0),
             changes: watch::Sender::new(0),
         }

@@ -3,7 +3,8 @@
 use prost::Message;
 
 use crate::flight::asks::{Listing, Put, Ticket, Wanted};
-use crate::flight::protocol::{FlightData, FlightDescriptor};
+use crate::flight::description;
+use crate::flight::protocol::{Action, FlightData, FlightDescriptor};
 
 /// A ticket, which reads the same when it is written again.
 ///
@@ -21,6 +22,13 @@ pub fn ticket(bytes: &[u8]) -> bool {
 pub fn descriptor(bytes: &[u8]) -> bool {
     let Ok(descriptor) = FlightDescriptor::decode(bytes) else { return false };
     Wanted::of(&descriptor).is_ok() | Put::of(&descriptor).is_ok()
+}
+
+/// An action as Protocol Buffers, and what it asks for; or the bytes alone.
+#[must_use]
+pub fn action(bytes: &[u8]) -> bool {
+    let in_action = Action::decode(bytes).is_ok_and(|action| description::Wanted::parse(&action.body).is_ok());
+    in_action | description::Wanted::parse(bytes).is_ok()
 }
 
 /// A message of DoPut.

@@ -51,7 +51,9 @@ mod tls;
 mod workers;
 
 pub use caller::Caller;
-pub use calls::{Admitted, Answer, Call, CallRequest, Calls, Refusal, Reply, StagePlace};
+pub use calls::{
+    Admitted, Answer, ArchivedRuns, Call, CallRequest, Calls, FoundPartition, FoundStreams, Refusal, Reply, StagePlace,
+};
 pub use listing::{Listing, OpenConsumer};
 pub use quotas::{Holder, QuotaLimits, Quotas};
 pub use server::{Server, ServerOptions};

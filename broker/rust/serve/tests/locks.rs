@@ -28,6 +28,8 @@ const TAKERS: &[&str] = &[
     ".home_of(queue).read(",
     "home.read(",
     ".read_lease(",
+    ".stream_outlook(",
+    ".watch_stream(",
     "subscription.fill(",
     "subscription.pass_on(",
     "subscription.close(",

@@ -211,7 +211,7 @@ fn named(descriptor: &FlightDescriptor) -> Result<Named<'_>, Status> {
     }
 }
 
-fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, Status> {
+pub(super) fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, Status> {
     serde_json::from_slice(bytes)
         .map_err(|error| Status::invalid_argument(format!("{what} is a JSON object of known names: {error}")))
 }

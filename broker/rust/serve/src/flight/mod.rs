@@ -3,8 +3,11 @@
 //! Every call is answered by the body that answers the broker's own streams, so that batches go to the socket without a copy.
 //! What a caller may do Python says, as for every other call.
 
+mod actions;
 pub(crate) mod asks;
 mod batches;
+mod describe;
+pub(crate) mod description;
 mod get;
 mod info;
 mod lease;
@@ -36,6 +39,9 @@ use messages::Answers;
 
 /// A ticket or a descriptor is small.
 const ASK_BYTES_MAX: usize = 64 << 10;
+
+/// An action may name many streams, each with its end.
+const ACTION_BYTES_MAX: usize = 1 << 20;
 
 /// The largest batch of a DoPut. Clients cut tables into batches of a chosen number of rows.
 const PUT_BYTES_MAX: usize = 64 << 20;
@@ -73,7 +79,11 @@ impl Service<http::Request<Body>> for Flight {
 
 async fn answer(messaging: Messaging, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
     let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-    let bytes_max = if method == "DoPut" { PUT_BYTES_MAX } else { ASK_BYTES_MAX };
+    let bytes_max = match method.as_str() {
+        "DoPut" => PUT_BYTES_MAX,
+        "DoAction" => ACTION_BYTES_MAX,
+        _ => ASK_BYTES_MAX,
+    };
     let request = guard_as(request, &messaging.calls, messaging.first_request, with_token);
     let (caller, input) = receive(request, bytes_max)?;
     let caller = with_token(caller);
@@ -84,7 +94,8 @@ async fn answer(messaging: Messaging, request: http::Request<Body>) -> Result<ht
         "GetFlightInfo" => respond(info::answer(calls, caller, input, Asked::Info)),
         "GetSchema" => respond(info::answer(calls, caller, input, Asked::Schema)),
         "ListFlights" => respond(info::answer(calls, caller, input, Asked::List)),
-        "ListActions" => respond(async { Ok(Answers::default()) }),
+        "DoAction" => respond(actions::perform(messaging, caller, input)),
+        "ListActions" => respond(async { Ok(actions::list()) }),
         "Handshake" => shake_hands(messaging, caller).await?,
         other => {
             let text = format!("{other} is not supported; read with DoGet and publish with DoPut");

@@ -61,6 +61,28 @@ pub(crate) struct Criteria {
 }
 
 #[derive(Clone, PartialEq, Message)]
+pub(crate) struct Action {
+    #[prost(string, tag = "1")]
+    pub kind: String,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub body: Bytes,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ActionType {
+    #[prost(string, tag = "1")]
+    pub kind: String,
+    #[prost(string, tag = "2")]
+    pub description: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ActionResult {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub body: Bytes,
+}
+
+#[derive(Clone, PartialEq, Message)]
 pub(crate) struct PutResult {
     #[prost(bytes = "bytes", tag = "1")]
     pub app_metadata: Bytes,
