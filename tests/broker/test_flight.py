@@ -35,6 +35,9 @@ PROPERTIES = pa.struct(
         ("app_id", TEXT),
     ]
 )
+HEADERS = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", TEXT, nullable=False), ("value", pa.binary())]), nullable=False)
+)
 SCHEMA = pa.schema(
     [
         pa.field("offset", pa.int64(), nullable=False),
@@ -44,7 +47,7 @@ SCHEMA = pa.schema(
         pa.field("routing_key", TEXT, nullable=False),
         pa.field("body", pa.binary(), nullable=False),
         pa.field("properties", PROPERTIES),
-        pa.field("headers", pa.map_(TEXT, TEXT), nullable=False),
+        pa.field("headers", HEADERS, nullable=False),
         pa.field("partition", TEXT, nullable=False),
     ]
 )
@@ -136,12 +139,12 @@ def test_rows_are_the_messages_that_a_reader_gets(arrow: Flight, stream: penstoc
     assert {row["properties"] is None and row["headers"] == [] for row in rows} == {True}
 
 
-def test_properties_and_headers_come_as_struct_and_map(arrow: Flight, stream: penstock.Stream) -> None:
+def test_properties_come_as_a_struct_and_headers_as_names_with_bytes(arrow: Flight, stream: penstock.Stream) -> None:
     stream.publish(b"none")
     properties = penstock.Properties(
         content_type="text/plain", reply_to="r", message_id="m", timestamp=1_700_000_000, type="t", app_id="a"
     )
-    headers: dict[str, Any] = {"word": "wörd", "n": 1, "deep": {"list": [True, "x"]}, "raw": b"\xff"}
+    headers: dict[str, Any] = {"word": "wörd", "n": 1, "deep": {"list": [True, "x"]}, "raw": b"\xff", "no": None}
     stream.publish(b"all", properties=properties, headers=headers)
     stream.publish(b"none")
 
@@ -157,8 +160,8 @@ def test_properties_and_headers_come_as_struct_and_map(arrow: Flight, stream: pe
         "type": "t",
         "app_id": "a",
     }
-    found = dict(row["headers"])
-    assert (found["word"], found["n"], found["raw"]) == ("wörd", "1", '"/w=="')
+    found = {header["key"]: header["value"] for header in row["headers"]}
+    assert (found["word"], found["n"], found["raw"], found["no"]) == ("wörd".encode(), b"1", b"\xff", None)
     assert json.loads(found["deep"]) == {"list": [True, "x"]}
 
 
@@ -318,6 +321,52 @@ def test_what_was_read_can_be_published_again(
     arrow.put(arrow.get("events", columns=columns), stream="copies")
 
     assert arrow.get("copies", columns=columns).equals(arrow.get("events", columns=columns))
+
+
+HEADER = pa.struct([("key", TEXT), ("value", pa.binary())])
+REPEATED = [{"key": "a", "value": b"\xff\x00"}, {"key": "b", "value": None}, {"key": "a", "value": "ö".encode()}]
+
+
+@pytest.mark.parametrize("kind", [pa.list_(HEADER), pa.large_list(HEADER)])
+def test_headers_come_back_repeated_in_order_with_their_bytes(
+    arrow: Flight, stream: penstock.Stream, kind: pa.DataType
+) -> None:
+    headers = pa.array([REPEATED, [], None, [{"key": "", "value": b""}]], kind)
+
+    arrow.put(pa.table({"body": [b"1", b"2", b"3", b"4"], "headers": headers}), stream="events")
+
+    rows = arrow.get("events", columns=["headers"]).to_pylist()
+    assert [row["headers"] for row in rows] == [REPEATED, [], [], [{"key": "", "value": b""}]]
+    # A reader has a value for each name: text as text, other bytes as bytes.
+    first, *_, last = stream.read("first", until="next")
+    assert (first.headers, last.headers) == ({"a": "ö", "b": None}, {"": ""})
+
+
+def test_bytes_of_a_header_are_bytes_for_readers_unless_they_are_text(arrow: Flight, stream: penstock.Stream) -> None:
+    headers = pa.array([[("raw", b"\xff"), ("text", b"x")]], pa.map_(TEXT, pa.binary()))
+
+    arrow.put(pa.table({"body": [b"1"], "headers": headers}), stream="events")
+
+    (message,) = stream.read("first", until="next")
+    assert message.headers == {"raw": b"\xff", "text": "x"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "text"),
+    [
+        (pa.array(["a"]), "a list of structs of 'key'"),
+        (pa.array([["a"]]), "a list of structs of 'key'"),
+        (pa.array([[{"key": "a", "value": 1}]]), "a list of structs of 'key'"),
+        (pa.array([[{"key": None, "value": b"x"}]], pa.list_(HEADER)), "row 0 has a header without a name"),
+        (pa.array([[None]], pa.list_(HEADER)), "row 0 has a header without a name"),
+        (pa.array([[{"key": "n" * 256, "value": b"x"}]], pa.list_(HEADER)), "the name of a header"),
+    ],
+)
+def test_what_is_no_header_is_refused(arrow: Flight, stream: penstock.Stream, headers: pa.Array, text: str) -> None:
+    with pytest.raises(pa.ArrowInvalid, match=text):
+        arrow.put(pa.table({"body": [b"1"], "headers": headers}), stream="events")
+
+    assert stream.offsets()[0].message_count == 0
 
 
 def test_a_row_with_a_property_that_has_no_effect_is_refused(arrow: Flight, stream: penstock.Stream) -> None:

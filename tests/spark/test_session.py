@@ -80,15 +80,16 @@ def started_again(writing: DataStreamWriter) -> None:
 def test_a_stream_is_a_table(spark: SparkSession, broker: Broker, stream: penstock.Stream) -> None:
     properties = penstock.Properties(reply_to="r", message_id="m")
     stream.publish_many([b"%d" % number for number in range(100)])
-    stream.publish(b"last", key=b"k", properties=properties, headers={"word": "wörd"})
+    stream.publish(b"last", key=b"k", properties=properties, headers={"word": "wörd", "raw": b"\xff"})
 
     rows = reading(spark, broker, stream.name, includeHeaders="true", minPartitions="2")
 
     assert rows.rdd.getNumPartitions() == 2
     got = rows.orderBy("offset").collect()
     assert [bytes(row.body) for row in got] == [b"%d" % number for number in range(100)] + [b"last"]
-    assert (bytes(got[-1].key), got[-1].headers, got[-1].properties.reply_to) == (b"k", {"word": "wörd"}, "r")
-    assert (got[0].key, got[0].headers, got[0].properties) == (None, {}, None)
+    assert (bytes(got[-1].key), got[-1].properties.reply_to) == (b"k", "r")
+    assert got[-1].headers == [("word", "wörd".encode()), ("raw", b"\xff")]
+    assert (got[0].key, got[0].headers, got[0].properties) == (None, [], None)
     messages = list(stream.read("first", until="next"))
     assert [row.offset for row in got] == [message.offset for message in messages]
     seconds = rows.select(expr("unix_millis(timestamp) AS ms")).collect()

@@ -21,7 +21,7 @@ def rows_of(partition: str, messages: Sequence[tuple[int, int]]) -> pa.RecordBat
             "routing_key": partition,
             "body": b"%d" % offset,
             "properties": {"type": "t"} if offset % 3 == 0 else None,
-            "headers": [("n", str(offset))],
+            "headers": [{"key": "n", "value": b"%d" % offset}],
             "partition": partition,
         }
         for offset, time in messages

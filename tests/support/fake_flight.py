@@ -36,6 +36,9 @@ PROPERTIES = pa.struct(
         ("app_id", TEXT),
     ]
 )
+HEADERS = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", TEXT, nullable=False), ("value", pa.binary())]), nullable=False)
+)
 SCHEMA = pa.schema(
     [
         pa.field("offset", pa.int64(), nullable=False),
@@ -45,7 +48,7 @@ SCHEMA = pa.schema(
         pa.field("routing_key", TEXT, nullable=False),
         pa.field("body", pa.binary(), nullable=False),
         pa.field("properties", PROPERTIES),
-        pa.field("headers", pa.map_(TEXT, TEXT), nullable=False),
+        pa.field("headers", HEADERS, nullable=False),
         pa.field("partition", TEXT, nullable=False),
     ]
 )

@@ -30,7 +30,8 @@ __all__ = [
     "runs_within",
 ]
 
-VERSION: Final = 1
+# 1 had headers as a map of texts.
+VERSION: Final = 2
 NO_NUMBERS: Final = ("path", "runs")
 # A path below the stream's folder: it cannot leave the folder and names no hidden file.
 PATH: Final = re.compile(r"date=[0-9]{4}-[0-9]{2}-[0-9]{2}/[^/\\\0.][^/\\\0]*\.parquet")
@@ -161,7 +162,10 @@ def parse_manifest(content: bytes, name: str) -> Manifest:
     try:
         document = json.loads(content)
         if document["version"] != VERSION:
-            raise ArchiveError(f"{name} has version {document['version']}; this release reads {VERSION}")
+            raise ArchiveError(
+                f"{name} has version {document['version']}, and this release reads and writes only {VERSION}; "
+                "move the folder away and archive the stream anew"
+            )
         partitions = {part: parsed_partition(found) for part, found in document["partitions"].items()}
         manifest = Manifest(text(document["vhost"]), text(document["stream"]), partitions)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

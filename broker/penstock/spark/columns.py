@@ -4,7 +4,7 @@ Spark accepts record batches only in exactly the schema that it derives from its
 here. Columns whose types agree are not copied.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +22,8 @@ PROPERTIES = (
     "reply_to STRING, expiration STRING, message_id STRING, timestamp TIMESTAMP, type STRING, user_id STRING, "
     "app_id STRING"
 )
+# As Spark's Kafka source has them.
+HEADERS = "ARRAY<STRUCT<key STRING, value BINARY>>"
 COLUMNS = {
     "partition": "STRING",
     "offset": "BIGINT",
@@ -31,7 +33,7 @@ COLUMNS = {
     "routing_key": "STRING",
     "body": "BINARY",
     "properties": f"STRUCT<{PROPERTIES}>",
-    "headers": "MAP<STRING, STRING>",
+    "headers": HEADERS,
 }
 WITH_HEADERS = ("properties", "headers")
 # Columns beside the parsed one, unless others are asked for.
@@ -40,12 +42,28 @@ PARSED = "value"
 
 TEXT = (pa.types.is_string, pa.types.is_large_string)
 BYTES = (*TEXT, pa.types.is_binary, pa.types.is_large_binary)
+
+
+def is_headers(kind: pa.DataType) -> bool:
+    """Return whether a column has names with values: a list of structs, or a map."""
+    if pa.types.is_map(kind):
+        return is_any(kind.key_type, TEXT) and is_any(kind.item_type, BYTES)
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
+        return False
+    parts = {field.name: field.type for field in kind.value_type}
+    return parts.keys() == {"key", "value"} and is_any(parts["key"], TEXT) and is_any(parts["value"], BYTES)
+
+
+def is_any(kind: pa.DataType, kinds: Sequence[Callable[[pa.DataType], bool]]) -> bool:
+    return any(is_kind(kind) for is_kind in kinds)
+
+
 # Columns that can be published, and the Arrow types that they may have.
 PUBLISHED: dict[str, tuple[Any, ...]] = {
     "body": BYTES,
     "key": BYTES,
     "routing_key": TEXT,
-    "headers": (pa.types.is_map,),
+    "headers": (is_headers,),
     "properties": (pa.types.is_struct,),
     "delivery_mode": (pa.types.is_integer,),
     "priority": (pa.types.is_integer,),
@@ -135,7 +153,7 @@ def published_schema(schema: pa.Schema) -> pa.Schema:
                 f"column '{field.name}' cannot be published; drop it or make it part of 'body'. "
                 f"There are: {', '.join(PUBLISHED)}"
             )
-        if not any(is_kind(field.type) for is_kind in kinds):
+        if not is_any(field.type, kinds):
             raise SchemaError(f"column '{field.name}' is {field.type}; {advice(field.name)}")
     if "body" not in schema.names:
         raise SchemaError("there is no column 'body'; to_json(struct(*)) makes one of all columns")
@@ -148,7 +166,7 @@ def sent_type(kind: pa.DataType) -> pa.DataType:
 
 def advice(name: str) -> str:
     if name == "headers":
-        return "it must be MAP<STRING, STRING>"
+        return f"it must be {HEADERS}, or a map from STRING to STRING or BINARY"
     if name == "properties":
         return "it must be a struct, as it is read"
     return "cast it to STRING" if name not in {"delivery_mode", "priority", "timestamp"} else "see the table of columns"

@@ -29,7 +29,8 @@ __all__ = ["Decoder", "decoded_json"]
 
 # Batches of bad records that wait for the dead-letter stream; beyond this the task waits for the broker.
 DEAD_BATCHES_MAX = 4
-DEAD_SCHEMA = pa.schema([("body", pa.binary()), ("key", pa.binary()), ("headers", pa.map_(pa.string(), pa.string()))])
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+DEAD_SCHEMA = pa.schema([("body", pa.binary()), ("key", pa.binary()), ("headers", HEADERS)])
 
 
 class Decoder:
@@ -111,10 +112,14 @@ class DeadLetters:
             self._thread = threading.Thread(target=self._publish, daemon=True)
             self._thread.start()
         headers = [
-            [("reason", reason), ("partition", self._wanted.partition), ("offset", str(offset))]
+            [
+                {"key": "reason", "value": reason.encode()},
+                {"key": "partition", "value": self._wanted.partition.encode()},
+                {"key": "offset", "value": b"%d" % offset},
+            ]
             for reason, offset in zip(reasons, rows["offset"].to_pylist(), strict=True)
         ]
-        columns = [rows["body"], rows["key"], pa.array(headers, DEAD_SCHEMA.field("headers").type)]
+        columns = [rows["body"], rows["key"], pa.array(headers, HEADERS)]
         self._waiting.put(pa.RecordBatch.from_arrays(columns, schema=DEAD_SCHEMA))
 
     def close(self) -> None:

@@ -66,10 +66,17 @@ def test_a_file_that_cannot_be_is_refused(change):
         parse_manifest(json.dumps(document).encode(), "m")
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"version": 2}', b"\xff", b"[" * 100_000, b'{"version": 1}'])
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"version": 2}', b"\xff", b"[" * 100_000, b'{"version": 3}'])
 def test_what_is_no_manifest_is_refused(content):
     with pytest.raises(ArchiveError):
         parse_manifest(content, "m")
+
+
+def test_an_archive_of_an_earlier_version_is_refused_with_the_way_out():
+    document = json.loads(MANIFEST.to_json())
+
+    with pytest.raises(ArchiveError, match=r"m has version 1, .* archive the stream anew"):
+        parse_manifest(json.dumps(document | {"version": 1}).encode(), "m")
 
 
 def test_the_files_of_a_range_are_those_that_hold_some_of_it():

@@ -19,7 +19,7 @@ def test_headers_and_properties_are_columns_only_when_asked_for() -> None:
 
     assert plain.startswith("partition STRING, offset BIGINT, timestamp TIMESTAMP, key BINARY")
     assert "headers" not in plain
-    assert "headers MAP<STRING, STRING>" in full
+    assert "headers ARRAY<STRUCT<key STRING, value BINARY>>" in full
     assert "properties STRUCT<content_type STRING" in full
 
 
@@ -66,7 +66,7 @@ def test_a_batch_gets_the_schema_that_spark_wants() -> None:
                 "routing_key": "r",
                 "body": b"x",
                 "properties": {"priority": 3},
-                "headers": [("a", "1")],
+                "headers": [{"key": "a", "value": b"1"}],
                 "partition": "p",
             }
         ],
@@ -74,7 +74,7 @@ def test_a_batch_gets_the_schema_that_spark_wants() -> None:
     ).to_batches()[0]
     spark = pa.schema(
         [
-            ("headers", pa.map_(pa.string(), pa.field("value", pa.string()))),
+            ("headers", pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))),
             ("body", pa.binary()),
             ("offset", pa.int64()),
         ]
@@ -83,7 +83,7 @@ def test_a_batch_gets_the_schema_that_spark_wants() -> None:
     rows = conformed(batch, spark)
 
     assert rows.schema.equals(spark)
-    assert rows.to_pylist() == [{"headers": [("a", "1")], "body": b"x", "offset": 1}]
+    assert rows.to_pylist() == [{"headers": [{"key": "a", "value": b"1"}], "body": b"x", "offset": 1}]
     with pytest.raises(SchemaError, match="'body'"):
         conformed(batch, pa.schema([("body", pa.map_(pa.string(), pa.string()))]))
 
@@ -94,7 +94,10 @@ def test_a_batch_gets_the_schema_that_spark_wants() -> None:
         ({"body": pa.binary(), "amount": pa.int64()}, "'amount' cannot be published"),
         ({"key": pa.binary()}, "no column 'body'"),
         ({"body": pa.int64()}, "cast it to STRING"),
-        ({"body": pa.string(), "headers": pa.string()}, "MAP<STRING, STRING>"),
+        ({"body": pa.string(), "headers": pa.string()}, "ARRAY<STRUCT<key STRING, value BINARY>>"),
+        ({"body": pa.string(), "headers": pa.list_(pa.struct([("key", pa.string())]))}, "ARRAY<STRUCT"),
+        ({"body": pa.string(), "headers": pa.list_(pa.string())}, "ARRAY<STRUCT"),
+        ({"body": pa.string(), "headers": pa.map_(pa.string(), pa.int32())}, "ARRAY<STRUCT"),
         ({"body": pa.string(), "properties": pa.string()}, "must be a struct"),
     ],
 )

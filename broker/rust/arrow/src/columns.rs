@@ -58,7 +58,7 @@ impl Column {
             Column::Exchange | Column::RoutingKey | Column::Partition => (DataType::Utf8, false),
             Column::Body => (DataType::Binary, false),
             Column::Properties => (DataType::Struct(property_fields()), true),
-            Column::Headers => (DataType::Map(header_entries(), false), false),
+            Column::Headers => (DataType::List(header_entry()), false),
         };
         Field::new(self.name(), data_type, nullable)
     }
@@ -91,14 +91,18 @@ pub(crate) fn property_fields() -> Fields {
     ])
 }
 
-/// One entry of `headers`, named as pyarrow and Spark name them.
-pub(crate) fn header_entries() -> Arc<Field> {
-    Arc::new(Field::new("entries", DataType::Struct(entry_fields()), false))
+/// One entry of `headers`, named as Spark and Parquet name the items of a list.
+pub(crate) fn header_entry() -> Arc<Field> {
+    Arc::new(Field::new("element", DataType::Struct(entry_fields()), false))
 }
 
+/// The names are those of Kafka's headers in Spark.
 pub(crate) fn entry_fields() -> Fields {
-    Fields::from(vec![Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Utf8, true)])
+    Fields::from(vec![Field::new(HEADER_NAME, DataType::Utf8, false), Field::new(HEADER_VALUE, DataType::Binary, true)])
 }
+
+pub(crate) const HEADER_NAME: &str = "key";
+pub(crate) const HEADER_VALUE: &str = "value";
 
 /// Requested columns, in the order of [`Column::ALL`] or their own.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -20,6 +20,8 @@ pub enum ArrowFault {
     ColumnType { column: String, found: DataType, wanted: &'static str },
     #[error("row {row} has no body; write empty bytes for an empty message")]
     NullBody { row: usize },
+    #[error("row {row} has a header without a name; name every header")]
+    UnnamedHeader { row: usize },
     #[error("row {row}: {column} is out of range; {rule}")]
     OutOfRange { row: usize, column: &'static str, rule: &'static str },
     #[error("a message of Arrow's IPC format is malformed: {0}")]

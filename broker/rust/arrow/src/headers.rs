@@ -1,16 +1,14 @@
-//! The column `headers` under construction: a map from names to texts. A header that is not text is converted to JSON.
-//!
-//! Invariant: no row has a name twice, because readers of maps rely on it; the first one counts.
+//! The column `headers` under construction: the entries of each row in their order, names as text and values as bytes.
+//! Text and bytes keep their bytes; a value of another type is converted to JSON.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, MapArray, StructArray};
+use arrow_array::{ArrayRef, ListArray, StructArray};
 use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::ArrowError;
 use penstock_wire::amqp::table::{self, ValueRef};
 
-use crate::columns::{entry_fields, header_entries};
+use crate::columns::{entry_fields, header_entry};
 use crate::json::write_json;
 use crate::text::{Bytes, Validity};
 
@@ -29,12 +27,9 @@ impl Headers {
     /// Adds a row's header table; unreadable entries are left out.
     pub fn put(&mut self, row: usize, table: &[u8]) {
         self.fill(row);
-        let mut seen = HashSet::new();
         for (name, value) in table::entries(table).map_while(Result::ok) {
-            if seen.insert(name) {
-                self.names.push_text(name);
-                self.put_value(value);
-            }
+            self.names.push_text(name);
+            self.put_value(value);
         }
         self.fill(row + 1);
     }
@@ -43,7 +38,7 @@ impl Headers {
         let at = self.values.row_count();
         match value {
             ValueRef::Void => return self.values.close(),
-            ValueRef::Text(text) if std::str::from_utf8(text).is_ok() => self.values.push(text),
+            ValueRef::Text(bytes) | ValueRef::Bytes(bytes) => self.values.push(bytes),
             other => {
                 write_json(other, self.values.writer());
                 self.values.close();
@@ -63,9 +58,9 @@ impl Headers {
         self.fill(row_count);
         let count = self.names.row_count();
         let names = Arc::new(self.names.strings(None)?);
-        let values = Arc::new(self.values.strings(self.validity.finish(count))?);
+        let values = self.values.binary(self.validity.finish(count))?;
         let entries = StructArray::try_new(entry_fields(), vec![names, values], None)?;
         let offsets = OffsetBuffer::new(ScalarBuffer::from(self.ends));
-        Ok(Arc::new(MapArray::try_new(header_entries(), offsets, entries, None, false)?))
+        Ok(Arc::new(ListArray::try_new(header_entry(), offsets, Arc::new(entries), None)?))
     }
 }

@@ -26,12 +26,12 @@ fn check_type(field: &Field) -> Result<(), ArrowFault> {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Ok(()),
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => Ok(()),
         DataType::Struct(children) => children.iter().try_for_each(|child| check_type(child)),
-        DataType::Map(entries, _) => check_type(entries),
+        DataType::Map(entries, _) | DataType::List(entries) | DataType::LargeList(entries) => check_type(entries),
         flat if flat.is_primitive() => Ok(()),
         found => Err(ArrowFault::ColumnType {
             column: field.name().clone(),
             found: found.clone(),
-            wanted: "bytes, text, a number, a time, or a struct or map of them: cast it",
+            wanted: "bytes, text, a number, a time, or a struct, list or map of them: cast it",
         }),
     }
 }
@@ -87,7 +87,10 @@ impl Buffers {
             DataType::Utf8 | DataType::Binary => self.whole(size_of::<i32>()).and_then(|()| self.bits()),
             DataType::LargeUtf8 | DataType::LargeBinary => self.whole(size_of::<i64>()).and_then(|()| self.bits()),
             DataType::Utf8View | DataType::BinaryView => self.views(),
-            DataType::Map(entries, _) => self.whole(size_of::<i32>()).and_then(|()| self.take(entries)),
+            DataType::Map(items, _) | DataType::List(items) => {
+                self.whole(size_of::<i32>()).and_then(|()| self.take(items))
+            }
+            DataType::LargeList(items) => self.whole(size_of::<i64>()).and_then(|()| self.take(items)),
             flat => self.whole(flat.primitive_width().unwrap_or(1)),
         }
     }

@@ -10,6 +10,7 @@ mod batch;
 mod cells;
 mod columns;
 mod error;
+mod header_cells;
 mod headers;
 mod ipc;
 mod json;

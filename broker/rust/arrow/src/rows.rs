@@ -7,12 +7,13 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{
     TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
 };
-use arrow_array::{Array, ArrayRef, MapArray, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, TimeUnit};
-use penstock_wire::protobuf::{begin_length, end_length, put_bytes, put_varint};
+use penstock_wire::protobuf::{put_bytes, put_varint};
 
 use crate::cells::{ByteCells, whole_number, wrong_type};
 use crate::error::ArrowFault;
+use crate::header_cells::HeaderCells;
 
 /// The text properties and their fields in `penstock.v1.Properties`.
 const TEXTS: [(&str, u32); 9] = [
@@ -28,7 +29,6 @@ const TEXTS: [(&str, u32); 9] = [
 ];
 const NUMBERS: [(&str, u32, i64); 2] = [("delivery_mode", 4, 2), ("priority", 5, 255)];
 const TIMESTAMP: u32 = 10;
-const HEADERS: u32 = 3;
 
 /// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct PutRows<'a> {
     texts: Vec<(u32, ByteCells<'a>)>,
     numbers: Vec<(&'static str, u32, i64, &'a ArrayRef)>,
     timestamp: Option<&'a ArrayRef>,
-    headers: Option<&'a MapArray>,
+    headers: Option<HeaderCells<'a>>,
 }
 
 impl<'a> PutRows<'a> {
@@ -73,7 +73,7 @@ impl<'a> PutRows<'a> {
                 }
                 "key" => rows.key = ByteCells::of("key", column)?,
                 "routing_key" => rows.routing_key = ByteCells::text("routing_key", column)?,
-                "headers" => rows.headers = headers_in(column)?,
+                "headers" => rows.headers = HeaderCells::of(column)?,
                 "properties" => rows.take_properties(column)?,
                 name => rows.take_property(name, column)?,
             }
@@ -126,7 +126,7 @@ impl<'a> PutRows<'a> {
     /// Appends the serialised `penstock.v1.Properties` of a row; nothing when it has none.
     ///
     /// # Errors
-    /// `OutOfRange`, `ColumnType`.
+    /// `OutOfRange`, `ColumnType`, `UnnamedHeader`.
     pub fn put_properties(&self, row: usize, out: &mut Vec<u8>) -> Result<(), ArrowFault> {
         for (field, cells) in &self.texts {
             if let Some(text) = cells.get(row).filter(|text| !text.is_empty()) {
@@ -147,38 +147,7 @@ impl<'a> PutRows<'a> {
             let outside = ArrowFault::OutOfRange { row, column: "timestamp", rule };
             put_number(out, TIMESTAMP, u64::try_from(seconds).map_err(|_| outside)?);
         }
-        self.put_headers(row, out)
-    }
-
-    fn put_headers(&self, row: usize, out: &mut Vec<u8>) -> Result<(), ArrowFault> {
-        let Some(map) = self.headers.filter(|map| map.is_valid(row)) else { return Ok(()) };
-        let entries = map.value(row);
-        let names = ByteCells::text("the names of headers", entries.column(0))?;
-        let values = ByteCells::text("the values of headers", entries.column(1))?;
-        for entry in 0..entries.len() {
-            let contents = begin_length(out, HEADERS);
-            put_bytes(out, 1, names.get(entry).unwrap_or_default());
-            let value = begin_length(out, 2);
-            if let Some(text) = values.get(entry) {
-                put_bytes(out, 4, text);
-            }
-            end_length(out, value);
-            end_length(out, contents);
-        }
-        Ok(())
-    }
-}
-
-fn headers_in(column: &ArrayRef) -> Result<Option<&MapArray>, ArrowFault> {
-    match column.data_type() {
-        DataType::Map(_, _) => {
-            let map = column.as_map();
-            ByteCells::text("the names of headers", map.keys())?;
-            ByteCells::text("the values of headers", map.values())?;
-            Ok(Some(map))
-        }
-        DataType::Null => Ok(None),
-        _ => Err(wrong_type("headers", column, "a map from utf8 to utf8")),
+        self.headers.as_ref().map_or(Ok(()), |headers| headers.put(row, out))
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow_array::{Array, ArrayRef, Int64Array, ListArray, RecordBatch, StringArray, StructArray};
+use arrow_buffer::OffsetBuffer;
 use arrow_schema::{DataType, Field, Schema};
 use bytes::Bytes;
 use penstock_arrow::{ArrowFault, BatchBuilder, Encoder, IpcMessage, MessageRow, Projection, PutDecoder, PutRows};
@@ -23,7 +24,7 @@ struct Owned {
     body: Vec<u8>,
     message_id: String,
     priority: Option<u8>,
-    header: Option<String>,
+    headers: Vec<(String, Vec<u8>)>,
 }
 
 impl Owned {
@@ -34,9 +35,11 @@ impl Owned {
             out.extend_from_slice(&[field << 3 | 2, bytes.len() as u8]);
             out.extend_from_slice(bytes);
         };
-        if let Some(header) = &self.header {
-            let value = [&[4 << 3 | 2, header.len() as u8], header.as_bytes()].concat();
-            put(3, &[&[1 << 3 | 2, 1, b'h', 2 << 3 | 2, value.len() as u8], &value[..]].concat());
+        for (name, bytes) in &self.headers {
+            let field = if std::str::from_utf8(bytes).is_ok() { 4 } else { 5 };
+            let value = [&[field << 3 | 2, bytes.len() as u8], &bytes[..]].concat();
+            let name = [&[1 << 3 | 2, name.len() as u8], name.as_bytes()].concat();
+            put(3, &[&name[..], &[2 << 3 | 2, value.len() as u8], &value[..]].concat());
         }
         if !self.message_id.is_empty() {
             put(9, self.message_id.as_bytes());
@@ -54,6 +57,11 @@ impl Owned {
     }
 }
 
+/// Text or bytes that are not UTF-8.
+fn header_value() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof!["[a-zö]{0,9}".prop_map(String::into_bytes), prop::collection::vec(any::<u8>(), 0..9)]
+}
+
 prop_compose! {
     fn message()(
         offset in 0..1_u64 << 62,
@@ -63,9 +71,9 @@ prop_compose! {
         body in prop::collection::vec(any::<u8>(), 0..60),
         message_id in "[a-z]{0,5}",
         priority in prop::option::of(0..=100_u8),
-        header in prop::option::of("[a-z]{0,9}"),
+        headers in prop::collection::vec(("[a-c]{0,2}", header_value()), 0..4),
     ) -> Owned {
-        Owned { offset, stored_at_ms, key, exchange, routing_key, body, message_id, priority, header }
+        Owned { offset, stored_at_ms, key, exchange, routing_key, body, message_id, priority, headers }
     }
 }
 
@@ -124,7 +132,7 @@ proptest! {
         prop_assert_eq!(texts(&batch, "routing_key"), names(|one| &one.routing_key));
         prop_assert_eq!(texts(&batch, "partition"), vec!["events-1"; messages.len()]);
         let (keys, bodies) = (column("key").as_binary::<i32>(), column("body").as_binary::<i32>());
-        let (properties, headers) = (column("properties").as_struct(), column("headers").as_map());
+        let (properties, headers) = (column("properties").as_struct(), column("headers").as_list::<i32>());
         let ids = properties.column_by_name("message_id").unwrap().as_string::<i32>();
         let priorities = properties.column_by_name("priority").unwrap().as_primitive::<Int32Type>();
         for (row, message) in messages.iter().enumerate() {
@@ -136,8 +144,12 @@ proptest! {
             prop_assert_eq!(priorities.is_valid(row).then(|| priorities.value(row)), priority);
             prop_assert_eq!(properties.is_valid(row), !message.properties().is_empty());
             let entries = headers.value(row);
-            let found: Vec<&str> = entries.column(1).as_string::<i32>().iter().flatten().collect();
-            prop_assert_eq!(found, message.header.iter().map(String::as_str).collect::<Vec<_>>());
+            let entries = entries.as_struct();
+            let names = entries.column_by_name("key").unwrap().as_string::<i32>();
+            let values = entries.column_by_name("value").unwrap().as_binary::<i32>();
+            let found: Vec<_> = names.iter().zip(values).map(|(name, value)| (name.unwrap(), value.unwrap())).collect();
+            let sent: Vec<_> = message.headers.iter().map(|(name, value)| (name.as_str(), &value[..])).collect();
+            prop_assert_eq!(found, sent, "every header, in order, with its bytes");
         }
     }
 
@@ -222,6 +234,29 @@ fn rows_that_cannot_be_published_say_why() {
     assert_eq!(refused(&["body", "key"]), "");
 }
 
+/// A batch of one row whose headers have these names and values.
+fn with_headers(names: ArrayRef, values: ArrayRef) -> RecordBatch {
+    let count = names.len();
+    let entries = StructArray::try_from(vec![("key", names), ("value", values)]).unwrap();
+    let item = Arc::new(Field::new("item", entries.data_type().clone(), true));
+    let headers = ListArray::new(item, OffsetBuffer::from_lengths([count]), Arc::new(entries), None);
+    let body: ArrayRef = Arc::new(StringArray::from(vec![""]));
+    RecordBatch::try_from_iter([("body", body), ("headers", Arc::new(headers) as ArrayRef)]).unwrap()
+}
+
+#[test]
+fn headers_are_names_with_bytes_or_text() {
+    let names = || Arc::new(StringArray::from(vec![Some("a"), None])) as ArrayRef;
+    let numbers = with_headers(names(), Arc::new(Int64Array::from(vec![1, 2])));
+    let unnamed = with_headers(names(), Arc::new(StringArray::from(vec!["1", "2"])));
+
+    let refused = PutRows::of(&numbers).err().unwrap().to_string();
+    let rows = PutRows::of(&unnamed).unwrap();
+
+    assert!(refused.contains("a list of structs of 'key' (utf8) and 'value'"), "{refused}");
+    assert!(matches!(rows.put_properties(0, &mut Vec::new()), Err(ArrowFault::UnnamedHeader { row: 0 })));
+}
+
 #[test]
 fn a_buffer_that_ends_in_the_middle_of_a_value_is_refused() {
     let body: ArrayRef = Arc::new(StringArray::from(vec!["one", "two"]));
@@ -256,10 +291,12 @@ fn cut_by_one(header: &Bytes, buffer: usize) -> Bytes {
 
 #[test]
 fn columns_of_types_that_nothing_is_published_as_are_refused_with_their_schema() {
-    let item = Arc::new(Field::new("item", DataType::Binary, true));
+    let items = Arc::new(Field::new("item", DataType::Binary, true));
     let run_ends = Arc::new(Field::new("run_ends", DataType::Int32, false));
     let values = Arc::new(Field::new("values", DataType::Utf8, true));
-    for refused in [DataType::List(item), DataType::RunEndEncoded(run_ends, values), DataType::FixedSizeBinary(3)] {
+    for refused in
+        [DataType::FixedSizeList(items, 2), DataType::RunEndEncoded(run_ends, values), DataType::FixedSizeBinary(3)]
+    {
         let properties = DataType::Struct(vec![Field::new("app_id", refused, true)].into());
         let schema = Arc::new(Schema::new(vec![Field::new("properties", properties, true)]));
         let message = Encoder::new(&schema).unwrap().schema().unwrap();
