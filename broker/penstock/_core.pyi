@@ -750,9 +750,12 @@ class OutcomeRange:
 
 @final
 class Channel:
-    """One HTTP/2 connection to a broker, made at the first use and again after it broke. `target` is host:port."""
+    """One HTTP/2 connection to a broker, made at the first use and again after it broke.
 
-    def __new__(cls, target: str, authorization: str, *, connect_timeout_ms: int, message_bytes_max: int, tls: ChannelTls | None = None) -> Self: ...
+    `targets` are addresses of the broker, each host:port. The next one is tried when no connection can be made.
+    """
+
+    def __new__(cls, targets: Sequence[str], authorization: str, *, connect_timeout_ms: int, message_bytes_max: int, tls: ChannelTls | None = None) -> Self: ...
     def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
         """Make a unary call and return the answer (blocking, without the GIL). Raises RpcError.
 

@@ -14,7 +14,6 @@ from enum import StrEnum
 from getpass import GetPassWarning
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 
@@ -163,21 +162,21 @@ def _refuse(_: str) -> str:
 
 def _with_password(uri: str, password_file: Path | str | None, ask: Callable[[str], str], *, asks: bool) -> str:
     """Return the URI with the password that was asked for, that a file or PENSTOCK_PASSWORD has, or its own."""
-    from penstock.client.uri import format_uri, parse_uri
+    from penstock.client.uri import credentials_in, format_uri, parse_uri
 
-    parse_uri(uri)
-    parts = urlsplit(uri)
+    address = parse_uri(uri)
+    user, written = credentials_in(uri)
     if asks:
         password = ask("Password")
     elif password_file is not None:
         password = Path(password_file).read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
-    elif parts.password is None and "PENSTOCK_PASSWORD" in os.environ:
+    elif written is None and "PENSTOCK_PASSWORD" in os.environ:
         password = os.environ["PENSTOCK_PASSWORD"]
-    elif parts.username is not None and parts.password is None and sys.stdin.isatty():
-        password = ask(f"Password of {parts.username}")
+    elif user is not None and written is None and sys.stdin.isatty():
+        password = ask(f"Password of {user}")
     else:
         return uri
-    return format_uri(replace(parse_uri(uri), password=password))
+    return format_uri(replace(address, password=password))
 
 
 def completed(names: "Callable[[Connection], Iterable[str]]") -> Callable[[typer.Context, str], list[str]]:

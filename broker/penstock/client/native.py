@@ -47,7 +47,7 @@ class NativeTransport:
 
     def __init__(self, address: Address, options: TransportOptions) -> None:
         self._channel = Channel(
-            address.target,
+            address.targets,
             address.authorization,
             connect_timeout_ms=options.connect_timeout_ms,
             message_bytes_max=options.message_bytes_max,

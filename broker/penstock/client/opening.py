@@ -104,7 +104,7 @@ def greet(transport: Transport, options: Options) -> None:
         if isinstance(refusal, AccessRefusedError):
             # The broker knows the user. What they may do, each verb says.
             return
-        target = options.address.target
+        target = ", ".join(options.address.targets)
         if options.address.tls is None and any(end in str(refusal).lower() for end in _TLS_ENDS):
             text = f"{target} ended a plaintext connection ({refusal}); if it serves TLS, use penstocks://"
             raise ConnectionLostError(text, code=refusal.code) from error

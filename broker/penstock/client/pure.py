@@ -1,18 +1,20 @@
 """The transport over grpcio, for where the native module is missing: the same promises, slower.
 
 A connection has a channel and an HTTP/2 connection to itself, because exclusive queues and what `get` took belong to
-it.
+it. Of a broker with several addresses one is used until it is unavailable, then the next.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from random import random
+from threading import Lock
 from typing import Any
 from weakref import WeakSet
 
 import grpc
 
 from penstock.client.backoff import Backoff
-from penstock.client.errors import UNKNOWN
+from penstock.client.errors import UNAVAILABLE, UNKNOWN
 from penstock.client.pure_consumer import PureConsumer
 from penstock.client.pure_publisher import PurePublisher
 from penstock.client.pure_reader import PureReader
@@ -34,30 +36,51 @@ __all__ = ["PureTransport"]
 # What a request or a response may hold beside one message of the largest size.
 REQUEST_BYTES_EXTRA = 4 << 20
 DETAILS_KEY = "grpc-status-details-bin"
+# The messages of grpcio for a call that was not sent because there was no connection.
+UNSENT = ("failed to connect", "DNS resolution failed", "connections to all backends failing")
 
 
 class PureTransport:
-    """One channel of grpcio."""
+    """Channels of grpcio, one for each address of the broker; the current one is used."""
 
     rpc_error: type[Exception] = StatusError
 
     def __init__(self, address: Address, options: TransportOptions) -> None:
-        self._channel = _channel(address, options)
-        # Bytes in, bytes out: without serialisers grpcio passes them through.
-        self._unary: Callable[[str], Any] = self._channel.unary_unary
-        self._stream: Callable[[str], Any] = self._channel.stream_stream
+        hosts = ((address.host, address.port), *address.others)
+        singles = [replace(address, host=host, port=port, others=()) for host, port in hosts]
+        # A channel connects at its first use.
+        self._channels = [_channel(single, options) for single in singles]
+        self._targets = address.targets
+        # Protects the number of the current channel.
+        self._lock = Lock()
+        self._current = 0
         self._metadata = (("authorization", address.authorization),)
         self._ports: WeakSet[PurePublisher | PureReader | PureConsumer] = WeakSet()
 
     def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
-        try:
-            answer: bytes = self._unary(method)(payload, timeout=timeout_ms / 1000, metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise _status(error) from error
-        return answer
+        tried: list[str] = []
+        while True:
+            at = self._current
+            # Bytes in, bytes out: without serialisers grpcio passes them through.
+            unary = self._channels[at].unary_unary(method)
+            try:
+                answer: bytes = unary(payload, timeout=timeout_ms / 1000, metadata=self._metadata)
+            except grpc.RpcError as error:
+                status = _status(error)
+                self._leave(at, status)
+                if not is_unsent(status) or len(self._channels) == 1:
+                    raise status from error
+                tried.append(f"{self._targets[at]}: {status.args[1]}")
+                if len(tried) == len(self._channels):
+                    raise StatusError(UNAVAILABLE, "; ".join(tried), b"") from error
+            else:
+                return answer
 
     def open(self, method: str, requests: Iterator[bytes]) -> Stream:
-        return _GrpcStream(self._stream(method)(requests, metadata=self._metadata))
+        """Open a stream. One that fails is opened anew by its owner, at the next address if this one is unavailable."""
+        at = self._current
+        call = self._channels[at].stream_stream(method)(requests, metadata=self._metadata)
+        return _GrpcStream(call, lambda status: self._leave(at, status))
 
     def publisher(self, options: PublisherOptions) -> PublisherPort:
         port = PurePublisher(self, options, Backoff(random))
@@ -78,7 +101,14 @@ class PureTransport:
         # Threads that opened a stream on a closed channel would end with an exception of grpcio.
         for port in list(self._ports):
             port.abandon()
-        self._channel.close()
+        for channel in self._channels:
+            channel.close()
+
+    def _leave(self, at: int, status: StatusError) -> None:
+        """Use the next address from now on, if this one is unavailable and no other call has left it."""
+        with self._lock:
+            if status.args[0] == UNAVAILABLE and self._current == at:
+                self._current = (at + 1) % len(self._channels)
 
 
 def _channel(address: Address, options: TransportOptions) -> Any:
@@ -108,17 +138,26 @@ def _channel(address: Address, options: TransportOptions) -> Any:
 class _GrpcStream:
     """A call of grpcio whose end is told as a StatusError."""
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: Any, on_end: Callable[[StatusError], None]) -> None:
         self._call = call
+        self._on_end = on_end
 
     def __iter__(self) -> Iterator[bytes]:
         try:
             yield from self._call
         except grpc.RpcError as error:
-            raise _status(error) from error
+            status = _status(error)
+            self._on_end(status)
+            raise status from error
 
     def cancel(self) -> None:
         self._call.cancel()
+
+
+def is_unsent(status: StatusError) -> bool:
+    """Return whether a call never left, so that it may be made at another address."""
+    code, message, _ = status.args
+    return bool(code == UNAVAILABLE) and any(words in message for words in UNSENT)
 
 
 def _status(error: Any) -> StatusError:

@@ -1,5 +1,7 @@
 """Reads and writes a broker's address: `penstock://user:password@host:port/vhost`, or `penstocks://` for TLS.
 
+A broker with several addresses has them with commas between: `host1:port,host2:port`. They are tried in order.
+
 TLS takes a query: `?ca=FILE&cert=FILE&key=FILE&server_name=NAME`, all of it optional.
 
 Every part may be percent-encoded, and must be where it holds a character that delimits a URI. A token is written as the
@@ -9,13 +11,13 @@ where a password has a delimiter, any part of the URI may be a part of the passw
 
 import re
 from base64 import b64encode
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from penstock.client.errors import InvalidUriError
 
-__all__ = ["Address", "Tls", "format_uri", "parse_uri"]
+__all__ = ["Address", "Tls", "credentials_in", "format_uri", "parse_uri"]
 
 SCHEME = "penstock"
 TLS_SCHEME = "penstocks"
@@ -23,8 +25,10 @@ PORT = 5680
 HOST = "127.0.0.1"
 GUEST = "guest"
 NAME_BYTES_MAX = 255
+HOSTS_MAX = 16
 
 _BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_AUTHORITY = re.compile(r"([^/?#]*//)([^/?#]*)(.*)", re.DOTALL)
 _NOT_PRINTED = re.compile(r"[\x00-\x20\x7f]")
 
 
@@ -60,7 +64,10 @@ def _pem(name: str, file: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a broker is, who speaks to it, and which vhost they mean."""
+    """Where a broker is, who speaks to it, and which vhost they mean.
+
+    `others` are further hosts and ports of the same broker, to try after the first.
+    """
 
     host: str = HOST
     port: int = PORT
@@ -69,11 +76,17 @@ class Address:
     vhost: str = "/"
     # Plaintext without.
     tls: Tls | None = None
+    others: tuple[tuple[str, int], ...] = ()
 
     @property
     def target(self) -> str:
-        """`host:port`, with an IPv6 host in brackets."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        """The first `host:port`, with an IPv6 host in brackets."""
+        return _target(self.host, self.port)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """All of them, in the order in which they are tried."""
+        return (self.target, *(_target(host, port) for host, port in self.others))
 
     @property
     def authorization(self) -> str:
@@ -85,6 +98,30 @@ class Address:
 
 def parse_uri(uri: str) -> Address:
     """Return the address that `uri` names. Raises InvalidUriError."""
+    first, *others = [_parsed(each) for each in _one_by_one(uri)]
+    return replace(first, others=tuple((other.host, other.port) for other in others))
+
+
+def credentials_in(uri: str) -> tuple[str | None, str | None]:
+    """Return the user and the password as they are written in a URI, None where it has none."""
+    parts = _split(_one_by_one(uri)[0])
+    return parts.username, parts.password
+
+
+def _one_by_one(uri: str) -> list[str]:
+    """Return a URI for each host of `uri`."""
+    found = _AUTHORITY.fullmatch(uri)
+    if found is None:
+        return [uri]
+    scheme, authority, rest = found.groups()
+    who, at, hosts = authority.rpartition("@")
+    names = hosts.split(",")
+    if len(names) > HOSTS_MAX:
+        raise InvalidUriError(f"the URI has more than {HOSTS_MAX} hosts; percent-encode ',' in a user or password")
+    return [f"{scheme}{who}{at}{name}{rest}" for name in names]
+
+
+def _parsed(uri: str) -> Address:
     parts = _split(uri)
     tls = _tls(parts) if parts.scheme == TLS_SCHEME else None
     user, password = _user(parts), _decoded(parts.password, "password") if parts.password is not None else GUEST
@@ -103,11 +140,16 @@ def format_uri(address: Address) -> str:
         else f"{quote(address.user, safe='')}:{quote(address.password, safe='')}@"
     )
     vhost = "" if address.vhost == "/" else quote(address.vhost, safe="")
+    where = ",".join(address.targets)
     if address.tls is None:
-        return f"{SCHEME}://{who}{address.target}/{vhost}"
+        return f"{SCHEME}://{who}{where}/{vhost}"
     options = {name: value for name, value in asdict(address.tls).items() if value is not None}
     query = f"?{urlencode(options)}" if options else ""
-    return f"{TLS_SCHEME}://{who}{address.target}/{vhost}{query}"
+    return f"{TLS_SCHEME}://{who}{where}/{vhost}{query}"
+
+
+def _target(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _split(uri: str) -> SplitResult:

@@ -1,4 +1,4 @@
-"""Rules for every call of Flight: the channel's options, deadlines, retries, and an error of one sentence.
+"""Rules for every call of Flight: deadlines, retries at the next address, and an error of one sentence.
 
 A host that vanishes closes no socket, so HTTP/2 pings tell whether it is there. Reads and questions also have a
 deadline, for a broker that answers pings and nothing else. A put has none: its task sets the pace, and a full disk
@@ -13,34 +13,21 @@ from typing import TypeVar
 import pyarrow as pa
 from pyarrow import flight
 
+from penstock.spark.brokers import Addresses
 from penstock.spark.errors import NotFoundError, RefusedError, SparkConnectorError, UnavailableError
 
 __all__ = [
-    "CHANNEL_OPTIONS",
     "FAILURES",
     "INFO_SECONDS_MAX",
     "PAUSE_SECONDS",
     "READ_SECONDS_MAX",
     "RetryWindow",
+    "called",
     "connector_error",
 ]
 
 T = TypeVar("T")
 
-PING_EVERY_MS = 10_000
-PING_ANSWER_MS_MAX = 20_000
-CHANNEL_OPTIONS = [
-    ("grpc.keepalive_time_ms", PING_EVERY_MS),
-    ("grpc.keepalive_timeout_ms", PING_ANSWER_MS_MAX),
-    # gRPC waits a minute for the answer to a ping unless this says otherwise, whatever the option above says.
-    ("grpc.http2.ping_timeout_ms", PING_ANSWER_MS_MAX),
-    ("grpc.http2.max_pings_without_data", 0),
-    # gRPC's own pause between attempts to connect grows to two minutes, longer than most brokers are away.
-    ("grpc.initial_reconnect_backoff_ms", 250),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    # The time for one attempt to connect.
-    ("grpc.min_reconnect_backoff_ms", 5_000),
-]
 INFO_SECONDS_MAX = 30.0
 # A read that takes longer goes on with another call.
 READ_SECONDS_MAX = 120.0
@@ -65,13 +52,25 @@ def connector_error(error: Exception, address: str) -> SparkConnectorError:
     return RefusedError(message)
 
 
-class RetryWindow:
-    """The time for which a call is repeated while the broker cannot be reached, from the first failure in a row."""
+def called(call: Callable[[], T], address: str) -> T:
+    """Call once; raise the connector's error."""
+    try:
+        return call()
+    except FAILURES as error:
+        raise connector_error(error, address) from None
 
-    def __init__(self, seconds: float, address: str) -> None:
+
+class RetryWindow:
+    """The time for which a call is repeated while the broker cannot be reached, from the first failure in a row.
+
+    Each attempt is made at the next address, and every address is tried once, however short the time is.
+    """
+
+    def __init__(self, seconds: float, addresses: Addresses) -> None:
         self._seconds = seconds
-        self._address = address
+        self._addresses = addresses
         self._failing_since: float | None = None
+        self._failures = 0
 
     def renew(self) -> None:
         """Count from the next failure: the broker answered."""
@@ -79,13 +78,20 @@ class RetryWindow:
 
     def wait(self, error: Exception) -> None:
         """Wait before the next attempt; raise the connector's error when there is none."""
+        if not isinstance(error, UNAVAILABLE):
+            raise connector_error(error, str(self._addresses)) from None
         now = monotonic()
         if self._failing_since is None:
             self._failing_since = now
-        is_over = now - self._failing_since >= self._seconds
-        if is_over or not isinstance(error, UNAVAILABLE):
-            raise connector_error(error, self._address) from None
-        sleep(PAUSE_SECONDS)
+            self._failures = 0
+        self._failures += 1
+        self._addresses.leave()
+        if self._failures < self._addresses.count:
+            return
+        if now - self._failing_since >= self._seconds:
+            raise connector_error(error, str(self._addresses)) from None
+        if self._failures % self._addresses.count == 0:
+            sleep(PAUSE_SECONDS)
 
     def run(self, call: Callable[[], T]) -> T:
         """Call until it succeeds. Use it only for calls that may be repeated."""

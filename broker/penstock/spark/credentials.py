@@ -7,10 +7,9 @@ value.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from urllib.parse import urlsplit
 
 from penstock.client.errors import InvalidUriError
-from penstock.client.uri import format_uri, parse_uri
+from penstock.client.uri import credentials_in, format_uri, parse_uri
 from penstock.spark.errors import OptionError
 
 __all__ = ["DEFAULT_URI", "Credentials", "full_uri"]
@@ -69,8 +68,9 @@ def refuse_contradictions(uri: str, credentials: Credentials) -> None:
         raise OptionError("'user' needs a password; set 'password' or 'passwordFile'")
     if credentials.token and credentials.user:
         raise OptionError("'token' names its user; leave 'user' out")
-    parts = urlsplit(uri)
-    if parts.password is not None:
+    # Without the option, the environment's credentials are replaced.
+    user, password = credentials_in(uri) if uri else (None, None)
+    if password is not None:
         raise OptionError(f"both 'uri' and '{secrets[0]}' have a password or token; remove the one in 'uri'")
-    if parts.username is not None and (credentials.user or credentials.token):
+    if user is not None and (credentials.user or credentials.token):
         raise OptionError("both 'uri' and the options name a user; remove the one in 'uri'")

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import flight
 
-from penstock.client.uri import parse_uri
-from penstock.spark.calls import CHANNEL_OPTIONS, FAILURES, INFO_SECONDS_MAX, READ_SECONDS_MAX, RetryWindow
+from penstock.spark.brokers import Addresses
+from penstock.spark.calls import FAILURES, INFO_SECONDS_MAX, READ_SECONDS_MAX, RetryWindow, called
 from penstock.spark.errors import DataLossError, NotFoundError
 from penstock.spark.options import RETRY_SECONDS
 from penstock.spark.puts import PutCall, pieces_of
@@ -42,23 +42,10 @@ class Wire:
     """A connection; use it as a context manager. All its errors are the connector's own."""
 
     def __init__(self, uri: str, retry_seconds: float = RETRY_SECONDS) -> None:
-        address = parse_uri(uri)
-        self.vhost = address.vhost
-        self._target = address.target
+        self._addresses = Addresses(uri)
+        self.vhost = self._addresses.vhost
         self._retry_seconds = retry_seconds
-        secrets: dict[str, Any] = {}
-        if address.tls is not None:
-            authorities, certificate, key, server_name = address.tls.texts()
-            named = {
-                "tls_root_certs": authorities,
-                "cert_chain": certificate,
-                "private_key": key,
-                "override_hostname": server_name,
-            }
-            secrets = {name: value for name, value in named.items() if value}
-        scheme = "grpc" if address.tls is None else "grpc+tls"
-        self._client = flight.FlightClient(f"{scheme}://{address.target}", generic_options=CHANNEL_OPTIONS, **secrets)
-        self._headers = [(b"authorization", address.authorization.encode())]
+        self._headers = [(b"authorization", self._addresses.authorization.encode())]
 
     def describe(self, stream: str) -> Described:
         """Return the stream's state. Raises NotFoundError when the stream does not exist."""
@@ -117,24 +104,24 @@ class Wire:
         descriptor = flight.FlightDescriptor.for_command(json.dumps({"vhost": self.vhost, **command}))
 
         def begin() -> PutCall:
-            writer, results = self._client.do_put(descriptor, schema, self._options())
+            writer, results = self._addresses.client.do_put(descriptor, schema, self._options())
             return PutCall(writer, results, first)
 
         # Other rows would be stored twice when only the answer was lost.
         may_repeat = "producer" in command or "stage" in command
-        once = RetryWindow(0, self._target)
+        window, broker = RetryWindow(self._retry_seconds, self._addresses), str(self._addresses)
         try:
-            with RetryWindow(self._retry_seconds if may_repeat else 0, self._target).run(begin) as call:
+            with window.run(begin) if may_repeat else called(begin, broker) as call:
                 for piece in pieces:
-                    once.run(partial(call.send, piece))
-                return once.run(call.finish)
+                    called(partial(call.send, piece), broker)
+                return called(call.finish, broker)
         except NotFoundError as error:
             # The broker publishes to a stream as to an exchange.
             stream = command.get("stream")
             raise NotFoundError(str(error).replace(f"exchange '{stream}'", f"stream '{stream}'")) from None
 
     def close(self) -> None:
-        self._client.close()
+        self._addresses.close()
 
     def __enter__(self) -> Self:
         return self
@@ -146,11 +133,11 @@ class Wire:
 
     def _resumed(self, ticket_behind: Callable[[int], dict[str, Any]], last: int) -> Iterator[pa.RecordBatch]:
         """Yield rows in the order of their offsets; after a lost connection go on behind the last one."""
-        window = RetryWindow(self._retry_seconds, self._target)
+        window = RetryWindow(self._retry_seconds, self._addresses)
         while True:
             ticket = flight.Ticket(json.dumps({"vhost": self.vhost, **ticket_behind(last)}))
             try:
-                for chunk in self._client.do_get(ticket, self._options(READ_SECONDS_MAX)):
+                for chunk in self._addresses.client.do_get(ticket, self._options(READ_SECONDS_MAX)):
                     batch = behind(chunk.data, last)
                     if batch.num_rows:
                         last = batch["offset"][-1].as_py()
@@ -162,8 +149,8 @@ class Wire:
 
     def _info(self, command: dict[str, Any]) -> flight.FlightInfo:
         descriptor = flight.FlightDescriptor.for_command(json.dumps({"vhost": self.vhost, **command}))
-        window = RetryWindow(self._retry_seconds, self._target)
-        return window.run(lambda: self._client.get_flight_info(descriptor, self._options(INFO_SECONDS_MAX)))
+        window = RetryWindow(self._retry_seconds, self._addresses)
+        return window.run(lambda: self._addresses.client.get_flight_info(descriptor, self._options(INFO_SECONDS_MAX)))
 
     def _options(self, seconds: float | None = None) -> flight.FlightCallOptions:
         return flight.FlightCallOptions(timeout=seconds, headers=self._headers)

@@ -10,13 +10,16 @@ from penstock.client.uri import Address, format_uri, parse_uri
 
 text = st.text(st.characters(codec="utf-8"), max_size=60)
 vhosts = text.filter(lambda name: 0 < len(name.encode()) <= 255)
+hosts = st.sampled_from(["localhost", "127.0.0.1", "broker.example.org", "::1", "fe80::1"])
+ports = st.integers(1, 65_535)
 addresses = st.builds(
     Address,
-    host=st.sampled_from(["localhost", "127.0.0.1", "broker.example.org", "::1", "fe80::1"]),
-    port=st.integers(1, 65_535),
+    host=hosts,
+    port=ports,
     user=text.filter(lambda user: ":" not in user),
     password=text,
     vhost=vhosts,
+    others=st.lists(st.tuples(hosts, ports), max_size=15).map(tuple),
 )
 
 
@@ -30,6 +33,7 @@ def test_an_address_survives_its_uri(address: Address) -> None:
 @example("penstock://[::1")
 @example("penstock://a:b@c:99999999999/")
 @example("penstock://%ff/")
+@example("penstock://a,b,c:d@,")
 def test_any_text_is_read_or_refused_by_name(uri: str) -> None:
     with suppress(InvalidUriError):
         address = parse_uri(uri)

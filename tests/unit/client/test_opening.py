@@ -24,6 +24,15 @@ def test_an_unreachable_broker_is_told_by_its_address() -> None:
         greeted(14)
 
 
+def test_an_unreachable_broker_is_told_by_all_its_addresses() -> None:
+    options = Options.read("penstock://walter:wrong@a:1,b:2/", None, None, 5.0)
+
+    with pytest.raises(penstock.ConnectionLostError, match="no broker answers at a:1, b:2: ") as caught:
+        greeted(14, options=options)
+
+    assert "wrong" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

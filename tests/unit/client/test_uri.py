@@ -22,6 +22,9 @@ from penstock.client.uri import Address, Tls, format_uri, parse_uri
         ("penstock://u:p%40ss@h", Address("h", user="u", password="p@ss")),
         ("penstock://[::1]:7/", Address("::1", 7)),
         ("penstocks://h", Address("h", tls=Tls())),
+        ("penstock://u:p@h:1,i,[::1]:7/v", Address("h", 1, "u", "p", "v", others=(("i", 5680), ("::1", 7)))),
+        ("penstock://u:a,b%2C@h,i", Address("h", user="u", password="a,b,", others=(("i", 5680),))),
+        ("penstocks://h,i:1/?server_name=n", Address("h", tls=Tls(server_name="n"), others=(("i", 1),))),
         (
             "penstocks://h/v?ca=%2Fa%20b.pem&server_name=n",
             Address("h", vhost="v", tls=Tls("/a b.pem", server_name="n")),
@@ -47,6 +50,10 @@ def test_an_address_with_tls_is_written_as_it_is_read() -> None:
         ("penstocks://h/?cert=x", "set both"),
         ("penstock://", "has no host"),
         ("penstock://h:0", "from 1 to 65535"),
+        ("penstock://h,", "has no host"),
+        ("penstock://h,,i", "has no host"),
+        ("penstock://h,i:0", "from 1 to 65535"),
+        ("penstock://" + ",".join("h" * 17), "more than 16 hosts"),
         ("penstock://h:x", "from 1 to 65535"),
         ("penstock://h/a/b", "percent-encode it as %2F"),
         ("penstock://h/?x=1", "query"),
@@ -83,6 +90,10 @@ def test_a_wrong_uri_is_refused_with_the_way_out(uri: str, words: str) -> None:
         "penstock://u:%s3cret@h",
         "penstock://u:s3cret%ff@h",
         "penstock://u:s3cret @h",
+        "penstock://u:s3cret@h,i:x/",
+        "penstock://u:s3cret,x/y@h,i",
+        "penstock://u:1,s3cret/@h",
+        "penstock://u:p@h,s3cret@i:1:2",
     ],
 )
 def test_an_error_never_tells_the_password(uri: str) -> None:
@@ -113,6 +124,7 @@ def test_a_token_is_the_password_of_an_empty_user() -> None:
 
 def test_an_ipv6_target_has_brackets() -> None:
     assert Address("::1", 7).target == "[::1]:7"
+    assert Address("h", others=(("::1", 7),)).targets == ("h:5680", "[::1]:7")
 
 
 def test_a_file_of_a_uri_that_cannot_be_read_is_refused_in_words(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from time import monotonic
 import pyarrow as pa
 import pytest
 
-from penstock.spark import calls, wire
+from penstock.spark import brokers, wire
 from penstock.spark.errors import UnavailableError
 from penstock.spark.ranges import OffsetRange
 from penstock.spark.wire import Wire
@@ -23,7 +23,8 @@ pytestmark = [pytest.mark.slow]
 def pings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ping every second instead of every ten: the answer may take a second."""
     soon = {"grpc.keepalive_time_ms": 1_000, "grpc.keepalive_timeout_ms": 1_000, "grpc.http2.ping_timeout_ms": 1_000}
-    monkeypatch.setattr(wire, "CHANNEL_OPTIONS", [(name, soon.get(name, at)) for name, at in calls.CHANNEL_OPTIONS])
+    options = [(name, soon.get(name, at)) for name, at in brokers.CHANNEL_OPTIONS]
+    monkeypatch.setattr(brokers, "CHANNEL_OPTIONS", options)
 
 
 @pytest.fixture

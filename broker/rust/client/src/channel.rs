@@ -1,7 +1,11 @@
 //! One HTTP/2 connection to a broker, made at the first use and again after it broke. All holders of a channel share
 //! it; the broker sees one client connection.
+//!
+//! A broker may have several addresses. Invariant: the next one is tried only when an attempt to connect failed, so no
+//! request reaches a broker twice.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -11,7 +15,7 @@ use serde::Deserialize;
 use tonic::client::Grpc;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Code, Request, Streaming};
+use tonic::{Code, ConnectError, Request, Status, Streaming};
 
 use crate::codec::BytesCodec;
 use crate::error::RpcError;
@@ -31,10 +35,10 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Size of a response beside one message of the largest size.
 const FRAME_BYTES_EXTRA: usize = 4 << 20;
 
-/// `target` is host:port, `authorization` the value of that header.
+/// `targets` are the addresses of one broker, as host:port; `authorization` is the value of that header.
 #[derive(Debug, Clone)]
 pub struct ChannelSettings {
-    pub target: String,
+    pub targets: Vec<String>,
     pub authorization: String,
     pub connect_timeout_ms: u64,
     pub message_bytes_max: usize,
@@ -73,7 +77,10 @@ impl ChannelTls {
 
 #[derive(Debug)]
 pub struct Channel {
-    inner: Mutex<Option<tonic::transport::Channel>>,
+    /// One for each target; only the current one is used.
+    inner: Mutex<Option<Vec<tonic::transport::Channel>>>,
+    targets: Vec<String>,
+    current: AtomicUsize,
     authorization: MetadataValue<Ascii>,
     message_bytes_max: usize,
 }
@@ -81,48 +88,26 @@ pub struct Channel {
 impl Channel {
     /// Does not connect yet.
     pub fn new(settings: &ChannelSettings) -> Result<Self, RpcError> {
-        let invalid = |what: &str| {
-            let text = format!("{what} cannot be used for a connection; give the target as host:port");
-            RpcError::new(Code::InvalidArgument, text)
-        };
-        let scheme = if settings.tls.is_some() { "https" } else { "http" };
-        let endpoint = Endpoint::from_shared(format!("{scheme}://{}", settings.target))
-            .map_err(|_| invalid(&format!("the target '{}'", settings.target)))?
-            .connect_timeout(Duration::from_millis(settings.connect_timeout_ms))
-            .tcp_nodelay(true)
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .max_frame_size(FRAME_BYTES_MAX)
-            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-            .keep_alive_while_idle(true);
-        let endpoint = match &settings.tls {
-            None => endpoint,
-            Some(tls) => endpoint.tls_config(tls.config()).map_err(|error| {
-                let text = format!("the certificates given cannot be used: {}", root_of(&error));
-                RpcError::new(Code::InvalidArgument, text)
-            })?,
-        };
+        let targets = settings.targets.clone();
+        if targets.is_empty() {
+            return Err(invalid("an empty list of targets"));
+        }
+        let endpoints = targets.iter().map(|target| endpoint(target, settings)).collect::<Result<Vec<_>, _>>()?;
         let mut authorization: MetadataValue<Ascii> =
             settings.authorization.parse().map_err(|_| invalid("the authorization given"))?;
         authorization.set_sensitive(true);
         let runtime = runtime::handle()?;
         let _entered = runtime.enter();
-        let inner = Mutex::new(Some(endpoint.connect_lazy()));
-        Ok(Self { inner, authorization, message_bytes_max: settings.message_bytes_max })
+        let inner = Mutex::new(Some(endpoints.iter().map(Endpoint::connect_lazy).collect()));
+        let current = AtomicUsize::new(0);
+        Ok(Self { inner, targets, current, authorization, message_bytes_max: settings.message_bytes_max })
     }
 
     /// A unary call that blocks until it is answered or `timeout_ms` have passed.
     pub fn call(&self, method: &str, payload: Vec<u8>, timeout_ms: u64) -> Result<Vec<u8>, RpcError> {
         let path = path(method)?;
-        let mut grpc = self.grpc()?;
-        let mut request = self.authorized(Bytes::from(payload));
         let timeout = Duration::from_millis(timeout_ms);
-        request.set_timeout(timeout);
-        let call = async move {
-            ready(&mut grpc).await?;
-            Ok::<_, RpcError>(grpc.unary(request, path, BytesCodec).await?.into_inner())
-        };
+        let call = self.unary(path, payload.into(), timeout);
         let started = Instant::now();
         let answer = runtime::handle()?.block_on(async { tokio::time::timeout(timeout, call).await });
         match answer {
@@ -136,15 +121,41 @@ impl Channel {
         }
     }
 
-    /// Opens a stream in both directions; returns the responses once the broker has accepted it.
+    /// Calls at the current target, and at each of the others while there is no connection.
+    async fn unary(&self, path: PathAndQuery, payload: Bytes, timeout: Duration) -> Result<Bytes, RpcError> {
+        let mut tried = Vec::new();
+        loop {
+            let (at, mut grpc) = self.grpc()?;
+            ready(&mut grpc).await?;
+            let mut request = self.authorized(payload.clone());
+            request.set_timeout(timeout);
+            let status = match grpc.unary(request, path.clone(), BytesCodec).await {
+                Ok(response) => return Ok(response.into_inner()),
+                Err(status) => status,
+            };
+            let is_unreachable = is_unconnected(&status);
+            let error = self.failed(at, status);
+            if !is_unreachable {
+                return Err(error);
+            }
+            tried.push(error.message.clone());
+            if tried.len() >= self.targets.len() {
+                return Err(RpcError { message: tried.join("; "), ..error });
+            }
+        }
+    }
+
+    /// Opens a stream in both directions; returns the responses once the broker has accepted it. When it cannot connect
+    /// it fails, and the next attempt uses the next target.
     pub(crate) async fn stream<S>(&self, method: &'static str, requests: S) -> Result<Streaming<Bytes>, RpcError>
     where
         S: Stream<Item = Bytes> + Send + 'static,
     {
-        let mut grpc = self.grpc()?;
+        let (at, mut grpc) = self.grpc()?;
         ready(&mut grpc).await?;
         let path = PathAndQuery::from_static(method);
-        Ok(grpc.streaming(self.authorized(requests), path, BytesCodec).await?.into_inner())
+        let answer = grpc.streaming(self.authorized(requests), path, BytesCodec).await;
+        Ok(answer.map_err(|status| self.failed(at, status))?.into_inner())
     }
 
     pub(crate) fn message_bytes_max(&self) -> usize {
@@ -160,12 +171,27 @@ impl Channel {
         lock(&self.inner).is_none()
     }
 
-    fn grpc(&self) -> Result<Grpc<tonic::transport::Channel>, RpcError> {
-        let Some(inner) = lock(&self.inner).clone() else {
+    /// Returns the error of a call at a target, and leaves that target when it cannot be reached.
+    fn failed(&self, at: usize, status: Status) -> RpcError {
+        let is_unreachable = is_unconnected(&status);
+        let error = RpcError::from(status);
+        let Some(target) = self.targets.get(at).filter(|_| is_unreachable && self.targets.len() > 1) else {
+            return error;
+        };
+        // Another call may have left it already.
+        let next = (at + 1) % self.targets.len();
+        let _ = self.current.compare_exchange(at, next, Ordering::AcqRel, Ordering::Acquire);
+        RpcError { message: format!("{target}: {}", error.message), ..error }
+    }
+
+    /// The current target's index, and its connection.
+    fn grpc(&self) -> Result<(usize, Grpc<tonic::transport::Channel>), RpcError> {
+        let at = self.current.load(Ordering::Acquire);
+        let Some(inner) = lock(&self.inner).as_ref().and_then(|channels| channels.get(at).cloned()) else {
             return Err(RpcError::new(Code::FailedPrecondition, "the channel is closed; connect again"));
         };
         let bytes_max = self.message_bytes_max.saturating_add(FRAME_BYTES_EXTRA);
-        Ok(Grpc::new(inner).max_decoding_message_size(bytes_max).max_encoding_message_size(bytes_max))
+        Ok((at, Grpc::new(inner).max_decoding_message_size(bytes_max).max_encoding_message_size(bytes_max)))
     }
 
     fn authorized<T>(&self, message: T) -> Request<T> {
@@ -173,6 +199,43 @@ impl Channel {
         request.metadata_mut().insert("authorization", self.authorization.clone());
         request
     }
+}
+
+/// How to connect to one target.
+fn endpoint(target: &str, settings: &ChannelSettings) -> Result<Endpoint, RpcError> {
+    let scheme = if settings.tls.is_some() { "https" } else { "http" };
+    let endpoint = Endpoint::from_shared(format!("{scheme}://{target}"))
+        .map_err(|_| invalid(&format!("the target '{target}'")))?
+        .connect_timeout(Duration::from_millis(settings.connect_timeout_ms))
+        .tcp_nodelay(true)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES_MAX)
+        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .keep_alive_while_idle(true);
+    let Some(tls) = &settings.tls else { return Ok(endpoint) };
+    endpoint.tls_config(tls.config()).map_err(|error| {
+        let text = format!("the certificates given cannot be used: {}", root_of(&error));
+        RpcError::new(Code::InvalidArgument, text)
+    })
+}
+
+fn invalid(what: &str) -> RpcError {
+    let text = format!("{what} cannot be used for a connection; give the target as host:port");
+    RpcError::new(Code::InvalidArgument, text)
+}
+
+/// Whether there was no connection, so that the request reached no broker.
+fn is_unconnected(status: &Status) -> bool {
+    let mut cause = std::error::Error::source(status);
+    while let Some(error) = cause {
+        if error.is::<ConnectError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// The root cause of an error, which tonic's own text hides.

@@ -274,7 +274,7 @@ fn nothing_within_the_time_limit_is_an_empty_list() {
 fn a_throughput_run_counts_what_was_confirmed_and_consumed() {
     let broker = Broker::start(|seen| seen.consume_plans.push_back(deliver(1..=40)));
     let options = format!(
-        r#"{{"target": "{}", "size": 20, "batch": 7, "messages": 1000, "in_flight": 50, "until_empty": true, "authorization": "Basic eA=="}}"#,
+        r#"{{"targets": ["{}"], "size": 20, "batch": 7, "messages": 1000, "in_flight": 50, "until_empty": true, "authorization": "Basic eA=="}}"#,
         broker.address
     );
 
@@ -293,7 +293,7 @@ fn a_throughput_run_counts_what_was_confirmed_and_consumed() {
 fn without_consumers_a_run_times_confirms() {
     let broker = Broker::start(|_| {});
     let options = format!(
-        r#"{{"target": "{}", "messages": 300, "queues": 3, "publishers": 2, "consumers": 0, "batch": 1}}"#,
+        r#"{{"targets": ["{}"], "messages": 300, "queues": 3, "publishers": 2, "consumers": 0, "batch": 1}}"#,
         broker.address
     );
 
@@ -309,7 +309,7 @@ fn without_consumers_a_run_times_confirms() {
 fn a_latency_run_times_each_confirm() {
     let broker = Broker::start(|_| {});
     let options =
-        format!(r#"{{"target": "{}", "messages": 20, "rate": 2000, "consumers": 0, "size": 100}}"#, broker.address);
+        format!(r#"{{"targets": ["{}"], "messages": 20, "rate": 2000, "consumers": 0, "size": 100}}"#, broker.address);
 
     let report: serde_json::Value = serde_json::from_str(&perf::latency(&options)).unwrap();
 
@@ -320,7 +320,7 @@ fn a_latency_run_times_each_confirm() {
 
 #[test]
 fn a_run_against_nobody_reports_the_error() {
-    let report = perf::throughput(r#"{"target": "127.0.0.1:1", "messages": 10, "consumers": 0}"#);
+    let report = perf::throughput(r#"{"targets": ["127.0.0.1:1"], "messages": 10, "consumers": 0}"#);
 
     assert!(report.contains("refused"), "{report}");
 }

@@ -26,7 +26,7 @@ fn unanswered() -> Arc<Channel> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let target = listener.local_addr().unwrap().to_string();
     let settings = ChannelSettings {
-        target,
+        targets: vec![target],
         authorization: String::new(),
         connect_timeout_ms: 1_000,
         message_bytes_max: 1 << 20,

@@ -29,9 +29,9 @@ pub(crate) struct PyChannel {
 #[pymethods]
 impl PyChannel {
     #[new]
-    #[pyo3(signature = (target, authorization, *, connect_timeout_ms, message_bytes_max, tls = None))]
+    #[pyo3(signature = (targets, authorization, *, connect_timeout_ms, message_bytes_max, tls = None))]
     fn new(
-        target: String,
+        targets: Vec<String>,
         authorization: String,
         connect_timeout_ms: u64,
         message_bytes_max: usize,
@@ -43,7 +43,7 @@ impl PyChannel {
             key: tls.key.0,
             server_name: tls.server_name,
         });
-        let settings = ChannelSettings { target, authorization, connect_timeout_ms, message_bytes_max, tls };
+        let settings = ChannelSettings { targets, authorization, connect_timeout_ms, message_bytes_max, tls };
         Ok(PyChannel { channel: Arc::new(Channel::new(&settings).map_err(errors::of_rpc)?) })
     }
 

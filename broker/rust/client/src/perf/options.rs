@@ -12,7 +12,7 @@ pub(crate) const READ: &str = "/penstock.v1.StreamService/Read";
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default)]
 pub(super) struct Options {
-    pub target: String,
+    pub targets: Vec<String>,
     pub authorization: String,
     pub vhost: String,
     pub size: usize,
@@ -35,7 +35,7 @@ pub(super) struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            target: "127.0.0.1:5680".to_owned(),
+            targets: vec!["127.0.0.1:5680".to_owned()],
             authorization: String::new(),
             vhost: "/".to_owned(),
             size: 16,
@@ -85,7 +85,7 @@ impl Options {
 
     pub fn channel(&self) -> Result<Channel, RpcError> {
         Channel::new(&ChannelSettings {
-            target: self.target.clone(),
+            targets: self.targets.clone(),
             authorization: self.authorization.clone(),
             connect_timeout_ms: 5_000,
             message_bytes_max: self.size.max(1 << 20) * 2,

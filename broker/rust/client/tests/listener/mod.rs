@@ -65,7 +65,7 @@ impl Broker {
 
     pub fn channel(&self) -> Arc<Channel> {
         let settings = ChannelSettings {
-            target: self.address.to_string(),
+            targets: vec![self.address.to_string()],
             authorization: "Basic Z3Vlc3Q6Z3Vlc3Q=".to_owned(),
             connect_timeout_ms: 5_000,
             message_bytes_max: 1 << 20,

@@ -1,0 +1,75 @@
+"""The Flight client of a broker that may have several addresses: one is used, and the next when it is unavailable.
+
+A client is made at its first use: Spark's workers are forks, and gRPC does not survive a fork. Not for several threads.
+"""
+
+from typing import Any
+
+from pyarrow import flight
+
+from penstock.client.uri import parse_uri
+
+__all__ = ["CHANNEL_OPTIONS", "Addresses"]
+
+PING_EVERY_MS = 10_000
+PING_ANSWER_MS_MAX = 20_000
+CHANNEL_OPTIONS = [
+    ("grpc.keepalive_time_ms", PING_EVERY_MS),
+    ("grpc.keepalive_timeout_ms", PING_ANSWER_MS_MAX),
+    # gRPC waits a minute for the answer to a ping unless this says otherwise, whatever the option above says.
+    ("grpc.http2.ping_timeout_ms", PING_ANSWER_MS_MAX),
+    ("grpc.http2.max_pings_without_data", 0),
+    # gRPC's own pause between attempts to connect grows to two minutes, longer than most brokers are away.
+    ("grpc.initial_reconnect_backoff_ms", 250),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # The time for one attempt to connect.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
+]
+
+
+class Addresses:
+    """The addresses of a URI, of which one is in use."""
+
+    def __init__(self, uri: str) -> None:
+        address = parse_uri(uri)
+        self.vhost = address.vhost
+        self.authorization = address.authorization
+        self._targets = address.targets
+        self._scheme = "grpc" if address.tls is None else "grpc+tls"
+        self._secrets: dict[str, Any] = {}
+        if address.tls is not None:
+            authorities, certificate, key, server_name = address.tls.texts()
+            named = {
+                "tls_root_certs": authorities,
+                "cert_chain": certificate,
+                "private_key": key,
+                "override_hostname": server_name,
+            }
+            self._secrets = {name: value for name, value in named.items() if value}
+        self._current = 0
+        self._client: flight.FlightClient | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self._targets)
+
+    @property
+    def client(self) -> flight.FlightClient:
+        if self._client is None:
+            location = f"{self._scheme}://{self._targets[self._current]}"
+            self._client = flight.FlightClient(location, generic_options=CHANNEL_OPTIONS, **self._secrets)
+        return self._client
+
+    def leave(self) -> None:
+        """Use the next address from now on, the first one after the last."""
+        if self.count > 1:
+            self.close()
+            self._current = (self._current + 1) % self.count
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def __str__(self) -> str:
+        return ", ".join(self._targets)
