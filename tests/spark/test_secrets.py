@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 from support import Broker
+from support.broker import free_ports
 
 SECRET = "s3cret-w0rd"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -30,6 +31,7 @@ def credentials(broker: Broker, user: str, kind: str, folder: Path) -> dict[str,
     (folder / "word").write_text(SECRET)
     return {
         "uri": {"uri": f"penstock://{user}:{SECRET}@{host}"},
+        "several": {"uri": f"penstock://{user}:{SECRET}@127.0.0.1:{free_ports(1)[0]},{host}", "schema": "kafka"},
         "password": {"uri": f"penstock://{host}", "user": user, "password": SECRET},
         "passwordFile": {"uri": f"penstock://{user}@{host}", "passwordFile": str(folder / "word")},
     }[kind]
@@ -40,7 +42,7 @@ def files_with_the_secret(*folders: Path) -> list[str]:
     return [str(path) for path in files if SECRET.encode() in path.read_bytes()]
 
 
-@pytest.mark.parametrize("kind", ["uri", "password", "passwordFile"])
+@pytest.mark.parametrize("kind", ["uri", "several", "password", "passwordFile"])
 def test_spark_shows_no_password(
     spark: SparkSession,
     broker: Broker,
@@ -56,9 +58,10 @@ def test_spark_shows_no_password(
     connection.stream(source).publish_many([b"1", b"2"])
     (tmp_path / "secret").mkdir()
     options = credentials(broker, user, kind, tmp_path / "secret")
+    body = "value" if "schema" in options else "body"
     spark.sparkContext.setLogLevel("INFO")
     try:
-        rows = spark.read.format("penstock").options(stream=source, **options).load().select("body")
+        rows = spark.read.format("penstock").options(stream=source, **options).load().select(body)
         rows.explain(True)
         assert rows.count() == 2
         rows.write.format("penstock").mode("append").options(stream=sink, **options).save()
@@ -67,7 +70,7 @@ def test_spark_shows_no_password(
             spark.readStream.format("penstock")
             .options(**read)
             .load()
-            .select("body")
+            .select(body)
             .writeStream.format("penstock")
             .options(stream=sink, checkpointLocation=str(tmp_path / "checkpoint"), **options)
             .trigger(availableNow=True)
@@ -76,7 +79,7 @@ def test_spark_shows_no_password(
         assert query.awaitTermination(300)
         query.explain(True)
         progress = [each.json for each in query.recentProgress]
-        errors = [failure(spark, {**options, **more}) for more in ({"stream": "nowhere"}, {"minPartitions": "0"})]
+        errors = [failure(spark, {**options, **more}) for more in mistakes(options["uri"])]
     finally:
         spark.sparkContext.setLogLevel("ERROR")
 
@@ -87,6 +90,19 @@ def test_spark_shows_no_password(
     events = Path(urlparse(spark.conf.get("spark.eventLog.dir")).path)
     assert list(events.iterdir())
     assert files_with_the_secret(events, tmp_path / "checkpoint") == []
+
+
+def mistakes(uri: str) -> list[dict[str, str]]:
+    """Return options that are wrong, with the credentials among the right ones."""
+    unreachable = uri.replace("127.0.0.1", "127.0.0.2")
+    return [
+        {"stream": "nowhere"},
+        {"minPartitions": "0"},
+        {"columns": "nothing"},
+        {"kafka.bootstrap.servers": uri},
+        {"uri": f"{uri.removesuffix('/')},other:x/"},
+        {"uri": unreachable, "retrySeconds": "0"},
+    ]
 
 
 def failure(spark: SparkSession, options: dict[str, str]) -> str:

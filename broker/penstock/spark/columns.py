@@ -4,18 +4,30 @@ Spark accepts record batches only in exactly the schema that it derives from its
 here. Columns whose types agree are not copied.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.spark import kafka_columns
 from penstock.spark.avro import avro_fields
 from penstock.spark.errors import SchemaError
-from penstock.spark.options import Decoding, ReadOptions
+from penstock.spark.options import Decoding, ReadOptions, WriteOptions
 from penstock.spark.protobuf import protobuf_fields
 
-__all__ = ["PUBLISHED", "conformed", "ddl_of", "needed", "picked", "published_schema"]
+__all__ = [
+    "PUBLISHED",
+    "check_published",
+    "conformed",
+    "ddl_of",
+    "needed",
+    "own_columns",
+    "picked",
+    "publishable",
+    "published_schema",
+    "shown",
+]
 
 PROPERTIES = (
     "content_type STRING, content_encoding STRING, delivery_mode INT, priority INT, correlation_id STRING, "
@@ -80,9 +92,10 @@ PUBLISHED: dict[str, tuple[Any, ...]] = {
 
 def ddl_of(options: ReadOptions) -> str:
     """Return the schema of a read in Spark's syntax; raise SchemaError."""
-    columns = [f"{name} {COLUMNS[name]}" for name in wanted(options)]
+    known, parsed = (kafka_columns.COLUMNS, kafka_columns.PARSED) if options.is_kafka else (COLUMNS, PARSED)
+    columns = [f"{name} {known[name]}" for name in wanted(options)]
     if options.decoding.format != "none":
-        columns.append(f"{PARSED} STRUCT<{fields_of(options.decoding)}>")
+        columns.append(f"{parsed} STRUCT<{fields_of(options.decoding)}>")
     return ", ".join(columns)
 
 
@@ -95,11 +108,14 @@ def fields_of(decoding: Decoding) -> str:
 
 
 def wanted(options: ReadOptions) -> tuple[str, ...]:
-    unknown = [name for name in options.columns if name not in COLUMNS]
+    known = kafka_columns.COLUMNS if options.is_kafka else COLUMNS
+    unknown = [name for name in options.columns if name not in known]
     if unknown:
-        raise SchemaError(f"there is no column '{unknown[0]}'; valid are: {', '.join(COLUMNS)}")
+        raise SchemaError(f"there is no column '{unknown[0]}'; valid are: {', '.join(known)}")
     if options.columns:
         return options.columns
+    if options.is_kafka:
+        return tuple(name for name in known if options.with_headers or name not in WITH_HEADERS)
     if options.decoding.format != "none":
         return WITH_PARSED + (WITH_HEADERS if options.with_headers else ())
     return tuple(name for name in COLUMNS if options.with_headers or name not in WITH_HEADERS)
@@ -119,6 +135,23 @@ def needed(schema: Sequence[str], options: ReadOptions) -> tuple[str, ...]:
     names += ["routing_key"] if options.routing_key is not None else []
     # The offset says where an interrupted read goes on.
     return tuple(dict.fromkeys([*names, "offset"]))
+
+
+def own_columns(schema: pa.Schema, options: ReadOptions) -> pa.Schema:
+    """Return the schema of a read in the stream's own columns, which the broker sends; raise SchemaError."""
+    if not options.is_kafka:
+        return schema
+    own = kafka_columns.own_schema(schema)
+    if PARSED in own.names and options.decoding.format == "none":
+        raise SchemaError("column 'parsed' needs the option 'parsed'")
+    return own
+
+
+def shown(batch: pa.RecordBatch, schema: pa.Schema, options: ReadOptions, partition: str) -> pa.RecordBatch:
+    """Return rows in own columns in the schema that Spark expects."""
+    if options.is_kafka:
+        batch = kafka_columns.kafka_rows(batch, schema, options.stream, partition)
+    return conformed(batch, schema)
 
 
 def picked(batch: pa.RecordBatch, options: ReadOptions) -> pa.RecordBatch:
@@ -144,8 +177,20 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def publishable(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Iterator[pa.RecordBatch]:
+    """Return the rows of a task in own columns."""
+    return kafka_columns.own_batches(batches) if options.is_kafka else batches
+
+
+def check_published(schema: pa.Schema, options: WriteOptions) -> None:
+    """Raise SchemaError when rows with this schema cannot be published."""
+    published_schema(kafka_columns.own_published(schema) if options.is_kafka else schema)
+
+
 def published_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema that is published for rows with `schema`; raise SchemaError for a column that cannot be."""
+    if "body" not in schema.names and "value" in schema.names:
+        raise SchemaError("there is no column 'body'; rename 'value', or set schema=kafka for Kafka's columns")
     for field in schema:
         kinds = PUBLISHED.get(field.name)
         if kinds is None:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from penstock.client.uri import parse_uri
 from penstock.spark.credentials import Credentials, full_uri
 from penstock.spark.errors import OptionError
+from penstock.spark.hints import hint_for
 
 __all__ = [
     "EARLIEST",
@@ -40,6 +41,7 @@ EXAMPLES = {"json": "'id BIGINT, name STRING'", "avro": "@order.avsc"}
 DIGEST_LENGTH = 16
 SCHEMA_BYTES_MAX = 4 * 2**20
 DECODERS = ("none", "json", "avro", "protobuf")
+KAFKA = "kafka"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,8 @@ class ReadOptions:
     group: str
     decoding: Decoding
     retry_seconds: int = RETRY_SECONDS
+    # Columns are those of Spark's Kafka source.
+    is_kafka: bool = False
 
     @property
     def dead_letters(self) -> str:
@@ -120,6 +124,8 @@ class WriteOptions:
     producer: str
     staged: bool = False
     retry_seconds: int = RETRY_SECONDS
+    # Columns are those of Spark's Kafka sink.
+    is_kafka: bool = False
 
 
 class Given:
@@ -144,7 +150,8 @@ class Given:
 
     def refuse_rest(self, verb: str) -> None:
         for name, _ in self._left.values():
-            raise OptionError(f"there is no option '{name}' to {verb} penstock; valid are: {', '.join(self._known)}")
+            advice = hint_for(name) or f"valid are: {', '.join(self._known)}"
+            raise OptionError(f"there is no option '{name}' to {verb} penstock; {advice}")
 
 
 def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
@@ -168,6 +175,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         group=given.take("group", text, ""),
         decoding=taken_decoding(given),
         retry_seconds=taken_retry_seconds(given),
+        is_kafka=taken_schema(given) == KAFKA,
     )
     given.refuse_rest("read from")
     if not parsed.stream:
@@ -180,18 +188,24 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     given = Given(options)
     parsed = WriteOptions(
         uri=taken_uri(given),
-        stream=given.take("stream", text, "") or given.take("path", text, ""),
+        stream=taken_target(given),
         exchange=given.take("exchange", text, None),
         routing_key=given.take("routingKey", text, ""),
         level=given.take("level", one_of("os", "disk"), ""),
         producer=given.take("producer", text, ""),
         staged=given.take("staged", boolean, False),
         retry_seconds=taken_retry_seconds(given),
+        is_kafka=taken_schema(given) == KAFKA,
     )
     # Spark passes its own option to the sink as well.
     given.take("checkpointLocation", text, "")
     given.take("queryName", text, "")
     given.refuse_rest("write to")
+    if parsed.is_kafka and not parsed.stream and parsed.exchange is None:
+        raise OptionError(
+            "name the stream to write to with the option 'stream' or 'topic'; a column 'topic' cannot choose it for "
+            "each row: write the rows of each topic by a query of their own"
+        )
     if bool(parsed.stream) == (parsed.exchange is not None):
         raise OptionError("give either 'stream' or 'exchange' to write to, not both and not neither")
     if parsed.stream and parsed.routing_key:
@@ -217,6 +231,19 @@ def taken_uri(given: Given) -> str:
         token=given.take("token", text, "", is_secret=True),
     )
     return full_uri(uri, credentials, os.environ)
+
+
+def taken_schema(given: Given) -> str:
+    return given.take("schema", one_of("penstock", KAFKA), "penstock")
+
+
+def taken_target(given: Given) -> str:
+    """Take the stream to write to; `topic` is the Kafka sink's word for it."""
+    named = {name: given.take(name, text, "") for name in ("stream", "path", "topic")}
+    found = {name: value for name, value in named.items() if value}
+    if len(set(found.values())) > 1:
+        raise OptionError(f"give only one of {' and '.join(map(repr, found))}")
+    return next(iter(found.values()), "")
 
 
 def taken_retry_seconds(given: Given) -> int:

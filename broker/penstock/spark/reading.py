@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.spark.columns import conformed, needed, picked
+from penstock.spark.columns import needed, own_columns, picked, shown
 from penstock.spark.decoding import Decoder
 from penstock.spark.errors import OptionError
 from penstock.spark.losses import checked
@@ -76,7 +76,8 @@ def offsets_of(wire: Wire, stream: str, place: Place, there: Described) -> Offse
 def read_range(partition: RangePartition, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
     """Yield record batches in Spark's schema. Runs in an executor."""
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    columns = needed(arrow_schema.names, options)
+    own = own_columns(arrow_schema, options)
+    columns = needed(own.names, options)
     with (
         Wire(options.uri, options.retry_seconds) as wire,
         Decoder(wire, options.decoding, partition.wanted, partition.origin) as decoder,
@@ -85,6 +86,6 @@ def read_range(partition: RangePartition, options: ReadOptions, schema: StructTy
         if options.fail_on_data_loss:
             batches = checked(batches, partition.wanted, options.stream, wire)
         for batch in batches:
-            rows = decoder.decode(picked(batch, options), arrow_schema)
+            rows = decoder.decode(picked(batch, options), own)
             if rows.num_rows:
-                yield conformed(rows, arrow_schema)
+                yield shown(rows, arrow_schema, options, partition.wanted.partition)

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock.client.errors import PenstockError
-from penstock.spark.columns import conformed, published_schema
+from penstock.spark.columns import check_published, conformed, publishable, published_schema
 from penstock.spark.errors import SparkConnectorError
 from penstock.spark.options import WriteOptions
 from penstock.spark.staging import Staged, delete_stage, discard_staged, publish_staged, stage_rows
@@ -44,13 +44,14 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
-        published_schema(to_arrow_schema(schema, timezone="UTC"))
+        check_published(to_arrow_schema(schema, timezone="UTC"), options)
         self._producer = options.producer or f"spark/{uuid4().hex}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written | Staged:
+        rows = publishable(iterator, self._options)
         if self._options.staged:
-            return stage_rows(iterator, self._options, self._producer, ONLY_BATCH)
-        return publish(iterator, self._options, f"{self._producer}/{task().partitionId()}", 1)
+            return stage_rows(rows, self._options, self._producer, ONLY_BATCH)
+        return publish(rows, self._options, f"{self._producer}/{task().partitionId()}", 1)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._options.staged:
@@ -74,7 +75,7 @@ class MicroBatchWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
-        published_schema(to_arrow_schema(schema, timezone="UTC"))
+        check_published(to_arrow_schema(schema, timezone="UTC"), options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written | Staged:
         context = task()
@@ -82,10 +83,11 @@ class MicroBatchWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         batch = context.getLocalProperty("streaming.sql.batchId")
         if query is None or batch is None:
             raise SparkConnectorError("Spark did not say which query and batch this is; PySpark 4.2 or newer is needed")
+        rows = publishable(iterator, self._options)
         if self._options.staged:
-            return stage_rows(iterator, self._options, self._options.producer or query, int(batch))
+            return stage_rows(rows, self._options, self._options.producer or query, int(batch))
         producer = f"{self._options.producer or query}/{context.partitionId()}"
-        return publish(iterator, self._options, producer, (int(batch) << SEQUENCE_SHIFT) + 1)
+        return publish(rows, self._options, producer, (int(batch) << SEQUENCE_SHIFT) + 1)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (named by Spark)
         if self._options.staged:

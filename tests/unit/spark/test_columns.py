@@ -93,6 +93,7 @@ def test_a_batch_gets_the_schema_that_spark_wants() -> None:
     [
         ({"body": pa.binary(), "amount": pa.int64()}, "'amount' cannot be published"),
         ({"key": pa.binary()}, "no column 'body'"),
+        ({"value": pa.binary()}, "set schema=kafka for Kafka's columns"),
         ({"body": pa.int64()}, "cast it to STRING"),
         ({"body": pa.string(), "headers": pa.string()}, "ARRAY<STRUCT<key STRING, value BINARY>>"),
         ({"body": pa.string(), "headers": pa.list_(pa.struct([("key", pa.string())]))}, "ARRAY<STRUCT"),
