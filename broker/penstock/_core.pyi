@@ -425,8 +425,8 @@ class Shard:
         """Requeue an owner's leases from a number on; return the number of messages. From 0 on, delete the owner too."""
     def leases(self, id: int) -> list[LeaseOwnerState]:
         """Return a queue's owners of leases in the order of their names."""
-    def producer_sequence(self, name: str) -> int | None:
-        """Return the highest stored sequence of a named producer."""
+    def producer_sequences(self, name: str) -> tuple[int, int] | None:
+        """Return the sequence of a producer up to which all is stored, and the highest of any log."""
     def producer_owner(self, name: str) -> str | None:
         """Return the user who owns a producer's name; None for a name that is not there or has no owner."""
     def producers(self) -> list[ProducerState]:

@@ -248,18 +248,28 @@ def test_a_producer_is_remembered_in_the_log_of_the_stream(alone: Broker) -> Non
         assert read(connection, "imported") == rows
 
 
-def test_a_producer_that_would_write_into_two_logs_is_refused(alone: Broker) -> None:
-    with penstock.connect(alone.uri()) as connection:
-        publish_to_all(connection, [])
-        with connection.stream("hot").publisher("one") as publisher:
-            publisher.publish(b"here")
-        connection.declare_stream("other")
-        with (
-            connection.stream("other").publisher("one") as publisher,
-            pytest.raises(penstock.PenstockError, match="in one log"),
-        ):
-            publisher.publish(b"there")
-        assert read(connection, "other") == []
+@pytest.mark.parametrize("native", [True, False])
+def test_a_producer_writes_to_the_logs_of_all_partitions_each_row_once_through_kills(
+    alone: Broker, native: bool
+) -> None:
+    rows = [(b"%d" % number, b"row %d" % number) for number in range(300)]
+    with penstock.connect(alone.uri(), native=native) as connection:
+        connection.declare_stream("imported", partitions=3, dedicated=True)
+        with connection.stream("imported").publisher("import") as publisher:
+            publisher.publish_keyed(rows[:200])
+            assert publisher.last_sequence == 200
+    alone.kill()
+    alone.start()
+
+    with penstock.connect(alone.uri(), native=native) as connection:
+        with connection.stream("imported").publisher("import") as publisher:
+            done = publisher.last_sequence
+            assert 0 < done <= publisher.highest_sequence == 200
+            publisher.publish_keyed(rows[done:], sequence=done + 1)
+            assert publisher.last_sequence == 300
+        assert sorted(read(connection, "imported")) == sorted(body for _, body in rows)
+        with connection.stream("imported").publisher("import") as publisher:
+            assert publisher.last_sequence == publisher.highest_sequence == 300
 
 
 def test_a_backup_holds_the_logs_and_a_broker_made_of_it_has_them(
@@ -338,17 +348,19 @@ def test_staged_batches_go_to_a_log_of_its_own_each_once_through_kills(alone: Br
         assert read(connection, "hot") == [*bodies(3), b"second"]
 
 
-def test_a_stage_whose_rows_would_lie_in_several_logs_is_refused(alone: Broker) -> None:
+def test_a_stage_publishes_into_several_logs_each_row_once(alone: Broker) -> None:
     with penstock.connect(alone.uri()) as connection:
         connection.declare_exchange("all", "fanout")
         for queue, is_dedicated in (("work", True), ("plain", False)):
             connection.declare_queue(queue, arguments={"x-dedicated": is_dedicated})
             connection.bind_queue(queue, "all")
         stage = connection.stage("nightly", exchange="all")
-        attempt = stage.stage(1, [b"a"])
+        attempt = stage.stage(1, [b"a", b"b"])
 
-        with pytest.raises(penstock.PreconditionFailedError, match="one log"):
-            stage.publish(1, [attempt])
+        assert stage.publish(1, [attempt]).stored == 2
+        assert stage.publish(1, [attempt]).was_decided
+        for queue in ("work", "plain"):
+            assert connection.admin.get_queue(queue).ready_count == 2
 
 
 def test_leases_of_a_queue_with_a_log_of_its_own_stand_after_a_kill(alone: Broker) -> None:

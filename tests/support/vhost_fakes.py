@@ -236,8 +236,9 @@ class FakeShard:
         leases[:] = [lease for lease in leases if lease not in ended]
         return ended
 
-    def producer_sequence(self, name: str, /) -> int | None:
-        return self.sequences.get(name)
+    def producer_sequences(self, name: str, /) -> tuple[int, int] | None:
+        sequence = self.sequences.get(name)
+        return None if sequence is None else (sequence, sequence)
 
     def producer_owner(self, name: str, /) -> str | None:
         return self.producer_owners.get(name)

@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self, TypeVar
 from penstock.client import stream_calls
 from penstock.client.aio_publishing import AsyncPublishing
 from penstock.client.aio_stream_verbs import AsyncStreamVerbs
+from penstock.client.failed_order import UnknownOutcomes
 from penstock.client.places import Place
 from penstock.client.properties import Properties, encode_properties
 from penstock.client.reading import AsyncStreamReader, ReadingLimits
@@ -113,9 +114,9 @@ class AsyncStream(AsyncStreamVerbs):
         """Open a named publisher: `async with await stream.publisher("name") as publisher`."""
         if not producer:
             raise ValueError("a publisher's name must not be empty")
-        last_sequence = await self._host.run(stream_calls.last_sequence(self._host.vhost, producer))
+        stored = await self._host.run(stream_calls.stored_sequences(self._host.vhost, producer))
         await self._fields(None, None)
-        return AsyncStreamPublisher(self._host, producer, self._known_fields, last_sequence)
+        return AsyncStreamPublisher(self._host, producer, self._known_fields, stored)
 
     def _send(self, body: bytes, fields: tuple[Any, ...], key: "bytes | str | None") -> "Future[None]":
         if key is None:
@@ -135,19 +136,24 @@ class AsyncStream(AsyncStreamVerbs):
 
 
 class AsyncStreamPublisher:
-    """A named publisher. `last_sequence` is the highest that was given out, here or by an earlier one of the name."""
+    """A named publisher. `last_sequence` is the highest that was given out, here or by an earlier one of the name.
+
+    After a crash, the logs of a dedicated stream's partitions may differ: then sequences behind `last_sequence` and up
+    to `highest_sequence` are in some of them, and the first message needs a `sequence`.
+    """
 
     def __init__(
         self,
         host: Host,
         producer: str,
         fields: "Callable[[Properties | None, Mapping[str, Value] | None], tuple[Any, ...]]",
-        last_sequence: int,
+        stored: tuple[int, int],
     ) -> None:
         self._host = host
         self._producer = producer
         self._fields = fields
-        self.last_sequence = last_sequence
+        self.last_sequence, self.highest_sequence = stored
+        self._unknown = UnknownOutcomes(*stored)
 
     def publish(
         self,
@@ -161,6 +167,8 @@ class AsyncStreamPublisher:
 
         Nothing is sent past a message that failed: what failed is sent again first, with its `sequence`.
         """
+        if sequence is None:
+            self._unknown.check()
         chosen = self.last_sequence + 1 if sequence is None else sequence
         if not 0 < chosen < 2**64:
             raise ValueError(f"a sequence is {chosen}; it must be at least 1 and fit into 64 bits")
@@ -168,6 +176,8 @@ class AsyncStreamPublisher:
         if (refused := publishing.refused(chosen)) is not None:
             return refused
         self.last_sequence = max(self.last_sequence, chosen)
+        # What fails keeps its sequence: later messages wait for it.
+        self._unknown.confirm(chosen, chosen)
         return publishing.publish(body, *self._fields(properties, headers), key_bytes(key), chosen)
 
     async def publish_many(self, bodies: Iterable[bytes], key: "bytes | str | None" = None) -> int:

@@ -49,12 +49,16 @@ class FailedOrder:
 
 
 class UnknownOutcomes:
-    """For a thread, which knows before it sends on: a range of sequences that may be stored or not."""
+    """Sequences that may be stored or not, as one range.
 
-    __slots__ = ("_first", "_last")
+    At the start, those that only some logs have: behind `complete`, up to `highest`.
+    """
 
-    def __init__(self) -> None:
-        self._first, self._last = 1, 0
+    __slots__ = ("_differing", "_first", "_last")
+
+    def __init__(self, complete: int, highest: int) -> None:
+        self._first, self._last = complete + 1, highest
+        self._differing = highest
 
     def add(self, first: int, last: int) -> None:
         if self._first <= self._last:
@@ -63,14 +67,17 @@ class UnknownOutcomes:
 
     def confirm(self, first: int, last: int) -> None:
         """Remove sequences that were sent again and are stored."""
-        if first <= self._first:
+        if first <= self._first or first > self._last == self._differing:
+            # Above all that any log has, the caller left out what only some of them have.
             self._first = max(self._first, last + 1)
 
     def check(self) -> None:
         """Raise an error if the next sequence is not known."""
-        if self._first <= self._last:
-            text = (
-                f"whether sequences {self._first} to {self._last} are stored is not known; send them again "
-                f"(sequence={self._first}), or close the publisher and open it again"
-            )
-            raise from_status(FAILED_PRECONDITION, text)
+        if self._first > self._last:
+            return
+        text = f"whether sequences {self._first} to {self._last} are stored is not known; send them again "
+        if self._last == self._differing:
+            text += f"(sequence={self._first}), or go on with new messages (sequence={self._last + 1})"
+        else:
+            text += f"(sequence={self._first}), or close the publisher and open it again"
+        raise from_status(FAILED_PRECONDITION, text)

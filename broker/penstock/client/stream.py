@@ -129,8 +129,8 @@ class Stream(StreamVerbs):
         """Open a named publisher: what it repeats is stored once. One publisher at a time may use a name."""
         if not producer:
             raise ValueError("a publisher's name must not be empty")
-        last_sequence = self._host.run(stream_calls.last_sequence(self._host.vhost, producer))
-        publisher = StreamPublisher(self._host.named_publishing(producer), self._fields, last_sequence)
+        stored = self._host.run(stream_calls.stored_sequences(self._host.vhost, producer))
+        publisher = StreamPublisher(self._host.named_publishing(producer), self._fields, stored)
         self._host.keep(publisher)
         return publisher
 
@@ -152,25 +152,26 @@ class Stream(StreamVerbs):
 
 
 class StreamPublisher:
-    """A named publisher. Its sequences go on from `last_sequence`, the highest that the broker has stored.
+    """A named publisher. Its sequences go on from `last_sequence`, up to which the broker has stored all.
 
     The broker stores nothing of a name below the highest sequence it has, and confirms it all the same. So a sequence
     that may be stored is never given to another message: where a failure leaves that open, the messages have to be sent
-    again with their sequences, or the publisher opened again.
+    again with their sequences, or the publisher opened again. After a crash, the logs of a dedicated stream's
+    partitions may differ: then the sequences behind `last_sequence` and up to `highest_sequence` are open likewise.
     """
 
     def __init__(
         self,
         publishing: Publishing,
         fields: "Callable[[Properties | None, Mapping[str, Value] | None], tuple[str, str, bytes | None, bool]]",
-        last_sequence: int,
+        stored: tuple[int, int],
     ) -> None:
         self._publishing = publishing
         self._fields = fields
         self._order = Lock()
         self._is_closed = False
-        self._unknown = UnknownOutcomes()
-        self.last_sequence = last_sequence
+        self.last_sequence, self.highest_sequence = stored
+        self._unknown = UnknownOutcomes(*stored)
 
     def publish(
         self,

@@ -24,12 +24,12 @@ __all__ = [
     "delete_stream",
     "get_offsets",
     "get_stream",
-    "last_sequence",
     "list_groups",
     "list_producers",
     "list_streams",
     "plan_reading",
     "store_offset",
+    "stored_sequences",
     "stream_arguments",
     "trim_stream",
 ]
@@ -138,11 +138,11 @@ def delete_group(vhost: str, stream: str, group: str) -> Steps[bool]:
     return answer.deleted
 
 
-def last_sequence(vhost: str, producer: str) -> Steps[int]:
-    """0 when nothing is stored of it."""
+def stored_sequences(vhost: str, producer: str) -> Steps[tuple[int, int]]:
+    """Return the sequence up to which all is stored, and the highest of any log; 0 when nothing is stored."""
     request = streams_pb2.GetProducerRequest(vhost=vhost, producer=producer)
     answer = yield from _call("GetProducer", request, streams_pb2.GetProducerResponse)
-    return answer.sequence
+    return answer.sequence, max(answer.sequence, answer.highest)
 
 
 def list_producers(vhost: str) -> Steps[list[Producer]]:

@@ -146,10 +146,10 @@ class StreamVerbs:
         return await streams.delete_group(rights, stream, group)
 
     @reading
-    async def get_producer(self, principal: Principal, vhost: str, producer: str) -> int | None:
-        """Return the highest sequence that is stored."""
+    async def get_producer(self, principal: Principal, vhost: str, producer: str) -> tuple[int, int] | None:
+        """Return the sequence up to which all is stored, and the highest that any log has."""
         _, rights, streams = self._in(principal, vhost)
-        return await streams.producer_sequence(rights, producer)
+        return await streams.producer_sequences(rights, producer)
 
     @reading
     async def list_producers(

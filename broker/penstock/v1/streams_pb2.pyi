@@ -339,10 +339,12 @@ class GetProducerRequest(_message.Message):
     def __init__(self, vhost: _Optional[str] = ..., producer: _Optional[str] = ...) -> None: ...
 
 class GetProducerResponse(_message.Message):
-    __slots__ = ("sequence",)
+    __slots__ = ("sequence", "highest")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_FIELD_NUMBER: _ClassVar[int]
     sequence: int
-    def __init__(self, sequence: _Optional[int] = ...) -> None: ...
+    highest: int
+    def __init__(self, sequence: _Optional[int] = ..., highest: _Optional[int] = ...) -> None: ...
 
 class ListProducersRequest(_message.Message):
     __slots__ = ("vhost", "after", "limit")

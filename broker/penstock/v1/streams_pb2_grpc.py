@@ -158,7 +158,7 @@ class StreamServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetProducer(self, request, context):
-        """Returns the highest stored sequence of a named producer. PERMISSION_DENIED for a name of another user.
+        """Returns how far the messages of a named producer are stored. PERMISSION_DENIED for a name of another user.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -214,18 +214,21 @@ class Streams:
         deleted = [await self._owner.apart(self._shard.delete_group, queue.id, group) for queue in queues]
         return any(deleted)
 
-    async def producer_sequence(self, rights: Rights, producer: str) -> int | None:
-        """Return the highest that is stored. Raises AccessRefusedError for a name of another user."""
+    async def producer_sequences(self, rights: Rights, producer: str) -> tuple[int, int] | None:
+        """Return up to where all is stored, and the highest of any log.
+
+        Raises AccessRefusedError for a name of another user.
+        """
         rights.require_entry(Thing("vhost", self._topology.vhost))
         check_name("producer", producer)
-        owner, sequence = await self._owner.read_engine(
-            lambda: (self._shard.producer_owner(producer), self._shard.producer_sequence(producer))
+        owner, sequences = await self._owner.read_engine(
+            lambda: (self._shard.producer_owner(producer), self._shard.producer_sequences(producer))
         )
         if owner is not None and owner != rights.user and not rights.sees_all():
             raise AccessRefusedError(
                 Thing("producer", producer[:64], self._topology.vhost), "belongs to another user", "choose another name"
             )
-        return sequence
+        return sequences
 
     async def producers(self, rights: Rights, after: str, limit: int) -> list[ProducerState]:
         """Return a page in the order of names, beginning after the name `after`.

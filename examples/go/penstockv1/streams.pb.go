@@ -2073,8 +2073,13 @@ func (x *GetProducerRequest) GetProducer() string {
 
 type GetProducerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Absent if no sequence is stored.
-	Sequence      *uint64 `protobuf:"varint,1,opt,name=sequence,proto3,oneof" json:"sequence,omitempty"`
+	// All messages up to here are stored, in every log that they go to: what follows has to be sent again. Absent if no
+	// sequence is stored.
+	Sequence *uint64 `protobuf:"varint,1,opt,name=sequence,proto3,oneof" json:"sequence,omitempty"`
+	// The highest sequence that any log has. It is above `sequence` only for a producer that writes to several logs, when they
+	// may differ after a crash. A message with a sequence between the two must be the one that had it before: a log that has it
+	// confirms it without storing it again. New messages have sequences above it.
+	Highest       uint64 `protobuf:"varint,2,opt,name=highest,proto3" json:"highest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2112,6 +2117,13 @@ func (*GetProducerResponse) Descriptor() ([]byte, []int) {
 func (x *GetProducerResponse) GetSequence() uint64 {
 	if x != nil && x.Sequence != nil {
 		return *x.Sequence
+	}
+	return 0
+}
+
+func (x *GetProducerResponse) GetHighest() uint64 {
+	if x != nil {
+		return x.Highest
 	}
 	return 0
 }
@@ -2557,9 +2569,10 @@ const file_penstock_v1_streams_proto_rawDesc = "" +
 	"\adeleted\x18\x01 \x01(\bR\adeleted\"F\n" +
 	"\x12GetProducerRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x1a\n" +
-	"\bproducer\x18\x02 \x01(\tR\bproducer\"C\n" +
+	"\bproducer\x18\x02 \x01(\tR\bproducer\"]\n" +
 	"\x13GetProducerResponse\x12\x1f\n" +
-	"\bsequence\x18\x01 \x01(\x04H\x00R\bsequence\x88\x01\x01B\v\n" +
+	"\bsequence\x18\x01 \x01(\x04H\x00R\bsequence\x88\x01\x01\x12\x18\n" +
+	"\ahighest\x18\x02 \x01(\x04R\ahighestB\v\n" +
 	"\t_sequence\"X\n" +
 	"\x14ListProducersRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x14\n" +

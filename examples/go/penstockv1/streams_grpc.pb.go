@@ -56,7 +56,7 @@ type StreamServiceClient interface {
 	DeleteGroup(ctx context.Context, in *DeleteGroupRequest, opts ...grpc.CallOption) (*DeleteGroupResponse, error)
 	// Drops the oldest messages of a partition below an offset, in whole segments of the log, so that some may stay.
 	TrimStream(ctx context.Context, in *TrimStreamRequest, opts ...grpc.CallOption) (*TrimStreamResponse, error)
-	// Returns the highest stored sequence of a named producer. PERMISSION_DENIED for a name of another user.
+	// Returns how far the messages of a named producer are stored. PERMISSION_DENIED for a name of another user.
 	GetProducer(ctx context.Context, in *GetProducerRequest, opts ...grpc.CallOption) (*GetProducerResponse, error)
 	// Lists named producers, in pages: the caller's own, or all for administrators and monitoring.
 	ListProducers(ctx context.Context, in *ListProducersRequest, opts ...grpc.CallOption) (*ListProducersResponse, error)
@@ -212,7 +212,7 @@ type StreamServiceServer interface {
 	DeleteGroup(context.Context, *DeleteGroupRequest) (*DeleteGroupResponse, error)
 	// Drops the oldest messages of a partition below an offset, in whole segments of the log, so that some may stay.
 	TrimStream(context.Context, *TrimStreamRequest) (*TrimStreamResponse, error)
-	// Returns the highest stored sequence of a named producer. PERMISSION_DENIED for a name of another user.
+	// Returns how far the messages of a named producer are stored. PERMISSION_DENIED for a name of another user.
 	GetProducer(context.Context, *GetProducerRequest) (*GetProducerResponse, error)
 	// Lists named producers, in pages: the caller's own, or all for administrators and monitoring.
 	ListProducers(context.Context, *ListProducersRequest) (*ListProducersResponse, error)

@@ -93,6 +93,26 @@ def test_a_named_publisher_counts_on_from_what_is_stored(broker: FakeBroker, tra
     assert transport.publishers[0].is_closed
 
 
+def test_a_named_publisher_numbers_nothing_while_its_logs_differ(broker: FakeBroker, transport: FakeTransport) -> None:
+    broker.publish = lambda *_: (0, "")  # type: ignore[method-assign]
+    answer = wire.GetProducerResponse(sequence=41, highest=44)
+    broker.answers["GetProducer"] = lambda _: answer.SerializeToString()
+    with connect_to(transport) as connection:
+        with connection.stream("orders").publisher("import") as publisher:
+            assert (publisher.last_sequence, publisher.highest_sequence) == (41, 44)
+            with pytest.raises(penstock.PreconditionFailedError, match=r"42 to 44 .*sequence=42.*sequence=45"):
+                publisher.publish(b"new")
+            publisher.publish_many([b"a", b"b"], sequence=42)
+            with pytest.raises(penstock.PreconditionFailedError, match=r"44 to 44"):
+                publisher.publish(b"new")
+            publisher.publish(b"c", sequence=44)
+            assert publisher.publish(b"new") == 45
+
+        with connection.stream("orders").publisher("import") as publisher:
+            assert publisher.publish(b"newer", sequence=45) == 45
+            assert publisher.publish(b"newest") == 46
+
+
 def test_a_reading_ends_where_it_was_told_for_each_partition(transport: FakeTransport) -> None:
     with connect_to(transport) as connection:
         connection.stream("clicks").read(from_="first", until="next", group="g", single_active=True).close()

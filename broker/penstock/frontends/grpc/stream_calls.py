@@ -104,8 +104,11 @@ async def delete_group(
 async def get_producer(
     services: Services, principal: Principal, request: wire.GetProducerRequest
 ) -> wire.GetProducerResponse:
-    sequence = await services.streams.get_producer(principal, vhost_of(request.vhost), request.producer)
-    return wire.GetProducerResponse(sequence=sequence)
+    sequences = await services.streams.get_producer(principal, vhost_of(request.vhost), request.producer)
+    if sequences is None:
+        return wire.GetProducerResponse()
+    complete, highest = sequences
+    return wire.GetProducerResponse(sequence=complete, highest=highest)
 
 
 async def list_producers(

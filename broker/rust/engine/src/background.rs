@@ -153,6 +153,7 @@ impl Pauses {
             for shard in open_shards(shards) {
                 stop_unless_full(&shard, shard.retain_and_free(clock_ms()));
                 stop_unless_full(&shard, shard.forget_producers(clock_ms()).map(|_| ()));
+                stop_unless_full(&shard, shard.note_complete());
             }
         }
         if now >= self.next_slice

@@ -39,7 +39,7 @@ pub(crate) struct Decision {
     pub copying: Option<Copying>,
 }
 
-/// Source and target of the copy. `base` is the stage's highest producer sequence before: the row at `first` gets the
+/// Source and target of the copy. `base` is the stage's highest producer sequence before, in any log: the row at `first` gets the
 /// next one, so a resumed copy repeats its sequences and another batch's has higher ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Copying {

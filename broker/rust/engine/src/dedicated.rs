@@ -13,6 +13,7 @@ use penstock_queue::QueueId;
 
 use crate::background::run_syncs;
 use crate::error::EngineError;
+use crate::producer_logs::LogNumber;
 use crate::queue_entry::QueueSettings;
 use crate::shard::{Dedicated, FOLDER, Opener, Shard, Surroundings};
 use crate::state::State;
@@ -113,8 +114,13 @@ impl Shard {
         if let Ok(mut shards) = opener.shards.lock() {
             shards.push(Arc::downgrade(&shard));
         }
+        let has_producers = shard.lock()?.producers.count() > 0;
         self.dedicated.put(id, shard);
-        self.lock()?.elsewhere.insert(id, None);
+        let mut guard = self.lock()?;
+        guard.elsewhere.insert(id, None);
+        if has_producers {
+            guard.producers.unlearn_all();
+        }
         Ok(())
     }
 
@@ -156,7 +162,7 @@ impl Shard {
             let mut guard = self.lock()?;
             let name = guard.elsewhere.remove(&id).flatten();
             name.iter().for_each(|name| guard.routing.remove_queue(name));
-            guard.producer_homes.retain(|_, home| *home != Some(id));
+            guard.forget_logs_of_producers(id);
             guard.note_own_log(id, false)
         };
         self.dedicated.remove(id);
@@ -205,6 +211,20 @@ impl Shard {
 }
 
 impl State {
+    /// Forgets the log of a queue that is deleted where producers have messages. One that has no others begins anew, unless a
+    /// full disk keeps its mark.
+    fn forget_logs_of_producers(&mut self, id: QueueId) {
+        let elsewhere = &self.elsewhere;
+        let is_open = |log: LogNumber| log.queue().is_some_and(|queue| elsewhere.contains_key(&queue));
+        for producer in self.producers.drop_log(LogNumber::of(id), is_open) {
+            let is_marked = self.producers.standing(producer).is_some_and(|standing| standing.noted.is_some());
+            let owner = marks::owner_of_producer_logs(producer.get());
+            if !is_marked || self.log.append_mark(&owner, &[], &[]).is_ok() {
+                self.producers.begin_anew(producer);
+            }
+        }
+    }
+
     /// Records that a queue has a log of its own, or no longer has. On a full disk the next start does.
     pub(crate) fn note_own_log(&mut self, id: QueueId, is_there: bool) -> Result<(), EngineError> {
         if self.own_logs.contains(&id) == is_there {

@@ -70,10 +70,6 @@ pub enum EngineError {
          staged; stage the batch again"
     )]
     StagedRows { batch: u64, attempt: u64 },
-    #[error(
-        "rows of one stage must all lie in one log, and some go to a queue with a log of its own; stage those for that queue alone"
-    )]
-    SeveralLogs,
     #[error("shard '{0}' stopped: {1}")]
     Stopped(String, String),
     #[error("shard '{0}' is closed")]

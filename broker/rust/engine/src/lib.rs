@@ -6,10 +6,10 @@
 //! A file uses only files of the groups before its own, and files of its own group without a circle:
 //!
 //! 1. values, which know no shard: `clock`, `counters`, `corruption`, `decision`, `delivery_mark`, `error`, `identity`, `lease`, `level`,
-//!    `notices`, `producers`, `publication`, `runs`, `signal`, `space`, `stream`, `watchers`, `work_queues`;
+//!    `notices`, `producers`, `producer_logs`, `producer_reach`, `publication`, `runs`, `signal`, `space`, `stream`, `watchers`, `work_queues`;
 //! 2. the state under a shard's lock: `queue_entry`, `state`, `delivered`;
 //! 3. `shard`: the lock, the position of the last sync, and the own logs of queues;
-//! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`, `producer_removal`),
+//! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`, `producer_complete`, `producer_removal`),
 //!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`subscription`, `leasing`), reading streams
 //!    (`reader`, `offsets`, `outlook`, `retention`), stages (`stage_reader`, `staging`);
 //! 5. its life: `background` (the threads), `dedicated` (own logs), `backup`, `topology`;
@@ -38,8 +38,11 @@ mod offsets;
 mod outlook;
 mod passed_on;
 mod places;
+mod producer_complete;
 mod producer_homes;
+mod producer_logs;
 mod producer_owners;
+mod producer_reach;
 mod producer_removal;
 mod producer_sessions;
 mod producers;
@@ -83,6 +86,7 @@ pub use penstock_log::{
 };
 pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceRange, Settle, Settling, Taken};
 pub use places::{Places, Published};
+pub use producer_logs::Sequences;
 pub use producers::{PRODUCERS_MAX, ProducerSession, ProducerStanding};
 pub use publication::{Fate, Publication};
 pub use queue_entry::{QueueCounts, QueueSettings};

@@ -11,6 +11,7 @@ use penstock_queue::QueueId;
 
 use crate::error::EngineError;
 use crate::places::Published;
+use crate::producer_logs::Logs;
 use crate::producers::ProducerSession;
 use crate::publication::{Fate, PassedOn, Publication};
 use crate::shard::Shard;
@@ -23,6 +24,7 @@ impl Shard {
         &self,
         passed: Vec<PassedOn>,
         sent: Sent<'_>,
+        logs: Option<&Logs>,
         fates: &mut [Fate],
         published: &mut Published,
     ) -> Result<(), EngineError> {
@@ -34,7 +36,7 @@ impl Shard {
         }
         for (queue, places) in grouped(passed) {
             let mut found = Vec::with_capacity(places.len());
-            let refused = self.store_elsewhere(queue, &places, sent, &mut found, published)?;
+            let refused = self.store_elsewhere(queue, &places, (sent, logs), &mut found, published)?;
             if let Some(refused) = refused {
                 found.resize(places.len(), Fate::Full);
                 published.refused = Some(refused);
@@ -56,13 +58,15 @@ impl Shard {
         &self,
         queue: QueueId,
         places: &[usize],
-        sent: Sent<'_>,
+        sent: (Sent<'_>, Option<&Logs>),
         found: &mut Vec<Fate>,
         published: &mut Published,
     ) -> Result<Option<EngineError>, EngineError> {
         let Some(home) = self.dedicated.get(queue) else { return Ok(None) };
         match home.store_passed(places, sent, found) {
             Err(EngineError::Closed(_)) if self.dedicated.get(queue).is_none() => Ok(None),
+            // It has no space to write who the producer is.
+            Err(error) if error.is_full() => Ok(Some(error)),
             stored => {
                 let stored = stored?;
                 published.elsewhere.add(&home, stored.end);
@@ -75,11 +79,11 @@ impl Shard {
     fn store_passed(
         self: &Arc<Self>,
         places: &[usize],
-        sent: Sent<'_>,
+        (sent, logs): (Sent<'_>, Option<&Logs>),
         found: &mut Vec<Fate>,
     ) -> Result<Published, EngineError> {
         let Sent { producer, batch, .. } = sent;
-        let id = producer.map(|session| self.id_of_passed(session)).transpose()?;
+        let id = producer.map(|session| self.id_of_passed(session, logs)).transpose()?;
         if places.len() == batch.len() && id.is_none() {
             return self.store_rounds(sent, found);
         }

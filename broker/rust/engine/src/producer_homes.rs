@@ -1,5 +1,6 @@
-//! The log that holds a producer's messages: the vhost's, or the own log of one of its queues. A
-//! message that is stored in either cannot be refused.
+//! What all logs of a vhost say of a producer: its messages may lie in the vhost's, in the own logs of queues, or in several.
+//!
+//! The vhost's shard asks the others once, before the first message of a name: from then on it knows all that they store.
 
 use std::sync::Arc;
 
@@ -7,20 +8,30 @@ use penstock_log::Producer;
 use rustc_hash::FxHashMap;
 
 use crate::error::EngineError;
+use crate::producer_logs::{Found, LogNumber, Sequences, joined};
 use crate::producers::{ProducerSession, ProducerStanding};
 use crate::shard::Shard;
 
 impl Shard {
-    /// The highest stored sequence of a producer, in whichever log of this vhost its messages are.
+    /// How far a producer's messages are stored in the logs of this vhost; `None` when nothing is.
     ///
     /// # Errors
     /// `Stopped` when a bug poisoned a shard.
-    pub fn sequence_in_family(self: &Arc<Self>, name: &str) -> Result<Option<u64>, EngineError> {
-        let found: Result<Vec<_>, _> = self.family().iter().map(|one| one.producer_sequence(name)).collect();
-        Ok(found?.into_iter().flatten().max())
+    pub fn sequences_in_family(&self, name: &str) -> Result<Option<Sequences>, EngineError> {
+        let here = self.lock()?.producers.found(name).unwrap_or_default();
+        let (_, sequences) = joined(&here, &self.found_elsewhere(name)?);
+        Ok((sequences.highest > 0).then_some(sequences))
     }
 
-    /// All names but those of stages, in no order: this shard knows each, and the log with its messages the sequence.
+    /// The highest sequence of a producer in any log of this vhost.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned a shard.
+    pub fn sequence_in_family(&self, name: &str) -> Result<Option<u64>, EngineError> {
+        Ok(self.sequences_in_family(name)?.map(|sequences| sequences.highest))
+    }
+
+    /// All names but those of stages, in no order: this shard knows each, and the logs with its messages the sequence.
     ///
     /// # Errors
     /// `Stopped` when a bug poisoned a shard.
@@ -35,44 +46,37 @@ impl Shard {
         Ok(all)
     }
 
-    /// The highest sequence of a producer in the own log that holds its messages, if one does.
-    pub(crate) fn sequence_elsewhere(&self, session: &ProducerSession) -> Result<Option<u64>, EngineError> {
-        self.learn_producer_home(session)?;
-        let home = self.lock()?.producer_homes.get(&session.id()).copied().flatten();
-        home.and_then(|id| self.dedicated.get(id)).map_or(Ok(None), |home| home.producer_sequence(session.name()))
-    }
-
     /// Holds back a producer's higher sequences, after its message with this one was refused outside the engine.
     ///
     /// # Errors
     /// `ProducerTaken`; `Stopped` and `Closed`.
     pub fn refuse(&self, session: &ProducerSession, sequence: u64) -> Result<(), EngineError> {
-        // A message stored in an own log cannot be refused either, which only that log knows.
-        let is_stored = self.sequence_elsewhere(session)?.is_some_and(|highest| sequence <= highest);
+        self.learn_producer(session)?;
         let mut guard = self.lock()?;
         guard.check(self.name())?;
         session.check()?;
-        if !is_stored {
-            guard.producers.refused(Producer { id: session.id(), sequence });
-        }
+        guard.producers.refused(Producer { id: session.id(), sequence });
         Ok(())
     }
 
-    /// The own log with a named producer's messages, once it was looked up.
-    pub(crate) fn learn_producer_home(&self, session: &ProducerSession) -> Result<(), EngineError> {
-        if self.dedicated.count() == 0 || self.lock()?.producer_homes.contains_key(&session.id()) {
+    /// Asks the own logs of queues about a producer, unless that was done.
+    pub(crate) fn learn_producer(&self, session: &ProducerSession) -> Result<(), EngineError> {
+        if session.is_learned() || self.dedicated.count() == 0 {
             return Ok(());
         }
-        let mut found = None;
-        for (id, home) in self.dedicated.all() {
-            if home.producer_sequence(session.name())?.is_some() {
-                found = Some(id);
-            }
-        }
+        let found = self.found_elsewhere(session.name())?;
         let mut guard = self.lock()?;
         // A queue that is being deleted takes no more messages of a producer.
-        let found = found.filter(|id| guard.elsewhere.contains_key(id));
-        guard.producer_homes.entry(session.id()).or_insert(found);
+        let found: Vec<_> = found.into_iter().filter(|(log, _)| guard.has_own_log(*log)).collect();
+        guard.producers.learn(session.id(), &found);
         Ok(())
+    }
+
+    /// What each own log knows of a name.
+    fn found_elsewhere(&self, name: &str) -> Result<Vec<(LogNumber, Found)>, EngineError> {
+        let all = self.dedicated.all().into_iter();
+        let found =
+            all.map(|(id, home)| Ok((LogNumber::of(id), home.lock()?.producers.found(name).unwrap_or_default())));
+        found.collect()
     }
 }

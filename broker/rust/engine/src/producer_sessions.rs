@@ -6,6 +6,7 @@ use penstock_log::marks;
 
 use crate::clock::clock_ms;
 use crate::error::EngineError;
+use crate::producer_logs::{Logs, encode};
 use crate::producers::{PRODUCERS_MAX, ProducerSession, ProducerStanding, STAGE_PREFIX};
 use crate::shard::Shard;
 use crate::state::State;
@@ -42,9 +43,21 @@ impl Shard {
         self.open_after(name, None, || Ok(()))
     }
 
-    /// The number that a producer of the vhost has in this log of a queue's own.
-    pub(crate) fn id_of_passed(&self, session: &ProducerSession) -> Result<NonZeroU64, EngineError> {
-        self.open_after(session.name(), None, || session.check()).map(|own| own.id())
+    /// The number that a producer of the vhost has in this log of a queue's own, which knows all its logs from now on.
+    pub(crate) fn id_of_passed(
+        &self,
+        session: &ProducerSession,
+        logs: Option<&Logs>,
+    ) -> Result<NonZeroU64, EngineError> {
+        let id = self.open_after(session.name(), None, || session.check())?.id();
+        if let Some(logs) = logs.filter(|logs| logs.len() > 1) {
+            let mut guard = self.lock()?;
+            guard.check(self.name())?;
+            session.check()?;
+            guard.note_logs(id, logs)?;
+            guard.write()?;
+        }
+        Ok(id)
     }
 
     fn open_after(
@@ -151,9 +164,32 @@ impl State {
         let Some(id) = self.producers.id_of(name) else { return Ok(false) };
         self.log.append_mark(marks::PRODUCER_NAMES, name.as_bytes(), &[])?;
         self.log.append_mark(&marks::owner_of_producer(id.get()), &[], &[])?;
+        if self.producers.standing(id).is_some_and(|standing| standing.noted.is_some()) {
+            self.log.append_mark(&marks::owner_of_producer_logs(id.get()), &[], &[])?;
+        }
         self.producers.removed_up_to(self.log.end());
         self.producers.forget(name);
-        self.producer_homes.remove(&id);
         Ok(true)
+    }
+
+    /// Write the logs that a producer's messages went to, unless that is one alone. The caller writes. An error without
+    /// `stopped` means that there is no space.
+    pub(crate) fn note_logs(&mut self, id: NonZeroU64, logs: &Logs) -> Result<(), EngineError> {
+        let known = self.producers.standing(id).and_then(|standing| standing.noted.as_ref());
+        if logs.len() < 2 || known == Some(logs) {
+            return Ok(());
+        }
+        let complete = self.producers.standing(id).map_or(0, |standing| standing.complete_written);
+        self.put_logs(id, complete, logs)
+    }
+
+    /// The caller writes.
+    pub(crate) fn put_logs(&mut self, id: NonZeroU64, complete: u64, logs: &Logs) -> Result<(), EngineError> {
+        match self.log.append_mark(&marks::owner_of_producer_logs(id.get()), &[], &encode(complete, logs)) {
+            Err(error) if error.is_full() => return Err(error.into()),
+            noted => noted.inspect_err(|error| self.stopped = Some(error.to_string()))?,
+        };
+        self.producers.noted_logs(id, complete, logs);
+        Ok(())
     }
 }

@@ -7,18 +7,22 @@
 //! longer ago than it was. Refusals are not written down: after a start the client must know that what followed a refusal
 //! comes after it again.
 //!
+//! Each log of a vhost knows only what it stored itself. The vhost's shard also knows in which logs a producer's messages are,
+//! and up to which sequence all of them have all (`producer_logs`).
+//!
 //! A name belongs to the user who opened it first, and no other user opens it. The names of stages belong to the broker.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use penstock_log::{Position, Producer, marks};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::EngineError;
+use crate::producer_logs::{Logs, decode};
 use crate::producer_owners::Owners;
 use crate::publication::{Fate, Publication};
 
@@ -44,10 +48,18 @@ pub struct ProducerSession {
     held: Arc<Holder>,
 }
 
-/// The session that owns a name; 0 once the name is removed. It is set under the lock of the vhost's shard, and checked
-/// under that of the log that stores: a new owner that reads the highest sequence there finds everything stored before,
-/// and nothing is stored after it.
-type Holder = AtomicU64;
+/// What the sessions of a name share with the table.
+#[derive(Debug, Default)]
+struct Holder {
+    /// The session that owns a name; 0 once the name is removed. It is set under the lock of the vhost's shard, and checked
+    /// under that of the log that stores: a new owner that reads the highest sequence there finds everything stored before,
+    /// and nothing is stored after it.
+    session: AtomicU64,
+    /// All messages up to this sequence are stored in every log that they go to; counts where there are several.
+    complete: AtomicU64,
+    /// Whether the vhost's shard has asked the own logs of queues.
+    is_learned: AtomicBool,
+}
 
 impl ProducerSession {
     #[must_use]
@@ -62,10 +74,20 @@ impl ProducerSession {
 
     /// Checks that it still owns its name; under the lock of the log that stores.
     pub(crate) fn check(&self) -> Result<(), EngineError> {
-        if self.held.load(Ordering::Acquire) == self.session {
+        if self.held.session.load(Ordering::Acquire) == self.session {
             return Ok(());
         }
         Err(EngineError::ProducerTaken(self.name.clone()))
+    }
+
+    /// Whether it is known in which logs its messages are.
+    pub(crate) fn is_learned(&self) -> bool {
+        self.held.is_learned.load(Ordering::Acquire)
+    }
+
+    /// Note that all messages up to this sequence are stored in every log that they go to.
+    pub(crate) fn raise(&self, complete: u64) {
+        self.held.complete.fetch_max(complete, Ordering::AcqRel);
     }
 }
 
@@ -84,10 +106,16 @@ pub struct ProducerStanding {
 }
 
 #[derive(Debug, Default)]
-struct Standing {
-    highest: u64,
-    /// The lowest refused sequence that did not come again; always above `highest`.
+pub(crate) struct Standing {
+    /// Of what this log stored.
+    pub highest: u64,
+    /// The lowest refused sequence that did not come again; always above what is complete.
     refused: Option<NonZeroU64>,
+    /// In the vhost's shard: the logs that its messages went to, when these are not this one alone.
+    pub logs: Option<Logs>,
+    /// The logs as a mark in this log has them, and what it says to be complete.
+    pub noted: Option<Logs>,
+    pub complete_written: u64,
     /// 0 while unknown: an older broker did not record it.
     used_at_ms: u64,
     noted_at_ms: u64,
@@ -95,7 +123,37 @@ struct Standing {
     owner: Option<Arc<str>>,
 }
 
+/// What is known of a message by its producer's sequence alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    New,
+    /// It is in this log.
+    Stored,
+    /// It is in every log that it goes to.
+    Complete,
+    /// This sequence was refused and has to come first.
+    Behind(u64),
+}
+
 impl Standing {
+    /// What was raised: it counts where there are several logs.
+    pub fn complete_noted(&self) -> u64 {
+        self.held.complete.load(Ordering::Acquire)
+    }
+
+    /// All messages up to here are stored, in every log that they go to.
+    fn complete(&self) -> u64 {
+        if self.logs.is_some() { self.complete_noted() } else { self.highest }
+    }
+
+    pub fn set_complete(&self, complete: u64) {
+        self.held.complete.store(complete, Ordering::Release);
+    }
+
+    pub fn set_learned(&self, is_learned: bool) {
+        self.held.is_learned.store(is_learned, Ordering::Release);
+    }
+
     fn is_open(&self) -> bool {
         Arc::strong_count(&self.held) > 1
     }
@@ -122,6 +180,8 @@ pub(crate) struct Producers {
     ids: FxHashMap<String, NonZeroU64>,
     standing: FxHashMap<NonZeroU64, Standing>,
     owners: Owners,
+    /// Those of several logs whose messages came since their complete sequences were written.
+    pub changed: FxHashSet<NonZeroU64>,
     highest_id: u64,
     last_session: u64,
     /// The end of the log behind the last removal of a name.
@@ -151,6 +211,14 @@ impl Producers {
                 producers.standing.insert(id, standing);
                 producers.ids.insert(String::from_utf8_lossy(name).into_owned(), id);
                 producers.highest_id = producers.highest_id.max(id.get());
+            }
+        }
+        for ((owner, _), value) in named {
+            let id = marks::producer_of_logs(owner).and_then(NonZeroU64::new);
+            if let (Some(id), Some((complete, logs))) = (id, decode(value)) {
+                let standing = producers.standing.entry(id).or_default();
+                standing.set_complete(complete);
+                (standing.noted, standing.complete_written) = (Some(logs), complete);
             }
         }
         for (&id, &sequence) in highest {
@@ -216,20 +284,27 @@ impl Producers {
         }
     }
 
+    /// Whether this log has a message.
     pub fn has_stored(&self, producer: Producer) -> bool {
         producer.sequence <= self.highest(producer.id)
     }
 
-    /// The refused sequence that has to come before this one.
-    pub fn behind(&self, producer: Producer) -> Option<u64> {
-        let refused = self.standing.get(&producer.id)?.refused?.get();
-        (refused < producer.sequence).then_some(refused)
+    /// What is known before a message is routed.
+    pub fn before(&self, Producer { id, sequence }: Producer) -> Before {
+        let Some(standing) = self.standing.get(&id) else { return Before::New };
+        if sequence <= standing.complete() {
+            return if standing.logs.is_some() { Before::Complete } else { Before::Stored };
+        }
+        match standing.refused {
+            Some(refused) if refused.get() < sequence => Before::Behind(refused.get()),
+            _ => Before::New,
+        }
     }
 
     /// Nothing above it is stored until it comes again. A stored message can no longer be refused.
     pub fn refused(&mut self, producer: Producer) {
         let standing = self.standing.entry(producer.id).or_default();
-        if let Some(sequence) = NonZeroU64::new(producer.sequence).filter(|one| one.get() > standing.highest) {
+        if let Some(sequence) = NonZeroU64::new(producer.sequence).filter(|one| one.get() > standing.complete()) {
             standing.refused = Some(standing.refused.map_or(sequence, |before| before.min(sequence)));
         }
     }
@@ -244,7 +319,7 @@ impl Producers {
     pub fn note(&mut self, producer: Producer, fate: Fate) {
         match fate {
             Fate::Stored(_) | Fate::Unroutable => self.taken(producer),
-            Fate::Returned | Fate::NoExchange | Fate::SeveralLogs | Fate::Shut | Fate::Full => self.refused(producer),
+            Fate::Returned | Fate::NoExchange | Fate::Shut | Fate::Full => self.refused(producer),
             Fate::Behind(_) => {}
         }
     }
@@ -264,15 +339,10 @@ impl Producers {
         standing.used_at_ms = now_ms.max(standing.used_at_ms);
     }
 
-    /// Whether anything is stored of a producer.
-    pub fn has_any(&self, id: NonZeroU64) -> bool {
-        self.highest(id) > 0
-    }
-
     pub fn open(&mut self, name: &str, id: NonZeroU64, now_ms: u64) -> ProducerSession {
         self.last_session += 1;
         let standing = self.standing.entry(id).or_default();
-        standing.held.store(self.last_session, Ordering::Release);
+        standing.held.session.store(self.last_session, Ordering::Release);
         standing.used_at_ms = now_ms;
         if name.starts_with(STAGE_PREFIX) {
             // Rows of a stage come in order from the first remaining one, whatever was refused before.
@@ -285,7 +355,7 @@ impl Producers {
         let id = self.ids.remove(name)?;
         // Its messages that are on their way to logs of their own are not stored there.
         if let Some(standing) = self.standing.remove(&id) {
-            standing.held.store(0, Ordering::Release);
+            standing.held.session.store(0, Ordering::Release);
             standing.owner.iter().for_each(|owner| self.owners.remove(owner));
         }
         Some(id)
@@ -310,6 +380,18 @@ impl Producers {
             }
         }
         changes
+    }
+
+    pub fn standing(&self, id: NonZeroU64) -> Option<&Standing> {
+        self.standing.get(&id)
+    }
+
+    pub fn standing_mut(&mut self, id: NonZeroU64) -> Option<&mut Standing> {
+        self.standing.get_mut(&id)
+    }
+
+    pub fn all_standing(&mut self) -> impl Iterator<Item = (NonZeroU64, &mut Standing)> {
+        self.standing.iter_mut().map(|(id, standing)| (*id, standing))
     }
 
     fn standing_of(&self, name: &str) -> Option<&Standing> {
@@ -356,12 +438,12 @@ impl Producers {
 
     /// End the session that has a name, and say whether the name is there.
     pub fn end_session(&mut self, name: &str) -> bool {
-        self.standing_of(name).inspect(|standing| standing.held.store(0, Ordering::Release)).is_some()
+        self.standing_of(name).inspect(|standing| standing.held.session.store(0, Ordering::Release)).is_some()
     }
 
     /// Say whether a session was opened for a name since the last one was ended, if one was.
     pub fn has_session(&self, name: &str) -> bool {
-        self.standing_of(name).is_some_and(|standing| standing.held.load(Ordering::Acquire) != 0)
+        self.standing_of(name).is_some_and(|standing| standing.held.session.load(Ordering::Acquire) != 0)
     }
 
     /// End the sessions of a user's names, at most so many, and return these names.
@@ -372,7 +454,10 @@ impl Producers {
         let standing = &self.standing;
         let owned = self.ids.iter().filter_map(|(name, id)| Some((name, standing.get(id)?)));
         let owned = owned.filter(|(_, standing)| standing.owner.as_deref() == Some(user)).take(count_max);
-        owned.inspect(|(_, standing)| standing.held.store(0, Ordering::Release)).map(|(name, _)| name.clone()).collect()
+        owned
+            .inspect(|(_, standing)| standing.held.session.store(0, Ordering::Release))
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 
     /// The name that was not used for the longest time, and for a while at least; of one user or of all.

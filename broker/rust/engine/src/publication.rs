@@ -37,9 +37,6 @@ pub enum Fate {
     Returned,
     /// The exchange does not exist: nothing was stored.
     NoExchange,
-    /// It has a producer's sequence, and its queues, or the producer's earlier messages, are in several logs: nothing
-    /// was stored.
-    SeveralLogs,
     /// This lower sequence of its producer was refused and did not come again: nothing was stored.
     Behind(u64),
     /// One of its queues is about to be deleted as empty: nothing was stored, and a retry may be routed elsewhere.

@@ -3,10 +3,11 @@
 use crate::error::EngineError;
 use crate::level::Level;
 use crate::places::Published;
+use crate::producer_logs::Logs;
 use crate::producers::ProducerSession;
 use crate::publication::{Fate, Publication};
 use crate::shard::Shard;
-use crate::storing::{Sent, in_rounds};
+use crate::storing::{Round, Sent, in_rounds};
 
 impl Shard {
     /// Routes and stores a batch, in order and in bounded holds of the lock; `fates` gets one entry per message, up to
@@ -24,8 +25,8 @@ impl Shard {
         self.publish_as(None, batch, level, now_ms, fates)
     }
 
-    /// The same for a named producer. A message whose sequence is not above the highest stored one is not stored again;
-    /// one above the lowest refused is refused too.
+    /// The same for a named producer. A log does not store a message again whose sequence is not above the highest that it
+    /// stored; one above the lowest refused is refused too.
     ///
     /// # Errors
     /// As [`Shard::publish`]; `ProducerTaken` once another session has the name.
@@ -54,12 +55,35 @@ impl Shard {
         fates: &mut Vec<Fate>,
     ) -> Result<Published, EngineError> {
         let base = fates.len();
-        producer.map_or(Ok(()), |session| self.learn_producer_home(session))?;
+        producer.map_or(Ok(()), |session| self.learn_producer(session))?;
         let sent = Sent { producer, batch, level, now_ms };
-        let (mut published, passed) = self.store_round(sent, fates)?;
+        let Round { mut published, passed, logs, has_repeats } = self.store_round(sent, fates)?;
+        let fates = fates.get_mut(base..).unwrap_or_default();
         if !passed.is_empty() {
-            self.pass_on(passed, sent, fates.get_mut(base..).unwrap_or_default(), &mut published)?;
+            self.pass_on(passed, sent, logs.as_ref(), fates, &mut published)?;
+        }
+        if let (Some(session), Some(logs)) = (producer, &logs) {
+            if has_repeats {
+                self.wait_for_all(logs, &mut published)?;
+            }
+            complete(batch, fates).into_iter().for_each(|sequence| session.raise(sequence));
         }
         Ok(published)
     }
+
+    /// Makes a confirm of level `disk` wait for all that these logs have.
+    fn wait_for_all(&self, logs: &Logs, published: &mut Published) -> Result<(), EngineError> {
+        for home in logs.iter().filter_map(|log| self.dedicated.get(log.queue()?)) {
+            let end = home.lock()?.log.end();
+            published.elsewhere.add(&home, end);
+        }
+        Ok(())
+    }
+}
+
+/// The highest sequence of the messages before the first one that is not stored in every log that it goes to.
+fn complete(batch: &[Publication<'_>], fates: &[Fate]) -> Option<u64> {
+    let all = batch.iter().zip(fates);
+    let stored = all.take_while(|(_, fate)| matches!(fate, Fate::Stored(_) | Fate::Unroutable));
+    stored.filter_map(|(publication, _)| Some(publication.payload.producer()?.sequence)).max()
 }

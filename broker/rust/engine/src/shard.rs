@@ -293,6 +293,13 @@ impl Shard {
     pub fn close(&self, delete: bool) -> Result<(), EngineError> {
         let own = self.dedicated.all().into_iter().map(|(_, shard)| shard.close(false));
         let own = own.fold(Ok(()), Result::and);
+        if own.is_ok() && !delete {
+            let mut guard = self.lock()?;
+            if !guard.closed && guard.stopped.is_none() {
+                // Without it the next start asks the logs.
+                let _ = guard.write_all_complete();
+            }
+        }
         self.close_alone(delete).and(own)
     }
 

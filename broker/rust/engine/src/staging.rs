@@ -3,7 +3,7 @@
 //!
 //! Invariants: a decision is on the disk before the first of its rows is copied, and only a completed one is answered;
 //! a decided batch is never decided again, whichever attempts are named then; an interrupted copy is resumed with the
-//! same sequences, so that no row is stored twice. Rows are read without the shard's lock.
+//! same sequences, so that no log stores a row twice. Rows are read without the shard's lock.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -244,11 +244,16 @@ impl Shard {
         let (first, end) = reader.range();
         self.check_staged(reader, wanted.batch, attempts)?;
         let session = self.open_any_producer(&producer_of(queue))?;
+        // Above what any log has: no row of this batch passes for one of an earlier batch.
         let base = self.sequence_in_family(session.name())?.unwrap_or_default();
         let end = {
             let mut guard = self.lock()?;
             guard.check(self.name())?;
             self.entry(&mut guard, queue)?;
+            // Once decided, it could only be carried on when the exchange is there again.
+            if !guard.routing.has_exchange(wanted.exchange) {
+                return Err(EngineError::NoExchange(wanted.exchange.to_owned(), self.name().to_owned()));
+            }
             let copying = Copying {
                 first,
                 end,
@@ -370,9 +375,6 @@ impl Copy<'_> {
         let unroutable = fates.iter().filter(|fate| matches!(fate, Fate::Unroutable | Fate::Returned)).count() as u64;
         self.outcome.unroutable += unroutable;
         self.outcome.stored += fates.len() as u64 - unroutable;
-        if fates.contains(&Fate::SeveralLogs) {
-            return Err(EngineError::SeveralLogs);
-        }
         // In this log rows are removed after their copies; another log may lag behind on the disk.
         published.elsewhere.sync()?;
         let is_done = |row: &&Row<'_>| row.tag.is_none_or(|tag| tag.batch <= self.batch);

@@ -2,7 +2,6 @@
 //! them.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU64;
 
 use penstock_log::{Log, Outcome, Position, Target, marks};
 use penstock_queue::{AckSet, Matched, Queue, QueueId, Routing, Sequence, SequenceRange, Settled};
@@ -12,6 +11,7 @@ use crate::corruption::Corruptions;
 use crate::decision::Stage;
 use crate::error::EngineError;
 use crate::identity::{Identities, Identity};
+use crate::producer_logs::{LogNumber, Noting};
 use crate::producers::Producers;
 use crate::publication::PassedOn;
 use crate::queue_entry::{QueueEntry, QueueSettings};
@@ -40,10 +40,10 @@ pub(crate) struct State {
     pub own_logs: FxHashSet<QueueId>,
     /// The only queue of an own log, which is the value of `matched` there.
     pub only: Option<QueueId>,
-    /// The own logs with the messages of named producers; `None` for producers without messages there.
-    pub producer_homes: FxHashMap<NonZeroU64, Option<QueueId>>,
     /// Messages of the current publish for queues elsewhere.
     pub passed_on: Vec<PassedOn>,
+    /// Whether it has messages that all their logs have.
+    pub has_repeats: bool,
     pub last_route: LastRoute,
     pub targets: Vec<Target>,
     pub touched: Vec<QueueId>,
@@ -57,6 +57,7 @@ pub(crate) struct State {
     /// The ids of streams.
     pub identities: Identities,
     pub producers: Producers,
+    pub noting: Noting,
     /// The state of streams that are stages.
     pub stages: FxHashMap<QueueId, Stage>,
     /// When the last message was stored: no later message has an earlier time.
@@ -78,8 +79,8 @@ impl State {
             elsewhere: FxHashMap::default(),
             own_logs: FxHashSet::default(),
             only: None,
-            producer_homes: FxHashMap::default(),
             passed_on: Vec::new(),
+            has_repeats: false,
             last_route: LastRoute::default(),
             targets: Vec::new(),
             touched: Vec::new(),
@@ -89,6 +90,7 @@ impl State {
             recovered_groups: FxHashMap::default(),
             identities: FxHashMap::default(),
             producers: Producers::default(),
+            noting: Noting::default(),
             stages: FxHashMap::default(),
             stored_at_ms: 0,
             stopped: None,
@@ -142,6 +144,11 @@ impl State {
             Err(error) if error.is_full() => Ok(()),
             identified => identified.map(drop),
         }
+    }
+
+    /// Whether a queue of this vhost has this log of its own.
+    pub fn has_own_log(&self, log: LogNumber) -> bool {
+        log.queue().is_some_and(|queue| self.elsewhere.contains_key(&queue))
     }
 
     /// Fails once the shard is closed or a write has failed.

@@ -9,7 +9,8 @@ use crate::counters::Metric;
 use crate::error::EngineError;
 use crate::level::{Level, QueueLevels};
 use crate::places::{Places, Published};
-use crate::producers::ProducerSession;
+use crate::producer_logs::{LogNumber, Logs};
+use crate::producers::{Before, ProducerSession};
 use crate::publication::{Fate, PassedOn, Publication};
 use crate::shard::Shard;
 use crate::state::State;
@@ -28,16 +29,27 @@ pub(crate) struct Sent<'a> {
     pub now_ms: u64,
 }
 
+/// Result of one hold of the lock.
+pub(crate) struct Round {
+    pub published: Published,
+    /// Messages that belong in other logs.
+    pub passed: Vec<PassedOn>,
+    /// The logs of the producer, when its messages are not in this one alone.
+    pub logs: Option<Logs>,
+    /// Whether it has messages that all logs of their producer have.
+    pub has_repeats: bool,
+}
+
 impl Shard {
     /// Stores as many of the first messages as fit one hold of the lock: those with an entry in `fates`, at least one
-    /// unless it was refused. Also returns those that belong in other logs.
+    /// unless it was refused.
     pub(crate) fn store_round(
         &self,
         Sent { producer, batch, level, now_ms }: Sent<'_>,
         fates: &mut Vec<Fate>,
-    ) -> Result<(Published, Vec<PassedOn>), EngineError> {
+    ) -> Result<Round, EngineError> {
         let base = fates.len();
-        let (published, stored, passed, has_sealed) = {
+        let (round, stored, has_sealed) = {
             let mut guard = self.lock()?;
             let state = &mut *guard;
             state.check(self.name())?;
@@ -54,19 +66,27 @@ impl Shard {
             let passed = std::mem::take(&mut state.passed_on);
             let is_all_elsewhere = stored.elsewhere_count > 0 && stored.elsewhere_count == fates.len() - base;
             let end = if is_all_elsewhere { Position(0) } else { state.log.end() };
-            (Published { end, elsewhere: Places::default(), refused }, stored, passed, state.has_sealed())
+            let logs = producer.filter(|_| !state.elsewhere.is_empty());
+            let logs = logs.and_then(|session| state.producers.logs(session.id())).cloned();
+            if let (Some(session), Some(logs)) = (producer, &logs)
+                && logs.len() > 1
+            {
+                state.producers.changed(session.id());
+            }
+            let published = Published { end, elsewhere: Places::default(), refused };
+            (Round { published, passed, logs, has_repeats: state.has_repeats }, stored, state.has_sealed())
         };
         self.counters().add(Metric::Published, stored.count);
         self.counters().add(Metric::PublishedBytes, stored.bytes);
         if has_sealed {
             self.request_fold();
         }
-        Ok((published, passed))
+        Ok(round)
     }
 
     /// Stores all of a batch in this log, a queue's own, which has all its messages.
     pub(crate) fn store_rounds(&self, sent: Sent<'_>, fates: &mut Vec<Fate>) -> Result<Published, EngineError> {
-        in_rounds(sent.batch, fates, |batch, fates| Ok(self.store_round(Sent { batch, ..sent }, fates)?.0))
+        in_rounds(sent.batch, fates, |batch, fates| Ok(self.store_round(Sent { batch, ..sent }, fates)?.published))
     }
 }
 
@@ -89,15 +109,6 @@ pub(crate) fn in_rounds<'a>(
             return Ok(all);
         }
     }
-}
-
-/// Which of a message's queues have an own log.
-enum Apart {
-    /// None, or not all: it is stored here too.
-    Nothing,
-    All,
-    /// It must be in one log, and would not be.
-    Refused,
 }
 
 /// The stored part of a batch.
@@ -123,6 +134,7 @@ impl State {
     ) -> Result<(Stored, Option<EngineError>), EngineError> {
         let mut stored = Stored::default();
         self.passed_on.clear();
+        self.has_repeats = false;
         for (place, publication) in batch.iter().enumerate() {
             let found = match self.fate_before(publication, level) {
                 Some(fate @ Fate::Behind(_)) => full.take().map_or(Ok(fate), Err),
@@ -150,12 +162,20 @@ impl State {
 
     /// The fate of a producer's message by its sequence alone, wherever it would go.
     fn fate_before(&mut self, publication: &Publication<'_>, level: Option<Level>) -> Option<Fate> {
-        let producer = publication.payload.producer()?;
-        if self.producers.has_stored(producer) {
-            let levels = if self.find_targets(publication) { self.matched_levels() } else { QueueLevels::default() };
-            return Some(Fate::Stored(Level::of(level, levels, publication.persistent)));
+        match self.producers.before(publication.payload.producer()?) {
+            Before::New => None,
+            Before::Behind(refused) => Some(Fate::Behind(refused)),
+            Before::Stored => {
+                let levels =
+                    if self.find_targets(publication) { self.matched_levels() } else { QueueLevels::default() };
+                Some(Fate::Stored(Level::of(level, levels, publication.persistent)))
+            }
+            Before::Complete => {
+                // Which of the logs have it, and at which level, only they know.
+                self.has_repeats = true;
+                Some(Fate::Stored(Level::Disk))
+            }
         }
-        self.producers.behind(producer).map(Fate::Behind)
     }
 
     /// An error without `stopped` means that there is no space for it.
@@ -177,14 +197,14 @@ impl State {
         }
         stored.targets += self.matched.queues.len();
         if !self.elsewhere.is_empty() {
-            match self.set_apart(publication, place) {
-                Apart::Nothing => {}
-                Apart::All => {
-                    stored.elsewhere_count += 1;
-                    // Its own log decides its fate.
-                    return Ok(Fate::Stored(Level::Os));
-                }
-                Apart::Refused => return Ok(Fate::SeveralLogs),
+            if self.set_apart(publication, place)? {
+                stored.elsewhere_count += 1;
+                // Its own log decides its fate.
+                return Ok(Fate::Stored(Level::Os));
+            }
+            // Another of its logs may not have it yet.
+            if publication.payload.producer().is_some_and(|producer| self.producers.has_stored(producer)) {
+                return Ok(Fate::Stored(Level::of(level, self.matched_levels(), publication.persistent)));
             }
         }
         full.take().map_or(Ok(()), Err)?;
@@ -207,30 +227,23 @@ impl State {
         Ok(Fate::Stored(Level::of(level, levels, publication.persistent)))
     }
 
-    /// Notes which of the matched queues are elsewhere.
-    fn set_apart(&mut self, publication: &Publication<'_>, place: usize) -> Apart {
+    /// Notes which of the matched queues are elsewhere; returns whether all are. This log knows of all logs of a producer
+    /// before it has a later message of it.
+    fn set_apart(&mut self, publication: &Publication<'_>, place: usize) -> Result<bool, EngineError> {
         let before = self.passed_on.len();
         let elsewhere = self.matched.queues.iter().filter(|queue| self.elsewhere.contains_key(queue));
         self.passed_on.extend(elsewhere.map(|&queue| PassedOn { queue, place, is_all: false }));
-        let count = self.passed_on.len() - before;
-        let is_all = count == self.matched.queues.len();
+        let is_all = self.passed_on.len() - before == self.matched.queues.len();
         self.passed_on.iter_mut().skip(before).for_each(|one| one.is_all = is_all);
         if let Some(producer) = publication.payload.producer() {
-            let home = self.producer_homes.get(&producer.id).copied().flatten();
-            let is_one_log = match self.passed_on.last() {
-                Some(&PassedOn { queue, .. }) if count == 1 && is_all => {
-                    let is_free = !self.producers.has_any(producer.id) && home.is_none_or(|home| home == queue);
-                    self.producer_homes.insert(producer.id, if is_free { Some(queue) } else { home });
-                    is_free
-                }
-                _ => count == 0 && home.is_none(),
-            };
-            if !is_one_log {
-                self.passed_on.truncate(before);
-                return Apart::Refused;
+            let apart = self.passed_on.iter().skip(before).map(|one| LogNumber::of(one.queue));
+            let here = (!is_all).then_some(LogNumber::VHOST);
+            if let Some(logs) = self.producers.reaching(producer.id, apart.chain(here)) {
+                self.note_logs(producer.id, &logs).inspect_err(|_| self.passed_on.truncate(before))?;
+                self.producers.reached(producer.id, logs);
             }
         }
-        if is_all { Apart::All } else { Apart::Nothing }
+        Ok(is_all)
     }
 
     /// Fills `matched`; false when there is no such exchange.

@@ -144,32 +144,6 @@ fn a_deleted_queue_takes_its_log_along_and_its_readers_hear_of_it() {
 }
 
 #[test]
-fn a_producer_is_exact_in_one_log_and_refused_in_a_second() {
-    let directory = tempfile::tempdir().unwrap();
-    let house = opened(directory.path());
-    let session = house.shard.open_producer("p", "anna").unwrap();
-    let (fates, _) = send(&house, Some(&session), &[("", "own", "a", 1), ("", "own", "b", 2)]);
-    assert_eq!(fates, [Fate::Stored(Level::Disk); 2]);
-    house.close();
-
-    let house = opened(directory.path());
-    let session = house.shard.open_producer("p", "anna").unwrap();
-    let sent =
-        [("", "own", "b", 2), ("", "own", "c", 3), ("", "s", "d", 4), ("", "other", "e", 5), ("all", "", "f", 6)];
-    let (fates, _) = send(&house, Some(&session), &sent);
-
-    let stored = Fate::Stored(Level::Disk);
-    assert_eq!(fates, [stored, stored, Fate::SeveralLogs, Fate::Behind(4), Fate::Behind(4)]);
-    let (fates, _) = send(&house, Some(&session), &[("", "other", "e", 4), ("all", "", "f", 4)]);
-    assert_eq!(fates, [Fate::SeveralLogs; 2]);
-    assert_eq!(bodies(&house, OWN), ["a", "b", "c"]);
-    assert_eq!(bodies(&house, house::STREAM), Vec::<String>::new());
-    assert_eq!(bodies(&house, OTHER), Vec::<String>::new());
-    assert_eq!(house.shard.home_of(OWN).producer_sequence("p").unwrap(), Some(3));
-    house.close();
-}
-
-#[test]
 fn a_copy_has_the_logs_where_a_start_looks_for_them() {
     let directory = tempfile::tempdir().unwrap();
     let copy = tempfile::tempdir().unwrap();

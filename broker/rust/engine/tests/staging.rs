@@ -133,18 +133,35 @@ fn what_is_discarded_is_gone_and_what_was_decided_cannot_be() {
     assert_eq!((stored(&house), staged_count(&house)), (vec!["a".to_owned()], 0));
 }
 
+/// The batch was decided, and its copy failed until the exchange was there.
 #[test]
-fn an_exchange_that_is_gone_leaves_the_decision_to_the_next_call() {
+fn a_batch_for_an_exchange_that_is_gone_is_not_decided() {
     let directory = tempfile::tempdir().unwrap();
     let house = with_stage(open(directory.path()));
     let attempts = [stage(&house, 1, 1, &["a"])];
     let batch = StagedBatch { batch: 1, attempts: &attempts, exchange: "late", routing_key: "k" };
     assert!(matches!(house.shard.publish_staged(STAGE, &batch), Err(EngineError::NoExchange(..))));
-    assert!(house.shard.stage_states(&[STAGE]).unwrap()[0].copying);
+    assert_eq!(house.shard.stage_states(&[STAGE]).unwrap(), [StageStanding::default()]);
 
     house.shard.put_exchange("late", penstock_engine::ExchangeKind::Fanout, None).unwrap();
     house.shard.add_route("late", "", None, penstock_engine::Destination::Queue("s")).unwrap();
     let outcome = house.shard.publish_staged(STAGE, &batch).unwrap();
+
+    assert_eq!(outcome, StagedOutcome { was_decided: false, stored: 1, unroutable: 0 });
+    assert_eq!(stored(&house), ["a"]);
+}
+
+#[test]
+fn a_copy_that_is_held_back_is_left_to_the_next_call() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = with_stage(open(directory.path()));
+    let first = stage(&house, 1, 1, &["a"]);
+    house.shard.shut_empty_queue(house::STREAM).unwrap();
+    assert!(matches!(publish(&house, 1, &[first]), Err(EngineError::QueueShut)));
+    assert!(house.shard.stage_states(&[STAGE]).unwrap()[0].copying);
+
+    house.shard.reopen_queue(house::STREAM).unwrap();
+    let outcome = publish(&house, 1, &[first]).unwrap();
 
     assert_eq!(outcome, StagedOutcome { was_decided: true, stored: 1, unroutable: 0 });
     assert_eq!(stored(&house), ["a"]);

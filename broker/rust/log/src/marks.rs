@@ -1,4 +1,4 @@
-//! The owners of marks: offsets of a stream's groups, leases on a queue's messages, ids and progress of named
+//! The owners of marks: offsets of a stream's groups, leases on a queue's messages, ids, progress and logs of named
 //! producers, how far a queue's messages were delivered, the last decision about a stage, which queues have a log of
 //! their own, and ids of streams. See `docs/format.md`, "mark".
 //!
@@ -18,6 +18,7 @@ const LEASES: u8 = b'l';
 /// The owner of the ids of producers, by their names.
 pub const PRODUCER_NAMES: &[u8] = b"p";
 const PRODUCER: u8 = b'q';
+const PRODUCER_LOGS: u8 = b'r';
 const STAGE: u8 = b's';
 const DELIVERIES: u8 = b'd';
 const OWN_LOG: u8 = b'o';
@@ -112,7 +113,24 @@ fn queue_of(wanted: u8, owner: &[u8]) -> Option<QueueId> {
 /// The owner of the highest sequence of a producer.
 #[must_use]
 pub fn owner_of_producer(id: u64) -> [u8; 9] {
-    let mut owner = [PRODUCER; 9];
+    owner_by_id(PRODUCER, id)
+}
+
+/// The owner of the logs that a producer's messages went to, whose key is empty.
+#[must_use]
+pub fn owner_of_producer_logs(id: u64) -> [u8; 9] {
+    owner_by_id(PRODUCER_LOGS, id)
+}
+
+/// The producer's id of an owner of its logs.
+#[must_use]
+pub fn producer_of_logs(owner: &[u8]) -> Option<u64> {
+    let (&kind, id) = owner.split_first().filter(|(_, id)| id.len() == 8)?;
+    (kind == PRODUCER_LOGS).then(|| le_u64(id))
+}
+
+fn owner_by_id(kind: u8, id: u64) -> [u8; 9] {
+    let mut owner = [kind; 9];
     let (_, number) = owner.split_at_mut(1);
     number.copy_from_slice(&id.to_le_bytes());
     owner
@@ -142,8 +160,8 @@ pub(crate) fn forget_queue(marks: &mut Marks, queue: QueueId) {
 mod tests {
     use super::{
         owner_of_deliveries, owner_of_groups, owner_of_identity, owner_of_leases, owner_of_own_log, owner_of_producer,
-        owner_of_stage, producer_in, queue_of_deliveries, queue_of_groups, queue_of_identity, queue_of_leases,
-        queue_of_own_log, queue_of_stage,
+        owner_of_producer_logs, owner_of_stage, producer_in, producer_of_logs, queue_of_deliveries, queue_of_groups,
+        queue_of_identity, queue_of_leases, queue_of_own_log, queue_of_stage,
     };
     use penstock_queue::QueueId;
 
@@ -163,6 +181,8 @@ mod tests {
         assert_eq!(producer_in(&owner_of_producer(77), &5_u64.to_le_bytes()), Some((77, Some(5))));
         assert_eq!(producer_in(&owner_of_producer(77), &[]), Some((77, None)));
         assert_eq!(queue_of_groups(&owner_of_producer(77)), None);
+        assert_eq!(producer_of_logs(&owner_of_producer_logs(77)), Some(77));
+        assert_eq!(producer_of_logs(&owner_of_producer(77)), None);
         assert_eq!(producer_in(&owner_of_groups(QueueId(1)), &5_u64.to_le_bytes()), None);
     }
 }

@@ -222,8 +222,9 @@ impl PyShard {
         Ok(owners.into_iter().map(state).collect())
     }
 
-    fn producer_sequence(&self, py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
-        self.with(py, |shard| shard.sequence_in_family(name))
+    fn producer_sequences(&self, py: Python<'_>, name: &str) -> PyResult<Option<(u64, u64)>> {
+        let found = self.with(py, |shard| shard.sequences_in_family(name))?;
+        Ok(found.map(|sequences| (sequences.complete, sequences.highest)))
     }
 
     fn producer_owner(&self, py: Python<'_>, name: &str) -> PyResult<Option<String>> {

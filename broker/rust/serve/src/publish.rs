@@ -330,7 +330,6 @@ impl Answers {
                 (Some(Fate::Stored(_) | Fate::Unroutable), _) => outcomes.confirm(number),
                 (Some(Fate::Returned), _) => outcomes.give_back(number),
                 (Some(Fate::NoExchange), _) => outcomes.reject(number, &no_exchange(publication)),
-                (Some(Fate::SeveralLogs), _) => outcomes.reject(number, &several_logs()),
                 (Some(fate @ (Fate::Behind(_) | Fate::Shut)), _) => {
                     outcomes.reject(number, &not_stored(fate.held_back().as_ref()));
                 }
@@ -379,14 +378,6 @@ fn not_stored(refused: Option<&EngineError>) -> Denial {
         Some(refused) => Denial { code: refused.code() as i32, reason: refused.message().to_owned() },
         None => Denial { code: tonic::Code::Internal as i32, reason: "the message was not stored".to_owned() },
     }
-}
-
-/// Why a named producer's message is refused.
-pub(crate) const SEVERAL_LOGS: &str = "a producer's messages must all lie in one log, and this one goes to a queue with a log of \
-    its own beside others; use a producer for each such queue";
-
-fn several_logs() -> Denial {
-    Denial { code: tonic::Code::FailedPrecondition as i32, reason: SEVERAL_LOGS.to_owned() }
 }
 
 fn no_exchange(publication: Option<&Publication<'_>>) -> Denial {

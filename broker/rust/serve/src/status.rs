@@ -8,9 +8,7 @@ pub(crate) fn of_engine(error: &EngineError) -> Status {
     let text = error.to_string();
     match error {
         EngineError::NoQueue(..) | EngineError::NoExchange(..) | EngineError::NoLease { .. } => Status::not_found(text),
-        EngineError::Queue(_) | EngineError::StagedRows { .. } | EngineError::SeveralLogs => {
-            Status::failed_precondition(text)
-        }
+        EngineError::Queue(_) | EngineError::StagedRows { .. } => Status::failed_precondition(text),
         EngineError::StageBusy => Status::aborted(text),
         EngineError::Routing(_)
         | EngineError::IsStream(_)

@@ -75,6 +75,7 @@ const NOT_HERE: &[&str] = &[
     "open_shard",
     "producer_owner",
     "producer_sequence",
+    "sequences_in_family",
     "producers",
     "producers_of_family",
     "publish",

@@ -67,6 +67,11 @@ impl Routing {
         self.generation
     }
 
+    #[must_use]
+    pub fn has_exchange(&self, name: &str) -> bool {
+        self.number(name.as_bytes()).is_some()
+    }
+
     pub fn put_queue(&mut self, name: &str, id: QueueId) {
         self.generation += 1;
         self.queues.insert(name.as_bytes().into(), id);

@@ -23,7 +23,7 @@ use crate::caller::Caller;
 use crate::calls::{Call, CallRequest};
 use crate::messaging::Messaging;
 use crate::permits::{Asker, Permits, property_denial, user_id_denial};
-use crate::publish::{SEVERAL_LOGS, now_ms};
+use crate::publish::now_ms;
 use crate::quotas::Allowance;
 use crate::rights::{Question, Rights};
 use crate::staging::{self, Place};
@@ -256,9 +256,6 @@ impl Publishing {
         let published = published.map_err(|error| status::of_engine(&error))?;
         if let Some(refused) = published.refused {
             return Err(status::of_engine(&refused));
-        }
-        if fates.contains(&Fate::SeveralLogs) {
-            return Err(Status::failed_precondition(SEVERAL_LOGS));
         }
         if fates.contains(&Fate::NoExchange) {
             let text = format!("exchange '{}' is not there; declare it first", self.exchange);
