@@ -52,6 +52,14 @@ def session(master="local[2]"):
             spark.stop()
 
 
+def copying(spark, uri, source, sink, checkpoint, sink_options):
+    """Return the writer of a query that copies a stream to its end."""
+    rows = spark.readStream.format("penstock").options(uri=uri, stream=source, startingOffsets="earliest")
+    writer = rows.load().select("key", "body").writeStream.format("penstock")
+    writer = writer.options(uri=uri, stream=sink, checkpointLocation=str(checkpoint), **sink_options)
+    return writer.trigger(availableNow=True)
+
+
 def run_to_the_end(writer, seconds=100):
     """Return the line that the query failed with, or an empty text; start again what was too slow for Spark."""
     from pyspark.errors import PySparkException
