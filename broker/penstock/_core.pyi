@@ -1,6 +1,6 @@
-"""The interface of the native module. Only `penstock.native` and `penstock.client.native` import it.
+"""The interface of the native module.
 
-The broker's part raises the classes of `penstock.model.errors`, the client's part raises RpcError.
+Only `penstock.native`, `penstock.client.native` and `penstock.spark.json_native` import it. The broker's part raises the classes of `penstock.model.errors`, the client's part raises RpcError.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,6 +23,7 @@ __all__ = [
     "Engine",
     "Enter",
     "GroupState",
+    "JsonDecoder",
     "LeaseOwnerState",
     "LeaseState",
     "LogRecovery",
@@ -89,6 +90,20 @@ class Pattern:
         """Compile a pattern that matches a whole text, or any part of one. Raises InvalidArgumentError."""
     def matches(self, text: str) -> bool: ...
     def __hash__(self) -> int: ...
+
+# ---------------------------------------------------------------- the Spark connector's side
+
+@final
+class JsonDecoder:
+    """Decodes JSON objects to the columns of a schema, which comes as a stream of Arrow's IPC. Raises ValueError."""
+
+    def __new__(cls, schema: bytes) -> Self: ...
+    def decode(self, offsets: bytes, bodies: bytes) -> tuple[bytes, list[tuple[int, str]]]:
+        """Return a stream of IPC with a struct for each body, and the reasons of bad rows, whose structs are null.
+
+        Row `i` is what lies between offsets `i` and `i + 1`, four bytes each, counted from the first. An empty body is
+        null and not bad.
+        """
 
 # ---------------------------------------------------------------- the broker's side: records
 

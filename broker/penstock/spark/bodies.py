@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["REASON_LENGTH_MAX", "BodyError", "Decode", "decoded_bodies", "quoted"]
+__all__ = ["REASON_LENGTH_MAX", "BodyError", "Decode", "DecodeBodies", "decoded_bodies", "quoted"]
 
 REASON_LENGTH_MAX = 300
 # Exceptions that Arrow raises for a value that does not fit its type.
@@ -20,6 +20,8 @@ class BodyError(Exception):
 
 
 Decode = Callable[[bytes], dict[str, Any]]
+# Returns a struct for each body, and the reason by row where there is a null instead.
+DecodeBodies = Callable[[pa.Array], tuple[pa.Array, dict[int, str]]]
 
 
 def decoded_bodies(bodies: pa.Array, kind: pa.StructType, decode: Decode) -> tuple[pa.Array, dict[int, str]]:

@@ -19,6 +19,7 @@ from penstock.spark.errors import OptionError
 from penstock.spark.hints import hint_for
 
 __all__ = [
+    "CORRUPT_COLUMN",
     "EARLIEST",
     "LATEST",
     "Decoding",
@@ -40,6 +41,8 @@ SPLITS_MAX = 4_096
 EXAMPLES = {"json": "'id BIGINT, name STRING'", "avro": "@order.avsc"}
 DIGEST_LENGTH = 16
 SCHEMA_BYTES_MAX = 4 * 2**20
+# The column for the text of bad records, as Spark's JSON source names it.
+CORRUPT_COLUMN = "_corrupt_record"
 DECODERS = ("none", "json", "avro", "protobuf")
 KAFKA = "kafka"
 
@@ -81,6 +84,8 @@ class Decoding:
     message: str = ""
     # Leave bad records out without publishing them.
     drops: bool = False
+    # For json: the column for the text of bad records, when it was named; else CORRUPT_COLUMN, if the schema has it.
+    corrupt_column: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,13 +276,19 @@ def taken_decoding(given: Given) -> Decoding:
         descriptors=given.take("parsedDescriptor", content, b""),
         message=given.take("parsedMessage", text, ""),
         drops=given.take("dropBadRecords", boolean, False),
+        corrupt_column=given.take("columnNameOfCorruptRecord", text, ""),
     )
     if decoding.format == "none" and decoding != Decoding():
         raise OptionError(
-            "'parsedSchema', 'parsedDescriptor', 'parsedMessage', 'deadLetterStream' and 'dropBadRecords' need 'parsed'"
+            "'parsedSchema', 'parsedDescriptor', 'parsedMessage', 'deadLetterStream', 'dropBadRecords' and "
+            "'columnNameOfCorruptRecord' need 'parsed'"
         )
     if decoding.drops and decoding.dead_letter_stream:
         raise OptionError("give only one of 'deadLetterStream', which publishes bad records, and 'dropBadRecords'")
+    if decoding.corrupt_column and decoding.format != "json":
+        raise OptionError(
+            "'columnNameOfCorruptRecord' is for parsed=json, whose bodies are text; keep others in a 'deadLetterStream'"
+        )
     is_protobuf = decoding.format == "protobuf"
     if is_protobuf and (decoding.schema or not decoding.descriptors or not decoding.message):
         raise OptionError(

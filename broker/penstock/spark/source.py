@@ -4,11 +4,13 @@ Options are parsed, and streams to publish to are looked up, where Spark can sti
 """
 
 from pyspark.sql.datasource import DataSource
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.spark.columns import ddl_of
+from penstock.spark.columns import PARSED, ddl_of
 from penstock.spark.errors import OptionError
-from penstock.spark.options import parse_read_options, parse_write_options
+from penstock.spark.json_schema import check_json_kind
+from penstock.spark.options import ReadOptions, parse_read_options, parse_write_options
 from penstock.spark.queue_options import is_queue, parse_queue_options
 from penstock.spark.queues import QueueBatchReader, QueueMicroBatchReader
 from penstock.spark.reading import BatchReader
@@ -32,21 +34,21 @@ class PenstockSource(DataSource):  # type: ignore[misc]
     def reader(self, schema: StructType) -> BatchReader | QueueBatchReader:
         if is_queue(self.options):
             of_queue = parse_queue_options(self.options)
-            check_dead_letters(of_queue.rows)
+            check_read(of_queue.rows, schema)
             return QueueBatchReader(of_queue, schema)
         options = parse_read_options(self.options)
         reader = BatchReader(options, schema)
-        check_dead_letters(options)
+        check_read(options, schema)
         return reader
 
     def streamReader(self, schema: StructType) -> MicroBatchReader | QueueMicroBatchReader:  # noqa: N802 (by Spark)
         if is_queue(self.options):
             of_queue = parse_queue_options(self.options)
-            check_dead_letters(of_queue.rows)
+            check_read(of_queue.rows, schema)
             return QueueMicroBatchReader(of_queue, schema)
         options = parse_read_options(self.options)
         reader = MicroBatchReader(options, schema)
-        check_dead_letters(options)
+        check_read(options, schema)
         return reader
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
@@ -62,6 +64,14 @@ class PenstockSource(DataSource):  # type: ignore[misc]
         writer = MicroBatchWriter(options, schema)
         check_target(options)
         return writer
+
+
+def check_read(options: ReadOptions, schema: StructType) -> None:
+    """Raise the connector's errors for what would fail in each task."""
+    if options.decoding.format == "json" and PARSED in schema.names:
+        kind = to_arrow_schema(StructType([schema[PARSED]]), timezone="UTC").field(PARSED).type
+        check_json_kind(kind, options.decoding)
+    check_dead_letters(options)
 
 
 def refuse_overwriting(overwrite: bool) -> None:

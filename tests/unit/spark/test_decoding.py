@@ -5,61 +5,17 @@ import json
 import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2
-from hypothesis import given
-from hypothesis import strategies as st
 
-from penstock.spark.decoding import Decoder, decoded_json
+from penstock.spark.decoding import Decoder
 from penstock.spark.errors import NotFoundError
 from penstock.spark.options import Decoding
 from penstock.spark.ranges import OffsetRange
 from penstock.spark.wire import Wire
 from support.fake_flight import FakeFlight
 
-KIND = pa.struct([("id", pa.int64()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))])
-SCHEMA = pa.schema([("offset", pa.int64()), ("value", KIND)])
+SCHEMA = pa.schema([("offset", pa.int64()), ("value", pa.struct([("id", pa.int64()), ("name", pa.string())]))])
+CORRUPT = pa.struct([("id", pa.int64()), ("_corrupt_record", pa.string())])
 GOOD = b'{"id": 1, "name": "a"}'
-
-
-def test_fields_are_read_by_name_missing_ones_are_null_and_others_are_left_out() -> None:
-    bodies = [b'{"name": "\xc3\xa9", "more": [1]}', b'{\n  "id": 7,\r\n  "at": "2026-01-31T12:00:00Z"\n}']
-
-    values, reasons = decoded_json(pa.array(bodies), KIND)
-
-    assert reasons == {}
-    first, second = values.to_pylist()
-    assert first == {"id": None, "name": "é", "at": None}
-    assert second["id"] == 7
-    assert second["at"].isoformat() == "2026-01-31T12:00:00+00:00"
-
-
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        (b"", "not a JSON object"),
-        (b"[1]", "not a JSON object"),
-        (b"\xff\xfe", "not a JSON object"),
-        (b'{"id": 1} {"id": 2}', "2 JSON values"),
-        (b'{"id": "one"}', "JSON parse error"),
-        (b'{"id": 1,}', "JSON parse error"),
-    ],
-)
-def test_a_bad_body_among_good_ones_is_found_with_its_reason(body: bytes, reason: str) -> None:
-    values, reasons = decoded_json(pa.array([GOOD] * 5 + [body] + [GOOD] * 6), KIND)
-
-    assert list(reasons) == [5]
-    assert reason in reasons[5]
-    assert [row for row, value in enumerate(values.to_pylist()) if value is None] == [5]
-
-
-@given(st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.none(), st.text(max_size=5)), max_size=40))
-def test_whatever_the_mixture_good_rows_keep_their_places(ids: list[int | str | None]) -> None:
-    bodies = [json.dumps({"id": value}).encode() for value in ids]
-
-    values, reasons = decoded_json(pa.array(bodies, pa.binary()), KIND)
-
-    assert sorted(reasons) == [row for row, value in enumerate(ids) if isinstance(value, str)]
-    got = [None if value is None else value["id"] for value in values.to_pylist()]
-    assert got == [None if isinstance(value, str) else value for value in ids]
 
 
 def decode(server: FakeFlight, bodies: list[bytes], start: int, dead: str) -> list[int]:
@@ -123,6 +79,23 @@ def test_a_tombstone_is_null_and_no_bad_record(server: FakeFlight, bodies: list[
     got = [value and value["id"] for value in rows["value"].to_pylist()]
     assert list(zip(rows["offset"].to_pylist(), got, strict=True)) == wanted
     assert server.bodies("bad") == [b"x"] * sum(is_bad)
+
+
+def test_a_bad_record_is_kept_with_its_text_where_the_schema_has_a_column_for_it(server: FakeFlight) -> None:
+    bodies = [b'{"id": 1, "_corrupt_record": "x"}', b"", b"{\xff", b'{"id": "two"}']
+    batch = pa.record_batch({"offset": range(1, 5), "key": [b"k"] * 4, "body": bodies})
+    schema = pa.schema([("offset", pa.int64()), ("value", CORRUPT)])
+
+    with Wire(server.uri) as wire, Decoder(wire, Decoding("json", "-"), OffsetRange("events", 1, 5), "q/0") as decoder:
+        rows = decoder.decode(batch, schema)
+
+    assert rows["value"].type == CORRUPT
+    assert rows["value"].to_pylist() == [
+        {"id": 1, "_corrupt_record": None},
+        None,
+        {"id": None, "_corrupt_record": "{\ufffd"},
+        {"id": None, "_corrupt_record": '{"id": "two"}'},
+    ]
 
 
 def test_an_empty_protobuf_message_has_the_defaults_of_its_fields(server: FakeFlight) -> None:

@@ -67,6 +67,11 @@ def test_places_are_words_offsets_or_times(options: dict[str, str], place: Place
         ({"parsed": "json", "parsedSchema": "a INT", "parsedMessage": "a.A"}, "are for parsed=protobuf"),
         ({"parsed": "json"}, "needs 'parsedSchema'"),
         ({"deadLetterStream": "bad"}, "need 'parsed'"),
+        ({"columnNameOfCorruptRecord": "bad"}, "need 'parsed'"),
+        (
+            {"parsed": "avro", "parsedSchema": "{}", "columnNameOfCorruptRecord": "bad"},
+            "is for parsed=json, whose bodies are text",
+        ),
         ({"dropBadRecords": "true"}, "need 'parsed'"),
         (
             {"parsed": "json", "parsedSchema": "a INT", "deadLetterStream": "bad", "dropBadRecords": "true"},

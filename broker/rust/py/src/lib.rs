@@ -5,6 +5,7 @@ mod client;
 mod consumer;
 mod engine;
 mod errors;
+mod json;
 mod logs;
 mod names;
 mod patterns;
@@ -27,6 +28,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     calls::register(module)?;
     client::register(module)?;
     consumer::register(module)?;
+    json::register(module)?;
     patterns::register(module)?;
     reader::register(module)
 }
