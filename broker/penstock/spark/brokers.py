@@ -1,6 +1,6 @@
 """The Flight client of a broker that may have several addresses: one is used, and the next when it is unavailable.
 
-A client is made at its first use: Spark's workers are forks, and gRPC does not survive a fork. Not for several threads.
+A client is taken at its first use, from those that this process keeps. Not for several threads.
 """
 
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 from pyarrow import flight
 
 from penstock.client.uri import parse_uri
+from penstock.spark.connections import CONNECTIONS
 
 __all__ = ["CHANNEL_OPTIONS", "Addresses"]
 
@@ -56,20 +57,33 @@ class Addresses:
     @property
     def client(self) -> flight.FlightClient:
         if self._client is None:
-            location = f"{self._scheme}://{self._targets[self._current]}"
-            self._client = flight.FlightClient(location, generic_options=CHANNEL_OPTIONS, **self._secrets)
+            self._client = CONNECTIONS.take(self._key, self._connected)
         return self._client
 
     def leave(self) -> None:
-        """Use the next address from now on, the first one after the last."""
-        if self.count > 1:
-            self.close()
-            self._current = (self._current + 1) % self.count
+        """Use the next address from now on, the first one after the last, and a new connection."""
+        if self._client is not None:
+            CONNECTIONS.drop(self._key, self._client)
+            self._client = None
+        self._current = (self._current + 1) % self.count
 
     def close(self) -> None:
+        """Leave the connection to others of this process."""
         if self._client is not None:
-            self._client.close()
+            CONNECTIONS.used(self._key, self._client)
             self._client = None
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        """Return what tells connections apart; calls have the credentials, but a broker counts connections by user."""
+        return self._location, tuple(self._secrets.items()), self.authorization
+
+    @property
+    def _location(self) -> str:
+        return f"{self._scheme}://{self._targets[self._current]}"
+
+    def _connected(self) -> flight.FlightClient:
+        return flight.FlightClient(self._location, generic_options=CHANNEL_OPTIONS, **self._secrets)
 
     def __str__(self) -> str:
         return ", ".join(self._targets)

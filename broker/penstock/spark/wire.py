@@ -1,8 +1,7 @@
 """The connector's client of the broker, over Arrow Flight only.
 
-A range is requested by the partition's name and offsets, so the rows of a task do not depend on when it reads.
-Connections are made where they are used, in the driver and in each task: Spark's workers are forks, and gRPC does not
-survive a fork.
+A range is requested by the partition's name and offsets, so the rows of a task do not depend on when it reads. Tasks
+of one process share its connections.
 """
 
 import json
@@ -18,7 +17,7 @@ from pyarrow import flight
 
 from penstock.spark.brokers import Addresses
 from penstock.spark.calls import FAILURES, INFO_SECONDS_MAX, READ_SECONDS_MAX, RetryWindow, called
-from penstock.spark.errors import DataLossError, NotFoundError
+from penstock.spark.errors import DataLossError, NotFoundError, UnavailableError
 from penstock.spark.options import RETRY_SECONDS
 from penstock.spark.puts import PutCall, pieces_of
 from penstock.spark.ranges import OffsetRange, Offsets
@@ -119,6 +118,9 @@ class Wire:
             # The broker publishes to a stream as to an exchange.
             stream = command.get("stream")
             raise NotFoundError(str(error).replace(f"exchange '{stream}'", f"stream '{stream}'")) from None
+        except UnavailableError:
+            self._addresses.leave()
+            raise
 
     def close(self) -> None:
         self._addresses.close()
@@ -137,15 +139,24 @@ class Wire:
         while True:
             ticket = flight.Ticket(json.dumps({"vhost": self.vhost, **ticket_behind(last)}))
             try:
-                for chunk in self._addresses.client.do_get(ticket, self._options(READ_SECONDS_MAX)):
-                    batch = behind(chunk.data, last)
-                    if batch.num_rows:
-                        last = batch["offset"][-1].as_py()
-                        yield batch
+                for batch in self._batches(ticket):
+                    rest = behind(batch, last)
+                    if rest.num_rows:
+                        last = rest["offset"][-1].as_py()
+                        yield rest
                         window.renew()
                 return
             except FAILURES as error:
                 window.wait(error)
+
+    def _batches(self, ticket: flight.Ticket) -> Iterator[pa.RecordBatch]:
+        reader = self._addresses.client.do_get(ticket, self._options(READ_SECONDS_MAX))
+        try:
+            for chunk in reader:
+                yield chunk.data
+        finally:
+            # The connection stays open when a task wants no more rows.
+            reader.cancel()
 
     def _info(self, command: dict[str, Any]) -> flight.FlightInfo:
         descriptor = flight.FlightDescriptor.for_command(json.dumps({"vhost": self.vhost, **command}))
