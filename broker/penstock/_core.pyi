@@ -568,7 +568,10 @@ class ReadArchive:
     first: int
     end: int
     columns: list[str] | None
-    def __new__(cls, *, vhost: str, partition: str, first: int, end: int, columns: Sequence[str] | None = None) -> Self: ...
+    key_is: bytes | None
+    routing_key_is: bytes | None
+    header_is: tuple[bytes, bytes] | None
+    def __new__(cls, *, vhost: str, partition: str, first: int, end: int, columns: Sequence[str] | None = None, key_is: bytes | None = None, routing_key_is: bytes | None = None, header_is: tuple[bytes, bytes] | None = None) -> Self: ...
 
 @final
 class DescribeStreams:

@@ -156,6 +156,30 @@ def test_a_ticket_may_ask_for_some_columns_of_some_offsets(
     assert arrow.get("events", **{"from": 7, "to": 7}).num_rows == 0
 
 
+def test_rows_are_filtered_in_archive_and_log_and_all_that_were_looked_at_are_counted(
+    broker: Broker, vhost: str, archive: Path, connection: penstock.Connection, arrow: Flight
+) -> None:
+    connection.declare_stream("events")
+    events = connection.stream("events")
+    for start in range(0, 400, 100):
+        for number in range(start, start + 100):
+            key, headers = (b"k", {"unit": "C"}) if number % 50 == 0 else (b"other", None)
+            events.publish(b"%05d" % number + BODY, key=key, headers=headers)
+        archived(broker, vhost, archive, file_bytes_max=1024)
+
+    for wanted in ({"key_is": "k"}, {"header_is": {"name": "unit", "value": "C"}}):
+        ticket = flight.Ticket(json.dumps({"vhost": vhost, "partition": "events", "columns": ["offset"], **wanted}))
+        chunks = list(arrow.client.do_get(ticket, arrow.options))
+        reports = [json.loads(chunk.app_metadata.to_pybytes()) for chunk in chunks]
+
+        found = [offset for chunk in chunks for offset in chunk.data["offset"].to_pylist()]
+        assert found == [1 + number for number in range(0, 400, 50)]
+        assert sum(report["seen"] for report in reports) == 400
+        assert reports[-1]["next"] == 401
+    (standing,) = events.offsets()
+    assert standing.first > 150
+
+
 def test_a_time_in_the_archive_is_found_there(
     broker: Broker, vhost: str, archive: Path, connection: penstock.Connection, arrow: Flight
 ) -> None:

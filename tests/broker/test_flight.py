@@ -177,6 +177,56 @@ def test_a_ticket_names_a_range_and_columns_in_their_order(arrow: Flight, stream
     assert arrow.get("events", **{"from": first + 5_000}).num_rows == 0
 
 
+def test_a_ticket_may_ask_for_rows_with_a_key_a_routing_key_or_a_header(arrow: Flight, stream: penstock.Stream) -> None:
+    for number in range(1, 7):
+        key = b"hall" if number > 3 else b"kitchen"
+        stream.publish(b"%d" % number, key=key, headers={"unit": "C" if number % 2 else "F", "n": number})
+
+    def found(**wanted: Any) -> list[int]:
+        offsets: list[int] = arrow.get("events", columns=["offset"], **wanted)["offset"].to_pylist()
+        return offsets
+
+    assert found(key_is="hall") == [4, 5, 6]
+    assert found(routing_key_is="events") == [1, 2, 3, 4, 5, 6]
+    assert found(routing_key_is="other") == []
+    assert found(header_is={"name": "unit", "value": "C"}) == [1, 3, 5]
+    assert found(header_is={"name": "n", "value": "3"}) == [3]
+    assert found(header_is={"name": "unit", "value": "C"}, key_is="hall") == [5]
+    assert found(key_is="hall", **{"from": 5, "to": 6}) == [5]
+
+
+def test_a_read_reports_how_far_it_is_and_counts_the_rows_that_it_leaves_out(
+    arrow: Flight, stream: penstock.Stream
+) -> None:
+    stream.publish_many(numbered(70_000))
+    stream.publish(b"last", key=b"k")
+
+    def reports(**wanted: Any) -> list[tuple[int, int, int]]:
+        ticket = flight.Ticket(
+            json.dumps({"vhost": arrow.vhost, "partition": "events", "columns": ["offset"], **wanted})
+        )
+        found = []
+        for chunk in arrow.client.do_get(ticket, arrow.options):
+            report = json.loads(chunk.app_metadata.to_pybytes())
+            found.append((report["next"], report["seen"], chunk.data.num_rows))
+        return found
+
+    assert reports() == [(32_769, 32_768, 32_768), (65_537, 32_768, 32_768), (70_002, 4_465, 4_465)]
+    assert reports(key_is="k") == [(70_002, 70_001, 1)]
+    assert reports(key_is="none", **{"from": 10, "to": 20}) == [(20, 10, 0)]
+
+
+def test_a_read_of_many_rows_that_nobody_asked_for_reports_on_its_way(arrow: Flight, stream: penstock.Stream) -> None:
+    for _ in range(3):
+        stream.publish_many([b"x"] * 100_000)
+
+    ticket = flight.Ticket(json.dumps({"vhost": arrow.vhost, "partition": "events", "key_is": "none"}))
+    reports = [json.loads(chunk.app_metadata.to_pybytes()) for chunk in arrow.client.do_get(ticket, arrow.options)]
+
+    assert [report["seen"] for report in reports] == [262_144, 37_856]
+    assert reports[-1]["next"] == 300_001
+
+
 def test_endpoints_cover_every_partition_without_gap_or_overlap(arrow: Flight, connection: penstock.Connection) -> None:
     connection.declare_stream("clicks", partitions=3)
     clicks = connection.stream("clicks")

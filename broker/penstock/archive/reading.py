@@ -6,8 +6,9 @@ two calls.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,32 +16,53 @@ import pyarrow.parquet as pq
 
 from penstock.archive.columns import SCHEMA
 from penstock.archive.errors import ArchiveError
+from penstock.archive.filtering import EVERY_ROW, RowFilter, kept
 from penstock.archive.manifest import ArchivedFile
 
-__all__ = ["offset_since", "read_piece"]
+__all__ = ["Message", "Wanted", "offset_since", "read_piece"]
 
 # The size of a message to the client; a row group is cut into such pieces.
 MESSAGE_BYTES = 2 * 2**20
 
 
-def read_piece(
-    folder: Path, file: ArchivedFile, start: int, end: int, columns: Sequence[str] | None
-) -> tuple[int, list[bytes]]:
-    """Return the rows of the first row group with any from `start` up to `end`, encapsulated, and the next offset.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The rows of a reader: offsets from `start` up to `end`, all columns or some, filtered or not."""
+
+    start: int
+    end: int
+    columns: Sequence[str] | None = None
+    filter: RowFilter = EVERY_ROW
+
+
+class Message(NamedTuple):
+    """A batch of rows, encapsulated.
+
+    `next` is the offset behind it, `seen` how many rows there were behind the message before it, unfiltered.
+    """
+
+    next: int
+    seen: int
+    content: bytes
+
+
+def read_piece(folder: Path, file: ArchivedFile, wanted: Wanted) -> list[Message]:
+    """Return the rows of the first row group with any from `start` up to `end`, at least one message.
 
     Raises ArchiveError and OSError.
     """
-    wanted = SCHEMA.names if columns is None else list(columns)
+    names = SCHEMA.names if wanted.columns is None else list(wanted.columns)
+    start, end = wanted.start, wanted.end
     with opened(folder, file) as parquet:
         for number in range(parquet.num_row_groups):
             if bounds(parquet, number, "offset")[1] < start:
                 continue
             is_last = number + 1 == parquet.num_row_groups
-            group = read_group(parquet, number, list(dict.fromkeys(["offset", *wanted])))
+            group = read_group(parquet, number, list(dict.fromkeys(["offset", *wanted.filter.columns, *names])))
             behind = file.next if is_last else group["offset"][-1].as_py() + 1
-            rows = between(group, start, end).select(wanted)
-            return min(behind, end), [batch.serialize().to_pybytes() for batch in cut(rows)]
-    return min(file.next, end), []
+            rows = between(group, start, end)
+            return list(messages_of(rows, kept(rows, wanted.filter), names, min(behind, end)))
+    return [Message(min(file.next, end), 0, encapsulated(SCHEMA.empty_table().select(names)))]
 
 
 def offset_since(folder: Path, file: ArchivedFile, timestamp_ms: int) -> int | None:
@@ -103,6 +125,21 @@ def between(rows: pa.Table, start: int, end: int) -> pa.Table:
     return rows.slice(low, max(0, high - low))
 
 
-def cut(rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    count = max(1, rows.num_rows * MESSAGE_BYTES // max(rows.nbytes, 1))
-    return iter(rows.combine_chunks().to_batches(max_chunksize=count))
+def messages_of(rows: pa.Table, found: pa.Table, names: list[str], behind: int) -> Iterator[Message]:
+    """Yield those of the rows that were found, in messages of MESSAGE_BYTES; the last one ends at `behind`."""
+    columns = found.select(names)
+    count = max(1, columns.num_rows * MESSAGE_BYTES // max(columns.nbytes, 1))
+    seen_before = 0
+    for start in range(0, max(columns.num_rows, 1), count):
+        is_last = start + count >= columns.num_rows
+        end = behind if is_last else found["offset"][start + count - 1].as_py() + 1
+        seen = pc.sum(pc.less(rows["offset"], end)).as_py() or 0
+        yield Message(end, seen - seen_before, encapsulated(columns.slice(start, count)))
+        seen_before = seen
+
+
+def encapsulated(rows: pa.Table) -> bytes:
+    batches = rows.combine_chunks().to_batches()
+    whole = batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
+    content: bytes = whole.serialize().to_pybytes()
+    return content

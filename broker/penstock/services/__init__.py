@@ -13,7 +13,7 @@ from penstock.services.clients import ConsumerPlace, consumer_place
 from penstock.services.connections import Connection
 from penstock.services.listeners import Listener
 from penstock.services.policies import WantedPolicy
-from penstock.services.ports import ArchiveStanding
+from penstock.services.ports import ArchivedRows, ArchiveStanding
 from penstock.services.principal import Certificate, Credentials, NoCredentials, Password, Principal, Token
 from penstock.services.stages import OpenedStage, StageTarget
 from penstock.services.users import HeldPermission, HeldTopicPermission
@@ -24,6 +24,7 @@ __all__ = [
     "NO_QUEUE",
     "Admission",
     "ArchiveStanding",
+    "ArchivedRows",
     "BindingPlace",
     "Certificate",
     "Connection",

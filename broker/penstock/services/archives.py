@@ -30,7 +30,7 @@ from penstock.archive.manifest import (
 from penstock.kit.settings import ARCHIVE_MANIFESTS_MAX, ARCHIVE_THREADS_MAX
 from penstock.model.errors import CorruptError, Thing
 from penstock.native import ArchivedRuns
-from penstock.services.ports import ArchivedPart, ArchiveStanding
+from penstock.services.ports import ArchivedPart, ArchivedRows, ArchiveStanding
 
 T = TypeVar("T")
 Signature = tuple[int, int, int]
@@ -60,8 +60,8 @@ class Archives:
     async def runs(self, part: ArchivedPart, timestamp_ms: int | None) -> tuple[ArchivedRuns, int | None]:
         return await self._run(part, lambda: self._runs_now(part, timestamp_ms))
 
-    async def piece(self, part: ArchivedPart, start: int, end: int, columns: Sequence[str] | None) -> bytes:
-        return await self._run(part, lambda: self._piece_now(part, start, end, columns))
+    async def piece(self, part: ArchivedPart, wanted: ArchivedRows) -> bytes:
+        return await self._run(part, lambda: self._piece_now(part, wanted))
 
     async def _run(self, part: ArchivedPart, work: Callable[[], T]) -> T:
         try:
@@ -100,17 +100,18 @@ class Archives:
         at = offset_since(folder, file, timestamp_ms)
         return at if at is not None and at < end else None
 
-    def _piece_now(self, part: ArchivedPart, start: int, end: int, columns: Sequence[str] | None) -> bytes:
+    def _piece_now(self, part: ArchivedPart, wanted: ArchivedRows) -> bytes:
         folder, partition = self._partition(part)
-        files = [] if partition is None else files_from(partition.files, start, end)
+        files = [] if partition is None else files_from(partition.files, wanted.start, wanted.end)
         if not files:
             return b""
-        from penstock.archive.reading import read_piece
+        from penstock.archive.filtering import RowFilter
+        from penstock.archive.reading import Wanted, read_piece
 
-        behind, messages = read_piece(folder, files[0], start, end, columns)
-        parts = [struct.pack("<Q", behind)]
-        for message in messages:
-            parts += (struct.pack("<I", len(message)), message)
+        rows = RowFilter(wanted.key_is, wanted.routing_key_is, wanted.header_is)
+        parts: list[bytes] = []
+        for message in read_piece(folder, files[0], Wanted(wanted.start, wanted.end, wanted.columns, rows)):
+            parts += (struct.pack("<QQI", message.next, message.seen, len(message.content)), message.content)
         return b"".join(parts)
 
     def _partition(self, part: ArchivedPart) -> tuple[Path, ArchivedPartition | None]:

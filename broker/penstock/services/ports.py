@@ -91,6 +91,19 @@ class ArchivedPart:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchivedRows:
+    """Offsets from `start` up to `end`, all columns or some, and the conditions that the rows meet."""
+
+    start: int
+    end: int
+    columns: Sequence[str] | None = None
+    key_is: bytes | None = None
+    routing_key_is: bytes | None = None
+    # A name and a value.
+    header_is: tuple[bytes, bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ArchiveStanding:
     """The archived part of a partition, below its first offset."""
 
@@ -112,7 +125,7 @@ class Archives(Protocol):
         """Return which offsets it has below the log, and the first of them at this time or later."""
         ...
 
-    async def piece(self, part: ArchivedPart, start: int, end: int, columns: Sequence[str] | None) -> bytes:
+    async def piece(self, part: ArchivedPart, wanted: ArchivedRows) -> bytes:
         """Return the next record batches of a range, as the listener takes them.
 
         They are empty when the archive has none of it.

@@ -8,7 +8,7 @@ from penstock.model.arguments import Arguments
 from penstock.model.names import VhostName, check_name, existing_queue_name, vhost_name
 from penstock.native import ProducerState, StreamPartition
 from penstock.services.events import Events, TopologyChanged
-from penstock.services.ports import ArchivedPart, Archives, ArchiveStanding
+from penstock.services.ports import ArchivedPart, ArchivedRows, Archives, ArchiveStanding
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading, repeated
 from penstock.vhost.rights import Rights
@@ -101,15 +101,13 @@ class StreamVerbs:
         return place, found
 
     @reading
-    async def read_archive(
-        self, principal: Principal, vhost: str, partition: str, span: tuple[int, int], columns: Sequence[str] | None
-    ) -> bytes:
-        """Return the next archived messages of a span of offsets, as the listener takes them."""
+    async def read_archive(self, principal: Principal, vhost: str, partition: str, wanted: ArchivedRows) -> bytes:
+        """Return the next archived messages of those that are wanted, as the listener takes them."""
         place, rights, streams = self._in(principal, vhost)
         status = await streams.admit_archive(rights, existing_queue_name(partition))
         if self._archives is None:
             return b""
-        return await self._archives.piece(_part(place, streams, status), *span, columns)
+        return await self._archives.piece(_part(place, streams, status), wanted)
 
     @changing("TrimStream", "vhost", "partition", "before")
     async def trim_stream(self, principal: Principal, vhost: str, partition: str, before: int) -> tuple[int, int]:

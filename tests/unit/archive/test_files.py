@@ -6,7 +6,8 @@ import pytest
 
 from penstock.archive import ArchiveError, writing
 from penstock.archive.columns import SCHEMA
-from penstock.archive.reading import offset_since, read_piece
+from penstock.archive.filtering import RowFilter
+from penstock.archive.reading import Wanted, offset_since, read_piece
 from penstock.archive.writing import FileWriter
 from support.archive_fakes import rows_of
 
@@ -27,8 +28,9 @@ def read(folder, file, start, end, columns=None):
     schema = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
     batches, ends, at = [], [], start
     while at < end and at < file.next:
-        at, messages = read_piece(folder, file, at, end, columns)
-        batches += [pa.ipc.read_record_batch(pa.py_buffer(message), schema) for message in messages]
+        messages = read_piece(folder, file, Wanted(at, end, columns))
+        batches += [pa.ipc.read_record_batch(pa.py_buffer(message.content), schema) for message in messages]
+        at = messages[-1].next
         ends.append(at)
     return pa.Table.from_batches(batches, schema), ends
 
@@ -57,6 +59,33 @@ def test_a_range_is_read_to_the_row(tmp_path, file, start, end):
     assert ends[-1] == end
 
 
+@pytest.mark.parametrize(
+    ("wanted", "offsets"),
+    [
+        (RowFilter(key=b"k"), [1, 3]),
+        (RowFilter(routing_key=b"r"), [2, 3]),
+        (RowFilter(header=(b"a", b"x")), [1, 4]),
+        (RowFilter(b"k", b"r"), [3]),
+        (RowFilter(b"k", header=(b"a", b"y")), []),
+    ],
+)
+def test_rows_that_are_not_asked_for_are_counted_and_left_out(tmp_path, wanted, offsets):
+    rows = rows_of("e", [(number, 0) for number in range(1, 5)])
+    headers = [[("a", "z"), ("a", "x")], [], [("b", "x"), ("a", None)], [("a", "x"), ("a", "x")]]
+    for name, values in (("key", [b"k", None, b"k", b"kk"]), ("routing_key", list("srrs")), ("headers", headers)):
+        field = SCHEMA.field(name)
+        rows = rows.set_column(SCHEMA.get_field_index(name), field, pa.array(values, field.type))
+    writer = FileWriter(tmp_path, "1970-01-01", "e", 1)
+    writer.write(rows)
+    file = writer.finish(6, lambda _: None)
+
+    (message,) = read_piece(tmp_path, file, Wanted(1, 5, ["offset"], wanted))
+
+    assert (message.next, message.seen) == (5, 4)
+    schema = pa.schema([SCHEMA.field("offset")])
+    assert pa.ipc.read_record_batch(pa.py_buffer(message.content), schema)["offset"].to_pylist() == offsets
+
+
 def test_a_time_is_found_to_the_row(tmp_path, file):
     found = [offset_since(tmp_path, file, time) for time in (0, 1_010, 1_011, 1_505, 2_000, 2_001)]
 
@@ -70,10 +99,9 @@ def test_large_bodies_come_in_messages_of_their_own(tmp_path):
     writer.write(rows)
     file = writer.finish(7, lambda _: None)
 
-    behind, messages = read_piece(tmp_path, file, 1, 7, None)
+    messages = read_piece(tmp_path, file, Wanted(1, 7))
 
-    assert behind == 7
-    assert len(messages) == 6
+    assert [(message.next, message.seen) for message in messages] == [(end, 1) for end in range(2, 8)]
 
 
 def test_a_file_that_is_not_as_it_was_is_refused(tmp_path, file):
@@ -82,15 +110,15 @@ def test_a_file_that_is_not_as_it_was_is_refused(tmp_path, file):
     (tmp_path / "other.parquet").touch()
     pq.write_table(pa.table({"offset": [1]}), path)
     with pytest.raises(ArchiveError, match="the manifest says"):
-        read_piece(tmp_path, file, 1, 2, None)
+        read_piece(tmp_path, file, Wanted(1, 2))
 
     path.write_bytes(b"x" * len(content))
     with pytest.raises(ArchiveError, match="cannot be read"):
-        read_piece(tmp_path, file, 1, 2, None)
+        read_piece(tmp_path, file, Wanted(1, 2))
 
     path.unlink()
     with pytest.raises(ArchiveError, match="No such file"):
-        read_piece(tmp_path, file, 1, 2, None)
+        read_piece(tmp_path, file, Wanted(1, 2))
 
 
 def test_columns_of_another_kind_are_refused(tmp_path, file):
@@ -100,4 +128,4 @@ def test_columns_of_another_kind_are_refused(tmp_path, file):
     changed = type(file)(**{**{name: getattr(file, name) for name in file.__slots__}, "size": path.stat().st_size})
 
     with pytest.raises(ArchiveError, match="does not have the columns"):
-        read_piece(tmp_path, changed, 1, 2, None)
+        read_piece(tmp_path, changed, Wanted(1, 2))

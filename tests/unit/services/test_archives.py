@@ -13,7 +13,7 @@ from penstock.native import StreamState
 from penstock.pipeline.archive_document import Archiving
 from penstock.pipeline.archiving import Archived, archive_stream
 from penstock.services.archives import Archives
-from penstock.services.ports import ArchivedPart, ArchiveStanding
+from penstock.services.ports import ArchivedPart, ArchivedRows, ArchiveStanding
 from support.archive_fakes import FakeLog
 
 
@@ -60,7 +60,7 @@ def test_the_archive_of_another_stream_is_none(archives, log):
     log.trim(6)
 
     assert standing(archives, part(log, queue_id=2)) is None
-    assert asyncio.run(archives.piece(part(log, queue_id=2), 1, 6, None)) == b""
+    assert asyncio.run(archives.piece(part(log, queue_id=2), ArchivedRows(1, 6))) == b""
 
 
 def test_a_manifest_that_was_replaced_is_read_again(archives, log, tmp_path):

@@ -5,10 +5,17 @@ The listener asks for a part that is no longer in the log; the reader is authori
 
 from penstock.frontends.grpc.convert import vhost_of
 from penstock.native import ReadArchive
-from penstock.services import Principal, Services
+from penstock.services import ArchivedRows, Principal, Services
 
 
 async def read_archive(services: Services, principal: Principal, question: ReadArchive) -> bytes:
     """Return a piece."""
-    vhost, span = vhost_of(question.vhost), (question.first, question.end)
-    return await services.streams.read_archive(principal, vhost, question.partition, span, question.columns)
+    wanted = ArchivedRows(
+        question.first,
+        question.end,
+        question.columns,
+        question.key_is,
+        question.routing_key_is,
+        question.header_is,
+    )
+    return await services.streams.read_archive(principal, vhost_of(question.vhost), question.partition, wanted)

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use penstock_serve::{
-    Admitted, Answer, Call, CallRequest, Caller, FoundPartition, FoundStreams, Refusal, Reply, StagePlace,
+    Admitted, Answer, ArchiveRows, Call, CallRequest, Caller, FoundPartition, FoundStreams, Refusal, Reply, StagePlace,
 };
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyRuntimeError;
@@ -27,6 +27,9 @@ records! {
         first: u64,
         end: u64,
         columns: Option<Vec<String>> = None,
+        key_is: Option<Vec<u8>> = None,
+        routing_key_is: Option<Vec<u8>> = None,
+        header_is: Option<(Vec<u8>, Vec<u8>)> = None,
     }
     DescribeStreams {
         vhost: String,
@@ -112,8 +115,9 @@ fn object(py: Python<'_>, request: CallRequest) -> PyResult<Py<PyAny>> {
         CallRequest::OpenRead { vhost, partition, group, single_active } => {
             OpenRead { vhost, partition, group, single_active }.into_py_any(py)
         }
-        CallRequest::ReadArchive { vhost, partition, first, end, columns } => {
-            ReadArchive { vhost, partition, first, end, columns }.into_py_any(py)
+        CallRequest::ReadArchive { vhost, partition, wanted } => {
+            let ArchiveRows { first, end, columns, key_is, routing_key_is, header_is } = wanted;
+            ReadArchive { vhost, partition, first, end, columns, key_is, routing_key_is, header_is }.into_py_any(py)
         }
         CallRequest::DescribeStreams { vhost, streams, at_timestamp_ms, waits } => {
             DescribeStreams { vhost, streams, at_timestamp_ms, waits }.into_py_any(py)

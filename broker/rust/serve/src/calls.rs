@@ -28,6 +28,17 @@ const PERMITS_ASKED_MAX: usize = 256;
 /// Calls that wait for messages, of all connections.
 const WAITS_MAX: usize = 16_384;
 
+/// The rows of an archive that a reader asks for: the offsets from `first` up to `end`, and of those what a ticket filters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ArchiveRows {
+    pub first: u64,
+    pub end: u64,
+    pub columns: Option<Vec<String>>,
+    pub key_is: Option<Vec<u8>>,
+    pub routing_key_is: Option<Vec<u8>>,
+    pub header_is: Option<(Vec<u8>, Vec<u8>)>,
+}
+
 /// What Python is asked, or hears of: the last two want no answer. Names and keys are those of the client's message, which was
 /// parsed already.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,13 +77,11 @@ pub enum CallRequest {
         group: String,
         single_active: bool,
     },
-    /// A piece of a stream's archive: the offsets from `first` up to `end`.
+    /// A piece of a stream's archive.
     ReadArchive {
         vhost: String,
         partition: String,
-        first: u64,
-        end: u64,
-        columns: Option<Vec<String>>,
+        wanted: ArchiveRows,
     },
     /// The partitions of streams, and what their archives have. Again, only whether the caller may go on.
     DescribeStreams {

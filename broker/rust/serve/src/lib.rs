@@ -52,7 +52,8 @@ mod workers;
 
 pub use caller::Caller;
 pub use calls::{
-    Admitted, Answer, ArchivedRuns, Call, CallRequest, Calls, FoundPartition, FoundStreams, Refusal, Reply, StagePlace,
+    Admitted, Answer, ArchiveRows, ArchivedRuns, Call, CallRequest, Calls, FoundPartition, FoundStreams, Refusal,
+    Reply, StagePlace,
 };
 pub use listing::{Listing, OpenConsumer};
 pub use quotas::{Holder, QuotaLimits, Quotas};

@@ -1,6 +1,8 @@
 //! Tickets, descriptors and commands of clients, as JSON that is easily written by hand. An unknown name is refused, so that
 //! a misspelled one is not ignored.
 
+use penstock_arrow::Filter;
+use penstock_wire::grpc::publish::KEY_BYTES_MAX;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tonic::Status;
@@ -9,6 +11,9 @@ use super::protocol::{COMMAND, FlightDescriptor, PATH};
 
 /// Far above what anybody counts to, and far below where counting on would end.
 const SEQUENCE_MAX: u64 = 1 << 62;
+
+/// Routing keys and the names of headers are short strings in AMQP.
+const NAME_BYTES_MAX: usize = u8::MAX as usize;
 
 /// A lease may be read in so many parts.
 const PARTS_MAX: u32 = 4096;
@@ -74,11 +79,47 @@ pub(crate) struct Ticket {
     pub to: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub columns: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_is: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing_key_is: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header_is: Option<HeaderIs>,
+}
+
+/// A header that a row must have, with a value as in the column `headers`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HeaderIs {
+    pub name: String,
+    pub value: String,
 }
 
 impl Ticket {
     pub fn parse(bytes: &[u8]) -> Result<Ticket, Status> {
-        parse("a ticket", bytes)
+        let ticket: Ticket = parse("a ticket", bytes)?;
+        let header = ticket.header_is.as_ref();
+        let lengths = [
+            ("key_is", ticket.key_is.as_ref(), KEY_BYTES_MAX),
+            ("routing_key_is", ticket.routing_key_is.as_ref(), NAME_BYTES_MAX),
+            ("header_is.name", header.map(|header| &header.name), NAME_BYTES_MAX),
+            ("header_is.value", header.map(|header| &header.value), KEY_BYTES_MAX),
+        ];
+        let too_long = lengths.into_iter().find(|(_, text, most)| text.is_some_and(|text| text.len() > *most));
+        if let Some((name, _, most)) = too_long {
+            return Err(Status::invalid_argument(format!("`{name}` has at most {most} bytes")));
+        }
+        Ok(ticket)
+    }
+
+    /// The rows that it asks for.
+    pub fn filter(&self) -> Filter {
+        let bytes = |text: &String| text.clone().into_bytes();
+        Filter {
+            key: self.key_is.as_ref().map(bytes),
+            routing_key: self.routing_key_is.as_ref().map(bytes),
+            header: self.header_is.as_ref().map(|header| (bytes(&header.name), bytes(&header.value))),
+        }
     }
 
     pub fn to_json(&self) -> Vec<u8> {
@@ -236,6 +277,25 @@ mod tests {
 
         assert_eq!(ticket, Ticket { partition: "events".to_owned(), ..Ticket::default() });
         assert_eq!(Ticket::parse(&ticket.to_json()).unwrap(), ticket);
+    }
+
+    #[test]
+    fn a_ticket_names_the_rows_that_it_asks_for_within_bounds() {
+        let parsed = Ticket::parse(br#"{"partition": "e", "key_is": "k", "header_is": {"name": "a", "value": "x"}}"#);
+        let filter = parsed.unwrap().filter();
+
+        assert_eq!((filter.key.as_deref(), filter.routing_key), (Some(&b"k"[..]), None));
+        assert_eq!(filter.header, Some((b"a".into(), b"x".into())));
+        assert!(Ticket::parse(br#"{"partition": "e"}"#).unwrap().filter().takes_all());
+        for wrong in [
+            format!(r#"{{"partition": "e", "key_is": "{}"}}"#, "k".repeat(65_536)),
+            format!(r#"{{"partition": "e", "routing_key_is": "{}"}}"#, "k".repeat(256)),
+            r#"{"partition": "e", "header_is": {"name": "a"}}"#.to_owned(),
+            r#"{"partition": "e", "header_is": {"name": "a", "value": "x", "like": "y"}}"#.to_owned(),
+            r#"{"queue": "q", "owner": "o", "lease": 1, "key_is": "k"}"#.to_owned(),
+        ] {
+            assert!(Reading::parse(wrong.as_bytes()).is_err(), "{wrong}");
+        }
     }
 
     #[test]

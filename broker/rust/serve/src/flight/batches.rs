@@ -1,9 +1,11 @@
 //! Record batches built straight from the segments, on a thread that may block.
 //!
-//! What must stay true: rows follow each other as they were found. Who finds them, and where that ends, it does not know.
+//! What must stay true: rows follow each other as they were found, and every message that was looked at is counted in a
+//! report, the rows that nobody asked for too. Who finds them, and where that ends, it does not know.
 
-use penstock_arrow::{BatchBuilder, Encoder, IpcMessage, MessageRow, Projection};
+use penstock_arrow::{BatchBuilder, Encoder, Filter, IpcMessage, MessageRow, Projection};
 use penstock_engine::Filled;
+use serde::Serialize;
 use tokio::task::spawn_blocking;
 use tonic::Status;
 
@@ -16,6 +18,9 @@ const BATCH_ROWS: usize = 32 << 10;
 
 /// What a batch's last message may have beyond, without the body's room being made anew.
 const BATCH_BYTES_SPARE: usize = 64 << 10;
+
+/// A batch ends when so many messages were looked at, however few of them are wanted: its reader learns how far it is.
+const BATCH_SEEN: u64 = 1 << 18;
 
 /// Messages found under one hold of the shard's lock.
 pub(super) const FILL_MAX: u32 = 4096;
@@ -31,6 +36,16 @@ pub(super) struct Shape {
     pub encoder: Encoder,
     pub projection: Projection,
     pub partition: String,
+    pub filter: Filter,
+}
+
+/// How far a reader is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Report {
+    /// All messages before this offset were looked at that are there.
+    pub next: u64,
+    /// How many they were since the last report.
+    pub seen: u64,
 }
 
 /// See the module.
@@ -38,17 +53,19 @@ pub(super) struct Batches<R> {
     pub rows: R,
     /// Where the next row is expected: what lies between it and the first one found was skipped, or is gone.
     pub at: u64,
+    /// Messages since the last report.
+    seen: u64,
     pending: Pending,
     pub shape: Shape,
 }
 
 impl<R: Rows + Send + 'static> Batches<R> {
     pub fn new(rows: R, at: u64, shape: Shape) -> Batches<R> {
-        Batches { rows, at, pending: Pending::default(), shape }
+        Batches { rows, at, seen: 0, pending: Pending::default(), shape }
     }
 
     /// The next batch, unless no more rows are found; and itself back.
-    pub async fn next(mut self: Box<Self>) -> Result<(Box<Self>, Option<IpcMessage>), Status> {
+    pub async fn next(mut self: Box<Self>) -> Result<(Box<Self>, Option<(IpcMessage, Report)>), Status> {
         let built = spawn_blocking(move || {
             let built = self.build();
             (self, built)
@@ -57,16 +74,18 @@ impl<R: Rows + Send + 'static> Batches<R> {
         Ok((batches, built?))
     }
 
-    fn build(&mut self) -> Result<Option<IpcMessage>, Status> {
-        let room = BATCH_BYTES + BATCH_BYTES_SPARE;
-        let mut batch = BatchBuilder::new(&self.shape.projection, &self.shape.partition, BATCH_ROWS, room);
-        while has_room(&batch) {
+    fn build(&mut self) -> Result<Option<(IpcMessage, Report)>, Status> {
+        let takes_all = self.shape.filter.takes_all();
+        // Few rows may be wanted: their room is made as they come.
+        let (rows, room) = if takes_all { (BATCH_ROWS, BATCH_BYTES + BATCH_BYTES_SPARE) } else { (0, 0) };
+        let mut batch = BatchBuilder::new(&self.shape.projection, &self.shape.partition, rows, room);
+        while has_room(&batch) && self.seen < BATCH_SEEN {
             if self.pending.is_empty() && !self.fill()? {
                 break;
             }
-            let at = &mut self.at;
+            let (at, seen, filter) = (&mut self.at, &mut self.seen, &self.shape.filter);
             self.pending.take_here(&mut self.rows, &mut |view, picked| {
-                batch.push(&MessageRow {
+                let row = MessageRow {
                     offset: picked.taken.sequence.0,
                     stored_at_ms: view.stored_at_ms,
                     key: view.key,
@@ -74,16 +93,22 @@ impl<R: Rows + Send + 'static> Batches<R> {
                     routing_key: view.routing_key,
                     body: view.body,
                     properties: view.properties,
-                });
+                };
+                if takes_all || filter.takes(&row) {
+                    batch.push(&row);
+                }
                 *at = picked.taken.sequence.0 + 1;
-                has_room(&batch)
+                *seen += 1;
+                has_room(&batch) && *seen < BATCH_SEEN
             })?;
         }
-        if batch.row_count() == 0 {
+        if self.seen == 0 {
             return Ok(None);
         }
+        let report = Report { next: self.at, seen: std::mem::take(&mut self.seen) };
         let batch = batch.finish().map_err(|error| not_encoded(&error))?;
-        self.shape.encoder.batch(&batch).map(Some).map_err(|error| not_encoded(&error))
+        let message = self.shape.encoder.batch(&batch).map_err(|error| not_encoded(&error))?;
+        Ok(Some((message, report)))
     }
 
     fn fill(&mut self) -> Result<bool, Status> {

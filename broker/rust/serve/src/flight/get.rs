@@ -4,7 +4,7 @@
 //! the archive.
 
 use bytes::Bytes;
-use penstock_arrow::{Encoder, IpcMessage, Projection};
+use penstock_arrow::{Encoder, Filter, IpcMessage, Projection};
 use penstock_engine::LeaseReader;
 use penstock_wire::protobuf::{put_bytes, put_len_head};
 use tokio::sync::watch;
@@ -12,10 +12,10 @@ use tokio::task::JoinHandle;
 use tonic::{Status, Streaming};
 
 use super::asks::{Reading, Ticket};
-use super::batches::{Batches, Shape};
+use super::batches::{Batches, Report, Shape};
 use super::lease;
 use super::messages::{first, not_encoded, of_arrow};
-use super::protocol::{DATA_BODY, DATA_HEADER, FlightTicket};
+use super::protocol::{DATA_APP_METADATA, DATA_BODY, DATA_HEADER, FlightTicket};
 use super::source::Source;
 use crate::caller::Caller;
 use crate::calls::{Admitted, Call, CallRequest};
@@ -33,18 +33,20 @@ enum Rows {
 
 impl Rows {
     /// The next batch, with the rest, unless all is told.
-    async fn next(self) -> Result<Option<(Rows, IpcMessage)>, Status> {
+    async fn next(self) -> Built {
         match self {
-            Rows::Range(mut source) => Ok(source.next().await?.map(|message| (Rows::Range(source), message))),
+            Rows::Range(mut source) => {
+                Ok(source.next().await?.map(|(message, report)| (Rows::Range(source), message, Some(report))))
+            }
             Rows::Lease(batches) => {
-                let (batches, message) = batches.next().await?;
-                Ok(message.map(|message| (Rows::Lease(batches), message)))
+                let (batches, built) = batches.next().await?;
+                Ok(built.map(|(message, _)| (Rows::Lease(batches), message, None)))
             }
         }
     }
 }
 
-type Built = Result<Option<(Rows, IpcMessage)>, Status>;
+type Built = Result<Option<(Rows, IpcMessage, Option<Report>)>, Status>;
 
 pub(super) struct GetStream {
     schema: Option<IpcMessage>,
@@ -70,15 +72,15 @@ pub(super) async fn open(
     let shard = messaging.shard(&vhost)?;
     let mut encoder = Encoder::new(&projection.schema()).map_err(|error| not_encoded(&error))?;
     let schema = encoder.schema();
-    let shape = |partition: &str| Shape { encoder, projection, partition: partition.to_owned() };
+    let shape = |partition: &str, filter| Shape { encoder, projection, partition: partition.to_owned(), filter };
     let rows = match reading {
         Reading::Range(ticket) => {
-            let shape = shape(&ticket.partition);
+            let shape = shape(&ticket.partition, ticket.filter());
             Rows::Range(Box::new(Source::open(messaging.calls, caller, shard, queue_id, ticket, shape).await?))
         }
         Reading::Lease(ticket) => {
             let reader = lease::read(&shard, queue_id, &ticket).await?;
-            Rows::Lease(Box::new(Batches::new(reader, 0, shape(&ticket.queue))))
+            Rows::Lease(Box::new(Batches::new(reader, 0, shape(&ticket.queue, Filter::default()))))
         }
     };
     let (building, rights) = (Some(tokio::spawn(rows.next())), question.watch(&user, &vhost, || ()));
@@ -99,7 +101,7 @@ pub(super) fn projection_of(columns: Option<&[String]>) -> Result<Projection, St
 impl Responder for GetStream {
     async fn step(&mut self) -> Option<Result<FramedMessage, Status>> {
         if let Some(schema) = self.schema.take() {
-            return Some(Ok(framed(schema)));
+            return Some(Ok(framed(schema, None)));
         }
         let building = self.building.as_mut()?;
         let built = tokio::select! {
@@ -116,9 +118,9 @@ impl Responder for GetStream {
         };
         self.building = None;
         match built {
-            Ok(Ok(Some((rest, message)))) => {
+            Ok(Ok(Some((rest, message, report)))) => {
                 self.building = Some(tokio::spawn(rest.next()));
-                Some(Ok(framed(message)))
+                Some(Ok(framed(message, report)))
             }
             Ok(Ok(None)) => None,
             Ok(Err(failed)) => Some(Err(failed)),
@@ -128,10 +130,15 @@ impl Responder for GetStream {
 }
 
 /// A `FlightData` whose body goes to the socket from where it is.
-fn framed(message: IpcMessage) -> FramedMessage {
+fn framed(message: IpcMessage, report: Option<Report>) -> FramedMessage {
     let IpcMessage { header, body, body_bytes } = message;
-    let framed = FramedMessage::of(header.len() + 32, |out| {
+    // Numbers always have a JSON form.
+    let report = report.and_then(|report| serde_json::to_vec(&report).ok()).unwrap_or_default();
+    let framed = FramedMessage::of(header.len() + report.len() + 32, |out| {
         put_bytes(out, DATA_HEADER, &header);
+        if !report.is_empty() {
+            put_bytes(out, DATA_APP_METADATA, &report);
+        }
         if body_bytes > 0 {
             put_len_head(out, DATA_BODY, body_bytes);
         }

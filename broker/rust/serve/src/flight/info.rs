@@ -133,6 +133,7 @@ async fn describe(calls: &Calls, caller: &Caller, descriptor: FlightDescriptor) 
                 from,
                 to: Some(to),
                 columns: wanted.columns.clone(),
+                ..Ticket::default()
             }));
         }
     }

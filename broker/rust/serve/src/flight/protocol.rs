@@ -101,6 +101,7 @@ pub(crate) struct FlightData {
 
 /// The numbers of the fields that are written by hand.
 pub(crate) const DATA_HEADER: u32 = 2;
+pub(crate) const DATA_APP_METADATA: u32 = 3;
 pub(crate) const DATA_BODY: u32 = 1000;
 
 pub(crate) fn framed(message: &impl Message) -> FramedMessage {

@@ -7,15 +7,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
-use penstock_arrow::IpcMessage;
+use penstock_arrow::{Filter, IpcMessage};
 use penstock_engine::{QueueId, ReadFrom, ReadSettings, Shard, StreamReader};
 use tonic::Status;
 
 use super::asks::Ticket;
-use super::batches::{Batches, Shape};
+use super::batches::{Batches, Report, Shape};
 use super::live::Live;
 use crate::caller::Caller;
-use crate::calls::{Answer, Call, CallRequest, Calls};
+use crate::calls::{Answer, ArchiveRows, Call, CallRequest, Calls};
 use crate::stalls::{Later, when_free};
 use crate::status;
 
@@ -34,7 +34,7 @@ pub(super) struct Source {
     live: Option<Box<Batches<Live>>>,
     /// While nothing is read from the log.
     shape: Option<Shape>,
-    piece: VecDeque<IpcMessage>,
+    piece: VecDeque<(IpcMessage, Report)>,
 }
 
 impl Source {
@@ -58,8 +58,8 @@ impl Source {
         Ok(Source { calls, caller, shard, queue, ticket, end, live: None, shape: Some(shape), piece })
     }
 
-    /// The next batch, unless the range has ended.
-    pub async fn next(&mut self) -> Result<Option<IpcMessage>, Status> {
+    /// The next batch, unless the range has ended, and how far that is.
+    pub async fn next(&mut self) -> Result<Option<(IpcMessage, Report)>, Status> {
         loop {
             if let Some(message) = self.piece.pop_front() {
                 return Ok(Some(message));
@@ -102,19 +102,23 @@ impl Source {
     }
 
     /// A piece from where the reading stands, of what the log has no more, and where it goes on behind it.
-    async fn read_archive(&self, end: u64) -> Result<Option<(u64, VecDeque<IpcMessage>)>, Status> {
+    async fn read_archive(&self, end: u64) -> Result<Option<(u64, VecDeque<(IpcMessage, Report)>)>, Status> {
         let Ticket { vhost, partition, from: first, columns, .. } = self.ticket.clone();
-        let request = CallRequest::ReadArchive { vhost, partition, first, end, columns };
+        let Filter { key: key_is, routing_key: routing_key_is, header: header_is } = self.ticket.filter();
+        let wanted = ArchiveRows { first, end, columns, key_is, routing_key_is, header_is };
+        let request = CallRequest::ReadArchive { vhost, partition, wanted };
         let Answer::Payload(payload) = self.calls.ask(Call::new(request, &self.caller)).await? else {
             return Err(Status::internal("the broker answered for an archive with an admission"));
         };
         if payload.is_empty() {
             return Ok(None);
         }
-        let (next, piece) = parse_piece(payload.into())
-            .filter(|(next, _)| *next > self.ticket.from)
-            .ok_or_else(|| Status::internal("a piece of the archive is malformed"))?;
-        Ok(Some((next, piece)))
+        let piece = parse_piece(payload.into());
+        let next = piece.as_ref().and_then(VecDeque::back).map(|(_, last)| last.next);
+        next.filter(|next| *next > self.ticket.from)
+            .zip(piece)
+            .map(Some)
+            .ok_or_else(|| Status::internal("a piece of the archive is malformed"))
     }
 }
 
@@ -125,16 +129,17 @@ async fn read(shard: &Arc<Shard>, queue: QueueId, from: u64, end: u64) -> Result
     opened.map_err(|error| status::of_engine(&error))
 }
 
-/// Where it goes on, in eight bytes; then, each behind its length in four, record batches in Arrow's encapsulated format. All
+/// Record batches in Arrow's encapsulated format, each behind its report, in eight bytes a number, and its length in four. All
 /// little-endian. `None` when it is anything else.
-fn parse_piece(mut payload: Bytes) -> Option<(u64, VecDeque<IpcMessage>)> {
-    let next = payload.try_get_u64_le().ok()?;
+fn parse_piece(mut payload: Bytes) -> Option<VecDeque<(IpcMessage, Report)>> {
     let mut piece = VecDeque::new();
     while payload.has_remaining() {
+        let next = payload.try_get_u64_le().ok()?;
+        let seen = payload.try_get_u64_le().ok()?;
         let length = payload.try_get_u32_le().ok()?;
-        piece.push_back(parse_message(take(&mut payload, length)?)?);
+        piece.push_back((parse_message(take(&mut payload, length)?)?, Report { next, seen }));
     }
-    Some((next, piece))
+    Some(piece)
 }
 
 fn parse_message(mut message: Bytes) -> Option<IpcMessage> {
@@ -153,11 +158,13 @@ fn take(bytes: &mut Bytes, length: u32) -> Option<Bytes> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::{Bytes, parse_piece};
+    use super::{Bytes, Report, parse_piece};
 
     fn piece(messages: &[&[u8]]) -> Vec<u8> {
-        let mut bytes = 7_u64.to_le_bytes().to_vec();
+        let mut bytes = Vec::new();
         for message in messages {
+            bytes.extend(7_u64.to_le_bytes());
+            bytes.extend(5_u64.to_le_bytes());
             bytes.extend(u32::try_from(message.len()).unwrap().to_le_bytes());
             bytes.extend(*message);
         }
@@ -168,12 +175,14 @@ mod tests {
     fn a_piece_is_a_place_and_messages() {
         let one = [&[0xff; 4][..], &3_u32.to_le_bytes(), b"head", b"body"].concat();
 
-        let (next, found) = parse_piece(piece(&[&one, &one]).into()).unwrap();
+        let found = parse_piece(piece(&[&one, &one]).into()).unwrap();
 
-        assert_eq!((next, found.len()), (7, 2));
-        assert_eq!((found[0].header.as_ref(), found[1].body[0].as_ref()), (&b"hea"[..], &b"dbody"[..]));
-        assert_eq!(found[1].body_bytes, 5);
-        assert_eq!(parse_piece(piece(&[]).into()).unwrap().1.len(), 0);
+        assert_eq!(found.len(), 2);
+        let ((first, report), (second, _)) = (&found[0], &found[1]);
+        assert_eq!(*report, Report { next: 7, seen: 5 });
+        assert_eq!((first.header.as_ref(), second.body[0].as_ref()), (&b"hea"[..], &b"dbody"[..]));
+        assert_eq!(second.body_bytes, 5);
+        assert_eq!(parse_piece(piece(&[]).into()).unwrap().len(), 0);
     }
 
     #[test]
@@ -183,7 +192,6 @@ mod tests {
 
         assert!(
             (1..whole.len())
-                .filter(|&length| length != 8)
                 .all(|length| { parse_piece(Bytes::copy_from_slice(whole.get(..length).unwrap())).is_none() })
         );
         assert!(parse_piece(piece(&[&[0; 12]]).into()).is_none());
