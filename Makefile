@@ -146,7 +146,8 @@ bench: release .venv/.dev ## the table of docs/benchmarks.md, measured here (BAS
 bench-streams: release .venv/.dev .venv/.spark ## the rows about streams (BACKLOG=1000000 for one of 1 GB); Spark's need Java 17
 	@PYTHONPATH=tests $(BIN)/python -m bench --backlog $${BACKLOG:-10000000} \
 		--rows stream-append stream-append-read stream-read stream-read-process stream-read-python stream-time \
-		flight-read flight-read-all flight-put spark-read spark-micro-batch
+		flight-read flight-read-all flight-put spark-read spark-count spark-groups spark-json \
+		spark-micro-batch spark-delay spark-idle
 
 bench-docs: release .venv/.dev ## the same, written to docs/benchmarks.md
 	@PYTHONPATH=tests $(BIN)/python -m bench --update-docs

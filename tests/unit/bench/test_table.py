@@ -24,8 +24,13 @@ PROMISED = [
     ("queues", "resident", 200),
     ("queues", "start", 3),
     ("tls-batched", "ratio", 0.6),
-    ("spark-read", "cpu_ratio", 2),
+    ("spark-read", "cpu_ratio", 1.3),
+    ("spark-count", "time_ratio", 2),
+    ("spark-groups", "time_ratio", 2),
+    ("spark-json", "time_ratio", 2),
     ("spark-micro-batch", "overhead", 150),
+    ("spark-delay", "overhead", 60),
+    ("spark-idle", "core_percent", 0.2),
 ]
 
 
