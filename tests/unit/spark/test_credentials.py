@@ -34,6 +34,12 @@ def test_a_user_and_a_password_are_given_beside_the_uri(file: str) -> None:
     assert address({"uri": BARE, "token": SECRET}).authorization == f"Bearer {SECRET}"
 
 
+def test_a_broker_with_several_addresses_has_the_same_credentials_at_all() -> None:
+    found = address({"uri": "penstock://loader@broker:1,[::1]:2/v", "password": SECRET})
+
+    assert found == Address("broker", 1, "loader", SECRET, "v", others=(("::1", 2),))
+
+
 def test_they_replace_the_credentials_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_URI", "penstock://a:b@broker/v")
 
@@ -70,6 +76,9 @@ def test_writes_and_queues_take_them_too() -> None:
         ({"uri": f"penstok://a:{SECRET}@broker/"}, "option 'uri': the URI must start"),
         ({"uri": f"penstock://a:[{SECRET}]@broker/"}, "option 'uri': the URI's host"),
         ({"uri": f"penstock://a:1/{SECRET}@broker/"}, "option 'uri'"),
+        ({"uri": f"penstock://a:{SECRET}@broker,other:568o/"}, "option 'uri': the URI's port"),
+        ({"uri": f"penstock://a:1,{SECRET}/@broker,other"}, "option 'uri': the URI's vhost"),
+        ({"uri": f"penstock://a:{SECRET}@broker,[::1]:7/", "password": SECRET}, "both 'uri' and 'password'"),
     ],
 )
 def test_contradictions_and_mistakes_are_refused_without_a_secret(
