@@ -87,8 +87,8 @@ def stream(connection: penstock.Connection) -> penstock.Stream:
     return connection.stream(name)
 
 
-def reading(spark: SparkSession, broker: Broker, stream: penstock.Stream, schema: str, **options: str) -> DataFrame:
-    named = {"uri": broker.uri(), "stream": stream.name, "parsed": "json", "parsedSchema": schema, **options}
+def reading(spark: SparkSession, broker: Broker, stream: penstock.Stream, fields: str, **options: str) -> DataFrame:
+    named = {"uri": broker.uri(), "stream": stream.name, "parsed": "json", "parsedSchema": fields, **options}
     return spark.read.format("penstock").options(**named).load()
 
 
@@ -152,3 +152,17 @@ def test_a_column_of_another_name_gets_the_text_of_bad_records(
 
     assert [tuple(row) for row in rows.collect()] == [(None, 1), ("x", None), ('{"id": "x"}', None)]
     assert json.loads(texts[0]) == {"id": 1}
+
+
+def test_json_is_decoded_beside_the_columns_of_kafka(
+    spark: SparkSession, broker: Broker, stream: penstock.Stream
+) -> None:
+    texts = ['{"id": 1}', "x"]
+    stream.publish_many([text.encode() for text in texts])
+
+    rows = reading(spark, broker, stream, "id INT, _corrupt_record STRING", schema="kafka")
+
+    found = rows.selectExpr("CAST(value AS STRING) AS body", "parsed.*").collect()
+    assert [tuple(row) for row in found] == [(texts[0], 1, None), ("x", None, "x")]
+    with pytest.raises(PySparkException, match="must not be NOT NULL"):
+        reading(spark, broker, stream, "id INT NOT NULL", schema="kafka").collect()

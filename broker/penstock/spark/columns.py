@@ -23,6 +23,7 @@ __all__ = [
     "ddl_of",
     "needed",
     "own_columns",
+    "parsed_name",
     "picked",
     "publishable",
     "published_schema",
@@ -135,6 +136,11 @@ def needed(schema: Sequence[str], options: ReadOptions) -> tuple[str, ...]:
     names += ["routing_key"] if options.routing_key is not None else []
     # The offset says where an interrupted read goes on.
     return tuple(dict.fromkeys([*names, "offset"]))
+
+
+def parsed_name(options: ReadOptions) -> str:
+    """Return the name of the decoded column in a read's schema."""
+    return kafka_columns.PARSED if options.is_kafka else PARSED
 
 
 def own_columns(schema: pa.Schema, options: ReadOptions) -> pa.Schema:

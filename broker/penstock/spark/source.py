@@ -7,7 +7,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.spark.columns import PARSED, ddl_of
+from penstock.spark.columns import ddl_of, parsed_name
 from penstock.spark.errors import OptionError
 from penstock.spark.json_schema import check_json_kind
 from penstock.spark.options import ReadOptions, parse_read_options, parse_write_options
@@ -68,8 +68,9 @@ class PenstockSource(DataSource):  # type: ignore[misc]
 
 def check_read(options: ReadOptions, schema: StructType) -> None:
     """Raise the connector's errors for what would fail in each task."""
-    if options.decoding.format == "json" and PARSED in schema.names:
-        kind = to_arrow_schema(StructType([schema[PARSED]]), timezone="UTC").field(PARSED).type
+    parsed = parsed_name(options)
+    if options.decoding.format == "json" and parsed in schema.names:
+        kind = to_arrow_schema(StructType([schema[parsed]]), timezone="UTC").field(parsed).type
         check_json_kind(kind, options.decoding)
     check_dead_letters(options)
 
