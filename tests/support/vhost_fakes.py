@@ -69,6 +69,7 @@ class FakeShard:
         self.sequences: dict[str, int] = {}
         self.producer_owners: dict[str, str] = {}
         self.reserved: dict[int, dict[str, list[LeaseState]]] = {}
+        self.decided: dict[int, StageState] = {}
         self.dedicated: set[int] = set()
         self.dedicated_max = 256
         """The limit of own logs."""
@@ -261,7 +262,7 @@ class FakeShard:
         return len(owned)
 
     def stage_states(self, ids: Sequence[int]) -> list[StageState]:
-        return [StageState() for _ in ids]
+        return [self.decided.get(queue, StageState()) for queue in ids]
 
     def carry_on_staged(self) -> None:
         pass

@@ -11,7 +11,7 @@ from penstock.metadata.effects import QueueDeclared
 from penstock.metadata.stages import Target
 from penstock.metadata.streams import NOBODY
 from penstock.metadata.topology import VhostTopology
-from penstock.model.errors import Thing
+from penstock.model.errors import PreconditionFailedError, Thing
 from penstock.model.names import QueueId
 from penstock.model.records import Access, Queue
 from penstock.vhost.owner import Owner
@@ -73,11 +73,21 @@ class Stages:
         ]
 
     async def delete(self, rights: Rights, name: str) -> int:
-        """Needs what publishing to its target needs. Gives the number of rows that went with it."""
+        """Needs what publishing to its target needs. Gives the number of rows that went with it.
+
+        A stage whose last batch is decided and not all copied is kept: the rest of the batch is only there.
+        """
         rights.require_entry(Thing("vhost", self._topology.vhost))
         queue = await self._owner.read(lambda: rules.get(self._topology, name))
         target = rules.target_in(queue)
         rights.require(Access.WRITE, Thing("exchange", target.exchange, self._topology.vhost))
+        (state,) = await self._owner.apart(self._owner.shard.stage_states, [queue.id])
+        if state.is_copying:
+            raise PreconditionFailedError(
+                Thing("stage", name, self._topology.vhost),
+                f"has rows of batch {state.last_batch}, which is decided, that are not in the target yet",
+                f"publish batch {state.last_batch} again, which copies them; the next start of the broker does so too",
+            )
         return (await self._owner.submit(DeleteQueue(queue.name, NOBODY))).dropped_count
 
     def _look(self, name: str, stream: str, exchange: str, key: str) -> tuple[Target, Queue | None]:

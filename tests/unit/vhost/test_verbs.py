@@ -8,10 +8,10 @@ import pytest
 from penstock.kit.settings import PAGE_SIZE_MAX
 from penstock.metadata import VhostTopology, changes_of
 from penstock.metadata.commands import DeclareExchange, DeclareQueue, DeclareStream
-from penstock.model.errors import AccessRefusedError, LockedError, NotFoundError
+from penstock.model.errors import AccessRefusedError, LockedError, NotFoundError, PreconditionFailedError
 from penstock.model.names import ConnectionId, ExchangeName, QueueId, QueueName, RoutingKey, UserName, VhostName
 from penstock.model.records import Access, Binding, DestinationKind
-from penstock.native import QueueCounts
+from penstock.native import QueueCounts, StageState
 from penstock.vhost.apply import apply_changes
 from penstock.vhost.owner import Owner
 from penstock.vhost.rights import Rights
@@ -100,6 +100,24 @@ def test_a_queue_belongs_to_the_connection_that_declared_it() -> None:
         assert shard.queues == {1: "a"}
         await vhost.connection_closed(ConnectionId(5))
         assert shard.queues == {}
+
+    play(scenario)
+
+
+def test_a_stage_is_not_deleted_while_its_decided_batch_is_not_all_copied() -> None:
+    """A write that failed after its decision deleted its stage, and left a part of its rows in the target."""
+
+    async def scenario(vhost: Vhost, shard: FakeShard) -> None:
+        await vhost.declare_queue(rights(), queue("target"))
+        stage, _ = await vhost.stages.open(rights(), "nightly", "", "", "target")
+        shard.decided[stage] = StageState(last_batch=7, is_copying=True)
+
+        with pytest.raises(PreconditionFailedError, match="batch 7"):
+            await vhost.stages.delete(rights(), "nightly")
+        assert stage in shard.queues
+        shard.decided[stage] = StageState(last_batch=7)
+        await vhost.stages.delete(rights(), "nightly")
+        assert stage not in shard.queues
 
     play(scenario)
 
