@@ -16,7 +16,7 @@ use crate::error::{Corruption, LogError};
 use crate::fold::{FoldState, FoldedQueue};
 use crate::header::is_bad_sector;
 use crate::live_segments::{self, LiveSegment};
-use crate::marks::{LIVE_SEGMENTS, SKIPPED, owner_of_producer};
+use crate::marks::{LIVE_SEGMENTS, SKIPPED, owner_of_producer, producer_value};
 use crate::record::{Position, le_u32};
 use crate::segment::FORMAT;
 use crate::skipped;
@@ -156,8 +156,9 @@ pub(crate) fn encode(log_id: &[u8; 16], state: &FoldState, live: &[LiveSegment])
     }
     let mut producers: Vec<_> = state.producers.iter().collect();
     producers.sort_unstable();
-    for (&id, sequence) in producers {
-        put_mark(&mut out, [&owner_of_producer(id), &[], &sequence.to_le_bytes()]);
+    for (&id, &sequence) in producers {
+        let value = producer_value(sequence, state.batches.get(id));
+        put_mark(&mut out, [&owner_of_producer(id), &[], &value]);
     }
     if !live.is_empty() {
         put_mark(&mut out, [LIVE_SEGMENTS, &[], &live_segments::encode(state.position, live)]);
@@ -298,7 +299,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::batches::{ProducerBatches, sequence_in};
     use crate::disk::RealDisk;
+    use crate::encode::{Payload, Stamp, encode_mark, encode_message};
+    use crate::record::{MarkView, Producer, Target, decode_record, seed_of};
 
     const LOG_ID: [u8; 16] = [3; 16];
 
@@ -325,8 +329,10 @@ mod tests {
         let owner = bytes().prop_filter("no mark has this owner", |owner| owner != LIVE_SEGMENTS && owner != SKIPPED);
         let marks = prop::collection::btree_map((owner, bytes()), value, 0..4);
         let producers = prop::collection::hash_map(any::<u64>(), any::<u64>(), 0..4);
-        (queues, marks, producers, any::<[u64; 3]>(), any::<u32>()).prop_map(
-            |(queues, marks, producers, [position, epoch, first], highest)| FoldState {
+        let rows = prop::collection::vec((0..200_u32, 1..5_u32, 1..=u32::MAX), 0..300);
+        (queues, marks, producers, rows, any::<[u64; 3]>(), any::<u32>()).prop_map(
+            |(queues, marks, producers, rows, [position, epoch, first], highest)| FoldState {
+                batches: batches_of(producers.keys().copied(), &rows),
                 position: Position(position),
                 epoch,
                 queues: queues.into_iter().collect(),
@@ -336,6 +342,32 @@ mod tests {
                 producers: producers.into_iter().collect(),
             },
         )
+    }
+
+    fn fold_step(state: &mut FoldState, (id, batch, row): (u64, u32, u32), is_removal: bool) {
+        let mut record = Vec::new();
+        let stamp = Stamp { position: state.position, seed: seed_of(9) };
+        if is_removal {
+            encode_mark(&mut record, stamp, &MarkView { owner: &owner_of_producer(id), key: b"", value: b"" });
+        } else {
+            let producer = Producer { id: id.try_into().unwrap(), sequence: sequence_in(batch, row) };
+            let payload = Payload::new(b"", b"", b"", b"row").unwrap().with_producer(producer);
+            let payload = payload.with_batch_digest((batch * 10 + row).try_into().unwrap());
+            let target = Target { queue: QueueId(1), sequence: Sequence(state.position.0 + 1) };
+            encode_message(&mut record, stamp, &payload, 1, &[target]);
+        }
+        let end = Position(state.position.0 + record.len() as u64);
+        state.apply(&decode_record(&record, 9).unwrap().record, end);
+    }
+
+    fn batches_of(ids: impl Iterator<Item = u64>, rows: &[(u32, u32, u32)]) -> ProducerBatches {
+        let mut batches = ProducerBatches::default();
+        for id in ids {
+            for &(batch, row, digest) in rows {
+                batches.stored(id, sequence_in(batch, row), digest.try_into().unwrap());
+            }
+        }
+        batches
     }
 
     proptest! {
@@ -349,6 +381,23 @@ mod tests {
             prop_assert_eq!(found, state);
             prop_assert_eq!(listed, live);
             prop_assert_eq!(log_id, LOG_ID);
+        }
+
+        /// Batches of producers and their removals, with a checkpoint at every point between.
+        #[test]
+        fn folding_goes_on_from_a_checkpoint_as_from_the_beginning(
+            steps in prop::collection::vec((1..4_u64, 0..200_u32, 1..5_u32, 0..20_u8), 1..300),
+            at in any::<prop::sample::Index>(),
+        ) {
+            let mut whole = FoldState::default();
+            let mut resumed = FoldState::default();
+            for (place, (id, batch, row, kind)) in steps.iter().enumerate() {
+                if place == at.index(steps.len()) {
+                    resumed = decode(&encode(&LOG_ID, &resumed, &[]), Path::new("checkpoint")).unwrap().1;
+                }
+                [&mut whole, &mut resumed].into_iter().for_each(|state| fold_step(state, (*id, *batch, *row), *kind == 0));
+                prop_assert_eq!(&whole, &resumed);
+            }
         }
 
         #[test]

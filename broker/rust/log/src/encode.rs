@@ -3,8 +3,11 @@
 //! Invariants: `record` decodes exactly these bytes, and nothing is allocated per record beyond the buffer itself. A
 //! payload's checksum is computed when it is made, before any lock is held.
 
+use std::num::NonZeroU32;
+
 use penstock_queue::{QueueId, SequenceRange};
 
+use crate::batches::RowDigest;
 use crate::error::LogError;
 use crate::record::{
     FLAG_KEY, FLAG_LONG_PROPERTIES, FLAG_PRODUCER, HEADER_BYTES, KIND_DELETE, KIND_EPOCH, KIND_MARK, KIND_MESSAGE,
@@ -21,6 +24,7 @@ pub struct Payload<'a> {
     body: &'a [u8],
     key: Option<&'a [u8]>,
     producer: Option<Producer>,
+    batch_digest: Option<NonZeroU32>,
     crc: u32,
     bytes: u32,
 }
@@ -44,7 +48,9 @@ impl<'a> Payload<'a> {
             return Err(LogError::RecordTooLarge { bytes, bytes_max });
         }
         let crc = crc_of(0, [exchange, routing_key, properties, body]);
-        Ok(Payload { exchange, routing_key, properties, body, key: None, producer: None, crc, bytes: bytes as u32 })
+        let bytes = bytes as u32;
+        let (key, producer, batch_digest) = (None, None, None);
+        Ok(Payload { exchange, routing_key, properties, body, key, producer, batch_digest, crc, bytes })
     }
 
     /// The same with a key, which routes it to a partition and is passed on to readers.
@@ -61,10 +67,16 @@ impl<'a> Payload<'a> {
         Payload { producer: Some(producer), ..self }
     }
 
+    /// The same for a producer that numbers batches, with the digest of the batch up to this message.
+    #[must_use]
+    pub fn with_batch_digest(self, digest: NonZeroU32) -> Payload<'a> {
+        Payload { batch_digest: Some(digest), ..self }
+    }
+
     /// The same for a record without the producer.
     #[must_use]
     pub(crate) fn without_producer(self) -> Payload<'a> {
-        Payload { producer: None, ..self }
+        Payload { producer: None, batch_digest: None, ..self }
     }
 
     #[must_use]
@@ -75,6 +87,17 @@ impl<'a> Payload<'a> {
     #[must_use]
     pub fn producer(&self) -> Option<Producer> {
         self.producer
+    }
+
+    #[must_use]
+    pub fn batch_digest(&self) -> Option<NonZeroU32> {
+        self.batch_digest
+    }
+
+    /// The digest of its content.
+    #[must_use]
+    pub fn row_digest(&self) -> RowDigest {
+        RowDigest::of(self.crc, [self.bytes, self.body.len() as u32], self.key)
     }
 
     #[must_use]
@@ -111,7 +134,7 @@ impl<'a> Payload<'a> {
         }
         if let Some(producer) = self.producer {
             out.extend_from_slice(&producer.id.get().to_le_bytes());
-            out.extend_from_slice(&[0; 4]);
+            out.extend_from_slice(&self.batch_digest.map_or(0, NonZeroU32::get).to_le_bytes());
             out.extend_from_slice(&producer.sequence.to_le_bytes());
         }
     }
@@ -402,13 +425,28 @@ mod tests {
         assert_eq!(record[5], 0b110);
         assert_eq!(record[46..53], *b"\x05\0a key");
         assert_eq!(record[53..61], [8, 7, 6, 5, 4, 3, 2, 1]);
-        assert_eq!(record[61..65], [0; 4], "the epoch");
+        assert_eq!(record[61..65], [0; 4], "it numbers no batches");
         assert_eq!(record[65..73], 99_u64.to_le_bytes());
         let Record::Message(view) = decode_record(&record, SEGMENT_ID).unwrap().record else { panic!("a message") };
         view.verify().unwrap();
         assert_eq!((view.key, view.producer), (payload.key(), payload.producer()));
         assert_eq!((view.routing_key, view.body), (&b"k"[..], &b"body"[..]));
         assert_eq!(outline(&record), None, "those are read whole");
+        assert_eq!(view.batch_digest, None);
+    }
+
+    #[test]
+    fn a_digest_of_a_batch_is_beside_the_producer() {
+        let digest = NonZeroU32::new(0x0102_0304);
+        let payload = with_all(Payload::new(b"", b"k", b"", b"body").unwrap()).with_batch_digest(digest.unwrap());
+
+        let record = message_record(&payload, &[target(7, 42)]);
+
+        assert_eq!(record.len(), payload.record_bytes(1));
+        assert_eq!(record[61..65], [4, 3, 2, 1]);
+        let Record::Message(view) = decode_record(&record, SEGMENT_ID).unwrap().record else { panic!("a message") };
+        view.verify().unwrap();
+        assert_eq!((view.producer, view.batch_digest), (payload.producer(), digest));
     }
 
     #[test]

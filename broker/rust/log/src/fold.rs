@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange};
 use rustc_hash::FxHashMap;
 
-use crate::marks;
+use crate::batches::ProducerBatches;
+use crate::marks::{self, ProducerMark};
 use crate::record::{Outcome, Outline, Position, Record, SettleView, Target};
 
 /// How far a raise moves a queue's next sequence: further than any start can have assigned without storing.
@@ -45,6 +46,8 @@ pub struct FoldState {
     pub marks: BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>,
     /// The highest stored sequence of each producer.
     pub producers: FxHashMap<u64, u64>,
+    /// The last batches of producers that number them.
+    pub batches: ProducerBatches,
 }
 
 impl Default for FoldState {
@@ -57,6 +60,7 @@ impl Default for FoldState {
             first_sequence: Sequence::FIRST,
             marks: BTreeMap::new(),
             producers: FxHashMap::default(),
+            batches: ProducerBatches::default(),
         }
     }
 }
@@ -166,6 +170,9 @@ impl FoldState {
                 if let Some(producer) = message.producer {
                     let highest = self.producers.entry(producer.id.get()).or_default();
                     *highest = producer.sequence.max(*highest);
+                    if let Some(digest) = message.batch_digest {
+                        self.batches.stored(producer.id.get(), producer.sequence, digest);
+                    }
                 }
             }
             Record::Settle(settle) => {
@@ -206,15 +213,24 @@ impl FoldState {
 
     /// The last value counts; an empty one removes the key.
     pub(crate) fn put_mark(&mut self, owner: &[u8], key: &[u8], value: &[u8]) {
-        if let Some((id, highest)) = marks::producer_in(owner, value) {
-            match highest {
-                Some(sequence) => self.producers.insert(id, sequence),
-                None => self.producers.remove(&id),
-            };
+        if let Some((id, producer)) = marks::producer_in(owner, value) {
+            self.put_producer(id, producer);
         } else if value.is_empty() {
             self.marks.remove(&(owner.to_vec(), key.to_vec()));
         } else {
             self.marks.insert((owner.to_vec(), key.to_vec()), value.to_vec());
+        }
+    }
+
+    fn put_producer(&mut self, id: u64, producer: Option<ProducerMark>) {
+        let Some(ProducerMark { highest, batches }) = producer else {
+            self.producers.remove(&id);
+            self.batches.remove(id);
+            return;
+        };
+        self.producers.insert(id, highest);
+        if let Some(batches) = batches {
+            self.batches.insert(id, batches);
         }
     }
 

@@ -9,6 +9,7 @@
 mod active;
 mod ahead;
 mod backup;
+mod batches;
 mod catalog;
 mod checkpoint;
 mod compaction;
@@ -45,6 +46,10 @@ mod skipped;
 mod sync;
 
 pub use backup::BackupTicket;
+pub use batches::{
+    BATCH_MAX, BATCHES_MAX, BATCHES_OF_ALL_MAX, Batches, ProducerBatches, RowDigest, RowsDigest, StoredBatch,
+    batch_and_row, sequence_in,
+};
 pub use compaction::{Compacted, CompactionTicket};
 pub use corruption::Quarantined;
 pub use disk::{Disk, FaultyDisk, RealDisk, Space, is_full};

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use penstock_queue::QueueId;
 
+use crate::batches::Batches;
 use crate::record::le_u64;
 
 type Marks = BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>;
@@ -136,11 +137,30 @@ fn owner_by_id(kind: u8, id: u64) -> [u8; 9] {
     owner
 }
 
-/// A producer's id and its highest sequence; `None` instead of a sequence removes the producer.
-pub(crate) fn producer_in(owner: &[u8], value: &[u8]) -> Option<(u64, Option<u64>)> {
-    let (&kind, id) = owner.split_first().filter(|(_, id)| id.len() == 8)?;
-    let highest = (value.len() == 8).then(|| le_u64(value));
-    (kind == PRODUCER && (highest.is_some() || value.is_empty())).then(|| (le_u64(id), highest))
+/// A checkpoint's copy of what messages say of their producer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProducerMark {
+    pub(crate) highest: u64,
+    /// Of a producer that numbers batches.
+    pub(crate) batches: Option<Batches>,
+}
+
+/// The mark of a producer: its highest sequence and, if it numbers batches, the last of them.
+pub(crate) fn producer_value(highest: u64, batches: Option<&Batches>) -> Vec<u8> {
+    let mut value = highest.to_le_bytes().to_vec();
+    batches.into_iter().for_each(|batches| batches.encode(&mut value));
+    value
+}
+
+/// A producer's id and its mark; `None` instead of a mark removes the producer.
+pub(crate) fn producer_in(owner: &[u8], value: &[u8]) -> Option<(u64, Option<ProducerMark>)> {
+    let (_, id) = owner.split_first().filter(|(kind, id)| **kind == PRODUCER && id.len() == 8)?;
+    if value.is_empty() {
+        return Some((le_u64(id), None));
+    }
+    let (highest, batches) = value.split_at_checked(8)?;
+    let batches = if batches.is_empty() { None } else { Some(Batches::decode(batches)?) };
+    Some((le_u64(id), Some(ProducerMark { highest: le_u64(highest), batches })))
 }
 
 /// Removes the marks of a queue.
@@ -159,9 +179,9 @@ pub(crate) fn forget_queue(marks: &mut Marks, queue: QueueId) {
 #[cfg(test)]
 mod tests {
     use super::{
-        owner_of_deliveries, owner_of_groups, owner_of_identity, owner_of_leases, owner_of_own_log, owner_of_producer,
-        owner_of_producer_logs, owner_of_stage, producer_in, producer_of_logs, queue_of_deliveries, queue_of_groups,
-        queue_of_identity, queue_of_leases, queue_of_own_log, queue_of_stage,
+        ProducerMark, owner_of_deliveries, owner_of_groups, owner_of_identity, owner_of_leases, owner_of_own_log,
+        owner_of_producer, owner_of_producer_logs, owner_of_stage, producer_in, producer_of_logs, producer_value,
+        queue_of_deliveries, queue_of_groups, queue_of_identity, queue_of_leases, queue_of_own_log, queue_of_stage,
     };
     use penstock_queue::QueueId;
 
@@ -178,7 +198,8 @@ mod tests {
         assert_eq!(queue_of_own_log(&owner_of_stage(QueueId(1))), None);
         assert_eq!(queue_of_identity(&owner_of_identity(QueueId(0x0102_0304))), Some(QueueId(0x0102_0304)));
         assert_eq!(queue_of_identity(&owner_of_own_log(QueueId(1))), None);
-        assert_eq!(producer_in(&owner_of_producer(77), &5_u64.to_le_bytes()), Some((77, Some(5))));
+        let mark = ProducerMark { highest: 5, batches: None };
+        assert_eq!(producer_in(&owner_of_producer(77), &producer_value(5, None)), Some((77, Some(mark))));
         assert_eq!(producer_in(&owner_of_producer(77), &[]), Some((77, None)));
         assert_eq!(queue_of_groups(&owner_of_producer(77)), None);
         assert_eq!(producer_of_logs(&owner_of_producer_logs(77)), Some(77));

@@ -4,9 +4,11 @@
 //! of its two checksums. The head's checksum starts from the segment's random id, so that bytes of an earlier use of a
 //! file are not records. This module knows nothing of files.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use penstock_queue::{QueueId, Sequence, SequenceRange};
+
+use crate::batches::RowDigest;
 
 /// Bytes before a record's head: length, kind, flags, count, position and the two checksums.
 pub const HEADER_BYTES: usize = 24;
@@ -56,7 +58,7 @@ pub struct Target {
     pub sequence: Sequence,
 }
 
-/// The producer of a message, and its sequence there. The epoch between the two is reserved.
+/// The producer of a message, and its sequence there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Producer {
     pub id: NonZeroU64,
@@ -145,6 +147,8 @@ pub struct MessageView<'a> {
     pub body: &'a [u8],
     pub key: Option<&'a [u8]>,
     pub producer: Option<Producer>,
+    /// Of its producer's batch up to this message, when the producer numbers batches.
+    pub batch_digest: Option<NonZeroU32>,
     targets: &'a [u8],
     bytes: &'a [u8],
     head_bytes: u32,
@@ -155,6 +159,14 @@ impl<'a> MessageView<'a> {
     /// The queues it was stored for.
     pub fn targets(&self) -> impl ExactSizeIterator<Item = Target> + use<'a> {
         targets_in(self.targets)
+    }
+
+    /// The digest of its content without the exchange, in whose place a staged row has something else.
+    #[must_use]
+    pub fn row_digest(&self) -> RowDigest {
+        let parts = [self.routing_key, self.properties, self.body];
+        let bytes = parts.iter().map(|part| part.len() as u32).fold(0, u32::wrapping_add);
+        RowDigest::of(crc_of(0, parts), [bytes, self.body.len() as u32], self.key)
     }
 
     /// The position in its record.
@@ -377,12 +389,12 @@ fn message_in(record: &[u8], flags: u8, count: usize, seed: u32) -> Result<Messa
     let stored_at_ms = u64::from_le_bytes([t0, t1, t2, t3, t4, t5, 0, 0]);
     let mut properties_bytes = u16::from_le_bytes([n0, n1]) as usize;
     let targets = head.take(count * TARGET_BYTES)?;
-    let (mut key, mut producer) = (None, None);
+    let mut optional = Optional::default();
     if flags != 0 {
         if flags & FLAG_LONG_PROPERTIES != 0 {
             properties_bytes = le_u32(head.take(4)?) as usize;
         }
-        (key, producer) = optional_in(&mut head, flags)?;
+        optional = optional_in(&mut head, flags)?;
     }
     let head_bytes = (record.len() - head.0.len()) as u32;
     let exchange = head.take(exchange_bytes as usize)?;
@@ -394,8 +406,9 @@ fn message_in(record: &[u8], flags: u8, count: usize, seed: u32) -> Result<Messa
         routing_key,
         properties,
         body: head.0,
-        key,
-        producer,
+        key: optional.key,
+        producer: optional.producer,
+        batch_digest: optional.batch_digest,
         targets,
         bytes: record,
         head_bytes,
@@ -403,24 +416,33 @@ fn message_in(record: &[u8], flags: u8, count: usize, seed: u32) -> Result<Messa
     })
 }
 
+/// The parts of a head that flags announce and that are in use.
+#[derive(Default)]
+struct Optional<'a> {
+    key: Option<&'a [u8]>,
+    producer: Option<Producer>,
+    batch_digest: Option<NonZeroU32>,
+}
+
 /// The key and the producer. Later parts have no use yet; they are skipped to find what follows.
-fn optional_in<'a>(head: &mut Fields<'a>, flags: u8) -> Result<(Option<&'a [u8]>, Option<Producer>), DecodeError> {
-    let (mut key, mut producer) = (None, None);
+fn optional_in<'a>(head: &mut Fields<'a>, flags: u8) -> Result<Optional<'a>, DecodeError> {
+    let mut found = Optional::default();
     if flags & FLAG_KEY != 0 {
         let &[b0, b1] = head.array::<2>()?;
-        key = Some(head.take(u16::from_le_bytes([b0, b1]) as usize)?);
+        found.key = Some(head.take(u16::from_le_bytes([b0, b1]) as usize)?);
     }
     if flags & FLAG_PRODUCER != 0 {
         let fields = head.array::<PRODUCER_BYTES>()?;
         let sequence = le_u64(fields.get(12..).unwrap_or_default());
-        producer = NonZeroU64::new(le_u64(fields)).map(|id| Producer { id, sequence });
+        found.producer = NonZeroU64::new(le_u64(fields)).map(|id| Producer { id, sequence });
+        found.batch_digest = NonZeroU32::new(le_u32(fields.get(8..).unwrap_or_default()));
     }
     for (flag, bytes) in [(FLAG_EXPIRES, 8), (FLAG_DUE, 8), (FLAG_PRIORITY, 1)] {
         if flags & flag != 0 {
             head.take(bytes)?;
         }
     }
-    Ok((key, producer))
+    Ok(found)
 }
 
 /// The kinds that are all head and have no payload.
