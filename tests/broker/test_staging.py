@@ -42,16 +42,21 @@ def test_nobody_reads_what_is_staged_until_its_batch_is_published_whole(connecti
     assert (info.name, info.routing_key, info.row_count, info.last_batch) == ("nightly", "orders", 0, 1)
 
 
-def test_a_batch_is_published_once_whichever_attempts_come_later(connection: penstock.Connection) -> None:
+def test_a_batch_is_published_once_and_comes_again_with_the_same_rows_only(connection: penstock.Connection) -> None:
     connection.declare_stream("orders")
     stage = connection.stage("nightly", stream="orders")
-    stage.publish(1, [stage.stage(1, [b"a"])])
+    first = stage.stage(1, [("k", b"a"), b"b"])
+    stage.publish(1, [first])
 
-    again = stage.publish(1, [stage.stage(1, [b"b"])])
+    for attempts in ([first], [stage.stage(1, [b"b"]), stage.stage(1, [("k", b"a")])]):
+        again = stage.publish(1, attempts)
+        assert again.was_decided
+        assert again.stored == 0
+    for rows in ([b"a", b"b"], [("k", b"a"), b"c"], [("k", b"a")]):
+        with pytest.raises(penstock.PreconditionFailedError, match="batch 1 of this stage is not the one that was"):
+            stage.publish(1, [stage.stage(1, rows)])
 
-    assert again.was_decided
-    assert again.stored == 0
-    assert bodies(connection, "orders") == [b"a"]
+    assert bodies(connection, "orders") == [b"a", b"b"]
 
 
 def test_rows_keep_keys_headers_and_routing_on_their_way_to_a_partitioned_stream(

@@ -65,7 +65,9 @@ def test_a_batch_whose_broker_is_killed_while_it_is_copied_is_there_once(own_bro
 
     with penstock.connect(own_broker.uri(), timeout=120) as connection:
         stage_again = connection.stage("job", stream="sink")
-        again = stage_again.publish(1, [stage_again.stage(1, [b"other rows"])])
+        with pytest.raises(penstock.PreconditionFailedError, match="is not the one that was published"):
+            stage_again.publish(1, [stage_again.stage(1, [b"other rows"])])
+        again = stage_again.publish(1, [stage_again.stage(1, rows)])
         got = Counter(message.body for message in connection.stream("sink").read("first", until="next"))
         assert again.was_decided
         assert (len(set(rows) - set(got)), sum(got.values()) - len(got)) == (0, 0)

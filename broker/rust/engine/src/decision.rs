@@ -3,12 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use penstock_log::marks;
+use penstock_log::{RowDigest, RowsDigest, marks};
 use penstock_queue::QueueId;
 use rustc_hash::FxHashMap;
 
 /// The most attempts of a batch; the mark that names them has half a MiB then.
 pub(crate) const ATTEMPTS_MAX: usize = 65_536;
+
+/// Of so many decided batches a stage remembers the rows.
+const DECIDED_MAX: usize = 128;
 
 const DONE: u8 = 0;
 const COPYING: u8 = 1;
@@ -32,10 +35,81 @@ impl StageTag {
     }
 }
 
-/// The last decided batch, and the rows of it that are still to be copied.
+/// What a batch was when it was decided: its attempts, the number of their rows, and the rows, each in any order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Decided {
+    pub batch: u64,
+    pub attempts: u64,
+    pub rows: u64,
+    pub digest: u64,
+}
+
+/// The digest of attempts, in any order.
+pub(crate) fn digest_of(attempts: impl Iterator<Item = u64>) -> u64 {
+    attempts.fold(RowsDigest::default(), |all, attempt| all.and(RowDigest::of_number(attempt))).0
+}
+
+/// The last batches of a stage that were decided, ascending.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct History {
+    kept: Vec<Decided>,
+    /// The newest batch that is not kept any more.
+    forgotten: Option<u64>,
+}
+
+impl History {
+    pub fn add(&mut self, decided: Decided) {
+        self.kept.push(decided);
+        let too_many = self.kept.len().saturating_sub(DECIDED_MAX);
+        if let Some(last) = self.kept.drain(..too_many).next_back() {
+            self.forgotten = Some(last.batch);
+        }
+    }
+
+    /// What a batch was, if it was decided; an error when that is forgotten.
+    pub fn find(&self, batch: u64) -> Result<Option<Decided>, Forgotten> {
+        if self.forgotten.is_some_and(|forgotten| batch <= forgotten) {
+            return Err(Forgotten);
+        }
+        Ok(self.kept.iter().find(|one| one.batch == batch).copied())
+    }
+
+    /// Note that a batch was repeated by these attempts.
+    pub fn repeated(&mut self, batch: u64, attempts: u64) {
+        self.kept.iter_mut().filter(|one| one.batch == batch).for_each(|one| one.attempts = attempts);
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.forgotten.map_or(0, |batch| batch.saturating_add(1)).to_le_bytes());
+        out.push(self.kept.len() as u8);
+        for one in &self.kept {
+            for number in [one.batch, one.attempts, one.rows, one.digest] {
+                out.extend_from_slice(&number.to_le_bytes());
+            }
+        }
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Option<History> {
+        let forgotten = number(bytes)?.checked_sub(1);
+        let count = byte(bytes)?;
+        let one = |bytes: &mut &[u8]| {
+            let [batch, attempts, rows, digest] = [number(bytes)?, number(bytes)?, number(bytes)?, number(bytes)?];
+            Some(Decided { batch, attempts, rows, digest })
+        };
+        let kept: Option<Vec<_>> = (0..count).map(|_| one(bytes)).collect();
+        Some(History { kept: kept?, forgotten })
+    }
+}
+
+/// It is not known any more what a batch was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Forgotten;
+
+/// The last decided batch, the rows of it that are still to be copied, and what it and batches before it were.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Decision {
     pub batch: u64,
+    pub history: History,
     pub copying: Option<Copying>,
 }
 
@@ -57,6 +131,7 @@ impl Decision {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![if self.copying.is_some() { COPYING } else { DONE }];
         out.extend_from_slice(&self.batch.to_le_bytes());
+        self.history.encode(&mut out);
         let Some(copying) = &self.copying else { return out };
         for number in [copying.first, copying.end, copying.base] {
             out.extend_from_slice(&number.to_le_bytes());
@@ -73,6 +148,7 @@ impl Decision {
     pub fn decode(mut bytes: &[u8]) -> Option<Decision> {
         let kind = byte(&mut bytes)?;
         let batch = number(&mut bytes)?;
+        let history = History::decode(&mut bytes)?;
         let copying = match kind {
             DONE => None,
             COPYING => Some(Copying {
@@ -85,7 +161,7 @@ impl Decision {
             }),
             _ => return None,
         };
-        Some(Decision { batch, copying })
+        Some(Decision { batch, history, copying })
     }
 }
 
@@ -126,6 +202,11 @@ impl Stage {
         Stage { decision: Some(decision), is_busy: false }
     }
 
+    /// Whether rows of a batch are being copied.
+    pub fn is_copying(&self, batch: u64) -> bool {
+        self.decision.as_ref().is_some_and(|decision| decision.batch == batch && decision.copying.is_some())
+    }
+
     pub fn is_undone(&self) -> bool {
         self.decision.as_ref().is_some_and(|decision| decision.copying.is_some())
     }
@@ -154,7 +235,25 @@ mod tests {
             routing_key: Vec::new(),
             attempts: vec![1, u64::MAX],
         };
-        Decision { batch: 7, copying: Some(copying) }
+        let mut history = History::default();
+        (0..130).for_each(|batch| history.add(Decided { batch, attempts: !batch, rows: 3, digest: 5 }));
+        Decision { batch: 129, history, copying: Some(copying) }
+    }
+
+    #[test]
+    fn the_last_batches_are_remembered_and_that_others_are_forgotten() {
+        let mut history = copying().history;
+
+        assert_eq!((history.find(1), history.find(130)), (Err(Forgotten), Ok(None)));
+        assert_eq!(history.find(2).unwrap().unwrap().attempts, !2);
+        history.repeated(2, 99);
+        assert_eq!(history.find(2).unwrap().unwrap().attempts, 99);
+    }
+
+    #[test]
+    fn attempts_have_a_digest_in_any_order() {
+        assert_eq!(digest_of([1, 2, 3].into_iter()), digest_of([3, 1, 2].into_iter()));
+        assert_ne!(digest_of([1, 1].into_iter()), digest_of([2].into_iter()));
     }
 
     #[test]
@@ -166,7 +265,7 @@ mod tests {
         for length in (0..bytes.len()).filter(whole_attempts) {
             assert_eq!(Decision::decode(&bytes[..length]), None, "{length} bytes");
         }
-        let done = Decision { batch: 7, copying: None };
+        let done = Decision { copying: None, ..copying() };
         assert_eq!(Decision::decode(&done.encode()), Some(done));
     }
 

@@ -54,6 +54,8 @@ pub enum EngineError {
         "the user has {0} names of producers already, as many as it may have; use one of them, or let an administrator delete some"
     )]
     ProducersOfUser(usize),
+    #[error("producer '{0}' is over: its program deleted it, and it is not opened again; choose another name")]
+    ProducerEnded(String),
     #[error("producers whose names begin with '{0}' are the broker's own; choose another name")]
     ProducerReserved(&'static str),
     #[error(
@@ -61,6 +63,16 @@ pub enum EngineError {
          then what follows"
     )]
     ProducerBehind(u64),
+    #[error(
+        "batch {batch} of producer '{producer}' is not the one that was stored: {why}; the rows that differ were not stored. \
+         Write them as another producer, which for Spark is a new checkpoint or another option 'producer'"
+    )]
+    BatchDiffers { producer: String, batch: u32, why: String },
+    #[error(
+        "batch {batch} of producer '{producer}' is too old to be compared with the one that was stored, and nothing of it was \
+         stored now. Write its rows as another producer, which for Spark is a new checkpoint or another option 'producer'"
+    )]
+    BatchForgotten { producer: String, batch: u32 },
     #[error("a queue that it goes to is being deleted; publish it again")]
     QueueShut,
     #[error("another call decides about this stage; wait until it has ended")]
@@ -70,6 +82,17 @@ pub enum EngineError {
          staged; stage the batch again"
     )]
     StagedRows { batch: u64, attempt: u64 },
+    #[error(
+        "batch {batch} of this stage is not the one that was published: {stored} rows were published, {staged} are \
+         staged now, and they differ; nothing of it was published now. Stage it under another name, which for Spark is a new \
+         checkpoint or another option 'producer'"
+    )]
+    StagedDiffers { batch: u64, stored: u64, staged: u64 },
+    #[error(
+        "batch {batch} of this stage is too old to be compared with the one that was published, and nothing of it was published \
+         now. Stage its rows under another name, which for Spark is a new checkpoint or another option 'producer'"
+    )]
+    StagedForgotten { batch: u64 },
     #[error("shard '{0}' stopped: {1}")]
     Stopped(String, String),
     #[error("shard '{0}' is closed")]

@@ -6,7 +6,8 @@
 //! A file uses only files of the groups before its own, and files of its own group without a circle:
 //!
 //! 1. values, which know no shard: `clock`, `counters`, `corruption`, `decision`, `delivery_mark`, `error`, `identity`, `lease`, `level`,
-//!    `notices`, `producers`, `producer_logs`, `producer_reach`, `publication`, `runs`, `signal`, `space`, `stream`, `watchers`, `work_queues`;
+//!    `notices`, `producer_endings`, `producer_groups`, `producers`, `producer_logs`, `producer_reach`, `publication`, `repetition`,
+//!    `runs`, `signal`, `space`, `stream`, `watchers`, `work_queues`;
 //! 2. the state under a shard's lock: `queue_entry`, `state`, `delivered`;
 //! 3. `shard`: the lock, the position of the last sync, and the own logs of queues;
 //! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`, `producer_complete`, `producer_removal`),
@@ -39,6 +40,8 @@ mod outlook;
 mod passed_on;
 mod places;
 mod producer_complete;
+mod producer_endings;
+mod producer_groups;
 mod producer_homes;
 mod producer_logs;
 mod producer_owners;
@@ -50,6 +53,7 @@ mod publication;
 mod publish;
 mod queue_entry;
 mod reader;
+mod repetition;
 mod retention;
 mod runs;
 mod shard;
@@ -81,8 +85,8 @@ pub use notices::{Notice, Notices};
 pub use offsets::{GROUP_BYTES_MAX, GroupStanding, StreamStanding};
 pub use outlook::StreamOutlook;
 pub use penstock_log::{
-    CorruptRecord, LogError, MessageView, Payload, Position, Producer, Recovery, Repaired, Segment, SegmentReport,
-    Target, inspect,
+    BATCH_MAX, CorruptRecord, LogError, MessageView, Payload, Position, Producer, Recovery, Repaired, Segment,
+    SegmentReport, Target, inspect,
 };
 pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceRange, Settle, Settling, Taken};
 pub use places::{Places, Published};
@@ -91,6 +95,7 @@ pub use producers::{PRODUCERS_MAX, ProducerSession, ProducerStanding};
 pub use publication::{Fate, Publication};
 pub use queue_entry::{QueueCounts, QueueSettings};
 pub use reader::{Progress, ReadFrom, ReadRange, ReadSettings, ReaderPlace, StreamReader, Turn};
+pub use repetition::{BatchStanding, Repetition};
 pub use runs::joined;
 pub use shard::Shard;
 pub use signal::Signal;

@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::error::EngineError;
 use crate::producer_logs::{Found, LogNumber, Sequences, joined};
 use crate::producers::{ProducerSession, ProducerStanding};
+use crate::repetition::BatchStanding;
 use crate::shard::Shard;
 
 impl Shard {
@@ -29,6 +30,18 @@ impl Shard {
     /// `Stopped` when a bug poisoned a shard.
     pub fn sequence_in_family(&self, name: &str) -> Result<Option<u64>, EngineError> {
         Ok(self.sequences_in_family(name)?.map(|sequences| sequences.highest))
+    }
+
+    /// What the logs of this vhost know of a batch of a producer. Nothing more is stored of it, except by this session.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned a shard.
+    pub fn batch_standing(self: &Arc<Self>, name: &str, batch: u32) -> Result<BatchStanding, EngineError> {
+        let mut standing = BatchStanding::default();
+        for log in self.family() {
+            log.lock()?.producers.add_batch(name, batch, &mut standing);
+        }
+        Ok(standing)
     }
 
     /// All names but those of stages, in no order: this shard knows each, and the logs with its messages the sequence.

@@ -6,6 +6,7 @@
 
 use penstock_log::Position;
 
+use crate::clock::clock_ms;
 use crate::error::EngineError;
 use crate::producers::{Changes, Producers, STAGE_PREFIX};
 use crate::shard::Shard;
@@ -39,6 +40,34 @@ impl Shard {
         // An earlier removal may not be on the disk yet.
         self.forget_names(&[], |_, _| true)?;
         Ok(false)
+    }
+
+    /// Remove names whose program is over, which a user owns, here and in the queues' own logs. The sessions that have them end,
+    /// and the user does not open them again for a while. Return how many were there, once that is on the disk. Blocks on the disk.
+    ///
+    /// # Errors
+    /// `ProducerReserved` and `ProducerOwned` for one of them, before those behind it are removed; `Log` when it cannot be
+    /// written; `Stopped` and `Closed`.
+    pub fn end_producers(&self, names: &[String], user: &str) -> Result<u64, EngineError> {
+        if names.iter().any(|name| name.starts_with(STAGE_PREFIX)) {
+            return Err(EngineError::ProducerReserved(STAGE_PREFIX));
+        }
+        let now_ms = clock_ms();
+        let mut ended = Vec::new();
+        {
+            let mut guard = self.lock()?;
+            guard.check(self.name())?;
+            for name in names {
+                if guard.producers.end(user, name, now_ms)? {
+                    ended.push(name.clone());
+                }
+            }
+        }
+        if !ended.is_empty() {
+            self.forget_in_own_logs(&ended)?;
+        }
+        // Without names, too: an earlier removal may not be on the disk yet.
+        self.forget_names(&ended, |_, _| true)
     }
 
     fn end_session(&self, name: &str) -> Result<bool, EngineError> {

@@ -16,7 +16,7 @@ impl Shard {
     /// the user's from now on; new names and owners are written down.
     ///
     /// # Errors
-    /// `ProducerReserved`; `ProducerOwned`; `ProducersOfUser`; `TooMany`; `Log` when the name cannot be written; `Stopped` and `Closed`.
+    /// `ProducerReserved`; `ProducerOwned`; `ProducerEnded`; `ProducersOfUser`; `TooMany`; `Log` when the name cannot be written; `Stopped` and `Closed`.
     pub fn open_producer(&self, name: &str, user: &str) -> Result<ProducerSession, EngineError> {
         self.open_producer_while(name, user, || true)
     }
@@ -72,6 +72,9 @@ impl Shard {
             guard.check(self.name())?;
             check()?;
             let state = &mut *guard;
+            if user.is_some_and(|user| state.producers.is_ended(user, name, now_ms)) {
+                return Err(EngineError::ProducerEnded(name.to_owned()));
+            }
             let known = state.producers.id_of(name);
             let owner =
                 known.and_then(|id| state.producers.owner(id)).map(|owner| user.is_none_or(|user| **owner == *user));

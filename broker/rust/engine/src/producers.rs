@@ -13,18 +13,21 @@
 //! A name belongs to the user who opened it first, and no other user opens it. The names of stages belong to the broker.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use penstock_log::{Position, Producer, marks};
+use penstock_log::{Batches, Position, Producer, ProducerBatches, batch_and_row, marks};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::EngineError;
+use crate::producer_endings::Endings;
+use crate::producer_groups::{Group, Groups};
 use crate::producer_logs::{Logs, decode};
 use crate::producer_owners::Owners;
 use crate::publication::{Fate, Publication};
+use crate::repetition::BatchStanding;
 
 /// The most names of a shard.
 pub const PRODUCERS_MAX: usize = 65_536;
@@ -121,6 +124,8 @@ pub(crate) struct Standing {
     noted_at_ms: u64,
     held: Arc<Holder>,
     owner: Option<Arc<str>>,
+    /// Of a name that ends with a task's number.
+    group: Option<Arc<Group>>,
 }
 
 /// What is known of a message by its producer's sequence alone.
@@ -180,6 +185,10 @@ pub(crate) struct Producers {
     ids: FxHashMap<String, NonZeroU64>,
     standing: FxHashMap<NonZeroU64, Standing>,
     owners: Owners,
+    groups: Groups,
+    endings: Endings,
+    /// The last batches of those that number them, as the log's fold has them.
+    batches: ProducerBatches,
     /// Those of several logs whose messages came since their complete sequences were written.
     pub changed: FxHashSet<NonZeroU64>,
     highest_id: u64,
@@ -196,8 +205,12 @@ pub(crate) struct Changes {
 }
 
 impl Producers {
-    pub fn of_start(named: &BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>, highest: &FxHashMap<u64, u64>) -> Producers {
-        let mut producers = Producers::default();
+    pub fn of_start(
+        named: &BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>,
+        highest: &FxHashMap<u64, u64>,
+        batches: ProducerBatches,
+    ) -> Producers {
+        let mut producers = Producers { batches, ..Producers::default() };
         for ((owner, name), value) in named {
             let id = value.first_chunk().and_then(|id| NonZeroU64::new(u64::from_le_bytes(*id)));
             if owner == marks::PRODUCER_NAMES
@@ -207,9 +220,13 @@ impl Producers {
                     value.get(8..).and_then(<[u8]>::first_chunk).map_or(0, |time| u64::from_le_bytes(*time));
                 let owner = value.get(16..).filter(|owner| !owner.is_empty()).map(String::from_utf8_lossy);
                 let owner = owner.map(|owner| producers.owners.add(&owner));
-                let standing = Standing { used_at_ms, noted_at_ms: used_at_ms, owner, ..Standing::default() };
+                let name = String::from_utf8_lossy(name).into_owned();
+                let group = producers.groups.of(&name);
+                let newest = producers.batches.get(id.get()).and_then(Batches::newest);
+                group.iter().zip(newest).for_each(|(group, batch)| group.stored(batch));
+                let standing = Standing { used_at_ms, noted_at_ms: used_at_ms, owner, group, ..Standing::default() };
                 producers.standing.insert(id, standing);
-                producers.ids.insert(String::from_utf8_lossy(name).into_owned(), id);
+                producers.ids.insert(name, id);
                 producers.highest_id = producers.highest_id.max(id.get());
             }
         }
@@ -339,9 +356,27 @@ impl Producers {
         standing.used_at_ms = now_ms.max(standing.used_at_ms);
     }
 
+    /// Note a stored row of a producer that numbers batches.
+    pub fn batch_stored(&mut self, producer: Producer, digest: NonZeroU32) {
+        self.batches.stored(producer.id.get(), producer.sequence, digest);
+        let group = self.standing.get(&producer.id).and_then(|standing| standing.group.as_ref());
+        if let (Some(group), Some((batch, _))) = (group, batch_and_row(producer.sequence)) {
+            group.stored(batch);
+        }
+    }
+
+    /// Add what is known here of a batch of a producer.
+    pub fn add_batch(&self, name: &str, batch: u32, standing: &mut BatchStanding) {
+        let batches = self.ids.get(name).and_then(|id| self.batches.get(id.get()));
+        standing.add(batch, batches, self.groups.newest(name));
+    }
+
     pub fn open(&mut self, name: &str, id: NonZeroU64, now_ms: u64) -> ProducerSession {
         self.last_session += 1;
         let standing = self.standing.entry(id).or_default();
+        if standing.group.is_none() {
+            standing.group = self.groups.of(name);
+        }
         standing.held.session.store(self.last_session, Ordering::Release);
         standing.used_at_ms = now_ms;
         if name.starts_with(STAGE_PREFIX) {
@@ -358,6 +393,8 @@ impl Producers {
             standing.held.session.store(0, Ordering::Release);
             standing.owner.iter().for_each(|owner| self.owners.remove(owner));
         }
+        self.groups.left(name);
+        self.batches.remove(id.get());
         Some(id)
     }
 
@@ -434,6 +471,22 @@ impl Producers {
 
     pub fn owner(&self, id: NonZeroU64) -> Option<&Arc<str>> {
         self.standing.get(&id)?.owner.as_ref()
+    }
+
+    /// End a name that its user owns, or that is not there: no session has it, and the user opens it no more. Return whether it
+    /// is there.
+    pub fn end(&mut self, user: &str, name: &str, now_ms: u64) -> Result<bool, EngineError> {
+        let owner = self.id_of(name).map(|id| self.owner(id));
+        if owner.is_some_and(|owner| owner.is_none_or(|owner| **owner != *user)) {
+            return Err(EngineError::ProducerOwned(name.to_owned()));
+        }
+        self.endings.add(user, name, now_ms);
+        Ok(self.end_session(name))
+    }
+
+    /// Say whether a user has ended a name.
+    pub fn is_ended(&mut self, user: &str, name: &str, now_ms: u64) -> bool {
+        self.endings.has(user, name, now_ms)
     }
 
     /// End the session that has a name, and say whether the name is there.

@@ -41,6 +41,16 @@ impl Shard {
         in_rounds(batch, fates, |rest, fates| self.publish_round(producer, rest, level, now_ms, fates))
     }
 
+    /// Whether a message reaches a queue now.
+    ///
+    /// # Errors
+    /// `Stopped` and `Closed`.
+    pub fn reaches_queue(&self, publication: &Publication<'_>) -> Result<bool, EngineError> {
+        let mut guard = self.lock()?;
+        guard.check(self.name())?;
+        Ok(guard.find_targets(publication) && !guard.matched.queues.is_empty())
+    }
+
     /// The same for as many of the first messages as fit one hold of the lock: those with an entry in `fates`, at least
     /// one unless it was refused.
     ///

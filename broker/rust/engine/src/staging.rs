@@ -2,19 +2,19 @@
 //! batch.
 //!
 //! Invariants: a decision is on the disk before the first of its rows is copied, and only a completed one is answered;
-//! a decided batch is never decided again, whichever attempts are named then; an interrupted copy is resumed with the
-//! same sequences, so that no log stores a row twice. Rows are read without the shard's lock.
+//! a decided batch is never decided again, and one that comes again with other rows is refused; an interrupted copy is
+//! resumed with the same sequences, so that no log stores a row twice. Rows are read without the shard's lock.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use penstock_log::{Outcome, Payload, Position, Target, marks};
+use penstock_log::{Outcome, Payload, Position, RowsDigest, Target, marks};
 use penstock_queue::{QueueId, SequenceRange, Settled};
 use penstock_wire::amqp::properties::headers_of;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::clock::clock_ms;
-use crate::decision::{ATTEMPTS_MAX, Copying, Decision, Stage, StageTag};
+use crate::decision::{ATTEMPTS_MAX, Copying, Decided, Decision, Stage, StageTag, digest_of};
 use crate::error::EngineError;
 use crate::level::Level;
 use crate::producers::{ProducerSession, STAGE_PREFIX};
@@ -46,7 +46,7 @@ pub struct StagedBatch<'a> {
 /// Result of a batch: rows that were stored, and unroutable ones. Both count rows that this call copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StagedOutcome {
-    /// An earlier call decided it: the attempts of this one were ignored.
+    /// An earlier call decided it, with the same rows.
     pub was_decided: bool,
     pub stored: u64,
     pub unroutable: u64,
@@ -86,27 +86,18 @@ impl Shard {
     }
 
     /// Stores rows in a stage; their payloads have the tag of their attempt as their exchange. Rows of a decided batch
-    /// are useless and not stored. Returns the position for [`Shard::wait_synced`].
+    /// are compared when it is published again. Returns the position for [`Shard::wait_synced`].
     ///
     /// # Errors
     /// `NoQueue`; `NotStream`; `Log` when the disk is full, which leaves the first of the rows in the stage, or when it
     /// failed; `Stopped` and `Closed`.
-    pub fn stage(
-        &self,
-        queue: QueueId,
-        batch: u64,
-        rows: &[Payload<'_>],
-        now_ms: u64,
-    ) -> Result<Position, EngineError> {
+    pub fn stage(&self, queue: QueueId, rows: &[Payload<'_>], now_ms: u64) -> Result<Position, EngineError> {
         let (staged, end, has_sealed) = {
             let mut guard = self.lock()?;
             let state = &mut *guard;
             state.check(self.name())?;
             if self.entry(state, queue)?.stream.is_none() {
                 return Err(EngineError::NotStream(self.entry(state, queue)?.name.clone()));
-            }
-            if state.last_batch(queue).is_some_and(|last| batch <= last) {
-                return Ok(state.log.end());
             }
             if self.is_full() {
                 return Err(self.full());
@@ -126,10 +117,11 @@ impl Shard {
     }
 
     /// Publishes the rows of the named attempts, whole and once, and drops the stage's other rows of the batch and of
-    /// earlier ones. Blocks on the disk.
+    /// earlier ones. A batch that was decided before must have the same rows, in any order. Blocks on the disk.
     ///
     /// # Errors
     /// `StageBusy` while another call decides; `StagedRows` when the stage does not have the rows of the attempts;
+    /// `StagedDiffers` and `StagedForgotten` for another batch under the number of a decided one;
     /// `NoExchange`; `TooMany` attempts or producers; as [`Shard::publish_as`]. After the decision an error leaves the
     /// rest to the next call or start.
     pub fn publish_staged(
@@ -141,24 +133,35 @@ impl Shard {
         let carried_on = self.copy_decided(queue)?;
         let was_decided = self.lock()?.last_batch(queue).is_some_and(|last| wanted.batch <= last);
         if was_decided {
+            self.compare_decided(queue, wanted)?;
             return Ok(StagedOutcome { was_decided, ..carried_on });
         }
         self.decide(queue, wanted)?;
         self.copy_decided(queue)
     }
 
-    /// Drops a stage's rows of an undecided batch: of the named attempts, or of all when none is named. Returns how
+    /// Drops a stage's rows of a batch that is not being copied: of the named attempts, or of all when none is named. Returns how
     /// many rows. Blocks on the disk.
     ///
     /// # Errors
     /// `StageBusy`; `NoQueue`; `Log`; `Stopped` and `Closed`.
     pub fn discard_staged(self: &Arc<Self>, queue: QueueId, batch: u64, attempts: &[u64]) -> Result<u64, EngineError> {
         let _turn = self.take_turn(queue)?;
-        if self.lock()?.last_batch(queue).is_some_and(|last| batch <= last) {
+        if self.lock()?.stages.get(&queue).is_some_and(|stage| stage.is_copying(batch)) {
             return Ok(0);
         }
         let named: FxHashSet<u64> = attempts.iter().copied().collect();
-        let is_meant = |tag: StageTag| tag.batch == batch && (named.is_empty() || named.contains(&tag.attempt));
+        self.drop_staged(queue, batch, |attempt| named.is_empty() || named.contains(&attempt))
+    }
+
+    /// Drops a stage's rows of these attempts at a batch.
+    fn drop_staged(
+        self: &Arc<Self>,
+        queue: QueueId,
+        batch: u64,
+        is_named: impl Fn(u64) -> bool,
+    ) -> Result<u64, EngineError> {
+        let is_meant = |tag: StageTag| tag.batch == batch && is_named(tag.attempt);
         let mut dropped = 0;
         let mut reader = StageReader::open(self, queue, None)?;
         while reader.next(|rows| {
@@ -242,7 +245,7 @@ impl Shard {
         }
         let reader = StageReader::open(self, queue, None)?;
         let (first, end) = reader.range();
-        self.check_staged(reader, wanted.batch, attempts)?;
+        let decided = self.check_staged(reader, wanted.batch, attempts)?;
         let session = self.open_any_producer(&producer_of(queue))?;
         // Above what any log has: no row of this batch passes for one of an earlier batch.
         let base = self.sequence_in_family(session.name())?.unwrap_or_default();
@@ -262,22 +265,56 @@ impl Shard {
                 routing_key: wanted.routing_key.as_bytes().to_vec(),
                 attempts: wanted.attempts.iter().map(|one| one.attempt).collect(),
             };
-            guard.put_decision(queue, Decision { batch: wanted.batch, copying: Some(copying) })?
+            let decision = guard.stages.get(&queue).and_then(|stage| stage.decision.as_ref());
+            let mut history = decision.map(|decision| decision.history.clone()).unwrap_or_default();
+            history.add(decided);
+            guard.put_decision(queue, Decision { batch: wanted.batch, history, copying: Some(copying) })?
         };
         self.sync_to(end)
     }
 
-    /// Checks that the stage has exactly the rows that the attempts counted.
+    /// Checks that a decided batch comes again with the rows that it had, and drops these. The same attempts were compared
+    /// before, or decided.
+    fn compare_decided(self: &Arc<Self>, queue: QueueId, wanted: &StagedBatch<'_>) -> Result<(), EngineError> {
+        let decision = self.lock()?.stages.get(&queue).and_then(|stage| stage.decision.clone());
+        let Some(mut decision) = decision else { return Ok(()) };
+        let batch = wanted.batch;
+        let before = decision.history.find(batch).map_err(|_| EngineError::StagedForgotten { batch })?;
+        let before = before.unwrap_or(Decided { batch, ..Decided::default() });
+        let attempts: FxHashMap<u64, u64> = wanted.attempts.iter().map(|one| (one.attempt, one.count)).collect();
+        if before.attempts == digest_of(attempts.keys().copied()) {
+            return Ok(());
+        }
+        let now = self.check_staged(StageReader::open(self, queue, None)?, batch, attempts)?;
+        if (now.rows, now.digest) != (before.rows, before.digest) {
+            return Err(EngineError::StagedDiffers { batch, stored: before.rows, staged: now.rows });
+        }
+        decision.history.repeated(batch, now.attempts);
+        let end = {
+            let mut guard = self.lock()?;
+            guard.check(self.name())?;
+            self.entry(&mut guard, queue)?;
+            guard.put_decision(queue, decision)?
+        };
+        self.sync_to(end)?;
+        self.drop_staged(queue, batch, |_| true).map(|_| ())
+    }
+
+    /// Checks that the stage has exactly the rows that the attempts counted, and returns what they are.
     fn check_staged(
         &self,
         mut reader: StageReader,
         batch: u64,
         mut missing: FxHashMap<u64, u64>,
-    ) -> Result<(), EngineError> {
-        let mut too_many = None;
+    ) -> Result<Decided, EngineError> {
+        let attempts = digest_of(missing.keys().copied());
+        let (mut too_many, mut rows_count, mut digest) = (None, 0, RowsDigest::default());
         while reader.next(|rows| {
-            for tag in rows.iter().filter_map(|row| row.tag).filter(|tag| tag.batch == batch) {
+            let tagged = rows.iter().filter_map(|row| Some((row, row.tag?)));
+            for (row, tag) in tagged.filter(|(_, tag)| tag.batch == batch) {
                 if let Some(count) = missing.get_mut(&tag.attempt) {
+                    rows_count += 1;
+                    digest = digest.and(row.view.row_digest());
                     match count.checked_sub(1) {
                         Some(less) => *count = less,
                         None => too_many = Some(tag.attempt),
@@ -287,13 +324,16 @@ impl Shard {
             Ok(())
         })? {}
         let wrong = too_many.or_else(|| missing.iter().find(|(_, count)| **count > 0).map(|(attempt, _)| *attempt));
-        wrong.map_or(Ok(()), |attempt| Err(EngineError::StagedRows { batch, attempt }))
+        let found = Decided { batch, attempts, rows: rows_count, digest: digest.0 };
+        wrong.map_or(Ok(found), |attempt| Err(EngineError::StagedRows { batch, attempt }))
     }
 
     /// Copies the rest of the last decision, if any, and returns when all of it is on the disk.
     fn copy_decided(self: &Arc<Self>, queue: QueueId) -> Result<StagedOutcome, EngineError> {
         let decision = self.lock()?.stages.get(&queue).and_then(|stage| stage.decision.clone());
-        let Some(Decision { batch, copying: Some(copying) }) = decision else { return Ok(StagedOutcome::default()) };
+        let Some(Decision { batch, history, copying: Some(copying) }) = decision else {
+            return Ok(StagedOutcome::default());
+        };
         let session = self.open_any_producer(&producer_of(queue))?;
         let chosen = copying.attempts.iter().copied().collect();
         let mut reader = StageReader::open(self, queue, Some(copying.end))?;
@@ -303,7 +343,7 @@ impl Shard {
             let mut guard = self.lock()?;
             guard.check(self.name())?;
             self.entry(&mut guard, queue)?;
-            guard.put_decision(queue, Decision { batch, copying: None })?
+            guard.put_decision(queue, Decision { batch, history, copying: None })?
         };
         let outcome = copy.outcome;
         self.sync_to(end)?;

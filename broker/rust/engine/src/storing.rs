@@ -223,6 +223,9 @@ impl State {
         self.log.append_message(&publication.payload, self.stored_at_ms, &self.targets)?;
         if let Some(producer) = publication.payload.producer() {
             self.producers.stored(producer, self.stored_at_ms);
+            if let Some(digest) = publication.payload.batch_digest() {
+                self.producers.batch_stored(producer, digest);
+            }
         }
         Ok(Fate::Stored(Level::of(level, levels, publication.persistent)))
     }
@@ -247,7 +250,7 @@ impl State {
     }
 
     /// Fills `matched`; false when there is no such exchange.
-    fn find_targets(&mut self, publication: &Publication<'_>) -> bool {
+    pub(crate) fn find_targets(&mut self, publication: &Publication<'_>) -> bool {
         if self.only.is_some() {
             return true;
         }

@@ -30,7 +30,7 @@ fn with_stage(house: House) -> House {
 fn stage(house: &House, batch: u64, attempt: u64, bodies: &[&str]) -> StagedAttempt {
     let tag = StageTag { batch, attempt }.to_text();
     let rows = bodies.iter().map(|body| Payload::new(tag.as_bytes(), b"", b"", body.as_bytes()).unwrap());
-    house.shard.stage(STAGE, batch, &rows.collect::<Vec<_>>(), 1).unwrap();
+    house.shard.stage(STAGE, &rows.collect::<Vec<_>>(), 1).unwrap();
     StagedAttempt { attempt, count: bodies.len() as u64 }
 }
 
@@ -75,13 +75,56 @@ fn a_batch_that_was_decided_is_never_published_again_also_after_a_start() {
     let house = with_stage(open(directory.path()));
     assert_eq!(house.shard.stage_states(&[STAGE]).unwrap(), [StageStanding { last_batch: Some(5), copying: false }]);
 
-    let again = stage(&house, 5, 2, &["b", "c"]);
-    let outcome = publish(&house, 5, &[again]).unwrap();
+    let again = [stage(&house, 5, 2, &["b"]), stage(&house, 5, 3, &["a"])];
+    for _ in 0..2 {
+        // The second time is after a lost answer.
+        let outcome = publish(&house, 5, &again).unwrap();
+        assert_eq!(outcome, StagedOutcome { was_decided: true, ..StagedOutcome::default() });
+    }
 
-    assert_eq!(outcome, StagedOutcome { was_decided: true, ..StagedOutcome::default() });
-    assert!(publish(&house, 4, &[again]).unwrap().was_decided);
     assert_eq!(stored(&house), ["a", "b"]);
-    assert_eq!(staged_count(&house), 0, "rows of a decided batch are not stored");
+    assert_eq!(staged_count(&house), 0, "rows of a repetition are dropped");
+}
+
+#[test]
+fn a_decided_batch_that_comes_again_with_other_rows_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = with_stage(open(directory.path()));
+    let first = stage(&house, 5, 1, &["a", "b"]);
+    publish(&house, 5, &[first]).unwrap();
+    publish(&house, 7, &[stage(&house, 7, 2, &["c"])]).unwrap();
+    let refused = |batch: u64, attempt: u64, bodies: &[&str]| {
+        let attempts = [stage(&house, batch, attempt, bodies)];
+        let attempts = if bodies.is_empty() { &[][..] } else { &attempts };
+        let EngineError::StagedDiffers { stored, staged, .. } = publish(&house, batch, attempts).unwrap_err() else {
+            panic!("other rows were believed");
+        };
+        (stored, staged)
+    };
+
+    assert_eq!(refused(5, 10, &["a", "x"]), (2, 2));
+    assert_eq!(refused(5, 11, &["a"]), (2, 1));
+    assert_eq!(refused(5, 12, &["a", "b", "b"]), (2, 3));
+    assert_eq!(refused(5, 13, &[]), (2, 0));
+    assert_eq!(refused(6, 14, &["c"]), (0, 1), "it had no rows, and a later batch has");
+
+    assert!(publish(&house, 6, &[]).unwrap().was_decided);
+    assert_eq!(house.shard.discard_staged(STAGE, 5, &[]).unwrap(), 6, "what was refused can be discarded");
+    assert_eq!(stored(&house), ["a", "b", "c"]);
+}
+
+#[test]
+fn a_batch_that_is_too_old_to_be_compared_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = with_stage(open(directory.path()));
+    for batch in 0..130 {
+        publish(&house, batch, &[stage(&house, batch, batch + 1, &["a"])]).unwrap();
+    }
+
+    let again = |batch: u64| publish(&house, batch, &[stage(&house, batch, batch + 1000, &["a"])]);
+
+    assert!(matches!(again(1), Err(EngineError::StagedForgotten { batch: 1 })));
+    assert!(again(2).unwrap().was_decided);
 }
 
 #[test]
@@ -238,7 +281,8 @@ fn a_copy_that_dies_at_any_write_is_carried_on_at_the_start_and_every_row_is_the
             let again = StagedAttempt { attempt: 10, ..stage(&house, 1, 10, &wanted_texts) };
             publish(&house, 1, &[again]).unwrap();
         } else {
-            assert!(publish(&house, 1, &[other]).unwrap().was_decided);
+            assert!(publish(&house, 1, &[chosen]).unwrap().was_decided);
+            assert!(publish(&house, 1, &[other]).is_err());
         }
 
         let mut counts: BTreeMap<String, u32> = BTreeMap::new();

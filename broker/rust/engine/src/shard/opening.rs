@@ -52,7 +52,7 @@ impl Shard {
         state.stored_at_ms = state.log.newest_time()?;
         state.recovered_groups = groups_in(&opened.state.marks);
         state.identities = identities_in(&opened.state.marks);
-        state.producers = Producers::of_start(&opened.state.marks, &opened.state.producers);
+        state.producers = Producers::of_start(&opened.state.marks, &opened.state.producers, opened.state.batches);
         let decided = decisions_in(&opened.state.marks).into_iter();
         state.stages = decided.map(|(queue, decision)| (queue, Stage::of_start(decision))).collect();
         state.corruptions = Corruptions::of_start(&opened.quarantined);
