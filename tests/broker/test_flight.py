@@ -456,6 +456,47 @@ def test_a_producer_that_repeats_itself_stores_nothing_twice(arrow: Flight, stre
     assert arrow.get("events")["body"].to_pylist() == numbered(5_000)
 
 
+def put_batch(arrow: Flight, batch: int, *bodies: bytes, **more: Any) -> dict[str, int]:
+    command = {"stream": "events", "producer": "job/0", "batch": batch, **more}
+    return arrow.put(pa.table({"body": pa.array(bodies, pa.binary())}), **command)
+
+
+def test_a_batch_of_a_producer_is_stored_once_and_comes_again_as_it_was(arrow: Flight, stream: penstock.Stream) -> None:
+    assert put_batch(arrow, 0, b"a", b"b") == {"confirmed": 2, "unroutable": 0, "repeated": 0}
+    put_batch(arrow, 1, b"c")
+
+    assert put_batch(arrow, 0, b"a", b"b") == {"confirmed": 2, "unroutable": 0, "repeated": 2}
+    assert put_batch(arrow, 1, b"c", b"d") == {"confirmed": 2, "unroutable": 0, "repeated": 1}
+    for rows in ([b"b", b"a"], [b"a"], [b"a", b"b", b"c"]):
+        with pytest.raises(pa.ArrowException, match="batch 0 of producer 'job/0' is not the one that was stored"):
+            put_batch(arrow, 0, *rows)
+
+    assert [message.body for message in stream.read("first", until="next")] == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_batch_without_rows_is_checked_and_makes_no_name(
+    arrow: Flight, stream: penstock.Stream, connection: penstock.Connection
+) -> None:
+    nothing = pa.schema([("body", pa.binary())])
+
+    def say(producer: str, batch: int) -> None:
+        command = {"vhost": arrow.vhost, "stream": "events", "producer": producer, "batch": batch, "is_empty": True}
+        descriptor = flight.FlightDescriptor.for_command(json.dumps(command))
+        writer, results = arrow.client.do_put(descriptor, nothing, arrow.options)
+        writer.done_writing()
+        while results.read() is not None:
+            pass
+        writer.close()
+
+    put_batch(arrow, 0, b"a")
+    say("job/1", 0)
+    say("job/0", 1)
+
+    with pytest.raises(pa.ArrowException, match="1 of its rows are stored, and 0 came now"):
+        say("job/0", 0)
+    assert [one.name for one in connection.admin.list_producers()] == ["job/0"]
+
+
 def test_a_put_that_cannot_be_is_refused_and_stores_nothing(arrow: Flight, stream: penstock.Stream) -> None:
     def put(table: pa.Table, **command: Any) -> Callable[[], object]:
         return lambda: arrow.put(table, **command)

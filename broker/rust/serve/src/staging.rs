@@ -247,7 +247,7 @@ async fn store(
         }
         let payloads = round.iter().map(|(message, block)| payload_of(message, tag.as_bytes(), block));
         let payloads = payloads.collect::<Result<Vec<_>, _>>()?;
-        let staged = when_free(shard, || shard.stage(queue, request.batch, &payloads, now_ms())).await;
+        let staged = when_free(shard, || shard.stage(queue, &payloads, now_ms())).await;
         end = Some(staged.map_err(|error| status::of_engine(&error))?);
         count += payloads.len() as u64;
         // Other streams' turn.

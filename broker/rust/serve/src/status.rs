@@ -8,7 +8,10 @@ pub(crate) fn of_engine(error: &EngineError) -> Status {
     let text = error.to_string();
     match error {
         EngineError::NoQueue(..) | EngineError::NoExchange(..) | EngineError::NoLease { .. } => Status::not_found(text),
-        EngineError::Queue(_) | EngineError::StagedRows { .. } => Status::failed_precondition(text),
+        EngineError::Queue(_)
+        | EngineError::StagedRows { .. }
+        | EngineError::StagedDiffers { .. }
+        | EngineError::StagedForgotten { .. } => Status::failed_precondition(text),
         EngineError::StageBusy => Status::aborted(text),
         EngineError::Routing(_)
         | EngineError::IsStream(_)
@@ -22,7 +25,10 @@ pub(crate) fn of_engine(error: &EngineError) -> Status {
         EngineError::TooMany { .. } => Status::resource_exhausted(text),
         EngineError::ProducerTaken(_)
         | EngineError::ProducersOfUser(_)
+        | EngineError::ProducerEnded(_)
         | EngineError::ProducerBehind(_)
+        | EngineError::BatchDiffers { .. }
+        | EngineError::BatchForgotten { .. }
         | EngineError::QueueShut
         | EngineError::LeaseNumber { .. } => Status::failed_precondition(text),
         _ if error.is_full() => Status::resource_exhausted(full(error)),

@@ -7,6 +7,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tonic::Status;
 
+use penstock_engine::BATCH_MAX;
+
 use super::protocol::{COMMAND, FlightDescriptor, PATH};
 
 /// Far above what anybody counts to, and far below where counting on would end.
@@ -177,7 +179,11 @@ pub(crate) struct Put {
     pub level: Option<PutLevel>,
     /// Rows are staged under this name, for a batch, instead of published.
     pub stage: Option<String>,
+    /// Of a stage, or of a producer that numbers batches: rows are counted from its first on.
     pub batch: Option<u64>,
+    /// There are no rows: it is only checked that none are stored of the producer's batch.
+    #[serde(default)]
+    pub is_empty: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -198,15 +204,14 @@ impl Put {
                 "`stream` says where rows go; leave `exchange` and `routing_key` out",
             ));
         }
-        if put.stage.is_some() != put.batch.is_some() {
-            return Err(Status::invalid_argument("`stage` and `batch` belong together; give both or none of them"));
-        }
+        put.check_batch()?;
         if put.stage.is_some() && !(put.producer.is_empty() && put.sequence.is_none() && put.level.is_none()) {
             return Err(Status::invalid_argument(
                 "staged rows are numbered by the stage and are always on the disk; leave `producer`, `sequence` and `level` out",
             ));
         }
         match (put.producer.is_empty(), put.sequence) {
+            (false, None) if put.batch.is_some() => Ok(put),
             (true, Some(_)) => Err(Status::invalid_argument("`sequence` is about a producer; name one in `producer`")),
             (false, None | Some(0)) => Err(Status::invalid_argument(
                 "a producer's rows have sequences; give the first one's in `sequence`, from 1",
@@ -216,6 +221,26 @@ impl Put {
             }
             _ => Ok(put),
         }
+    }
+
+    fn check_batch(&self) -> Result<(), Status> {
+        let is_of_producer = self.stage.is_none() && !self.producer.is_empty();
+        let refused = match self.batch {
+            None if self.stage.is_some() => "a stage's rows belong to a batch; give its number in `batch`",
+            None if self.is_empty => "`is_empty` is about a producer's batch; give its number in `batch`",
+            Some(_) if self.stage.is_none() && !is_of_producer => {
+                "`batch` is about a stage or a producer; name one in `stage` or in `producer`"
+            }
+            Some(_) if is_of_producer && self.sequence.is_some() => {
+                "a producer's rows have sequences or the number of their batch; give only one of `sequence` and `batch`"
+            }
+            Some(batch) if is_of_producer && batch > u64::from(BATCH_MAX) => {
+                return Err(Status::invalid_argument(format!("`batch` of a producer is at most {BATCH_MAX}")));
+            }
+            Some(_) if self.is_empty && !is_of_producer => "`is_empty` is about a producer's batch; leave it out",
+            _ => return Ok(()),
+        };
+        Err(Status::invalid_argument(refused))
     }
 }
 
@@ -346,6 +371,13 @@ mod tests {
         assert!(put(r#"{"stream": "a", "stage": "s"}"#).is_err());
         assert!(put(r#"{"stream": "a", "stage": "s", "batch": 0, "level": "os"}"#).is_err());
         assert_eq!(put(r#"{"stream": "a", "stage": "s", "batch": 0}"#).unwrap().batch, Some(0));
+        assert_eq!(put(r#"{"stream": "a", "producer": "p", "batch": 0}"#).unwrap().batch, Some(0));
+        assert!(put(r#"{"stream": "a", "producer": "p", "batch": 0, "is_empty": true}"#).unwrap().is_empty);
+        assert!(put(r#"{"stream": "a", "batch": 0}"#).is_err());
+        assert!(put(r#"{"stream": "a", "producer": "p", "batch": 0, "sequence": 1}"#).is_err());
+        assert!(put(r#"{"stream": "a", "producer": "p", "batch": 1073741823}"#).is_err());
+        assert!(put(r#"{"stream": "a", "producer": "p", "sequence": 1, "is_empty": true}"#).is_err());
+        assert!(put(r#"{"stream": "a", "stage": "s", "batch": 0, "is_empty": true}"#).is_err());
         let both = command(r#"{"stream": "a", "from": 1, "from_timestamp_ms": 1}"#);
         assert!(Wanted::of(&both).is_err());
     }

@@ -13,6 +13,7 @@ mod info;
 mod lease;
 mod live;
 mod messages;
+mod numbering;
 pub(crate) mod protocol;
 mod publishing;
 mod put;

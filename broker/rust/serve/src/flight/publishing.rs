@@ -6,9 +6,7 @@
 use std::sync::Arc;
 
 use penstock_arrow::{PutRow, PutRows, RecordBatch};
-use penstock_engine::{
-    Fate, Level, Metric, Payload, Places, Producer, ProducerSession, Publication, QueueId, Shard, StageTag,
-};
+use penstock_engine::{Fate, Level, Metric, Payload, Places, Publication, QueueId, Shard, StageTag};
 use penstock_wire::NAME_BYTES_MAX;
 use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp, user_id_of};
 use penstock_wire::grpc::staging::StageTarget;
@@ -19,6 +17,7 @@ use tonic::{Code, Status};
 use super::asks::{Put, PutLevel};
 use super::info::streams;
 use super::messages::of_arrow;
+use super::numbering::Numbering;
 use crate::caller::Caller;
 use crate::calls::{Call, CallRequest};
 use crate::messaging::Messaging;
@@ -44,6 +43,9 @@ pub(super) struct Progress {
     pub confirmed: u64,
     /// Those of them that no queue wanted: nothing was stored.
     pub unroutable: u64,
+    /// Those of them that were stored by an earlier call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repeated: Option<u64>,
     /// The producer's sequence of the last of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sequence: Option<u64>,
@@ -63,9 +65,8 @@ pub(super) struct Publishing {
     exchange: String,
     routing_key: String,
     level: Option<Level>,
-    producer: Option<ProducerSession>,
-    /// The producer's sequence of the next row.
-    next_sequence: u64,
+    /// Given for a producer.
+    numbering: Option<Numbering>,
     permits: Permits,
     /// Given when rows are staged.
     staging: Option<Attempt>,
@@ -75,9 +76,11 @@ pub(super) struct Publishing {
 /// Rows of a put are one attempt, at a part of a batch.
 struct Attempt {
     queue: QueueId,
-    batch: u64,
     tag: String,
 }
+
+/// Rows with their properties as they are stored, and the bytes of all.
+type Round<'a> = (Vec<(PutRow<'a>, Vec<u8>)>, usize);
 
 /// Where a round ended, and whether its rows have to be on the disk.
 struct Stored {
@@ -100,17 +103,14 @@ impl Publishing {
         let mut question = Question::of(&messaging.calls, &call);
         let admitted = messaging.calls.admit(call).await?;
         let (shard, allowance) = messaging.enter(&admitted)?;
-        let (exchange, routing_key) = match put.stream {
-            Some(name) => place_of(&messaging, &caller, &put.vhost, name).await?,
-            None => (put.exchange, put.routing_key),
+        let (exchange, routing_key) = match &put.stream {
+            Some(name) => place_of(&messaging, &caller, &put.vhost, name.clone()).await?,
+            None => (put.exchange.clone(), put.routing_key.clone()),
         };
-        let producer = match put.producer.as_str() {
-            "" => None,
-            name if name.len() > NAME_BYTES_MAX => {
-                return Err(Status::invalid_argument("a producer's name has at most 255 bytes; choose a shorter one"));
-            }
-            name => Some(question.producer_session(&shard, name, (&admitted.user, &admitted.vhost)).await?),
-        };
+        if put.producer.len() > NAME_BYTES_MAX {
+            return Err(Status::invalid_argument("a producer's name has at most 255 bytes; choose a shorter one"));
+        }
+        let numbering = Numbering::open(&mut question, &shard, &put, (&admitted.user, &admitted.vhost)).await?;
         let publishing = Publishing {
             messaging,
             caller,
@@ -120,8 +120,7 @@ impl Publishing {
             exchange,
             routing_key,
             level,
-            producer,
-            next_sequence: put.sequence.unwrap_or(0),
+            numbering,
             permits: Permits::default(),
             staging: None,
             progress: Progress::default(),
@@ -143,8 +142,7 @@ impl Publishing {
         let allowance = place.allowance(&messaging)?;
         let Place { shard, queue, exchange, routing_key, user } = place;
         let attempt = when_free(&shard, || shard.new_attempt()).await.map_err(|error| status::of_engine(&error))?;
-        let batch = put.batch.unwrap_or_default();
-        let tag = StageTag { batch, attempt }.to_text();
+        let tag = StageTag { batch: put.batch.unwrap_or_default(), attempt }.to_text();
         let publishing = Publishing {
             messaging,
             caller,
@@ -153,11 +151,10 @@ impl Publishing {
             exchange,
             routing_key,
             level: None,
-            producer: None,
-            next_sequence: 0,
+            numbering: None,
             allowance,
             permits: Permits::default(),
-            staging: Some(Attempt { queue, batch, tag }),
+            staging: Some(Attempt { queue, tag }),
             progress: Progress { attempt: Some(attempt), ..Progress::default() },
         };
         let rights = question.watch(&publishing.user, publishing.shard.name(), || ());
@@ -165,20 +162,29 @@ impl Publishing {
     }
 
     pub fn progress(&self) -> Progress {
-        self.progress
+        let Some(numbering) = &self.numbering else { return self.progress };
+        let sure = if numbering.is_sure() { self.progress } else { Progress::default() };
+        let repeated = if numbering.is_sure() { numbering.repeated() } else { 0 };
+        Progress { repeated: Some(repeated), sequence: numbering.last_sequence(), ..sure }
+    }
+
+    /// The client has sent all rows.
+    pub fn end(&self) -> Result<(), Status> {
+        self.numbering.as_ref().map_or(Ok(()), Numbering::end)
     }
 
     /// Publishes all rows of a batch, in order. What is not stored holds back what its producer would send behind it.
     pub async fn publish(&mut self, batch: &RecordBatch) -> Result<(), Status> {
-        let published = self.publish_all(batch).await;
-        if let (Err(_), Some(producer)) = (&published, &self.producer) {
-            // A producer that another stream has taken over, and a shard that stopped, have nothing to hold back.
-            let _ = when_free(&self.shard, || self.shard.refuse(producer, self.next_sequence)).await;
+        let mut next = self.numbering.as_ref().and_then(Numbering::next_sequence);
+        let published = self.publish_all(batch, &mut next).await;
+        if let (Err(_), Some(numbering)) = (&published, &self.numbering) {
+            numbering.hold_back(&self.shard, next).await;
         }
         published
     }
 
-    async fn publish_all(&mut self, batch: &RecordBatch) -> Result<(), Status> {
+    /// `next` is the sequence of the first row that is not stored.
+    async fn publish_all(&mut self, batch: &RecordBatch, next: &mut Option<u64>) -> Result<(), Status> {
         let rows = PutRows::of(batch).map_err(|error| of_arrow(&error))?;
         let (mut from, mut wait_for) = (0, Places::default());
         let mut unroutable = 0;
@@ -198,6 +204,7 @@ impl Publishing {
                 asker.impersonation(&mut self.permits).await?;
                 continue;
             };
+            *next = self.numbering.as_ref().and_then(Numbering::next_sequence);
             from += stored.row_count;
             unroutable += stored.unroutable;
             stored.wait_for.iter().for_each(|places| wait_for.add_all(places));
@@ -209,7 +216,6 @@ impl Publishing {
         self.shard.counters().add(Metric::Confirmed, rows.row_count() as u64);
         self.progress.confirmed += rows.row_count() as u64;
         self.progress.unroutable += unroutable;
-        self.progress.sequence = self.producer.is_some().then(|| self.next_sequence.saturating_sub(1));
         Ok(())
     }
 
@@ -228,6 +234,15 @@ impl Publishing {
     /// Store a round of rows from one on; return nothing when it has to be asked first whether the user may publish with
     /// another user's name.
     fn store(&mut self, rows: &PutRows<'_>, from: usize) -> Result<Option<Stored>, Status> {
+        let Some((round, bytes)) = self.round_of(rows, from)? else { return Ok(None) };
+        if let Some(attempt) = &self.staging {
+            return self.stage(attempt, &round).map(Some);
+        }
+        self.publish_round(&round, bytes).map(Some)
+    }
+
+    /// The next rows, with their properties as they are stored, and their bytes; none as `store` has it.
+    fn round_of<'a>(&self, rows: &'a PutRows<'_>, from: usize) -> Result<Option<Round<'a>>, Status> {
         let limits = (rows.row_count() - from).min(ROUND_ROWS_MAX);
         let mut round: Vec<(PutRow<'_>, Vec<u8>)> = Vec::with_capacity(limits);
         let mut bytes = 0;
@@ -243,15 +258,29 @@ impl Publishing {
                 break;
             }
         }
-        if let Some(attempt) = &self.staging {
-            return self.stage(attempt, &round).map(Some);
-        }
+        Ok(Some((round, bytes)))
+    }
+
+    fn publish_round(&mut self, round: &[(PutRow<'_>, Vec<u8>)], bytes: usize) -> Result<Stored, Status> {
+        let mut numbering = self.numbering.take();
+        let stored = self.publish_numbered(round, numbering.as_mut());
+        self.numbering = numbering;
+        self.allowance.published(round.len() as u64, bytes as u64, None);
+        stored
+    }
+
+    fn publish_numbered(
+        &self,
+        round: &[(PutRow<'_>, Vec<u8>)],
+        mut numbering: Option<&mut Numbering>,
+    ) -> Result<Stored, Status> {
         let mut publications = Vec::with_capacity(round.len());
-        for ((row, block), sequence) in round.iter().zip(self.next_sequence..) {
-            publications.push(self.publication(row, block, sequence)?);
+        for (row, block) in round {
+            publications.extend(self.publication(row, block, numbering.as_deref_mut())?);
         }
         let mut fates = Vec::with_capacity(round.len());
-        let (shard, producer, level) = (&self.shard, self.producer.as_ref(), self.level);
+        let (shard, level) = (&self.shard, self.level);
+        let producer = numbering.as_ref().and_then(|numbering| numbering.session());
         let published = at(shard, || shard.publish_as(producer, &publications, level, now_ms(), &mut fates));
         let published = published.map_err(|error| status::of_engine(&error))?;
         if let Some(refused) = published.refused {
@@ -264,11 +293,10 @@ impl Publishing {
         if let Some(held_back) = fates.iter().find_map(Fate::held_back) {
             return Err(status::of_engine(&held_back));
         }
-        self.next_sequence = self.next_sequence.saturating_add(round.len() as u64);
-        self.allowance.published(round.len() as u64, bytes as u64, None);
-        let unroutable = fates.iter().filter(|fate| matches!(fate, Fate::Unroutable | Fate::Returned)).count() as u64;
+        let unroutable = fates.iter().filter(|fate| matches!(fate, Fate::Unroutable | Fate::Returned)).count();
+        let unroutable = (unroutable + round.len() - fates.len()) as u64;
         let wait_for = fates.contains(&Fate::Stored(Level::Disk)).then(|| published.places(&self.shard));
-        Ok(Some(Stored { row_count: round.len(), unroutable, wait_for }))
+        Ok(Stored { row_count: round.len(), unroutable, wait_for })
     }
 
     /// Stores a round of rows in the stage.
@@ -279,7 +307,7 @@ impl Publishing {
             rows.push(payload(row, block, attempt.tag.as_bytes(), row.routing_key.unwrap_or_default())?);
         }
         let shard = &self.shard;
-        let end = at(shard, || shard.stage(attempt.queue, attempt.batch, &rows, now_ms()));
+        let end = at(shard, || shard.stage(attempt.queue, &rows, now_ms()));
         let end = end.map_err(|error| status::of_engine(&error))?;
         let mut places = Places::default();
         places.add(&self.shard, end);
@@ -320,7 +348,13 @@ impl Publishing {
         Ok(block)
     }
 
-    fn publication<'a>(&'a self, row: &PutRow<'a>, block: &'a [u8], sequence: u64) -> Result<Publication<'a>, Status> {
+    /// The message of a row; none for one that is left out.
+    fn publication<'a>(
+        &'a self,
+        row: &PutRow<'a>,
+        block: &'a [u8],
+        numbering: Option<&mut Numbering>,
+    ) -> Result<Option<Publication<'a>>, Status> {
         let (headers, persistent) = match block {
             [] => (None, true),
             block => (
@@ -330,11 +364,15 @@ impl Publishing {
         };
         let block = if block.is_empty() { &PERSISTENT_ONLY[..] } else { block };
         let (exchange, key) = (self.exchange.as_bytes(), row.routing_key.unwrap_or(self.routing_key.as_bytes()));
-        let mut payload = payload(row, block, exchange, key)?;
-        if let Some(producer) = &self.producer {
-            payload = payload.with_producer(Producer { id: producer.id(), sequence });
+        let payload = payload(row, block, exchange, key)?;
+        let mut publication = Publication { payload, exchange, key, headers, persistent, mandatory: false };
+        if let Some(numbering) = numbering {
+            publication.payload = numbering.number(payload)?;
+            if numbering.is_left_out(&self.shard, &publication)? {
+                return Ok(None);
+            }
         }
-        Ok(Publication { payload, exchange, key, headers, persistent, mandatory: false })
+        Ok(Some(publication))
     }
 }
 

@@ -88,7 +88,7 @@ async fn publish(
             () = until_stopped(&mut stopping) => return Err(status::stopping()),
             refused = rights.until_refused() => return Err(refused),
         };
-        let Some(message) = message else { return Ok(()) };
+        let Some(message) = message else { return publishing.end() };
         data = decode(message)?;
     }
 }
