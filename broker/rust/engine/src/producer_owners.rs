@@ -9,6 +9,9 @@ use rustc_hash::FxHashMap;
 /// A search for an idle name that found none is not repeated for so long: it looks at every name under the shard's lock.
 const SEARCH_AGAIN_MS: u64 = 60_000;
 
+/// One that found names remembers so many, so that a full table is not searched for each new name.
+pub(crate) const FOUND_MAX: usize = 256;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
@@ -23,10 +26,12 @@ struct Owner {
     search: Search,
 }
 
-/// When a search for an idle name may find one.
+/// When a search for an idle name may find one, and more names that the last one found.
 #[derive(Debug, Default)]
 struct Search {
     not_before_ms: u64,
+    /// The longest unused one last.
+    found: Vec<String>,
 }
 
 impl Owners {
@@ -63,13 +68,32 @@ impl Owners {
         search.is_none_or(|search| now_ms >= search.not_before_ms)
     }
 
-    /// Remember that a search found nothing.
-    pub fn found_none(&mut self, user: Option<&str>, now_ms: u64) {
-        let search = match user {
+    /// Return the next name that an earlier search found.
+    pub fn next_found(&mut self, user: Option<&str>) -> Option<String> {
+        self.search(user)?.found.pop()
+    }
+
+    /// Remember what a search found, the longest unused first, and that it found nothing.
+    pub fn found(&mut self, user: Option<&str>, mut names: Vec<String>, now_ms: u64) {
+        if names.is_empty() {
+            return self.found_none(user, now_ms);
+        }
+        names.reverse();
+        if let Some(search) = self.search(user) {
+            search.found = names;
+        }
+    }
+
+    fn search(&mut self, user: Option<&str>) -> Option<&mut Search> {
+        match user {
             None => Some(&mut self.all),
             Some(user) => self.by_user.get_mut(user).map(|owner| &mut owner.search),
-        };
-        if let Some(search) = search {
+        }
+    }
+
+    /// Remember that a search found nothing.
+    pub fn found_none(&mut self, user: Option<&str>, now_ms: u64) {
+        if let Some(search) = self.search(user) {
             search.not_before_ms = now_ms.saturating_add(SEARCH_AGAIN_MS);
         }
     }

@@ -25,7 +25,7 @@ use crate::error::EngineError;
 use crate::producer_endings::Endings;
 use crate::producer_groups::{Group, Groups};
 use crate::producer_logs::{Logs, decode};
-use crate::producer_owners::Owners;
+use crate::producer_owners::{FOUND_MAX, Owners};
 use crate::publication::{Fate, Publication};
 use crate::repetition::BatchStanding;
 
@@ -513,22 +513,35 @@ impl Producers {
             .collect()
     }
 
-    /// The name that was not used for the longest time, and for a while at least; of one user or of all.
+    /// A name that was not used for a long time, and for a while at least; of one user or of all. A search looks at all names,
+    /// and serves the next calls, too.
     pub fn longest_idle(&mut self, user: Option<&str>, now_ms: u64) -> Option<String> {
+        while let Some(name) = self.owners.next_found(user) {
+            if self.idle_since(&name, user, now_ms).is_some() {
+                return Some(name);
+            }
+        }
         if !self.owners.may_search(user, now_ms) {
             return None;
         }
-        let used_at = |(name, id): (&String, &NonZeroU64)| {
-            let standing = self.standing.get(id)?;
-            let is_idle = !standing.is_open() && now_ms.saturating_sub(standing.used_at_ms) >= IDLE_MS_MIN;
-            let is_asked_for = user.is_none() || standing.owner.as_deref() == user;
-            (is_idle && is_asked_for && !name.starts_with(STAGE_PREFIX)).then(|| (standing.used_at_ms, name.clone()))
-        };
-        let found = self.ids.iter().filter_map(used_at).min().map(|(_, name)| name);
-        if found.is_none() {
-            self.owners.found_none(user, now_ms);
+        let idle = self.ids.keys().filter_map(|name| Some((self.idle_since(name, user, now_ms)?, name)));
+        let mut idle: Vec<_> = idle.collect();
+        if idle.len() > FOUND_MAX {
+            idle.select_nth_unstable(FOUND_MAX);
+            idle.truncate(FOUND_MAX);
         }
-        found
+        idle.sort_unstable();
+        let names = idle.into_iter().map(|(_, name)| name.clone()).collect();
+        self.owners.found(user, names, now_ms);
+        self.owners.next_found(user)
+    }
+
+    /// When a name was used last, if that was a while ago and it may be given up for this user.
+    fn idle_since(&self, name: &str, user: Option<&str>, now_ms: u64) -> Option<u64> {
+        let standing = self.standing_of(name)?;
+        let is_idle = !standing.is_open() && now_ms.saturating_sub(standing.used_at_ms) >= IDLE_MS_MIN;
+        let is_asked_for = user.is_none() || standing.owner.as_deref() == user;
+        (is_idle && is_asked_for && !name.starts_with(STAGE_PREFIX)).then_some(standing.used_at_ms)
     }
 }
 
@@ -604,6 +617,28 @@ mod tests {
         assert_eq!(producers.look(100 * DAY, WEEK, 10).noted, ["p"]);
         assert!(!forgotten(&mut producers, 107 * DAY));
         assert!(forgotten(&mut producers, 108 * DAY));
+    }
+
+    #[test]
+    fn one_search_of_a_full_table_serves_many_new_names_and_spares_those_used_since() {
+        let mut producers = Producers::default();
+        for number in 1..=2_000 {
+            let id = NonZeroU64::new(number).unwrap();
+            producers.ids.insert(number.to_string(), id);
+            producers.stored(Producer { id, sequence: 1 }, number);
+        }
+        let now = DAY;
+        let mut given_up = Vec::new();
+        for _ in 0..300 {
+            let name = producers.longest_idle(None, now).unwrap();
+            producers.forget(&name);
+            given_up.push(name);
+            // It is used before its turn comes.
+            producers.used("10", now);
+        }
+
+        let expected: Vec<String> = (1..=301).filter(|number| *number != 10).map(|number| number.to_string()).collect();
+        assert_eq!(given_up, expected);
     }
 
     #[test]
