@@ -97,7 +97,8 @@ def test_a_stream_is_described_by_its_partitions(describer: Describer, connectio
 
 
 def test_the_action_is_listed(describer: Describer) -> None:
-    assert [found.type for found in describer.client.list_actions(describer.options)] == ["DescribeStreams"]
+    found = [action.type for action in describer.client.list_actions(describer.options)]
+    assert found == ["DescribeStreams", "EndProducers"]
 
 
 def test_a_declared_stream_keeps_its_id_and_the_next_of_that_name_has_another(

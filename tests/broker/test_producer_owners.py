@@ -113,6 +113,36 @@ def test_administrators_see_and_delete_all_names_and_do_not_publish_under_them(
     assert {one.name: one.owner for one in admin.admin.list_producers()} == {"loader": "bob", "copier": "bob"}
 
 
+def end(broker: Broker, vhost: str, user: str, *names: str) -> int:
+    token = base64.b64encode(f"{user}:{SECRET}".encode()).decode()
+    options = flight.FlightCallOptions(headers=[(b"authorization", f"Basic {token}".encode())])
+    action = flight.Action("EndProducers", json.dumps({"vhost": vhost, "producers": names}).encode())
+    with flight.FlightClient(f"grpc://{broker.address}") as client:
+        (result,) = client.do_action(action, options)
+    ended: int = json.loads(result.body.to_pybytes())["ended"]
+    return ended
+
+
+def test_users_end_their_own_names_in_one_call(
+    broker: Broker, vhost: str, admin: penstock.Connection, users: list[penstock.Connection]
+) -> None:
+    anna, bob = users
+    for name in ("job/0", "job/1"):
+        publish(anna, "anna-events", name, 1)
+    publish(bob, "bob-events", "copier", 1)
+
+    assert end(broker, vhost, "anna", "job/0", "job/1", "job/2") == 2
+    with pytest.raises(pa.ArrowException, match="belongs to another user"):
+        end(broker, vhost, "anna", "copier")
+    with pytest.raises(pa.ArrowInvalid, match="at most 4096 names"):
+        end(broker, vhost, "anna", *(f"job/{number}" for number in range(5_000)))
+
+    assert [one.name for one in admin.admin.list_producers()] == ["copier"]
+    for late in ("job/0", "job/2"):
+        with pytest.raises(penstock.PenstockError, match="is over"):
+            publish(anna, "anna-events", late, 1)
+
+
 def test_the_owner_of_a_name_survives_kills_and_backups(tmp_path: Path) -> None:
     backup = tmp_path / "backup"
     with Broker(tmp_path / "data") as broker:

@@ -1,21 +1,30 @@
-//! The actions of Flight: questions that have no other call.
+//! The actions of Flight: questions and commands that have no other call.
 
 use bytes::Bytes;
 use tonic::{Status, Streaming};
 
 use super::describe;
+use super::ending;
 use super::messages::{Answers, first};
 use super::protocol::{Action, ActionResult, ActionType, framed};
 use crate::caller::Caller;
 use crate::messaging::Messaging;
 
 const DESCRIBE_STREAMS: &str = "DescribeStreams";
+const END_PRODUCERS: &str = "EndProducers";
 
 /// All actions, with what each is for.
 pub(super) fn list() -> Answers {
-    let description =
-        "The offsets, ids and row counts of streams' partitions, at once or when a partition has new rows";
-    Answers::of([framed(&ActionType { kind: DESCRIBE_STREAMS.to_owned(), description: description.to_owned() })])
+    let all = [
+        (
+            DESCRIBE_STREAMS,
+            "The offsets, ids and row counts of streams' partitions, at once or when a partition has new rows",
+        ),
+        (END_PRODUCERS, "Delete names of producers whose job is over"),
+    ];
+    let told =
+        |(kind, description): (&str, &str)| ActionType { kind: kind.to_owned(), description: description.to_owned() };
+    Answers::of(all.map(|one| framed(&told(one))))
 }
 
 pub(super) async fn perform(
@@ -24,11 +33,14 @@ pub(super) async fn perform(
     mut input: Streaming<Bytes>,
 ) -> Result<Answers, Status> {
     let action: Action = first(&mut input).await?;
-    if action.kind != DESCRIBE_STREAMS {
-        let kind: String = action.kind.chars().take(100).collect();
-        let text = format!("DoAction has no action '{kind}'; use {DESCRIBE_STREAMS}");
-        return Err(Status::unimplemented(text));
-    }
-    let body = describe::answer(messaging, caller, &action.body).await?;
+    let body = match action.kind.as_str() {
+        DESCRIBE_STREAMS => describe::answer(messaging, caller, &action.body).await?,
+        END_PRODUCERS => ending::answer(messaging, caller, &action.body).await?,
+        other => {
+            let kind: String = other.chars().take(100).collect();
+            let text = format!("DoAction has no action '{kind}'; use {DESCRIBE_STREAMS} or {END_PRODUCERS}");
+            return Err(Status::unimplemented(text));
+        }
+    };
     Ok(Answers::of([framed(&ActionResult { body: body.into() })]))
 }

@@ -244,6 +244,21 @@ impl Put {
     }
 }
 
+/// Names of producers whose job is over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Ending {
+    #[serde(default)]
+    pub vhost: String,
+    pub producers: Vec<String>,
+}
+
+impl Ending {
+    pub fn parse(body: &[u8]) -> Result<Ending, Status> {
+        parse("the body of EndProducers", body)
+    }
+}
+
 /// Which virtual hosts' streams are listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]

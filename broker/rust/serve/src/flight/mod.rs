@@ -8,6 +8,7 @@ pub(crate) mod asks;
 mod batches;
 mod describe;
 pub(crate) mod description;
+mod ending;
 mod get;
 mod info;
 mod lease;
