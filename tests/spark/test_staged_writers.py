@@ -49,6 +49,10 @@ def test_a_batch_that_the_driver_repeats_with_other_tasks_is_published_once(
     assert (stage.name, stage.last_batch, stage.row_count) == ("a-query", 1, 0)
     with pytest.raises(penstock.PreconditionFailedError, match="other rows"):
         writer.commit([Staged("a-query", failed[0].attempt, 1)], 2)
+    with pytest.raises(penstock.PreconditionFailedError, match="is not the one that was published"):
+        writer.commit([task(options, 1, b"d", b"x")], 1)
+    with pytest.raises(penstock.PreconditionFailedError, match="2 rows were published, 0 are staged now"):
+        writer.commit([stage_rows(iter([]), options, "a-query", 1)], 1)
     BatchWriter(options, SCHEMA).commit([])
     connection.admin.delete_stage("a-query")
     connection.delete_stream("staged-sink")

@@ -1,4 +1,4 @@
-"""Checks of a write in the driver, without a session: one sentence about the stream or the stage, before any task."""
+"""Checks of a write in the driver, without a session: one sentence about the stream, before any task."""
 
 import pickle
 from uuid import uuid4
@@ -8,7 +8,8 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 import penstock
-from penstock.spark.errors import NotFoundError, RefusedError
+from penstock.spark.errors import NotFoundError
+from penstock.spark.names import bound_name
 from penstock.spark.options import parse_write_options
 from penstock.spark.source import PenstockSource
 from penstock.spark.staging import stage_rows
@@ -51,21 +52,16 @@ def test_a_dead_letter_stream_that_is_not_there_is_refused_where_the_read_is_pla
         assert str(refused.value) == MISSING
 
 
-def test_a_stage_of_another_stream_is_refused_where_the_write_is_planned_and_in_a_task(
-    broker: Broker, sinks: list[str]
+def test_a_name_stages_rows_for_each_stream_that_it_writes_to(
+    broker: Broker, sinks: list[str], connection: penstock.Connection
 ) -> None:
-    producer = f"nightly-{sinks[0]}"
-    options = {"uri": broker.uri(), "staged": "true", "producer": producer}
-    stage_rows(iter([ROWS]), parse_write_options({**options, "stream": sinks[0]}), producer, 1)
+    for sink in sinks:
+        given = {"uri": broker.uri(), "staged": "true", "producer": "nightly", "stream": sink}
+        options = parse_write_options(given)
+        writer = PenstockSource(given).writer(SCHEMA, overwrite=False)
+        writer.commit([stage_rows(iter([ROWS]), options, bound_name("nightly", options), 1)])
 
-    PenstockSource({**options, "stream": sinks[0]}).writer(SCHEMA, overwrite=False)
-    with pytest.raises(RefusedError) as planned:
-        PenstockSource({**options, "stream": sinks[1]}).writer(SCHEMA, overwrite=False)
-    with pytest.raises(RefusedError) as written:
-        stage_rows(iter([ROWS]), parse_write_options({**options, "stream": sinks[1]}), producer, 1)
-
-    assert str(planned.value) == str(written.value)
-    assert str(planned.value).startswith(f"stage '{producer}' publishes to another stream or exchange")
+    assert [connection.stream(sink).info().message_count for sink in sinks] == [1, 1]
 
 
 def test_a_user_who_may_only_write_may_write(broker: Broker, connection: penstock.Connection, sinks: list[str]) -> None:

@@ -152,7 +152,8 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
                     self.break_put_after = None
                     raise flight.FlightUnavailableError("the broker died")
                 confirmed += 1
-                self._publish_once(command, command.get("sequence", 0) + confirmed - 1, row)
+                first = ((command["batch"] + 1) << 32) + 1 if "batch" in command else command.get("sequence", 0)
+                self._publish_once(command, first + confirmed - 1, row)
             writer.write(json.dumps({"confirmed": confirmed, "unroutable": 0}).encode())
 
     # ------------------------------------------------------------ internals

@@ -38,6 +38,10 @@ POLL_TIMEOUT_MS_MAX = 60_000
 RETRY_SECONDS = 30
 RETRY_SECONDS_MAX = 86_400
 SPLITS_MAX = 4_096
+# The highest number of a batch that the broker takes of a producer.
+BATCH_MAX = 2**30 - 2
+# A name in the broker has 255 bytes, of which the target and the task take some.
+NAME_BYTES_MAX = 200
 EXAMPLES = {"json": "'id BIGINT, name STRING'", "avro": "@order.avsc"}
 DIGEST_LENGTH = 16
 SCHEMA_BYTES_MAX = 4 * 2**20
@@ -128,6 +132,8 @@ class WriteOptions:
     level: str
     producer: str
     staged: bool = False
+    txn_app_id: str = ""
+    txn_version: int | None = None
     retry_seconds: int = RETRY_SECONDS
     # Columns are those of Spark's Kafka sink.
     is_kafka: bool = False
@@ -199,6 +205,8 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         level=given.take("level", one_of("os", "disk"), ""),
         producer=given.take("producer", text, ""),
         staged=given.take("staged", boolean, False),
+        txn_app_id=given.take("txnAppId", text, ""),
+        txn_version=given.take("txnVersion", bounded(0, BATCH_MAX), None),
         retry_seconds=taken_retry_seconds(given),
         is_kafka=taken_schema(given) == KAFKA,
     )
@@ -217,6 +225,12 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         raise OptionError("'routingKey' belongs to 'exchange'; rows go to a stream's partitions by their column 'key'")
     if parsed.staged and parsed.level:
         raise OptionError("'staged' rows are always on the disk before they are published; leave 'level' out")
+    if bool(parsed.txn_app_id) != (parsed.txn_version is not None):
+        raise OptionError("'txnAppId' and 'txnVersion' belong together; give both or none of them")
+    if parsed.txn_app_id and parsed.producer:
+        raise OptionError("'txnAppId' names the producer; leave 'producer' out")
+    if len((parsed.producer or parsed.txn_app_id).encode()) > NAME_BYTES_MAX:
+        raise OptionError(f"'producer' and 'txnAppId' have at most {NAME_BYTES_MAX} bytes; choose a shorter name")
     return parsed
 
 

@@ -18,16 +18,19 @@ PUT_BYTES_MAX = 8 * 2**20
 
 
 class PutCall:
-    """A call whose first piece the broker has confirmed. Use it as a context manager."""
+    """A call. Use it as a context manager."""
 
-    def __init__(self, writer: Any, results: Any, first: pa.RecordBatch) -> None:
+    def __init__(self, writer: Any, results: Any) -> None:
         self._writer = writer
         self._answers = Answers(results)
+
+    def begin(self, first: pa.RecordBatch) -> None:
+        """Send the first piece; return when the broker has answered it."""
         try:
-            writer.write_batch(first)
+            self._writer.write_batch(first)
             if not self._answers.has_first():
                 # Closing raises the error that ended the call.
-                writer.close()
+                self._writer.close()
                 raise OSError("the broker ended the call without an answer")
         except FAILURES:
             self._close()

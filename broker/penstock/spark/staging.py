@@ -1,7 +1,8 @@
 """Writes with `staged`: tasks stage their rows, and the driver's commit publishes one attempt of each in one step.
 
-A repeated task may stage other rows than before: consumers see none until the driver has chosen. The broker never
-decides a batch twice, so a driver that died after the commit finds its batch published.
+A repeated task may stage its rows in another order: consumers see none until the driver has chosen. The broker never
+decides a batch twice, so a driver that died after the commit finds its batch published. A decided batch that comes
+again with other rows is refused.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,23 +21,17 @@ from penstock.client.staging import Attempt
 from penstock.client.sync import Connection, connect
 from penstock.spark.calls import PAUSE_SECONDS
 from penstock.spark.columns import conformed, published_schema
-from penstock.spark.errors import RefusedError
 from penstock.spark.options import WriteOptions
-from penstock.spark.targets import stage_conflict
 from penstock.spark.wire import Wire
 
 __all__ = ["Staged", "delete_stage", "discard_staged", "publish_staged", "stage_rows"]
 
 T = TypeVar("T")
 
-# The broker stores a stage as a queue of this name, whose arguments say where its rows go.
-STAGE_PREFIX = "amq.stage."
-CONFLICT = "already exists with stage-"
-
 
 @dataclass
 class Staged(WriterCommitMessage):  # type: ignore[misc]
-    """The result of a task; its stage is empty when it had no rows."""
+    """The result of a task, perhaps without rows."""
 
     stage: str
     attempt: int
@@ -47,37 +42,40 @@ def stage_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, stage: 
     """Stage all rows of a task as one attempt. Returns when they are on the broker's disk."""
     first = next(batches, None)
     if first is None:
-        return Staged("", 0, 0)
+        return Staged(stage, 0, 0)
     command: dict[str, Any] = {"stage": stage, "batch": batch}
     if options.exchange is None:
         command["stream"] = options.stream
     else:
         command |= {"exchange": options.exchange, "routing_key": options.routing_key}
     schema = published_schema(first.schema)
-    try:
-        with Wire(options.uri, options.retry_seconds) as wire:
-            answer = wire.put(command, schema, (conformed(rows, schema) for rows in chain([first], batches)))
-    except RefusedError as error:
-        if f"{STAGE_PREFIX}{stage}'" in str(error) and CONFLICT in str(error):
-            raise stage_conflict(stage) from None
-        raise
+    with Wire(options.uri, options.retry_seconds) as wire:
+        answer = wire.put(command, schema, (conformed(rows, schema) for rows in chain([first], batches)))
     return Staged(stage, answer.get("attempt", 0), answer.get("confirmed", 0))
 
 
-def publish_staged(options: WriteOptions, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
-    """Publish the rows that the tasks of a batch staged.
+def publish_staged(options: WriteOptions, messages: Sequence[WriterCommitMessage | None], name: str, batch: int) -> int:
+    """Publish the rows that the tasks of a batch staged; return how many were published before.
 
-    The broker carries on by itself when the answer takes long or is lost; ask again to learn the result.
+    The broker carries on by itself when the answer takes long or is lost; ask again to learn the result. A batch
+    without rows is published too, because it may have had some the first time, unless there is no stage.
     """
-    attempts, name = attempts_of(messages)
-    if attempts:
-        asked_again(options, lambda connection: stage_of(connection, options, name).publish(batch, attempts))
+    attempts = attempts_of(messages)
+
+    def publish(connection: Connection) -> int:
+        if not attempts and all(stage.name != name for stage in connection.admin.list_stages()):
+            return 0
+        published = stage_of(connection, options, name).publish(batch, attempts)
+        return sum(attempt.count for attempt in attempts) if published.was_decided else 0
+
+    return asked_again(options, publish)
 
 
-def discard_staged(options: WriteOptions, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
+def discard_staged(
+    options: WriteOptions, messages: Sequence[WriterCommitMessage | None], name: str, batch: int
+) -> None:
     """Drop the rows that the tasks of a failed batch staged. The next batch drops the remainder."""
-    attempts, name = attempts_of(messages)
-    if attempts:
+    if attempts := attempts_of(messages):
         with suppress(PenstockError), connect(options.uri, native=False) as connection:
             stage_of(connection, options, name).discard(batch, attempts)
 
@@ -92,10 +90,10 @@ def delete_stage(options: WriteOptions, name: str) -> None:
     asked_again(options, delete)
 
 
-def attempts_of(messages: Sequence[WriterCommitMessage | None]) -> tuple[list[Attempt], str]:
-    """Return the attempts that have rows, and their stage."""
+def attempts_of(messages: Sequence[WriterCommitMessage | None]) -> list[Attempt]:
+    """Return the attempts that have rows."""
     staged = [message for message in messages if isinstance(message, Staged) and message.rows]
-    return [Attempt(message.attempt, message.rows) for message in staged], staged[0].stage if staged else ""
+    return [Attempt(message.attempt, message.rows) for message in staged]
 
 
 def stage_of(connection: Connection, options: WriteOptions, name: str) -> Stage:

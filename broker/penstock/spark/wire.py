@@ -25,6 +25,12 @@ from penstock.spark.ranges import OffsetRange, Offsets
 __all__ = ["Described", "Wire"]
 
 
+# A row's only required column.
+NO_ROWS = pa.schema([("body", pa.binary())])
+# About a quarter of a MiB.
+ENDED_AT_ONCE = 4_096
+
+
 @dataclass(frozen=True, slots=True)
 class Described:
     """A stream at a moment: the start and end of each partition, and totals; -1 where unknown."""
@@ -104,7 +110,9 @@ class Wire:
 
         def begin() -> PutCall:
             writer, results = self._addresses.client.do_put(descriptor, schema, self._options())
-            return PutCall(writer, results, first)
+            call = PutCall(writer, results)
+            call.begin(first)
+            return call
 
         # Other rows would be stored twice when only the answer was lost.
         may_repeat = "producer" in command or "stage" in command
@@ -121,6 +129,30 @@ class Wire:
         except UnavailableError:
             self._addresses.leave()
             raise
+
+    def put_nothing(self, command: dict[str, Any]) -> None:
+        """Say that a producer's batch has no rows. Raises RefusedError when some of it are stored."""
+        told = {"vhost": self.vhost, **command, "is_empty": True}
+        descriptor = flight.FlightDescriptor.for_command(json.dumps(told))
+
+        def say() -> None:
+            writer, results = self._addresses.client.do_put(descriptor, NO_ROWS, self._options(INFO_SECONDS_MAX))
+            with PutCall(writer, results) as call:
+                call.finish()
+
+        RetryWindow(self._retry_seconds, self._addresses).run(say)
+
+    def end_producers(self, names: Sequence[str]) -> None:
+        """Delete names of producers for good: later attempts to publish under them are refused for a while."""
+        for start in range(0, len(names), ENDED_AT_ONCE):
+            body = {"vhost": self.vhost, "producers": list(names[start : start + ENDED_AT_ONCE])}
+            action = flight.Action("EndProducers", json.dumps(body).encode())
+
+            def end(action: flight.Action = action) -> None:
+                for _ in self._addresses.client.do_action(action, self._options(INFO_SECONDS_MAX)):
+                    pass
+
+            RetryWindow(self._retry_seconds, self._addresses).run(end)
 
     def close(self) -> None:
         self._addresses.close()

@@ -100,6 +100,11 @@ def test_a_reading_needs_a_stream() -> None:
         ({"stream": "a", "level": "tape"}, "one of os, disk"),
         ({"stream": "a", "staged": "perhaps"}, "true or false"),
         ({"stream": "a", "staged": "true", "level": "os"}, "leave 'level' out"),
+        ({"stream": "a", "txnAppId": "copier"}, "give both or none"),
+        ({"stream": "a", "txnVersion": "1"}, "give both or none"),
+        ({"stream": "a", "txnAppId": "copier", "txnVersion": "-1"}, "it must be from 0 to"),
+        ({"stream": "a", "txnAppId": "copier", "txnVersion": "1", "producer": "p"}, "leave 'producer' out"),
+        ({"stream": "a", "producer": "p" * 201}, "choose a shorter name"),
     ],
 )
 def test_what_cannot_be_written_is_refused_by_name(options: dict[str, str], text: str) -> None:
