@@ -8,7 +8,6 @@ With the option `staged` the order does not matter; see `staging`.
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -72,18 +71,23 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._options.staged:
             discard_staged(self._options, messages, self._name, self._batch)
-        with suppress(PenstockError, SparkConnectorError):
-            self._forget_drawn(len(messages))
+        self._forget_drawn(len(messages))
 
     def _forget_drawn(self, tasks: int) -> None:
-        """Forget drawn names: no task is repeated any more. A name from the options is kept: the job may be."""
+        """Forget drawn names: no task is repeated any more. A name from the options is kept: the job may be.
+
+        A name that is left does no harm, and a failed job would be repeated.
+        """
         if not self._is_drawn:
             return
-        if self._options.staged:
-            delete_stage(self._options, self._name)
-            return
-        with Wire(self._options.uri, self._options.retry_seconds) as wire:
-            wire.end_producers(task_names(self._name, tasks))
+        try:
+            if self._options.staged:
+                delete_stage(self._options, self._name)
+                return
+            with Wire(self._options.uri, self._options.retry_seconds) as wire:
+                wire.end_producers(task_names(self._name, tasks))
+        except (PenstockError, SparkConnectorError) as error:
+            logger.warning("names '%s' of a write that is over are left in the broker: %s", self._name, error)
 
 
 class MicroBatchWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
