@@ -98,7 +98,6 @@ TARGETS = [
     {"exchange": "a"},
     {"exchange": "a", "routingKey": "k"},
     {"exchange": "ak"},
-    {"exchange": ""},
 ]
 
 

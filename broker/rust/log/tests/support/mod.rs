@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use penstock_log::{
-    Disk, FoldState, Log, LogError, LogOptions, Opened, Outcome, Payload, Position, Producer, RAISE, RealDisk, Retired,
-    Segment, TARGETS_MAX, Target,
+    BATCHES_MAX, Batches, Disk, FoldState, Log, LogError, LogOptions, Opened, Outcome, Payload, Position, Producer,
+    RAISE, RealDisk, Retired, Segment, StoredBatch, TARGETS_MAX, Target, batch_and_row,
 };
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 
@@ -71,6 +71,8 @@ pub struct Model {
     pub marks: BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>,
     /// The highest sequence of each producer that was stored for all its queues.
     pub producers: BTreeMap<u64, u64>,
+    /// The last row of each batch that was stored so, by producer and batch.
+    pub batches: BTreeMap<u64, BTreeMap<u32, u32>>,
     pub forgotten: BTreeSet<u64>,
 }
 
@@ -83,6 +85,7 @@ impl Default for Model {
             highest: 0,
             marks: BTreeMap::new(),
             producers: BTreeMap::new(),
+            batches: BTreeMap::new(),
             forgotten: BTreeSet::new(),
         }
     }
@@ -105,6 +108,9 @@ impl Model {
         let mut payload = Payload::new(&stored.exchange, &stored.routing_key, &stored.properties, &stored.body)?;
         if let Some(producer) = producer {
             payload = payload.with_producer(producer);
+            if let Some((batch, row)) = batch_and_row(producer.sequence) {
+                payload = payload.with_batch_digest(producers::digest_of(batch, row));
+            }
         }
         let next = |queue: &u32| self.queues.get(queue).map_or(self.first, |queue| queue.next);
         let target = |queue: &u32| Target { queue: QueueId(*queue), sequence: Sequence(next(queue)) };
@@ -123,6 +129,9 @@ impl Model {
         if let Some(Producer { id, sequence }) = producer {
             end.0 += PRODUCER_BYTES;
             self.producers.insert(id.get(), sequence);
+            if let Some((batch, row)) = batch_and_row(sequence) {
+                self.batches.entry(id.get()).or_default().insert(batch, row);
+            }
         }
         assert_eq!(end, log.end(), "only the last record names the producer");
         Ok(before)
@@ -225,6 +234,15 @@ impl Model {
         assert_eq!(state.marks, self.marks);
         let producers: BTreeMap<u64, u64> = state.producers.iter().map(|(&id, &sequence)| (id, sequence)).collect();
         assert_eq!(producers, self.producers, "what counts as stored of each producer");
+        for id in producers.keys() {
+            let of_it = self.batches.get(id).cloned().unwrap_or_default();
+            let known = state.batches.get(*id);
+            assert_eq!(known.and_then(Batches::newest), of_it.keys().next_back().copied(), "newest batch of {id}");
+            for (batch, row) in of_it.into_iter().rev().take(BATCHES_MAX) {
+                let digest = producers::digest_of(batch, row).get();
+                assert_eq!(known.unwrap().get(batch), Some(StoredBatch { batch, row, digest }), "of producer {id}");
+            }
+        }
         for (id, queue) in &self.queues {
             let folded = &state.queues[&QueueId(*id)];
             assert_eq!(folded.next.0, queue.next, "next of {id}");

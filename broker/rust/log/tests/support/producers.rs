@@ -3,10 +3,10 @@
 //!
 //! Invariants: a sequence stands for one message, and a producer sends nothing new before the messages to repeat.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
-use penstock_log::{Log, LogError, Position, Producer, TARGETS_MAX, marks};
+use penstock_log::{Log, LogError, Position, Producer, TARGETS_MAX, batch_and_row, marks, sequence_in};
 
 use super::{Model, Stored};
 
@@ -90,12 +90,24 @@ pub fn forget(model: &mut Model, log: &mut Log, id: u64) -> Result<Vec<(Position
     let before = (log.end(), model.clone());
     log.append_mark(&marks::owner_of_producer(id), &[], &[])?;
     model.producers.remove(&id);
+    model.batches.remove(&id);
     Ok(vec![before])
 }
 
-/// The next message of a producer that sent these.
+/// The next message of a producer that sent these. One with an odd id numbers batches, and begins one where there is a gap.
 pub fn next_of(id: u64, sent: &[Sent], gap: u64) -> Producer {
     let of_it = sent.iter().filter(|sent| sent.id() == id);
     let last = of_it.map(|sent| sent.producer.sequence).max().unwrap_or(0);
-    Producer { id: NonZeroU64::new(id).unwrap(), sequence: last + 1 + gap }
+    let sequence = match batch_and_row(last) {
+        _ if id.is_multiple_of(2) => last + 1 + gap,
+        None => sequence_in(0, 1),
+        Some((batch, _)) if gap > 0 => sequence_in(batch + gap as u32, 1),
+        Some(_) => last + 1,
+    };
+    Producer { id: NonZeroU64::new(id).unwrap(), sequence }
+}
+
+/// The digest of a batch up to a row.
+pub fn digest_of(batch: u32, row: u32) -> NonZeroU32 {
+    NonZeroU32::new(batch * 1000 + row).unwrap()
 }
