@@ -116,7 +116,7 @@ def test_what_went_before_it_was_archived_is_a_loss(
     first = lost.trim(350)
     assert first > 101
 
-    with pytest.raises(PySparkException, match="removed by retention"):
+    with pytest.raises(PySparkException, match="retention removed"):
         reading(spark, broker, "lost").collect()
     rest = [*range(100), *range(first - 1, 400)]
     assert found(reading(spark, broker, "lost", failOnDataLoss="false")) == rest

@@ -8,7 +8,12 @@ import pytest
 import penstock
 from penstock.spark.groups import GroupProgress
 from penstock.spark.options import parse_read_options
+from penstock.spark.positions import Position, Positions
 from support import Broker
+
+
+def at(offset: int) -> Positions:
+    return {"events": Position("events", "", offset, offset - 1)}
 
 
 def lag(broker: Broker) -> int | None:
@@ -29,15 +34,15 @@ def test_a_broker_that_is_away_is_logged_once_and_told_when_it_is_back(
     with Broker(tmp_path / "data") as broker:
         declare(broker)
         progress = GroupProgress(parse_read_options({"uri": broker.uri(), "stream": "events", "group": "lake"}))
-        progress.store({"events": 4})
+        progress.store(at(4))
         assert lag(broker) == 7
         broker.kill()
         with caplog.at_level(logging.WARNING):
-            progress.store({"events": 6})
-            progress.store({"events": 6})
+            progress.store(at(6))
+            progress.store(at(6))
         broker.start()
 
-        progress.store({"events": 6})
+        progress.store(at(6))
 
         assert lag(broker) == 5
         assert [record.message.partition(":")[0] for record in caplog.records] == [
@@ -46,7 +51,7 @@ def test_a_broker_that_is_away_is_logged_once_and_told_when_it_is_back(
         broker.kill()
         broker.start()
         # The connection is of the broker's earlier run.
-        progress.store({"events": 9})
+        progress.store(at(9))
         assert lag(broker) == 2
         progress.close()
 
@@ -57,7 +62,7 @@ def test_batches_share_a_connection(broker: Broker, connection: penstock.Connect
     progress = GroupProgress(parse_read_options({"uri": broker.uri(), "stream": "events", "group": "lake"}))
 
     for offset in (2, 3, 3, 4):
-        progress.store({"events": offset})
+        progress.store(at(offset))
 
     assert len({each.id for each in connection.admin.list_connections()} - before) == 1
     progress.close()

@@ -1,12 +1,14 @@
 """A broker's Flight service in memory, for the connector's tests, with the answers of docs/flight.md.
 
-It has streams with partitions, ranges, times, and producers that store nothing twice; the real broker has its own
-tests.
+It has streams with partitions, ranges, times, numbers that were skipped, and producers that store nothing twice; the
+real broker has its own tests.
 """
 
 import json
 import threading
 from collections.abc import Iterator
+from itertools import count
+from time import monotonic
 from typing import Any
 
 import pyarrow as pa
@@ -57,13 +59,21 @@ ROWS_MAX = 1_000
 
 
 class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
-    """Offsets begin at 1; message n of a partition was stored n - 1 milliseconds after FIRST_TIME_MS."""
+    """Offsets begin at 1; the message with offset n was stored n - 1 milliseconds after FIRST_TIME_MS."""
 
     def __init__(self) -> None:
         super().__init__("grpc://127.0.0.1:0")
         self.streams: dict[str, list[str]] = {}
-        self.rows: dict[str, list[dict[str, Any]]] = {}
+        # By partition and offset.
+        self.rows: dict[str, dict[int, dict[str, Any]]] = {}
         self.first: dict[str, int] = {}
+        self.next: dict[str, int] = {}
+        # Messages that a partition was ever given, and its id.
+        self.given: dict[str, int] = {}
+        self.ids: dict[str, str] = {}
+        self._ids = count(1)
+        # Questions about streams, as they came.
+        self.asked: list[dict[str, Any]] = []
         self.producers: dict[str, int] = {}
         # Rows of one DoPut after which it fails once, as a broker that dies does.
         self.break_put_after: int | None = None
@@ -82,8 +92,13 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
         names = [stream] if partitions == 1 else [f"{stream}-{number}" for number in range(partitions)]
         self.streams[stream] = names
         for name in names:
-            self.rows[name] = []
-            self.first[name] = 1
+            self.rows[name] = {}
+            self.first[name] = self.next[name] = 1
+            self.given[name] = 0
+            self.ids[name] = f"id-{next(self._ids)}"
+
+    def delete(self, stream: str) -> None:
+        del self.streams[stream]
 
     def publish(self, partition: str, *bodies: bytes, key: bytes | None = None, routing_key: str = "") -> None:
         for body in bodies:
@@ -92,37 +107,88 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
     def retain(self, partition: str, first: int) -> None:
         """Remove the rows before `first`, as retention does."""
         self.first[partition] = first
+        self.rows[partition] = {offset: row for offset, row in self.rows[partition].items() if offset >= first}
+
+    def skip(self, partition: str, numbers: int = 2**32) -> None:
+        """Skip offsets, as a start after a power failure does."""
+        self.next[partition] += numbers
+
+    def lose_tail(self, partition: str, rows: int) -> None:
+        """Lose the newest rows and skip numbers, as a broker does whose rows were not synced."""
+        for offset in sorted(self.rows[partition])[-rows:]:
+            del self.rows[partition][offset]
+        self.given[partition] -= rows
+        self.skip(partition)
+
+    def corrupt(self, partition: str, offset: int) -> None:
+        """Make a row unreadable: it is dropped from reads, and counts as there."""
+        self.rows[partition][offset] = {"corrupt": True, "body": b""}
 
     def bodies(self, stream: str) -> list[bytes]:
-        return [row["body"] for name in self.streams[stream] for row in self.rows[name]]
-
-    def end(self, partition: str) -> int:
-        return len(self.rows[partition]) + 1
+        return [row["body"] for name in self.streams[stream] for row in self.rows[name].values()]
 
     # ------------------------------------------------------------ called by Flight
 
-    def get_flight_info(self, context: Any, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
-        command = json.loads(descriptor.command)
-        if command["stream"] not in self.streams:
-            raise pa.ArrowKeyError(
-                f"stream '{command['stream']}' in vhost '/' not found; declare it first or check the name"
-            )
-        endpoints, rows, size = [], 0, 0
-        for name in self.streams[command["stream"]]:
-            start, end = self.first[name], max(self.end(name), self.first[name])
-            rows += end - start
-            size += sum(len(row["body"]) for row in self.rows[name][start - 1 :])
-            if "from_timestamp_ms" in command:
-                start = min(end, max(start, command["from_timestamp_ms"] - FIRST_TIME_MS + 1))
-            ticket = {"vhost": command["vhost"], "partition": name, "from": start, "to": end}
-            endpoints.append(flight.FlightEndpoint(json.dumps(ticket), []))
-        return flight.FlightInfo(SCHEMA, descriptor, endpoints, rows, size)
+    def do_action(self, context: Any, action: flight.Action) -> list[flight.Result]:
+        wanted = json.loads(action.body.to_pybytes())
+        assert action.type == "DescribeStreams"
+        assert wanted.keys() <= {"vhost", "streams", "at_timestamp_ms", "ends", "wait_ms"}
+        self.asked.append(wanted)
+        give_up = monotonic() + wanted.get("wait_ms", 0) / 1_000
+        while monotonic() < give_up and not context.is_cancelled():
+            if any(wanted["ends"].get(each["partition"]) != each["next"] for each in self._described(wanted)):
+                break
+            threading.Event().wait(0.005)
+        return [flight.Result(json.dumps({"partitions": self._described(wanted)}).encode())]
+
+    def _described(self, wanted: dict[str, Any]) -> list[dict[str, Any]]:
+        found = []
+        for stream in wanted["streams"]:
+            # A partition may be named as a stream.
+            names = self.streams.get(stream) or [
+                name for names in self.streams.values() for name in names if name == stream
+            ]
+            if not names:
+                raise pa.ArrowKeyError(f"stream '{stream}' in vhost '/' not found; declare it first or check the name")
+            found += [self._described_partition(stream, name, wanted.get("at_timestamp_ms")) for name in names]
+        return found
+
+    def _described_partition(self, stream: str, name: str, at_timestamp_ms: int | None) -> dict[str, Any]:
+        offsets = sorted(self.rows[name])
+        runs: list[list[int]] = []
+        for offset in offsets:
+            if runs and runs[-1][1] == offset:
+                runs[-1][1] += 1
+            else:
+                runs.append([offset, offset + 1])
+        found = {
+            "stream": stream,
+            "partition": name,
+            "id": self.ids[name],
+            "first": self.first[name],
+            "next": self.next[name],
+            "rows": self.given[name],
+            "bytes": sum(len(row["body"]) for row in self.rows[name].values()),
+            "runs": runs,
+        }
+        if at_timestamp_ms is not None:
+            least = at_timestamp_ms - FIRST_TIME_MS + 1
+            found["at_timestamp"] = next((offset for offset in offsets if offset >= least), self.next[name])
+        return found
+
+    def list_flights(self, context: Any, criteria: bytes) -> Iterator[flight.FlightInfo]:
+        for stream in self.streams:
+            yield flight.FlightInfo(SCHEMA, flight.FlightDescriptor.for_path(stream), [], -1, -1)
 
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.GeneratorStream:
         wanted = json.loads(ticket.ticket)
         name = wanted["partition"]
-        start = max(wanted["from"], self.first[name])
-        rows = [self._row(name, offset) for offset in range(start, min(wanted["to"], self.end(name)))]
+        offsets = [
+            offset
+            for offset, row in sorted(self.rows[name].items())
+            if wanted["from"] <= offset < wanted["to"] and "corrupt" not in row
+        ]
+        rows = [self._row(name, offset) for offset in offsets]
         table = pa.Table.from_pylist(rows, SCHEMA).select(wanted.get("columns") or SCHEMA.names)
         return flight.GeneratorStream(table.schema, self._batches(table))
 
@@ -171,10 +237,13 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
 
     def _append(self, partition: str, row: dict[str, Any]) -> None:
         body = row["body"]
-        self.rows[partition].append({**row, "body": body.encode() if isinstance(body, str) else body})
+        offset = self.next[partition]
+        self.rows[partition][offset] = {**row, "body": body.encode() if isinstance(body, str) else body}
+        self.next[partition] = offset + 1
+        self.given[partition] += 1
 
     def _row(self, partition: str, offset: int) -> dict[str, Any]:
-        row = self.rows[partition][offset - 1]
+        row = self.rows[partition][offset]
         return {
             "offset": offset,
             "timestamp": (FIRST_TIME_MS + offset - 1) * 1_000,

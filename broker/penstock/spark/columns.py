@@ -153,10 +153,12 @@ def own_columns(schema: pa.Schema, options: ReadOptions) -> pa.Schema:
     return own
 
 
-def shown(batch: pa.RecordBatch, schema: pa.Schema, options: ReadOptions, partition: str) -> pa.RecordBatch:
-    """Return rows in own columns in the schema that Spark expects."""
+def shown(
+    batch: pa.RecordBatch, schema: pa.Schema, options: ReadOptions, stream: str, partition: str
+) -> pa.RecordBatch:
+    """Return rows of a stream's partition in own columns in the schema that Spark expects."""
     if options.is_kafka:
-        batch = kafka_columns.kafka_rows(batch, schema, options.stream, partition)
+        batch = kafka_columns.kafka_rows(batch, schema, stream, partition)
     return conformed(batch, schema)
 
 

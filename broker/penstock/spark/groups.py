@@ -9,7 +9,7 @@ import logging
 from penstock.client.errors import ConnectionLostError, DeadlineError, PenstockError
 from penstock.client.sync import Connection, connect
 from penstock.spark.options import ReadOptions
-from penstock.spark.ranges import Offsets
+from penstock.spark.positions import Positions
 
 __all__ = ["GroupProgress"]
 
@@ -25,17 +25,13 @@ class GroupProgress:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._connection: Connection | None = None
-        self._stored: Offsets = {}
+        self._stored: dict[str, int] = {}
         # A broker that is away is logged once, though the query asks every second.
         self._is_failing = False
 
-    def store(self, offsets: Offsets) -> None:
+    def store(self, positions: Positions) -> None:
         """Store the offsets that changed: the group has processed everything before them."""
-        changed = {
-            partition: offset
-            for partition, offset in offsets.items()
-            if offset > 0 and self._stored.get(partition) != offset
-        }
+        changed = {name: at for name, at in positions.items() if at.next > 0 and self._stored.get(name) != at.next}
         if not changed:
             return
         try:
@@ -45,11 +41,11 @@ class GroupProgress:
             if not self._is_failing:
                 _log.warning(
                     "group '%s' of stream '%s' was not stored: %s; the next batch stores it",
-                    *(self._options.group, self._options.stream, error),
+                    *(self._options.group, self._options.subscription, error),
                 )
             self._is_failing = True
             return
-        self._stored |= changed
+        self._stored |= {name: at.next for name, at in changed.items()}
         self._is_failing = False
 
     def close(self) -> None:
@@ -57,17 +53,16 @@ class GroupProgress:
             self._connection.close()
             self._connection = None
 
-    def _store_again(self, offsets: Offsets) -> None:
+    def _store_again(self, positions: Positions) -> None:
         """Store; repeat it once on a new connection, as the broker may have been restarted since the last batch."""
         try:
-            self._store(offsets)
+            self._store(positions)
         except (ConnectionLostError, DeadlineError):
             self.close()
-            self._store(offsets)
+            self._store(positions)
 
-    def _store(self, offsets: Offsets) -> None:
+    def _store(self, positions: Positions) -> None:
         if self._connection is None:
             self._connection = connect(self._options.uri, native=False, timeout=CALL_SECONDS_MAX)
-        stream = self._connection.stream(self._options.stream)
-        for partition, offset in offsets.items():
-            stream.store(self._options.group, offset - 1, partition)
+        for name, at in positions.items():
+            self._connection.stream(at.stream).store(self._options.group, at.next - 1, name)

@@ -5,25 +5,25 @@ option that is unknown, or that has no effect where it was given, is refused. Th
 wire.
 """
 
-import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from penstock.client.uri import parse_uri
 from penstock.spark.credentials import Credentials, full_uri
 from penstock.spark.errors import OptionError
 from penstock.spark.hints import hint_for
+from penstock.spark.places import Place, parse_offsets, parse_times
+from penstock.spark.ranges import SPLITS_MAX, Limits
+from penstock.spark.subscriptions import Subscription, parse_assignment, parse_list, parse_pattern
 
 __all__ = [
     "CORRUPT_COLUMN",
-    "EARLIEST",
-    "LATEST",
     "Decoding",
-    "Place",
     "ReadOptions",
     "WriteOptions",
     "parse_read_options",
@@ -37,11 +37,13 @@ POLL_TIMEOUT_MS_MAX = 60_000
 # A restarting broker was back within this time on all machines tried.
 RETRY_SECONDS = 30
 RETRY_SECONDS_MAX = 86_400
-SPLITS_MAX = 4_096
 # The highest number of a batch that the broker takes of a producer.
 BATCH_MAX = 2**30 - 2
 # A name in the broker has 255 bytes, of which the target and the task take some.
 NAME_BYTES_MAX = 200
+TRIGGER_DELAY_MS = 15 * 60_000
+DURATION = re.compile(r"([0-9]+) *([a-z]*)")
+UNITS_MS = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 EXAMPLES = {"json": "'id BIGINT, name STRING'", "avro": "@order.avsc"}
 DIGEST_LENGTH = 16
 SCHEMA_BYTES_MAX = 4 * 2**20
@@ -49,30 +51,6 @@ SCHEMA_BYTES_MAX = 4 * 2**20
 CORRUPT_COLUMN = "_corrupt_record"
 DECODERS = ("none", "json", "avro", "protobuf")
 KAFKA = "kafka"
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A start or end in each partition: its end, or times or offsets, for all partitions or by name."""
-
-    kind: str
-    everywhere: int | None = None
-    by_partition: Mapping[str, int] | None = None
-
-    def of(self, partition: str) -> int:
-        """Return the number for a partition; raise OptionError when a mapping omits it."""
-        if self.everywhere is not None:
-            return self.everywhere
-        values = self.by_partition or {}
-        if partition not in values:
-            raise OptionError(f"no offset or time is set for partition '{partition}'; set one for every partition")
-        return values[partition]
-
-
-EARLIEST = Place("earliest")
-LATEST = Place("latest")
-# Special offsets in a mapping, as in the Kafka source.
-LATEST_OFFSET, EARLIEST_OFFSET = -1, -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +72,7 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
+    # The stream or queue by name, or the empty text when the subscription says more.
     stream: str
     uri: str = field(repr=False)
     starting: Place | None
@@ -112,6 +91,17 @@ class ReadOptions:
     retry_seconds: int = RETRY_SECONDS
     # Columns are those of Spark's Kafka source.
     is_kafka: bool = False
+    subscription: Subscription = field(default_factory=Subscription)
+    # What a start at a time behind the last message is: an error, or the end.
+    time_strategy: str = "error"
+    min_offsets: int | None = None
+    trigger_delay_ms: int = TRIGGER_DELAY_MS
+    split_rows_max: int | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """Return the limits of a batch that is not told to read all."""
+        return Limits(self.max_offsets, self.max_bytes, self.min_partitions, self.split_rows_max)
 
     @property
     def dead_letters(self) -> str:
@@ -168,12 +158,17 @@ class Given:
 def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
     """Parse the options of a read; raise OptionError."""
     given = Given(options)
-    stream = given.take("stream", text, "") or given.take("path", text, "")
+    stream, subscription = taken_streams(given)
     parsed = ReadOptions(
         stream=stream,
+        subscription=subscription,
         uri=taken_uri(given),
         starting=taken_place(given, "starting"),
         ending=taken_place(given, "ending"),
+        time_strategy=given.take("startingOffsetsByTimestampStrategy", one_of("error", "latest"), "error"),
+        min_offsets=given.take("minOffsetsPerTrigger", positive, None),
+        trigger_delay_ms=given.take("maxTriggerDelay", duration_ms, TRIGGER_DELAY_MS),
+        split_rows_max=given.take("maxRecordsPerPartition", positive, None),
         max_offsets=given.take("maxOffsetsPerTrigger", positive, None),
         max_bytes=given.take("maxBytesPerTrigger", positive, None),
         min_partitions=given.take("minPartitions", bounded(1, SPLITS_MAX), 1),
@@ -189,8 +184,13 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         is_kafka=taken_schema(given) == KAFKA,
     )
     given.refuse_rest("read from")
-    if not parsed.stream:
-        raise OptionError("name the stream to read: .option('stream', 'events')")
+    if subscription == Subscription():
+        raise OptionError(
+            "name the stream to read: .option('stream', 'events'); 'subscribe', 'subscribePattern' and 'assign' read "
+            "several"
+        )
+    if parsed.min_offsets is not None and parsed.min_offsets > (parsed.max_offsets or parsed.min_offsets):
+        raise OptionError("'minOffsetsPerTrigger' must not be above 'maxOffsetsPerTrigger'")
     return parsed
 
 
@@ -269,12 +269,29 @@ def taken_retry_seconds(given: Given) -> int:
     return given.take("retrySeconds", bounded(0, RETRY_SECONDS_MAX), RETRY_SECONDS)
 
 
+def taken_streams(given: Given) -> tuple[str, Subscription]:
+    """Take the one option that says what to read; return the stream's name, where it is one, and the subscription."""
+    stream = given.take("stream", text, "")
+    path = given.take("path", text, "")
+    chosen = {
+        "stream": Subscription(names=(stream,)) if stream else None,
+        "path": Subscription(names=(path,)) if path and not stream else None,
+        "subscribe": given.take("subscribe", parse_list, None),
+        "subscribePattern": given.take("subscribePattern", parse_pattern, None),
+        "assign": given.take("assign", parse_assignment, None),
+    }
+    found = {name: each for name, each in chosen.items() if each is not None}
+    if len(found) > 1:
+        raise OptionError(f"give only one of {' and '.join(found)}, which say what to read")
+    return stream or path, next(iter(found.values()), Subscription())
+
+
 def taken_place(given: Given, prefix: str) -> Place | None:
     """Take at most one of the three options that set a start or an end."""
     places = {
-        f"{prefix}Offsets": given.take(f"{prefix}Offsets", offsets, None),
+        f"{prefix}Offsets": given.take(f"{prefix}Offsets", parse_offsets, None),
         f"{prefix}Timestamp": given.take(f"{prefix}Timestamp", time, None),
-        f"{prefix}OffsetsByTimestamp": given.take(f"{prefix}OffsetsByTimestamp", times, None),
+        f"{prefix}OffsetsByTimestamp": given.take(f"{prefix}OffsetsByTimestamp", parse_times, None),
     }
     found = {name: place for name, place in places.items() if place is not None}
     if len(found) > 1:
@@ -391,30 +408,13 @@ def names(value: str) -> tuple[str, ...]:
     return found
 
 
-def offsets(value: str) -> Place:
-    if value.lower() in {"earliest", "latest"}:
-        return EARLIEST if value.lower() == "earliest" else LATEST
-    return Place("offsets", by_partition=numbers(value, EARLIEST_OFFSET, "earliest, latest or "))
-
-
 def time(value: str) -> Place:
     return Place("times", everywhere=bounded(0, 2**53)(value))
 
 
-def times(value: str) -> Place:
-    return Place("times", by_partition=numbers(value, 0, ""))
-
-
-def numbers(value: str, least: int, other_words: str) -> dict[str, int]:
-    """Parse a JSON object that maps partitions to numbers."""
-    wanted = f'it must be {other_words}JSON such as {{"events-0": 23}}, no number below {least}'
-    try:
-        found: Any = json.loads(value)
-    except ValueError:
-        raise ValueError(wanted) from None
-    if not isinstance(found, dict) or not found:
-        raise ValueError(wanted)
-    for number in found.values():
-        if not isinstance(number, int) or isinstance(number, bool) or number < least:
-            raise ValueError(wanted)
-    return found
+def duration_ms(value: str) -> int:
+    """Parse a time as Spark has it, such as 15m; without a unit it is in milliseconds."""
+    found = DURATION.fullmatch(value.strip().lower())
+    if found is None or found.group(2) not in UNITS_MS:
+        raise ValueError("it must be a number and a unit, such as 500ms, 30s, 15m, 2h or 1d")
+    return int(found.group(1)) * UNITS_MS[found.group(2)]

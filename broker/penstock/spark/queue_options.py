@@ -10,7 +10,6 @@ from penstock.spark.errors import OptionError
 from penstock.spark.options import (
     POLL_TIMEOUT_MS,
     POLL_TIMEOUT_MS_MAX,
-    SPLITS_MAX,
     Given,
     ReadOptions,
     boolean,
@@ -22,6 +21,7 @@ from penstock.spark.options import (
     taken_uri,
     text,
 )
+from penstock.spark.ranges import SPLITS_MAX
 
 __all__ = ["QueueOptions", "is_queue", "parse_queue_options"]
 

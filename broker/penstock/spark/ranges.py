@@ -1,116 +1,287 @@
-"""Arithmetic of offsets: the ranges of a batch, how they are split over tasks, how far a trigger reads.
+"""Arithmetic of offsets: how far a trigger reads, where its tasks begin, and which rows are lost.
 
-Ranges of one partition never overlap and leave no gap, from the first micro-batch to the last. Pure: no wire, no clock,
-no Spark.
+Ranges of one partition never overlap and leave no row out, from the first micro-batch to the last. Limits count rows,
+by the runs of offsets that have messages, so a gap of any width costs nothing. Pure: no wire, no clock, no Spark.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise
-from typing import TypeAlias
 
-from penstock.spark.errors import DataLossError, OptionError
-from penstock.spark.options import EARLIEST_OFFSET, LATEST_OFFSET, Place
+from penstock.spark.described import Partition, number_of
+from penstock.spark.errors import DataLossError
+from penstock.spark.positions import Position, Positions
 
-__all__ = ["OffsetRange", "Offsets", "admitted", "bytes_to_rows", "ranges_between", "resolved", "split"]
+__all__ = [
+    "SPLITS_MAX",
+    "Limits",
+    "OffsetRange",
+    "admitted",
+    "advanced",
+    "begun",
+    "check_streams",
+    "check_whole",
+    "messages",
+    "parts_of",
+    "ranges_of",
+    "spans_of",
+    "unread",
+]
 
-# The first unread offset of each partition, by the partition's name.
-Offsets: TypeAlias = dict[str, int]
+SPLITS_MAX = 4_096
+# A task reads about so much, unless the options ask for more tasks: a second's work, above the cost of starting it.
+SPLIT_BYTES = 64 * 2**20
+SPLIT_ROWS = 1_000_000
+# So many tasks a batch at most by these sizes: each may publish under a name of its own, and a user has 4,096 of them.
+SIZE_SPLITS_MAX = 512
+REMEDY = "set failOnDataLoss=false to continue with the remaining messages, or start with a new checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """A range that one task reads, from `start` up to `end` (exclusive), numbered among its siblings."""
+    """A range that one task reads, from `start` up to `end` (exclusive), numbered among its siblings.
+
+    `rows` is the number of rows in it when it was planned, -1 where unknown. `stream`, `partition_number` and `id` say
+    whose range it is.
+    """
 
     partition: str
     start: int
     end: int
     number: int = 0
     count: int = 1
+    rows: int = -1
+    stream: str = ""
+    partition_number: int = 0
+    id: str = ""
 
-    @property
-    def size(self) -> int:
-        return self.end - self.start
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a batch; None for no limit. A row more than `rows_max` for each partition that would get none."""
+
+    rows_max: int | None = None
+    bytes_max: int | None = None
+    splits_min: int = 1
+    split_rows_max: int | None = None
 
 
-def resolved(place: Place, first: Offsets, end: Offsets, at_time: Mapping[str, int]) -> Offsets:
-    """Return the offsets of a place; `at_time` already has those of its times."""
-    if place.kind == "earliest":
-        return dict(first)
-    if place.kind == "latest":
-        return dict(end)
-    if place.kind == "times":
-        return {partition: at_time[partition] for partition in end}
-    named = {LATEST_OFFSET: end, EARLIEST_OFFSET: first}
-    for partition in place.by_partition or {}:
-        if partition not in end:
-            raise OptionError(f"there is no partition '{partition}'; valid are: {', '.join(sorted(end))}")
+def begun(start: Positions, there: Mapping[str, Partition], fail_on_data_loss: bool) -> dict[str, int]:
+    """Return where each partition goes on: where `start` says, else at its first row. Raises DataLossError.
+
+    A partition that `start` does not name is new, or was not chosen before.
+    """
+    if fail_on_data_loss:
+        check_identities(start, there)
+    found = {}
+    for name, partition in sorted(there.items()):
+        at = start.get(name)
+        if at is None or at.id != partition.id:
+            found[name] = partition.first
+        elif at.next > partition.next:
+            if fail_on_data_loss:
+                raise DataLossError(
+                    f"partition '{name}' ends at {partition.next} and was read up to {at.next}: it lost messages, for "
+                    f"example because an old copy of the broker's data was restored; {REMEDY}"
+                )
+            found[name] = partition.next
+        else:
+            found[name] = at.next
+    return found
+
+
+def check_identities(start: Positions, there: Mapping[str, Partition]) -> None:
+    """Raise DataLossError when the checkpoint is of partitions that the query does not read."""
+    check_streams(start, lambda _, name: name in there)
+    for name, at in start.items():
+        if at.id != there[name].id:
+            raise DataLossError(anew(at.stream, name))
+
+
+def check_streams(positions: Positions, is_chosen: Callable[[str, str], bool]) -> None:
+    """Raise DataLossError when the query does not read a partition that the checkpoint has."""
+    for name, at in positions.items():
+        if not is_chosen(at.stream, name):
+            raise DataLossError(
+                f"the Spark checkpoint is of partition '{name}' of stream '{at.stream}', which is not there or not "
+                "chosen by this query: name that stream, start with a new checkpoint, or set failOnDataLoss=false to "
+                "continue with the chosen ones and begin with the first row of new ones"
+            )
+
+
+def anew(stream: str, partition: str) -> str:
+    return (
+        f"stream '{stream}' is not the one that was read: partition '{partition}' was deleted and declared again, or "
+        "belongs to another broker; start with a new checkpoint, or set failOnDataLoss=false to begin with its first "
+        "row"
+    )
+
+
+def unread(partition: Partition, at: int, until: int | None = None) -> int:
+    """Return the number of rows to read from an offset on, up to `until` where it is given."""
+    return partition.rows_between(at, partition.next if until is None else min(until, partition.next))
+
+
+def advanced(
+    start: Positions,
+    there: Mapping[str, Partition],
+    until: Mapping[str, int] | None,
+    limits: Limits,
+    fail_on_data_loss: bool = True,
+) -> Positions | None:
+    """Return the end of the next batch with its cuts, or None when there is nothing to read. Raises DataLossError.
+
+    With `until` only its partitions are read, and up to those offsets.
+    """
+    at = begun(start, there, fail_on_data_loss)
+    ends = {name: each.next if until is None else until.get(name, at[name]) for name, each in there.items()}
+    behind = {name: unread(there[name], offset, ends[name]) for name, offset in at.items()}
+    spans = admitted(behind, there, limits)
+    parts = parts_of(spans, there, limits)
+    found: Positions = {}
+    for name, offset in at.items():
+        partition, rows = there[name], spans[name]
+        end = end_of(partition, offset, rows, behind[name], ends[name])
+        known = start.get(name)
+        if known is not None and known.id == partition.id and fail_on_data_loss:
+            check_lost(partition, offset, known.rows, end)
+        if not rows:
+            # Where a partition rests its offset stays as it is, though numbers may have been skipped behind it.
+            end = offset
+        found[name] = Position(
+            partition.stream,
+            partition.id,
+            end,
+            partition.rows_before(end),
+            cuts_of(partition, offset, end, parts[name]) if rows else (),
+        )
+    return found if any(spans.values()) else None
+
+
+def end_of(partition: Partition, at: int, rows: int, behind: int, until: int) -> int:
+    """Return the offset behind so many rows: of the next row, or the end when there is none."""
+    if rows == behind:
+        return max(at, min(until, partition.next))
+    return partition.runs.offset_of(partition.runs.below(at) + rows)
+
+
+def cuts_of(partition: Partition, start: int, end: int, parts: int) -> tuple[tuple[int, int], ...]:
+    """Return the start of each part of a range with about as many rows each, and the number of rows before it."""
+    low, high = partition.runs.below(start), partition.runs.below(end)
+    before = partition.rows_before(end) - (high - low)
+    rows = [(high - low) * part // parts for part in range(parts)]
+    return tuple((partition.runs.offset_of(low + row) if row else start, max(0, before + row)) for row in rows)
+
+
+def admitted(behind: Mapping[str, int], there: Mapping[str, Partition], limits: Limits) -> dict[str, int]:
+    """Return how many rows of each partition are read: its share by its backlog, at least one where it has any.
+
+    With less than one row, a partition could wait for ever.
+    """
+    rows = dict(behind)
+    if limits.bytes_max is not None:
+        rows = shared(rows, {name: size_of(there[name]) for name in rows}, limits.bytes_max)
+    rows_max = limits.rows_max
+    if limits.split_rows_max is not None:
+        # So that the tasks of a batch are never too many.
+        rows_max = min(rows_max or 2**63, limits.split_rows_max * SPLITS_MAX)
+    return rows if rows_max is None else shared(rows, dict.fromkeys(rows, Fraction(1)), rows_max)
+
+
+def size_of(partition: Partition) -> Fraction:
+    """Return the mean size of a row; one byte where it is unknown."""
+    return Fraction(1) if partition.bytes < 0 else Fraction(partition.bytes, max(1, partition.runs.total))
+
+
+def shared(rows: Mapping[str, int], sizes: Mapping[str, Fraction], size_max: int) -> dict[str, int]:
+    """Return as many rows of each as have this size together: one of each that has any, and of the rest its share."""
+    ones = sum((sizes[name] for name, count in rows.items() if count), Fraction(0))
+    total = sum((sizes[name] * count for name, count in rows.items()), Fraction(0))
+    if total <= size_max:
+        return dict(rows)
+    # Some partition has more than one row, or there is no room beside the ones.
+    part = max(Fraction(0), size_max - ones) / (total - ones) if total > ones else Fraction(0)
+    return {name: 1 + int((count - 1) * part) if count else 0 for name, count in rows.items()}
+
+
+def parts_of(rows: Mapping[str, int], there: Mapping[str, Partition], limits: Limits) -> dict[str, int]:
+    """Return into how many parts each partition's rows are split, none of them empty."""
+    sizes = {name: there[name].bytes_of(count) or 0 for name, count in rows.items()}
+    total = max(1, sum(rows.values()))
+    bytes_each = max(SPLIT_BYTES, -(-sum(sizes.values()) // SIZE_SPLITS_MAX))
+    rows_each = max(SPLIT_ROWS, -(-total // SIZE_SPLITS_MAX))
+    if limits.split_rows_max is not None:
+        rows_each = min(rows_each, limits.split_rows_max)
     return {
-        partition: named[place.of(partition)][partition] if place.of(partition) in named else place.of(partition)
-        for partition in end
+        name: min(
+            count,
+            max(-(-limits.splits_min * count // total), -(-count // rows_each), -(-sizes[name] // bytes_each)),
+        )
+        for name, count in rows.items()
     }
 
 
-def ranges_between(
-    start: Offsets,
-    end: Offsets,
-    first: Offsets,
-    fail_on_data_loss: bool,
-    gone: Mapping[str, tuple[int, int]] | None = None,
-) -> list[OffsetRange]:
-    """Return the ranges of all partitions that have something to read; raise DataLossError.
+def check_lost(partition: Partition, start: int, rows_before: int, end: int) -> None:
+    """Raise DataLossError when rows between an offset with so many rows before it and a later one are gone.
 
-    A partition that `start` does not name starts with its first message. `gone` has the ranges that are missing in the
-    middle.
+    There may be fewer rows before it now: a broker that lost power may lose messages that were read already. Then
+    nothing is missing.
     """
-    ranges = []
-    for partition, stop in sorted(end.items()):
-        there = first.get(partition, 0)
-        begin = start.get(partition, there)
-        low, high = (gone or {}).get(partition, (0, 0))
-        for lost in ((begin, min(there, stop)), (max(begin, low), min(high, stop))):
-            if lost[0] < lost[1] and fail_on_data_loss:
-                raise DataLossError(
-                    f"offsets {lost[0]} to {lost[1] - 1} of '{partition}' were removed by retention; "
-                    "set failOnDataLoss=false to continue with the remaining messages, or start with a new checkpoint"
-                )
-        begin = max(begin, there)
-        if begin < stop:
-            ranges.append(OffsetRange(partition, begin, stop))
-    return ranges
+    lost = partition.rows_before(end) - rows_before - partition.rows_between(start, end)
+    if lost > 0:
+        raise DataLossError(
+            f"retention removed {messages(lost)} of partition '{partition.name}' between offsets {start} and {end} "
+            f"before they were read; {REMEDY}"
+        )
 
 
-def split(ranges: Sequence[OffsetRange], splits_min: int) -> list[OffsetRange]:
-    """Split into at least `splits_min` ranges where there are enough offsets, large ranges into more parts."""
-    total = sum(each.size for each in ranges)
-    found = []
-    for each in ranges:
-        parts = min(each.size, max(1, -(-splits_min * each.size // max(total, 1))))
-        cuts = [each.start + each.size * part // parts for part in range(parts + 1)]
+def check_whole(wanted: OffsetRange, there: Partition | None) -> Partition:
+    """Return the partition; raise DataLossError when a planned range has fewer rows by now, or it is another one."""
+    if there is None or (wanted.id and there.id != wanted.id):
+        raise DataLossError(anew(wanted.stream, wanted.partition))
+    if there.next < wanted.end:
+        raise DataLossError(
+            f"partition '{wanted.partition}' ends at {there.next}, and this task reads up to {wanted.end}: it lost "
+            f"messages with its disk, or an old copy of the broker's data was restored; {REMEDY}"
+        )
+    lost = wanted.rows - there.rows_between(wanted.start, wanted.end)
+    if lost > 0:
+        raise DataLossError(
+            f"retention removed {lost} of {messages(wanted.rows)} of partition '{wanted.partition}' between offsets "
+            f"{wanted.start} and {wanted.end} after the batch was planned; {REMEDY}"
+        )
+    return there
+
+
+def messages(count: int) -> str:
+    return f"{count} message{'' if count == 1 else 's'}"
+
+
+def ranges_of(end: Positions) -> list[OffsetRange]:
+    """Return the ranges of the batch that ends here, in the order of its tasks."""
+    found: list[OffsetRange] = []
+    for name, at in end.items():
+        whose = (at.stream, number_of(at.stream, name), at.id)
+        bounds = pairwise((*at.cuts, (at.next, at.rows)))
         found += [
-            OffsetRange(each.partition, low, high, number, parts) for number, (low, high) in enumerate(pairwise(cuts))
+            OffsetRange(name, low, high, number, len(at.cuts), after - before, *whose)
+            for number, ((low, before), (high, after)) in enumerate(bounds)
         ]
     return found
 
 
-def admitted(start: Offsets, end: Offsets, rows_max: int) -> Offsets:
-    """Return how far a trigger reads with this row limit: every partition advances by its share, at least by one.
-
-    The minimum is one row for each partition that has any: with less, a partition could wait for ever.
-    """
-    behind = {partition: max(0, stop - start.get(partition, stop)) for partition, stop in end.items()}
-    total = sum(behind.values())
-    if total <= rows_max:
-        return {partition: max(stop, start.get(partition, stop)) for partition, stop in end.items()}
-    return {
-        partition: start.get(partition, stop)
-        + (max(1, behind[partition] * rows_max // total) if behind[partition] else 0)
-        for partition, stop in end.items()
-    }
-
-
-def bytes_to_rows(bytes_max: int, stream_bytes: int, stream_rows: int) -> int:
-    """Return the number of rows that have about so many bytes by the stream's mean, at least one."""
-    if stream_bytes <= 0 or stream_rows <= 0:
-        return bytes_max
-    return max(1, bytes_max * stream_rows // stream_bytes)
+def spans_of(spans: Iterable[tuple[Partition, int, int]], limits: Limits, fail_on_data_loss: bool) -> Positions:
+    """Return the cuts of a batch read from one offset up to another in each partition. Raises DataLossError."""
+    wanted: Sequence[tuple[Partition, int, int]] = [each for each in spans if each[1] < each[2]]
+    rows = {partition.name: partition.rows_between(start, end) for partition, start, end in wanted}
+    parts = parts_of(rows, {partition.name: partition for partition, _, _ in wanted}, limits)
+    found: Positions = {}
+    for partition, start, end in wanted:
+        if fail_on_data_loss:
+            check_lost(partition, start, partition.rows_before(start), end)
+        if rows[partition.name]:
+            cuts = cuts_of(partition, start, end, parts[partition.name])
+            rows_before = partition.rows_before(end)
+            found[partition.name] = Position(partition.stream, partition.id, end, rows_before, cuts)
+    return found

@@ -4,7 +4,7 @@ The offsets of a DataFrame are fixed when Spark plans it: every action on it and
 rows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -15,13 +15,18 @@ from pyspark.sql.types import StructType
 
 from penstock.spark.columns import needed, own_columns, picked, shown
 from penstock.spark.decoding import Decoder
+from penstock.spark.described import Partition
 from penstock.spark.errors import OptionError
 from penstock.spark.losses import checked
-from penstock.spark.options import EARLIEST, LATEST, Place, ReadOptions
-from penstock.spark.ranges import OffsetRange, Offsets, ranges_between, resolved, split
-from penstock.spark.wire import Described, Wire
+from penstock.spark.options import ReadOptions
+from penstock.spark.places import EARLIEST, LATEST, Place, resolved
+from penstock.spark.ranges import SPLITS_MAX, OffsetRange, ranges_of, spans_of
+from penstock.spark.streams import DescribedStreams
+from penstock.spark.wire import Wire
 
 __all__ = ["BatchReader", "RangePartition", "offsets_of", "read_range"]
+
+OF_QUERIES = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger")
 
 
 @dataclass
@@ -34,7 +39,8 @@ class RangePartition(InputPartition):  # type: ignore[misc]
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        for name, value in (("maxOffsetsPerTrigger", options.max_offsets), ("maxBytesPerTrigger", options.max_bytes)):
+        values = (options.max_offsets, options.max_bytes, options.min_offsets)
+        for name, value in zip(OF_QUERIES, values, strict=True):
             if value is not None:
                 raise OptionError(f"'{name}' belongs to readStream; a batch ends at endingOffsets")
         self._options = options
@@ -43,17 +49,24 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> list[InputPartition]:
         options = self._options
         with Wire(options.uri, options.retry_seconds) as wire:
-            there = wire.describe(options.stream)
-            start = offsets_of(wire, options.stream, options.starting or EARLIEST, there)
-            end = offsets_of(wire, options.stream, options.ending or LATEST, there)
+            streams = DescribedStreams(wire, options.subscription)
+            there = streams.look()
+            start = offsets_of(streams, options.starting or EARLIEST, there, options.time_strategy)
+            end = offsets_of(streams, options.ending or LATEST, there, "latest")
+        for name, offset in start.items():
+            check_within(there[name], offset)
         # Do not wait for rows that were written meanwhile, or never.
-        end = {partition: min(offset, there.end[partition]) for partition, offset in end.items()}
-        ranges = ranges_between(start, end, there.first, options.fail_on_data_loss, there.gone)
+        spans = [(each, start[name], min(end[name], each.next)) for name, each in sorted(there.items())]
+        ranges = ranges_of(spans_of(spans, options.limits, options.fail_on_data_loss))
+        if len(ranges) > SPLITS_MAX + len(there):
+            raise OptionError(
+                f"'maxRecordsPerPartition' makes {len(ranges)} tasks, and a read has at most {SPLITS_MAX}; raise it"
+            )
         # The broker must not take the bad records of another read, or of a stream declared again, for repetitions.
         name = uuid4().hex
         return [
             RangePartition(each, f"{name}/{options.dead_letters}/{each.partition}/{each.start}-{each.end}")
-            for each in split(ranges, options.min_partitions)
+            for each in ranges
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -63,29 +76,39 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         return read_range(partition, self._options, self._schema)
 
 
-def offsets_of(wire: Wire, stream: str, place: Place, there: Described) -> Offsets:
+def offsets_of(
+    streams: DescribedStreams, place: Place, there: Mapping[str, Partition], strategy: str
+) -> dict[str, int]:
     """Return the offset of a place in each partition; look each time up once."""
-    at_time: Offsets = {}
-    if place.kind == "times":
-        times = {partition: place.of(partition) for partition in there.end}
-        found = {time: wire.offsets_at(stream, time) for time in set(times.values())}
-        at_time = {partition: found[time][partition] for partition, time in times.items()}
-    return resolved(place, there.first, there.end, at_time)
+    place.check_names(there)
+    return resolved(place, there, {time: streams.at_time(time) for time in place.times(there)}, strategy)
+
+
+def check_within(partition: Partition, start: int) -> None:
+    """Raise OptionError when a read begins behind the end of a partition, where rows might be passed over."""
+    if start > partition.next:
+        raise OptionError(
+            f"the read begins at offset {start} of partition '{partition.name}', which ends at {partition.next}; begin "
+            "with 'latest' or with an offset that is there"
+        )
 
 
 def read_range(partition: RangePartition, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
     """Yield record batches in Spark's schema. Runs in an executor."""
+    wanted = partition.wanted
+    if wanted.start == wanted.end:
+        return
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
     own = own_columns(arrow_schema, options)
     columns = needed(own.names, options)
     with (
         Wire(options.uri, options.retry_seconds) as wire,
-        Decoder(wire, options.decoding, partition.wanted, partition.origin) as decoder,
+        Decoder(wire, options.decoding, wanted, partition.origin) as decoder,
     ):
-        batches = wire.read(partition.wanted, columns)
+        batches = wire.read(wanted, columns)
         if options.fail_on_data_loss:
-            batches = checked(batches, partition.wanted, options.stream, wire)
+            batches = checked(batches, wanted, wire)
         for batch in batches:
             rows = decoder.decode(picked(batch, options), own)
             if rows.num_rows:
-                yield shown(rows, arrow_schema, options, partition.wanted.partition)
+                yield shown(rows, arrow_schema, options, wanted.stream, wanted.partition)

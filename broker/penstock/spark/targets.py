@@ -27,7 +27,7 @@ def check_dead_letters(options: ReadOptions) -> None:
 def check_stream(wire: Wire, stream: str) -> None:
     """Raise NotFoundError when there is no such stream."""
     try:
-        wire.describe(stream)
+        wire.describe((stream,))
     except NotFoundError:
         raise
     except RefusedError:

@@ -5,8 +5,7 @@ of one process share its connections.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -17,30 +16,19 @@ from pyarrow import flight
 
 from penstock.spark.brokers import Addresses
 from penstock.spark.calls import FAILURES, INFO_SECONDS_MAX, READ_SECONDS_MAX, RetryWindow, called
+from penstock.spark.described import Partition, parse_partitions
 from penstock.spark.errors import DataLossError, NotFoundError, UnavailableError
 from penstock.spark.options import RETRY_SECONDS
 from penstock.spark.puts import PutCall, pieces_of
-from penstock.spark.ranges import OffsetRange, Offsets
+from penstock.spark.ranges import OffsetRange
 
-__all__ = ["Described", "Wire"]
+__all__ = ["Wire"]
 
-
+DESCRIBE = "DescribeStreams"
 # A row's only required column.
 NO_ROWS = pa.schema([("body", pa.binary())])
 # About a quarter of a MiB.
 ENDED_AT_ONCE = 4_096
-
-
-@dataclass(frozen=True, slots=True)
-class Described:
-    """A stream at a moment: the start and end of each partition, and totals; -1 where unknown."""
-
-    first: Offsets
-    end: Offsets
-    rows: int
-    bytes: int
-    # Ranges that retention removed before they were archived: the first offset and the one after the last.
-    gone: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class Wire:
@@ -52,22 +40,41 @@ class Wire:
         self._retry_seconds = retry_seconds
         self._headers = [(b"authorization", self._addresses.authorization.encode())]
 
-    def describe(self, stream: str) -> Described:
-        """Return the stream's state. Raises NotFoundError when the stream does not exist."""
-        info = self._info({"stream": stream})
-        ranges = ranges_of(info)
-        return Described(
-            {partition: parts[0][0] for partition, parts in ranges.items()},
-            {partition: parts[-1][1] for partition, parts in ranges.items()},
-            info.total_records,
-            info.total_bytes,
-            {partition: (parts[0][1], parts[1][0]) for partition, parts in ranges.items() if len(parts) > 1},
-        )
+    def describe(
+        self,
+        streams: tuple[str, ...],
+        at_timestamp_ms: int | None = None,
+        ends: Mapping[str, int] | None = None,
+        wait_ms: int = 0,
+    ) -> dict[str, Partition]:
+        """Return the partitions of streams by name. Raises NotFoundError when a stream does not exist.
 
-    def offsets_at(self, stream: str, timestamp_ms: int) -> Offsets:
-        """Return the first offset stored at this time or later, or the end of a partition that has none."""
-        info = self._info({"stream": stream, "from_timestamp_ms": timestamp_ms})
-        return {partition: parts[0][0] for partition, parts in ranges_of(info).items()}
+        With `wait_ms` the broker answers when a partition has another end than in `ends`, or when the time is over.
+        With a time, each partition has the first offset that was stored then or later.
+        """
+        wanted: dict[str, Any] = {"vhost": self.vhost, "streams": list(streams)}
+        if at_timestamp_ms is not None:
+            wanted["at_timestamp_ms"] = at_timestamp_ms
+        if wait_ms:
+            wanted |= {"ends": dict(ends or {}), "wait_ms": wait_ms}
+        action = flight.Action(DESCRIBE, json.dumps(wanted).encode())
+        seconds = INFO_SECONDS_MAX + wait_ms / 1_000
+
+        def call() -> dict[str, Partition]:
+            (answer,) = self._addresses.client.do_action(action, self._options(seconds))
+            return parse_partitions(json.loads(answer.body.to_pybytes()))
+
+        return RetryWindow(self._retry_seconds, self._addresses).run(call)
+
+    def list_streams(self) -> list[str]:
+        """Return the names of the streams that the user may see."""
+        criteria = json.dumps({"vhost": self.vhost}).encode()
+
+        def call() -> list[str]:
+            infos = self._addresses.client.list_flights(criteria, self._options(INFO_SECONDS_MAX))
+            return [info.descriptor.path[-1].decode() for info in infos]
+
+        return RetryWindow(self._retry_seconds, self._addresses).run(call)
 
     def read(self, wanted: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read a range.
@@ -190,11 +197,6 @@ class Wire:
             # The connection stays open when a task wants no more rows.
             reader.cancel()
 
-    def _info(self, command: dict[str, Any]) -> flight.FlightInfo:
-        descriptor = flight.FlightDescriptor.for_command(json.dumps({"vhost": self.vhost, **command}))
-        window = RetryWindow(self._retry_seconds, self._addresses)
-        return window.run(lambda: self._addresses.client.get_flight_info(descriptor, self._options(INFO_SECONDS_MAX)))
-
     def _options(self, seconds: float | None = None) -> flight.FlightCallOptions:
         return flight.FlightCallOptions(timeout=seconds, headers=self._headers)
 
@@ -204,12 +206,3 @@ def behind(batch: pa.RecordBatch, last: int) -> pa.RecordBatch:
     if not batch.num_rows or batch["offset"][0].as_py() > last:
         return batch
     return batch.filter(pc.greater(batch["offset"], last))
-
-
-def ranges_of(info: flight.FlightInfo) -> dict[str, list[tuple[int, int]]]:
-    """Return the ranges of each partition in order: two where rows between archive and log are missing."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    for endpoint in info.endpoints:
-        ticket = json.loads(endpoint.ticket.ticket)
-        found.setdefault(ticket["partition"], []).append((ticket["from"], ticket["to"]))
-    return {partition: sorted(parts) for partition, parts in found.items()}

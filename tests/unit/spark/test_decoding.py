@@ -40,7 +40,7 @@ def test_bad_records_go_to_the_dead_letter_stream_with_reason_and_place(server: 
     assert decode(server, [GOOD, b"{", GOOD, b"x"], 10, "bad") == [10, 12]
 
     assert server.bodies("bad") == [b"{", b"x"]
-    row = server.rows["bad"][1]
+    row = server.rows["bad"][2]
     assert row["key"] == b"k"
     assert row["headers"] == [
         {"key": "reason", "value": b"the body is not a JSON object"},
@@ -152,6 +152,6 @@ def test_other_formats_have_their_dead_letters_once_as_well(
             assert rows["offset"].to_pylist() == [5, 7]
             assert [value["id"] for value in rows["value"].to_pylist()] == [7, 7]
 
-    (bad,) = server.rows["bad"]
+    (bad,) = server.rows["bad"].values()
     assert bad["body"] == b"\xff"
     assert reason in bad["headers"][0]["value"].decode()

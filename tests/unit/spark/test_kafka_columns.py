@@ -51,7 +51,7 @@ def test_rows_have_the_streams_name_and_the_partitions_number() -> None:
     wanted = pa.schema([("value", pa.binary()), *schema])
     batch = pa.record_batch({"body": [b"a", b"b"], "offset": [1, 2]})
 
-    rows = shown(batch, wanted, options(), "clicks-3")
+    rows = shown(batch, wanted, options(), "clicks", "clicks-3")
 
     assert rows.schema.equals(wanted)
     one = {"topic": "clicks", "partition": 3, "timestampType": 1}

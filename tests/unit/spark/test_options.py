@@ -7,7 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.spark.errors import OptionError
-from penstock.spark.options import EARLIEST, LATEST, Place, parse_read_options, parse_write_options
+from penstock.spark.options import parse_read_options, parse_write_options
+from penstock.spark.places import EARLIEST, LATEST, Place
+from penstock.spark.ranges import Limits
+from penstock.spark.subscriptions import Subscription
 
 
 def test_a_name_is_found_whatever_its_case() -> None:
@@ -33,6 +36,7 @@ def test_the_path_of_load_names_the_stream_as_well() -> None:
     [
         ({"startingOffsets": "latest"}, LATEST),
         ({"startingOffsets": '{"events": 23, "other": -2}'}, Place("offsets", None, {"events": 23, "other": -2})),
+        ({"startingOffsets": '{"events": {"0": 23, "1": -2}}'}, Place("offsets", None, {"events": {"0": 23, "1": -2}})),
         ({"startingTimestamp": "1700000000000"}, Place("times", 1_700_000_000_000)),
         ({"startingOffsetsByTimestamp": '{"events": 5}'}, Place("times", None, {"events": 5})),
     ],
@@ -44,8 +48,14 @@ def test_places_are_words_offsets_or_times(options: dict[str, str], place: Place
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"subscribe": "events"}, "no option 'subscribe'"),
-        ({"maxOffsetPerTrigger": "1"}, "no option 'maxOffsetPerTrigger'"),
+        ({"subscribe": "events"}, "only one of stream and subscribe"),
+        ({"assign": '{"a": [0]}'}, "only one of stream and assign"),
+        ({"subscribePattern": "("}, "regular expression"),
+        ({"groupIdPrefixes": "a"}, "no option 'groupIdPrefixes' to read from penstock; "),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "must not be above 'maxOffsetsPerTrigger'"),
+        ({"maxTriggerDelay": "soon"}, "a number and a unit"),
+        ({"startingOffsetsByTimestampStrategy": "earliest"}, "one of error, latest"),
+        ({"maxOffsetPerTrigger": "1"}, "no option 'maxOffsetPerTrigger' to read from penstock; valid are: stream, path, sub"),
         ({"level": "disk"}, "no option 'level' to read from"),
         ({"startingOffsets": "begin"}, "earliest, latest or JSON"),
         ({"startingOffsets": "{}"}, "earliest, latest or JSON"),
@@ -88,6 +98,39 @@ def test_what_cannot_be_is_refused_by_name(options: dict[str, str], text: str) -
 def test_a_reading_needs_a_stream() -> None:
     with pytest.raises(OptionError, match="name the stream"):
         parse_read_options({})
+
+
+@pytest.mark.parametrize(
+    ("options", "subscription"),
+    [
+        ({"stream": "events"}, Subscription(("events",))),
+        ({"path": "events"}, Subscription(("events",))),
+        ({"subscribe": "events,orders"}, Subscription(("events", "orders"))),
+        ({"subscribePattern": "ev.*"}, Subscription(pattern="ev.*")),
+        ({"assign": '{"events": [0, 2]}'}, Subscription(("events",), assigned={"events": (0, 2)})),
+    ],
+)
+def test_streams_are_chosen_by_name_list_pattern_or_assignment(
+    options: dict[str, str], subscription: Subscription
+) -> None:
+    assert parse_read_options(options).subscription == subscription
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("15m", 900_000), ("30 s", 30_000), ("250", 250), ("2h", 7_200_000), ("1d", 86_400_000), ("5min", 300_000)],
+)
+def test_a_delay_is_a_number_and_a_unit(text: str, milliseconds: int) -> None:
+    assert parse_read_options({"stream": "events", "maxTriggerDelay": text}).trigger_delay_ms == milliseconds
+
+
+def test_limits_of_a_batch_are_the_options() -> None:
+    options = {"maxOffsetsPerTrigger": "7", "maxBytesPerTrigger": "8", "minPartitions": "3"}
+
+    found = parse_read_options({"stream": "events", **options, "maxRecordsPerPartition": "5"})
+
+    assert found.limits == Limits(7, 8, 3, 5)
+    assert parse_read_options({"stream": "events"}).trigger_delay_ms == 15 * 60_000
 
 
 @pytest.mark.parametrize(

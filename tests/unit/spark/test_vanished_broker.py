@@ -76,7 +76,7 @@ def test_questions_and_puts_to_a_host_that_vanished_fail_too(proxy: StoppingProx
         with pytest.raises(UnavailableError):
             there.put({"stream": "events"}, batch.schema, rows())
         with pytest.raises(UnavailableError):
-            there.describe("events")
+            there.describe(("events",))
 
     assert monotonic() - began < 20
 

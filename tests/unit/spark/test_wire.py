@@ -1,5 +1,6 @@
 """Requests and answers over real Flight with a broker in memory."""
 
+import threading
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -14,16 +15,28 @@ from penstock.spark.wire import Wire
 from support.fake_flight import FIRST_TIME_MS, FakeFlight
 
 
-def test_a_stream_is_described_by_its_partitions(server: FakeFlight) -> None:
+def test_streams_are_described_by_their_partitions(server: FakeFlight) -> None:
     server.declare("clicks", partitions=2)
     server.publish("clicks-0", b"a", b"b", b"c")
     server.retain("clicks-0", 2)
+    server.skip("clicks-0")
+    server.declare("other")
 
     with Wire(server.uri) as wire:
-        there = wire.describe("clicks")
+        there = wire.describe(("clicks", "other"))
 
-    assert (there.first, there.end) == ({"clicks-0": 2, "clicks-1": 1}, {"clicks-0": 4, "clicks-1": 1})
-    assert (there.rows, there.bytes) == (2, 2)
+    assert [(each.first, each.next, each.rows, each.bytes) for each in there.values()] == [
+        (2, 4 + 2**32, 3, 2),
+        (1, 1, 0, 0),
+        (1, 1, 0, 0),
+    ]
+    assert [(each.stream, each.name, each.number) for each in there.values()] == [
+        ("clicks", "clicks-0", 0),
+        ("clicks", "clicks-1", 1),
+        ("other", "other", 0),
+    ]
+    assert there["clicks-0"].runs.total == 2
+    assert len({each.id for each in there.values()}) == 3
 
 
 def test_a_time_becomes_the_first_offset_stored_then_or_later(server: FakeFlight) -> None:
@@ -31,9 +44,29 @@ def test_a_time_becomes_the_first_offset_stored_then_or_later(server: FakeFlight
     server.publish("events", b"a", b"b", b"c")
 
     with Wire(server.uri) as wire:
-        assert wire.offsets_at("events", 0) == {"events": 1}
-        assert wire.offsets_at("events", FIRST_TIME_MS + 1) == {"events": 2}
-        assert wire.offsets_at("events", FIRST_TIME_MS + 9) == {"events": 4}
+        found = [wire.describe(("events",), at)["events"] for at in (0, FIRST_TIME_MS + 1, FIRST_TIME_MS + 9)]
+
+    assert [each.at_timestamp for each in found] == [1, 2, 4]
+
+
+def test_a_question_waits_for_another_end_or_until_the_time_is_over(server: FakeFlight) -> None:
+    server.declare("events")
+    server.publish("events", b"a")
+
+    with Wire(server.uri) as wire:
+        assert wire.describe(("events",), ends={"events": 2}, wait_ms=30)["events"].next == 2
+        threading.Timer(0.1, lambda: server.publish("events", b"b")).start()
+        assert wire.describe(("events",), ends={"events": 2}, wait_ms=60_000)["events"].next == 3
+
+    assert [each["wait_ms"] for each in server.asked] == [30, 60_000]
+
+
+def test_streams_are_listed_by_name(server: FakeFlight) -> None:
+    server.declare("clicks", partitions=2)
+    server.declare("other")
+
+    with Wire(server.uri) as wire:
+        assert wire.list_streams() == ["clicks", "other"]
 
 
 def test_a_range_is_read_in_batches_with_the_columns_asked_for(server: FakeFlight) -> None:
@@ -134,7 +167,7 @@ def test_a_put_without_rows_asks_nothing_of_the_broker(server: FakeFlight) -> No
 
 def test_an_unknown_stream_is_told_as_the_broker_tells_it(server: FakeFlight) -> None:
     with Wire(server.uri) as wire, pytest.raises(NotFoundError) as refused:
-        wire.describe("nowhere")
+        wire.describe(("nowhere",))
 
     assert str(refused.value) == "stream 'nowhere' in vhost '/' not found; declare it first or check the name"
 

@@ -1,0 +1,116 @@
+"""Partitions of streams as the broker describes them, and how their rows are counted.
+
+Offsets may have gaps of any width: numbers that a start of the broker skipped, and messages that are gone. So rows are
+counted by the runs of offsets that have messages, never by subtracting offsets. Pure: no wire, no clock, no Spark.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+__all__ = ["Partition", "Runs", "number_of", "parse_partitions"]
+
+
+class Runs:
+    """Ascending runs of offsets that have messages; each is a first offset and the one after its last."""
+
+    def __init__(self, runs: Iterable[Sequence[int]]) -> None:
+        self._runs = [(start, end) for start, end in runs if start < end]
+        self._starts = [start for start, _ in self._runs]
+        # Rows below each run, and below the end of all.
+        self._below = [0, *accumulate(end - start for start, end in self._runs)]
+
+    @property
+    def total(self) -> int:
+        return self._below[-1]
+
+    def below(self, offset: int) -> int:
+        """Return the number of rows before an offset."""
+        at = bisect_right(self._starts, offset) - 1
+        if at < 0:
+            return 0
+        start, end = self._runs[at]
+        return self._below[at] + min(offset, end) - start
+
+    def offset_of(self, row: int) -> int:
+        """Return the offset of a row, counted from 0; there must be so many."""
+        at = bisect_right(self._below, row) - 1
+        return self._runs[at][0] + row - self._below[at]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Runs) and self._runs == other._runs
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._runs))
+
+    def __repr__(self) -> str:
+        return f"Runs({self._runs})"
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition at a moment: readable from `first` up to `next` (exclusive), archive included.
+
+    `rows` counts all messages ever stored before `next`, also those that are gone. No other partition ever has its
+    `id`. `bytes` are those of the readable bodies, or -1. `at_timestamp` is the first offset of a time, where asked.
+    """
+
+    stream: str
+    name: str
+    number: int
+    id: str
+    first: int
+    next: int
+    rows: int
+    bytes: int
+    runs: Runs
+    at_timestamp: int | None = None
+
+    def rows_between(self, start: int, end: int) -> int:
+        """Return the number of readable rows from `start` up to `end` (exclusive)."""
+        return max(0, self.runs.below(end) - self.runs.below(start))
+
+    def rows_before(self, offset: int) -> int:
+        """Return the number of rows ever stored before an offset.
+
+        It is exact unless messages above the offset are gone: they count as well then, as far as there were numbers
+        for them.
+        """
+        return min(self.rows - self.runs.total + self.runs.below(offset), offset - 1)
+
+    def bytes_of(self, rows: int) -> int | None:
+        """Return about how many bytes so many rows have, by the mean; None where it is unknown."""
+        if self.bytes < 0:
+            return None
+        return rows * self.bytes // max(1, self.runs.total)
+
+
+def parse_partitions(answer: Mapping[str, Any]) -> dict[str, Partition]:
+    """Return the partitions in an answer of the broker, by name, in its order."""
+    found: dict[str, Partition] = {}
+    places: dict[str, int] = {}
+    for each in answer["partitions"]:
+        stream, name = each["stream"], each["partition"]
+        place = places[stream] = places.get(stream, -1) + 1
+        partition = Partition(
+            stream=stream,
+            name=name,
+            number=number_of(stream, name, place),
+            id=each["id"],
+            first=each["first"],
+            next=each["next"],
+            rows=each["rows"],
+            bytes=each["bytes"],
+            runs=Runs(each["runs"]),
+            at_timestamp=each.get("at_timestamp"),
+        )
+        found.setdefault(name, partition)
+    return found
+
+
+def number_of(stream: str, name: str, place: int = 0) -> int:
+    """Return a partition's number in its stream: the one in its name, else its place in the list."""
+    number = name.removeprefix(f"{stream}-")
+    return int(number) if number != name and number.isascii() and number.isdigit() else place
