@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from penstock.archive.columns import SCHEMA
 from penstock.client.records import PartitionOffsets
+from penstock.spark.described import Partition, Runs
 from penstock.spark.ranges import OffsetRange
 
 
@@ -41,11 +42,15 @@ class FakeLog:
     batch_rows: int = 7
     # Retention removes everything below, once so many batches were read.
     lost_below: tuple[int, int] | None = None
+    # Messages that there ever were, and offsets of corrupt ones.
+    given: int = 0
+    corrupt: set[int] = field(default_factory=set)
 
     def publish(self, times: Sequence[int]) -> None:
         for time in times:
             self.messages[self.next] = time
             self.next += 1
+            self.given += 1
 
     def skip(self, count: int) -> None:
         """Skip offsets, as after a power failure."""
@@ -60,6 +65,11 @@ class FakeLog:
         time = self.messages.get(self.first, 0)
         return [PartitionOffsets(self.name, self.first, self.next, len(self.messages), 0, time, 0, None, self.id)]
 
+    def describe(self, streams: tuple[str, ...]) -> dict[str, Partition]:
+        runs = Runs((offset, offset + 1) for offset in sorted(self.messages))
+        rows, name = self.given, self.name
+        return {name: Partition(streams[0], name, 0, str(self.id), self.first, self.next, rows, -1, runs)}
+
     def trim(self, before: int, partition: str | None = None) -> int:
         self.messages = {offset: time for offset, time in self.messages.items() if offset >= before}
         return self.first
@@ -69,7 +79,11 @@ class FakeLog:
         while True:
             if self.lost_below is not None and count == self.lost_below[0]:
                 self.trim(self.lost_below[1])
-            there = [(offset, time) for offset, time in sorted(self.messages.items()) if at <= offset < wanted.end]
+            there = [
+                (offset, time)
+                for offset, time in sorted(self.messages.items())
+                if at <= offset < wanted.end and offset not in self.corrupt
+            ]
             if not there:
                 return
             batch = there[: self.batch_rows]

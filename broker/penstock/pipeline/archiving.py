@@ -4,7 +4,7 @@ Invariants: a file is on the disk before the manifest names it, the manifest is 
 drops what it names, and a run begins where the manifest ends. A run that died is simply repeated.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
@@ -22,20 +22,25 @@ from penstock.client.records import PartitionOffsets
 from penstock.client.sync import connect
 from penstock.pipeline.archive_document import Archiving
 from penstock.pipeline.errors import PipelineError
+from penstock.spark.described import Partition
 from penstock.spark.errors import SparkConnectorError
-from penstock.spark.ranges import OffsetRange
+from penstock.spark.ranges import OffsetRange, messages
 from penstock.spark.wire import Wire
 
 __all__ = ["Archived", "due", "run_archive"]
 
 Note = Callable[[str], None]
 DAY_US = 86_400_000_000
+# A start of the broker that skips offsets skips so many: below, every offset had a message.
+SKIPPED_MIN = 2**32
 
 
 class Rows(Protocol):
     """A source of rows, such as `Wire`."""
 
     vhost: str
+
+    def describe(self, streams: tuple[str, ...]) -> Mapping[str, Partition]: ...
 
     def read(self, wanted: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]: ...
 
@@ -90,8 +95,10 @@ def archive_stream(archiving: Archiving, wire: Rows, stream: Log, done: Archived
         manifest = read_manifest(folder, wire.vhost, archiving.stream)
         for path in remove_strays(folder, manifest):
             note(f"removed {path}: no manifest names it")
+        # Described first, so that it has all messages that may be gone when they are read.
+        described = wire.describe((archiving.stream,))
         for offsets in stream.offsets(archiving.older_than):
-            run = PartitionRun(archiving, folder, wire, stream, offsets)
+            run = PartitionRun(archiving, folder, wire, stream, offsets, described[offsets.partition])
             manifest = run.archive(manifest, done, note, step)
             if archiving.delete:
                 # Also drop messages that an earlier run archived and did not drop.
@@ -99,10 +106,12 @@ def archive_stream(archiving: Archiving, wire: Rows, stream: Log, done: Archived
                 step("trimmed")
 
 
-def due(partition: ArchivedPartition, offsets: PartitionOffsets, fail_on_data_loss: bool) -> tuple[int, int]:
+def due(
+    partition: ArchivedPartition, offsets: PartitionOffsets, there: Partition, fail_on_data_loss: bool
+) -> tuple[int, int]:
     """Return the range of a partition to archive now; pure. Raises ArchiveError.
 
-    Offsets between the archive and the log were removed before they were archived.
+    Messages between the archive and the log were removed before they were archived.
     """
     live = Live(offsets.first, offsets.next, offsets.first_timestamp_ms)
     if not belongs(partition, offsets.id, live):
@@ -110,11 +119,25 @@ def due(partition: ArchivedPartition, offsets: PartitionOffsets, fail_on_data_lo
             f"the archive of '{offsets.partition}' belongs to an earlier stream of this name; move it away"
         )
     start = max(partition.next, 1)
-    if partition.files and offsets.first > start and fail_on_data_loss:
+    if partition.files and fail_on_data_loss and were_lost(partition, offsets, there):
         raise ArchiveError(lost(offsets.partition, start, offsets.first))
     start = max(start, offsets.first)
     end = offsets.next if offsets.at_timestamp is None else offsets.at_timestamp
     return start, max(start, end)
+
+
+def were_lost(partition: ArchivedPartition, offsets: PartitionOffsets, there: Partition) -> bool:
+    """Return whether there were messages between the archive and the log, or it is unknown.
+
+    Offsets between them may have been skipped, so messages are counted.
+    """
+    if offsets.first <= partition.next:
+        return False
+    begin = partition.files[0].first
+    if begin > SKIPPED_MIN or offsets.first > there.next:
+        return True
+    archived = begin - 1 + sum(file.rows for file in partition.files)
+    return there.rows_before(offsets.first) > archived
 
 
 def lost(partition: str, start: int, end: int) -> str:
@@ -127,18 +150,27 @@ def lost(partition: str, start: int, end: int) -> str:
 class PartitionRun:
     """One partition in one run."""
 
-    def __init__(self, archiving: Archiving, folder: Path, wire: Rows, stream: Log, offsets: PartitionOffsets) -> None:
+    def __init__(
+        self,
+        archiving: Archiving,
+        folder: Path,
+        wire: Rows,
+        stream: Log,
+        offsets: PartitionOffsets,
+        there: Partition,
+    ) -> None:
         self._archiving = archiving
         self._folder = folder
         self._wire = wire
         self._stream = stream
         self._offsets = offsets
+        self._there = there
 
     def archive(self, manifest: Manifest, done: Archived, note: Note, step: Step) -> Manifest:
         """Write file after file, and the manifest after each; return the last manifest."""
         name = self._offsets.partition
         partition = manifest.partitions.get(name, ArchivedPartition(self._offsets.id))
-        start, end = due(partition, self._offsets, self._archiving.fail_on_data_loss)
+        start, end = due(partition, self._offsets, self._there, self._archiving.fail_on_data_loss)
         manifest = manifest.with_partition(name, partition)
         for writer, behind in self._written(start, end):
             file = writer.finish(behind, step)
@@ -180,20 +212,26 @@ class PartitionRun:
                 begin = run_end
 
     def _read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Read the range from the stream. Raises ArchiveError when retention removed some of it meanwhile."""
+        """Read the range from the stream. Raises ArchiveError when some of it is gone meanwhile, or corrupt."""
         at = start
         for batch in self._wire.read(OffsetRange(self._offsets.partition, start, end), SCHEMA.names):
             if not batch.num_rows:
                 continue
-            self._check(at, batch["offset"][0].as_py())
-            at = batch["offset"][-1].as_py() + 1
+            behind = batch["offset"][-1].as_py() + 1
+            self._check(at, behind, batch.num_rows)
+            at = behind
             yield batch
-        self._check(at, end)
+        self._check(at, end, 0)
 
-    def _check(self, at: int, found: int) -> None:
-        """Check for removed rows before the next one: offsets may have gaps, but the lower end must be there."""
-        if found == at or not self._archiving.fail_on_data_loss:
+    def _check(self, start: int, end: int, rows: int) -> None:
+        """Check that a range had as many messages as it should; offsets may be skipped."""
+        missing = self._there.rows_between(start, end) - rows
+        if missing <= 0 or not self._archiving.fail_on_data_loss:
             return
         (now,) = (each for each in self._stream.offsets() if each.partition == self._offsets.partition)
-        if now.first > at:
-            raise ArchiveError(lost(self._offsets.partition, at, found))
+        if now.first > start:
+            raise ArchiveError(lost(self._offsets.partition, start, min(now.first, end)))
+        raise ArchiveError(
+            f"the broker dropped {messages(missing)} of '{self._offsets.partition}' between offsets {start} and {end} "
+            "as corrupt: see its log; set failOnDataLoss: false to archive the others"
+        )

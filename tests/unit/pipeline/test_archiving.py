@@ -107,6 +107,36 @@ def test_numbers_that_were_skipped_are_no_loss(tmp_path):
     assert stored(tmp_path) == sorted(log.messages)
 
 
+def test_numbers_that_were_skipped_behind_the_archive_are_no_loss_when_the_log_begins_behind_them(tmp_path):
+    """A run failed for offsets that no message ever had."""
+    log = FakeLog()
+    log.publish([1] * 5)
+    run(tmp_path, log)
+    log.skip(2**32)
+    log.publish([1] * 7)
+
+    assert run(tmp_path, log).rows == 7
+
+    log.publish([1] * 9)
+    log.trim(log.next - 4)
+    with pytest.raises(ArchiveError, match="were removed before they were archived"):
+        run(tmp_path, log)
+    assert run(tmp_path, log, fail_on_data_loss=False).rows == 4
+
+
+def test_corrupt_messages_end_the_run_unless_told_to_leave_them_out(tmp_path):
+    log = FakeLog(corrupt={3, 10})
+    log.publish([1] * 10)
+
+    with pytest.raises(ArchiveError, match="dropped 1 message of 'events' between offsets 1 and 9 as corrupt"):
+        run(tmp_path, log)
+    log.corrupt = {10}
+    with pytest.raises(ArchiveError, match="dropped 1 message of 'events' between offsets 10 and 11 as corrupt"):
+        run(tmp_path, log)
+
+    assert run(tmp_path, log, fail_on_data_loss=False).rows == 9
+
+
 def test_what_went_while_it_was_read_ends_the_run_and_is_not_in_the_manifest(tmp_path):
     log = FakeLog(lost_below=(2, 30))
     log.publish([1] * 50)
