@@ -2,10 +2,13 @@
 
 import contextlib
 import importlib.util
+import json
 import os
 import re
 import shutil
 import tempfile
+import uuid
+from collections import Counter
 from pathlib import Path
 
 from rig import PYTHON, CannotRunError
@@ -52,12 +55,28 @@ def session(master="local[2]"):
             spark.stop()
 
 
-def copying(spark, uri, source, sink, checkpoint, sink_options):
-    """Return the writer of a query that copies a stream to its end."""
-    rows = spark.readStream.format("penstock").options(uri=uri, stream=source, startingOffsets="earliest")
-    writer = rows.load().select("key", "body").writeStream.format("penstock")
-    writer = writer.options(uri=uri, stream=sink, checkpointLocation=str(checkpoint), **sink_options)
-    return writer.trigger(availableNow=True)
+def copying(spark, uri, source, sink, checkpoint, sink_options=None, change=None, **options):
+    """Return the writer of a query that copies a stream to its end; `change` may change the rows between."""
+    rows = (
+        spark.readStream.format("penstock")
+        .options(uri=uri, stream=source, **{"startingOffsets": "earliest", **options})
+        .load()
+        .select("key", "body")
+    )
+    rows = rows if change is None else change(rows)
+    return (
+        rows.writeStream.format("penstock")
+        .options(uri=uri, stream=sink, checkpointLocation=str(checkpoint), **(sink_options or {}))
+        .trigger(availableNow=True)
+    )
+
+
+def lose_power(broker):
+    """Kill the broker and make its next start one after an unclean reboot."""
+    broker.kill()
+    (broker.data / "clean").unlink(missing_ok=True)
+    node = broker.data / "node.json"
+    node.write_text(json.dumps(json.loads(node.read_text()) | {"boot_id": str(uuid.uuid4())}))
 
 
 def run_to_the_end(writer, seconds=100):
@@ -91,6 +110,12 @@ def reason(error):
 
 def bodies(connection, stream):
     return [message.body for message in connection.stream(stream).read("first", until="next")]
+
+
+def compared(wanted, got):
+    """Return how many rows are lost, and how many are there too often."""
+    wanted, got = Counter(wanted), Counter(got)
+    return (wanted - got).total(), (got - wanted).total()
 
 
 def penstock_command():

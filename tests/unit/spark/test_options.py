@@ -55,7 +55,10 @@ def test_places_are_words_offsets_or_times(options: dict[str, str], place: Place
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "must not be above 'maxOffsetsPerTrigger'"),
         ({"maxTriggerDelay": "soon"}, "a number and a unit"),
         ({"startingOffsetsByTimestampStrategy": "earliest"}, "one of error, latest"),
-        ({"maxOffsetPerTrigger": "1"}, "no option 'maxOffsetPerTrigger' to read from penstock; valid are: stream, path, sub"),
+        (
+            {"maxOffsetPerTrigger": "1"},
+            "no option 'maxOffsetPerTrigger' to read from penstock; valid are: stream, path, sub",
+        ),
         ({"level": "disk"}, "no option 'level' to read from"),
         ({"startingOffsets": "begin"}, "earliest, latest or JSON"),
         ({"startingOffsets": "{}"}, "earliest, latest or JSON"),
