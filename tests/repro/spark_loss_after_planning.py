@@ -3,6 +3,8 @@
 They must stop it while `failOnDataLoss` is true, as they do when they are gone before.
 """
 
+from typing import Any
+
 from rig import Broker, penstock, run
 from sparkrig import require_spark
 
@@ -28,7 +30,7 @@ def outcome(uri, connection):
     wanted = stream.info().message_count
     options = {"uri": uri, "stream": "events", "failOnDataLoss": "true", "columns": "offset"}
     schema = StructType().add("offset", "long")
-    readers = {
+    readers: dict[str, Any] = {
         "batch": PenstockSource(options).reader(schema),
         "query": PenstockSource({**options, "startingOffsets": "earliest"}).streamReader(schema),
     }

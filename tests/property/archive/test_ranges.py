@@ -7,6 +7,7 @@ from penstock.archive import ArchivedFile, ArchivedPartition, Manifest
 from penstock.archive.manifest import files_from, parse_manifest, runs_of, runs_within
 from penstock.client.records import PartitionOffsets
 from penstock.pipeline.archiving import due
+from penstock.spark.described import Partition, Runs
 
 
 @st.composite
@@ -56,7 +57,8 @@ def test_what_is_due_follows_the_archive_without_gap_or_overlap(archived, live_f
     partition = ArchivedPartition(1, archived)
     live_first = min(live_first, partition.next)
     end = max(partition.next, live_first) + width
-    start, stop = due(partition, PartitionOffsets("e", live_first, end, 0, 0, 500, 0, None, 1), True)
+    there = Partition("e", "e", 0, "1", live_first, end, end - 1, -1, Runs([(live_first, end)]))
+    start, stop = due(partition, PartitionOffsets("e", live_first, end, 0, 0, 500, 0, None, 1), there, True)
 
     assert (start, stop) == (partition.next, end)
 

@@ -31,7 +31,7 @@ def test_questions_reads_and_puts_pass_over_an_address_without_a_broker(server: 
     with Wire(uri_of(dead, server.port), 0) as wire:
         assert wire.put(command, batch.schema, [batch])["confirmed"] == 2
     with Wire(uri_of(dead, dead, server.port), 0) as wire:
-        assert wire.describe("events").end == {"events": 3}
+        assert wire.describe(("events",))["events"].next == 3
     with Wire(uri_of(dead, server.port), 0) as wire:
         (rows,) = wire.read(OffsetRange("events", 1, 3), ["offset", "body"])
 
@@ -59,7 +59,7 @@ def test_an_address_that_goes_away_in_the_middle_of_a_read_loses_and_repeats_no_
 
 def test_an_error_names_every_address_and_no_password(dead: int) -> None:
     with Wire(uri_of(dead, dead), 0) as wire, pytest.raises(UnavailableError) as failed:
-        wire.describe("events")
+        wire.describe(("events",))
 
     assert f"broker '127.0.0.1:{dead}, 127.0.0.1:{dead}' cannot be reached" in str(failed.value)
     assert "s3cret" not in str(failed.value)
@@ -67,7 +67,7 @@ def test_an_error_names_every_address_and_no_password(dead: int) -> None:
 
 def test_a_refusal_is_not_asked_for_again_at_the_next_address(server: FakeFlight, dead: int) -> None:
     with Wire(uri_of(server.port, dead), 0) as wire, pytest.raises(NotFoundError, match="stream 'nowhere'"):
-        wire.describe("nowhere")
+        wire.describe(("nowhere",))
 
 
 def test_rows_without_a_name_are_put_at_one_address_only(server: FakeFlight, dead: int) -> None:
