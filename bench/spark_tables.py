@@ -88,8 +88,8 @@ def write_parquet(uri: str, stream: str, columns: tuple[str, ...], folder: Path)
     """Write the stream's rows as Parquet."""
     folder.mkdir()
     with Wire(uri) as wire:
-        there = wire.describe(stream)
-        first, end = there.first[stream], there.end[stream]
+        there = wire.describe((stream,))[stream]
+        first, end = there.first, there.next
         for number in range(FILES):
             low, high = (first + (end - first) * each // FILES for each in (number, number + 1))
             batches = wire.read(OffsetRange(stream, low, high), tuple(dict.fromkeys((*columns, "offset"))))
