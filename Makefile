@@ -45,8 +45,8 @@ wheels: .venv/.dev ## the wheels of broker and operator with all they need, into
 client-wheel: .venv/.dev ## the pure wheel of client and Spark connector, into dist/
 	@tools/build_client.sh dist
 
-chaos-spark: setup .venv/.spark ## 28 kills of Spark's drivers and workers and of the broker, in four kinds (SPARK_KILLS=7 each, SPARK_KILL_SEED), every row once
-	SPARK_KILLS=$${SPARK_KILLS:-7} $(PYTEST) tests/spark/test_kills.py -s
+chaos-spark: setup .venv/.spark ## 35 kills of Spark's drivers and workers and of the broker, in five kinds (SPARK_KILLS=7 each, SPARK_KILL_SEED), and checkpoints that go back or are copied
+	SPARK_KILLS=$${SPARK_KILLS:-7} $(PYTEST) tests/spark/test_kills.py tests/spark/test_checkpoints.py -s
 
 images: wheels ## the images penstock and penstock-operator, as archives in dist/images (docker, podman or buildah)
 	@tools/build_images.sh dist/images

@@ -1,7 +1,8 @@
 """Exactly once through kill -9 of the driver and of workers, while a query copies a stream.
 
-It runs plainly, and through a random shuffle with staged rows; and with kills of the broker as well, while a query
-moves a queue into a stream.
+It runs plainly; through a random shuffle with staged rows; and on a cluster of two workers that runs slow tasks twice,
+with another number of tasks after each start. Kills of the broker come in as well while a query moves a queue into a
+stream.
 
 SPARK_KILLS sets the number; moments are drawn from SPARK_KILL_SEED, which is printed. A kill waits for rows to arrive,
 not for time, so that it hits the work.
@@ -26,6 +27,7 @@ KILLS = int(os.environ.get("SPARK_KILLS", "3"))
 SEED = int(os.environ.get("SPARK_KILL_SEED", "1"))
 ROWS_PER_KILL = 600
 MESSAGES_PER_KILL = 1_800
+TASKS_MAX = 5
 # On a busy machine a session, its query and the workers of their first batch take minutes.
 START_SECONDS_MAX = 600
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,7 +104,7 @@ def stored(broker: Broker, sink: str) -> int:
         return connection.stream(sink).info().message_count
 
 
-@pytest.mark.parametrize("kind", ["stream", "shuffled"])
+@pytest.mark.parametrize("kind", ["stream", "shuffled", "cluster"])
 def test_every_row_is_stored_once_whoever_is_killed(
     broker: Broker, connection: penstock.Connection, tmp_path: Path, kind: str
 ) -> None:
@@ -117,7 +119,10 @@ def test_every_row_is_stored_once_whoever_is_killed(
     log = tmp_path / "driver.log"
     kinds: Counter[str] = Counter()
 
-    driver = Driver(arguments, log)
+    def start() -> Driver:
+        return Driver([*arguments, str(chance.randint(1, TASKS_MAX))], log)
+
+    driver = start()
     try:
         for number in range(KILLS):
             wanted = number * ROWS_PER_KILL + chance.randint(1, ROWS_PER_KILL)
@@ -128,7 +133,7 @@ def test_every_row_is_stored_once_whoever_is_killed(
                 continue
             driver.kill()
             kinds["driver"] += 1
-            driver = Driver(arguments, log)
+            driver = start()
         driver.finish()
     finally:
         if driver.is_running():
