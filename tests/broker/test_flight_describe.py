@@ -1,6 +1,5 @@
 """The Flight action DescribeStreams: offsets, ids and row counts of streams, at once or when something is new."""
 
-import base64
 import json
 import threading
 import time
@@ -13,28 +12,7 @@ from pyarrow import flight
 
 import penstock
 from support import Broker
-
-Found = dict[str, Any]
-
-
-class Describer:
-    """Asks for the action with the credentials of a user."""
-
-    def __init__(self, broker: Broker, vhost: str, user: str = "guest:guest") -> None:
-        self.client = flight.FlightClient(f"grpc://{broker.address}")
-        token = base64.b64encode(user.encode()).decode()
-        self.options = flight.FlightCallOptions(headers=[(b"authorization", f"Basic {token}".encode())])
-        self.vhost = vhost
-
-    def ask(self, body: dict[str, Any] | bytes, kind: str = "DescribeStreams") -> list[Found]:
-        content = body if isinstance(body, bytes) else json.dumps({"vhost": self.vhost, **body}).encode()
-        (result,) = self.client.do_action(flight.Action(kind, content), self.options)
-        found: list[Found] = json.loads(result.body.to_pybytes())["partitions"]
-        return found
-
-    def one(self, stream: str, **more: Any) -> Found:
-        (found,) = self.ask({"streams": [stream], **more})
-        return found
+from support.describer import Describer, Found
 
 
 @pytest.fixture
@@ -202,6 +180,62 @@ def test_a_question_that_cannot_be_answered_is_refused_with_a_sentence(
 
     with pytest.raises((flight.FlightError, ValueError, KeyError), match=text):
         describer.ask(body)
+
+
+@pytest.fixture
+def ada(broker: Broker, vhost: str) -> Iterator[Describer]:
+    """Return the questions of a user who may use the virtual host, and nothing in it."""
+    with penstock.connect(broker.uri(vhost)) as connection:
+        connection.declare_stream("events")
+        connection.admin.put_user("ada", "ada", tags=[])
+        connection.admin.set_permission("ada", configure="", write="", read="", vhost=vhost)
+        found = Describer(broker, vhost, "ada:ada")
+        yield found
+        found.client.close()
+        connection.admin.delete_user("ada")
+
+
+def test_a_question_needs_the_right_to_use_the_virtual_host(
+    broker: Broker, ada: Describer, connection: penstock.Connection
+) -> None:
+    assert ada.one("events")["next"] == 1
+
+    connection.admin.delete_permission("ada", vhost=ada.vhost)
+
+    with pytest.raises(flight.FlightUnauthorizedError):
+        ada.one("events")
+    with pytest.raises(flight.FlightUnauthenticatedError):
+        Describer(broker, ada.vhost, "ada:wrong").one("events")
+
+
+@pytest.mark.parametrize("revoke", ["permission", "password"])
+def test_a_question_ends_with_the_right_to_ask_it(ada: Describer, connection: penstock.Connection, revoke: str) -> None:
+    waiting = Waiting(lambda: ada.one("events", ends={"events": 1}, wait_ms=60_000))
+    time.sleep(0.3)
+    assert not waiting.is_over
+
+    if revoke == "permission":
+        connection.admin.delete_permission("ada", vhost=ada.vhost)
+    else:
+        connection.admin.put_user("ada", "other", tags=[])
+
+    with pytest.raises((flight.FlightUnauthorizedError, flight.FlightUnauthenticatedError)):
+        waiting.join()
+
+
+def test_clients_that_leave_make_room_for_others(
+    broker: Broker, describer: Describer, connection: penstock.Connection
+) -> None:
+    """A connection may have 256 questions that wait."""
+    connection.declare_stream("events")
+    ask = {"streams": ["events"], "ends": {"events": 1}, "wait_ms": 60_000}
+    body = json.dumps({"vhost": describer.vhost, **ask}).encode()
+    for _ in range(600):
+        options = flight.FlightCallOptions(headers=describer.headers, timeout=0.005)
+        with pytest.raises((flight.FlightTimedOutError, flight.FlightError)):
+            list(describer.client.do_action(flight.Action("DescribeStreams", body), options))
+
+    assert describer.one("events", ends={"events": 1}, wait_ms=1)["next"] == 1
 
 
 def test_an_unknown_action_is_refused(describer: Describer) -> None:

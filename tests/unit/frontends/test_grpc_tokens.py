@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.native import (
+    DescribeStreams,
     Disconnected,
     OpenConsume,
     OpenGet,
@@ -34,6 +35,7 @@ def stream(kind, authorization, *, again=False):
         "read": OpenRead(vhost="", partition="events", group=""),
         "get": OpenGet(vhost="", queue="jobs"),
         "stage": OpenStage(vhost="", stage="rows", stream="events", exchange="", routing_key=""),
+        "describe": DescribeStreams(vhost="", streams=["events"], waits=True),
     }[kind]
     return FakeCall(request, authorization=authorization, again=again)  # type: ignore[arg-type]
 
@@ -71,12 +73,12 @@ def test_streams_are_asked_again_when_their_token_ends_and_refused() -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize("kind", ["publish", "consume", "read", "get", "stage"])
+@pytest.mark.parametrize("kind", ["publish", "consume", "read", "get", "stage", "describe"])
 def test_an_open_stream_that_asks_again_goes_on_until_its_token_ends(kind: str) -> None:
     async def scenario(world: World) -> None:
         await declare(world)
         first = token(world, 60)
-        outcome = "stage" if kind == "stage" else "admit"
+        outcome = {"stage": "stage", "describe": "streams"}.get(kind, "admit")
         assert (await world.ask(stream(kind, first)))[0] == outcome
         assert (await world.ask(stream(kind, first, again=True)))[0] == outcome
 
@@ -102,7 +104,7 @@ def test_a_stream_of_a_user_who_is_gone_may_not_go_on() -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize("kind", ["publish", "consume", "read", "get", "stage"])
+@pytest.mark.parametrize("kind", ["publish", "consume", "read", "get", "stage", "describe"])
 def test_a_stream_ends_when_the_key_of_its_token_is_removed(kind: str) -> None:
     """It went on to the end of the token, which its issuer may have set years ahead, also when the key had leaked."""
 

@@ -56,6 +56,29 @@ def test_what_the_log_has_no_more_is_told_with_the_time_that_was_asked_for(archi
     assert standing(archives, part(log), 1_006) == ArchiveStanding(1, 11, 5, 5), "that message is in the log"
 
 
+def test_offsets_with_messages_are_told_without_those_that_were_skipped(archives, tmp_path):
+    log = FakeLog()
+    log.publish([1_000, 1_001])
+    log.skip(2**32)
+    log.publish([1_002])
+    log.skip(5)
+    archive_stream(
+        Archiving("a", "penstock://x", "events", tmp_path, None, False, True, 2**27, None),
+        log,
+        log,
+        Archived(),
+        (lambda _: None, lambda _: None),
+    )
+    runs = [(1, 3), (3 + 2**32, 4 + 2**32)]
+
+    found, at = asyncio.run(archives.runs(part(log), 1_002))
+    assert (found.runs, at) == ([], None), "the log still has them"
+    log.trim(log.next)
+    found, at = asyncio.run(archives.runs(part(log), 1_002))
+    assert (found.below, found.runs, at) == (log.next, runs, 3 + 2**32)
+    assert standing(archives, part(log)) == ArchiveStanding(1, 9 + 2**32, 3, found.bytes)
+
+
 def test_the_archive_of_another_stream_is_none(archives, log):
     log.trim(6)
 

@@ -11,7 +11,7 @@ use penstock_queue::QueueId;
 use rustc_hash::FxHashMap;
 
 /// See the module. It is written in hexadecimal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Identity(pub(crate) [u8; 16]);
 
 impl fmt::Display for Identity {

@@ -302,7 +302,7 @@ mod tests {
     use crate::batches::{ProducerBatches, sequence_in};
     use crate::disk::RealDisk;
     use crate::encode::{Payload, Stamp, encode_mark, encode_message};
-    use crate::record::{MarkView, Producer, Target, decode_record, seed_of};
+    use crate::record::{MarkView, Producer, Record, Target, decode_record, seed_of};
 
     const LOG_ID: [u8; 16] = [3; 16];
 
@@ -320,6 +320,13 @@ mod tests {
                 FoldedQueue { count, bytes, delivery_counts, skipped, ..queue }
             },
         )
+    }
+
+    /// A raise, or a message of a queue so far from its next sequence: records before it are missing, or a raise skipped it.
+    fn step() -> impl Strategy<Value = Option<(QueueId, i64)>> {
+        let raise = 1_i64 << 32;
+        let jump = prop_oneof![5 => Just(0), 1 => 0..5_i64, 1 => raise..raise + 5, 1 => -raise..-raise + 5];
+        prop_oneof![1 => Just(None), 4 => ((1..4_u32).prop_map(QueueId), jump).prop_map(Some)]
     }
 
     fn states() -> impl Strategy<Value = FoldState> {
@@ -397,6 +404,32 @@ mod tests {
                 }
                 [&mut whole, &mut resumed].into_iter().for_each(|state| fold_step(state, (*id, *batch, *row), *kind == 0));
                 prop_assert_eq!(&whole, &resumed);
+            }
+        }
+
+        #[test]
+        fn folding_from_any_checkpoint_counts_the_same(
+            steps in prop::collection::vec(step(), 1..40), at in any::<prop::sample::Index>(),
+        ) {
+            let mut whole = FoldState::default();
+            let mut from_checkpoint = FoldState::default();
+            let at = at.index(steps.len());
+            for (number, step) in steps.into_iter().enumerate() {
+                if number == at {
+                    let bytes = encode(&LOG_ID, &from_checkpoint, &[]);
+                    from_checkpoint = decode(&bytes, Path::new("checkpoint")).unwrap().1;
+                }
+                let target = step.map(|(queue, jump)| {
+                    let next = whole.queues.get(&queue).map_or(whole.first_sequence, |queue| queue.next);
+                    Target { queue, sequence: Sequence(next.0.saturating_add_signed(jump).max(1)) }
+                });
+                for state in [&mut whole, &mut from_checkpoint] {
+                    match target {
+                        Some(target) => state.apply_unreadable(target),
+                        None => state.apply(&Record::Epoch { epoch: 1, raise: true }, Position(0)),
+                    }
+                }
+                prop_assert_eq!(&from_checkpoint, &whole);
             }
         }
 

@@ -490,6 +490,19 @@ mod tests {
         }
     }
 
+    #[test]
+    #[cfg(feature = "flight")]
+    fn one_connection_has_few_of_the_calls_that_may_wait_for_messages() {
+        let calls = Calls::new(8).unwrap();
+        let (greedy, modest) = (Caller::default(), Caller::default());
+        let mut places: Vec<_> = (0..256).map(|_| calls.wait_place(&greedy).unwrap()).collect();
+
+        assert_eq!(calls.wait_place(&greedy).unwrap_err().code(), tonic::Code::ResourceExhausted);
+        assert!(calls.wait_place(&modest).is_ok());
+        places.pop();
+        assert!(calls.wait_place(&greedy).is_ok());
+    }
+
     fn is_answered(mut asking: std::pin::Pin<Box<dyn Future<Output = bool> + '_>>) -> Poll<bool> {
         asking.as_mut().poll(&mut Context::from_waker(Waker::noop()))
     }

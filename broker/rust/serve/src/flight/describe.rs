@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_engine::{QueueId, Shard, Signal, StreamOutlook};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tonic::Status;
 
 use super::description::{Description, Wanted, described, is_covered, runs_max};
@@ -20,8 +20,10 @@ use crate::stalls::when_free;
 use crate::status;
 use crate::stopping::until_stopped;
 
-/// Streams may be deleted, or move on to their archives, between two questions about them.
-const ASKS_MAX: usize = 8;
+/// Streams may move on to their archives between two questions about them, and a stream is deleted in its log a moment before
+/// Python forgets its name. Each pause before the next question is twice as long.
+const ASKS_MAX: u32 = 8;
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
 /// The answer to a body, as JSON.
 pub(super) async fn answer(messaging: Messaging, caller: Caller, body: &[u8]) -> Result<Vec<u8>, Status> {
@@ -35,10 +37,11 @@ pub(super) async fn answer(messaging: Messaging, caller: Caller, body: &[u8]) ->
     {
         found = ask(&messaging.calls, Call::new(wanted.request(), &caller)).await?;
     }
-    for _ in 0..ASKS_MAX {
+    for round in 0..ASKS_MAX {
         if let Some(description) = look(&messaging, &found).await? {
             return Ok(description.to_json());
         }
+        sleep(FIRST_PAUSE * 2_u32.pow(round)).await;
         found = ask(&messaging.calls, Call::new(wanted.request(), &caller)).await?;
     }
     Err(Status::unavailable("the streams change too fast to be described; ask again"))
@@ -64,7 +67,12 @@ async fn look(messaging: &Messaging, found: &FoundStreams) -> Result<Option<Desc
     Ok(Some(description))
 }
 
-async fn outlook(shard: &Arc<Shard>, queue: QueueId, runs_max: usize) -> Result<Option<StreamOutlook>, Status> {
+/// How a stream stands, with an id that stays.
+pub(super) async fn outlook(
+    shard: &Arc<Shard>,
+    queue: QueueId,
+    runs_max: usize,
+) -> Result<Option<StreamOutlook>, Status> {
     let home = shard.home_of(queue);
     let looked = when_free(&home, || home.stream_outlook(queue, runs_max)).await;
     let outlook = looked.map_err(|error| status::of_engine(&error))?;

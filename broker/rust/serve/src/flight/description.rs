@@ -136,3 +136,114 @@ pub(crate) fn described(found: FoundPartition, outlook: StreamOutlook, runs_max:
         at_timestamp: found.at_timestamp,
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use penstock_engine::{Identity, Position, StreamOutlook};
+    use proptest::prelude::*;
+
+    use super::{RUNS_MAX, Wanted, described, is_covered, runs_max};
+    use crate::calls::{ArchivedRuns, FoundPartition};
+
+    fn found(archived: Option<ArchivedRuns>) -> FoundPartition {
+        FoundPartition { stream: "e".to_owned(), name: "e-0".to_owned(), archived, ..FoundPartition::default() }
+    }
+
+    fn outlook(first: u64, next: u64, runs: Vec<(u64, u64)>) -> StreamOutlook {
+        let (id, known_at) = (Identity::default(), Position(0));
+        StreamOutlook { id, known_at, first, next, received_count: 70, bytes: 5, runs }
+    }
+
+    fn wanted(json: &str) -> Wanted {
+        Wanted::parse(json.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_question_names_its_streams_and_nothing_unknown() {
+        for wrong in [
+            "[]",
+            "{}",
+            r#"{"streams": []}"#,
+            r#"{"streams": "events"}"#,
+            r#"{"streams": ["a", "b", "a"]}"#,
+            r#"{"streams": ["a"], "wait": 1}"#,
+            r#"{"streams": ["a"], "wait_ms": 60001}"#,
+            r#"{"streams": ["a"], "wait_ms": -1}"#,
+            r#"{"streams": ["a"], "ends": {"a": 1.5}}"#,
+            r#"{"streams": ["a"], "streams": ["b"]}"#,
+        ] {
+            assert!(Wanted::parse(wrong.as_bytes()).is_err(), "{wrong}");
+        }
+        assert!(wanted(r#"{"streams": ["a"]}"#).wait().is_none());
+        assert!(wanted(r#"{"streams": ["a"], "wait_ms": 60000}"#).wait().is_some());
+    }
+
+    #[test]
+    fn a_partition_is_new_when_its_next_offset_is_another_or_it_is_gone() {
+        let wanted = wanted(r#"{"streams": ["a"], "ends": {"a-0": 7}}"#);
+
+        assert!(!wanted.is_new("a-0", Some(7)));
+        assert!(wanted.is_new("a-0", Some(8)));
+        assert!(wanted.is_new("a-0", Some(6)));
+        assert!(wanted.is_new("a-0", None));
+        assert!(wanted.is_new("a-1", Some(1)));
+    }
+
+    #[test]
+    fn the_archive_goes_on_in_the_log() {
+        let archived = ArchivedRuns { below: 30, runs: vec![(3, 10), (15, 40)], bytes: 100 };
+        let described = |first| described(found(Some(archived.clone())), outlook(first, 50, vec![(first, 50)]), 9);
+
+        let joined = described(30);
+        assert_eq!((joined.first, joined.next, joined.rows, joined.bytes), (3, 50, 70, 105));
+        assert_eq!(joined.runs, [(3, 10), (15, 50)]);
+        assert_eq!(described(45).runs, [(3, 10), (15, 40), (45, 50)], "what was never archived is gone");
+        assert_eq!(described(12).runs, [(3, 10), (12, 50)], "both have the rest");
+        assert_eq!(described(50).first, 3);
+        assert!(is_covered(&found(Some(archived.clone())), &outlook(30, 50, vec![])));
+        assert!(!is_covered(&found(Some(archived.clone())), &outlook(31, 50, vec![])), "retention went on meanwhile");
+        assert!(is_covered(&found(None), &outlook(31, 50, vec![])));
+    }
+
+    #[test]
+    fn an_empty_partition_begins_where_it_ends() {
+        let described = described(found(None), outlook(50, 50, vec![]), 9);
+
+        assert_eq!((described.first, described.next, described.runs.len()), (50, 50, 0));
+    }
+
+    #[test]
+    fn an_answer_has_a_bounded_number_of_runs() {
+        assert_eq!([runs_max(0), runs_max(1), runs_max(100), runs_max(4_096)], [RUNS_MAX, RUNS_MAX, 1_000, 24]);
+    }
+
+    /// Ascending ranges below an end, that do not touch.
+    fn ranges(end: u64) -> impl Strategy<Value = Vec<(u64, u64)>> {
+        prop::collection::btree_set(1..end, 0..12).prop_map(|cuts| {
+            let cuts: Vec<u64> = cuts.into_iter().collect();
+            cuts.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn offsets_with_messages_are_those_of_the_archive_below_the_log_and_of_the_log(
+            archived in ranges(60), live in ranges(60), first in 1..60_u64,
+        ) {
+            let live: Vec<_> = live.into_iter().filter(|run| run.0 >= first).collect();
+            let first = live.first().map_or(first, |run| run.0);
+            let is_in = |runs: &[(u64, u64)], at: u64| runs.iter().any(|run| run.0 <= at && at < run.1);
+            let archive = ArchivedRuns { below: first, runs: archived.clone(), bytes: 0 };
+
+            let described = described(found(Some(archive)), outlook(first, 60, live.clone()), 100);
+
+            for at in 0..61 {
+                let expected = is_in(&live, at) || at < first && is_in(&archived, at);
+                prop_assert_eq!(is_in(&described.runs, at), expected, "{}", at);
+            }
+            prop_assert!(described.runs.windows(2).all(|pair| pair[0].1 < pair[1].0));
+            prop_assert_eq!(described.first, described.runs.first().map_or(first, |run| run.0));
+        }
+    }
+}

@@ -2,15 +2,15 @@
 //!
 //! Python knows the streams and says who may see them; here its answers become Flight's words.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use penstock_arrow::{Encoder, Projection};
+use penstock_engine::QueueId;
 use penstock_wire::WireError;
 use penstock_wire::protobuf::{Reader, put_text, put_varint};
 use tonic::{Status, Streaming};
 
 use super::asks::{Listing, Ticket, Wanted};
+use super::describe::outlook;
 use super::get::projection_of;
 use super::messages::{Answers, first, not_encoded};
 use super::protocol::{
@@ -18,10 +18,14 @@ use super::protocol::{
 };
 use crate::caller::Caller;
 use crate::calls::{Answer, Call, CallRequest, Calls};
+use crate::messaging::Messaging;
 use crate::status;
 
 /// One answer names at most so many endpoints.
 const ENDPOINTS_MAX: u32 = 4096;
+
+/// Runs of a partition that a split goes by.
+const RUNS_MAX: usize = 1_000;
 
 /// `PartitionOffsets.archive`.
 const ARCHIVE: u32 = 10;
@@ -40,6 +44,9 @@ struct Partition {
     at_timestamp: Option<u64>,
     /// What the archive has beside.
     archive: Option<Archived>,
+    id: u32,
+    /// The offsets with messages in the log, where they were looked for.
+    runs: Option<Vec<(u64, u64)>>,
 }
 
 /// What the archive has below a partition's first offset, as `GetOffsets` tells of it; `at_timestamp` is absent when the time
@@ -67,6 +74,43 @@ impl Partition {
         let is_split = below.0 < below.1 && above.0 < above.1 && gone.0 < gone.1;
         let parts = if is_split { [Some(below), Some(above)] } else { [Some((from, to)), None] };
         parts.into_iter().flatten()
+    }
+
+    /// The parts of a range that have rows, as far as it is known.
+    fn runs_in(&self, (from, to): (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
+        let all = vec![(self.first, self.next)];
+        let archived = self.archive.map(|archive| (archive.first, archive.next.min(self.first)));
+        let runs = archived.into_iter().chain(self.runs.clone().unwrap_or(all));
+        runs.map(move |(first, end)| (first.max(from), end.min(to))).filter(|(first, end)| first < end)
+    }
+
+    fn rows_in(&self, range: (u64, u64)) -> u64 {
+        self.runs_in(range).map(|(first, end)| end - first).sum()
+    }
+
+    /// A range in parts of as many rows, so many that all ranges together come to `endpoints_min` or more, and never one
+    /// without rows beside others.
+    fn split(
+        &self,
+        (from, to): (u64, u64),
+        total: u64,
+        endpoints_min: u32,
+    ) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let runs: Vec<(u64, u64)> = self.runs_in((from, to)).collect();
+        let rows = runs.iter().map(|(first, end)| end - first).sum::<u64>();
+        let share = u128::from(endpoints_min) * u128::from(rows);
+        let parts = u64::try_from(share.div_ceil(u128::from(total.max(1)))).unwrap_or(1).clamp(1, rows.max(1));
+        let at = move |part: u64| {
+            let mut before = u64::try_from(u128::from(rows) * u128::from(part) / u128::from(parts)).unwrap_or(0);
+            for &(first, end) in runs.iter().filter(|_| part > 0 && part < parts) {
+                if before < end - first {
+                    return first + before;
+                }
+                before -= end - first;
+            }
+            if part == 0 { from } else { to }
+        };
+        (0..parts).map(move |part| (at(part), at(part + 1)))
     }
 
     fn at_timestamp(&self) -> Option<u64> {
@@ -98,35 +142,38 @@ pub(super) enum Asked {
 }
 
 pub(super) async fn answer(
-    calls: Arc<Calls>,
+    messaging: Messaging,
     caller: Caller,
     mut input: Streaming<Bytes>,
     asked: Asked,
 ) -> Result<Answers, Status> {
     if asked == Asked::List {
         let criteria: Criteria = first(&mut input).await?;
-        let infos = list(&calls, &caller, &criteria.expression).await?;
+        let infos = list(&messaging.calls, &caller, &criteria.expression).await?;
         return Ok(Answers::of(infos.iter().map(framed)));
     }
-    let info = describe(&calls, &caller, first(&mut input).await?).await?;
+    let info = describe(&messaging, &caller, first(&mut input).await?).await?;
     let answer = if asked == Asked::Info { framed(&info) } else { framed(&SchemaResult { schema: info.schema }) };
     Ok(Answers::of([answer]))
 }
 
 /// The endpoints of a descriptor.
-async fn describe(calls: &Calls, caller: &Caller, descriptor: FlightDescriptor) -> Result<FlightInfo, Status> {
+async fn describe(messaging: &Messaging, caller: &Caller, descriptor: FlightDescriptor) -> Result<FlightInfo, Status> {
     let wanted = Wanted::of(&descriptor)?;
     let projection = projection_of(wanted.columns.as_deref())?;
     let endpoints_min = wanted.endpoints_min.unwrap_or(0);
     if endpoints_min > ENDPOINTS_MAX {
         return Err(Status::invalid_argument(format!("endpoints_min is at most {ENDPOINTS_MAX}; ask for fewer")));
     }
-    let partitions = offsets(calls, caller, &wanted).await?;
+    let mut partitions = offsets(&messaging.calls, caller, &wanted).await?;
+    if endpoints_min > 1 {
+        find_runs(messaging, &wanted.vhost, &mut partitions).await?;
+    }
     let ranges: Vec<(u64, u64)> = partitions.iter().map(|partition| range_of(&wanted, partition)).collect();
     let mut info = info_of(&projection, descriptor)?;
-    let total = ranges.iter().map(|(from, to)| to - from).sum();
+    let total = partitions.iter().zip(&ranges).map(|(partition, range)| partition.rows_in(*range)).sum();
     for (partition, &range) in partitions.iter().zip(&ranges) {
-        for (from, to) in partition.there(range).flat_map(|range| split(range, total, endpoints_min)) {
+        for (from, to) in partition.there(range).flat_map(|range| partition.split(range, total, endpoints_min)) {
             info.endpoints.push(endpoint(&Ticket {
                 vhost: wanted.vhost.clone(),
                 partition: partition.name.clone(),
@@ -184,14 +231,14 @@ fn range_of(wanted: &Wanted, partition: &Partition) -> (u64, u64) {
     (from, wanted.to.unwrap_or(partition.next).clamp(from, partition.next.max(from)))
 }
 
-/// A range in parts, so many that all ranges together come to `endpoints_min` or more, and never one of nothing beside others.
-fn split((from, to): (u64, u64), total: u64, endpoints_min: u32) -> impl Iterator<Item = (u64, u64)> {
-    let count = to - from;
-    let share = u128::from(endpoints_min) * u128::from(count);
-    let parts = u64::try_from(share.div_ceil(u128::from(total.max(1)))).unwrap_or(1).clamp(1, count.max(1));
-    let at =
-        move |part: u64| from + u64::try_from(u128::from(count) * u128::from(part) / u128::from(parts)).unwrap_or(0);
-    (0..parts).map(move |part| (at(part), at(part + 1)))
+/// Looks which offsets of the partitions have rows.
+async fn find_runs(messaging: &Messaging, vhost: &str, partitions: &mut [Partition]) -> Result<(), Status> {
+    let shard = messaging.shard(if vhost.is_empty() { "/" } else { vhost })?;
+    for partition in partitions {
+        let found = outlook(&shard, QueueId(partition.id), RUNS_MAX).await?;
+        partition.runs = found.map(|outlook| outlook.runs);
+    }
+    Ok(())
 }
 
 async fn offsets(calls: &Calls, caller: &Caller, wanted: &Wanted) -> Result<Vec<Partition>, Status> {
@@ -260,6 +307,7 @@ fn parse_partition(bytes: &[u8]) -> Result<Partition, WireError> {
             4 => partition.message_count = reader.uint(field, wire_type)?,
             5 => partition.bytes = reader.uint(field, wire_type)?,
             8 => partition.at_timestamp = Some(reader.uint(field, wire_type)?),
+            9 => partition.id = u32::try_from(reader.uint(field, wire_type)?).unwrap_or(0),
             ARCHIVE => partition.archive = Some(parse_archived(reader.slice(field, wire_type)?)?),
             _ => reader.skip(wire_type)?,
         }
@@ -309,21 +357,41 @@ pub(super) async fn check_caller(calls: &Calls, caller: &Caller) -> Result<(), S
 
 #[cfg(test)]
 mod tests {
-    use super::{Archived, Partition, Wanted, range_of, split};
+    use super::{Archived, Partition, Wanted, range_of};
+
+    fn split(range: (u64, u64), total: u64, endpoints_min: u32) -> Vec<(u64, u64)> {
+        Partition { first: range.0, next: range.1, ..Partition::default() }.split(range, total, endpoints_min).collect()
+    }
 
     #[test]
     fn parts_of_a_range_follow_each_other_without_a_gap() {
-        assert_eq!(split((1, 11), 10, 3).collect::<Vec<_>>(), [(1, 4), (4, 7), (7, 11)]);
-        assert_eq!(split((1, 11), 10, 0).collect::<Vec<_>>(), [(1, 11)]);
-        assert_eq!(split((5, 7), 2, 100).collect::<Vec<_>>(), [(5, 6), (6, 7)]);
-        assert_eq!(split((5, 5), 0, 8).collect::<Vec<_>>(), [(5, 5)]);
-        assert_eq!(split((0, u64::MAX), u64::MAX, 2).last(), Some((u64::MAX / 2, u64::MAX)));
+        assert_eq!(split((1, 11), 10, 3), [(1, 4), (4, 7), (7, 11)]);
+        assert_eq!(split((1, 11), 10, 0), [(1, 11)]);
+        assert_eq!(split((5, 7), 2, 100), [(5, 6), (6, 7)]);
+        assert_eq!(split((5, 5), 0, 8), [(5, 5)]);
+        assert_eq!(split((0, u64::MAX), u64::MAX, 2).last(), Some(&(u64::MAX / 2, u64::MAX)));
     }
 
     #[test]
     fn a_small_partition_beside_a_large_one_stays_whole() {
-        assert_eq!(split((1, 3), 1_000, 10).count(), 1);
-        assert_eq!(split((1, 999), 1_000, 10).count(), 10);
+        assert_eq!(split((1, 3), 1_000, 10).len(), 1);
+        assert_eq!(split((1, 999), 1_000, 10).len(), 10);
+    }
+
+    #[test]
+    fn parts_have_as_many_rows_whatever_a_start_skipped() {
+        let next = 111 + (1 << 32);
+        let runs = Some(vec![(11, 81), (81 + (1 << 32), next)]);
+        let archive = Some(Archived { first: 1, next: 11, ..Archived::default() });
+        let partition = Partition { first: 11, next, runs, archive, ..Partition::default() };
+
+        let parts: Vec<_> = partition.split((1, next), 110, 4).collect();
+
+        let rows: Vec<_> = parts.iter().map(|&part| partition.rows_in(part)).collect();
+        assert_eq!(rows, [27, 28, 27, 28]);
+        assert_eq!((parts[0].0, parts[3].1), (1, next));
+        assert!(parts.windows(2).all(|pair| pair[0].1 == pair[1].0));
+        assert_eq!(partition.split((85, 200), 110, 4).collect::<Vec<_>>(), [(85, 200)], "nothing but skipped offsets");
     }
 
     #[test]

@@ -21,7 +21,6 @@ mod put;
 mod source;
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
@@ -89,13 +88,12 @@ async fn answer(messaging: Messaging, request: http::Request<Body>) -> Result<ht
     let request = guard_as(request, &messaging.calls, messaging.first_request, with_token);
     let (caller, input) = receive(request, bytes_max)?;
     let caller = with_token(caller);
-    let calls = Arc::clone(&messaging.calls);
     Ok(match method.as_str() {
         "DoGet" => respond(get::open(messaging, caller, input)),
         "DoPut" => respond(put::open(messaging, caller, input)),
-        "GetFlightInfo" => respond(info::answer(calls, caller, input, Asked::Info)),
-        "GetSchema" => respond(info::answer(calls, caller, input, Asked::Schema)),
-        "ListFlights" => respond(info::answer(calls, caller, input, Asked::List)),
+        "GetFlightInfo" => respond(info::answer(messaging, caller, input, Asked::Info)),
+        "GetSchema" => respond(info::answer(messaging, caller, input, Asked::Schema)),
+        "ListFlights" => respond(info::answer(messaging, caller, input, Asked::List)),
         "DoAction" => respond(actions::perform(messaging, caller, input)),
         "ListActions" => respond(async { Ok(actions::list()) }),
         "Handshake" => shake_hands(messaging, caller).await?,
