@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support import Broker
+from support.broker import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "spark.md"
@@ -41,15 +42,19 @@ def run(example: str, broker: Broker, folder: Path, interpreter: str) -> str:
 
 
 def test_the_examples_of_the_document_print_rows(tmp_path: Path, interpreter: str) -> None:
-    tables, without_spark, moving, saving = EXAMPLES
+    tables, without_spark, moving, saving, lag = EXAMPLES
+    assert all(text in lag for text in ("builder.", "port=9464", "level=logging.INFO"))
+    lag = lag.replace("builder.", 'builder.master("local[2]").').replace("9464", str(free_ports(1)[0]))
+    lag = lag.replace("level=logging.INFO", "level=logging.INFO, stream=__import__('sys').stdout")
     queues = f"{ORDERS}{moving}query.awaitTermination(){ORDERS}{saving}{DONE}"
 
     with Broker(tmp_path / "data") as broker:
-        with_spark = run(tables + queues, broker, tmp_path, interpreter)
+        with_spark = run(lag + tables + queues, broker, tmp_path, interpreter)
         without = run(without_spark, broker, tmp_path, interpreter)
 
     assert re.search(r"\|hall\| +20\.5\|", with_spark)
     assert "moved 10 saved 10" in with_spark
+    assert "batch 0: 0 rows behind in 1 partition" in with_spark
     # As a pyarrow list, a Polars frame and a DuckDB list.
     assert without.count("degrees") == 2
     assert "'key': b'hall'" in without

@@ -36,6 +36,7 @@ KEYS = (
     "sinks",
     "checkpoint",
     "spark",
+    "metrics",
 )
 # Formats of sinks. Spark writes jdbc in batches only, and so does deltalake: their sinks write each micro-batch as one.
 SINK_FORMATS = ("penstock", "parquet", "delta", "jdbc")
@@ -83,6 +84,8 @@ class Pipeline:
     sinks: tuple[Sink, ...]
     checkpoint: str
     spark: Mapping[str, str]
+    # Address and port that serve the lag while it runs, or None.
+    metrics: tuple[str, int] | None = None
 
 
 def read_pipeline(file: Path) -> Pipeline:
@@ -105,6 +108,7 @@ def read_pipeline(file: Path) -> Pipeline:
         sinks=tuple(sinks(document, folder)),
         checkpoint=beside(folder, text(document, "checkpoint")),
         spark=texts(document.get("spark", {}), "spark"),
+        metrics=metrics(document),
     )
 
 
@@ -249,6 +253,15 @@ def schedule(document: Mapping[str, Any], mode: str) -> str:
     if mode != "triggered":
         raise PipelineError("schedule: a continuous pipeline never ends; set mode to triggered, or leave it out")
     return checked_schedule(text(document, "schedule"))
+
+
+def metrics(document: Mapping[str, Any]) -> tuple[str, int] | None:
+    if "metrics" not in document:
+        return None
+    address, _, port = text(document, "metrics").rpartition(":")
+    if not address or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise PipelineError("metrics must be an address and a port, such as 127.0.0.1:9464")
+    return address.strip("[]"), int(port)
 
 
 def beside(folder: Path, path: str) -> str:

@@ -134,6 +134,8 @@ def write_project(pipeline: Pipeline, folder: Path) -> None:
 
 def project_files(pipeline: Pipeline, folder: Path) -> dict[str, str]:
     """Return the files by name. Raises PipelineError."""
+    if pipeline.metrics is not None:
+        raise PipelineError("metrics: a project has none; leave it out, or run the document itself")
     if pipeline.mode != "triggered":
         raise PipelineError("mode: Spark's own pipelines run to the end of what is there; only triggered ones can be")
     settings = {"spark.sql.shuffle.partitions": "2", **pipeline.spark}

@@ -25,6 +25,8 @@ from penstock.pipeline.scratch import scratch_folder
 from penstock.pipeline.sinks import into, source_options
 from penstock.pipeline.summary import Limits, Note, Summary
 from penstock.spark.interpreter import write_interpreter
+from penstock.spark.lag import LagListener
+from penstock.spark.lags import lags_of
 
 __all__ = ["run_pipeline"]
 
@@ -50,7 +52,11 @@ def run_pipeline(pipeline: Pipeline, master: str, note: Note, limits: Limits, st
     """
     note(f"starting Spark ({master})")
     spark = session(pipeline, master)
+    listener = None
     try:
+        if pipeline.metrics is not None:
+            listener = LagListener(pipeline.metrics[1], pipeline.metrics[0])
+            spark.streams.addListener(listener)
         numbers = list(range(len(pipeline.sinks)))
         # Triggered queries run one after another: Spark allows each of a query's Python processes ten seconds to start,
         # which is too short on a small machine for several queries at once.
@@ -63,6 +69,8 @@ def run_pipeline(pipeline: Pipeline, master: str, note: Note, limits: Limits, st
         return summary
     finally:
         spark.stop()
+        if listener is not None:
+            listener.close()
 
 
 def session(pipeline: Pipeline, master: str) -> SparkSession:
@@ -195,4 +203,6 @@ def look(query: StreamingQuery, count: Count, note: Note) -> None:
             count.batches += 1
             count.newest = progress.batchId
             rate = progress.processedRowsPerSecond
-            note(f"{query.name}: batch {progress.batchId}, {progress.numInputRows:,} rows, {rate:,.0f} rows/s")
+            lags = lags_of((source.endOffset, source.latestOffset) for source in progress.sources)
+            behind = f", {sum(lag.rows for lag in lags):,} rows behind" if lags else ""
+            note(f"{query.name}: batch {progress.batchId}, {progress.numInputRows:,} rows, {rate:,.0f} rows/s{behind}")

@@ -38,6 +38,12 @@ def test_the_smallest_document_is_a_triggered_pipeline(tmp_path: Path) -> None:
     assert pipeline.checkpoint == str(tmp_path / "checkpoints" / "copy")
 
 
+def test_metrics_are_served_at_an_address(tmp_path: Path) -> None:
+    assert read_pipeline(written(tmp_path)).metrics is None
+    assert read_pipeline(written(tmp_path, metrics="0.0.0.0:9464")).metrics == ("0.0.0.0", 9464)
+    assert read_pipeline(written(tmp_path, metrics="[::1]:9464")).metrics == ("::1", 9464)
+
+
 def test_files_are_looked_for_beside_the_document(tmp_path: Path) -> None:
     (tmp_path / "query.sql").write_text("SELECT * FROM source;\n")
     (tmp_path / "rooms.csv").write_text("room\nhall\n")
@@ -84,6 +90,9 @@ def test_a_password_file_is_looked_for_beside_the_document(tmp_path: Path) -> No
         ({"mode": "batch"}, "mode is 'batch'; it must be one of triggered, continuous"),
         ({"interval": "5 seconds"}, "not for triggered pipelines"),
         ({"mode": "continuous", "interval": "often"}, "write it as in '5 seconds'"),
+        ({"metrics": "9464"}, "metrics must be an address and a port"),
+        ({"metrics": "127.0.0.1:70000"}, "metrics must be an address and a port"),
+        ({"metrics": 9464}, "metrics must be a text"),
         ({"mode": "continuous", "schedule": "0 * * * *"}, "a continuous pipeline never ends"),
         ({"schedule": "hourly"}, "schedule is 'hourly', not a line of cron"),
         ({"source": {"topic": "a"}}, "source: there is no option 'topic'"),
