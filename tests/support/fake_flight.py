@@ -188,20 +188,25 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
             for offset, row in sorted(self.rows[name].items())
             if wanted["from"] <= offset < wanted["to"] and "corrupt" not in row
         ]
-        rows = [self._row(name, offset) for offset in offsets]
-        table = pa.Table.from_pylist(rows, SCHEMA).select(wanted.get("columns") or SCHEMA.names)
-        return flight.GeneratorStream(table.schema, self._batches(table))
+        names = wanted.get("columns") or SCHEMA.names
+        schema = pa.schema([SCHEMA.field(name) for name in names])
+        return flight.GeneratorStream(schema, self._batches(name, offsets, wanted, schema))
 
-    def _batches(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        sent = 0
+    def _batches(
+        self, partition: str, offsets: list[int], wanted: dict[str, Any], schema: pa.Schema
+    ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+        """Yield batches with their reports: ROWS_MAX messages were looked at for each."""
         while self.is_silent.is_set():
             threading.Event().wait(0.01)
-        for batch in table.to_batches(ROWS_MAX):
-            if self.break_get_after is not None and sent >= self.break_get_after:
+        for start in range(0, len(offsets), ROWS_MAX):
+            if self.break_get_after is not None and start >= self.break_get_after:
                 self.break_get_after = None
                 raise flight.FlightUnavailableError("the broker died")
-            sent += batch.num_rows
-            yield batch
+            seen = offsets[start : start + ROWS_MAX]
+            rows = [self._row(partition, offset) for offset in seen]
+            found = [{name: row[name] for name in schema.names} for row in rows if is_wanted(row, wanted)]
+            report = {"next": seen[-1] + 1, "seen": len(seen)}
+            yield pa.RecordBatch.from_pylist(found, schema), json.dumps(report).encode()
 
     def do_put(
         self, context: Any, descriptor: flight.FlightDescriptor, reader: Any, writer: flight.FlightMetadataWriter
@@ -255,3 +260,13 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
             "body": row["body"],
             "properties": row.get("properties"),
         }
+
+
+def is_wanted(row: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """Return whether a row meets the filters of a ticket."""
+    header = wanted.get("header_is")
+    return (
+        ("key_is" not in wanted or row["key"] == wanted["key_is"].encode())
+        and ("routing_key_is" not in wanted or row["routing_key"] == wanted["routing_key_is"])
+        and (header is None or (header["name"], header["value"]) in row["headers"])
+    )

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.spark import kafka_columns
 from penstock.spark.avro import avro_fields
@@ -24,7 +23,6 @@ __all__ = [
     "needed",
     "own_columns",
     "parsed_name",
-    "picked",
     "publishable",
     "published_schema",
     "shown",
@@ -123,7 +121,7 @@ def wanted(options: ReadOptions) -> tuple[str, ...]:
 
 
 def needed(schema: Sequence[str], options: ReadOptions) -> tuple[str, ...]:
-    """Return the columns that the broker must send: the requested ones, and those needed to decode and filter."""
+    """Return the columns that the broker must send: the requested ones, and those needed to decode."""
     names = [name for name in schema if name != PARSED or options.decoding.format == "none"]
     unknown = [name for name in names if name not in COLUMNS]
     if unknown:
@@ -132,8 +130,6 @@ def needed(schema: Sequence[str], options: ReadOptions) -> tuple[str, ...]:
         names.append("body")
         # A dead letter keeps its key.
         names += ["key"] if options.decoding.dead_letter_stream else []
-    names += ["key"] if options.key is not None else []
-    names += ["routing_key"] if options.routing_key is not None else []
     # The offset says where an interrupted read goes on.
     return tuple(dict.fromkeys([*names, "offset"]))
 
@@ -160,15 +156,6 @@ def shown(
     if options.is_kafka:
         batch = kafka_columns.kafka_rows(batch, schema, stream, partition)
     return conformed(batch, schema)
-
-
-def picked(batch: pa.RecordBatch, options: ReadOptions) -> pa.RecordBatch:
-    """Return the rows that the options ask for."""
-    if options.key is not None:
-        batch = batch.filter(pc.equal(batch["key"], pa.scalar(options.key.encode(), pa.binary())))
-    if options.routing_key is not None:
-        batch = batch.filter(pc.equal(batch["routing_key"], pa.scalar(options.routing_key)))
-    return batch
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -1,17 +1,16 @@
 """Checks in a task that a range is read whole: retention goes on after the driver has planned it.
 
-The broker skips removed messages silently, and corrupt ones too. So rows are counted while they are read, and what the
-stream has left is compared afterwards: retention removes only from the front, so rows that are there at the end were
-there all the time.
+The broker skips removed messages silently, and corrupt ones too. So the messages that it looked at are counted, also
+those that it filtered out, and compared with the number when the range was planned.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Protocol
-
-import pyarrow as pa
 
 from penstock.spark.described import Partition
 from penstock.spark.errors import DataLossError
+from penstock.spark.pieces import Piece
 from penstock.spark.ranges import OffsetRange, check_whole, messages
 
 __all__ = ["Streams", "checked"]
@@ -23,35 +22,23 @@ class Streams(Protocol):
     def describe(self, streams: tuple[str, ...]) -> Mapping[str, Partition]: ...
 
 
-def checked(
-    batches: Iterator[pa.RecordBatch], wanted: OffsetRange, wire: Streams, *, is_filtered: bool = False
-) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a range; raise DataLossError where rows are missing, or are another stream's.
+def checked(pieces: Iterator[Piece], wanted: OffsetRange, wire: Streams) -> Iterator[Piece]:
+    """Yield the pieces of a range; raise DataLossError where messages are missing, or are another stream's.
 
-    Batches have their offsets. Where the broker filters rows, corrupt ones are not noticed.
+    Messages that retention removes behind the read are no loss, and neither are numbers that a start skipped.
     """
-    at = wanted.start
-    for batch in batches:
-        end = batch["offset"][-1].as_py() + 1
-        if not is_filtered and end - at != batch.num_rows:
-            # Numbers that a start of the broker skipped are no loss.
-            check_read(wanted, described(wanted, wire), at, end, batch.num_rows)
-        at = end
-        yield batch
-    check_read(wanted, described(wanted, wire), wanted.end if is_filtered else at, wanted.end, 0)
-
-
-def described(wanted: OffsetRange, wire: Streams) -> Partition:
-    """Return the partition of a range as it is now; raise DataLossError when the range is not whole any more."""
+    seen = 0
+    for piece in pieces:
+        seen += piece.seen
+        yield piece
     there = wire.describe((wanted.partition,)).get(wanted.partition)
-    return check_whole(wanted, there)
-
-
-def check_read(wanted: OffsetRange, there: Partition, start: int, end: int, rows: int) -> None:
-    """Raise DataLossError when fewer rows were read from `start` up to `end` than are there."""
-    corrupt = there.rows_between(start, end) - rows
-    if corrupt > 0:
+    # Whether it is the same stream, whatever retention removed.
+    partition = check_whole(replace(wanted, rows=0), there)
+    planned = wanted.rows if wanted.rows >= 0 else partition.rows_between(wanted.start, wanted.end)
+    if seen < planned:
+        check_whole(wanted, there)
         raise DataLossError(
-            f"the broker dropped {messages(corrupt)} of partition '{wanted.partition}' between offsets {start} and "
-            f"{end} as corrupt: see its log; set failOnDataLoss=false to continue without them"
+            f"the broker dropped {messages(planned - seen)} of partition '{wanted.partition}' between offsets "
+            f"{wanted.start} and {wanted.end} as corrupt: see its log; set failOnDataLoss=false to continue without "
+            "them"
         )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from penstock.client.uri import parse_uri
 from penstock.spark.credentials import Credentials, full_uri
@@ -97,6 +97,8 @@ class ReadOptions:
     min_offsets: int | None = None
     trigger_delay_ms: int = TRIGGER_DELAY_MS
     split_rows_max: int | None = None
+    # A header's name and its value.
+    header: tuple[str, str] | None = None
 
     @property
     def limits(self) -> Limits:
@@ -104,12 +106,19 @@ class ReadOptions:
         return Limits(self.max_offsets, self.max_bytes, self.min_partitions, self.split_rows_max)
 
     @property
+    def filters(self) -> dict[str, Any]:
+        """Return the part of a ticket that says which rows the broker sends."""
+        header = None if self.header is None else {"name": self.header[0], "value": self.header[1]}
+        wanted = {"key_is": self.key, "routing_key_is": self.routing_key, "header_is": header}
+        return {name: value for name, value in wanted.items() if value is not None}
+
+    @property
     def dead_letters(self) -> str:
         """Return a digest of all that decides which records are bad, and where they go.
 
         It is part of the producer name of dead letters: two reads in one query that differ in it publish apart.
         """
-        settings = (self.decoding, self.key, self.routing_key)
+        settings = (self.decoding, self.key, self.routing_key, self.header)
         return sha256(repr(settings).encode()).hexdigest()[:DIGEST_LENGTH]
 
 
@@ -177,6 +186,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         columns=given.take("columns", names, ()),
         key=given.take("keyIs", text, None),
         routing_key=given.take("routingKeyIs", text, None),
+        header=given.take("headerIs", name_and_value, None),
         poll_timeout_ms=given.take("pollTimeoutMs", bounded(0, POLL_TIMEOUT_MS_MAX), POLL_TIMEOUT_MS),
         group=given.take("group", text, ""),
         decoding=taken_decoding(given),
@@ -366,6 +376,13 @@ def user_name(value: str) -> str:
     if ":" in value:
         raise ValueError("it must not contain ':'; put a password into 'password' or 'passwordFile'")
     return text(value)
+
+
+def name_and_value(value: str) -> tuple[str, str]:
+    name, separator, rest = value.partition("=")
+    if not name or not separator:
+        raise ValueError("it must be a header's name, '=' and its value, such as country=de")
+    return name, rest
 
 
 def boolean(value: str) -> bool:

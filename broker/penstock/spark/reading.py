@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.spark.columns import needed, own_columns, picked, shown
+from penstock.spark.columns import needed, own_columns, shown
 from penstock.spark.decoding import Decoder
 from penstock.spark.described import Partition
 from penstock.spark.errors import OptionError
@@ -105,10 +105,10 @@ def read_range(partition: RangePartition, options: ReadOptions, schema: StructTy
         Wire(options.uri, options.retry_seconds) as wire,
         Decoder(wire, options.decoding, wanted, partition.origin) as decoder,
     ):
-        batches = wire.read(wanted, columns)
+        pieces = wire.read_pieces(wanted, columns, options.filters)
         if options.fail_on_data_loss:
-            batches = checked(batches, wanted, wire)
-        for batch in batches:
-            rows = decoder.decode(picked(batch, options), own)
+            pieces = checked(pieces, wanted, wire)
+        for piece in pieces:
+            rows = decoder.decode(piece.rows, own)
             if rows.num_rows:
                 yield shown(rows, arrow_schema, options, wanted.stream, wanted.partition)

@@ -19,6 +19,7 @@ from penstock.spark.calls import FAILURES, INFO_SECONDS_MAX, READ_SECONDS_MAX, R
 from penstock.spark.described import Partition, parse_partitions
 from penstock.spark.errors import DataLossError, NotFoundError, UnavailableError
 from penstock.spark.options import RETRY_SECONDS
+from penstock.spark.pieces import Piece, piece_of
 from penstock.spark.puts import PutCall, pieces_of
 from penstock.spark.ranges import OffsetRange
 
@@ -77,13 +78,18 @@ class Wire:
         return RetryWindow(self._retry_seconds, self._addresses).run(call)
 
     def read(self, wanted: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Read a range.
+        """Read all rows of a range; `columns` must have the offset."""
+        return (piece.rows for piece in self.read_pieces(wanted, columns, {}) if piece.rows.num_rows)
+
+    def read_pieces(self, wanted: OffsetRange, columns: Sequence[str], filters: Mapping[str, Any]) -> Iterator[Piece]:
+        """Read the rows of a range that meet the filters of a ticket.
 
         `columns` must have the offset: after a lost connection the read goes on behind the last one.
         """
 
         def rest(last: int) -> dict[str, Any]:
-            return {"partition": wanted.partition, "from": last + 1, "to": wanted.end, "columns": list(columns)}
+            ticket = {"partition": wanted.partition, "from": last + 1, "to": wanted.end, "columns": list(columns)}
+            return {**ticket, **filters}
 
         return self._resumed(rest, wanted.start - 1)
 
@@ -97,7 +103,7 @@ class Wire:
             return {**wanted, "columns": list(columns)}
 
         try:
-            yield from self._resumed(whole, -1)
+            yield from (piece.rows for piece in self._resumed(whole, -1) if piece.rows.num_rows)
         except NotFoundError as error:
             raise DataLossError(
                 f"{error}; another query uses that owner's name, or the lease was released manually"
@@ -172,27 +178,25 @@ class Wire:
     ) -> None:
         self.close()
 
-    def _resumed(self, ticket_behind: Callable[[int], dict[str, Any]], last: int) -> Iterator[pa.RecordBatch]:
-        """Yield rows in the order of their offsets; after a lost connection go on behind the last one."""
+    def _resumed(self, ticket_behind: Callable[[int], dict[str, Any]], last: int) -> Iterator[Piece]:
+        """Yield pieces in the order of their offsets; after a lost connection go on behind the last one."""
         window = RetryWindow(self._retry_seconds, self._addresses)
         while True:
             ticket = flight.Ticket(json.dumps({"vhost": self.vhost, **ticket_behind(last)}))
             try:
-                for batch in self._batches(ticket):
-                    rest = behind(batch, last)
-                    if rest.num_rows:
-                        last = rest["offset"][-1].as_py()
-                        yield rest
-                        window.renew()
+                for rows, next_offset, seen in self._pieces(ticket):
+                    rest = behind(rows, last)
+                    last = max(last, next_offset - 1)
+                    yield Piece(rest, next_offset, seen)
+                    window.renew()
                 return
             except FAILURES as error:
                 window.wait(error)
 
-    def _batches(self, ticket: flight.Ticket) -> Iterator[pa.RecordBatch]:
+    def _pieces(self, ticket: flight.Ticket) -> Iterator[Piece]:
         reader = self._addresses.client.do_get(ticket, self._options(READ_SECONDS_MAX))
         try:
-            for chunk in reader:
-                yield chunk.data
+            yield from map(piece_of, reader)
         finally:
             # The connection stays open when a task wants no more rows.
             reader.cancel()

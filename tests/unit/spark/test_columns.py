@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from penstock.spark.columns import conformed, ddl_of, needed, picked, published_schema
+from penstock.spark.columns import conformed, ddl_of, needed, published_schema
 from penstock.spark.errors import SchemaError
 from penstock.spark.options import ReadOptions, parse_read_options
 from support.fake_flight import SCHEMA
@@ -35,24 +35,15 @@ def test_a_decoded_body_is_a_column_of_its_own() -> None:
     assert ddl == "offset BIGINT, value STRUCT<id BIGINT, name STRING>"
 
 
-def test_the_broker_is_asked_for_what_is_shown_filtered_and_decoded() -> None:
+def test_the_broker_is_asked_for_what_is_shown_and_decoded() -> None:
     assert needed(["offset", "body"], options()) == ("offset", "body")
     assert needed(["body"], options()) == ("body", "offset")
-    assert needed(["offset"], options(keyIs="a", routingKeyIs="b")) == ("offset", "key", "routing_key")
+    assert needed(["offset"], options(keyIs="a", routingKeyIs="b")) == ("offset",)
     assert needed([], options()) == ("offset",)
     parsed = options(parsed="json", parsedSchema="id BIGINT", deadLetterStream="bad")
     assert needed(["value"], parsed) == ("body", "key", "offset")
     with pytest.raises(SchemaError, match="no column 'text'"):
         needed(["text"], options())
-
-
-def test_rows_are_picked_by_key_and_routing_key() -> None:
-    batch = pa.record_batch(
-        {"key": pa.array([b"a", None, b"b", b"a"]), "routing_key": ["x", "x", "x", "y"], "offset": [1, 2, 3, 4]}
-    )
-
-    assert picked(batch, options(keyIs="a"))["offset"].to_pylist() == [1, 4]
-    assert picked(batch, options(keyIs="a", routingKeyIs="y"))["offset"].to_pylist() == [4]
 
 
 def test_a_batch_gets_the_schema_that_spark_wants() -> None:
