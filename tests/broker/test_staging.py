@@ -52,7 +52,8 @@ def test_a_batch_is_published_once_and_comes_again_with_the_same_rows_only(conne
         again = stage.publish(1, attempts)
         assert again.was_decided
         assert again.stored == 0
-    for rows in ([b"a", b"b"], [("k", b"a"), b"c"], [("k", b"a")]):
+    changed: list[list[bytes | tuple[str, bytes]]] = [[b"a", b"b"], [("k", b"a"), b"c"], [("k", b"a")]]
+    for rows in changed:
         with pytest.raises(penstock.PreconditionFailedError, match="batch 1 of this stage is not the one that was"):
             stage.publish(1, [stage.stage(1, rows)])
 

@@ -10,7 +10,7 @@ from sparkrig import bodies, run_to_the_end, session
 
 def reused(spark, folder, broker, connection, rows, staged):
     options = {"staged": staged, "producer": f"nightly-{staged}"}
-    seen = {}
+    seen: dict[str, tuple[int, int, str]] = {}
     for sink in (f"first-{staged}", f"second-{staged}"):
         connection.declare_stream(sink)
         failed = run_to_the_end(copying(spark, broker.uri, "source", sink, folder / sink, options), seconds=40)
@@ -28,7 +28,7 @@ def reused(spark, folder, broker, connection, rows, staged):
 
 def check():
     rows = [b"%d" % number for number in range(20)]
-    seen = {}
+    seen: dict[str, tuple[int, int, str]] = {}
     with Broker() as broker, session() as (spark, folder):
         broker.start()
         with penstock.connect(broker.uri, native=False) as connection:

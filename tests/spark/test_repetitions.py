@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 import penstock
@@ -117,8 +118,8 @@ def test_repeated_rows_are_counted_and_logged_once_for_a_batch(
 
 def run_tasks(
     writer: BatchWriter, monkeypatch: pytest.MonkeyPatch, *tasks: tuple[bytes, ...]
-) -> list[writing.WriterCommitMessage | None]:
-    done = []
+) -> list[WriterCommitMessage | None]:
+    done: list[WriterCommitMessage | None] = []
     for number, bodies in enumerate(tasks):
         monkeypatch.setattr(writing, "task", lambda number=number: SimpleNamespace(partitionId=lambda: number))
         done.append(writer.write(rows(*bodies)))
