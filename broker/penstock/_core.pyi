@@ -10,12 +10,14 @@ from typing import Any, Self, final
 __all__ = [
     "ArchivedRuns",
     "Backup",
+    "BadBody",
     "Call",
     "Channel",
     "ChannelTls",
     "Consumer",
     "CorruptFile",
     "CorruptRecord",
+    "DecodedBodies",
     "Delivery",
     "DescribeStreams",
     "Disconnected",
@@ -23,6 +25,7 @@ __all__ = [
     "Engine",
     "Enter",
     "GroupState",
+    "HeaderIs",
     "JsonDecoder",
     "LeaseOwnerState",
     "LeaseState",
@@ -33,6 +36,7 @@ __all__ = [
     "NewQueue",
     "NewRoute",
     "Notice",
+    "OffsetRun",
     "OpenConsume",
     "OpenConsumer",
     "OpenGet",
@@ -45,6 +49,7 @@ __all__ = [
     "PermitExchange",
     "PermitKeys",
     "PermitUserId",
+    "ProducerSequences",
     "ProducerState",
     "Publisher",
     "QueueCounts",
@@ -98,12 +103,26 @@ class JsonDecoder:
     """Decodes JSON objects to the columns of a schema, which comes as a stream of Arrow's IPC. Raises ValueError."""
 
     def __new__(cls, schema: bytes) -> Self: ...
-    def decode(self, offsets: bytes, bodies: bytes) -> tuple[bytes, list[tuple[int, str]]]:
+    def decode(self, offsets: bytes, bodies: bytes) -> DecodedBodies:
         """Return a stream of IPC with a struct for each body, and the reasons of bad rows, whose structs are null.
 
         Row `i` is what lies between offsets `i` and `i + 1`, four bytes each, counted from the first. An empty body is
         null and not bad.
         """
+
+@final
+class DecodedBodies:
+    """A stream of IPC with a struct for each body, and the bad ones, whose structs are null."""
+
+    batch: bytes
+    bad: list[BadBody]
+
+@final
+class BadBody:
+    """The row of a body that is not decoded, and why."""
+
+    row: int
+    reason: str
 
 # ---------------------------------------------------------------- the broker's side: records
 
@@ -119,6 +138,14 @@ class NewQueue:
     """The lowest level that a publisher can choose."""
     retention: StreamRetention | None
     def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None) -> Self: ...
+
+@final
+class ProducerSequences:
+    """All messages up to `complete` are stored, and `highest` is the last that any log has."""
+
+    complete: int
+    highest: int
+    def __new__(cls, *, complete: int, highest: int) -> Self: ...
 
 @final
 class StreamRetention:
@@ -440,7 +467,7 @@ class Shard:
         """Requeue an owner's leases from a number on; return the number of messages. From 0 on, delete the owner too."""
     def leases(self, id: int) -> list[LeaseOwnerState]:
         """Return a queue's owners of leases in the order of their names."""
-    def producer_sequences(self, name: str) -> tuple[int, int] | None:
+    def producer_sequences(self, name: str) -> ProducerSequences | None:
         """Return the sequence of a producer up to which all is stored, and the highest of any log."""
     def producer_owner(self, name: str) -> str | None:
         """Return the user who owns a producer's name; None for a name that is not there or has no owner."""
@@ -570,8 +597,16 @@ class ReadArchive:
     columns: list[str] | None
     key_is: bytes | None
     routing_key_is: bytes | None
-    header_is: tuple[bytes, bytes] | None
-    def __new__(cls, *, vhost: str, partition: str, first: int, end: int, columns: Sequence[str] | None = None, key_is: bytes | None = None, routing_key_is: bytes | None = None, header_is: tuple[bytes, bytes] | None = None) -> Self: ...
+    header_is: HeaderIs | None
+    def __new__(cls, *, vhost: str, partition: str, first: int, end: int, columns: Sequence[str] | None = None, key_is: bytes | None = None, routing_key_is: bytes | None = None, header_is: HeaderIs | None = None) -> Self: ...
+
+@final
+class HeaderIs:
+    """A condition: the message has a header of that name with that value."""
+
+    name: bytes
+    value: bytes
+    def __new__(cls, *, name: bytes, value: bytes) -> Self: ...
 
 @final
 class DescribeStreams:
@@ -613,9 +648,17 @@ class ArchivedRuns:
     """What the archive has of a partition below an offset: ranges of offsets that have messages, and about their bytes."""
 
     below: int
-    runs: list[tuple[int, int]]
+    runs: list[OffsetRun]
     bytes: int
-    def __new__(cls, *, below: int, runs: Sequence[tuple[int, int]], bytes: int) -> Self: ...
+    def __new__(cls, *, below: int, runs: Sequence[OffsetRun], bytes: int) -> Self: ...
+
+@final
+class OffsetRun:
+    """Offsets from `first` up to `end` (exclusive) that all have messages."""
+
+    first: int
+    end: int
+    def __new__(cls, *, first: int, end: int) -> Self: ...
 
 @final
 class Enter:

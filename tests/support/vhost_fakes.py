@@ -28,6 +28,7 @@ from penstock.native import (
     LeaseState,
     NewQueue,
     NewRoute,
+    ProducerSequences,
     ProducerState,
     QueueCounts,
     ReservedLease,
@@ -237,9 +238,9 @@ class FakeShard:
         leases[:] = [lease for lease in leases if lease not in ended]
         return ended
 
-    def producer_sequences(self, name: str, /) -> tuple[int, int] | None:
+    def producer_sequences(self, name: str, /) -> ProducerSequences | None:
         sequence = self.sequences.get(name)
-        return None if sequence is None else (sequence, sequence)
+        return None if sequence is None else ProducerSequences(complete=sequence, highest=sequence)
 
     def producer_owner(self, name: str, /) -> str | None:
         return self.producer_owners.get(name)

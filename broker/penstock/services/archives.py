@@ -29,7 +29,7 @@ from penstock.archive.manifest import (
 )
 from penstock.kit.settings import ARCHIVE_MANIFESTS_MAX, ARCHIVE_THREADS_MAX
 from penstock.model.errors import CorruptError, Thing
-from penstock.native import ArchivedRuns
+from penstock.native import ArchivedRuns, OffsetRun
 from penstock.services.ports import ArchivedPart, ArchivedRows, ArchiveStanding
 
 T = TypeVar("T")
@@ -86,7 +86,9 @@ class Archives:
         below = [] if partition is None else files_from(partition.files, 0, live_first)
         runs, total = runs_within(below, live_first)
         at = self._offset_since(folder, below, timestamp_ms, live_first)
-        return ArchivedRuns(below=live_first, runs=runs, bytes=total), at
+        return ArchivedRuns(
+            below=live_first, runs=[OffsetRun(first=first, end=end) for first, end in runs], bytes=total
+        ), at
 
     def _offset_since(
         self, folder: Path, files: Sequence[ArchivedFile], timestamp_ms: int | None, end: int

@@ -6,7 +6,7 @@ from penstock.kit.settings import PAGE_SIZE_MAX
 from penstock.metadata.commands import DeclareStream
 from penstock.model.arguments import Arguments
 from penstock.model.names import VhostName, check_name, existing_queue_name, vhost_name
-from penstock.native import ProducerState, StreamPartition
+from penstock.native import ProducerSequences, ProducerState, StreamPartition
 from penstock.services.events import Events, TopologyChanged
 from penstock.services.ports import ArchivedPart, ArchivedRows, Archives, ArchiveStanding
 from penstock.services.principal import Principal
@@ -144,7 +144,7 @@ class StreamVerbs:
         return await streams.delete_group(rights, stream, group)
 
     @reading
-    async def get_producer(self, principal: Principal, vhost: str, producer: str) -> tuple[int, int] | None:
+    async def get_producer(self, principal: Principal, vhost: str, producer: str) -> ProducerSequences | None:
         """Return the sequence up to which all is stored, and the highest that any log has."""
         _, rights, streams = self._in(principal, vhost)
         return await streams.producer_sequences(rights, producer)

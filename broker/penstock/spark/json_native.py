@@ -22,8 +22,8 @@ def native_decoder(kind: pa.StructType) -> DecodeBodies:
         ends = offsets.slice(bodies.offset * OFFSET_BYTES, (len(bodies) + 1) * OFFSET_BYTES).to_pybytes()
         first, last = (int.from_bytes(end, "little") for end in (ends[:OFFSET_BYTES], ends[-OFFSET_BYTES:]))
         text = b"" if data is None else data.slice(first, last - first).to_pybytes()
-        batch, reasons = decoder.decode(ends, text)
-        with pa.ipc.open_stream(batch) as reader:
-            return reader.read_next_batch().column(0), dict(reasons)
+        found = decoder.decode(ends, text)
+        with pa.ipc.open_stream(found.batch) as reader:
+            return reader.read_next_batch().column(0), {bad.row: bad.reason for bad in found.bad}
 
     return decoded

@@ -20,7 +20,7 @@ from penstock.model.arguments import Arguments
 from penstock.model.errors import AccessRefusedError, InvalidArgumentError, Thing
 from penstock.model.names import QueueId, QueueName, check_name
 from penstock.model.records import X_QUEUE_TYPE, Access, Queue
-from penstock.native import GroupState, ProducerState, Shard, StreamState
+from penstock.native import GroupState, ProducerSequences, ProducerState, Shard, StreamState
 from penstock.vhost.owner import Owner
 from penstock.vhost.rights import Rights
 
@@ -214,7 +214,7 @@ class Streams:
         deleted = [await self._owner.apart(self._shard.delete_group, queue.id, group) for queue in queues]
         return any(deleted)
 
-    async def producer_sequences(self, rights: Rights, producer: str) -> tuple[int, int] | None:
+    async def producer_sequences(self, rights: Rights, producer: str) -> ProducerSequences | None:
         """Return up to where all is stored, and the highest of any log.
 
         Raises AccessRefusedError for a name of another user.

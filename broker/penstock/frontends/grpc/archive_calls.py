@@ -10,12 +10,13 @@ from penstock.services import ArchivedRows, Principal, Services
 
 async def read_archive(services: Services, principal: Principal, question: ReadArchive) -> bytes:
     """Return a piece."""
+    header = question.header_is
     wanted = ArchivedRows(
         question.first,
         question.end,
         question.columns,
         question.key_is,
         question.routing_key_is,
-        question.header_is,
+        None if header is None else (header.name, header.value),
     )
     return await services.streams.read_archive(principal, vhost_of(question.vhost), question.partition, wanted)

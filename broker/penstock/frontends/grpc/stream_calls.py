@@ -107,8 +107,7 @@ async def get_producer(
     sequences = await services.streams.get_producer(principal, vhost_of(request.vhost), request.producer)
     if sequences is None:
         return wire.GetProducerResponse()
-    complete, highest = sequences
-    return wire.GetProducerResponse(sequence=complete, highest=highest)
+    return wire.GetProducerResponse(sequence=sequences.complete, highest=sequences.highest)
 
 
 async def list_producers(

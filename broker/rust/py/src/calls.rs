@@ -29,8 +29,9 @@ records! {
         columns: Option<Vec<String>> = None,
         key_is: Option<Vec<u8>> = None,
         routing_key_is: Option<Vec<u8>> = None,
-        header_is: Option<(Vec<u8>, Vec<u8>)> = None,
+        header_is: Option<HeaderIs> = None,
     }
+    HeaderIs { name: Vec<u8>, value: Vec<u8> }
     DescribeStreams {
         vhost: String,
         streams: Vec<String>,
@@ -44,7 +45,8 @@ records! {
         at_timestamp: Option<u64> = None,
         archived: Option<ArchivedRuns> = None,
     }
-    ArchivedRuns { below: u64, runs: Vec<(u64, u64)>, bytes: u64 }
+    ArchivedRuns { below: u64, runs: Vec<OffsetRun>, bytes: u64 }
+    OffsetRun { first: u64, end: u64 }
     QueueUnused { vhost: String, queue: String, queue_id: u32 }
     Enter {}
     Disconnected {}
@@ -93,8 +95,10 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 impl From<StreamPartition> for FoundPartition {
     fn from(partition: StreamPartition) -> FoundPartition {
         let StreamPartition { stream, name, queue_id, at_timestamp, archived } = partition;
-        let archived =
-            archived.map(|ArchivedRuns { below, runs, bytes }| penstock_serve::ArchivedRuns { below, runs, bytes });
+        let archived = archived.map(|ArchivedRuns { below, runs, bytes }| {
+            let runs = runs.into_iter().map(|OffsetRun { first, end }| (first, end)).collect();
+            penstock_serve::ArchivedRuns { below, runs, bytes }
+        });
         FoundPartition { stream, name, queue_id, at_timestamp, archived }
     }
 }
@@ -117,6 +121,7 @@ fn object(py: Python<'_>, request: CallRequest) -> PyResult<Py<PyAny>> {
         }
         CallRequest::ReadArchive { vhost, partition, wanted } => {
             let ArchiveRows { first, end, columns, key_is, routing_key_is, header_is } = wanted;
+            let header_is = header_is.map(|(name, value)| HeaderIs { name, value });
             ReadArchive { vhost, partition, first, end, columns, key_is, routing_key_is, header_is }.into_py_any(py)
         }
         CallRequest::DescribeStreams { vhost, streams, at_timestamp_ms, waits } => {

@@ -6,13 +6,28 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<JsonDecoder>()
+    module.add_class::<JsonDecoder>()?;
+    module.add_class::<DecodedBodies>()?;
+    module.add_class::<BadBody>()
 }
 
 #[pyclass(frozen, module = "penstock._core")]
 struct JsonDecoder(IpcDecoder);
 
-type Decoded<'py> = (Bound<'py, PyBytes>, Vec<(usize, String)>);
+/// A batch of Arrow's IPC, null in the rows of bad bodies.
+#[pyclass(frozen, get_all, module = "penstock._core")]
+struct DecodedBodies {
+    batch: Py<PyBytes>,
+    bad: Vec<BadBody>,
+}
+
+/// The row of a body that is not decoded, and why.
+#[pyclass(frozen, get_all, module = "penstock._core")]
+#[derive(Clone)]
+struct BadBody {
+    row: usize,
+    reason: String,
+}
 
 #[pymethods]
 impl JsonDecoder {
@@ -21,10 +36,11 @@ impl JsonDecoder {
         IpcDecoder::new(schema).map(Self).map_err(|fault| of_schema(&fault))
     }
 
-    fn decode<'py>(&self, py: Python<'py>, offsets: &[u8], bodies: &[u8]) -> PyResult<Decoded<'py>> {
+    fn decode(&self, py: Python<'_>, offsets: &[u8], bodies: &[u8]) -> PyResult<DecodedBodies> {
         let decoded = py.detach(|| self.0.decode(offsets, bodies));
         let (batch, bad) = decoded.map_err(|fault| of_schema(&fault))?;
-        Ok((PyBytes::new(py, &batch), bad.into_iter().map(|bad| (bad.row, bad.reason)).collect()))
+        let bad = bad.into_iter().map(|bad| BadBody { row: bad.row, reason: bad.reason }).collect();
+        Ok(DecodedBodies { batch: PyBytes::new(py, &batch).unbind(), bad })
     }
 }
 

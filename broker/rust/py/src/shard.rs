@@ -6,16 +6,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use penstock_engine::{
     Backup, Corruption, Destination, EngineError, ExchangeKind, GroupStanding, LeaseLimits, LeaseOwnerStanding,
-    LeaseStanding, Level, ProducerStanding, QueueId, QueueLevels, QueueSettings, RouteSettings, Shard, StageStanding,
-    StreamSettings,
+    LeaseStanding, Level, ProducerStanding, QueueId, QueueLevels, QueueSettings, RouteSettings, Sequences, Shard,
+    StageStanding, StreamSettings,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::errors::{Doing, of_engine};
 use crate::records::{
-    CorruptFile, GroupState, LeaseOwnerState, LeaseState, LogRecovery, NewQueue, NewRoute, ProducerState, QueueCounts,
-    ReservedLease, StageState, StreamRetention, StreamState, VhostCounts,
+    CorruptFile, GroupState, LeaseOwnerState, LeaseState, LogRecovery, NewQueue, NewRoute, ProducerSequences,
+    ProducerState, QueueCounts, ReservedLease, StageState, StreamRetention, StreamState, VhostCounts,
 };
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -222,9 +222,9 @@ impl PyShard {
         Ok(owners.into_iter().map(state).collect())
     }
 
-    fn producer_sequences(&self, py: Python<'_>, name: &str) -> PyResult<Option<(u64, u64)>> {
+    fn producer_sequences(&self, py: Python<'_>, name: &str) -> PyResult<Option<ProducerSequences>> {
         let found = self.with(py, |shard| shard.sequences_in_family(name))?;
-        Ok(found.map(|sequences| (sequences.complete, sequences.highest)))
+        Ok(found.map(|Sequences { complete, highest }| ProducerSequences { complete, highest }))
     }
 
     fn producer_owner(&self, py: Python<'_>, name: &str) -> PyResult<Option<String>> {
