@@ -343,7 +343,9 @@ def test_staged_batches_go_to_a_log_of_its_own_each_once_through_kills(alone: Br
 
     with penstock.connect(alone.uri()) as connection:
         stage = connection.stage("nightly", stream="hot")
-        assert stage.publish(1, [stage.stage(1, [b"again"])]).was_decided
+        assert stage.publish(1, [stage.stage(1, bodies(3))]).was_decided
+        with pytest.raises(penstock.PreconditionFailedError, match="not the one that was published"):
+            stage.publish(1, [stage.stage(1, [b"other"])])
         assert stage.publish(2, [stage.stage(2, [b"second"])]).stored == 1
         assert read(connection, "hot") == [*bodies(3), b"second"]
 

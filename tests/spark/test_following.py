@@ -16,6 +16,7 @@ class Progress:
     batchId: int  # noqa: N815 (named by Spark)
     numInputRows: int  # noqa: N815
     processedRowsPerSecond: float = 100.0  # noqa: N815
+    sources: list[Any] = field(default_factory=list)
 
 
 @dataclass
