@@ -24,6 +24,7 @@ OPTIONS = {
     "queue": {"owner": "copier", "maxOffsetsPerTrigger": "900"},
 }
 CLUSTER = {
+    "spark.executor.memory": "512m",
     "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
     "spark.speculation": "true",
     "spark.speculation.interval": "50ms",
