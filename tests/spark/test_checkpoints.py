@@ -176,7 +176,7 @@ def test_a_checkpoint_of_another_stream_is_refused(
 
     told = say("another stream's checkpoint", "a refusal", numbered(0), streams.rows(sink), failed)
     assert told == (0, 0)
-    assert other in failed
+    assert f"is of partition '{source}'" in failed
 
 
 def test_a_checkpoint_of_a_stream_that_was_declared_again_is_refused(

@@ -26,6 +26,15 @@ DONE = """
 lake = spark.read.format("penstock").options(uri=URI, stream="lake").load().count()
 print("moved", lake, "saved", spark.read.parquet("orders/1").count())
 """
+COPIED = """
+with penstock.connect(URI) as broker:
+    broker.declare_stream("copied")
+measured = spark.read.format("penstock").options(uri=URI, stream="measures").load()
+# A driver that dies between the two has its batch again.
+for _ in range(2):
+    copy(measured, 0)
+print("copied", spark.read.format("penstock").options(uri=URI, stream="copied").load().count())
+"""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
 
 
@@ -42,18 +51,19 @@ def run(example: str, broker: Broker, folder: Path, interpreter: str) -> str:
 
 
 def test_the_examples_of_the_document_print_rows(tmp_path: Path, interpreter: str) -> None:
-    tables, without_spark, moving, saving, lag = EXAMPLES
+    tables, without_spark, copying, moving, saving, lag = EXAMPLES
     assert all(text in lag for text in ("builder.", "port=9464", "level=logging.INFO"))
     lag = lag.replace("builder.", 'builder.master("local[2]").').replace("9464", str(free_ports(1)[0]))
     lag = lag.replace("level=logging.INFO", "level=logging.INFO, stream=__import__('sys').stdout")
     queues = f"{ORDERS}{moving}query.awaitTermination(){ORDERS}{saving}{DONE}"
 
     with Broker(tmp_path / "data") as broker:
-        with_spark = run(lag + tables + queues, broker, tmp_path, interpreter)
+        with_spark = run(lag + tables + copying + COPIED + queues, broker, tmp_path, interpreter)
         without = run(without_spark, broker, tmp_path, interpreter)
 
     assert re.search(r"\|hall\| +20\.5\|", with_spark)
     assert "moved 10 saved 10" in with_spark
+    assert "copied 1\n" in with_spark
     assert "batch 0: 0 rows behind in 1 partition" in with_spark
     # As a pyarrow list, a Polars frame and a DuckDB list.
     assert without.count("degrees") == 2

@@ -276,8 +276,8 @@ def test_avro_and_protobuf_bodies_are_columns_too(
 def test_what_cannot_be_is_refused_where_the_user_sees_it(
     spark: SparkSession, broker: Broker, stream: penstock.Stream
 ) -> None:
-    with pytest.raises(PySparkException, match="no option 'subscribe'"):
-        reading(spark, broker, stream.name, subscribe="x")
+    with pytest.raises(PySparkException, match="no option 'subscribes'"):
+        reading(spark, broker, stream.name, subscribes="x")
     with pytest.raises(PySparkException, match="'id' cannot be published"):
         spark.range(3).write.format("penstock").mode("append").options(uri=broker.uri(), stream=stream.name).save()
     rows = spark.range(3).select(expr("CAST(id AS STRING) AS body"))
