@@ -373,7 +373,7 @@ fn stage(house: &House, batch: u64, attempt: u64, rows: &[(String, usize)]) -> S
     let rows = rows.iter().zip(&keys);
     let rows = rows.map(|((body, _), key)| Payload::new(tag.as_bytes(), key.as_bytes(), b"", body.as_bytes()).unwrap());
     let rows: Vec<_> = rows.collect();
-    house.shard.stage(STAGE, batch, &rows, 1).unwrap();
+    house.shard.stage(STAGE, &rows, 1).unwrap();
     StagedAttempt { attempt, count: rows.len() as u64 }
 }
 
