@@ -238,7 +238,7 @@ impl Publishing {
         if let Some(attempt) = &self.staging {
             return self.stage(attempt, &round).map(Some);
         }
-        self.publish_round(&round, bytes).map(Some)
+        self.publish_rows(&round, bytes).map(Some)
     }
 
     /// The next rows, with their properties as they are stored, and their bytes; none as `store` has it.
@@ -261,7 +261,7 @@ impl Publishing {
         Ok(Some((round, bytes)))
     }
 
-    fn publish_round(&mut self, round: &[(PutRow<'_>, Vec<u8>)], bytes: usize) -> Result<Stored, Status> {
+    fn publish_rows(&mut self, round: &[(PutRow<'_>, Vec<u8>)], bytes: usize) -> Result<Stored, Status> {
         let mut numbering = self.numbering.take();
         let stored = self.publish_numbered(round, numbering.as_mut());
         self.numbering = numbering;
