@@ -73,6 +73,10 @@ pub enum EngineError {
          stored now. Write its rows as another producer, which for Spark is a new checkpoint or another option 'producer'"
     )]
     BatchForgotten { producer: String, batch: u32 },
+    #[error(
+        "producer '{0}' has messages with sequences of its own, so its batches cannot be compared; choose another producer"
+    )]
+    NoBatches(String),
     #[error("a queue that it goes to is being deleted; publish it again")]
     QueueShut,
     #[error("another call decides about this stage; wait until it has ended")]

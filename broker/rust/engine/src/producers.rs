@@ -367,8 +367,10 @@ impl Producers {
 
     /// Add what is known here of a batch of a producer.
     pub fn add_batch(&self, name: &str, batch: u32, standing: &mut BatchStanding) {
-        let batches = self.ids.get(name).and_then(|id| self.batches.get(id.get()));
-        standing.add(batch, batches, self.groups.newest(name));
+        let id = self.ids.get(name).copied();
+        let batches = id.and_then(|id| self.batches.get(id.get()));
+        let highest = id.map_or(0, |id| self.highest(id));
+        standing.add(batch, batches, self.groups.newest(name), highest);
     }
 
     pub fn open(&mut self, name: &str, id: NonZeroU64, now_ms: u64) -> ProducerSession {

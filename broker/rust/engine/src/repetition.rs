@@ -19,12 +19,16 @@ pub struct BatchStanding {
     newest: Option<u32>,
     /// The newest batch that a log has forgotten.
     forgotten: Option<u32>,
+    /// Whether a log has higher sequences than those of its newest batch: the name numbered messages itself.
+    has_own_sequences: bool,
 }
 
 impl BatchStanding {
-    /// Add what one log knows.
-    pub(crate) fn add(&mut self, batch: u32, batches: Option<&Batches>, newest_of_group: Option<u32>) {
+    /// Add what one log knows; `highest` is the highest sequence that it stored.
+    pub(crate) fn add(&mut self, batch: u32, batches: Option<&Batches>, newest_of_group: Option<u32>, highest: u64) {
         self.newest = self.newest.max(newest_of_group);
+        let last = batches.and_then(Batches::last).map_or(0, |one| sequence_in(one.batch, one.row));
+        self.has_own_sequences |= highest > last;
         let Some(batches) = batches else { return };
         self.stored.extend(batches.get(batch));
         self.newest = self.newest.max(batches.newest());
@@ -49,8 +53,12 @@ impl Repetition {
     /// Begin a batch of a producer, before its first row.
     ///
     /// # Errors
-    /// `BatchForgotten` when it cannot be compared any more.
+    /// `NoBatches` when the name has messages that belong to no batch; `BatchForgotten` when it cannot be compared any
+    /// more.
     pub fn begin(producer: &str, batch: u32, standing: BatchStanding) -> Result<Repetition, EngineError> {
+        if standing.has_own_sequences {
+            return Err(EngineError::NoBatches(producer.to_owned()));
+        }
         if standing.forgotten.is_some_and(|forgotten| batch <= forgotten) {
             return Err(EngineError::BatchForgotten { producer: producer.to_owned(), batch });
         }
@@ -168,7 +176,8 @@ mod tests {
 
     fn begin(known: &ProducerBatches, batch: u32) -> Result<Repetition, EngineError> {
         let mut standing = BatchStanding::default();
-        standing.add(batch, known.get(1), None);
+        let last = known.get(1).and_then(Batches::last);
+        standing.add(batch, known.get(1), None, last.map_or(0, |one| sequence_in(one.batch, one.row)));
         Repetition::begin("p", batch, standing)
     }
 
@@ -221,13 +230,24 @@ mod tests {
     #[test]
     fn a_task_without_rows_learns_the_newest_batch_from_its_group() {
         let mut standing = BatchStanding::default();
-        standing.add(1, None, Some(2));
+        standing.add(1, None, Some(2), 0);
         let mut sending = Repetition::begin("p/1", 1, standing).unwrap();
         sending.end().unwrap();
 
         sending.next(&payload(b"a")).unwrap();
 
         assert!(sending.is_beyond());
+    }
+
+    #[test]
+    fn a_name_that_numbered_messages_itself_sends_no_batches() {
+        let known = known(&[(0, ROWS, 3)]);
+        let mut standing = BatchStanding::default();
+        standing.add(1, known.get(1), None, 1_700_000_000_000);
+
+        let refused = Repetition::begin("p", 1, standing).unwrap_err();
+
+        assert!(matches!(refused, EngineError::NoBatches(_)), "{refused}");
     }
 
     #[test]
@@ -265,7 +285,7 @@ mod tests {
             known
         };
         let mut standing = BatchStanding::default();
-        [2, 0].into_iter().for_each(|place| standing.add(0, of_log(place).get(1), None));
+        [2, 0].into_iter().for_each(|place| standing.add(0, of_log(place).get(1), None, 0));
         let mut sending = Repetition::begin("p", 0, standing.clone()).unwrap();
         assert!(sending.next(&payload(b"x")).is_err(), "the first log has another first row");
 

@@ -111,6 +111,12 @@ impl Batches {
         self.kept.last().map(|one| one.batch)
     }
 
+    /// The last row of the newest batch.
+    #[must_use]
+    pub fn last(&self) -> Option<StoredBatch> {
+        self.kept.last().copied()
+    }
+
     /// The newest batch that is not kept any more.
     #[must_use]
     pub fn forgotten(&self) -> Option<u32> {

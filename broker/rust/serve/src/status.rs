@@ -29,6 +29,7 @@ pub(crate) fn of_engine(error: &EngineError) -> Status {
         | EngineError::ProducerBehind(_)
         | EngineError::BatchDiffers { .. }
         | EngineError::BatchForgotten { .. }
+        | EngineError::NoBatches(_)
         | EngineError::QueueShut
         | EngineError::LeaseNumber { .. } => Status::failed_precondition(text),
         _ if error.is_full() => Status::resource_exhausted(full(error)),
