@@ -78,7 +78,7 @@ class Partition:
         It is exact unless messages above the offset are gone: they count as well then, as far as there were numbers
         for them.
         """
-        return min(self.rows - self.runs.total + self.runs.below(offset), offset - 1)
+        return min(self.rows - self.runs.total + self.runs.below(offset), max(0, offset - 1))
 
     def bytes_of(self, rows: int) -> int | None:
         """Return about how many bytes so many rows have, by the mean; None where it is unknown."""

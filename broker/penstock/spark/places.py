@@ -99,7 +99,8 @@ def resolved(
                 offset = partition.next
             found[name] = offset
         else:
-            found[name] = {LATEST_OFFSET: partition.next, EARLIEST_OFFSET: partition.first}.get(number, number)
+            # The first message of a partition has the offset 1; who comes from Kafka begins at 0.
+            found[name] = {LATEST_OFFSET: partition.next, EARLIEST_OFFSET: partition.first}.get(number, max(1, number))
     return found
 
 

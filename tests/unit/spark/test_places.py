@@ -32,6 +32,8 @@ def offsets(place: Place, strategy: str = "error", at_times: dict[int, dict[str,
         (Place("offsets", None, {"a": -1, "events-1": -2}), {"a": 9, "events-1": 3}),
         (Place("offsets", None, {"a": 5, "events": {"1": 6}}), {"a": 5, "events-1": 6}),
         (Place("offsets", None, {"a": {"0": 5}, "events": {"1": -1}}), {"a": 5, "events-1": 7}),
+        # Offsets begin at 1 here, and at 0 in Kafka.
+        (Place("offsets", None, {"a": {"0": 0}, "events": {"1": 0}}), {"a": 1, "events-1": 1}),
     ],
 )
 def test_places_become_offsets(place: Place, found: dict[str, int]) -> None:
