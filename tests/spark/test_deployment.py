@@ -1,9 +1,11 @@
 """The commands of docs/spark.md for a cluster, run as written with a Python that has no package of ours.
 
-The cluster is one of two workers on this machine, the server of Spark Connect a local one.
+The cluster is one of two workers on this machine, the server of Spark Connect a local one. A job finds the connector or
+registers it: SPARK_SEED, which is printed, chooses which, and SPARK_JOBS=2 runs both.
 """
 
 import os
+import random
 import re
 import shutil
 import signal
@@ -61,6 +63,8 @@ uri, remote = sys.argv[1:]
 spark = SparkSession.builder.remote(remote).getOrCreate()
 print("orders:", spark.read.format("penstock").options(uri=uri, stream="orders").load().count())
 """
+SEED = int(os.environ.get("SPARK_SEED") or random.SystemRandom().randrange(1_000_000))
+JOBS = int(os.environ.get("SPARK_JOBS", "1"))
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
@@ -126,7 +130,7 @@ def run(text: str, folder: Path, environment: dict[str, str]) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("registers", ["found", "register"])
+@pytest.mark.parametrize("registers", random.Random(SEED).sample(["found", "register"], JOBS))
 def test_spark_submit_brings_the_connector_and_its_libraries_to_a_cluster(
     folder: Path, environment: dict[str, str], orders: str, registers: str
 ) -> None:
@@ -138,6 +142,7 @@ def test_spark_submit_brings_the_connector_and_its_libraries_to_a_cluster(
     )
 
     output = run(text, folder, environment)
+    print(f"\nSPARK_SEED={SEED}: {registers}")
 
     assert "workers have penstock_client" in output
     assert "in the lake: 20" in output
