@@ -474,6 +474,23 @@ def test_a_batch_of_a_producer_is_stored_once_and_comes_again_as_it_was(arrow: F
     assert [message.body for message in stream.read("first", until="next")] == [b"a", b"b", b"c", b"d"]
 
 
+def test_a_batch_that_comes_again_without_its_refused_row_lets_the_next_one_in(
+    arrow: Flight, stream: penstock.Stream
+) -> None:
+    """It held back all later batches until the broker was started again."""
+    put_batch(arrow, 0, b"a")
+    table = pa.table({"body": [b"b", b"c"], "routing_key": ["events", "x" * 300]})
+    with pytest.raises(pa.ArrowException, match="255"):
+        arrow.put(table, rows_max=1, producer="job/0", batch=1, exchange="")
+    with pytest.raises(pa.ArrowException, match="was refused and did not come again"):
+        put_batch(arrow, 2, b"d")
+
+    put_batch(arrow, 1, b"b")
+    put_batch(arrow, 2, b"d")
+
+    assert [message.body for message in stream.read("first", until="next")] == [b"a", b"b", b"d"]
+
+
 def test_a_batch_without_rows_is_checked_and_makes_no_name(
     arrow: Flight, stream: penstock.Stream, connection: penstock.Connection
 ) -> None:

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use penstock_log::Producer;
 use rustc_hash::FxHashMap;
 
+use crate::clock::clock_ms;
 use crate::error::EngineError;
 use crate::producer_logs::{Found, LogNumber, Sequences, joined};
 use crate::producers::{ProducerSession, ProducerStanding};
@@ -32,14 +33,32 @@ impl Shard {
         Ok(self.sequences_in_family(name)?.map(|sequences| sequences.highest))
     }
 
-    /// What the logs of this vhost know of a batch of a producer. Nothing more is stored of it, except by this session.
+    /// Begin a batch of a producer of this user: return what the logs of this vhost know of it, of which only this session stores
+    /// more. Rows of it that were refused before need not come again. Without a session, for a batch without rows, that is so
+    /// only when no session has the name.
     ///
     /// # Errors
-    /// `Stopped` when a bug poisoned a shard.
-    pub fn batch_standing(self: &Arc<Self>, name: &str, batch: u32) -> Result<BatchStanding, EngineError> {
+    /// `ProducerOwned` without a session; `ProducerTaken` with one; `Stopped` when a bug poisoned a shard.
+    pub fn begin_batch(
+        self: &Arc<Self>,
+        name: &str,
+        batch: u32,
+        user: &str,
+        session: Option<&ProducerSession>,
+    ) -> Result<BatchStanding, EngineError> {
+        let unused = match session {
+            Some(_) => None,
+            None => self.lock()?.producers.open_unused(name, user, clock_ms())?,
+        };
         let mut standing = BatchStanding::default();
         for log in self.family() {
-            log.lock()?.producers.add_batch(name, batch, &mut standing);
+            let mut guard = log.lock()?;
+            session.map_or(Ok(()), ProducerSession::check)?;
+            // Whoever opened the name meanwhile begins its batches itself.
+            if session.or(unused.as_ref()).is_some_and(|session| session.check().is_ok()) {
+                guard.producers.batch_begins(name, batch);
+            }
+            guard.producers.add_batch(name, batch, &mut standing);
         }
         Ok(standing)
     }

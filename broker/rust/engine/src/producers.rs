@@ -2,7 +2,7 @@
 //!
 //! What must stay true: a sequence counts as stored only once its message is in the log's tail. After a refusal nothing with a
 //! higher sequence is stored until the refused one is taken, or else the refused one would pass for stored when it comes again;
-//! new sessions of the name do not change that. Of several sessions of a name the last one opened has it; a name that a session
+//! new sessions of the name do not change that, and a batch that comes again begins anew (`batches`). Of several sessions of a name the last one opened has it; a name that a session
 //! holds is not forgotten. When a name was used is written down now and then, not with each message: a start may find it used
 //! longer ago than it was. Refusals are not written down: after a start the client must know that what followed a refusal
 //! comes after it again.
@@ -13,12 +13,12 @@
 //! A name belongs to the user who opened it first, and no other user opens it. The names of stages belong to the broker.
 
 use std::collections::BTreeMap;
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use penstock_log::{Batches, Position, Producer, ProducerBatches, batch_and_row, marks};
+use penstock_log::{Batches, Position, Producer, ProducerBatches, marks};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::EngineError;
@@ -27,7 +27,6 @@ use crate::producer_groups::{Group, Groups};
 use crate::producer_logs::{Logs, decode};
 use crate::producer_owners::{FOUND_MAX, Owners};
 use crate::publication::{Fate, Publication};
-use crate::repetition::BatchStanding;
 
 /// The most names of a shard.
 pub const PRODUCERS_MAX: usize = 65_536;
@@ -356,23 +355,6 @@ impl Producers {
         standing.used_at_ms = now_ms.max(standing.used_at_ms);
     }
 
-    /// Note a stored row of a producer that numbers batches.
-    pub fn batch_stored(&mut self, producer: Producer, digest: NonZeroU32) {
-        self.batches.stored(producer.id.get(), producer.sequence, digest);
-        let group = self.standing.get(&producer.id).and_then(|standing| standing.group.as_ref());
-        if let (Some(group), Some((batch, _))) = (group, batch_and_row(producer.sequence)) {
-            group.stored(batch);
-        }
-    }
-
-    /// Add what is known here of a batch of a producer.
-    pub fn add_batch(&self, name: &str, batch: u32, standing: &mut BatchStanding) {
-        let id = self.ids.get(name).copied();
-        let batches = id.and_then(|id| self.batches.get(id.get()));
-        let highest = id.map_or(0, |id| self.highest(id));
-        standing.add(batch, batches, self.groups.newest(name), highest);
-    }
-
     pub fn open(&mut self, name: &str, id: NonZeroU64, now_ms: u64) -> ProducerSession {
         self.last_session += 1;
         let standing = self.standing.entry(id).or_default();
@@ -547,5 +529,6 @@ impl Producers {
     }
 }
 
+mod batches;
 #[cfg(test)]
 mod tests;

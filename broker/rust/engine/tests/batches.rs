@@ -10,21 +10,35 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use house::{House, open, open_on, read_all, reader};
-use penstock_engine::{EngineError, Fate, Payload, ProducerSession, Publication, ReadFrom, Repetition};
+use penstock_engine::{
+    EngineError, Fate, Payload, ProducerSession, Publication, QueueId, QueueLevels, QueueSettings, ReadFrom,
+    Repetition, StreamSettings,
+};
 use penstock_log::{Disk, RealDisk};
+
+/// A stream with a log of its own.
+const OWN: QueueId = QueueId(7);
 
 /// Publishes a batch as a task does; returns how many rows were repeated.
 fn write(house: &House, name: &str, batch: u32, bodies: &[&str]) -> Result<u64, EngineError> {
     let session = house.shard.open_producer(name, "anna")?;
-    let mut rows = Repetition::begin(name, batch, house.shard.batch_standing(name, batch)?)?;
+    let mut rows = begin(house, name, batch, Some(&session))?;
     for body in bodies {
         send(house, &session, &mut rows, body)?;
     }
     rows.end().map(|()| rows.repeated())
 }
 
+fn begin(house: &House, name: &str, batch: u32, session: Option<&ProducerSession>) -> Result<Repetition, EngineError> {
+    Repetition::begin(name, batch, house.shard.begin_batch(name, batch, "anna", session)?)
+}
+
 fn send(house: &House, session: &ProducerSession, rows: &mut Repetition, body: &str) -> Result<(), EngineError> {
-    let key = if body == "nowhere" { &b"nobody"[..] } else { b"s" };
+    let key = match body {
+        "nowhere" => &b"nobody"[..],
+        _ if body.starts_with("own") => b"own",
+        _ => b"s",
+    };
     let payload = Payload::new(b"", key, b"", body.as_bytes())?;
     let payload = rows.numbered(payload, session.id())?;
     let publication = Publication { payload, exchange: b"", key, headers: None, persistent: false, mandatory: false };
@@ -34,8 +48,12 @@ fn send(house: &House, session: &ProducerSession, rows: &mut Repetition, body: &
     let mut fates = Vec::new();
     let published = house.shard.publish_as(Some(session), &[publication], None, 1, &mut fates)?;
     published.refused.map_or(Ok(()), Err)?;
-    assert!(matches!(fates[..], [Fate::Stored(_) | Fate::Unroutable]), "{fates:?}");
-    Ok(())
+    match fates[..] {
+        [Fate::Stored(_) | Fate::Unroutable] => Ok(()),
+        [Fate::Behind(refused)] => Err(EngineError::ProducerBehind(refused)),
+        [Fate::Shut] => Err(EngineError::QueueShut),
+        _ => panic!("{fates:?}"),
+    }
 }
 
 fn bodies(house: &House) -> Vec<String> {
@@ -134,7 +152,7 @@ fn a_session_that_is_open_stores_nothing_once_its_name_is_ended() {
     let directory = tempfile::tempdir().unwrap();
     let house = open(directory.path());
     let session = house.shard.open_producer("job/0", "anna").unwrap();
-    let mut rows = Repetition::begin("job/0", 0, house.shard.batch_standing("job/0", 0).unwrap()).unwrap();
+    let mut rows = begin(&house, "job/0", 0, Some(&session)).unwrap();
     send(&house, &session, &mut rows, "a").unwrap();
 
     house.shard.end_producers(&["job/0".to_owned()], "anna").unwrap();
@@ -142,6 +160,72 @@ fn a_session_that_is_open_stores_nothing_once_its_name_is_ended() {
     let late = send(&house, &session, &mut rows, "b");
     assert!(matches!(late, Err(EngineError::ProducerTaken(_))), "{late:?}");
     assert_eq!(bodies(&house), ["a"]);
+    house.close();
+}
+
+/// Stores a row, and has the next one refused before it reaches the engine, as one that is too large.
+fn write_refused(house: &House, name: &str, batch: u32, body: &str) {
+    let session = house.shard.open_producer(name, "anna").unwrap();
+    let mut rows = begin(house, name, batch, Some(&session)).unwrap();
+    send(house, &session, &mut rows, body).unwrap();
+    house.shard.refuse(&session, rows.next_sequence().unwrap()).unwrap();
+}
+
+fn is_behind(result: Result<u64, EngineError>) -> bool {
+    matches!(result, Err(EngineError::ProducerBehind(_)))
+}
+
+#[test]
+fn a_batch_that_comes_again_without_its_refused_row_lets_the_next_one_in() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    write_refused(&house, "q/0", 1, "a");
+    assert!(is_behind(write(&house, "q/0", 2, &["b"])), "the refused row may come again");
+    assert!(is_behind(write(&house, "q/0", 3, &["c"])));
+
+    assert_eq!(write(&house, "q/0", 1, &["a"]).unwrap(), 1);
+
+    assert_eq!(write(&house, "q/0", 2, &["b"]).unwrap(), 0);
+    assert_eq!(write(&house, "q/0", 3, &["c"]).unwrap(), 0);
+    assert_eq!(bodies(&house), ["a", "b", "c"]);
+    house.close();
+}
+
+#[test]
+fn a_batch_whose_only_row_was_refused_may_come_again_without_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    let session = house.shard.open_producer("q/0", "anna").unwrap();
+    let refused = begin(&house, "q/0", 1, Some(&session)).unwrap().next_sequence().unwrap();
+    house.shard.refuse(&session, refused).unwrap();
+
+    begin(&house, "q/0", 1, None).unwrap();
+    let mut rows = begin(&house, "q/0", 2, None).unwrap();
+    let late = send(&house, &session, &mut rows, "b");
+    assert!(matches!(late, Err(EngineError::ProducerBehind(_))), "its session is still open: {late:?}");
+    drop(session);
+    begin(&house, "q/0", 1, None).unwrap().end().unwrap();
+
+    assert_eq!(write(&house, "q/0", 2, &["b"]).unwrap(), 0);
+    house.close();
+}
+
+#[test]
+fn a_log_of_its_own_forgets_the_refused_row_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    house.shard.dedicate(OWN).unwrap();
+    let (levels, stream) = (QueueLevels::default(), Some(StreamSettings::default()));
+    house.shard.put_queues([QueueSettings { id: OWN, name: "own", auto_delete: false, levels, stream }]).unwrap();
+    house.shard.shut_empty_queue(OWN).unwrap();
+    let refused = write(&house, "q/0", 1, &["a", "own-1"]);
+    assert!(matches!(refused, Err(EngineError::QueueShut)), "{refused:?}");
+    house.shard.reopen_queue(OWN).unwrap();
+    assert!(is_behind(write(&house, "q/0", 2, &["own-2"])));
+
+    assert_eq!(write(&house, "q/0", 1, &["a"]).unwrap(), 1);
+
+    assert_eq!(write(&house, "q/0", 2, &["own-2"]).unwrap(), 0);
     house.close();
 }
 

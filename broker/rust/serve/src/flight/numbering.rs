@@ -42,21 +42,16 @@ impl Numbering {
         if name.is_empty() {
             return Ok(None);
         }
-        let session = if put.is_empty {
-            let owner = when_free(shard, || shard.producer_owner(name)).await.map_err(refused)?;
-            if owner.is_some_and(|owner| owner != user) {
-                return Err(refused(EngineError::ProducerOwned(name.to_owned())));
-            }
-            None
-        } else {
-            Some(question.producer_session(shard, name, (user, vhost)).await?)
+        let session = match put.is_empty {
+            true => None,
+            false => Some(question.producer_session(shard, name, (user, vhost)).await?),
         };
         let kind = match put.batch {
             // Within the bound, as the command was checked.
             Some(batch) => {
                 let batch = u32::try_from(batch).unwrap_or(u32::MAX);
-                let standing = when_free(shard, || shard.batch_standing(name, batch)).await.map_err(refused)?;
-                Kind::Batch(Repetition::begin(name, batch, standing).map_err(refused)?)
+                let standing = when_free(shard, || shard.begin_batch(name, batch, user, session.as_ref())).await;
+                Kind::Batch(standing.and_then(|known| Repetition::begin(name, batch, known)).map_err(refused)?)
             }
             None => {
                 let highest = when_free(shard, || shard.sequence_in_family(name)).await.map_err(refused)?;
