@@ -1,5 +1,6 @@
 //! Groups of producers: the names `nightly/0`, `nightly/1` and so on belong to tasks of one program that writes batch after
-//! batch. A task may have no rows in a batch, so the newest batch of a program is that of any of its names.
+//! batch. A task may have no rows in a batch, so the newest batch of a program is that of any of its names. Names of several users
+//! never belong to one program.
 //!
 //! Invariant: a group exists as long as a standing has it.
 
@@ -25,33 +26,36 @@ impl Group {
     }
 }
 
-/// All groups of a shard, by what is before the last `/` of their names.
+/// All groups of a shard, by their users, and by what is before the last `/` of their names.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
-    by_name: FxHashMap<String, Arc<Group>>,
+    by_user: FxHashMap<Arc<str>, FxHashMap<String, Arc<Group>>>,
 }
 
 impl Groups {
-    /// Return the group of a producer's name, if the name ends with a task's number.
-    pub fn of(&mut self, producer: &str) -> Option<Arc<Group>> {
+    /// Return the group of the name of a user's producer, if the name ends with a task's number.
+    pub fn of(&mut self, user: &Arc<str>, producer: &str) -> Option<Arc<Group>> {
         let name = group_of(producer)?;
-        if let Some(group) = self.by_name.get(name) {
+        let groups = self.by_user.entry(Arc::clone(user)).or_default();
+        if let Some(group) = groups.get(name) {
             return Some(Arc::clone(group));
         }
-        Some(Arc::clone(self.by_name.entry(name.to_owned()).or_default()))
+        Some(Arc::clone(groups.entry(name.to_owned()).or_default()))
     }
 
-    /// Return the newest batch of a producer's group.
-    pub fn newest(&self, producer: &str) -> Option<u32> {
-        self.by_name.get(group_of(producer)?)?.newest()
+    /// Return the newest batch of the group of a user's producer.
+    pub fn newest(&self, user: &str, producer: &str) -> Option<u32> {
+        self.by_user.get(user)?.get(group_of(producer)?)?.newest()
     }
 
-    /// Forget the group of a name that is gone, unless others have it.
-    pub fn left(&mut self, producer: &str) {
-        if let Some(name) = group_of(producer)
-            && self.by_name.get(name).is_some_and(|group| Arc::strong_count(group) == 1)
-        {
-            self.by_name.remove(name);
+    /// Forget the group of a user's name that is gone, unless others have it.
+    pub fn left(&mut self, user: &str, producer: &str) {
+        let (Some(groups), Some(name)) = (self.by_user.get_mut(user), group_of(producer)) else { return };
+        if groups.get(name).is_some_and(|group| Arc::strong_count(group) == 1) {
+            groups.remove(name);
+        }
+        if groups.is_empty() {
+            self.by_user.remove(user);
         }
     }
 }
@@ -69,18 +73,25 @@ mod tests {
     #[test]
     fn names_of_tasks_share_their_newest_batch_until_the_last_is_gone() {
         let mut groups = Groups::default();
-        let (first, second) = (groups.of("a/0").unwrap(), groups.of("a/1").unwrap());
+        let (anna, bob) = (Arc::from("anna"), Arc::from("bob"));
+        let (first, second) = (groups.of(&anna, "a/0").unwrap(), groups.of(&anna, "a/1").unwrap());
         first.stored(7);
         first.stored(3);
-        assert_eq!((second.newest(), groups.of("b/0").unwrap().newest()), (Some(7), None));
+        assert_eq!(groups.of(&anna, "b/0").unwrap().newest(), None);
+        assert_eq!(groups.of(&bob, "a/0").unwrap().newest(), None);
+        assert_eq!(
+            (second.newest(), groups.newest("anna", "a/9"), groups.newest("bob", "a/9")),
+            (Some(7), Some(7), None)
+        );
 
         drop(first);
-        groups.left("a/0");
-        assert_eq!(groups.of("a/0").unwrap().newest(), Some(7));
+        groups.left("anna", "a/0");
+        assert_eq!(groups.newest("anna", "a/0"), Some(7));
         drop(second);
-        groups.left("a/1");
+        ["a/1", "b/0"].into_iter().for_each(|name| groups.left("anna", name));
+        groups.left("bob", "a/0");
 
-        assert_eq!(groups.of("a/0").unwrap().newest(), None);
+        assert!(groups.by_user.is_empty());
     }
 
     #[test]

@@ -20,8 +20,12 @@ impl Shard {
     /// # Errors
     /// `Stopped` when a bug poisoned a shard.
     pub fn sequences_in_family(&self, name: &str) -> Result<Option<Sequences>, EngineError> {
-        let here = self.lock()?.producers.found(name).unwrap_or_default();
-        let (_, sequences) = joined(&here, &self.found_elsewhere(name)?);
+        let (here, owner) = {
+            let guard = self.lock()?;
+            let owner = guard.producers.id_of(name).and_then(|id| guard.producers.owner(id)).cloned();
+            (guard.producers.found(name).unwrap_or_default(), owner)
+        };
+        let (_, sequences) = joined(&here, &self.found_elsewhere(name, owner.as_deref())?);
         Ok((sequences.highest > 0).then_some(sequences))
     }
 
@@ -58,7 +62,7 @@ impl Shard {
             if session.or(unused.as_ref()).is_some_and(|session| session.check().is_ok()) {
                 guard.producers.batch_begins(name, batch);
             }
-            guard.producers.add_batch(name, batch, &mut standing);
+            guard.producers.add_batch(name, batch, user, &mut standing);
         }
         Ok(standing)
     }
@@ -96,7 +100,7 @@ impl Shard {
         if session.is_learned() || self.dedicated.count() == 0 {
             return Ok(());
         }
-        let found = self.found_elsewhere(session.name())?;
+        let found = self.found_elsewhere(session.name(), session.owner())?;
         let mut guard = self.lock()?;
         // A queue that is being deleted takes no more messages of a producer.
         let found: Vec<_> = found.into_iter().filter(|(log, _)| guard.has_own_log(*log)).collect();
@@ -104,11 +108,13 @@ impl Shard {
         Ok(())
     }
 
-    /// What each own log knows of a name.
-    fn found_elsewhere(&self, name: &str) -> Result<Vec<(LogNumber, Found)>, EngineError> {
-        let all = self.dedicated.all().into_iter();
-        let found =
-            all.map(|(id, home)| Ok((LogNumber::of(id), home.lock()?.producers.found(name).unwrap_or_default())));
+    /// What each own log knows of a user's name.
+    fn found_elsewhere(&self, name: &str, owner: Option<&str>) -> Result<Vec<(LogNumber, Found)>, EngineError> {
+        let found = self.dedicated.all().into_iter().map(|(id, home)| {
+            let producers = &home.lock()?.producers;
+            let found = producers.found(name).filter(|_| !producers.is_of_another(name, owner));
+            Ok((LogNumber::of(id), found.unwrap_or_default()))
+        });
         found.collect()
     }
 }

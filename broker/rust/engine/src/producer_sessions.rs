@@ -49,7 +49,7 @@ impl Shard {
         session: &ProducerSession,
         logs: Option<&Logs>,
     ) -> Result<NonZeroU64, EngineError> {
-        let id = self.open_after(session.name(), None, || session.check())?.id();
+        let id = self.open_after(session.name(), session.owner(), || session.check())?.id();
         if let Some(logs) = logs.filter(|logs| logs.len() > 1) {
             let mut guard = self.lock()?;
             guard.check(self.name())?;
@@ -72,6 +72,9 @@ impl Shard {
             guard.check(self.name())?;
             check()?;
             let state = &mut *guard;
+            if !self.is_of_vhost() && state.producers.is_of_another(name, user) {
+                state.forget_producer(name)?;
+            }
             if user.is_some_and(|user| state.producers.is_ended(user, name, now_ms)) {
                 return Err(EngineError::ProducerEnded(name.to_owned()));
             }
@@ -106,7 +109,8 @@ impl Shard {
         let may_forget = !self.producer_memory().is_zero();
         let of_user_max = self.producers_of_user_max();
         let count_of_user = user.map_or(0, |user| state.producers.name_count_of(user));
-        if user.is_some() && count_of_user >= of_user_max {
+        // A queue's own log has only names that the vhost's log let in.
+        if self.is_of_vhost() && user.is_some() && count_of_user >= of_user_max {
             let idle = if may_forget { state.producers.longest_idle(user, now_ms) } else { None };
             return idle.ok_or(EngineError::ProducersOfUser(of_user_max)).map(Some);
         }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use penstock_log::{Batches, Position, Producer, ProducerBatches, marks};
+use penstock_log::{Position, Producer, ProducerBatches, marks};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::EngineError;
@@ -45,6 +45,8 @@ const NOTED_MS_MIN: u64 = 86_400_000;
 pub struct ProducerSession {
     name: String,
     id: NonZeroU64,
+    /// None for the broker's own.
+    owner: Option<Arc<str>>,
     session: u64,
     /// Shared with the table, which thereby sees that a session exists.
     held: Arc<Holder>,
@@ -72,6 +74,11 @@ impl ProducerSession {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The user who owns the name.
+    pub(crate) fn owner(&self) -> Option<&str> {
+        self.owner.as_deref()
     }
 
     /// Checks that it still owns its name; under the lock of the log that stores.
@@ -123,7 +130,7 @@ pub(crate) struct Standing {
     noted_at_ms: u64,
     held: Arc<Holder>,
     owner: Option<Arc<str>>,
-    /// Of a name that ends with a task's number.
+    /// Of an owner's name that ends with a task's number.
     group: Option<Arc<Group>>,
 }
 
@@ -218,13 +225,10 @@ impl Producers {
                 let used_at_ms =
                     value.get(8..).and_then(<[u8]>::first_chunk).map_or(0, |time| u64::from_le_bytes(*time));
                 let owner = value.get(16..).filter(|owner| !owner.is_empty()).map(String::from_utf8_lossy);
-                let owner = owner.map(|owner| producers.owners.add(&owner));
                 let name = String::from_utf8_lossy(name).into_owned();
-                let group = producers.groups.of(&name);
-                let newest = producers.batches.get(id.get()).and_then(Batches::newest);
-                group.iter().zip(newest).for_each(|(group, batch)| group.stored(batch));
-                let standing = Standing { used_at_ms, noted_at_ms: used_at_ms, owner, group, ..Standing::default() };
+                let standing = Standing { used_at_ms, noted_at_ms: used_at_ms, ..Standing::default() };
                 producers.standing.insert(id, standing);
+                owner.iter().for_each(|owner| producers.own(&name, id, owner));
                 producers.ids.insert(name, id);
                 producers.highest_id = producers.highest_id.max(id.get());
             }
@@ -279,13 +283,10 @@ impl Producers {
     pub fn open_noted(&mut self, name: &str, id: NonZeroU64, now_ms: u64, user: Option<&str>) -> ProducerSession {
         self.highest_id = self.highest_id.max(id.get());
         self.ids.insert(name.to_owned(), id);
-        let session = self.open(name, id, now_ms);
-        let owner = user.map(|user| self.owners.add(user));
-        if let Some(standing) = self.standing.get_mut(&id) {
-            standing.noted_at_ms = now_ms;
-            standing.owner = owner;
-        }
-        session
+        let standing = self.standing.entry(id).or_default();
+        standing.noted_at_ms = now_ms;
+        user.into_iter().for_each(|user| self.own(name, id, user));
+        self.open(name, id, now_ms)
     }
 
     /// Return when a name was used.
@@ -358,26 +359,27 @@ impl Producers {
     pub fn open(&mut self, name: &str, id: NonZeroU64, now_ms: u64) -> ProducerSession {
         self.last_session += 1;
         let standing = self.standing.entry(id).or_default();
-        if standing.group.is_none() {
-            standing.group = self.groups.of(name);
-        }
         standing.held.session.store(self.last_session, Ordering::Release);
         standing.used_at_ms = now_ms;
         if name.starts_with(STAGE_PREFIX) {
             // Rows of a stage come in order from the first remaining one, whatever was refused before.
             standing.refused = None;
         }
-        ProducerSession { name: name.to_owned(), id, session: self.last_session, held: Arc::clone(&standing.held) }
+        let (owner, held) = (standing.owner.clone(), Arc::clone(&standing.held));
+        ProducerSession { name: name.to_owned(), id, owner, session: self.last_session, held }
     }
 
     pub fn forget(&mut self, name: &str) -> Option<NonZeroU64> {
         let id = self.ids.remove(name)?;
         // Its messages that are on their way to logs of their own are not stored there.
-        if let Some(standing) = self.standing.remove(&id) {
-            standing.held.session.store(0, Ordering::Release);
-            standing.owner.iter().for_each(|owner| self.owners.remove(owner));
+        if let Some(Standing { held, owner, group, .. }) = self.standing.remove(&id) {
+            held.session.store(0, Ordering::Release);
+            drop(group);
+            owner.iter().for_each(|owner| {
+                self.owners.remove(owner);
+                self.groups.left(owner, name);
+            });
         }
-        self.groups.left(name);
         self.batches.remove(id.get());
         Some(id)
     }

@@ -2,7 +2,7 @@
 
 use std::num::{NonZeroU32, NonZeroU64};
 
-use penstock_log::{Producer, batch_and_row};
+use penstock_log::{Batches, Producer, batch_and_row};
 
 use super::{ProducerSession, Producers};
 use crate::error::EngineError;
@@ -18,12 +18,28 @@ impl Producers {
         }
     }
 
-    /// Add what is known here of a batch of a producer.
-    pub fn add_batch(&self, name: &str, batch: u32, standing: &mut BatchStanding) {
-        let id = self.ids.get(name).copied();
+    /// Note who owns a name, and with that the group that it belongs to.
+    pub(super) fn own(&mut self, name: &str, id: NonZeroU64, user: &str) {
+        let Some(standing) = self.standing.get_mut(&id).filter(|standing| standing.owner.is_none()) else { return };
+        let owner = self.owners.add(user);
+        standing.group = self.groups.of(&owner, name);
+        standing.owner = Some(owner);
+        let newest = self.batches.get(id.get()).and_then(Batches::newest);
+        standing.group.iter().zip(newest).for_each(|(group, batch)| group.stored(batch));
+    }
+
+    /// Whether another user owns a name. In a queue's own log it is left over then: the vhost's log gave it to the next user.
+    pub fn is_of_another(&self, name: &str, user: Option<&str>) -> bool {
+        let owner = self.id_of(name).and_then(|id| self.owner(id));
+        owner.zip(user).is_some_and(|(owner, user)| **owner != *user)
+    }
+
+    /// Add what is known here of a batch of a user's producer.
+    pub fn add_batch(&self, name: &str, batch: u32, user: &str, standing: &mut BatchStanding) {
+        let id = self.id_of(name).filter(|_| !self.is_of_another(name, Some(user)));
         let batches = id.and_then(|id| self.batches.get(id.get()));
         let highest = id.map_or(0, |id| self.highest(id));
-        standing.add(batch, batches, self.groups.newest(name), highest);
+        standing.add(batch, batches, self.groups.newest(user, name), highest);
     }
 
     /// A batch of a producer comes again from its first row on, so a row of it that was refused need not come first, or at all.
@@ -36,11 +52,10 @@ impl Producers {
 
     /// Open a name of this user that no session has, to begin a batch without rows; `None` when there is none to open.
     pub fn open_unused(&mut self, name: &str, user: &str, now_ms: u64) -> Result<Option<ProducerSession>, EngineError> {
-        let Some(id) = self.id_of(name) else { return Ok(None) };
-        let Some(owner) = self.owner(id) else { return Ok(None) };
-        if **owner != *user {
+        if self.is_of_another(name, Some(user)) {
             return Err(EngineError::ProducerOwned(name.to_owned()));
         }
+        let Some(id) = self.id_of(name).filter(|id| self.owner(*id).is_some()) else { return Ok(None) };
         // A name that is being deleted has none either, and gets none.
         let is_free = !self.is_open(name) && !self.is_ended(user, name, now_ms);
         Ok(is_free.then(|| self.open(name, id, now_ms)))
