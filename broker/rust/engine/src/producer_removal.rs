@@ -46,23 +46,17 @@ impl Shard {
     /// and the user does not open them again for a while. Return how many were there, once that is on the disk. Blocks on the disk.
     ///
     /// # Errors
-    /// `ProducerReserved` and `ProducerOwned` for one of them, before those behind it are removed; `Log` when it cannot be
+    /// `ProducerReserved` and `ProducerOwned` for one of them, with none removed; `Log` when it cannot be
     /// written; `Stopped` and `Closed`.
     pub fn end_producers(&self, names: &[String], user: &str) -> Result<u64, EngineError> {
         if names.iter().any(|name| name.starts_with(STAGE_PREFIX)) {
             return Err(EngineError::ProducerReserved(STAGE_PREFIX));
         }
-        let now_ms = clock_ms();
-        let mut ended = Vec::new();
-        {
+        let ended = {
             let mut guard = self.lock()?;
             guard.check(self.name())?;
-            for name in names {
-                if guard.producers.end(user, name, now_ms)? {
-                    ended.push(name.clone());
-                }
-            }
-        }
+            guard.producers.end(user, names, clock_ms())?
+        };
         if !ended.is_empty() {
             self.forget_in_own_logs(&ended)?;
         }
@@ -222,7 +216,11 @@ impl Shard {
 
     /// As `write_forgotten`; return how many were removed, once that is on the disk.
     fn forget_names(&self, names: &[String], may: impl Fn(&Producers, &str) -> bool) -> Result<u64, EngineError> {
-        let (count, end) = self.write_forgotten(names, may)?;
+        let (mut count, mut end) = self.write_forgotten(&[], &may)?;
+        for some in names.chunks(CHANGES_AT_ONCE) {
+            let (removed, removed_end) = self.write_forgotten(some, &may)?;
+            (count, end) = (count + removed, end.max(removed_end));
+        }
         if self.synced() < end {
             self.sync_to(end)?;
         }

@@ -459,15 +459,15 @@ impl Producers {
         self.standing.get(&id)?.owner.as_ref()
     }
 
-    /// End a name that its user owns, or that is not there: no session has it, and the user opens it no more. Return whether it
-    /// is there.
-    pub fn end(&mut self, user: &str, name: &str, now_ms: u64) -> Result<bool, EngineError> {
-        let owner = self.id_of(name).map(|id| self.owner(id));
-        if owner.is_some_and(|owner| owner.is_none_or(|owner| **owner != *user)) {
-            return Err(EngineError::ProducerOwned(name.to_owned()));
+    /// End names that a user owns or that are not there: no session has them, and the user opens them no more. Return those that
+    /// are there. When one has another owner, or none, all stay as they are.
+    pub fn end(&mut self, user: &str, names: &[String], now_ms: u64) -> Result<Vec<String>, EngineError> {
+        let is_owned = |id| self.owner(id).is_some_and(|owner| **owner == *user);
+        if let Some(other) = names.iter().find(|name| self.id_of(name).is_some_and(|id| !is_owned(id))) {
+            return Err(EngineError::ProducerOwned(other.clone()));
         }
-        self.endings.add(user, name, now_ms);
-        Ok(self.end_session(name))
+        names.iter().for_each(|name| self.endings.add(user, name, now_ms));
+        Ok(names.iter().filter(|name| self.end_session(name)).cloned().collect())
     }
 
     /// Say whether a user has ended a name.

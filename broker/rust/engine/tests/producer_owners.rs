@@ -80,6 +80,43 @@ fn a_name_that_a_log_has_left_of_its_former_owner_says_nothing_of_the_next_one()
     house.close();
 }
 
+fn is_ended(house: &House, user: &str, name: &str) -> bool {
+    matches!(house.shard.open_producer(name, user), Err(EngineError::ProducerEnded(_)))
+}
+
+#[test]
+fn a_name_of_another_user_leaves_all_names_of_a_call_as_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    write(&house, "anna", "job/0", 0, ("s", "a")).unwrap();
+    write(&house, "bob", "other", 0, ("s", "b")).unwrap();
+    let session = house.shard.open_producer("job/0", "anna").unwrap();
+
+    let refused = house.shard.end_producers(&["job/0", "job/1", "other"].map(str::to_owned), "anna");
+
+    assert!(matches!(refused, Err(EngineError::ProducerOwned(_))), "{refused:?}");
+    house.shard.refuse(&session, 1).unwrap();
+    assert!(!is_ended(&house, "anna", "job/0") && !is_ended(&house, "anna", "job/1"));
+    house.close();
+}
+
+#[test]
+fn more_names_than_are_removed_in_one_hold_of_the_lock_are_all_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = with_own_log(open(directory.path()));
+    let names: Vec<_> = (0..2_500).map(|number| format!("job/{number}")).collect();
+    for name in &names {
+        house.shard.open_producer(name, "anna").unwrap();
+    }
+    write(&house, "anna", "job/2499", 0, ("own", "a")).unwrap();
+
+    assert_eq!(house.shard.end_producers(&names, "anna").unwrap(), 2_500);
+
+    assert!(house.shard.producers_of_family().unwrap().is_empty());
+    assert!(house.shard.home_of(OWN).producers().unwrap().is_empty());
+    house.close();
+}
+
 fn copy(from: &std::path::Path, to: &std::path::Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
