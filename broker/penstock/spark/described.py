@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from penstock.spark.answers import number, of_known_form, text
+
 __all__ = ["Partition", "Runs", "number_of", "parse_partitions"]
 
 
@@ -87,30 +89,38 @@ class Partition:
         return rows * self.bytes // max(1, self.runs.total)
 
 
-def parse_partitions(answer: Mapping[str, Any]) -> dict[str, Partition]:
-    """Return the partitions in an answer of the broker, by name, in its order."""
-    found: dict[str, Partition] = {}
-    places: dict[str, int] = {}
-    for each in answer["partitions"]:
-        stream, name = each["stream"], each["partition"]
-        place = places[stream] = places.get(stream, -1) + 1
-        partition = Partition(
-            stream=stream,
-            name=name,
-            number=number_of(stream, name, place),
-            id=each["id"],
-            first=each["first"],
-            next=each["next"],
-            rows=each["rows"],
-            bytes=each["bytes"],
-            runs=Runs(each["runs"]),
-            at_timestamp=each.get("at_timestamp"),
-        )
-        found.setdefault(name, partition)
-    return found
+def parse_partitions(answer: Any) -> dict[str, Partition]:
+    """Return the partitions in an answer of the broker, by name, in its order; raise SparkConnectorError."""
+    with of_known_form("DescribeStreams"):
+        found: dict[str, Partition] = {}
+        places: dict[str, int] = {}
+        for each in answer["partitions"]:
+            stream = text(each["stream"])
+            place = places[stream] = places.get(stream, -1) + 1
+            partition = parsed(each, place)
+            found.setdefault(partition.name, partition)
+        return found
+
+
+def parsed(found: Mapping[str, Any], place: int) -> Partition:
+    """Return the partition at a place in its stream. Raises KeyError, TypeError or ValueError."""
+    stream, name = text(found["stream"]), text(found["partition"])
+    at = found.get("at_timestamp")
+    return Partition(
+        stream=stream,
+        name=name,
+        number=number_of(stream, name, place),
+        id=text(found["id"]),
+        first=number(found["first"]),
+        next=number(found["next"]),
+        rows=number(found["rows"]),
+        bytes=number(found["bytes"]),
+        runs=Runs([(number(start), number(end)) for start, end in found["runs"]]),
+        at_timestamp=None if at is None else number(at),
+    )
 
 
 def number_of(stream: str, name: str, place: int = 0) -> int:
     """Return a partition's number in its stream: the one in its name, else its place in the list."""
-    number = name.removeprefix(f"{stream}-")
-    return int(number) if number != name and number.isascii() and number.isdigit() else place
+    digits = name.removeprefix(f"{stream}-")
+    return int(digits) if digits != name and digits.isascii() and digits.isdigit() else place

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import flight
 
+from penstock.spark.answers import loaded, of_known_form
 from penstock.spark.brokers import Addresses
 from penstock.spark.calls import FAILURES, INFO_SECONDS_MAX, READ_SECONDS_MAX, RetryWindow, called
 from penstock.spark.described import Partition, parse_partitions
@@ -61,11 +62,15 @@ class Wire:
         action = flight.Action(DESCRIBE, json.dumps(wanted).encode())
         seconds = INFO_SECONDS_MAX + wait_ms / 1_000
 
-        def call() -> dict[str, Partition]:
-            (answer,) = self._addresses.client.do_action(action, self._options(seconds))
-            return parse_partitions(json.loads(answer.body.to_pybytes()))
+        def call() -> list[bytes]:
+            answers = self._addresses.client.do_action(action, self._options(seconds))
+            return [answer.body.to_pybytes() for answer in answers]
 
-        return RetryWindow(self._retry_seconds, self._addresses).run(call)
+        contents = RetryWindow(self._retry_seconds, self._addresses).run(call)
+        # Not in the call: an answer of another form comes again however often it is asked for.
+        with of_known_form(DESCRIBE):
+            (content,) = contents
+            return parse_partitions(loaded(content))
 
     def list_streams(self) -> list[str]:
         """Return the names of the streams that the user may see."""
