@@ -94,6 +94,8 @@ BOUNDS = [
     Bound("docs/storage.md", r"at most ([\d,]+) in a virtual host", "broker/penstock/vhost/owner.py", "DELAYED_MAX"),
     Bound("docs/flight.md", r"2 MiB or ([\d,]+) rows", SERVE, "BATCH_ROWS"),
     Bound("docs/flight.md", r"A batch may have (\d+) MiB", SERVE, "PUT_BYTES_MAX", MIB),
+    Bound("docs/flight.md", r"A partition has at most ([\d,]+) runs", "broker/penstock/spark/described.py", "RUNS_MAX"),
+    Bound("docs/flight.md", r"runs, and an answer ([\d,]+)", "broker/penstock/spark/described.py", "RUNS_OF_ALL_MAX"),
     Bound(
         "docs/import.md",
         r"bodies above (\d+) MiB",

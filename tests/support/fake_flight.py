@@ -14,6 +14,9 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
+from penstock.spark import described
+from support.partitions import joined
+
 __all__ = ["FakeFlight"]
 
 TEXT = pa.string()
@@ -104,6 +107,11 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
         for body in bodies:
             self._append(partition, {"body": body, "key": key, "routing_key": routing_key or partition})
 
+    def lose(self, partition: str, *offsets: int) -> None:
+        """Remove messages from the middle, as a segment that is gone does."""
+        for offset in offsets:
+            del self.rows[partition][offset]
+
     def retain(self, partition: str, first: int) -> None:
         """Remove the rows before `first`, as retention does."""
         self.first[partition] = first
@@ -151,6 +159,8 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
             if not names:
                 raise pa.ArrowKeyError(f"stream '{stream}' in vhost '/' not found; declare it first or check the name")
             found += [self._described_partition(stream, name, wanted.get("at_timestamp_ms")) for name in names]
+        for each in found:
+            each["runs"] = joined(each["runs"], described.runs_max(len(found)))
         return found
 
     def _described_partition(self, stream: str, name: str, at_timestamp_ms: int | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.spark.described import Partition, Runs
 
-__all__ = ["RAISE", "Messages", "some_messages"]
+__all__ = ["RAISE", "Messages", "joined", "some_messages"]
 
 RAISE = 2**32
 
@@ -37,7 +37,13 @@ class Messages:
         """Return the partition without its newest messages, as a broker leaves it that lost power."""
         return replace(self, offsets=self.offsets[: len(self.offsets) - count], next=self.next + RAISE)
 
-    def described(self) -> Partition:
+    def without_some(self, *places: int) -> "Messages":
+        """Return the partition without the messages at these places of its list, which were lost in the middle."""
+        left = tuple(offset for at, offset in enumerate(self.offsets) if at not in places)
+        return replace(self, offsets=left, removed=self.removed + len(self.offsets) - len(left))
+
+    def described(self, runs_max: int | None = None) -> Partition:
+        """Return the partition; with so many runs at most, some of them joined."""
         runs: list[list[int]] = []
         for offset in self.offsets:
             if runs and runs[-1][1] == offset:
@@ -45,7 +51,23 @@ class Messages:
             else:
                 runs.append([offset, offset + 1])
         rows, size = self.removed + len(self.offsets), 100 * len(self.offsets)
-        return Partition("events", self.name, 0, self.id, self.first, self.next, rows, size, Runs(runs))
+        is_exact = runs_max is None or len(runs) < runs_max
+        found = Runs(runs if runs_max is None else joined(runs, runs_max))
+        where = (self.first, self.next)
+        return Partition("events", self.name, 0, self.id, *where, rows, size, found, is_exact=is_exact)
+
+
+def joined(runs: list[list[int]], runs_max: int) -> list[list[int]]:
+    """Return at most so many runs as a broker does: the smallest gaps between them are left out."""
+    gaps = sorted(range(1, len(runs)), key=lambda at: runs[at][0] - runs[at - 1][1])
+    left_out = set(gaps[: max(0, len(runs) - runs_max)])
+    found: list[list[int]] = []
+    for at, (start, end) in enumerate(runs):
+        if at in left_out:
+            found[-1] = [found[-1][0], end]
+        else:
+            found.append([start, end])
+    return found
 
 
 @st.composite

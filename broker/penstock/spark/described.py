@@ -11,8 +11,13 @@ from itertools import accumulate
 from typing import Any
 
 from penstock.spark.answers import number, of_known_form, text
+from penstock.spark.errors import SparkConnectorError
 
-__all__ = ["Partition", "Runs", "number_of", "parse_partitions"]
+__all__ = ["Partition", "Runs", "number_of", "parse_partitions", "runs_max"]
+
+# The broker joins runs of a partition, and of an answer, that has more.
+RUNS_MAX = 1_000
+RUNS_OF_ALL_MAX = 100_000
 
 
 class Runs:
@@ -57,6 +62,7 @@ class Partition:
 
     `rows` counts all messages ever stored before `next`, also those that are gone. No other partition ever has its
     `id`. `bytes` are those of the readable bodies, or -1. `at_timestamp` is the first offset of a time, where asked.
+    `is_exact` is False where the broker may have joined runs: they have too many rows then.
     """
 
     stream: str
@@ -69,6 +75,7 @@ class Partition:
     bytes: int
     runs: Runs
     at_timestamp: int | None = None
+    is_exact: bool = True
 
     def rows_between(self, start: int, end: int) -> int:
         """Return the number of readable rows from `start` up to `end` (exclusive)."""
@@ -78,9 +85,9 @@ class Partition:
         """Return the number of rows ever stored before an offset.
 
         It is exact unless messages above the offset are gone: they count as well then, as far as there were numbers
-        for them.
+        for them. An archive may have messages that a broker without power lost and does not count.
         """
-        return min(self.rows - self.runs.total + self.runs.below(offset), max(0, offset - 1))
+        return max(0, min(self.rows - self.runs.total + self.runs.below(offset), offset - 1))
 
     def bytes_of(self, rows: int) -> int | None:
         """Return about how many bytes so many rows have, by the mean; None where it is unknown."""
@@ -94,19 +101,25 @@ def parse_partitions(answer: Any) -> dict[str, Partition]:
     with of_known_form("DescribeStreams"):
         found: dict[str, Partition] = {}
         places: dict[str, int] = {}
+        listed_max = runs_max(len(answer["partitions"]))
         for each in answer["partitions"]:
             stream = text(each["stream"])
             place = places[stream] = places.get(stream, -1) + 1
-            partition = parsed(each, place)
+            partition = parsed(each, place, listed_max)
             found.setdefault(partition.name, partition)
         return found
 
 
-def parsed(found: Mapping[str, Any], place: int) -> Partition:
+def runs_max(partitions: int) -> int:
+    """Return how many runs the broker lists of each of so many partitions: of one with fewer it has joined none."""
+    return min(RUNS_MAX, max(1, RUNS_OF_ALL_MAX // max(1, partitions)))
+
+
+def parsed(found: Mapping[str, Any], place: int, listed_max: int) -> Partition:
     """Return the partition at a place in its stream. Raises KeyError, TypeError or ValueError."""
     stream, name = text(found["stream"]), text(found["partition"])
     at = found.get("at_timestamp")
-    return Partition(
+    partition = Partition(
         stream=stream,
         name=name,
         number=number_of(stream, name, place),
@@ -117,7 +130,14 @@ def parsed(found: Mapping[str, Any], place: int) -> Partition:
         bytes=number(found["bytes"]),
         runs=Runs([(number(start), number(end)) for start, end in found["runs"]]),
         at_timestamp=None if at is None else number(at),
+        is_exact=len(found["runs"]) < listed_max,
     )
+    if not partition.is_exact and partition.runs.total > partition.rows:
+        raise SparkConnectorError(
+            f"partition '{name}' has more gaps than the broker lists, so its rows cannot be counted; read fewer "
+            "partitions in one query, or drop its oldest messages with 'penstock stream trim'"
+        )
+    return partition
 
 
 def number_of(stream: str, name: str, place: int = 0) -> int:

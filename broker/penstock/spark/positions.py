@@ -22,7 +22,8 @@ class Position:
     """A place in a partition: `next` is the first unread offset, `rows` counts the rows ever stored before it.
 
     `cuts` has the start of each task of the batch that ends here, and the number of rows before it: ascending, the
-    end of one is the start of the next. It is empty where the batch reads nothing.
+    end of one is the start of the next. It is empty where the batch reads nothing. `is_exact` is False where the
+    broker did not count the rows exactly.
     """
 
     stream: str
@@ -30,6 +31,7 @@ class Position:
     next: int
     rows: int
     cuts: tuple[tuple[int, int], ...] = ()
+    is_exact: bool = True
 
 
 # By the partition's name, in the order of the tasks.
@@ -43,6 +45,8 @@ def offset_json(positions: Positions) -> dict[str, Any]:
         partitions[name] = {"stream": at.stream, "id": at.id, "next": at.next, "rows": at.rows}
         if at.cuts:
             partitions[name]["cuts"] = [list(cut) for cut in at.cuts]
+        if not at.is_exact:
+            partitions[name]["exact"] = False
     return {"version": VERSION, "partitions": partitions}
 
 
@@ -65,7 +69,14 @@ def parse_offset(found: Mapping[str, Any]) -> Positions:
 
 def parsed(found: Mapping[str, Any]) -> Position:
     cuts = tuple((whole(offset), whole(rows)) for offset, rows in found.get("cuts", ()))
-    at = Position(str(found["stream"]), str(found["id"]), whole(found["next"]), whole(found["rows"]), cuts)
+    at = Position(
+        str(found["stream"]),
+        str(found["id"]),
+        whole(found["next"]),
+        whole(found["rows"]),
+        cuts,
+        is_exact=found.get("exact", True) is not False,
+    )
     for (start, before), (end, after) in pairwise((*cuts, (at.next, at.rows))):
         if start > end or before > after:
             raise ValueError(f"the cuts of '{at.stream}' do not ascend")

@@ -203,4 +203,5 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
 
 def place_of(partition: Partition, offset: int) -> Position:
-    return Position(partition.stream, partition.id, offset, partition.rows_before(offset))
+    where = (partition.stream, partition.id, offset)
+    return Position(*where, partition.rows_before(offset), is_exact=partition.is_exact)

@@ -1,9 +1,13 @@
 """Rows are counted by runs of offsets, whatever gaps there are between them."""
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.spark.described import Runs, number_of, parse_partitions
+from penstock.spark.errors import DataLossError, SparkConnectorError
 from support.partitions import RAISE, Messages, some_messages
 
 
@@ -43,6 +47,38 @@ def test_messages_that_are_gone_in_the_middle_count_before_it_only_where_there_w
     assert [there.rows_before(offset) for offset in (1, 50, 351, 401)] == [0, 49, 350, 400]
     assert there.rows_between(1, 401) == 151
     assert there.bytes_of(10) is None
+
+
+def answer_of(partitions: int, runs: int, rows: int, step: int = 2) -> dict[str, Any]:
+    """Return an answer whose first partition has so many runs of one message."""
+    one = {"stream": "a", "id": "1", "first": 1, "next": step * runs + 1, "rows": rows, "bytes": -1}
+    found = [{**one, "partition": f"a-{number}", "runs": []} for number in range(partitions)]
+    found[0]["runs"] = [[step * at + 1, step * at + 2] for at in range(runs)]
+    return {"partitions": found}
+
+
+@pytest.mark.parametrize(("partitions", "runs"), [(1, 1_000), (100, 1_000), (4_096, 24)])
+def test_counts_are_not_exact_where_the_broker_may_have_joined_runs(partitions: int, runs: int) -> None:
+    assert parse_partitions(answer_of(partitions, runs - 1, 5_000))["a-0"].is_exact
+    assert not parse_partitions(answer_of(partitions, runs, 5_000))["a-0"].is_exact
+    assert parse_partitions(answer_of(partitions, runs, 5_000 if partitions > 1 else 1_000)).keys() >= {"a-0"}
+
+
+def test_runs_that_were_joined_over_skipped_offsets_are_refused() -> None:
+    """They would have 2^32 messages that were never there."""
+    with pytest.raises(
+        SparkConnectorError,
+        match=r"^partition 'a-0' has more gaps than the broker lists, so its rows cannot be counted",
+    ) as refused:
+        parse_partitions(answer_of(1, 1_000, 999))
+    assert not isinstance(refused.value, DataLossError)
+
+
+def test_an_archive_may_have_messages_that_a_broker_without_power_does_not_count_any_more() -> None:
+    there = parse_partitions(answer_of(1, 10, 7))["a-0"]
+
+    assert (there.is_exact, there.runs.total) == (True, 10)
+    assert [there.rows_before(offset) for offset in (1, 3, 9, 21)] == [0, 0, 1, 7]
 
 
 def test_a_partition_has_the_number_in_its_name_else_its_place() -> None:
