@@ -3,13 +3,13 @@
 JSON names a partition by its name, or by its stream and its number in it. Pure: no wire, no Spark.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from penstock.spark.described import Partition
 from penstock.spark.errors import OptionError
+from penstock.spark.objects import parse_object
 
 __all__ = [
     "EARLIEST",
@@ -50,7 +50,7 @@ class Place:
         return found
 
     def check_names(self, there: Mapping[str, Partition]) -> None:
-        """Raise OptionError when the mapping names a partition that is not read."""
+        """Raise OptionError when the mapping names a partition that is not read, or one in two ways."""
         known = {(each.stream, str(each.number)) for each in there.values()}
         for name, value in (self.by_partition or {}).items():
             if isinstance(value, int):
@@ -62,6 +62,17 @@ class Place:
                     raise OptionError(
                         f"there is no partition {number} of stream '{name}'; valid are: {', '.join(sorted(there))}"
                     )
+        for partition in there.values():
+            self.check_named_once(partition)
+
+    def check_named_once(self, partition: Partition) -> None:
+        values = self.by_partition or {}
+        of_stream = values.get(partition.stream)
+        is_numbered = isinstance(of_stream, Mapping) and str(partition.number) in of_stream
+        if is_numbered and isinstance(values.get(partition.name), int):
+            raise OptionError(
+                f"partition '{partition.name}' has two offsets or times, by its name and by its number; set one of them"
+            )
 
     def times(self, there: Mapping[str, Partition]) -> set[int]:
         """Return the times to look up."""
@@ -119,12 +130,7 @@ def parse_numbers(value: str, least: int, other_words: str) -> NumbersByPartitio
     wanted = (
         f'it must be {other_words}JSON such as {{"events-0": 23}} or {{"events": {{"0": 23}}}}, no number below {least}'
     )
-    try:
-        found: Any = json.loads(value)
-    except ValueError:
-        raise ValueError(wanted) from None
-    if not isinstance(found, dict) or not found:
-        raise ValueError(wanted)
+    found = parse_object(value, wanted)
     for numbers in found.values():
         for number in numbers.values() if isinstance(numbers, dict) and numbers else [numbers]:
             if not isinstance(number, int) or isinstance(number, bool) or number < least:

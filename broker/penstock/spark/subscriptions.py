@@ -3,14 +3,13 @@
 Pure: no wire, no Spark.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from penstock.spark.described import Partition
 from penstock.spark.errors import OptionError
+from penstock.spark.objects import parse_object
 
 __all__ = ["Subscription", "parse_assignment", "parse_list", "parse_pattern"]
 
@@ -76,12 +75,7 @@ def parse_pattern(value: str) -> Subscription:
 def parse_assignment(value: str) -> Subscription:
     """Parse a JSON object that maps streams to lists of their partitions, by number or by name."""
     wanted = 'it must be JSON such as {"events": [0, 2]} or {"events": ["events-0"]}, with some partition of each'
-    try:
-        found: Any = json.loads(value)
-    except ValueError:
-        raise ValueError(wanted) from None
-    if not isinstance(found, dict) or not found:
-        raise ValueError(wanted)
+    found = parse_object(value, wanted)
     for stream, partitions in found.items():
         if not stream or not isinstance(partitions, list) or not partitions:
             raise ValueError(wanted)

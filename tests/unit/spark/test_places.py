@@ -1,12 +1,13 @@
 """Starts and ends: words, offsets and times become offsets in each partition."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from penstock.spark.described import Partition
 from penstock.spark.errors import OptionError
-from penstock.spark.places import EARLIEST, LATEST, NumbersByPartition, Place, parse_offsets, resolved
+from penstock.spark.places import EARLIEST, LATEST, NumbersByPartition, Place, parse_offsets, parse_times, resolved
 from support.partitions import Messages
 
 
@@ -75,3 +76,26 @@ def test_offsets_name_every_partition_and_no_other(numbers: NumbersByPartition, 
 def test_json_of_another_form_is_refused_with_an_example(value: str) -> None:
     with pytest.raises(ValueError, match="JSON such as"):
         parse_offsets(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ['{"events-0": 1, "events-0": 2}', '{"events": {"0": 1, "0": 2}}', '{"events": {"0": 1}, "events": {"1": 2}}'],
+)
+def test_a_name_that_comes_twice_is_refused(value: str) -> None:
+    """The last one counted, and nothing told of the other."""
+    with pytest.raises(ValueError, match=r"^it names '(events-0|0|events)' twice; name each once$"):
+        parse_offsets(value)
+
+
+def test_a_partition_that_is_named_in_both_ways_is_refused() -> None:
+    with pytest.raises(
+        OptionError, match="partition 'events-1' has two offsets or times, by its name and by its number"
+    ):
+        offsets(Place("offsets", None, {"a": 1, "events-1": 3, "events": {"1": 4}}))
+
+
+@pytest.mark.parametrize("parse", [parse_offsets, parse_times])
+def test_json_that_is_nested_too_deep_is_refused_with_an_example(parse: Callable[[str], Place]) -> None:
+    with pytest.raises(ValueError, match="JSON such as"):
+        parse('{"events": ' + "[" * 100_000)

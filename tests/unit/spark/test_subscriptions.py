@@ -50,6 +50,16 @@ def test_an_assignment_of_another_form_is_refused_with_an_example(value: str) ->
         parse_assignment(value)
 
 
+def test_an_assignment_names_a_stream_once() -> None:
+    with pytest.raises(ValueError, match=r"^it names 'events' twice; name each once$"):
+        parse_assignment('{"events": [0], "events": [1]}')
+
+
+def test_an_assignment_that_is_nested_too_deep_is_refused_with_an_example() -> None:
+    with pytest.raises(ValueError, match="JSON such as"):
+        parse_assignment('{"events": ' + "[" * 100_000)
+
+
 @pytest.mark.parametrize("value", ["", "a,,b", "a,a"])
 def test_a_list_has_every_name_once(value: str) -> None:
     with pytest.raises(ValueError, match="names of streams"):
