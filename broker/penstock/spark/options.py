@@ -18,7 +18,7 @@ from penstock.spark.credentials import Credentials, full_uri
 from penstock.spark.errors import OptionError
 from penstock.spark.hints import hint_for
 from penstock.spark.places import Place, parse_offsets, parse_times
-from penstock.spark.ranges import SPLITS_MAX, Limits
+from penstock.spark.shares import SPLITS_MAX, Limits
 from penstock.spark.subscriptions import Subscription, parse_assignment, parse_list, parse_pattern
 
 __all__ = [

@@ -21,7 +21,7 @@ from penstock.spark.options import (
     taken_uri,
     text,
 )
-from penstock.spark.ranges import SPLITS_MAX
+from penstock.spark.shares import SPLITS_MAX
 
 __all__ = ["QueueOptions", "is_queue", "parse_queue_options"]
 

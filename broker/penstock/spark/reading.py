@@ -20,7 +20,8 @@ from penstock.spark.errors import OptionError
 from penstock.spark.losses import checked
 from penstock.spark.options import ReadOptions
 from penstock.spark.places import EARLIEST, LATEST, Place, resolved
-from penstock.spark.ranges import SPLITS_MAX, OffsetRange, ranges_of, spans_of
+from penstock.spark.ranges import OffsetRange, ranges_of, spans_of
+from penstock.spark.shares import SPLITS_MAX
 from penstock.spark.streams import DescribedStreams
 from penstock.spark.wire import Wire
 

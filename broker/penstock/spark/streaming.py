@@ -30,8 +30,9 @@ from penstock.spark.groups import GroupProgress
 from penstock.spark.options import ReadOptions
 from penstock.spark.places import LATEST
 from penstock.spark.positions import Position, Positions, offset_json, parse_offset
-from penstock.spark.ranges import Limits, OffsetRange, advanced, begun, check_streams, check_whole, ranges_of, unread
+from penstock.spark.ranges import OffsetRange, advanced, begun, check_streams, check_whole, ranges_of, unread
 from penstock.spark.reading import RangePartition, check_within, offsets_of, read_range
+from penstock.spark.shares import Limits
 from penstock.spark.streams import DescribedStreams
 from penstock.spark.wire import Wire
 

@@ -13,7 +13,8 @@ from penstock.spark.errors import DataLossError
 from penstock.spark.losses import checked
 from penstock.spark.pieces import Piece
 from penstock.spark.positions import Position, Positions, offset_json, parse_offset
-from penstock.spark.ranges import Limits, OffsetRange, advanced, check_whole, ranges_of
+from penstock.spark.ranges import OffsetRange, advanced, check_whole, ranges_of
+from penstock.spark.shares import Limits
 from penstock.spark.wire import Wire
 from support.fake_flight import FakeFlight
 from support.partitions import Messages

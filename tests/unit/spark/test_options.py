@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from penstock.spark.errors import OptionError
 from penstock.spark.options import parse_read_options, parse_write_options
 from penstock.spark.places import EARLIEST, LATEST, Place
-from penstock.spark.ranges import Limits
+from penstock.spark.shares import Limits
 from penstock.spark.subscriptions import Subscription
 
 

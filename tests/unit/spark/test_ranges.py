@@ -12,19 +12,8 @@ from hypothesis import strategies as st
 from penstock.spark.described import Partition
 from penstock.spark.errors import DataLossError
 from penstock.spark.positions import Position, Positions, offset_json, parse_offset
-from penstock.spark.ranges import (
-    SIZE_SPLITS_MAX,
-    SPLIT_BYTES,
-    SPLIT_ROWS,
-    SPLITS_MAX,
-    Limits,
-    OffsetRange,
-    advanced,
-    check_whole,
-    parts_of,
-    ranges_of,
-    spans_of,
-)
+from penstock.spark.ranges import OffsetRange, advanced, check_whole, ranges_of, spans_of
+from penstock.spark.shares import SPLITS_MAX, Limits
 from support.partitions import RAISE, Messages, some_messages
 
 NAMES = ("events-0", "events-1", "events-2")
@@ -258,19 +247,6 @@ def test_what_is_missing_from_a_planned_range_is_told() -> None:
         check_whole(wanted, None)
     with pytest.raises(DataLossError, match="ends at 6, and this task reads up to 11"):
         check_whole(wanted, Messages().more(5).described())
-
-
-def test_large_partitions_are_split_by_their_size_and_by_their_rows() -> None:
-    large = replace(
-        Messages().described(), bytes=10 * SPLIT_BYTES, rows=100, runs=Messages().more(100).described().runs
-    )
-
-    assert parts_of({"events": 100}, {"events": large}, Limits()) == {"events": 10}
-    assert parts_of({"events": 50}, {"events": large}, Limits()) == {"events": 5}
-    many = {"events": 3 * SPLIT_ROWS + 1}
-    assert parts_of(many, {"events": replace(large, bytes=-1)}, Limits()) == {"events": 4}
-    huge = replace(large, bytes=10**6 * SPLIT_BYTES, runs=Messages().more(10_000).described().runs)
-    assert parts_of({"events": 10_000}, {"events": huge}, Limits()) == {"events": SIZE_SPLITS_MAX}
 
 
 def test_a_batch_never_has_more_tasks_than_may_be() -> None:
