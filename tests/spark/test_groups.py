@@ -66,3 +66,15 @@ def test_batches_share_a_connection(broker: Broker, connection: penstock.Connect
 
     assert len({each.id for each in connection.admin.list_connections()} - before) == 1
     progress.close()
+
+
+def test_a_partition_that_is_away_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = GroupProgress(
+        parse_read_options({"uri": "penstock://127.0.0.1:1/", "stream": "events", "group": "lake"})
+    )
+    told: list[Positions] = []
+    monkeypatch.setattr(progress, "_store_again", told.append)
+
+    progress.store({**at(4), "gone": Position("gone", "", 9, 8, is_away=True)})
+
+    assert told == [at(4)]

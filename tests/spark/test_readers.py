@@ -5,11 +5,12 @@ import pickle
 import threading
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
 
-from penstock.spark.errors import DataLossError, OptionError
+from penstock.spark.errors import DataLossError, NotFoundError, OptionError
 from penstock.spark.options import parse_read_options
 from penstock.spark.source import PenstockSource
 from penstock.spark.streaming import MicroBatchReader
@@ -221,6 +222,53 @@ def test_a_stream_that_was_declared_again_fails_the_query_or_is_read_from_its_fi
     patient = micro(events, failOnDataLoss="false")
     (bodies,) = following(patient, start)
     assert (len(bodies), bodies[0]) == (30, b"new 0")
+
+
+def test_a_query_goes_on_without_a_stream_that_was_deleted_if_it_may(events: FakeFlight) -> None:
+    events.declare("orders")
+    events.publish("orders", b"a", b"b")
+    options = {"subscribe": "events,orders", "startingOffsets": "earliest"}
+    reader = micro(events, failOnDataLoss="false", **options)
+    at = after(reader, reader.initialOffset())
+    orders, events.streams["orders"] = events.streams["orders"], []
+    events.publish("events", b"10")
+    assert following(reader, at) == [[b"10"]]
+
+    strict = micro(events, **options)
+    with pytest.raises(NotFoundError, match="stream 'orders'"):
+        after(strict, at)
+    restarted = micro(events, failOnDataLoss="false", **options)
+    without = after(restarted, at)
+    assert read(restarted, restarted.partitions(at, without)) == [b"10"]
+    # It was away for a while only: what was read of it is not read again.
+    events.streams["orders"] = orders
+    events.publish("orders", b"c")
+    assert following(micro(events, failOnDataLoss="false", **options), without) == [[b"c"]]
+    assert after(micro(events, failOnDataLoss="false", **options), at) != at
+
+
+def test_a_first_start_needs_all_the_streams(events: FakeFlight) -> None:
+    with pytest.raises(NotFoundError, match="stream 'oders'"):
+        micro(events, subscribe="events,oders", failOnDataLoss="false").initialOffset()
+    with pytest.raises(NotFoundError, match="stream 'oders'"):
+        source(events, subscribe="events,oders", failOnDataLoss="false").reader(BODIES).partitions()
+
+
+def test_a_task_whose_stream_was_deleted_after_planning_ends_if_it_may(
+    events: FakeFlight, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = micro(events, startingOffsets="earliest", failOnDataLoss="false")
+    start = reader.initialOffset()
+    planned = reader.partitions(start, after(reader, start))
+
+    def missing(*_: Any) -> None:
+        raise pa.ArrowKeyError("stream 'events' in vhost '/' not found")
+
+    monkeypatch.setattr(events, "do_get", missing)
+    assert read(copied(reader), planned) == []
+    assert "partition 'events'" in caplog.text
+    with pytest.raises(NotFoundError):
+        read(micro(events), planned)
 
 
 def test_a_checkpoint_of_another_stream_is_refused(events: FakeFlight) -> None:

@@ -31,7 +31,8 @@ class GroupProgress:
 
     def store(self, positions: Positions) -> None:
         """Store the offsets that changed: the group has processed everything before them."""
-        changed = {name: at for name, at in positions.items() if at.next > 0 and self._stored.get(name) != at.next}
+        there = {name: at for name, at in positions.items() if at.next > 0 and not at.is_away}
+        changed = {name: at for name, at in there.items() if self._stored.get(name) != at.next}
         if not changed:
             return
         try:

@@ -4,16 +4,19 @@ The broker skips removed messages silently, and corrupt ones too. So the message
 those that it filtered out, and compared with the number when the range was planned.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
 from penstock.spark.described import Partition
-from penstock.spark.errors import DataLossError
+from penstock.spark.errors import DataLossError, NotFoundError
 from penstock.spark.pieces import Piece
 from penstock.spark.ranges import OffsetRange, check_whole, messages
 
-__all__ = ["Streams", "checked"]
+__all__ = ["Streams", "checked", "remaining"]
+
+_log = logging.getLogger("penstock")
 
 
 class Streams(Protocol):
@@ -45,3 +48,11 @@ def checked(pieces: Iterator[Piece], wanted: OffsetRange, wire: Streams) -> Iter
             f"{wanted.start} and {wanted.end} as corrupt: see its log; set failOnDataLoss=false to continue without "
             "them"
         )
+
+
+def remaining(pieces: Iterator[Piece], wanted: OffsetRange) -> Iterator[Piece]:
+    """Yield the pieces that there are: the stream may be deleted after the batch was planned."""
+    try:
+        yield from pieces
+    except NotFoundError as error:
+        _log.warning("partition '%s' is read no further: %s", wanted.partition, error)

@@ -23,7 +23,7 @@ class Position:
 
     `cuts` has the start of each task of the batch that ends here, and the number of rows before it: ascending, the
     end of one is the start of the next. It is empty where the batch reads nothing. `is_exact` is False where the
-    broker did not count the rows exactly.
+    broker did not count the rows exactly. `is_away` says that the partition was not there, and that the query went on.
     """
 
     stream: str
@@ -32,6 +32,7 @@ class Position:
     rows: int
     cuts: tuple[tuple[int, int], ...] = ()
     is_exact: bool = True
+    is_away: bool = False
 
 
 # By the partition's name, in the order of the tasks.
@@ -47,6 +48,8 @@ def offset_json(positions: Positions) -> dict[str, Any]:
             partitions[name]["cuts"] = [list(cut) for cut in at.cuts]
         if not at.is_exact:
             partitions[name]["exact"] = False
+        if at.is_away:
+            partitions[name]["away"] = True
     return {"version": VERSION, "partitions": partitions}
 
 
@@ -76,6 +79,7 @@ def parsed(found: Mapping[str, Any]) -> Position:
         whole(found["rows"]),
         cuts,
         is_exact=found.get("exact", True) is not False,
+        is_away=found.get("away", False) is True,
     )
     for (start, before), (end, after) in pairwise((*cuts, (at.next, at.rows))):
         if start > end or before > after:

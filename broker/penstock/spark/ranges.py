@@ -5,7 +5,7 @@ by the runs of offsets that have messages, so a gap of any width costs nothing. 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from penstock.spark.described import Partition, number_of
@@ -25,6 +25,8 @@ __all__ = [
     "unread",
 ]
 
+# The places of so many partitions that are away are kept: streams of a pattern may come and go for ever.
+AWAY_MAX = 1_000
 REMEDY = "set failOnDataLoss=false to continue with the remaining messages, or start with a new checkpoint"
 
 
@@ -75,14 +77,17 @@ def check_identities(start: Positions, there: Mapping[str, Partition]) -> None:
     """Raise DataLossError when the checkpoint is of partitions that the query does not read."""
     check_streams(start, lambda _, name: name in there)
     for name, at in start.items():
-        if at.id != there[name].id:
+        if not at.is_away and at.id != there[name].id:
             raise DataLossError(anew(at.stream, name))
 
 
 def check_streams(positions: Positions, is_chosen: Callable[[str, str], bool]) -> None:
-    """Raise DataLossError when the query does not read a partition that the checkpoint has."""
+    """Raise DataLossError when the query does not read a partition that the checkpoint has.
+
+    One that was away already is a loss that the query was told to pass over.
+    """
     for name, at in positions.items():
-        if not is_chosen(at.stream, name):
+        if not at.is_away and not is_chosen(at.stream, name):
             raise DataLossError(
                 f"the Spark checkpoint is of partition '{name}' of stream '{at.stream}', which is not there or not "
                 "chosen by this query: name that stream, start with a new checkpoint, or set failOnDataLoss=false to "
@@ -138,7 +143,14 @@ def advanced(
             cuts_of(partition, offset, end, parts[name]) if rows else (),
             partition.is_exact,
         )
-    return found if any(spans.values()) else None
+    return found | away(start, there) if any(spans.values()) else None
+
+
+def away(start: Positions, there: Mapping[str, Partition]) -> Positions:
+    """Return the places in partitions that are not there, the newest last: one that comes back goes on at its own."""
+    missing = [(name, at) for name, at in start.items() if name not in there]
+    missing.sort(key=lambda each: not each[1].is_away)
+    return {name: replace(at, cuts=(), is_away=True) for name, at in missing[-AWAY_MAX:]}
 
 
 def end_of(partition: Partition, at: int, rows: int, behind: int, until: int) -> int:

@@ -17,7 +17,7 @@ from penstock.spark.columns import needed, own_columns, shown
 from penstock.spark.decoding import Decoder
 from penstock.spark.described import Partition
 from penstock.spark.errors import OptionError
-from penstock.spark.losses import checked
+from penstock.spark.losses import checked, remaining
 from penstock.spark.options import ReadOptions
 from penstock.spark.places import EARLIEST, LATEST, Place, resolved
 from penstock.spark.ranges import OffsetRange, ranges_of, spans_of
@@ -107,8 +107,7 @@ def read_range(partition: RangePartition, options: ReadOptions, schema: StructTy
         Decoder(wire, options.decoding, wanted, partition.origin) as decoder,
     ):
         pieces = wire.read_pieces(wanted, columns, options.filters)
-        if options.fail_on_data_loss:
-            pieces = checked(pieces, wanted, wire)
+        pieces = checked(pieces, wanted, wire) if options.fail_on_data_loss else remaining(pieces, wanted)
         for piece in pieces:
             rows = decoder.decode(piece.rows, own)
             if rows.num_rows:

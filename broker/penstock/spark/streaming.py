@@ -61,7 +61,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
     def initialOffset(self) -> Offset:  # noqa: N802 (named by Spark)
         options, streams = self._options, self._at_streams()
-        there = streams.look()
+        there = streams.look(needs_all=True)
         found = offsets_of(streams, options.starting or LATEST, there, options.time_strategy)
         for name, offset in found.items():
             check_within(there[name], offset)
@@ -190,7 +190,9 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
     def _at_streams(self) -> DescribedStreams:
         if self._streams is None:
-            self._streams = DescribedStreams(self._connected(), self._options.subscription, self._clock)
+            options, wire = self._options, self._connected()
+            goes_on = not options.fail_on_data_loss
+            self._streams = DescribedStreams(wire, options.subscription, self._clock, goes_on=goes_on)
         return self._streams
 
     def _connected(self) -> Wire:

@@ -39,8 +39,8 @@ class Subscription:
             return bool(self.matching([stream]))
         return stream in self.names or partition in self.names
 
-    def selected(self, there: Mapping[str, Partition]) -> dict[str, Partition]:
-        """Return the partitions to read; raise OptionError when an assigned one does not exist."""
+    def selected(self, there: Mapping[str, Partition], *, may_miss: bool = False) -> dict[str, Partition]:
+        """Return the partitions to read; raise OptionError when an assigned one does not exist, unless it may miss."""
         if self.assigned is None:
             return dict(there)
         found = {}
@@ -48,6 +48,8 @@ class Subscription:
             of_stream = [each for each in there.values() if each.stream == stream]
             for which in wanted:
                 each = next((each for each in of_stream if which in (each.number, each.name)), None)
+                if each is None and may_miss:
+                    continue
                 if each is None:
                     names = ", ".join(sorted(each.name for each in of_stream))
                     raise OptionError(f"stream '{stream}' has no partition {which!r}; its partitions are: {names}")

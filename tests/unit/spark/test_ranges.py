@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.spark import ranges
 from penstock.spark.described import Partition
 from penstock.spark.errors import DataLossError
 from penstock.spark.positions import Position, Positions, offset_json, parse_offset
-from penstock.spark.ranges import OffsetRange, advanced, check_whole, ranges_of, spans_of
+from penstock.spark.ranges import OffsetRange, advanced, check_streams, check_whole, ranges_of, spans_of
 from penstock.spark.shares import SPLITS_MAX, Limits
 from support.partitions import RAISE, Messages, some_messages
 
@@ -196,6 +197,48 @@ def test_an_offset_of_other_streams_is_refused_and_with_leave_begins_with_their_
         advanced(at, there, None, Limits())
     end = advanced(at, there, None, Limits(), fail_on_data_loss=False)
     assert [(each.partition, each.rows) for each in ranges_of(end or {})] == [("payments", 30)]
+
+
+def test_the_place_in_a_partition_that_is_away_is_kept_without_the_cuts_of_its_batch() -> None:
+    """It was read again from its first row."""
+    some = [Messages(name="events-0").more(5), Messages(name="events-1").more(9)]
+    there = described(some)
+    at = stored(advanced({}, there, None, Limits()) or {})
+    more = {name: each.more(2) for name, each in zip(there, some, strict=True)}
+    with pytest.raises(DataLossError, match="partition 'events-1' of stream 'events', which is not there"):
+        advanced(at, described([more["events-0"]]), None, Limits())
+
+    away = stored(advanced(at, described([more["events-0"]]), None, Limits(), fail_on_data_loss=False) or {})
+    assert [(each.partition, each.start, each.rows) for each in ranges_of(away)] == [("events-0", 6, 2)]
+    back = advanced(away, described(more.values()), None, Limits(), fail_on_data_loss=False)
+    assert [(each.partition, each.start, each.rows) for each in ranges_of(back or {})] == [("events-1", 10, 2)]
+
+
+def test_a_loss_that_was_passed_over_is_none_when_losses_fail_again() -> None:
+    some = [Messages(name="events-0").more(5), Messages(name="events-1").more(9)]
+    at = stored(advanced({}, described(some), None, Limits()) or {})
+    there = described([some[0].more(2)])
+    at = stored(advanced(at, there, None, Limits(), fail_on_data_loss=False) or {})
+    check_streams(at, lambda _, name: name == "events-0")
+    more = described([some[0].more(4)])
+
+    end = advanced(at, more, None, Limits())
+
+    assert [(each.partition, each.rows) for each in ranges_of(end or {})] == [("events-0", 2)]
+    anew = described([some[0].more(4), replace(some[1], id="b")])
+    end = advanced(at, anew, None, Limits())
+    assert [(each.partition, each.rows) for each in ranges_of(end or {})] == [("events-0", 2), ("events-1", 9)]
+
+
+def test_the_places_of_so_many_partitions_are_kept_that_are_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "AWAY_MAX", 3)
+    at: Positions = {}
+    for number in range(8):
+        some = [Messages(name=f"day-{number}").more(1), Messages(name="events").more(number + 1)]
+        at = stored(advanced(at, described(some), None, Limits(), fail_on_data_loss=False) or {})
+
+    away = [name for name, each in at.items() if each.is_away]
+    assert away == ["day-4", "day-5", "day-6"]
 
 
 def test_a_stream_that_was_declared_again_is_refused_and_with_leave_begun_anew() -> None:

@@ -1,14 +1,15 @@
 """The driver's view of streams: what it asks for, how long it waits, and when a pattern's streams are listed again."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from penstock.spark.described import Partition
-from penstock.spark.errors import NotFoundError
+from penstock.spark.errors import NotFoundError, OptionError
 from penstock.spark.streams import LISTED_EVERY_SECONDS, DescribedStreams
-from penstock.spark.subscriptions import parse_list, parse_pattern
+from penstock.spark.subscriptions import parse_assignment, parse_list, parse_pattern
 from support.partitions import Messages
 
 
@@ -92,3 +93,51 @@ def test_a_stream_that_was_deleted_since_it_was_listed_is_left_out() -> None:
     assert list(DescribedStreams(wire, parse_pattern("events-.*")).look()) == ["events-a"]
     with pytest.raises(NotFoundError, match="stream 'events-b' not found"):
         DescribedStreams(wire, parse_list("events-b")).look()
+
+
+def test_a_read_that_goes_on_leaves_out_a_stream_that_was_deleted_and_reads_it_when_it_is_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    wire, clock = FakeStreams("a", "b"), Clock()
+    streams = DescribedStreams(wire, parse_list("a,b"), clock, clock.pause, goes_on=True)
+    assert list(streams.look()) == ["a", "b"]
+    wire.gone.append("b")
+
+    with caplog.at_level(logging.WARNING, "penstock"):
+        assert [list(streams.look()) for _ in range(3)] == [["a"]] * 3
+    assert caplog.messages == ["stream 'b' is not there: the query goes on without it until it is there again"]
+    assert wire.asked[-1][1] == {"a": 4}
+    streams.look(60_000)
+    assert wire.asked[-1][2] == 10_000
+
+    wire.gone.clear()
+    assert list(streams.look()) == ["a"]
+    clock.now += LISTED_EVERY_SECONDS
+    assert list(streams.look()) == ["a", "b"]
+    streams.look(60_000)
+    assert wire.asked[-1][2] == 60_000
+
+
+def test_a_read_that_goes_on_waits_here_while_none_of_its_streams_is_there() -> None:
+    wire, clock = FakeStreams("a"), Clock()
+    streams = DescribedStreams(wire, parse_list("a"), clock, clock.pause, goes_on=True)
+    wire.gone.append("a")
+
+    assert (streams.look(500), clock.pauses) == ({}, [0.5])
+
+
+def test_the_first_look_of_a_read_that_goes_on_needs_all_its_streams() -> None:
+    """A name that was mistyped would be waited for."""
+    wire = FakeStreams("a")
+    wire.gone.append("b")
+
+    with pytest.raises(NotFoundError, match="stream 'b' not found"):
+        DescribedStreams(wire, parse_list("a,b"), goes_on=True).look(needs_all=True)
+    with pytest.raises(OptionError, match="stream 'a' has no partition 7"):
+        DescribedStreams(wire, parse_assignment('{"a": [0, 7]}'), goes_on=True).look(needs_all=True)
+
+
+def test_a_read_that_goes_on_leaves_out_an_assigned_partition_that_is_gone() -> None:
+    assigned = parse_assignment('{"a": [0, 7]}')
+
+    assert list(DescribedStreams(FakeStreams("a"), assigned, goes_on=True).look()) == ["a"]
