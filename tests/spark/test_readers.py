@@ -526,3 +526,19 @@ def test_a_task_has_no_more_rows_than_it_may(events: FakeFlight) -> None:
     events.publish("events", *([b"x"] * 5_000))
     with pytest.raises(OptionError, match="'maxRecordsPerPartition' makes 5010 tasks, and a read has at most 4096"):
         source(events, maxRecordsPerPartition="1").reader(BODIES).partitions()
+
+
+def test_a_least_number_of_tasks_is_never_refused_for_the_sizes_of_the_partitions(events: FakeFlight) -> None:
+    """It was refused in the name of `maxRecordsPerPartition`, which nobody had set."""
+    events.declare("large")
+    events.publish("events", *([b""] * 9_400))
+    events.publish("large", *([b"x"] * 600))
+
+    def described(wanted: dict[str, Any]) -> list[dict[str, Any]]:
+        found = FakeFlight._described(events, wanted)
+        return [{**each, "bytes": 2**50} if each["partition"] == "large" else each for each in found]
+
+    events._described = described  # type: ignore[method-assign]
+    options = {"subscribe": "events,large", "minPartitions": "4000"}
+
+    assert len(source(events, **options).reader(BODIES).partitions()) <= 4_098

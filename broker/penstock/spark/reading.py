@@ -59,7 +59,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         # Do not wait for rows that were written meanwhile, or never.
         spans = [(each, start[name], min(end[name], each.next)) for name, each in sorted(there.items())]
         ranges = ranges_of(spans_of(spans, options.limits, options.fail_on_data_loss))
-        if len(ranges) > SPLITS_MAX + len(there):
+        if options.split_rows_max is not None and len(ranges) > SPLITS_MAX + len(there):
             raise OptionError(
                 f"'maxRecordsPerPartition' makes {len(ranges)} tasks, and a read has at most {SPLITS_MAX}; raise it"
             )

@@ -61,17 +61,24 @@ def shared(rows: Mapping[str, int], sizes: Mapping[str, Fraction], size_max: int
 
 
 def parts_of(rows: Mapping[str, int], there: Mapping[str, Partition], limits: Limits) -> dict[str, int]:
-    """Return into how many parts each partition's rows are split, none of them empty."""
-    sizes = {name: there[name].bytes_of(count) or 0 for name, count in rows.items()}
+    """Return into how many parts each partition's rows are split, none of them empty.
+
+    Parts that only the sizes ask for are fewer where a batch would have too many.
+    """
     total = max(1, sum(rows.values()))
+    rows_max = limits.split_rows_max or total
+    asked = {name: max(-(-limits.splits_min * count // total), -(-count // rows_max)) for name, count in rows.items()}
+    asked = {name: min(rows[name], parts) for name, parts in asked.items()}
+    more = {name: max(0, parts - asked[name]) for name, parts in parts_by_size(rows, there).items()}
+    room, wanted = max(0, SPLITS_MAX - sum(asked.values())), max(1, sum(more.values()))
+    return {name: parts + min(more[name], more[name] * room // wanted) for name, parts in asked.items()}
+
+
+def parts_by_size(rows: Mapping[str, int], there: Mapping[str, Partition]) -> dict[str, int]:
+    """Return into how many parts each partition's rows are split so that no task is large."""
+    sizes = {name: there[name].bytes_of(count) or 0 for name, count in rows.items()}
     bytes_each = max(SPLIT_BYTES, -(-sum(sizes.values()) // SIZE_SPLITS_MAX))
-    rows_each = max(SPLIT_ROWS, -(-total // SIZE_SPLITS_MAX))
-    if limits.split_rows_max is not None:
-        rows_each = min(rows_each, limits.split_rows_max)
+    rows_each = max(SPLIT_ROWS, -(-sum(rows.values()) // SIZE_SPLITS_MAX))
     return {
-        name: min(
-            count,
-            max(-(-limits.splits_min * count // total), -(-count // rows_each), -(-sizes[name] // bytes_each)),
-        )
-        for name, count in rows.items()
+        name: min(count, max(-(-count // rows_each), -(-sizes[name] // bytes_each))) for name, count in rows.items()
     }
