@@ -3,6 +3,7 @@
 import json
 import pickle
 import threading
+from time import monotonic
 from typing import Any
 
 import pyarrow as pa
@@ -196,6 +197,21 @@ def test_a_batch_waits_for_a_least_number_of_rows_but_not_for_ever(events: FakeF
     assert after(reader, second) == second
     clock.now += 1
     assert nexts(after(reader, second)) == {"events": 17}
+
+
+def test_a_batch_is_delayed_no_longer_than_it_may_be(events: FakeFlight) -> None:
+    """It was delayed by up to `pollTimeoutMs` more."""
+    limits = {"minOffsetsPerTrigger": "5", "maxTriggerDelay": "400ms", "pollTimeoutMs": "20000"}
+    reader = micro(events, startingOffsets="earliest", **limits)
+    first = after(reader, reader.initialOffset())
+    events.publish("events", b"10")
+    events.asked.clear()
+    begun = monotonic()
+
+    assert nexts(after(reader, first)) == {"events": 12}
+
+    assert monotonic() - begun < 10
+    assert all(each.get("wait_ms", 0) <= 400 for each in events.asked)
 
 
 def test_rows_that_retention_took_fail_the_query_or_are_passed_over(events: FakeFlight) -> None:

@@ -8,6 +8,7 @@ Spark checkpoint does.
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from math import ceil
 from time import monotonic, sleep
 from typing import Any, TypeAlias
 
@@ -86,19 +87,28 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._store(at)
         give_up = self._clock() + self._options.poll_timeout_ms / 1_000
         # The last look found nothing: wait at once, so that an idle query makes one call in this time.
-        wait_ms = self._options.poll_timeout_ms if self._idle_at == start and self._target is None else 0
+        waits = self._idle_at == start and self._target is None
         while True:
-            end = self._reached(at, self._at_streams().look(wait_ms), limit)
+            end = self._reached(at, self._at_streams().look(self._wait_ms(give_up) if waits else 0), limit)
             if end is not None:
                 self._idle_at, self._batch_at = None, self._clock()
                 return offset_json(end)
             self._idle_at = start
-            left_ms = round((give_up - self._clock()) * 1_000)
-            if left_ms <= 0 or self._target is not None:
+            if self._wait_ms(give_up) <= 0 or self._target is not None:
                 return start
-            if wait_ms:
-                sleep(LOOK_PAUSE_SECONDS)
-            wait_ms = left_ms
+            if waits:
+                sleep(min(LOOK_PAUSE_SECONDS, self._wait_ms(give_up) / 1_000))
+            waits = True
+
+    def _wait_ms(self, give_up: float) -> int:
+        """Return how long to wait for messages: not beyond a time, nor beyond the end of a delay."""
+        now = self._clock()
+        left = give_up - now
+        if self._options.min_offsets is not None and self._batch_at is not None:
+            delay = self._batch_at + self._options.trigger_delay_ms / 1_000 - now
+            # After it a batch has what there is, and the query waits for the next message.
+            left = min(left, delay) if delay > 0 else left
+        return max(0, ceil(left * 1_000))
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802
         """Return the end of all partitions as `latestOffset` saw it, without cuts: Spark asks right afterwards."""
