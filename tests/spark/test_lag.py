@@ -2,6 +2,7 @@
 
 import json
 import logging
+import socket
 import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
 import penstock
+from penstock.spark.errors import OptionError
 from penstock.spark.lag import LagListener
 from penstock.spark.positions import Position, offset_json
 from support import Broker
@@ -61,6 +63,21 @@ def test_a_port_serves_the_gauge_until_the_listener_is_closed() -> None:
 
         assert f'{GAUGE}{{partition="a",query="copy",stream="s"}} 7.0' in text
         listener.close()
+
+
+def test_a_port_that_cannot_be_used_is_named_and_may_be_tried_again() -> None:
+    registry = CollectorRegistry()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for _ in range(2):
+            with pytest.raises(
+                OptionError, match=rf"^metrics cannot be served at 127\.0\.0\.1:{port}: .*in use; choose another port"
+            ):
+                LagListener(port, registry=registry)
+    with pytest.raises(OptionError, match=r"^metrics cannot be served at 127\.0\.0\.1:70000: .*; choose another port"):
+        LagListener(70_000, registry=registry)
+
+    LagListener(port, registry=registry).close()
 
 
 def test_sources_of_other_formats_are_no_matter_for_it() -> None:

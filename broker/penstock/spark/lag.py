@@ -87,12 +87,24 @@ class LagListener(StreamingQueryListener):  # type: ignore[misc]
 
 
 def published(registry: "CollectorRegistry | None", port: int | None, address: str) -> tuple[Any, Any]:
-    """Return the gauge, and the server of its registry when a port is given; raise OptionError without the library."""
+    """Return the gauge, and the server of its registry when a port is given.
+
+    Raises OptionError without the library, and when the port cannot be used.
+    """
     try:
         from prometheus_client import CollectorRegistry, Gauge, start_http_server
     except ImportError as error:
         raise OptionError("metrics need prometheus-client; install 'penstock-client[metrics]'") from error
     registry = registry if registry is not None else CollectorRegistry()
     gauge = Gauge("penstock_spark_lag_rows", "Rows that a Spark query has not processed.", LABELS, registry=registry)
-    server = None if port is None else start_http_server(port, address, registry)[0]
-    return gauge, server
+    if port is None:
+        return gauge, None
+    try:
+        return gauge, start_http_server(port, address, registry)[0]
+    except (OSError, OverflowError) as error:
+        registry.unregister(gauge)
+        reason = getattr(error, "strerror", None) or error
+        raise OptionError(
+            f"metrics cannot be served at {address}:{port}: {reason}; choose another port, or stop the program that "
+            "uses it"
+        ) from None
