@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow_array::types::{Int8Type, Int16Type, Int32Type, Int64Type};
+use arrow_array::types::{
+    Decimal128Type, Int8Type, Int16Type, Int32Type, Int64Type, validate_decimal_precision_and_scale,
+};
 use arrow_array::{
     ArrayRef, ArrowPrimitiveType, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array,
     PrimitiveArray, TimestampMicrosecondArray,
@@ -39,7 +41,11 @@ impl Scalars {
             DataType::Int64 => whole(i64::MIN, i64::MAX),
             DataType::Float32 => Scalars::Float(Vec::new()),
             DataType::Float64 => Scalars::Double(Vec::new()),
-            &DataType::Decimal128(precision, scale) => Scalars::Decimal { precision, scale, values: Vec::new() },
+            &DataType::Decimal128(precision, scale) => {
+                // Arrow would refuse the column of each batch, not the schema.
+                validate_decimal_precision_and_scale::<Decimal128Type>(precision, scale).ok()?;
+                Scalars::Decimal { precision, scale, values: Vec::new() }
+            }
             DataType::Binary => Scalars::Binary(Cells::new()),
             DataType::Date32 => Scalars::Date(Vec::new()),
             DataType::Timestamp(TimeUnit::Microsecond, zone) => {

@@ -141,6 +141,10 @@ fn a_schema_without_a_form_in_json_is_refused() {
     let refused = |field: Field| Decoder::new(&Fields::from(vec![field])).unwrap_err();
 
     assert!(matches!(refused(nullable("a", DataType::UInt8)), SchemaFault::Unsupported { .. }));
+    for (precision, scale) in [(0, 0), (39, 0), (5, 6)] {
+        let kind = DataType::Decimal128(precision, scale);
+        assert!(matches!(refused(nullable("a", kind)), SchemaFault::Unsupported { .. }));
+    }
     assert!(matches!(refused(Field::new("a", DataType::Int8, false)), SchemaFault::NotNullable(_)));
     let twice = Fields::from(vec![nullable("a", DataType::Int8), nullable("a", DataType::Int8)]);
     assert!(matches!(Decoder::new(&twice), Err(SchemaFault::Twice(_))));
