@@ -56,6 +56,8 @@ pub enum EngineError {
     ProducersOfUser(usize),
     #[error("producer '{0}' is over: its program deleted it, and it is not opened again; choose another name")]
     ProducerEnded(String),
+    #[error("{0} users have ended names of producers within the last hour, as many as there may be; call again later")]
+    EndingsOfUsers(usize),
     #[error("producers whose names begin with '{0}' are the broker's own; choose another name")]
     ProducerReserved(&'static str),
     #[error(

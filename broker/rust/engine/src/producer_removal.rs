@@ -46,7 +46,7 @@ impl Shard {
     /// and the user does not open them again for a while. Return how many were there, once that is on the disk. Blocks on the disk.
     ///
     /// # Errors
-    /// `ProducerReserved` and `ProducerOwned` for one of them, with none removed; `Log` when it cannot be
+    /// `ProducerReserved` and `ProducerOwned` for one of them, and `EndingsOfUsers`, with none removed; `Log` when it cannot be
     /// written; `Stopped` and `Closed`.
     pub fn end_producers(&self, names: &[String], user: &str) -> Result<u64, EngineError> {
         if names.iter().any(|name| name.starts_with(STAGE_PREFIX)) {

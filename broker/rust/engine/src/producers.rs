@@ -466,6 +466,7 @@ impl Producers {
         if let Some(other) = names.iter().find(|name| self.id_of(name).is_some_and(|id| !is_owned(id))) {
             return Err(EngineError::ProducerOwned(other.clone()));
         }
+        self.endings.check_user(user, now_ms)?;
         names.iter().for_each(|name| self.endings.add(user, name, now_ms));
         Ok(names.iter().filter(|name| self.end_session(name)).cloned().collect())
     }

@@ -84,6 +84,22 @@ fn is_ended(house: &House, user: &str, name: &str) -> bool {
     matches!(house.shard.open_producer(name, user), Err(EngineError::ProducerEnded(_)))
 }
 
+/// All users shared the places, so a task of another user's job that was given up stored its rows twice.
+#[test]
+fn names_that_one_user_invents_do_not_push_out_those_that_another_has_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    write(&house, "anna", "job/0", 0, ("s", "a")).unwrap();
+    house.shard.end_producers(&["job/0".to_owned()], "anna").unwrap();
+
+    let invented: Vec<_> = (0..70_000).map(|number| format!("x{number}")).collect();
+    assert_eq!(house.shard.end_producers(&invented, "bob").unwrap(), 0);
+
+    assert!(is_ended(&house, "anna", "job/0"));
+    assert!(is_ended(&house, "bob", "x69999") && !is_ended(&house, "bob", "x0"));
+    house.close();
+}
+
 #[test]
 fn a_name_of_another_user_leaves_all_names_of_a_call_as_they_are() {
     let directory = tempfile::tempdir().unwrap();

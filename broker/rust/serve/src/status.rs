@@ -22,7 +22,7 @@ pub(crate) fn of_engine(error: &EngineError) -> Status {
         | EngineError::LeasePart { .. }
         | EngineError::ProducerReserved(_) => Status::invalid_argument(text),
         EngineError::ProducerOwned(_) => Status::permission_denied(text),
-        EngineError::TooMany { .. } => Status::resource_exhausted(text),
+        EngineError::TooMany { .. } | EngineError::EndingsOfUsers(_) => Status::resource_exhausted(text),
         EngineError::ProducerTaken(_)
         | EngineError::ProducersOfUser(_)
         | EngineError::ProducerEnded(_)

@@ -51,7 +51,12 @@ impl Producers {
     }
 
     /// Open a name of this user that no session has, to begin a batch without rows; `None` when there is none to open.
-    pub fn open_unused(&mut self, name: &str, user: &str, now_ms: u64) -> Result<Option<ProducerSession>, EngineError> {
+    pub(crate) fn open_unused(
+        &mut self,
+        name: &str,
+        user: &str,
+        now_ms: u64,
+    ) -> Result<Option<ProducerSession>, EngineError> {
         if self.is_of_another(name, Some(user)) {
             return Err(EngineError::ProducerOwned(name.to_owned()));
         }
