@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 from uuid import uuid4
 
 import pyarrow as pa
@@ -13,6 +13,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock
+from penstock.spark.streams import DescribedStreams
+from penstock.spark.subscriptions import parse_assignment
+from penstock.spark.wire import Wire
 from support import Broker
 
 pytestmark = [pytest.mark.slow]
@@ -81,6 +84,25 @@ def test_assigned_partitions_are_read_and_no_others(
     there = connection.stream(names[1]).offsets()
     assert {row.partition for row in read.collect()} == {f"{names[1]}-1"}
     assert read.count() == there[1].message_count
+
+
+def test_a_wait_for_an_assigned_partition_is_not_ended_by_another_one(
+    broker: Broker, connection: penstock.Connection, names: list[str]
+) -> None:
+    with Wire(broker.uri()) as wire:
+        streams = DescribedStreams(wire, parse_assignment(json.dumps({names[1]: [1]})))
+        before = streams.look()
+        (other,) = wire.describe((names[1],)).keys() - before.keys()
+        connection.publish(b"busy", routing_key=other)
+        begun = monotonic()
+        assert streams.look(400) == before
+        assert monotonic() - begun >= 0.4
+
+        connection.publish(b"new", routing_key=f"{names[1]}-1")
+        (after,) = streams.look(30_000).values()
+
+    assert (after.stream, after.number) == (names[1], 1)
+    assert after.rows == before[after.name].rows + 1
 
 
 def test_the_progress_of_a_query_has_the_lag_in_rows(

@@ -7,6 +7,7 @@ on after a loss looks so again for those of its streams that are not there.
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from time import monotonic, sleep
 from typing import Protocol
 
@@ -22,6 +23,8 @@ _log = logging.getLogger("penstock")
 LISTED_EVERY_SECONDS = 10.0
 # A listed stream may be deleted before it is described, again and again.
 LISTINGS_MAX = 3
+# The broker describes so many names at once.
+NAMES_MAX = 1_000
 
 
 class Streams(Protocol):
@@ -98,13 +101,34 @@ class DescribedStreams:
                 self._pause(wait_ms / 1_000)
                 return {}
             try:
-                return self._wire.describe(self._names, ends=self._ends(), wait_ms=wait_ms)
+                return self._asked(wait_ms, may_name_partitions=attempt == 0)
             except NotFoundError:
                 # A stream was deleted; with a pattern, since it was listed.
                 if attempt + 1 == LISTINGS_MAX or not (is_pattern or may_miss):
                     raise
                 self._is_listed = True
         raise AssertionError("the loop returns or raises")
+
+    def _asked(self, wait_ms: int, *, may_name_partitions: bool) -> dict[str, Partition]:
+        alone = self._assigned() if wait_ms and may_name_partitions else {}
+        if not alone:
+            return self._wire.describe(self._names, ends=self._ends(), wait_ms=wait_ms)
+        # By their own names, as messages of another partition of the stream would end the wait.
+        ends = {name: each.next for name, each in alone.items()}
+        found = self._wire.describe(tuple(alone), ends=ends, wait_ms=wait_ms)
+        return {
+            name: replace(found[name], stream=each.stream, number=each.number)
+            for name, each in alone.items()
+            if name in found
+        }
+
+    def _assigned(self) -> dict[str, Partition]:
+        """Return the assigned partitions, if there are some, all are known, and a question may name so many."""
+        wanted = self._subscription.assigned
+        if wanted is None:
+            return {}
+        known = self._subscription.selected(self._all, may_miss=True)
+        return known if len(known) == sum(map(len, wanted.values())) <= NAMES_MAX else {}
 
     def _until_listing_ms(self) -> int:
         listed = self._clock() if self._listed_at is None else self._listed_at

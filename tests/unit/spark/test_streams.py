@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.spark import streams as module
 from penstock.spark.described import Partition
 from penstock.spark.errors import NotFoundError, OptionError
 from penstock.spark.streams import LISTED_EVERY_SECONDS, DescribedStreams
@@ -141,3 +142,55 @@ def test_a_read_that_goes_on_leaves_out_an_assigned_partition_that_is_gone() -> 
     assigned = parse_assignment('{"a": [0, 7]}')
 
     assert list(DescribedStreams(FakeStreams("a"), assigned, goes_on=True).look()) == ["a"]
+
+
+class FakePartitions(FakeStreams):
+    """A stream of two partitions, each of which is also described by its own name."""
+
+    def describe(
+        self,
+        streams: tuple[str, ...],
+        at_timestamp_ms: int | None = None,
+        ends: Mapping[str, int] | None = None,
+        wait_ms: int = 0,
+    ) -> dict[str, Partition]:
+        if streams != ("a",):
+            return super().describe(streams, at_timestamp_ms, ends, wait_ms)
+        there = tuple(name for name in ("a-0", "a-1") if name not in self.gone)
+        found = super().describe(there, at_timestamp_ms, ends, wait_ms)
+        self.asked[-1] = (streams, *self.asked[-1][1:])
+        return {name: replace(each, stream="a", number=int(name[-1])) for name, each in found.items()}
+
+
+def test_a_look_at_assigned_partitions_waits_for_these_alone() -> None:
+    """Messages of others ended the wait, 20 times a second."""
+    wire = FakePartitions()
+    streams = DescribedStreams(wire, parse_assignment('{"a": [1]}'))
+
+    looks = [streams.look(), streams.look(700), streams.look(700)]
+
+    assert wire.asked == [(("a",), {}, 0), (("a-1",), {"a-1": 4}, 700), (("a-1",), {"a-1": 4}, 700)]
+    assert [list(look) for look in looks] == [["a-1"]] * 3
+    assert looks[2] == looks[0] == streams.last
+
+
+def test_an_assigned_partition_that_goes_during_the_wait_is_left_out_if_it_may() -> None:
+    wire = FakePartitions()
+    strict, patient = (DescribedStreams(wire, parse_assignment('{"a": [0, 1]}'), goes_on=may) for may in (False, True))
+    assert list(strict.look()) == list(patient.look()) == ["a-0", "a-1"]
+    wire.gone.append("a-1")
+
+    with pytest.raises(NotFoundError, match="stream 'a-1' not found"):
+        strict.look(700)
+    assert list(patient.look(700)) == ["a-0"]
+
+
+def test_a_look_at_very_many_assigned_partitions_asks_for_their_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "NAMES_MAX", 1)
+    wire = FakePartitions()
+    streams = DescribedStreams(wire, parse_assignment('{"a": [1, 0]}'))
+
+    streams.look()
+    streams.look(700)
+
+    assert wire.asked[-1] == (("a",), {"a-0": 4, "a-1": 4}, 700)
