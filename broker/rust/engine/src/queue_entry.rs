@@ -47,7 +47,7 @@ pub(crate) struct QueueEntry {
     pub signals: FxHashMap<SubscriptionId, Arc<Signal>>,
     /// Subscriptions that only hold messages taken one by one; they are not consumers.
     pub pull_count: usize,
-    /// Messages of the current publish for this queue; zero between publishes.
+    /// Messages of the current publish for this queue while it is watched; zero between publishes.
     pub fresh_count: u64,
     /// Messages below this sequence were stored by an earlier process: their records may be corrupt.
     pub recovered_below: Sequence,
@@ -90,6 +90,12 @@ impl QueueEntry {
     pub fn consumer_count(&self) -> usize {
         let readers = self.stream.as_ref().map_or(0, Stream::reader_count);
         self.signals.len().saturating_sub(self.pull_count) + readers
+    }
+
+    /// Whether anybody may wait for its messages. A wide publish visits other queues only once, which matters when they
+    /// are more than a processor's cache holds.
+    pub fn is_watched(&self) -> bool {
+        self.stream.is_some() || !self.signals.is_empty()
     }
 
     /// Ends its consumers and readers.

@@ -295,6 +295,9 @@ impl State {
             let sequence = entry.machine.publish(body_bytes);
             self.targets.push(Target { queue, sequence });
             levels = levels.stricter(entry.levels);
+            if !entry.is_watched() {
+                continue;
+            }
             if entry.fresh_count == 0 {
                 self.touched.push(queue);
             }
