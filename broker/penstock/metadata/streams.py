@@ -4,7 +4,8 @@ A stream is one queue of that type. A partitioned stream is an exchange that rou
 partition, declared and deleted in one decision.
 
 Entries are in an order in which every prefix is harmless: if a power failure cuts the write, no client was answered,
-and a stream that lacks partitions takes no messages until it is declared again or deleted.
+and a stream that lacks partitions takes no messages until it is declared again or deleted. The exchange comes first: a
+queue with the name of a partition belongs to the new stream only if its exchange exists already.
 """
 
 from collections.abc import Sequence
@@ -42,14 +43,15 @@ def declare(state: VhostTopology, command: DeclareStream) -> Decision:
     check_partition_count(thing, command.partition_count)
     if not command.name:
         raise InvalidArgumentError(thing, "has no name", "name the stream", field="name")
+    _check_is_no_partition(state, command.name)
     _check_partition_count(state, command)
     wanted = _parts(command)
     _check_all(state, wanted)
     decision = Decision(StreamDeclared(tuple(one.name for one in wanted.queues), is_new=False))
-    made = [queues.declare(state, one) for one in wanted.queues]
-    if wanted.exchange is not None:
-        made.append(exchanges.declare(state, wanted.exchange))
-        made += (bindings.bind(state, one) for one in wanted.binds)
+    made = [] if wanted.exchange is None else [exchanges.declare(state, wanted.exchange)]
+    for number, queue in enumerate(wanted.queues):
+        made.append(queues.declare(state, queue))
+        made += (bindings.bind(state, one) for one in wanted.binds[number : number + 1])
     for each in made:
         decision.entries += each.entries
         decision.changes += each.changes
@@ -142,6 +144,7 @@ def _check_all(state: VhostTopology, wanted: _Parts) -> None:
     missing_count = sum(queues.check(state, one) is None for one in wanted.queues)
     if wanted.exchange is not None:
         exchanges.check(state, wanted.exchange)
+        _check_partition_names(state, wanted)
         _check_places(state, wanted.binds)
     if wanted.queues[0].arguments[X_QUEUE_TYPE] != QueueKind.STREAM:
         thing = state.thing("stream", wanted.queues[0].name)
@@ -156,6 +159,30 @@ def _check_all(state: VhostTopology, wanted: _Parts) -> None:
     check_queues(state, state.thing("stream", wanted.queues[0].name), missing_count)
     if wanted.queues[0].arguments.get(X_DEDICATED) is True:
         check_dedicated(state, state.thing("stream", wanted.queues[0].name), missing_count)
+
+
+def _check_is_no_partition(state: VhostTopology, name: str) -> None:
+    """Check that a stream's name is not that of a partition. Parts of a stream made by hand are streams as well."""
+    owner = owner_of(state, QueueName(name))
+    if owner is not None and owner.partition_count:
+        raise PreconditionFailedError(
+            state.thing("stream", name),
+            f"is a partition of stream '{owner.name}'",
+            "choose another name, or use the partition as it is",
+        )
+
+
+def _check_partition_names(state: VhostTopology, wanted: _Parts) -> None:
+    """Check that no other stream has the name of a partition. Parts of a declaration that was cut are its own."""
+    assert wanted.exchange is not None
+    is_new = wanted.exchange.name not in state.exchanges
+    for one in wanted.queues:
+        if _exchange(state, one.name) is not None or (is_new and one.name in state.queues):
+            raise PreconditionFailedError(
+                state.thing("stream", wanted.exchange.name),
+                f"needs the name '{one.name}' for a partition, and another stream has it",
+                "choose another name, or delete the other stream",
+            )
 
 
 def _check_places(state: VhostTopology, binds: Sequence[Bind]) -> None:

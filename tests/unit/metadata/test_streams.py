@@ -131,6 +131,35 @@ def test_a_part_that_stands_against_it_refuses_the_whole(machine: Machine) -> No
     assert not machine.has_queue("clicks-0")
 
 
+def test_a_partition_and_a_stream_never_have_one_name(machine: Machine) -> None:
+    """A name was that of two streams, or a stream became a partition of another one, with its messages."""
+    declare(machine, "clicks", 2)
+    for count in (1, 2):
+        with pytest.raises(PreconditionFailedError, match="is a partition of stream 'clicks'"):
+            declare(machine, "clicks-0", count)
+
+    declare(machine, "orders-1")
+    declare(machine, "visits-1", 2)
+    machine.queue("logs-1", arguments=STREAM)
+    before = len(machine.entries)
+    for name in ("orders", "visits", "logs"):
+        with pytest.raises(PreconditionFailedError, match=f"needs the name '{name}-1' for a partition"):
+            declare(machine, name, 3)
+
+    assert len(machine.entries) == before
+    declare(machine, "orders", 1)
+    assert not declare(machine, "clicks", 2).changes
+    assert not declare(machine, "orders-1").changes
+
+
+def test_a_stream_that_was_assembled_by_hand_keeps_its_parts(machine: Machine) -> None:
+    machine.exchange("hand", "x-super-stream")
+    declare(machine, "a")
+    machine.bind("hand", "a", "0")
+
+    assert not declare(machine, "a").changes
+
+
 def test_what_no_queue_may_be_called_no_stream_is(machine: Machine) -> None:
     for name in ("", "amq.stream"):
         with pytest.raises(RefusedError):
