@@ -2,19 +2,20 @@
 //! repetition is only taken for one when it is the same.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
+#[path = "house/crashing.rs"]
+mod crashing;
 mod house;
 
-use std::fs::File;
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 
+use crashing::DyingDisk;
 use house::{House, open, open_on, read_all, reader};
 use penstock_engine::{
     EngineError, Fate, Payload, ProducerSession, Publication, QueueId, QueueLevels, QueueSettings, ReadFrom,
     Repetition, StreamSettings,
 };
-use penstock_log::{Disk, RealDisk};
+use penstock_log::Disk;
 
 /// A stream with a log of its own.
 const OWN: QueueId = QueueId(7);
@@ -229,32 +230,13 @@ fn a_log_of_its_own_forgets_the_refused_row_too() {
     house.close();
 }
 
-/// Writes only a part once so many writes were done, as a process that dies in one.
-#[derive(Debug)]
-struct DyingDisk {
-    writes_left: AtomicI64,
-}
-
-impl Disk for DyingDisk {
-    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-        match self.writes_left.fetch_sub(1, Ordering::SeqCst) {
-            1.. => RealDisk.write_at(file, bytes, offset),
-            0 => {
-                RealDisk.write_at(file, bytes.get(..bytes.len() * 2 / 3).unwrap_or_default(), offset)?;
-                Err(io::Error::other("the process dies"))
-            }
-            _ => Err(io::Error::other("the process is dead")),
-        }
-    }
-}
-
 #[test]
 fn a_batch_is_compared_and_continued_wherever_a_crash_left_it() {
     let batches: [&[&str]; 3] = [&["a", "b"], &["c", "d", "e"], &["f"]];
     let mut died_within = 0;
     for writes in 0.. {
         let directory = tempfile::tempdir().unwrap();
-        let disk = Arc::new(DyingDisk { writes_left: AtomicI64::new(i64::MAX) });
+        let disk = Arc::new(DyingDisk::default());
         let house = open_on(directory.path(), Arc::clone(&disk) as Arc<dyn Disk>);
         disk.writes_left.store(writes, Ordering::SeqCst);
         let sent: Result<Vec<_>, _> =

@@ -2,20 +2,21 @@
 //! that ends at any write is resumed without a lost or duplicate row.
 #![allow(clippy::unwrap_used)]
 
+#[path = "house/crashing.rs"]
+mod crashing;
 mod house;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 
+use crashing::DyingDisk;
 use house::{House, Say, open, open_on, read_all, reader};
 use penstock_engine::{
     EngineError, Payload, QueueId, QueueLevels, QueueSettings, ReadFrom, StageStanding, StageTag, StagedAttempt,
     StagedBatch, StagedOutcome, StreamSettings,
 };
-use penstock_log::{Disk, RealDisk};
+use penstock_log::Disk;
 
 const STAGE: QueueId = QueueId(2);
 
@@ -227,25 +228,6 @@ fn a_stage_that_is_deleted_takes_its_decision_and_its_name_along() {
     assert_eq!(house.shard.stage_states(&[STAGE]).unwrap(), [StageStanding::default()]);
 }
 
-/// Writes only a part once so many writes were done, as a process that dies in one.
-#[derive(Debug)]
-struct DyingDisk {
-    writes_left: AtomicI64,
-}
-
-impl Disk for DyingDisk {
-    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-        match self.writes_left.fetch_sub(1, Ordering::SeqCst) {
-            1.. => RealDisk.write_at(file, bytes, offset),
-            0 => {
-                RealDisk.write_at(file, &bytes[..bytes.len() * 2 / 3], offset)?;
-                Err(io::Error::other("the process dies"))
-            }
-            _ => Err(io::Error::other("the process is dead")),
-        }
-    }
-}
-
 /// Bodies of 100 KiB, so that every few of them are in their own segment and are copied separately.
 fn large(numbers: std::ops::Range<u32>) -> Vec<String> {
     numbers.map(|number| format!("{number:07}").repeat(100 << 10 >> 3)).collect()
@@ -258,7 +240,7 @@ fn a_copy_that_dies_at_any_write_is_carried_on_at_the_start_and_every_row_is_the
     let mut died_copying = 0;
     for writes in 0.. {
         let directory = tempfile::tempdir().unwrap();
-        let disk = Arc::new(DyingDisk { writes_left: AtomicI64::new(i64::MAX) });
+        let disk = Arc::new(DyingDisk::default());
         let house = with_stage(open_on(directory.path(), Arc::clone(&disk) as Arc<dyn Disk>));
         let other = stage(&house, 1, 8, &wanted_texts[..3]);
         let mut chosen = stage(&house, 1, 9, &wanted_texts[..5]);

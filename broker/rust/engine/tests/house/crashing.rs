@@ -1,5 +1,6 @@
-//! A disk that stops after so many writes, and that forgets, log by log, a part of what was not synced: as a process that is
-//! killed between two appends, and as a machine without power.
+//! Disks that stop after so many writes: one as a process that is killed in the middle of a write, and one as a process that is
+//! killed between two appends, which also forgets, log by log, a part of what was not synced, as a machine without power.
+#![allow(dead_code, reason = "a test uses one of them")]
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -11,6 +12,31 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use penstock_log::{Disk, RealDisk};
+
+/// Writes only a part once so many writes were done, as a process that dies in one.
+#[derive(Debug)]
+pub struct DyingDisk {
+    pub writes_left: AtomicI64,
+}
+
+impl Default for DyingDisk {
+    fn default() -> Self {
+        DyingDisk { writes_left: AtomicI64::new(i64::MAX) }
+    }
+}
+
+impl Disk for DyingDisk {
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        match self.writes_left.fetch_sub(1, Ordering::SeqCst) {
+            1.. => RealDisk.write_at(file, bytes, offset),
+            0 => {
+                RealDisk.write_at(file, &bytes[..bytes.len() * 2 / 3], offset)?;
+                Err(io::Error::other("the process dies"))
+            }
+            _ => Err(io::Error::other("the process is dead")),
+        }
+    }
+}
 
 /// File, offset and length of a write.
 type Write = (PathBuf, u64, usize);
