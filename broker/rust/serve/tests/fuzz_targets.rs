@@ -22,6 +22,7 @@ targets! {
     consume_request in "../../../../fuzz/fuzz_targets/consume_request.rs",
     flight_ask in "../../../../fuzz/fuzz_targets/flight_ask.rs",
     flight_put in "../../../../fuzz/fuzz_targets/flight_put.rs",
+    json_bodies in "../../../../fuzz/fuzz_targets/json_bodies.rs",
     log_record in "../../../../fuzz/fuzz_targets/log_record.rs",
     properties in "../../../../fuzz/fuzz_targets/properties.rs",
     publish_batch in "../../../../fuzz/fuzz_targets/publish_batch.rs",
