@@ -5,9 +5,8 @@ What comes then must reach both streams, or the second query must fail.
 
 import shutil
 
-from checkpoints import compared, copying
 from rig import Broker, penstock, run
-from sparkrig import bodies, run_to_the_end, session
+from sparkrig import bodies, compared, copying, run_to_the_end, session, verdict
 
 
 def copied(spark, folder, broker, connection, staged):
@@ -36,13 +35,11 @@ def check():
     with Broker() as broker, session() as (spark, folder):
         broker.start()
         with penstock.connect(broker.uri, native=False) as connection:
-            seen = {staged: copied(spark, folder, broker, connection, staged) for staged in ("false", "true")}
-    told = "; ".join(
-        f"staged={staged}: {missing} of 20 new rows are missing in the second stream, {doubled} twice, "
-        + (f"its query said: {failed}" if failed else "its query ended well")
-        for staged, (missing, doubled, failed) in seen.items()
-    )
-    return any(doubled or (missing and not failed) for missing, doubled, failed in seen.values()), told
+            seen = {
+                f"staged={staged}, the second stream": copied(spark, folder, broker, connection, staged)
+                for staged in ("false", "true")
+            }
+    return verdict(seen, 20)
 
 
 run(check)

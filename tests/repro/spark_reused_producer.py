@@ -3,9 +3,8 @@
 It writes to another stream, or other rows to the same one: its rows must be stored, or the query must fail.
 """
 
-from checkpoints import compared, copying
 from rig import Broker, penstock, run
-from sparkrig import bodies, run_to_the_end, session
+from sparkrig import bodies, compared, copying, run_to_the_end, session, verdict
 
 
 def reused(spark, folder, broker, connection, rows, staged):
@@ -36,12 +35,7 @@ def check():
             connection.stream("source").publish_many(rows)
             for staged in ("false", "true"):
                 seen |= reused(spark, folder, broker, connection, rows, staged)
-    told = "; ".join(
-        f"{how}: {missing} of 20 rows are missing, {doubled} twice, "
-        + (f"its query said: {failed}" if failed else "its query ended well")
-        for how, (missing, doubled, failed) in seen.items()
-    )
-    return any(doubled or (missing and not failed) for missing, doubled, failed in seen.values()), told
+    return verdict(seen, len(rows))
 
 
 run(check)

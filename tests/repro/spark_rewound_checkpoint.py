@@ -3,9 +3,8 @@
 The batches come again with other rows under the same numbers. Every row must reach the sink, or the query must fail.
 """
 
-from checkpoints import compared, copying, forget_batches
 from rig import Broker, penstock, run
-from sparkrig import bodies, run_to_the_end, session
+from sparkrig import bodies, compared, copying, forget_batches, run_to_the_end, session, verdict
 
 
 def lost(spark, folder, broker, connection, staged):
@@ -27,13 +26,8 @@ def check():
     with Broker() as broker, session() as (spark, folder):
         broker.start()
         with penstock.connect(broker.uri, native=False) as connection:
-            seen = {staged: lost(spark, folder, broker, connection, staged) for staged in ("false", "true")}
-    told = "; ".join(
-        f"staged={staged}: {missing} of 40 rows lost, {doubled} twice, "
-        + (f"the query said: {failed}" if failed else "the query ended well")
-        for staged, (missing, doubled, failed) in seen.items()
-    )
-    return any(doubled or (missing and not failed) for missing, doubled, failed in seen.values()), told
+            seen = {f"staged={staged}": lost(spark, folder, broker, connection, staged) for staged in ("false", "true")}
+    return verdict(seen, 40)
 
 
 run(check)

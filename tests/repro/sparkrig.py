@@ -1,4 +1,7 @@
-"""A Spark session for the scripts here that need one, and queries that copy streams. Needs Java 17 and PySpark."""
+"""A Spark session for the scripts here that need one, and queries that copy streams with a Spark checkpoint.
+
+Needs Java 17 and PySpark.
+"""
 
 import contextlib
 import importlib.util
@@ -108,6 +111,14 @@ def reason(error):
     return line.partition(". gRPC client debug context")[0].partition(" SQLSTATE")[0][:300]
 
 
+def forget_batches(checkpoint, *batches):
+    """Change a checkpoint as if these batches had not been begun."""
+    for kind in ("offsets", "commits"):
+        for batch in batches:
+            for name in (str(batch), f".{batch}.crc"):
+                (Path(checkpoint) / kind / name).unlink(missing_ok=True)
+
+
 def bodies(connection, stream):
     return [message.body for message in connection.stream(stream).read("first", until="next")]
 
@@ -116,6 +127,20 @@ def compared(wanted, got):
     """Return how many rows are lost, and how many are there too often."""
     wanted, got = Counter(wanted), Counter(got)
     return (wanted - got).total(), (got - wanted).total()
+
+
+def verdict(seen, row_count):
+    """Return whether rows are missing without an error or there too often, and a line about it.
+
+    `seen` has by what was tried how many rows are missing, how many are there too often, and what the query failed
+    with.
+    """
+    told = "; ".join(
+        f"{tried}: {missing} of {row_count} rows are missing, {doubled} twice, "
+        + (f"the query said: {failed}" if failed else "the query ended well")
+        for tried, (missing, doubled, failed) in seen.items()
+    )
+    return any(doubled or (missing and not failed) for missing, doubled, failed in seen.values()), told
 
 
 def penstock_command():
