@@ -23,9 +23,7 @@ import pytest
 import penstock
 from support import Broker, eventually
 
-KILLS = int(os.environ.get("SPARK_KILLS", "2"))
-# A driver with a cluster of workers takes the longest to start.
-KILLS_OF_KIND = {"cluster": int(os.environ.get("SPARK_KILLS", "1"))}
+KILLS = int(os.environ.get("SPARK_KILLS", "1"))
 SEED = int(os.environ.get("SPARK_KILL_SEED") or random.SystemRandom().randrange(1_000_000))
 ROWS_PER_KILL = 600
 MESSAGES_PER_KILL = 1_800
@@ -111,11 +109,10 @@ def test_every_row_is_stored_once_whoever_is_killed(
     broker: Broker, connection: penstock.Connection, tmp_path: Path, kind: str
 ) -> None:
     chance = random.Random(SEED)
-    kills = KILLS_OF_KIND.get(kind, KILLS)
     source, copy = f"killed-source-{kind}", f"killed-sink-{kind}"
     connection.declare_stream(source)
     connection.declare_stream(copy)
-    rows = [b"%d" % number for number in range(ROWS_PER_KILL * (kills + 1))]
+    rows = [b"%d" % number for number in range(ROWS_PER_KILL * (KILLS + 1))]
     connection.stream(source).publish_many(rows)
     sink = connection.stream(copy)
     arguments = [broker.uri(), kind, source, copy, str(tmp_path / "checkpoint")]
@@ -128,7 +125,7 @@ def test_every_row_is_stored_once_whoever_is_killed(
     first = chance.randrange(3)
     driver = start()
     try:
-        for number in range(kills):
+        for number in range(KILLS):
             wanted = number * ROWS_PER_KILL + chance.randint(1, ROWS_PER_KILL)
             eventually(partial(has_come, driver, lambda: sink.info().message_count, wanted), True, START_SECONDS_MAX)
             assert driver.is_running(), log.read_text()[-4_000:]
@@ -147,7 +144,7 @@ def test_every_row_is_stored_once_whoever_is_killed(
     lost, doubled = len(set(rows) - set(got)), sum(got.values()) - len(got)
     print(f"\n{kind}, seed {SEED}: {len(rows):,} rows, killed {dict(kinds)}: {lost} lost, {doubled} twice")
     assert (lost, doubled) == (0, 0)
-    assert sum(kinds.values()) == kills
+    assert sum(kinds.values()) == KILLS
 
 
 def test_every_message_of_a_queue_is_stored_once_whoever_is_killed(tmp_path: Path) -> None:
