@@ -3,14 +3,13 @@
 Pure: no wire, no Spark.
 """
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from penstock.spark.errors import SparkConnectorError
 
-__all__ = ["loaded", "number", "of_known_form", "text"]
+__all__ = ["number", "of_known_form", "text"]
 
 
 @contextmanager
@@ -23,11 +22,6 @@ def of_known_form(asked: str) -> Iterator[None]:
             f"the broker answered {asked} in a form that this release does not read; use releases of both that belong "
             "together"
         ) from None
-
-
-def loaded(content: bytes) -> Any:
-    """Parse JSON. Raises ValueError or RecursionError."""
-    return json.loads(content)
 
 
 def number(found: Any) -> int:

@@ -4,11 +4,12 @@ The broker filters rows, so the rows alone do not say which messages it looked a
 each batch; see docs/flight.md.
 """
 
+import json
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from penstock.spark.answers import loaded, number, of_known_form
+from penstock.spark.answers import number, of_known_form
 
 __all__ = ["Piece", "piece_of"]
 
@@ -30,5 +31,5 @@ def piece_of(chunk: Any) -> Piece:
     if chunk.app_metadata is None:
         return Piece(rows, rows["offset"][-1].as_py() + 1 if rows.num_rows else 0, rows.num_rows)
     with of_known_form("a read"):
-        report = loaded(chunk.app_metadata.to_pybytes())
+        report = json.loads(chunk.app_metadata.to_pybytes())
         return Piece(rows, number(report["next"]), number(report["seen"]))

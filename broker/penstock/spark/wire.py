@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import flight
 
-from penstock.spark.answers import loaded, of_known_form
+from penstock.spark.answers import of_known_form
 from penstock.spark.brokers import Addresses
 from penstock.spark.calls import FAILURES, INFO_SECONDS_MAX, READ_SECONDS_MAX, RetryWindow, called
 from penstock.spark.described import Partition, parse_partitions
@@ -70,7 +70,7 @@ class Wire:
         # Not in the call: an answer of another form comes again however often it is asked for.
         with of_known_form(DESCRIBE):
             (content,) = contents
-            return parse_partitions(loaded(content))
+            return parse_partitions(json.loads(content))
 
     def list_streams(self) -> list[str]:
         """Return the names of the streams that the user may see."""
