@@ -66,7 +66,7 @@ pub enum EngineError {
     )]
     ProducerBehind(u64),
     #[error(
-        "batch {batch} of producer '{producer}' is not the one that was stored: {why}; the rows that differ were not stored. \
+        "batch {batch} of producer '{producer}' is not the one that was stored: {why}; rows that were stored stay as they are. \
          Write them as another producer, which for Spark is a new checkpoint or another option 'producer'"
     )]
     BatchDiffers { producer: String, batch: u32, why: String },
