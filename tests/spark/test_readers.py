@@ -545,7 +545,7 @@ def test_a_task_has_no_more_rows_than_it_may(events: FakeFlight) -> None:
 
 
 def test_a_least_number_of_tasks_is_never_refused_for_the_sizes_of_the_partitions(events: FakeFlight) -> None:
-    """It was refused in the name of `maxRecordsPerPartition`, which nobody had set."""
+    """The error named `maxRecordsPerPartition`, an option that was not set."""
     events.declare("large")
     events.publish("events", *([b""] * 9_400))
     events.publish("large", *([b"x"] * 600))

@@ -39,7 +39,8 @@ def checked(pieces: Iterator[Piece], wanted: OffsetRange, wire: Streams) -> Iter
     partition = check_whole(replace(wanted, rows=0), there)
     planned = wanted.rows
     if planned < 0:
-        # Nobody counted them exactly before; joined runs do not either, so that nothing is missing for certain.
+        # Not counted exactly when it was planned. Where runs may be joined the number is too high now, and a loss that
+        # is told from it may be none.
         planned = partition.rows_between(wanted.start, wanted.end) if partition.is_exact else 0
     if seen < planned:
         check_whole(wanted, there)

@@ -3,7 +3,7 @@
 //! A task that was given up may still be on its way when its job is over and its name is deleted. It would store its rows
 //! again under the same name. Kept in memory, for an hour and for a bounded number of names.
 //!
-//! What must stay true: names that a user ends push out that user's older ones, and nobody else's, whether or not they exist.
+//! Invariant: when a user ends names, existing or not, only older ended names of the same user are dropped for them.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};

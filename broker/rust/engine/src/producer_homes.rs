@@ -108,7 +108,7 @@ impl Shard {
         Ok(())
     }
 
-    /// What each own log knows of a user's name.
+    /// Return what each queue's own log knows of a name of this owner.
     fn found_elsewhere(&self, name: &str, owner: Option<&str>) -> Result<Vec<(LogNumber, Found)>, EngineError> {
         let found = self.dedicated.all().into_iter().map(|(id, home)| {
             let producers = &home.lock()?.producers;

@@ -36,7 +36,7 @@ fn begin(house: &House, name: &str, batch: u32, session: Option<&ProducerSession
 
 fn send(house: &House, session: &ProducerSession, rows: &mut Repetition, body: &str) -> Result<(), EngineError> {
     let key = match body {
-        "nowhere" => &b"nobody"[..],
+        "nowhere" => &b"unbound"[..],
         _ if body.starts_with("own") => b"own",
         _ => b"s",
     };
