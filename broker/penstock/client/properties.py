@@ -59,6 +59,7 @@ def encode_properties(properties: Properties | None, headers: Mapping[str, Value
     """Return a serialised penstock.v1.Properties for a message to publish, or None if there is nothing to say.
 
     `headers` add to the properties' own. Raise NotSupportedError for what would have no effect.
+    Headers are sorted by name: a map of protobuf has no order, and those who read rows see the one that was stored.
     """
     if properties is None:
         if not headers:
@@ -69,7 +70,7 @@ def encode_properties(properties: Properties | None, headers: Mapping[str, Value
     for name in _WITHOUT_EFFECT:
         if getattr(properties, name) is not None:
             raise NotSupportedError(f"the property '{name}' is not supported yet; publish without it")
-    return _write(properties).SerializeToString() or None
+    return _write(properties).SerializeToString(deterministic=True) or None
 
 
 def read_properties(payload: bytes | None) -> Properties:

@@ -68,3 +68,13 @@ def test_properties_that_say_nothing_cost_nothing() -> None:
 def test_an_unknown_delivery_mode_is_refused() -> None:
     with pytest.raises(ValueError, match="delivery_mode is 3"):
         encode_properties(Properties(delivery_mode=3))
+
+
+def test_headers_are_written_in_the_order_of_their_names() -> None:
+    """A map of protobuf is hashed, and its order differs between processes: readers of rows would see either."""
+    names = [f"name{number}" for number in range(10, 30)]
+
+    written = encode_properties(None, {name: 1 for name in reversed(names)}) or b""
+
+    places = [written.index(name.encode() + b"\x12") for name in names]
+    assert places == sorted(places)
