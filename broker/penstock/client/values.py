@@ -41,7 +41,8 @@ def write_table(values: Mapping[str, Value], fields: MutableMapping[str, message
 
 def read_table(fields: Mapping[str, message_pb2.Value]) -> dict[str, Value]:
     """Return the Python values of a protobuf map of values."""
-    return {name: _read(value) for name, value in fields.items()}
+    # items() of a protobuf map is ten times as slow, and most maps are empty.
+    return {name: _read(fields[name]) for name in fields}
 
 
 def _write(name: str, value: Value, out: message_pb2.Value, depth: int) -> None:

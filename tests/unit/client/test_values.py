@@ -74,7 +74,7 @@ def test_headers_are_written_in_the_order_of_their_names() -> None:
     """A map of protobuf is hashed, and its order differs between processes: readers of rows would see either."""
     names = [f"name{number}" for number in range(10, 30)]
 
-    written = encode_properties(None, {name: 1 for name in reversed(names)}) or b""
+    written = encode_properties(None, dict.fromkeys(reversed(names), 1)) or b""
 
     places = [written.index(name.encode() + b"\x12") for name in names]
     assert places == sorted(places)

@@ -17,6 +17,11 @@ from penstock.model.records import Binding, DestinationKind, Exchange
 from penstock.services import QueueStatus
 from penstock.v1 import admin_pb2, message_pb2
 
+_DESTINATION_KINDS = {
+    DestinationKind.QUEUE: admin_pb2.DESTINATION_KIND_QUEUE,
+    DestinationKind.EXCHANGE: admin_pb2.DESTINATION_KIND_EXCHANGE,
+}
+
 
 def vhost_of(name: str) -> str:
     """Return the name; an empty one is the default virtual host's."""
@@ -94,9 +99,8 @@ def binding_of(binding: admin_pb2.Binding) -> Binding:
 
 
 def put_binding(binding: Binding, into: admin_pb2.Binding) -> None:
-    is_queue = binding.destination_kind is DestinationKind.QUEUE
     into.source, into.destination, into.routing_key = binding.source, binding.destination, binding.routing_key
-    into.destination_kind = admin_pb2.DESTINATION_KIND_QUEUE if is_queue else admin_pb2.DESTINATION_KIND_EXCHANGE
+    into.destination_kind = _DESTINATION_KINDS[binding.destination_kind]
     put_arguments(binding.arguments, into.arguments)
 
 
