@@ -413,4 +413,4 @@ def _encode(messages: list[_Message]) -> bytes:
             out.key = message.key
         if message.properties is not None:
             out.properties.MergeFrom(message_pb2.Properties.FromString(message.properties))
-    return request.SerializeToString()
+    return request.SerializeToString(deterministic=True)

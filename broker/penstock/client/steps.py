@@ -32,7 +32,8 @@ class AsyncRun(Protocol):
 
 def ask(method: str, message: Message, response: type[R]) -> Steps[R]:
     """Make one call of a verb; `method` is its full path."""
-    answer = yield method, message.SerializeToString()
+    # Deterministic, so that the headers of staged messages keep the order of their names.
+    answer = yield method, message.SerializeToString(deterministic=True)
     return response.FromString(answer)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.client.backoff import Backoff
+from penstock.client.properties import encode_properties
 from penstock.client.publishing import Publishing
 from penstock.client.pure_publisher import PureOutcome, PurePublisher
 from penstock.client.transport import PublisherOptions, StatusError
@@ -87,6 +88,19 @@ def test_each_message_keeps_its_own_address(publisher: PurePublisher, streams: F
             key = message.routing_key if message.HasField("routing_key") else batch.routing_key
             found.append((message.body, exchange, key))
     assert found == [(b"a", "one", "k1"), (b"b", "two", "")]
+
+
+def test_headers_are_sent_in_the_order_of_their_names(publisher: PurePublisher, streams: FakeStreams) -> None:
+    stream = streams.next_stream()
+    names = [f"name{number}" for number in range(10, 30)]
+    properties = encode_properties(None, dict.fromkeys(reversed(names), 1))
+
+    publisher.publish_many([b"a"], properties=properties)
+
+    bodies(stream, 1)
+    (sent,) = stream.sent(2)[1:]
+    places = [sent.index(name.encode() + b"\x12") for name in names]
+    assert places == sorted(places)
 
 
 def test_confirms_returns_and_rejections_come_out(publisher: PurePublisher, streams: FakeStreams) -> None:
