@@ -1,8 +1,10 @@
 """The operator on fakes, run by hand: Kubernetes' events reach the store at once, and `settle` reconciles until done.
 
-Time stands still.
+Time stands still. The operator can be away (`stop`) and come back (`start`), as a new process that has listed only some
+objects so far.
 """
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 from penstock import Connection
@@ -27,6 +29,7 @@ class OperatorWorld:
         self.store = Store()
         self.waiting: list[Key] = []
         self.kubernetes.on_change = self._see
+        self._is_away = False
         brokers = Brokers(lambda address: cast(Connection, self._broker().connect(address)))
         self.world = World(cast(Kubernetes, self.kubernetes), brokers, self.store, lambda key, delay: self.add(key))
         self.world.now = lambda: "2026-01-01T00:00:00Z"
@@ -49,27 +52,55 @@ class OperatorWorld:
         }
         return self.kubernetes.add(manifest)
 
-    def start_cluster(self) -> None:
+    def start_cluster(self, **spec: Any) -> None:
         """Start a Cluster called mq whose pod is ready, with everything that follows."""
-        self.apply("Cluster", "mq", {"image": "penstock:test"})
+        self.apply("Cluster", "mq", {"image": "penstock:test", **spec})
         self.settle()
         self.run_pod()
         self.settle()
+
+    def stop(self) -> None:
+        """Stop the operator: it sees no change, and forgets all that it knew."""
+        self._is_away = True
+        self.waiting.clear()
+        for key in self.store.all():
+            self.store.drop(key)
+
+    def start(self, kinds: Iterable[str] | None = None) -> None:
+        """Start it again. With kinds, only their lists have arrived; `deliver` brings the others."""
+        self._is_away = False
+        seen = {kind for kind, _, _ in self.kubernetes.objects} if kinds is None else set(kinds)
+        for kind in sorted(seen):
+            self.deliver(kind)
+
+    def deliver(self, kind: str, *names: str) -> None:
+        """Show objects of a kind to the operator, as a first list or a part of it does."""
+        for (each, _, name), manifest in list(self.kubernetes.objects.items()):
+            if each == kind and (not names or name in names):
+                self._see(manifest, is_gone=False)
 
     def run_pod(self, uid: str = "pod-1", claim: str = "claim-1") -> None:
         """Do the work of Kubernetes' own controllers."""
         labels = {"penstock.dev/cluster": "mq", "controller-revision-hash": "1"}
         ready = {"type": "Ready", "status": "True"}
         workload = self.kubernetes.objects["StatefulSet", "default", "mq"]
-        workload["metadata"].setdefault("generation", 1)
         workload["status"] = {"observedGeneration": workload["metadata"]["generation"], "updateRevision": "1"}
         claimed: Manifest = {"kind": "PersistentVolumeClaim", "metadata": {"name": "data-mq-0", "uid": claim}}
+        claimed["metadata"]["labels"] = {"penstock.dev/cluster": "mq"}
         claimed |= {"spec": {"resources": {"requests": {"storage": "10Gi"}}}, "status": {"phase": "Bound"}}
         self.kubernetes.add(claimed)
+        self.kubernetes.run_controller(workload)
         self.kubernetes.add(
             {
                 "kind": "Pod",
-                "metadata": {"name": "mq-0", "uid": uid, "labels": labels},
+                "metadata": {
+                    "name": "mq-0",
+                    "uid": uid,
+                    "labels": labels,
+                    "ownerReferences": [
+                        {"kind": "StatefulSet", "name": "mq", "uid": workload["metadata"]["uid"], "controller": True}
+                    ],
+                },
                 "status": {"conditions": [ready]},
             }
         )
@@ -118,6 +149,8 @@ class OperatorWorld:
         return self.broker
 
     def _see(self, manifest: Manifest, is_gone: bool) -> None:
+        if self._is_away:
+            return
         key = key_of(manifest)
         if manifest.get("apiVersion") != "penstock.dev/v1alpha1" and key.kind != "Secret":
             return

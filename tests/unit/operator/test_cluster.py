@@ -228,16 +228,15 @@ def test_a_cluster_that_is_paused_is_left_alone_until_it_is_not(world: OperatorW
 @pytest.mark.parametrize(("when_deleted", "is_kept"), [("Retain", True), ("Delete", False)])
 def test_the_secret_stays_as_long_as_the_volume_does(when_deleted: str, is_kept: bool) -> None:
     world = OperatorWorld()
-    world.apply("Cluster", "mq", {"image": "penstock:test", "storage": {"retain": {"whenDeleted": when_deleted}}})
-    world.settle()
+    world.start_cluster(storage={"retain": {"whenDeleted": when_deleted}})
 
     world.kubernetes.remove("Cluster", "mq")
     world.settle()
 
     assert world.kubernetes.get("Cluster", "mq") is None
+    assert world.kubernetes.get("StatefulSet", "mq") is None
     assert (world.kubernetes.get("Secret", "mq-default-user") is not None) is is_kept
-    policy = world.kubernetes.objects["StatefulSet", "default", "mq"]["spec"]["persistentVolumeClaimRetentionPolicy"]
-    assert policy["whenDeleted"] == when_deleted
+    assert (world.kubernetes.get("PersistentVolumeClaim", "data-mq-0") is not None) is is_kept
 
 
 def test_what_is_no_longer_wanted_is_deleted(world: OperatorWorld) -> None:
