@@ -70,12 +70,14 @@ def _set(found: Manifest, path: Path, value: Any) -> None:
 
 
 def _remove(node: Any, path: Path) -> None:
-    """Remove a field, and the item or map that it leaves empty."""
+    """Remove a field, and the map that it leaves empty or the item that it leaves with its keys alone."""
     step, rest = path[0], path[1:]
     if isinstance(step, tuple):
+        keys = {key for key, _ in step}
         for item in [each for each in node if _is_it(each, step)]:
-            _remove(item, rest)
-            if not item:
+            if rest[0] not in keys:
+                _remove(item, rest)
+            if set(item) <= keys:
                 node.remove(item)
         return
     if step not in node:
