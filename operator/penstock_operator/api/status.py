@@ -71,7 +71,7 @@ class ClusterStatus(Model):
     model_config = ConfigDict(title="ClusterStatus")
 
     observed_generation: int | None = Field(None, ge=0)
-    phase: str | None = Field(None, description="Running, Starting, Stopped, Paused or Failed.")
+    phase: str | None = Field(None, description="Running, Starting, Stopped, Paused, Failed or Terminating.")
     conditions: Conditions = Field(default_factory=list)
     replicas: int | None = None
     ready_replicas: int | None = None

@@ -19,6 +19,27 @@ VOLUME: Final = "data"
 BROKER_UID: Final = 10_001
 
 
+def secret_name(cluster: str) -> str:
+    """Return the name of the Secret of a Cluster's administrator."""
+    return f"{cluster}-default-user"
+
+
+def cluster_reference(metadata: dict[str, Any], *, is_controller: bool) -> dict[str, Any]:
+    """Return an owner reference; not blocking, as deleting the Cluster must not require more permissions."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Cluster",
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": is_controller,
+        "blockOwnerDeletion": False,
+    }
+
+
+def is_owned_by(manifest: dict[str, Any], uid: str) -> bool:
+    return any(each.get("uid") == uid for each in manifest["metadata"].get("ownerReferences") or [])
+
+
 @dataclass(frozen=True, slots=True)
 class Owner:
     """A Cluster as the owner of its children, with its spec."""
@@ -38,7 +59,7 @@ class Owner:
 
     @property
     def secret(self) -> str:
-        return f"{self.name}-default-user"
+        return secret_name(self.name)
 
     @property
     def pod(self) -> str:
@@ -67,15 +88,7 @@ class Owner:
         return replace(self, spec=self.spec.model_copy(update={"storage": storage}))
 
     def reference(self) -> dict[str, Any]:
-        """Return an owner reference; not blocking, as deleting the Cluster must not require more permissions."""
-        return {
-            "apiVersion": API_VERSION,
-            "kind": "Cluster",
-            "name": self.name,
-            "uid": self.uid,
-            "controller": True,
-            "blockOwnerDeletion": False,
-        }
+        return cluster_reference({"name": self.name, "uid": self.uid}, is_controller=True)
 
     def metadata(self, name: str, *, is_owned: bool = True, **more: Any) -> dict[str, Any]:
         found: dict[str, Any] = {"name": name, "namespace": self.namespace, "labels": self.labels}

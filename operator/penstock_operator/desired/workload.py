@@ -27,10 +27,8 @@ def stateful_set(owner: Owner) -> dict[str, Any]:
         "podManagementPolicy": "Parallel",
         "updateStrategy": {"type": "OnDelete"},
         "revisionHistoryLimit": 2,
-        "persistentVolumeClaimRetentionPolicy": {
-            "whenDeleted": spec.storage.retain.when_deleted,
-            "whenScaled": "Retain",
-        },
+        # A StatefulSet is deleted by hand, or to grow the volume. The volume goes with the Cluster alone.
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
         "selector": {"matchLabels": owner.selector},
         "template": _template(owner),
     }

@@ -18,6 +18,7 @@ from penstock_operator.desired.conditions import Says, merged, status_of
 from penstock_operator.desired.naming import ADMINISTRATOR, CLUSTER_LABEL, FINALIZER, GRPC_PORT
 from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.home import NotYet, authority_of, enter, owner_of, password_in
+from penstock_operator.engine.retention import decide_fate
 from penstock_operator.engine.volume import grow
 from penstock_operator.engine.world import World
 from penstock_operator.links import ApiError, BrokerUnreachableError
@@ -246,23 +247,15 @@ class ClusterReconciler:
     # ------------------------------------------------------------ deletion
 
     def _finalize(self, key: Key, manifest: Manifest) -> float | None:
-        """Let the Cluster go.
-
-        Owned children go by themselves, the volume by the StatefulSet's policy; the Secret stays with the volume.
-        """
+        """Let the Cluster go once the fate of its volume is sure. What else it owns goes by itself."""
         finalizers = manifest["metadata"].get("finalizers", [])
         if FINALIZER not in finalizers:
             return None
-        retain = manifest["spec"].get("storage", {}).get("retain", {}).get("whenDeleted", "Retain")
-        namespace, name = key.namespace, key.name
-        if retain == "Delete":
-            secret = {
-                "apiVersion": "v1",
-                "kind": "Secret",
-                "metadata": {"name": f"{name}-default-user", "namespace": namespace},
-            }
-            self._world.kubernetes.delete(secret)
-        self._world.brokers.forget(f"{name}.{namespace}.svc")
+        waits = decide_fate(self._world, manifest)
+        if waits:
+            self._write(manifest, {"phase": "Terminating"}, [Says("Ready", "False", "WaitingForVolume", waits)])
+            return SOON_SECONDS
+        self._world.brokers.forget(f"{key.name}.{key.namespace}.svc")
         self._world.write_finalizers(manifest, [each for each in finalizers if each != FINALIZER])
         self._wake_topology(key)
         return None

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock_operator.desired import Owner
 from penstock_operator.desired.compare import quantity
+from penstock_operator.desired.naming import is_owned_by
 from penstock_operator.engine.world import World
 
 Manifest = dict[str, Any]
@@ -19,6 +20,9 @@ def grow(world: World, owner: Owner) -> tuple[str, tuple[str, str] | None]:
     if owner.spec.storage.mode != "pvc":
         return wanted, None
     kubernetes = world.kubernetes
+    workload = kubernetes.read("apps/v1", "StatefulSet", owner.namespace, owner.name)
+    if workload is not None and not is_owned_by(workload, owner.uid):
+        return wanted, None  # the claims belong to whatever made that StatefulSet
     claim = kubernetes.read("v1", "PersistentVolumeClaim", owner.namespace, owner.claim)
     if claim is not None and _is_smaller(claim["spec"]["resources"]["requests"]["storage"], owner):
         refusal = _cannot_grow(world, claim)
@@ -26,7 +30,6 @@ def grow(world: World, owner: Owner) -> tuple[str, tuple[str, str] | None]:
             return claim["spec"]["resources"]["requests"]["storage"], refusal
         change = {"spec": {"resources": {"requests": {"storage": owner.spec.storage.size}}}}
         kubernetes.patch({**claim, "apiVersion": "v1", "kind": "PersistentVolumeClaim"}, change)
-    workload = kubernetes.read("apps/v1", "StatefulSet", owner.namespace, owner.name)
     if workload is not None and _template_differs(workload, owner):
         kubernetes.delete({**workload, "apiVersion": "apps/v1", "kind": "StatefulSet"}, propagation="Orphan")
     return wanted, None
