@@ -29,15 +29,20 @@ def test_every_kind_is_applied_changed_and_deleted(kubectl: Kubectl) -> None:
     objects = [
         ours("VHost", "tour", {"name": "tour", "limits": {"maxQueues": 5}, "deletionPolicy": "Delete"}),
         ours("Exchange", "tour", {"vhost": "tour", "name": "tour", "type": "fanout"}),
-        queue("tour", vhost="tour", deletionPolicy="Delete", arguments={"team": "shop"}),
+        queue("tour", vhost="tour", deletionPolicy="Delete", arguments={"team": "shop", "x-dedicated": True}),
         ours("Binding", "tour", {"vhost": "tour", "source": "tour", "destination": "tour"}),
         ours("Policy", "tour", {"vhost": "tour", "name": "tour", "pattern": "tour", "definition": {"level": "disk"}}),
         ours("User", "tour", {"name": "tour", "tags": ["monitoring"], "limits": {"maxStreams": 5}}),
         ours("Permission", "tour", {"userRef": {"name": "tour"}, "vhost": "tour", "read": "tour"}),
+        ours("Stream", "tour", {"vhost": "tour", "name": "tours", "partitions": 2, "maxAge": "7D"}),
+        ours("Exchange", "keys", {"vhost": "tour", "name": "keys", "type": "topic"}),
+        ours(
+            "TopicPermission", "tour", {"userRef": {"name": "tour"}, "vhost": "tour", "exchange": "keys", "write": "a"}
+        ),
     ]
     kubectl.apply(*objects)
     for each in objects:
-        kubectl.wait_ready(f"{each['kind'].lower()}.penstock.dev/tour", seconds=30)
+        kubectl.wait_ready(f"{each['kind'].lower()}.penstock.dev/{each['metadata']['name']}", seconds=30)
 
     objects[4]["spec"]["priority"] = 5
     objects[5]["spec"] |= {"tags": ["administrator"], "limits": {"publishRate": 7000}}
@@ -51,7 +56,7 @@ def test_every_kind_is_applied_changed_and_deleted(kubectl: Kubectl) -> None:
     until(lambda: '"write": "tour"' in broker(kubectl, "permission", "list", "--output", "json"), "the permission")
 
     for each in reversed(objects):
-        kubectl("delete", f"{each['kind'].lower()}.penstock.dev", "tour", "--timeout=30s")
+        kubectl("delete", f"{each['kind'].lower()}.penstock.dev", each["metadata"]["name"], "--timeout=30s")
     assert "tour" not in broker(kubectl, "vhost", "list", "--output", "json")
     assert "tour" not in broker(kubectl, "user", "list", "--output", "json")
     until(lambda: kubectl.get("secret", "tour-user-credentials") is None, "the Secret is gone")

@@ -23,6 +23,8 @@ from penstock.client.records import (
     Queue,
     Recovery,
     Status,
+    StreamInfo,
+    TopicPermission,
     User,
     UserLimits,
     Vhost,
@@ -38,6 +40,7 @@ class FakeBroker:
     passwords: dict[str, str] = field(default_factory=dict)
     tags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     permissions: dict[tuple[str, str], tuple[str, str, str]] = field(default_factory=dict)
+    topic_permissions: dict[tuple[str, str, str], tuple[str, str]] = field(default_factory=dict)
     vhosts: dict[str, dict[str, dict[Any, Any]]] = field(default_factory=dict)
     limits: dict[str, dict[str, int | None]] = field(default_factory=dict)
     """Limits of virtual hosts, and of users behind an @; those that are set."""
@@ -138,6 +141,22 @@ class FakeConnection:
             raise PreconditionFailedError(f"queue '{name}' is not empty")
         return self._drop("queues", name)
 
+    def get_stream(self, name: str) -> StreamInfo:
+        found = self._things("streams").get(name)
+        if found is None:
+            raise NotFoundError(f"no stream '{name}'")
+        partitions, arguments = found
+        names = tuple(f"{name}-{number}" for number in range(partitions)) if partitions > 1 else (name,)
+        return StreamInfo(name, names, {"x-queue-type": "stream", **arguments}, 0, 0, 0)
+
+    def declare_stream(self, name: str, partitions: int, *, arguments: dict[str, Any]) -> None:
+        self._call(f"declare stream {name}")
+        self._declare("streams", name, (partitions, arguments))
+
+    def delete_stream(self, name: str) -> int:
+        self._call(f"delete stream {name}")
+        return self._drop("streams", name)
+
     def list_exchanges(self) -> list[Exchange]:
         return [Exchange(name, *each) for name, each in self._things("exchanges").items()]
 
@@ -215,6 +234,20 @@ class FakeConnection:
         if self._broker.permissions.pop((user, vhost), None) is None:
             raise NotFoundError(f"user '{user}' has no permission in vhost '{vhost}'")
 
+    def list_topic_permissions(self, user: str, vhost: str) -> list[TopicPermission]:
+        self._check_up()
+        held = self._broker.topic_permissions
+        return [TopicPermission(*key, *value) for key, value in held.items() if key[:2] == (user, vhost)]
+
+    def set_topic_permission(self, user: str, exchange: str, vhost: str, write: str, read: str) -> None:
+        self._call(f"set topic permission {user}")
+        self._broker.topic_permissions[user, vhost, exchange] = (write, read)
+
+    def delete_topic_permission(self, user: str, exchange: str, vhost: str) -> None:
+        self._call(f"clear topic permission {user}")
+        if self._broker.topic_permissions.pop((user, vhost, exchange), None) is None:
+            raise NotFoundError(f"user '{user}' has no topic permission on '{exchange}'")
+
     # ------------------------------------------------------------ how
 
     def _check_up(self) -> None:
@@ -231,7 +264,7 @@ class FakeConnection:
             raise NotFoundError(f"vhost '{self._vhost}' not found")
         if (self._user, self._vhost) not in self._broker.permissions:
             raise AccessRefusedError(f"access to vhost '{self._vhost}' refused for user '{self._user}'")
-        return self._broker.vhosts[self._vhost][kind]
+        return self._broker.vhosts[self._vhost].setdefault(kind, {})
 
     def _declare(self, kind: str, name: str, wanted: Any) -> None:
         found = self._things(kind).setdefault(name, wanted)

@@ -63,6 +63,10 @@ class Admin:
         """Return the streams."""
         return self._run(stream_calls.list_streams(self._vhost))
 
+    def get_stream(self, name: str) -> StreamInfo:
+        """Return a stream; raise NotFoundError if there is none of this name."""
+        return self._run(stream_calls.get_stream(self._vhost, name))
+
     def list_stages(self) -> list[StageInfo]:
         """Return the stages of staged publishing."""
         return self._run(staging.list_stages(self._vhost))

@@ -62,6 +62,10 @@ class AsyncAdmin:
         """Return the streams."""
         return await self._run(stream_calls.list_streams(self._vhost))
 
+    async def get_stream(self, name: str) -> StreamInfo:
+        """Return a stream; raise NotFoundError if there is none of this name."""
+        return await self._run(stream_calls.get_stream(self._vhost, name))
+
     async def list_stages(self) -> list[StageInfo]:
         """Return the stages of staged publishing."""
         return await self._run(staging.list_stages(self._vhost))

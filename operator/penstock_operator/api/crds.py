@@ -129,10 +129,8 @@ def _convert_inside(node: Schema, found: Schema, named: Schema, with_defaults: b
             found["required"] = node["required"]
     if "items" in node:
         found["items"] = _convert(node["items"], named, with_defaults)
-    if isinstance(node.get("additionalProperties"), dict):
+    if isinstance(node.get("additionalProperties"), dict) and PRESERVE not in found:
         found["additionalProperties"] = _convert(node["additionalProperties"], named, with_defaults)
-    if PRESERVE in found:
-        found.pop("additionalProperties", None)
 
 
 def _give_defaults(properties: Schema, node: Schema) -> None:

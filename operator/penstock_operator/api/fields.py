@@ -65,6 +65,8 @@ Quantity = Annotated[
 # Values of arguments: a string or a whole number, which Kubernetes can compare in rules.
 Scalar = Annotated[int | str, Field(json_schema_extra={"x-kubernetes-int-or-string": True})]
 Arguments = Annotated[dict[str, Scalar], Field(max_length=32)]
+# Arguments of what keeps its name when they change. Kubernetes' rules cannot read values of several types.
+Values = Annotated[dict[str, bool | int | float | str], Field(max_length=32, json_schema_extra={PRESERVE: True})]
 Labels = Annotated[dict[str, Label], Field(max_length=64)]
 # Parts of Kubernetes' own types, passed on unchanged: the API server checks them where they are used.
 Passed = Annotated[dict[str, Any], Field(json_schema_extra={PRESERVE: True})]

@@ -11,6 +11,8 @@ from penstock_operator.api.topology import (
     PermissionSpec,
     PolicySpec,
     QueueSpec,
+    StreamSpec,
+    TopicPermissionSpec,
     UserSpec,
     VHostSpec,
 )
@@ -96,6 +98,15 @@ KINDS: Final[dict[str, Kind]] = {
             Column("Type", ".spec.type", priority=1),
         ),
         _topology(
+            "Stream",
+            "streams",
+            "psst",
+            StreamSpec,
+            VHOST,
+            Column("Name", ".spec.name"),
+            Column("Partitions", ".spec.partitions", "integer", priority=1),
+        ),
+        _topology(
             "Exchange",
             "exchanges",
             "psx",
@@ -119,5 +130,14 @@ KINDS: Final[dict[str, Kind]] = {
             "User", "users", "psu", UserSpec, Column("Name", ".spec.name"), Column("Secret", ".status.binding.name")
         ),
         _topology("Permission", "permissions", "psperm", PermissionSpec, VHOST, Column("User", ".status.brokerName")),
+        _topology(
+            "TopicPermission",
+            "topicpermissions",
+            "pstopic",
+            TopicPermissionSpec,
+            VHOST,
+            Column("User", ".status.brokerName"),
+            Column("Exchange", ".spec.exchange"),
+        ),
     )
 }

@@ -1,11 +1,11 @@
-"""The kinds of objects in a broker: virtual hosts, queues, exchanges, bindings, policies, users, permissions.
+"""The kinds of objects in a broker: virtual hosts, queues, streams, exchanges, bindings, policies, users, permissions.
 
 Each names its Cluster, and cannot be moved to another.
 """
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from penstock_operator.api.fields import (
     Arguments,
@@ -15,6 +15,7 @@ from penstock_operator.api.fields import (
     ObjectName,
     Passed,
     Pattern,
+    Values,
     immutable,
     part,
     rule,
@@ -24,6 +25,17 @@ from penstock_operator.api.fields import (
 X_QUEUE_TYPE = "x-queue-type"
 NOT_RESERVED = rule("!self.startsWith('amq.')", "names that begin with 'amq.' are the broker's own; choose another")
 DeletionPolicy = Literal["Retain", "Delete"]
+Declared = dict[str, bool | int | float | str]
+KEPT: Final = "A change is reported as Mismatch."
+ARGUMENTS: Final = f"Strings, numbers and booleans. The broker refuses unsupported ones. {KEPT}"
+# Fields of a Stream by the names of the arguments that they set.
+STREAM_FIELDS: Final = {
+    X_QUEUE_TYPE: "kind: Stream",
+    "x-max-age": "maxAge",
+    "x-max-length-bytes": "maxLengthBytes",
+    "x-dedicated": "dedicated",
+    "x-partitions": "partitions",
+}
 
 
 class ClusterRef(Model):
@@ -111,10 +123,6 @@ class QueueSpec(RetainedSpec):
     model_config = ConfigDict(
         json_schema_extra=rules(
             rule(
-                f"self.type == 'classic' || !('{X_QUEUE_TYPE}' in self.arguments)",
-                f"write the type once: leave '{X_QUEUE_TYPE}' out of arguments",
-            ),
-            rule(
                 "self.type == 'classic' || (self.durable && !self.autoDelete)",
                 "a stream is always durable and never auto-delete; leave durable and autoDelete out",
             ),
@@ -133,17 +141,57 @@ class QueueSpec(RetainedSpec):
     auto_delete: bool = immutable(
         "autoDelete", default=False, description="Whether it is deleted with its last consumer."
     )
-    arguments: Arguments = immutable(
-        "arguments",
-        default_factory=dict,
-        description="Strings and whole numbers. The broker refuses unsupported arguments.",
-    )
+    arguments: Values = Field(default_factory=dict, description=ARGUMENTS)
     delete_if_empty: bool = Field(False, description="With deletionPolicy Delete: wait until it is empty.")
     delete_if_unused: bool = Field(False, description="With deletionPolicy Delete: wait until it has no consumer.")
 
-    def declared(self) -> dict[str, int | str]:
+    @model_validator(mode="after")
+    def _check_type(self) -> Self:
+        if self.type != "classic" and X_QUEUE_TYPE in self.arguments:
+            raise ValueError(f"write the type once: leave '{X_QUEUE_TYPE}' out of arguments")
+        return self
+
+    def declared(self) -> Declared:
         """Return the arguments as the broker has them."""
         return {**self.arguments, **({X_QUEUE_TYPE: self.type} if self.type == "stream" else {})}
+
+
+class StreamSpec(RetainedSpec):
+    """A stream, which keeps its messages after they are read, in one partition or several."""
+
+    vhost: Name = immutable("vhost", default="/", description="The virtual host it is in.")
+    name: Name = immutable("name", extra_rules=[NOT_RESERVED], description="Its name on the broker.")
+    partitions: int = immutable(
+        "partitions",
+        default=1,
+        ge=1,
+        le=1_000,
+        description="Number of partitions. Messages with the same key are in the same one.",
+    )
+    max_age: Annotated[str, Field(max_length=16, pattern="^[0-9]+[YMDhms]$")] | None = Field(
+        None, description=f"Drop older messages: a number and a unit of Y, M, D, h, m or s. {KEPT}"
+    )
+    max_length_bytes: Bytes | None = Field(
+        None, description=f"Drop the oldest messages of a partition beyond this size. {KEPT}"
+    )
+    dedicated: bool = Field(False, description=f"Whether each partition has a log of its own. {KEPT}")
+    arguments: Values = Field(default_factory=dict, description=f"More arguments. {ARGUMENTS}")
+
+    @model_validator(mode="after")
+    def _check_arguments(self) -> Self:
+        for name, field in STREAM_FIELDS.items():
+            if name in self.arguments:
+                raise ValueError(f"write '{field}' instead of '{name}' in arguments")
+        return self
+
+    def declared(self) -> Declared:
+        """Return the arguments as the broker has them, without those that say that it is a stream."""
+        named = {
+            "x-max-age": self.max_age,
+            "x-max-length-bytes": self.max_length_bytes,
+            "x-dedicated": self.dedicated or None,
+        }
+        return {**self.arguments, **{name: value for name, value in named.items() if value is not None}}
 
 
 class ExchangeSpec(DroppedSpec):
@@ -159,9 +207,7 @@ class ExchangeSpec(DroppedSpec):
         "autoDelete", default=False, description="Whether it is deleted with its last binding."
     )
     internal: bool = immutable("internal", default=False, description="Whether only other exchanges may publish to it.")
-    arguments: Arguments = immutable(
-        "arguments", default_factory=dict, description="Strings and whole numbers, such as alternate-exchange."
-    )
+    arguments: Values = Field(default_factory=dict, description=f"Such as alternate-exchange. {ARGUMENTS}")
 
 
 class BindingSpec(DroppedSpec):
@@ -227,8 +273,8 @@ class UserSpec(DroppedSpec):
     )
 
 
-class PermissionSpec(DroppedSpec):
-    """Permissions of a user in a virtual host: regular expressions that must match a whole name."""
+class GrantSpec(DroppedSpec):
+    """Fields of what a user is granted in a virtual host."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -248,6 +294,19 @@ class PermissionSpec(DroppedSpec):
     user: Name | None = Field(None, description="A user by name on the broker.")
     user_ref: SecretRef | None = Field(None, description="A User object in this namespace.")
     vhost: Name = immutable("vhost", default="/", description="The virtual host it is for.")
+
+
+class PermissionSpec(GrantSpec):
+    """Permissions of a user in a virtual host: regular expressions that must match a whole name."""
+
     configure: Pattern = Field("", description="Names that the user may declare and delete. Empty: none.")
     write: Pattern = Field("", description="Names that the user may publish to. Empty: none.")
     read: Pattern = Field("", description="Names that the user may consume from. Empty: none.")
+
+
+class TopicPermissionSpec(GrantSpec):
+    """Routing keys of a topic exchange that a user may use: regular expressions that must match a whole key."""
+
+    exchange: Name = immutable("exchange", description="The topic exchange.")
+    write: Pattern = Field("", description="Keys that the user may publish with. Empty: none.")
+    read: Pattern = Field("", description="Keys that the user may bind with. Empty: none.")

@@ -8,9 +8,12 @@ from typing import Any, Final
 from penstock_operator.api import (
     BindingSpec,
     ExchangeSpec,
+    GrantSpec,
     PermissionSpec,
     PolicySpec,
     QueueSpec,
+    StreamSpec,
+    TopicPermissionSpec,
     TopologySpec,
     UserSpec,
     VHostSpec,
@@ -18,7 +21,9 @@ from penstock_operator.api import (
 
 Fields = dict[str, Any]
 # The broker can change these; for the others drift is only reported.
-REPAIRABLE: Final = frozenset({"User", "Permission", "VHost", "Policy"})
+REPAIRABLE: Final = frozenset({"User", "Permission", "TopicPermission", "VHost", "Policy"})
+# Kinds that describe what another kind describes too: of two with one name the older counts.
+SAME_THING: Final = {"Stream": "Queue"}
 
 
 def identity(spec: TopologySpec) -> tuple[str, ...]:
@@ -30,8 +35,10 @@ def identity(spec: TopologySpec) -> tuple[str, ...]:
             arguments = repr(sorted(spec.arguments.items()))
             return (spec.vhost, spec.source, spec.destination_type, spec.destination, spec.routing_key, arguments)
         case PermissionSpec():
-            return (spec.vhost, spec.user or f"userRef:{spec.user_ref.name if spec.user_ref else ''}")
-        case QueueSpec() | ExchangeSpec():
+            return (spec.vhost, _user(spec))
+        case TopicPermissionSpec():
+            return (spec.vhost, _user(spec), spec.exchange)
+        case QueueSpec() | StreamSpec() | ExchangeSpec():
             return (spec.vhost, spec.name)
         case PolicySpec():
             return (spec.vhost, spec.name, str(spec.operator))
@@ -43,9 +50,9 @@ def broker_name(spec: TopologySpec) -> str:
     match spec:
         case BindingSpec():
             return f"{spec.source} -> {spec.destination}"
-        case PermissionSpec():
+        case GrantSpec():
             return spec.user or ""
-        case VHostSpec() | UserSpec() | QueueSpec() | ExchangeSpec() | PolicySpec():
+        case VHostSpec() | UserSpec() | QueueSpec() | StreamSpec() | ExchangeSpec() | PolicySpec():
             return spec.name
     raise AssertionError(spec)
 
@@ -57,6 +64,8 @@ def wanted(spec: TopologySpec) -> Fields:
             return {"limits": spec.limits.on_broker()}
         case QueueSpec():
             return {"durable": spec.durable, "autoDelete": spec.auto_delete, "arguments": spec.declared()}
+        case StreamSpec():
+            return {"partitions": spec.partitions, "arguments": spec.declared()}
         case ExchangeSpec():
             return {
                 "type": spec.type,
@@ -76,7 +85,13 @@ def wanted(spec: TopologySpec) -> Fields:
             }
         case PermissionSpec():
             return {"configure": spec.configure, "write": spec.write, "read": spec.read}
+        case TopicPermissionSpec():
+            return {"write": spec.write, "read": spec.read}
     return {}
+
+
+def _user(spec: GrantSpec) -> str:
+    return spec.user or f"userRef:{spec.user_ref.name if spec.user_ref else ''}"
 
 
 def drift(spec: TopologySpec, found: Fields) -> list[str]:

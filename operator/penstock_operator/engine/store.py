@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from penstock_operator.api import KINDS, TopologySpec
-from penstock_operator.desired.topology import identity
+from penstock_operator.api import KINDS, GrantSpec, TopologySpec
+from penstock_operator.desired.topology import SAME_THING, identity
 from penstock_operator.engine.backlog import Key
 
 Manifest = dict[str, Any]
@@ -91,8 +91,9 @@ class Store:
             assert isinstance(spec, TopologySpec)
             what = identity(spec)
             # A User object is known only in its namespace.
-            scope = (key.namespace, *what) if key.kind == "Permission" and what[1].startswith("userRef:") else what
-            claim = (key.kind, cluster, scope)
+            is_in_namespace = isinstance(spec, GrantSpec) and spec.user_ref is not None
+            scope = (key.namespace, *what) if is_in_namespace else what
+            claim = (SAME_THING.get(key.kind, key.kind), cluster, scope)
             self._claims.setdefault(claim, set()).add(key)
         except ValidationError:
             claim = None  # an invalid object claims nothing

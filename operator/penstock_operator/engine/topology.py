@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from penstock import Connection
 from penstock.client.errors import AccessRefusedError, NotAuthenticatedError, NotFoundError, PenstockError, RefusedError
-from penstock_operator.api import KINDS, PermissionSpec, TopologySpec, UserSpec
+from penstock_operator.api import KINDS, GrantSpec, TopologySpec, UserSpec
 from penstock_operator.desired.conditions import Says, merged, status_of
 from penstock_operator.desired.naming import ADMINISTRATOR, FINALIZER, PAUSED_ANNOTATION
 from penstock_operator.desired.topology import REPAIRABLE, broker_name, described, drift
@@ -210,7 +210,7 @@ class TopologyReconciler:
         if getattr(spec, "deletion_policy", "Retain") == "Retain" or not is_there(self._world, manifest):
             return
         home = find_home(self._world, manifest, is_deletion=True)
-        if isinstance(spec, PermissionSpec) and spec.user_ref is not None:
+        if isinstance(spec, GrantSpec) and spec.user_ref is not None:
             spec = spec.model_copy(update={"user": manifest.get("status", {}).get("brokerName")})
         try:
             broker = self._connect(home, spec)

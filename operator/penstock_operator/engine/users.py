@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.client.uri import Address
-from penstock_operator.api import PermissionSpec, TopologySpec, UserSpec
+from penstock_operator.api import GrantSpec, TopologySpec, UserSpec
 from penstock_operator.api.kinds import API_VERSION
 from penstock_operator.desired.access import binding, user_secret
 from penstock_operator.desired.naming import CLUSTER_LABEL, FIELD_MANAGER
@@ -54,8 +54,8 @@ def find_credentials(world: World, manifest: Manifest, spec: UserSpec, home: Hom
 
 
 def resolve_user(world: World, manifest: Manifest, spec: TopologySpec) -> TopologySpec:
-    """Return the Permission with the broker's name of its User object. Raises NotYet."""
-    if not isinstance(spec, PermissionSpec) or spec.user_ref is None:
+    """Return the grant with the broker's name of its User object. Raises NotYet."""
+    if not isinstance(spec, GrantSpec) or spec.user_ref is None:
         return spec
     namespace = manifest["metadata"]["namespace"]
     user = world.store.get(Key("User", namespace, spec.user_ref.name))

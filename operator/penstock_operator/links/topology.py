@@ -15,6 +15,8 @@ from penstock_operator.api import (
     PermissionSpec,
     PolicySpec,
     QueueSpec,
+    StreamSpec,
+    TopicPermissionSpec,
     TopologySpec,
     UserSpec,
     VHostSpec,
@@ -22,6 +24,8 @@ from penstock_operator.api import (
 
 Fields = dict[str, Any]
 EVERYTHING = ".*"
+# Arguments that say that something is a stream, and of how many partitions.
+OF_EVERY_STREAM = frozenset({"x-queue-type", "x-partitions"})
 
 
 def find(broker: Connection, spec: TopologySpec) -> Fields | None:
@@ -31,6 +35,8 @@ def find(broker: Connection, spec: TopologySpec) -> Fields | None:
             return _find_vhost(broker, spec)
         case QueueSpec():
             return _find_queue(broker, spec)
+        case StreamSpec():
+            return _find_stream(broker, spec)
         case ExchangeSpec():
             return _find_exchange(broker, spec)
         case BindingSpec():
@@ -42,6 +48,8 @@ def find(broker: Connection, spec: TopologySpec) -> Fields | None:
         case PermissionSpec():
             held = broker.admin.list_permissions(user=spec.user, vhost=spec.vhost)
             return next(({"configure": each.configure, "write": each.write, "read": each.read} for each in held), None)
+        case TopicPermissionSpec():
+            return _find_topic_permission(broker, spec)
     raise AssertionError(spec)
 
 
@@ -56,6 +64,8 @@ def put(broker: Connection, spec: TopologySpec, administrator: str, password: st
             broker.declare_queue(
                 spec.name, durable=spec.durable, auto_delete=spec.auto_delete, arguments=spec.declared()
             )
+        case StreamSpec():
+            broker.declare_stream(spec.name, spec.partitions, arguments=spec.declared())
         case ExchangeSpec():
             broker.declare_exchange(
                 spec.name, spec.type, spec.durable, spec.auto_delete, spec.internal, dict(spec.arguments)
@@ -71,6 +81,8 @@ def put(broker: Connection, spec: TopologySpec, administrator: str, password: st
             broker.admin.set_policy(spec.name, spec.pattern, definition, spec.apply_to, spec.priority, spec.operator)
         case PermissionSpec():
             broker.admin.set_permission(spec.user or "", spec.vhost, spec.configure, spec.write, spec.read)
+        case TopicPermissionSpec():
+            broker.admin.set_topic_permission(spec.user or "", spec.exchange, spec.vhost, spec.write, spec.read)
         case _:
             raise AssertionError(spec)
 
@@ -89,6 +101,8 @@ def _remove(broker: Connection, spec: TopologySpec) -> None:
             broker.admin.delete_vhost(spec.name)
         case QueueSpec():
             broker.delete_queue(spec.name, if_unused=spec.delete_if_unused, if_empty=spec.delete_if_empty)
+        case StreamSpec():
+            broker.delete_stream(spec.name)
         case ExchangeSpec():
             broker.delete_exchange(spec.name)
         case BindingSpec():
@@ -100,6 +114,8 @@ def _remove(broker: Connection, spec: TopologySpec) -> None:
             broker.admin.delete_policy(spec.name, spec.operator)
         case PermissionSpec():
             broker.admin.delete_permission(spec.user or "", spec.vhost)
+        case TopicPermissionSpec():
+            broker.admin.delete_topic_permission(spec.user or "", spec.exchange, spec.vhost)
         case _:
             raise AssertionError(spec)
 
@@ -146,6 +162,22 @@ def _find_queue(broker: Connection, spec: QueueSpec) -> Fields | None:
     except NotFoundError:
         return None
     return {"durable": queue.durable, "autoDelete": queue.auto_delete, "arguments": dict(queue.arguments)}
+
+
+def _find_stream(broker: Connection, spec: StreamSpec) -> Fields | None:
+    try:
+        stream = broker.admin.get_stream(spec.name)
+    except NotFoundError:
+        return None
+    arguments = {key: value for key, value in stream.arguments.items() if key not in OF_EVERY_STREAM}
+    return {"partitions": len(stream.partitions), "arguments": arguments}
+
+
+def _find_topic_permission(broker: Connection, spec: TopicPermissionSpec) -> Fields | None:
+    for held in broker.admin.list_topic_permissions(user=spec.user, vhost=spec.vhost):
+        if held.exchange == spec.exchange:
+            return {"write": held.write, "read": held.read}
+    return None
 
 
 def _find_exchange(broker: Connection, spec: ExchangeSpec) -> Fields | None:
