@@ -64,6 +64,7 @@ e2e: setup .venv/.dev ## the scenarios on a real Kubernetes (E2E_PROVIDER=harnes
 	@tools/e2e.sh
 
 crds: .venv/.dev ## generate the kinds in charts/penstock-operator and their tables in docs from the types
+	@PYTHONPATH=broker:operator $(BIN)/python tools/generate_operator_config.py
 	@PYTHONPATH=broker:operator $(BIN)/python -m penstock_operator.api.crds charts/penstock-operator/templates/crds
 	@PYTHONPATH=broker:operator $(BIN)/python -m penstock_operator.api.document docs/kubernetes.md
 	@$(BIN)/python tools/document_charts.py

@@ -16,7 +16,18 @@ STUBS = (
     ("monitoring.coreos.com", "PrometheusRule", "prometheusrules"),
     ("cert-manager.io", "Certificate", "certificates"),
 )
-OURS = ("bindings", "permissions", "exchanges", "queues", "users", "vhosts", "policies", "clusters")
+OURS = (
+    "bindings",
+    "permissions",
+    "topicpermissions",
+    "exchanges",
+    "queues",
+    "streams",
+    "users",
+    "vhosts",
+    "policies",
+    "clusters",
+)
 
 
 def test_every_values_file_is_taken_by_the_api_server(kubectl: Kubectl) -> None:

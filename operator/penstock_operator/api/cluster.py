@@ -3,13 +3,31 @@
 Only supported settings have a field; the API server refuses unknown fields.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
 
-from penstock_operator.api.fields import Labels, Model, ObjectName, Passed, Quantity, part, rule, rules
+from penstock_operator.api.broker_config import OWNED, SECRET, BrokerConfig
+from penstock_operator.api.fields import (
+    Labels,
+    Model,
+    ObjectName,
+    Passed,
+    Quantity,
+    SecretKey,
+    SecretValue,
+    part,
+    rule,
+    rules,
+)
 
 ListOfPassed = Annotated[list[Passed], Field(max_length=64)]
+
+
+def refusal(key: str) -> str:
+    """Return why a setting of the operator's own is refused."""
+    return f"{to_camel(key)} is set by the operator: {OWNED[key]}"
 
 
 class SecretName(Model):
@@ -66,36 +84,51 @@ class Resources(Model):
     limits: Annotated[dict[str, Quantity], Field(max_length=8)] = Field({"memory": "512Mi"})
 
 
-class Config(Model):
+class Config(BrokerConfig):
     """Settings of the broker, with its defaults. A change restarts the broker once, unless a field says otherwise."""
 
-    log_level: Literal["debug", "info", "warning", "error"] | None = Field(
-        None, description="Minimum log level. No restart needed."
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            *(rule(f"!has(self.{to_camel(key)})", refusal(key)) for key in OWNED),
+            rule(
+                "!has(self.authBackends) || self.authBackends.contains('local')",
+                "the operator logs in as a user of the broker; keep 'local' in authBackends",
+            ),
+            rule(
+                "!has(self.authBackends) || !self.authBackends.contains('jwt')"
+                " || (has(self.jwtAudience) && (has(self.jwtIssuer) || has(self.jwtJwksUrl)))",
+                "authBackends has jwt; write jwtAudience, and jwtIssuer or jwtJwksUrl",
+            ),
+            rule(
+                "!has(self.authBackends) || !self.authBackends.contains('http')"
+                " || (has(self.httpAuthUserUrl) && has(self.httpAuthVhostUrl) && has(self.httpAuthResourceUrl))",
+                "authBackends has http; write httpAuthUserUrl, httpAuthVhostUrl and httpAuthResourceUrl",
+            ),
+            rule(
+                "!has(self.segmentBytesMin) || !has(self.segmentBytesMax)"
+                " || self.segmentBytesMin <= self.segmentBytesMax",
+                "segmentBytesMin is larger than segmentBytesMax; write a smaller one",
+            ),
+        )
     )
-    message_bytes_max: int | None = Field(None, ge=1024, le=512 * 1024**2, description="Maximum size of a message.")
-    segment_bytes_min: int | None = Field(None, ge=64 * 1024, le=1024**3, description="Size of a log's first segment.")
-    segment_bytes_max: int | None = Field(None, ge=64 * 1024, le=1024**3, description="Maximum size of a segment.")
-    segment_idle_seconds: int | None = Field(
-        None, ge=1, le=86_400, description="Unmap a segment that was not read for this long."
-    )
-    disk_free_bytes_min: int | None = Field(
-        None, ge=0, le=1024**5, description="Refuse publishers while the disk has less free space."
-    )
-    compaction_bytes_per_second: int | None = Field(
-        None, ge=0, le=64 * 1024**3, description="Maximum rate of compaction; 0 turns it off."
-    )
-    producer_memory_days: int | None = Field(
-        None, ge=0, le=3_650, description="Forget producer names unused for this long; 0 keeps them forever."
-    )
-    io_threads: int | None = Field(
-        None, ge=0, le=256, description="Threads that serve connections; 0 means one per two CPUs, at most 8."
-    )
-    drain_seconds: int | None = Field(
-        None,
-        ge=0,
-        le=3_600,
-        description="How long a stop waits for clients to end their streams. No restart needed.",
-    )
+
+    @model_validator(mode="after")
+    def _check_owned(self) -> Self:
+        for key in OWNED:
+            if getattr(self, key) is not None:
+                raise ValueError(refusal(key))
+        if self.auth_backends is not None and "local" not in self.auth_backends:
+            raise ValueError("the operator logs in as a user of the broker; keep 'local' in authBackends")
+        return self
+
+    def plain(self) -> dict[str, str | int | float | bool]:
+        """Return the settings that are written into the broker's file, by its keys."""
+        return self.model_dump(exclude_none=True, exclude=set(SECRET))
+
+    def secret(self) -> dict[str, SecretKey]:
+        """Return the settings that are in Secrets, by the broker's keys."""
+        held: dict[str, SecretValue | None] = {key: getattr(self, key) for key in sorted(SECRET)}
+        return {key: value.secret_key_ref for key, value in held.items() if value is not None}
 
 
 class Service(Model):
@@ -217,6 +250,21 @@ class Topology(Model):
 
 class ClusterSpec(Model):
     """One broker, its volume and its Services."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "!has(self.config.drainSeconds)"
+                " || self.config.drainSeconds < double(self.terminationGracePeriodSeconds)",
+                "the broker would be killed while it drains; write a terminationGracePeriodSeconds above"
+                " config.drainSeconds",
+            ),
+            rule(
+                "!has(self.config.tlsNamesDir) || has(self.tls)",
+                "config.tlsNamesDir needs a certificate; write spec.tls, too",
+            ),
+        )
+    )
 
     image: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\s]+$")] = Field(
         description="The broker's image, with its tag."

@@ -68,5 +68,20 @@ Arguments = Annotated[dict[str, Scalar], Field(max_length=32)]
 # Arguments of what keeps its name when they change. Kubernetes' rules cannot read values of several types.
 Values = Annotated[dict[str, bool | int | float | str], Field(max_length=32, json_schema_extra={PRESERVE: True})]
 Labels = Annotated[dict[str, Label], Field(max_length=64)]
+# A setting of the broker that is text. Control characters have no place in its file.
+Setting = Annotated[str, Field(max_length=TEXT_LENGTH_MAX, pattern=r"^[^\x00-\x1f\x7f]*$")]
 # Parts of Kubernetes' own types, passed on unchanged: the API server checks them where they are used.
 Passed = Annotated[dict[str, Any], Field(json_schema_extra={PRESERVE: True})]
+
+
+class SecretKey(Model):
+    """A key of a Secret in the object's namespace."""
+
+    name: ObjectName
+    key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+
+
+class SecretValue(Model):
+    """A value that is in a Secret. A change takes effect when the broker restarts."""
+
+    secret_key_ref: SecretKey

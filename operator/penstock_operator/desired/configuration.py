@@ -5,20 +5,20 @@ broker reloads restart nothing.
 """
 
 import hashlib
+import json
 from typing import Any
 
+from penstock_operator.api.broker_config import HOT
 from penstock_operator.desired.naming import GRPC_PORT, METRICS_PORT, Owner
 
-Settings = dict[str, str | int | bool]
+Settings = dict[str, str | int | float | bool]
 FILE = "penstock.toml"
 TLS_FOLDER = "/etc/penstock-tls"
 CLIENTS_FOLDER = "/etc/penstock-clients"
-# Settings that the broker reloads when the file changes.
-HOT = frozenset({"log_level", "drain_seconds"})
 
 
 def toml(owner: Owner) -> str:
-    """Return the file: keys in the order of the types; strings and numbers only."""
+    """Return the file: keys in the order of the types. Secrets are not in it."""
     return _written(_settings(owner))
 
 
@@ -30,7 +30,7 @@ def _settings(owner: Owner) -> Settings:
         "amqp": "off",
         "http": "off",
         "log_format": "json",
-        **owner.spec.config.model_dump(exclude_none=True),
+        **owner.spec.config.plain(),
     }
     if owner.spec.tls is not None:
         settings |= {
@@ -54,10 +54,21 @@ def _written(settings: Settings) -> str:
     return "".join(f"{key} = {_value(value)}\n" for key, value in settings.items())
 
 
-def _value(value: str | int | bool) -> str:
+def _value(value: str | float | bool) -> str:
+    """Return a value of TOML: its strings have JSON's escapes, as the types refuse control characters."""
     if isinstance(value, bool):
         return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def secret_environment(owner: Owner) -> list[dict[str, Any]]:
+    """Return variables for the settings that Secrets have: they never get into the ConfigMap."""
+    return [
+        {"name": f"PENSTOCK_{key.upper()}", "valueFrom": {"secretKeyRef": place.manifest()}}
+        for key, place in owner.spec.config.secret().items()
+    ]
 
 
 def config_hash(owner: Owner) -> str:

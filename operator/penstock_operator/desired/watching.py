@@ -28,6 +28,10 @@ def service_monitor(owner: Owner) -> dict[str, Any] | None:
         return None
     metadata = owner.metadata(owner.name)
     metadata["labels"] = {**wanted.labels, **owner.labels}
+    endpoint: dict[str, Any] = {"port": "metrics", "path": "/metrics", "interval": wanted.interval}
+    token = owner.spec.config.metrics_token
+    if token is not None:
+        endpoint["authorization"] = {"type": "Bearer", "credentials": token.secret_key_ref.manifest()}
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "ServiceMonitor",
@@ -35,7 +39,7 @@ def service_monitor(owner: Owner) -> dict[str, Any] | None:
         "spec": {
             "selector": {"matchLabels": {**owner.selector, **CLIENT_SERVICE}},
             "namespaceSelector": {"matchNames": [owner.namespace]},
-            "endpoints": [{"port": "metrics", "path": "/metrics", "interval": wanted.interval}],
+            "endpoints": [endpoint],
         },
     }
 

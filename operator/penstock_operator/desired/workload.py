@@ -5,7 +5,7 @@ The operator replaces the pod (OnDelete), never the StatefulSet's own rolling up
 
 from typing import Any
 
-from penstock_operator.desired.configuration import CLIENTS_FOLDER, FILE, TLS_FOLDER, config_hash
+from penstock_operator.desired.configuration import CLIENTS_FOLDER, FILE, TLS_FOLDER, config_hash, secret_environment
 from penstock_operator.desired.naming import (
     ADMINISTRATOR,
     BROKER_UID,
@@ -105,6 +105,7 @@ def _container(owner: Owner) -> dict[str, Any]:
                 "name": "PENSTOCK_DEFAULT_PASSWORD",
                 "valueFrom": {"secretKeyRef": {"name": owner.secret, "key": "password"}},
             },
+            *secret_environment(owner),
         ],
         "ports": [
             {"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP"},

@@ -24,7 +24,16 @@ SPECS: dict[str, dict[str, Any]] = {
     "plain": {},
     "everything": {
         "storage": {"size": "20Gi", "storageClassName": "fast", "retain": {"whenDeleted": "Delete"}},
-        "config": {"logLevel": "debug", "diskFreeBytesMin": 1024, "drainSeconds": 5},
+        "config": {
+            "logLevel": "debug",
+            "diskFreeBytesMin": 1024,
+            "drainSeconds": 5,
+            "jwtClockSkewSeconds": 2.5,
+            "authBackends": "local,jwt",
+            "jwtIssuer": "https://login.example",
+            "jwtAudience": "penstock",
+            "metricsToken": {"secretKeyRef": {"name": "scrape", "key": "token"}},
+        },
         "service": {"type": "LoadBalancer", "annotations": {"a": "b"}},
         "scheduling": {"nodeSelector": {"disk": "fast"}, "tolerations": [{"key": "x", "operator": "Exists"}]},
         "imagePullSecrets": [{"name": "registry"}],

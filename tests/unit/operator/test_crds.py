@@ -18,6 +18,7 @@ BAD = sorted((Path(__file__).parents[2] / "operator" / "bad").glob("*.yaml"))
 OF_THE_API_SERVER = (
     "supported values:",
     "in body should match",
+    "in body must be of type",
     "Required value",
     "Unsupported value",
     "unknown field",

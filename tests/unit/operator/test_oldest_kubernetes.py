@@ -14,7 +14,7 @@ from tools.check_fields import OLDEST, unknown
 ROOT = Path(__file__).parents[3]
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.yaml"))
 # CEL functions of 1.31: those of Kubernetes' own since 1.29 at the latest.
-FUNCTIONS = {"compareTo", "has", "matches", "quantity", "size", "startsWith"}
+FUNCTIONS = {"compareTo", "contains", "double", "has", "matches", "quantity", "size", "startsWith"}
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)

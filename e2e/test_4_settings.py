@@ -1,0 +1,62 @@
+"""What a Cluster's manifest says beyond its basics: settings of every type, and what reaches the broker of them."""
+
+import json
+
+from e2e.kubectl import Kubectl, until
+from e2e.manifests import small_cluster
+from e2e.test_4_life import made_namespace, put_secret
+
+NAMESPACE = "settings"
+CONFIG = {
+    "logLevel": "debug",
+    "messageBytesMax": 1_048_576,
+    "firstRequestSeconds": 2.5,
+    "authBackends": "local,jwt",
+    "jwtIssuer": "https://login.invalid",
+    "jwtAudience": "penstock",
+    "metricsNames": "all",
+    "metricsToken": {"secretKeyRef": {"name": "scrape", "key": "token"}},
+}
+# The broker's own words for the settings of its file and of its environment.
+SHOW = ["python3", "/packages/bin/penstock", "config", "show", "--output", "json", "--config"]
+FILE = "/etc/penstock/penstock.toml"
+SCRAPE = """
+import sys, urllib.error, urllib.request
+request = urllib.request.Request("http://127.0.0.1:15692/metrics", headers={"Authorization": f"Bearer {sys.argv[1]}"})
+try:
+    print(urllib.request.urlopen(request, timeout=5).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
+
+
+def test_settings_of_each_type_reach_the_broker(kubectl: Kubectl) -> None:
+    made_namespace(kubectl, NAMESPACE)
+    put_secret(kubectl, NAMESPACE, "scrape", {"token": "right"}, "Opaque")
+    kubectl.apply(small_cluster("set", config=CONFIG), namespace=NAMESPACE)
+    kubectl.wait_ready("psc/set", NAMESPACE)
+
+    shown = kubectl("exec", "set-0", "--namespace", NAMESPACE, "--", *SHOW, FILE)
+    for word in ("1048576", "2.5", "local,jwt", "https://login.invalid", "debug", "all"):
+        assert word in shown
+    assert "right" not in json.dumps(kubectl.get("configmap", "set-config", NAMESPACE))
+    assert [scraped(kubectl, token) for token in ("right", "wrong")] == ["200", "401"]
+
+
+def test_a_setting_of_the_operator_s_own_is_refused(kubectl: Kubectl) -> None:
+    wrong = json.dumps(small_cluster("set", config={"dataDir": "/tmp"}))
+
+    done = kubectl.attempt(["kubectl", "apply", "--namespace", NAMESPACE, "-f", "-"], stdin=wrong)
+
+    assert done.returncode != 0
+    assert "dataDir is set by the operator" in done.stderr
+
+
+def test_the_namespace_of_the_settings_goes(kubectl: Kubectl) -> None:
+    kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+
+    until(lambda: kubectl.get("psc", "set", NAMESPACE) is None, "the Cluster is gone", 120)
+
+
+def scraped(kubectl: Kubectl, token: str) -> str:
+    return kubectl("exec", "set-0", "--namespace", NAMESPACE, "--", "python3", "-c", SCRAPE, token).strip()
