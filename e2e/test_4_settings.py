@@ -43,6 +43,24 @@ def test_settings_of_each_type_reach_the_broker(kubectl: Kubectl) -> None:
     assert [scraped(kubectl, token) for token in ("right", "wrong")] == ["200", "401"]
 
 
+def test_an_override_and_an_extra_volume_reach_the_pod_and_a_privilege_does_not(kubectl: Kubectl) -> None:
+    extra = {"name": "extra", "mountPath": "/extra", "readOnly": False, "source": {"emptyDir": {}}}
+    broker = {"name": "broker", "env": [{"name": "TEAM", "value": "shop"}]}
+    override = {"pod": {"spec": {"containers": [broker]}}, "service": {"spec": {"sessionAffinity": "ClientIP"}}}
+    kubectl.apply(small_cluster("set", extraVolumes=[extra], override=override), namespace=NAMESPACE)
+    in_pod = ["exec", "set-0", "--namespace", NAMESPACE, "--", "python3", "-c"]
+    write = "import os, pathlib; pathlib.Path('/extra/a').write_text('a'); print(os.environ['TEAM'])"
+    until(lambda: kubectl(*in_pod, write).strip() == "shop", "the pod has both", 120)
+    kubectl.wait_ready("psc/set", NAMESPACE)
+    service = kubectl.get("service", "set", NAMESPACE)
+    assert service is not None
+    assert service["spec"]["sessionAffinity"] == "ClientIP"
+
+    kubectl.apply(small_cluster("set", override={"pod": {"spec": {"hostNetwork": True}}}), namespace=NAMESPACE)
+    until(lambda: "hostNetwork cannot be overridden" in kubectl.condition("psc", "set", namespace=NAMESPACE)[2], "told")
+    assert kubectl(*in_pod, write).strip() == "shop"
+
+
 def test_a_setting_of_the_operator_s_own_is_refused(kubectl: Kubectl) -> None:
     wrong = json.dumps(small_cluster("set", config={"dataDir": "/tmp"}))
 

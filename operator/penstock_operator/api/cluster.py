@@ -21,7 +21,9 @@ from penstock_operator.api.fields import (
     rule,
     rules,
 )
+from penstock_operator.api.override import Override, is_own_path, volume_problems
 
+DnsName = Annotated[str, Field(max_length=253, pattern=r"^(\*\.)?[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?$")]
 ListOfPassed = Annotated[list[Passed], Field(max_length=64)]
 
 
@@ -136,6 +138,9 @@ class Service(Model):
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
     annotations: Labels = Field(default_factory=dict)
+    load_balancer_class: Annotated[str, Field(max_length=317)] | None = Field(
+        None, description="The load balancer that a Service of the type LoadBalancer gets."
+    )
 
 
 class Scheduling(Model):
@@ -145,6 +150,9 @@ class Scheduling(Model):
     tolerations: ListOfPassed = Field(default_factory=list)
     affinity: Passed | None = None
     priority_class_name: ObjectName | None = None
+    topology_spread_constraints: ListOfPassed = Field(
+        default_factory=list, description="How the pods of this Cluster spread over nodes and zones."
+    )
 
 
 class IssuerRef(Model):
@@ -158,6 +166,9 @@ class Issued(Model):
     """A certificate that cert-manager creates and stores in the Secret."""
 
     issuer_ref: IssuerRef
+    dns_names: Annotated[list[DnsName], Field(max_length=64)] = Field(
+        default_factory=list, description="More names in the certificate, for example of a load balancer."
+    )
 
 
 class ClientCertificates(Model):
@@ -184,6 +195,28 @@ class Tls(Model):
     cert_manager: Issued | None = None
     version_min: Literal["1.2", "1.3"] = Field("1.2", description="Minimum version of TLS.")
     client_certificates: ClientCertificates | None = Field(None, description="Client certificates.")
+
+
+class ExtraVolume(Model):
+    """A volume of the broker's container beside its own."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+    mount_path: Annotated[str, Field(max_length=255, pattern="^/[^:]+$")] = Field(
+        description="The directory in the container; none of the broker's own."
+    )
+    read_only: bool = True
+    source: Passed = Field(
+        description="One of configMap, csi, downwardAPI, emptyDir, ephemeral, persistentVolumeClaim, projected, secret."
+    )
+
+    @model_validator(mode="after")
+    def _check_source(self) -> Self:
+        problems = volume_problems({"name": self.name, **self.source}, f"spec.extraVolumes[{self.name}]")
+        if is_own_path(self.mount_path):
+            problems.append(f"mountPath '{self.mount_path}' would hide the broker's own files; choose another")
+        if problems:
+            raise ValueError(problems[0])
+        return self
 
 
 class Switch(Model):
@@ -267,7 +300,7 @@ class ClusterSpec(Model):
     )
 
     image: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\s]+$")] = Field(
-        description="The broker's image, with its tag."
+        description="The broker's image, with its tag or digest: NAME:TAG or NAME@sha256:DIGEST."
     )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     image_pull_secrets: Annotated[list[SecretName], Field(max_length=16)] = Field(default_factory=list)
@@ -293,6 +326,10 @@ class ClusterSpec(Model):
     network_policy: NetworkPolicy = part(NetworkPolicy)
     monitoring: Monitoring = part(Monitoring)
     topology: Topology = part(Topology)
+    extra_volumes: Annotated[list[ExtraVolume], Field(max_length=16)] = Field(
+        default_factory=list, description="Volumes beside the broker's own, for example for archives."
+    )
+    override: Override = part(Override)
     pod_labels: Labels = Field(default_factory=dict)
     pod_annotations: Labels = Field(default_factory=dict)
     termination_grace_period_seconds: int = Field(

@@ -9,6 +9,7 @@ from penstock_operator.desired.access import service_account
 from penstock_operator.desired.configuration import config_map
 from penstock_operator.desired.naming import Owner
 from penstock_operator.desired.network import client_service, headless_service, network_policy
+from penstock_operator.desired.override import overridden_service, overridden_set
 from penstock_operator.desired.watching import certificate, disruption_budget, prometheus_rule, service_monitor
 from penstock_operator.desired.workload import stateful_set
 
@@ -27,13 +28,13 @@ def children(owner: Owner) -> list[dict[str, Any]]:
     wanted = (
         service_account(owner),
         config_map(owner),
-        headless_service(owner),
-        client_service(owner),
+        overridden_service(owner, headless_service(owner)),
+        overridden_service(owner, client_service(owner)),
         disruption_budget(owner),
         network_policy(owner),
         service_monitor(owner),
         prometheus_rule(owner),
         certificate(owner),
-        stateful_set(owner),
+        overridden_set(owner, stateful_set(owner)),
     )
     return [each for each in wanted if each is not None]

@@ -14,12 +14,10 @@ def client_service(owner: Owner) -> dict[str, Any]:
     metadata = owner.metadata(owner.name, labels={**owner.labels, **CLIENT_SERVICE})
     if wanted.annotations:
         metadata["annotations"] = wanted.annotations
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": metadata,
-        "spec": {"type": wanted.type, "selector": owner.selector, "ports": [_grpc(), _metrics()]},
-    }
+    spec: dict[str, Any] = {"type": wanted.type, "selector": owner.selector, "ports": [_grpc(), _metrics()]}
+    if wanted.load_balancer_class is not None:
+        spec["loadBalancerClass"] = wanted.load_balancer_class
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
 def headless_service(owner: Owner) -> dict[str, Any]:

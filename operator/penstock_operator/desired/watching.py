@@ -52,6 +52,7 @@ def certificate(owner: Owner) -> dict[str, Any] | None:
     service = f"{owner.name}.{owner.namespace}.svc"
     nodes = f"*.{owner.headless}.{owner.namespace}.svc"
     names = [owner.name, service, f"{service}.cluster.local", nodes, f"{nodes}.cluster.local"]
+    names += [each for each in tls.cert_manager.dns_names if each not in names]
     issuer = {"group": "cert-manager.io", **tls.cert_manager.issuer_ref.manifest()}
     return {
         "apiVersion": "cert-manager.io/v1",

@@ -34,8 +34,22 @@ SPECS: dict[str, dict[str, Any]] = {
             "jwtAudience": "penstock",
             "metricsToken": {"secretKeyRef": {"name": "scrape", "key": "token"}},
         },
-        "service": {"type": "LoadBalancer", "annotations": {"a": "b"}},
-        "scheduling": {"nodeSelector": {"disk": "fast"}, "tolerations": [{"key": "x", "operator": "Exists"}]},
+        "service": {"type": "LoadBalancer", "annotations": {"a": "b"}, "loadBalancerClass": "example.com/fast"},
+        "scheduling": {
+            "nodeSelector": {"disk": "fast"},
+            "tolerations": [{"key": "x", "operator": "Exists"}],
+            "topologySpreadConstraints": [
+                {"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}
+            ],
+        },
+        "extraVolumes": [
+            {"name": "archive", "mountPath": "/archive", "source": {"persistentVolumeClaim": {"claimName": "archive"}}}
+        ],
+        "override": {
+            "pod": {"spec": {"dnsPolicy": "Default"}},
+            "statefulSet": {"spec": {"minReadySeconds": 5}},
+            "service": {"spec": {"externalTrafficPolicy": "Local"}},
+        },
         "imagePullSecrets": [{"name": "registry"}],
         "pdb": {"enabled": True},
         "networkPolicy": {"enabled": True, "allowedClients": [{"namespaceSelector": {}}]},
@@ -43,7 +57,7 @@ SPECS: dict[str, dict[str, Any]] = {
         "podLabels": {"team": "shop"},
         "tls": {
             "secretName": "mq-tls",
-            "certManager": {"issuerRef": {"name": "ca"}},
+            "certManager": {"issuerRef": {"name": "ca"}, "dnsNames": ["mq.example.com"]},
             "versionMin": "1.3",
             "clientCertificates": {"authoritySecretName": "clients", "operatorSecretName": "op", "user": "cn"},
         },
