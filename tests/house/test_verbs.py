@@ -34,8 +34,8 @@ NOT_AUDITED = {
     "ack_leases",
     "open_stage",
 }
-NO_PRINCIPAL = {"log_in", "end", "end_queues", "queue_unused"}
-"""What happens before there is a principal, or on the engine's report."""
+NO_PRINCIPAL = {"log_in", "keep", "end", "end_queues", "queue_unused"}
+"""What happens before there is a principal, on the engine's report, or as the configuration says."""
 SECRETS = {"password", "text", "json", "password_hash", "credentials", "columns"}
 
 

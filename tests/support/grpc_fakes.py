@@ -111,6 +111,15 @@ class FakeAccounts:
     def watch_keys(self, removed: Callable[[], None]) -> None:
         self.keys_removed = removed
 
+    def find(self, name: str) -> User | None:
+        return self._users.find(name)
+
+    async def has_password(self, user: User, password: str) -> bool:
+        return user.name == password
+
+    def accept_previous(self, user: User, seconds: float) -> None:
+        """Do nothing: names do not change."""
+
     def users(self) -> list[User]:
         return self._users.all()
 

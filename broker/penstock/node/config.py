@@ -170,6 +170,17 @@ class Settings(BaseModel):
         "guest", description="User created in a new data directory; `guest` can only log in from loopback."
     )
     default_password: SecretStr = Field(SecretStr("guest"), description="Initial password of that user.")
+    default_password_file: Path | None = Field(
+        None,
+        description="File with the password of `default_user`, instead of `default_password`. Read again when it "
+        "changes; the user keeps that password and the tag `administrator`.",
+    )
+    default_password_grace_seconds: float = Field(
+        600.0,
+        ge=0,
+        le=86_400,
+        description="How long the previous password is accepted after `default_password_file` changed.",
+    )
     auth_backends: str = Field(
         "local", description="Authentication back ends in order: `local`, `jwt` and `http`, separated by commas."
     )
@@ -213,6 +224,12 @@ class Settings(BaseModel):
     def _check_segments(self) -> Self:
         if self.segment_bytes_min > self.segment_bytes_max:
             raise ValueError("segment_bytes_min is larger than segment_bytes_max; make it smaller")
+        return self
+
+    @model_validator(mode="after")
+    def _check_password(self) -> Self:
+        if self.default_password_file is not None and "default_password" in self.model_fields_set:
+            raise ValueError("default_password and default_password_file exclude each other; set one of them")
         return self
 
     @model_validator(mode="after")

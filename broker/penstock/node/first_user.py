@@ -1,8 +1,8 @@
 """The first user of a new broker.
 
 On loopback that is `guest`, whose password is public. A broker that other machines can reach never begins with `guest`:
-unless the operator named a user, it generates an administrator's password, writes it into a file in the data directory
-that only its own user can read, and prints the path once.
+unless the operator named a user or a file with its password, it generates an administrator's password, writes it into a
+file in the data directory that only its own user can read, and prints the path once.
 """
 
 import secrets
@@ -13,6 +13,7 @@ from typing import Final
 from penstock.identity.users import LOOPBACK_ONLY_USER
 from penstock.kit.peers import is_loopback
 from penstock.node.config import Settings
+from penstock.node.password_file import read_password
 from penstock.storage.deletions import FIRST_ADMINISTRATOR, PASSWORD_FILE
 from penstock.storage.jsonfiles import write_file
 
@@ -29,7 +30,9 @@ class FirstUser:
 
 
 def choose_first_user(settings: Settings, users_file: Path) -> FirstUser:
-    """Blocks. What is chosen matters only where there are no users yet. Raises StorageError."""
+    """Blocks. What is chosen matters only where there are no users yet. Raises StorageError or StartError."""
+    if settings.default_password_file is not None and not users_file.exists():
+        return FirstUser(settings.default_user, read_password(settings.default_password_file))
     configured = FirstUser(settings.default_user, settings.default_password.get_secret_value())
     is_everybody_s = configured == FirstUser(LOOPBACK_ONLY_USER, LOOPBACK_ONLY_USER)
     if users_file.exists() or not is_everybody_s or not is_beyond_loopback(settings):

@@ -43,7 +43,8 @@ def _user(settings: Settings) -> str:
     name = settings.default_user
     if name != "guest":
         return name
-    shown = " with password guest" if settings.default_password.get_secret_value() == "guest" else ""
+    is_usual = settings.default_password_file is None and settings.default_password.get_secret_value() == "guest"
+    shown = " with password guest" if is_usual else ""
     return f"guest{shown}, from this machine only"
 
 

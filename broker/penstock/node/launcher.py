@@ -32,6 +32,7 @@ from penstock.node.config import Settings, StartError
 from penstock.node.files import connections_that_fit
 from penstock.node.first_user import choose_first_user, is_beyond_loopback
 from penstock.node.notices import listen
+from penstock.node.password_file import PasswordFile
 from penstock.node.reloading import Reloading
 from penstock.node.state import BrokerState, Phase
 from penstock.node.tls import TlsFiles, tls_files
@@ -101,6 +102,7 @@ class Broker:
         await self._start_http()
         await self._open_data(directory)
         self.services = self._build_services(directory)
+        await self._keep_administrator()
         await self._start_grpc(tls)
         if self._load is not None:
             reloading = Reloading(self._settings, self._load, self._take)
@@ -148,6 +150,20 @@ class Broker:
         await self._accounts.complete_deletions(self._vhosts.delete_producers_of)
         self.state.opened(self._engine, self._vhosts, self._storage.recovery(), self._storage.corruptions)
         self._undo.callback(listen(self._engine, self.state.reason_not_live).cancel)
+
+    async def _keep_administrator(self) -> None:
+        """Give the default user the password of its file, now and whenever the file changes."""
+        settings = self._settings
+        if settings.default_password_file is None:
+            return
+
+        async def keep(password: str) -> None:
+            seconds = settings.default_password_grace_seconds
+            await self.services.administrator.keep(settings.default_user, password, seconds)
+
+        file = PasswordFile(settings.default_password_file, keep)
+        await file.look()
+        self._undo.callback(spawn(file.watch(), name="password file").cancel)
 
     def _build_services(self, directory: DataDirectory) -> Services:
         clock, log_ins = SystemClock(), LogIns()

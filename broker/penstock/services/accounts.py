@@ -55,6 +55,15 @@ _Change = Callable[[Users], Users]
 
 
 @dataclass(frozen=True, slots=True)
+class _Previous:
+    """A password that still counts, up to a time of the loop's clock."""
+
+    password_hash: str
+    algorithm: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
 class _Waiting:
     """A change that waits. `concerns_deleted` is of changes that the broker makes by itself."""
 
@@ -78,6 +87,7 @@ class Accounts:
         self._decoys, self._decoys_of = Decoys([], self._decoy_key), Users()
         self._checks = PasswordChecks()
         self._rehashing: set[str] = set()
+        self._previous: dict[str, _Previous] = {}
         self._waiting: list[_Waiting] = []
         self._writer: asyncio.Task[None] | None = None
         self._has_vhost: Callable[[str], bool] = lambda _: True
@@ -142,6 +152,8 @@ class Accounts:
         if not self._cache.knows(digest):
             verdict = await self._checks.verdict(digest, password_hash, algorithm, password, source)
             if not verdict.is_right:
+                if await self._has_previous(name, password, source):
+                    return self._known(name)
                 raise NotAuthenticatedError(name, due=verdict.due(asyncio.get_running_loop().time()))
             self._cache.remember(digest)
             if algorithm != ARGON2ID:
@@ -150,6 +162,41 @@ class Accounts:
         if user is None or user.password_hash != password_hash:
             raise NotAuthenticatedError(name)
         return user
+
+    def _known(self, name: str) -> User:
+        """Return the user, who may have been deleted while the password was checked."""
+        user = self._users.find(name)
+        if user is None:
+            raise NotAuthenticatedError(name)
+        return user
+
+    async def _has_previous(self, name: str, password: str, source: Source) -> bool:
+        """Return whether this is the user's previous password, and still counts."""
+        previous = self._previous.get(name)
+        if previous is None:
+            return False
+        if asyncio.get_running_loop().time() >= previous.until:
+            del self._previous[name]
+            return False
+        digest = self._cache.digest(name, password, previous.password_hash)
+        if self._cache.knows(digest):
+            return True
+        verdict = await self._checks.verdict(digest, previous.password_hash, previous.algorithm, password, source)
+        if verdict.is_right:
+            self._cache.remember(digest)
+            _log.warning("log-in with the previous password, which is accepted for a time only", user=name)
+        return verdict.is_right
+
+    def accept_previous(self, user: User, seconds: float) -> None:
+        """Accept the password that a user has now beside the next one, for that long or until a restart."""
+        until = asyncio.get_running_loop().time() + seconds
+        self._previous[user.name] = _Previous(user.password_hash, user.hashing_algorithm, until)
+
+    async def has_password(self, user: User, password: str) -> bool:
+        """Return whether this is the user's password. It is no log-in."""
+        digest = self._cache.digest(user.name, password, user.password_hash)
+        verdict = await self._checks.verdict(digest, user.password_hash, user.hashing_algorithm, password, NOWHERE)
+        return verdict.is_right
 
     def _decoy(self, name: str) -> tuple[str, str]:
         """Return the digest that is checked for a name without a user."""

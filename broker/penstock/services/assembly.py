@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from penstock.kit.clock import Clock
+from penstock.services.administrator import Administrator
 from penstock.services.admission import AdmissionVerbs
 from penstock.services.backups import BackupVerbs
 from penstock.services.clients import ClientVerbs
@@ -48,6 +49,7 @@ class Parts:
 class Services:
     """All a front end needs: the verbs, by subject, and the listeners that hear of changes."""
 
+    administrator: Administrator
     listeners: Listeners
     connections: Connections
     sessions: SessionVerbs
@@ -80,6 +82,7 @@ def build(parts: Parts) -> Services:
     parts.sign_in.watch_keys(tokens.keys_removed)
     sessions = SessionVerbs(parts.sign_in, connections, tokens, parts.user_limits, parts.log_ins, vhosts)
     return Services(
+        administrator=Administrator(parts.accounts, vhosts, events),
         listeners=listeners,
         connections=connections,
         sessions=sessions,

@@ -31,6 +31,11 @@ def log_in(principal: Principal) -> None:
     _log.info("LogIn", outcome="done", user=principal.name, peer=connection.peer, connection=int(connection.id))
 
 
+def own(event: str, *, user: str, change: str) -> None:
+    """Log a change of a user that the broker makes by itself, as its configuration says."""
+    _log.info(event, outcome=Outcome.DONE.value, user=user, about={"change": change})
+
+
 def report(event: str, principal: Principal, about: Mapping[str, object], outcome: Outcome, refusal: str = "") -> None:
     """Log a verb with its outcome; a refusal says why it was not done."""
     connection = principal.connection

@@ -45,6 +45,15 @@ class Accounts(Protocol):
     """Users and what they may do. Changes return when they are on the disk."""
 
     def users(self) -> list[User]: ...
+    def find(self, name: str) -> User | None: ...
+    async def has_password(self, user: User, password: str) -> bool:
+        """Return whether this is the user's password. It is no log-in."""
+        ...
+
+    def accept_previous(self, user: User, seconds: float) -> None:
+        """Accept the password that a user has now beside the next one, for that long or until a restart."""
+        ...
+
     async def put_user(
         self, name: str, password: str | None, tags: Sequence[str] | None, *, force: bool = False
     ) -> bool:
