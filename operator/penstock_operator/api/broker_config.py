@@ -29,6 +29,8 @@ OWNED: Final = {
     "metrics_tls": "probes read health in plaintext; leave it out",
     "default_user": "the operator makes the administrator; apply a User for others",
     "default_password": "the operator makes the administrator; apply a User for others",
+    "default_password_file": "the operator makes the administrator; apply a User for others",
+    "default_password_grace_seconds": "the operator makes the administrator; apply a User for others",
 }
 """Settings that the operator sets, with what to do instead."""
 
@@ -142,6 +144,12 @@ class BrokerConfig(Model):
         None, description="Refused: the operator makes the administrator; apply a User for others."
     )
     default_password: Setting | None = Field(
+        None, description="Refused: the operator makes the administrator; apply a User for others."
+    )
+    default_password_file: Setting | None = Field(
+        None, description="Refused: the operator makes the administrator; apply a User for others."
+    )
+    default_password_grace_seconds: Setting | None = Field(
         None, description="Refused: the operator makes the administrator; apply a User for others."
     )
     auth_backends: Setting | None = Field(
