@@ -48,6 +48,10 @@ class FakeBroker:
     """False: it is one from before users had limits."""
     calls: list[str] = field(default_factory=list)
     is_up: bool = True
+    previous: dict[str, str] = field(default_factory=dict)
+    """Passwords that are still accepted beside the current ones."""
+    takes_clients: bool = True
+    """False: connections that are open stay, and no new one is made."""
     data_id: str = "data-1"
 
     @classmethod
@@ -59,9 +63,9 @@ class FakeBroker:
         return made
 
     def connect(self, address: Address) -> "FakeConnection":
-        if not self.is_up:
+        if not self.is_up or not self.takes_clients:
             raise ConnectionLostError(f"no broker answers at {address.target}")
-        if self.passwords.get(address.user) != address.password:
+        if address.password not in {self.passwords.get(address.user), self.previous.get(address.user)}:
             raise NotAuthenticatedError(f"user '{address.user}' cannot log in")
         if address.vhost not in self.vhosts:
             raise NotFoundError(f"vhost '{address.vhost}' does not exist")

@@ -89,6 +89,8 @@ class FakeKubernetes:
 
     def list(self, api_version: str, kind: str, namespace: str | None, selector: str = "") -> Manifests:
         self._answer()
+        if kind in self.kinds_forbidden:
+            raise ApiError(403, f"{kind} is forbidden")
         labels = dict(each.split("=", 1) for each in selector.split(",") if each)
         return [
             copy.deepcopy(manifest)

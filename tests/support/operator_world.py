@@ -87,7 +87,10 @@ class OperatorWorld:
         workload["status"] = {"observedGeneration": workload["metadata"]["generation"], "updateRevision": "1"}
         claimed: Manifest = {"kind": "PersistentVolumeClaim", "metadata": {"name": "data-mq-0", "uid": claim}}
         claimed["metadata"]["labels"] = {"penstock.dev/cluster": "mq"}
-        claimed |= {"spec": {"resources": {"requests": {"storage": "10Gi"}}}, "status": {"phase": "Bound"}}
+        claimed |= {
+            "spec": {"resources": {"requests": {"storage": "10Gi"}}},
+            "status": {"phase": "Bound", "capacity": {"storage": "10Gi"}},
+        }
         self.kubernetes.add(claimed)
         self.kubernetes.run_controller(workload)
         self.kubernetes.add(
@@ -104,6 +107,10 @@ class OperatorWorld:
                 "status": {"conditions": [ready]},
             }
         )
+        endpoint = {"targetRef": {"kind": "Pod", "name": "mq-0"}, "conditions": {"ready": True}}
+        labels = {"kubernetes.io/service-name": "mq"}
+        slice_ = {"kind": "EndpointSlice", "metadata": {"name": "mq-abcde", "labels": labels}, "endpoints": [endpoint]}
+        self.kubernetes.add(slice_)
         if self.broker is None:
             self.broker = FakeBroker.new("generated")
         self.add(Key("Cluster", "default", "mq"))

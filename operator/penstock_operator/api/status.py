@@ -60,9 +60,20 @@ class Endpoints(Model):
 class BrokerStatus(Model):
     """The broker's own state. /metrics has the values that change all the time."""
 
-    pod: str
+    pod: Annotated[str, Field(max_length=253)]
+    ready: bool | None = Field(None, description="Whether the pod is ready.")
     node: str | None = None
-    storage_id: str | None = None
+    revision: str | None = Field(None, description="The StatefulSet's revision that the pod runs.")
+    storage_id: str | None = Field(None, description="The volume with the messages.")
+    storage_size: str | None = Field(None, description="The size of that volume.")
+    data_id: str | None = Field(None, description="The id of the data directory on it.")
+
+
+class ImageRevision(Model):
+    """The form in which the objects of an image are written."""
+
+    image: Annotated[str, Field(max_length=512)]
+    revision: Annotated[int, Field(ge=1)]
 
 
 class ClusterStatus(Model):
@@ -77,8 +88,14 @@ class ClusterStatus(Model):
     ready_replicas: int | None = None
     selector: str | None = None
     current_version: str | None = None
-    storage_id: str | None = Field(None, description="The volume with the messages.")
-    data_id: str | None = Field(None, description="The id of the data directory on it.")
+    storage_id: str | None = Field(None, description="The volume of the first broker; brokers has all.")
+    data_id: str | None = Field(None, description="The data directory of the first broker; brokers has all.")
+    storage_size: Annotated[str, Field(max_length=32)] | None = Field(
+        None, description="Size of the volumes. A size that was refused can be put back to it."
+    )
     binding: NamedRef | None = Field(None, description="The Secret of the first administrator.")
     endpoints: Endpoints | None = None
     brokers: Annotated[list[BrokerStatus], Field(max_length=99)] | None = None
+    revisions: Annotated[list[ImageRevision], Field(max_length=10)] | None = Field(
+        None, description="The revision of the objects that the operator writes for each image, the current one last."
+    )

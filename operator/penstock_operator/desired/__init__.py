@@ -2,5 +2,6 @@
 
 from penstock_operator.desired.children import children
 from penstock_operator.desired.naming import Owner
+from penstock_operator.desired.plan import Plan, plan
 
-__all__ = ["Owner", "children"]
+__all__ = ["Owner", "Plan", "children", "plan"]

@@ -10,6 +10,7 @@ from penstock_operator.desired.configuration import config_map
 from penstock_operator.desired.naming import Owner
 from penstock_operator.desired.network import client_service, headless_service, network_policy
 from penstock_operator.desired.override import overridden_service, overridden_set
+from penstock_operator.desired.plan import Plan
 from penstock_operator.desired.watching import certificate, disruption_budget, prometheus_rule, service_monitor
 from penstock_operator.desired.workload import stateful_set
 
@@ -23,11 +24,11 @@ OPTIONAL = (
 )
 
 
-def children(owner: Owner) -> list[dict[str, Any]]:
+def children(owner: Owner, plan: Plan) -> list[dict[str, Any]]:
     """Return manifests for server-side apply."""
     wanted = (
         service_account(owner),
-        config_map(owner),
+        config_map(owner, plan),
         overridden_service(owner, headless_service(owner)),
         overridden_service(owner, client_service(owner)),
         disruption_budget(owner),
@@ -35,6 +36,6 @@ def children(owner: Owner) -> list[dict[str, Any]]:
         service_monitor(owner),
         prometheus_rule(owner),
         certificate(owner),
-        overridden_set(owner, stateful_set(owner)),
+        overridden_set(owner, stateful_set(owner, plan)),
     )
     return [each for each in wanted if each is not None]

@@ -3,11 +3,13 @@
 It is pure, so that each failure shown to users has a test. Facts are plain data of Kubernetes and of the broker.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock_operator.desired.conditions import Says
 from penstock_operator.desired.naming import GRPC_PORT, LOSS_SEEN_ANNOTATION, METRICS_PORT, Owner
+from penstock_operator.desired.plan import Plan, revisions
 
 Manifest = dict[str, Any]
 PULL_REASONS = frozenset(
@@ -26,66 +28,133 @@ class BrokerFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """Observed facts. `problem` is why the broker could not be asked, `blocked` why something could not be applied."""
+class Seen:
+    """One broker as observed: its pod, its volume, and its own report if it gave one."""
 
+    ordinal: int
     pod: Manifest | None = None
     claim: Manifest | None = None
     broker: BrokerFacts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Observed facts, with one entry in `brokers` for each of the plan's ordinals and each volume that is kept.
+
+    `problem` is why a broker could not be asked, `refused` what could not be applied, by the object's name.
+    """
+
+    brokers: tuple[Seen, ...] = ()
     problem: tuple[str, str] | None = None
-    blocked: tuple[str, str] | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
     growth: tuple[str, str] | None = None
     missing: tuple[str, ...] = field(default=())
     # State of the served certificate: status, reason and message. None without TLS.
     tls: Says | None = None
+    # State of the administrator's password: whether the broker accepts the Secret's. None while it cannot be asked.
+    password: Says | None = None
+    # Whether clients reach a broker by the Service. None where the operator may not read that.
+    has_endpoint: bool | None = None
+
+    def of(self, plan: Plan) -> list[Seen]:
+        """Return the brokers that should run."""
+        return [each for each in self.brokers if each.ordinal in plan.ordinals]
 
 
-def status(owner: Owner, facts: Facts, before: Manifest, annotations: Manifest) -> tuple[Manifest, list[Says]]:
+def status(
+    owner: Owner, plan: Plan, facts: Facts, before: Manifest, annotations: Manifest
+) -> tuple[Manifest, list[Says]]:
     """Return the status without its conditions, and the conditions."""
-    storage = storage_id(owner, facts)
-    loss = _loss(owner, before, facts, annotations)
-    ready = _ready(owner, facts, loss)
+    brokers = [_broker(owner, each, before) for each in facts.brokers]
+    loss = _loss(owner, facts, before, annotations)
+    ready = _ready(owner, plan, facts, loss)
+    versions = [each.broker.version for each in facts.brokers if each.broker]
+    first = brokers[0] if brokers else {}
     found: Manifest = {
         "phase": _phase(owner, ready),
-        "replicas": owner.spec.replicas,
-        "readyReplicas": 1 if ready.status == "True" and owner.spec.replicas else 0,
+        "replicas": len(plan.ordinals),
+        "readyReplicas": sum(each["ready"] for each in brokers),
         "selector": ",".join(f"{key}={value}" for key, value in sorted(owner.selector.items())),
-        "currentVersion": facts.broker.version if facts.broker else before.get("currentVersion"),
-        "storageId": storage or before.get("storageId"),
-        "dataId": _data_id(before, storage, facts),
+        "currentVersion": versions[0] if versions else before.get("currentVersion"),
+        "storageId": first.get("storageId"),
+        "dataId": first.get("dataId"),
+        "storageSize": plan.size,
         "binding": {"name": owner.secret},
         "endpoints": {"grpc": f"{owner.host}:{GRPC_PORT}", "metrics": f"{owner.host}:{METRICS_PORT}"},
-        "brokers": _brokers(owner, facts),
+        "brokers": brokers,
+        "revisions": revisions(owner.spec.image, plan.revision, before.get("revisions", [])),
     }
-    says = [ready, _storage(facts), loss, _warnings(facts), facts.tls]
+    says = [ready, _applied(facts), _storage(facts), loss, _warnings(facts), facts.tls, facts.password]
     return found, [each for each in says if each is not None]
 
 
-def storage_id(owner: Owner, facts: Facts) -> str | None:
+def known_of(owner: Owner, ordinal: int, before: Manifest) -> Manifest:
+    """Return what the status knows of a broker. One from before a status had several names the first one's ids."""
+    pod = owner.pod(ordinal)
+    known: Manifest = next((each for each in before.get("brokers") or [] if each.get("pod") == pod), {})
+    if ordinal == 0:
+        return {"storageId": before.get("storageId"), "dataId": before.get("dataId"), **known}
+    return known
+
+
+def _broker(owner: Owner, seen: Seen, before: Manifest) -> Manifest:
+    known, pod = known_of(owner, seen.ordinal, before), seen.pod or {"metadata": {}}
+    storage = storage_id(owner, seen)
+    size = (seen.claim or {}).get("status", {}).get("capacity", {}).get("storage")
+    found = {
+        "pod": owner.pod(seen.ordinal),
+        "ready": seen.pod is not None and is_pod_ready(seen.pod),
+        "node": pod.get("spec", {}).get("nodeName"),
+        "revision": pod["metadata"].get("labels", {}).get("controller-revision-hash"),
+        "storageId": storage or known.get("storageId"),
+        "storageSize": size,
+        "dataId": _data_id(known, storage, seen.broker),
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def storage_id(owner: Owner, seen: Seen) -> str | None:
     """Return the volume's identity; with emptyDir it is the pod's."""
-    holder = facts.claim if owner.spec.storage.mode == "pvc" else facts.pod
+    holder = seen.claim if owner.spec.storage.mode == "pvc" else seen.pod
     if holder is None or "deletionTimestamp" in holder["metadata"]:
         return None
     return str(holder["metadata"]["uid"])
 
 
-def _ready(owner: Owner, facts: Facts, loss: Says | None) -> Says:
-    if facts.blocked:
-        return Says("Ready", "False", *facts.blocked)
-    if owner.spec.replicas == 0:
+def _ready(owner: Owner, plan: Plan, facts: Facts, loss: Says | None) -> Says:
+    """Return whether the Cluster serves. What could not be applied matters only while it does not."""
+    brokers = facts.of(plan)
+    if not plan.ordinals:
         return Says("Ready", "False", "Stopped", "spec.replicas is 0; the volume is kept")
-    if facts.pod is None:
+    if any(each.pod is None for each in brokers):
+        if facts.refused:
+            return Says("Ready", "False", "ApplyRefused", _refusals(facts))
         return Says("Ready", "False", "Starting", "the pod is being made")
-    trouble = pod_trouble(facts.pod)
-    if trouble:
-        return Says("Ready", "False", *trouble)
+    for each in brokers:
+        trouble = pod_trouble(each.pod or {})
+        if trouble:
+            return Says("Ready", "False", *trouble)
     if facts.problem:
         return Says("Ready", "False", *facts.problem)
-    if facts.broker is None:
+    if any(each.broker is None for each in brokers):
         return Says("Ready", "False", "Starting", "the broker is starting; a long replay takes its time")
+    if facts.has_endpoint is False:
+        return Says(
+            "Ready", "False", "NoEndpoint", f"the Service '{owner.name}' leads to no ready pod; check its selector"
+        )
     if loss is not None and waits_after_loss(owner):
         return Says("Ready", "False", "DataLost", loss.message)
     return Says("Ready", "True", "Serving")
+
+
+def _applied(facts: Facts) -> Says:
+    if facts.refused:
+        return Says("Applied", "False", "ApplyRefused", _refusals(facts))
+    return Says("Applied", "True", "Applied")
+
+
+def _refusals(facts: Facts) -> str:
+    return "; ".join(f"{name}: {why}" for name, why in facts.refused.items())
 
 
 def pod_trouble(pod: Manifest) -> tuple[str, str] | None:
@@ -127,11 +196,13 @@ def _phase(owner: Owner, ready: Says) -> str:
 def _storage(facts: Facts) -> Says:
     if facts.growth:
         return Says("StorageHealthy", "False", *facts.growth)
-    if facts.broker and facts.broker.corruption:
-        return Says("StorageHealthy", "False", "Corrupt", "; ".join(facts.broker.corruption))
-    phase = (facts.claim or {}).get("status", {}).get("phase")
-    if phase in {"Pending", "Lost"}:
-        return Says("StorageHealthy", "False", f"Volume{phase}", f"the volume claim is {phase}")
+    corruption = [text for each in facts.brokers if each.broker for text in each.broker.corruption]
+    if corruption:
+        return Says("StorageHealthy", "False", "Corrupt", "; ".join(corruption))
+    for each in facts.brokers:
+        phase = (each.claim or {}).get("status", {}).get("phase")
+        if phase in {"Pending", "Lost"}:
+            return Says("StorageHealthy", "False", f"Volume{phase}", f"the volume claim is {phase}")
     return Says("StorageHealthy", "True", "Healthy")
 
 
@@ -140,18 +211,34 @@ def waits_after_loss(owner: Owner) -> bool:
     return owner.spec.storage.loss_policy == "Manual" and owner.spec.storage.mode == "pvc"
 
 
-def _data_id(before: Manifest, storage: str | None, facts: Facts) -> str | None:
+def _data_id(known: Manifest, storage: str | None, broker: BrokerFacts | None) -> str | None:
     """Return the data id. On another volume it is read again: the changed volume already reports that loss."""
-    if facts.broker is not None and facts.broker.data_id:
-        return facts.broker.data_id
-    is_replaced = storage is not None and before.get("storageId") not in {None, storage}
-    return None if is_replaced else before.get("dataId")
+    if broker is not None and broker.data_id:
+        return broker.data_id
+    is_replaced = storage is not None and known.get("storageId") not in {None, storage}
+    return None if is_replaced else known.get("dataId")
 
 
-def _loss(owner: Owner, before: Manifest, facts: Facts, annotations: Manifest) -> Says | None:
+def _loss(owner: Owner, facts: Facts, before: Manifest, annotations: Manifest) -> Says | None:
     """Return the loss, until a user acknowledges it by the id that the message names."""
-    volume, directory = before.get("storageId"), before.get("dataId")
-    storage, data = storage_id(owner, facts), facts.broker.data_id if facts.broker else ""
+    for each in facts.brokers:
+        found = _loss_of(owner, each, known_of(owner, each.ordinal, before))
+        if found is not None:
+            return found
+    told = next((each for each in before.get("conditions", []) if each.get("type") == "DataLost"), None)
+    if told is None:
+        return None
+    id_ = "dataId" if told["reason"] == "DataReplaced" else "storageId"
+    ids = {known_of(owner, each.ordinal, before).get(id_) for each in facts.brokers}
+    if annotations.get(LOSS_SEEN_ANNOTATION) in ids - {None}:
+        return None
+    return Says("DataLost", "True", told["reason"], told["message"])
+
+
+def _loss_of(owner: Owner, seen: Seen, known: Manifest) -> Says | None:
+    """Return the loss of one broker that has another volume or another data directory than it had."""
+    volume, directory = known.get("storageId"), known.get("dataId")
+    storage, data = storage_id(owner, seen), seen.broker.data_id if seen.broker else ""
     when = " after you acknowledge this" if waits_after_loss(owner) else ". To acknowledge this"
     after = f"The operator declares everything in the manifests again{when}: annotate"
     if volume and storage and volume != storage:
@@ -166,11 +253,7 @@ def _loss(owner: Owner, before: Manifest, facts: Facts, annotations: Manifest) -
             f" contents are lost, unless another directory was restored. {after} {LOSS_SEEN_ANNOTATION}={data}"
         )
         return Says("DataLost", "True", "DataReplaced", message)
-    told = next((each for each in before.get("conditions", []) if each.get("type") == "DataLost"), None)
-    seen = annotations.get(LOSS_SEEN_ANNOTATION)
-    if told is None or seen == (directory if told["reason"] == "DataReplaced" else volume):
-        return None
-    return Says("DataLost", "True", told["reason"], told["message"])
+    return None
 
 
 def _warnings(facts: Facts) -> Says:
@@ -180,10 +263,3 @@ def _warnings(facts: Facts) -> Says:
             "NoWarnings", "False", "KindsMissing", f"this Kubernetes has no {kinds}; install them or turn it off"
         )
     return Says("NoWarnings", "True", "NoWarnings")
-
-
-def _brokers(owner: Owner, facts: Facts) -> list[Manifest]:
-    if facts.pod is None:
-        return []
-    found = {"pod": owner.pod, "node": facts.pod.get("spec", {}).get("nodeName"), "storageId": storage_id(owner, facts)}
-    return [{key: value for key, value in found.items() if value is not None}]

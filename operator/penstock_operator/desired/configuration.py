@@ -9,20 +9,22 @@ import json
 from typing import Any
 
 from penstock_operator.api.broker_config import HOT
-from penstock_operator.desired.naming import GRPC_PORT, METRICS_PORT, Owner
+from penstock_operator.desired.naming import ADMINISTRATOR, GRPC_PORT, METRICS_PORT, Owner
+from penstock_operator.desired.plan import Plan
 
 Settings = dict[str, str | int | float | bool]
 FILE = "penstock.toml"
 TLS_FOLDER = "/etc/penstock-tls"
+ADMINISTRATOR_FOLDER = "/etc/penstock-administrator"
 CLIENTS_FOLDER = "/etc/penstock-clients"
 
 
-def toml(owner: Owner) -> str:
+def toml(owner: Owner, plan: Plan) -> str:
     """Return the file: keys in the order of the types. Secrets are not in it."""
-    return _written(_settings(owner))
+    return _written(_settings(owner, plan))
 
 
-def _settings(owner: Owner) -> Settings:
+def _settings(owner: Owner, plan: Plan) -> Settings:
     settings: Settings = {
         "data_dir": "/data",
         "grpc": f"0.0.0.0:{GRPC_PORT}",
@@ -32,6 +34,8 @@ def _settings(owner: Owner) -> Settings:
         "log_format": "json",
         **owner.spec.config.plain(),
     }
+    if plan.has_password_file:
+        settings |= {"default_user": ADMINISTRATOR, "default_password_file": f"{ADMINISTRATOR_FOLDER}/password"}
     if owner.spec.tls is not None:
         settings |= {
             "tls_certificate": f"{TLS_FOLDER}/tls.crt",
@@ -71,15 +75,15 @@ def secret_environment(owner: Owner) -> list[dict[str, Any]]:
     ]
 
 
-def config_hash(owner: Owner) -> str:
-    cold = {key: value for key, value in _settings(owner).items() if key not in HOT}
+def config_hash(owner: Owner, plan: Plan) -> str:
+    cold = {key: value for key, value in _settings(owner, plan).items() if key not in HOT}
     return hashlib.sha256(_written(cold).encode()).hexdigest()[:16]
 
 
-def config_map(owner: Owner) -> dict[str, Any]:
+def config_map(owner: Owner, plan: Plan) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": owner.metadata(owner.config_map),
-        "data": {FILE: toml(owner)},
+        "data": {FILE: toml(owner, plan)},
     }

@@ -1,6 +1,6 @@
 """Names, labels and ports of a Cluster's objects. Other modules never spell one themselves."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock_operator.api import ClusterSpec
@@ -13,6 +13,8 @@ FIELD_MANAGER: Final = "penstock-operator"
 FINALIZER: Final = "penstock.dev/cleanup"
 PAUSED_ANNOTATION: Final = "penstock.dev/paused"
 LOSS_SEEN_ANNOTATION: Final = "penstock.dev/data-loss-seen"
+REVISION_ANNOTATION: Final = "penstock.dev/revision"
+ROTATE_ANNOTATION: Final = "penstock.dev/rotate-password"
 CONFIG_HASH_ANNOTATION: Final = "penstock.dev/config-hash"
 ADMINISTRATOR: Final = "admin"
 VOLUME: Final = "data"
@@ -61,13 +63,16 @@ class Owner:
     def secret(self) -> str:
         return secret_name(self.name)
 
-    @property
-    def pod(self) -> str:
-        return f"{self.name}-0"
+    def pod(self, ordinal: int) -> str:
+        return f"{self.name}-{ordinal}"
+
+    def claim(self, ordinal: int) -> str:
+        return f"{VOLUME}-{self.pod(ordinal)}"
 
     @property
-    def claim(self) -> str:
-        return f"{VOLUME}-{self.pod}"
+    def ordinals(self) -> range:
+        """Return the brokers that may have a volume: a Cluster that is stopped keeps its first one's."""
+        return range(max(1, self.spec.replicas))
 
     @property
     def host(self) -> str:
@@ -81,11 +86,6 @@ class Owner:
     @property
     def labels(self) -> dict[str, str]:
         return {**self.selector, "app.kubernetes.io/managed-by": FIELD_MANAGER, CLUSTER_LABEL: self.name}
-
-    def with_size(self, size: str) -> "Owner":
-        """Return the same with a volume of another size, for a volume that cannot grow."""
-        storage = self.spec.storage.model_copy(update={"size": size})
-        return replace(self, spec=self.spec.model_copy(update={"storage": storage}))
 
     def reference(self) -> dict[str, Any]:
         return cluster_reference({"name": self.name, "uid": self.uid}, is_controller=True)

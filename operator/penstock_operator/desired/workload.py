@@ -5,24 +5,33 @@ The operator replaces the pod (OnDelete), never the StatefulSet's own rolling up
 
 from typing import Any
 
-from penstock_operator.desired.configuration import CLIENTS_FOLDER, FILE, TLS_FOLDER, config_hash, secret_environment
+from penstock_operator.desired.configuration import (
+    ADMINISTRATOR_FOLDER,
+    CLIENTS_FOLDER,
+    FILE,
+    TLS_FOLDER,
+    config_hash,
+    secret_environment,
+)
 from penstock_operator.desired.naming import (
     ADMINISTRATOR,
     BROKER_UID,
     CONFIG_HASH_ANNOTATION,
     GRPC_PORT,
     METRICS_PORT,
+    REVISION_ANNOTATION,
     VOLUME,
     Owner,
 )
+from penstock_operator.desired.plan import Plan
 
 CONFIG_FOLDER = "/etc/penstock"
 
 
-def stateful_set(owner: Owner) -> dict[str, Any]:
+def stateful_set(owner: Owner, plan: Plan) -> dict[str, Any]:
     spec = owner.spec
     found: dict[str, Any] = {
-        "replicas": spec.replicas,
+        "replicas": len(plan.ordinals),
         "serviceName": owner.headless,
         "podManagementPolicy": "Parallel",
         "updateStrategy": {"type": "OnDelete"},
@@ -30,23 +39,23 @@ def stateful_set(owner: Owner) -> dict[str, Any]:
         # A StatefulSet is deleted by hand, or to grow the volume. The volume goes with the Cluster alone.
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
         "selector": {"matchLabels": owner.selector},
-        "template": _template(owner),
+        "template": _template(owner, plan),
     }
     if spec.storage.mode == "pvc":
-        found["volumeClaimTemplates"] = [_claim(owner)]
+        found["volumeClaimTemplates"] = [_claim(owner, plan)]
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": owner.metadata(owner.name),
+        "metadata": owner.metadata(owner.name, annotations={REVISION_ANNOTATION: str(plan.revision)}),
         "spec": found,
     }
 
 
-def _claim(owner: Owner) -> dict[str, Any]:
+def _claim(owner: Owner, plan: Plan) -> dict[str, Any]:
     storage = owner.spec.storage
     spec: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": storage.size}},
+        "resources": {"requests": {"storage": plan.size}},
     }
     if storage.storage_class_name is not None:
         spec["storageClassName"] = storage.storage_class_name
@@ -58,7 +67,7 @@ def _claim(owner: Owner) -> dict[str, Any]:
     }
 
 
-def _template(owner: Owner) -> dict[str, Any]:
+def _template(owner: Owner, plan: Plan) -> dict[str, Any]:
     spec, scheduling = owner.spec, owner.spec.scheduling
     pod: dict[str, Any] = {
         "serviceAccountName": owner.name,
@@ -73,8 +82,8 @@ def _template(owner: Owner) -> dict[str, Any]:
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(owner)],
-        "volumes": _volumes(owner),
+        "containers": [_container(owner, plan)],
+        "volumes": _volumes(owner, plan),
     }
     optional: dict[str, Any] = {
         "imagePullSecrets": [each.manifest() for each in spec.image_pull_secrets],
@@ -86,27 +95,20 @@ def _template(owner: Owner) -> dict[str, Any]:
     return {
         "metadata": {
             "labels": {**spec.pod_labels, **owner.labels},
-            "annotations": {**spec.pod_annotations, CONFIG_HASH_ANNOTATION: config_hash(owner)},
+            "annotations": {**spec.pod_annotations, CONFIG_HASH_ANNOTATION: config_hash(owner, plan)},
         },
         "spec": pod | {key: value for key, value in optional.items() if value},
     }
 
 
-def _container(owner: Owner) -> dict[str, Any]:
+def _container(owner: Owner, plan: Plan) -> dict[str, Any]:
     resources = {key: value for key, value in owner.spec.resources.manifest().items() if value}
     return {
         "name": "broker",
         "image": owner.spec.image,
         "imagePullPolicy": owner.spec.image_pull_policy,
         "args": ["serve", "--config", f"{CONFIG_FOLDER}/{FILE}"],
-        "env": [
-            {"name": "PENSTOCK_DEFAULT_USER", "value": ADMINISTRATOR},
-            {
-                "name": "PENSTOCK_DEFAULT_PASSWORD",
-                "valueFrom": {"secretKeyRef": {"name": owner.secret, "key": "password"}},
-            },
-            *secret_environment(owner),
-        ],
+        **_environment(owner, plan),
         "ports": [
             {"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP"},
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
@@ -127,9 +129,25 @@ def _container(owner: Owner) -> dict[str, Any]:
             {"name": VOLUME, "mountPath": "/data"},
             {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
-            *({"name": name, "mountPath": path, "readOnly": True} for name, path, _ in _secrets(owner)),
+            *({"name": name, "mountPath": path, "readOnly": True} for name, path, _ in _secrets(owner, plan)),
         ],
     }
+
+
+def _environment(owner: Owner, plan: Plan) -> dict[str, Any]:
+    """Return the variables, if there are any: settings that Secrets have, and once the administrator's."""
+    found = [*([] if plan.has_password_file else _administrator(owner)), *secret_environment(owner)]
+    return {"env": found} if found else {}
+
+
+def _administrator(owner: Owner) -> list[dict[str, Any]]:
+    return [
+        {"name": "PENSTOCK_DEFAULT_USER", "value": ADMINISTRATOR},
+        {
+            "name": "PENSTOCK_DEFAULT_PASSWORD",
+            "valueFrom": {"secretKeyRef": {"name": owner.secret, "key": "password"}},
+        },
+    ]
 
 
 def _probe(question: str, *, period: int, failures: int) -> dict[str, Any]:
@@ -141,23 +159,30 @@ def _probe(question: str, *, period: int, failures: int) -> dict[str, Any]:
     }
 
 
-def _volumes(owner: Owner) -> list[dict[str, Any]]:
+def _volumes(owner: Owner, plan: Plan) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
         {"name": "config", "configMap": {"name": owner.config_map}},
         {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
     ]
-    found += [{"name": name, "secret": secret} for name, _, secret in _secrets(owner)]
+    found += [{"name": name, "secret": secret} for name, _, secret in _secrets(owner, plan)]
     if owner.spec.storage.mode == "emptyDir":
-        found.append({"name": VOLUME, "emptyDir": {"sizeLimit": owner.spec.storage.size}})
+        found.append({"name": VOLUME, "emptyDir": {"sizeLimit": plan.size}})
     return found
 
 
-def _secrets(owner: Owner) -> list[tuple[str, str, dict[str, Any]]]:
-    """Return volumes from Secrets: name, mount path, and source. Of the clients' CA only the public part."""
+def _secrets(owner: Owner, plan: Plan) -> list[tuple[str, str, dict[str, Any]]]:
+    """Return volumes from Secrets: name, mount path, and source. Of the clients' CA only the public part.
+
+    They are mounted whole, as Kubernetes updates no file that is mounted by a subPath.
+    """
+    found: list[tuple[str, str, dict[str, Any]]] = []
+    if plan.has_password_file:
+        password = {"secretName": owner.secret, "items": [{"key": "password", "path": "password"}]}
+        found.append(("administrator", ADMINISTRATOR_FOLDER, password))
     tls = owner.spec.tls
     if tls is None:
-        return []
-    found: list[tuple[str, str, dict[str, Any]]] = [("tls", TLS_FOLDER, {"secretName": tls.secret_name})]
+        return found
+    found.append(("tls", TLS_FOLDER, {"secretName": tls.secret_name}))
     if tls.client_certificates is not None:
         public = [{"key": "ca.crt", "path": "ca.crt"}]
         secret = {"secretName": tls.client_certificates.authority_secret_name, "items": public}

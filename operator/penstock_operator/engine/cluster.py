@@ -1,33 +1,34 @@
 """Reconciles a Cluster.
 
-It makes the Secret once, repairs the children when they differ, replaces the pod when its revision is old, and writes
-the status when it changes. Messages flow without it.
+It makes the Secret, applies the children, grows volumes, replaces pods of an old revision, and writes the status when
+it changes. Messages flow without it. What it does each time is in the modules beside it; this one has the order.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from penstock.client.errors import NotAuthenticatedError, RefusedError
-from penstock_operator.desired import Owner, children
-from penstock_operator.desired.access import administrator_secret, binding
-from penstock_operator.desired.children import OPTIONAL
-from penstock_operator.desired.cluster_status import BrokerFacts, Facts, is_pod_ready, status
-from penstock_operator.desired.compare import differences
+from penstock_operator.desired import Owner, Plan, plan
+from penstock_operator.desired.cluster_status import Facts, status
 from penstock_operator.desired.conditions import Says, merged, status_of
-from penstock_operator.desired.naming import ADMINISTRATOR, CLUSTER_LABEL, FINALIZER, GRPC_PORT
+from penstock_operator.desired.naming import FINALIZER, is_owned_by
+from penstock_operator.desired.plan import revision
+from penstock_operator.engine.administrator import ensure_secret
 from penstock_operator.engine.backlog import Key
-from penstock_operator.engine.home import NotYet, authority_of, enter, owner_of, password_in
+from penstock_operator.engine.children import Applied, apply_children
+from penstock_operator.engine.home import certificate_problem, owner_of
+from penstock_operator.engine.observing import ask, ask_certificate, has_endpoint, is_running, look
 from penstock_operator.engine.retention import decide_fate
+from penstock_operator.engine.rolling import roll
 from penstock_operator.engine.volume import grow
 from penstock_operator.engine.world import World
-from penstock_operator.links import ApiError, BrokerUnreachableError
-from penstock_operator.links.brokers import UNREACHABLE
-from penstock_operator.links.certificates import UntrustedError
 
 Manifest = dict[str, Any]
 SOON_SECONDS = 1.0
-FORBIDDEN = 403
+# Between two log-ins while the broker reads a new password, which Kubernetes brings within about a minute.
+PASSWORD_SECONDS = 5.0
+WAITING_SECONDS = 10.0
 
 
 class ClusterReconciler:
@@ -54,161 +55,60 @@ class ClusterReconciler:
         return self._settle(key, manifest, owner)
 
     def _settle(self, key: Key, manifest: Manifest, owner: Owner) -> float:
+        world = self._world
         if FINALIZER not in manifest["metadata"].get("finalizers", []):
             finalizers = [*manifest["metadata"].get("finalizers", []), FINALIZER]
-            manifest = self._world.write_finalizers(manifest, finalizers)
-        lacking = self._ensure_secret(owner)
-        size, growth = grow(self._world, owner)
-        owner = owner.with_size(size)
-        missing, blocked = self._apply_children(manifest, owner)
-        self._remove_unwanted(owner)
-        pod = self._roll(manifest, owner)
-        facts = self._look(owner, pod, growth=growth, missing=missing, blocked=blocked or lacking)
-        before = manifest.get("status", {})
-        found, says = status(owner, facts, before, manifest["metadata"].get("annotations", {}))
+            manifest = world.write_finalizers(manifest, finalizers)
+        planned, growth = self._plan(manifest, owner)
+        lacking = ensure_secret(world, manifest, owner, planned)
+        applied = apply_children(world, manifest, owner, planned)
+        if certificate_problem(world, owner) is None:  # without its certificate another pod would not start
+            roll(world, manifest, owner, look(world, owner))
+        facts = self._look(owner, planned, applied, growth, lacking)
+        annotations = manifest["metadata"].get("annotations", {})
+        found, says = status(owner, planned, facts, manifest.get("status", {}), annotations)
         self._write(manifest, found, says)
         self._tell_news(key, manifest, says)
-        is_ready = facts.broker is not None
-        waits_for_nothing = is_ready or owner.spec.replicas == 0
-        if not waits_for_nothing and pod is not None and is_pod_ready(pod):
-            return SOON_SECONDS
-        return self._world.resync() if waits_for_nothing else 10.0
+        return self._next(planned, facts, applied, says)
 
-    # ------------------------------------------------------------ children
-
-    def _ensure_secret(self, owner: Owner) -> tuple[str, str] | None:
-        """Make the Secret if there is none; return the obstacle.
-
-        Its password never changes, because the broker knows it.
-        """
-        world = self._world
-        secret = world.store.get(Key("Secret", owner.namespace, owner.secret))
-        if secret is None:
-            secret = world.kubernetes.read("v1", "Secret", owner.namespace, owner.secret)
-        try:
-            authority = authority_of(world, owner)
-            if secret is None:
-                world.store.put(world.kubernetes.create(administrator_secret(owner, world.password(), authority)))
-            else:
-                world.write_secret(secret, binding(owner, ADMINISTRATOR, password_in(secret), authority))
-        except NotYet as reason:
-            return reason.reason, str(reason)
-        return None
-
-    def _apply_children(self, manifest: Manifest, owner: Owner) -> tuple[tuple[str, ...], tuple[str, str] | None]:
-        """Apply the children; return the kinds that this Kubernetes lacks, and its refusal."""
-        missing: list[str] = []
-        for wanted in children(owner):
-            try:
-                self._apply(manifest, wanted)
-            except ApiError as error:
-                if error.code == 404 and (wanted["apiVersion"], wanted["kind"]) in OPTIONAL:
-                    missing.append(wanted["kind"])
-                elif error.code in {400, 403, 409, 422}:
-                    return tuple(missing), ("ApplyRefused", f"{wanted['kind']} '{wanted['metadata']['name']}': {error}")
-                else:
-                    raise
-        return tuple(missing), None
-
-    def _apply(self, manifest: Manifest, wanted: Manifest) -> None:
-        metadata = wanted["metadata"]
-        kubernetes = self._world.kubernetes
-        there = kubernetes.read(wanted["apiVersion"], wanted["kind"], metadata["namespace"], metadata["name"])
-        if there is None:
-            kubernetes.apply(wanted)
-            return
-        if there["metadata"].get("labels", {}).get(CLUSTER_LABEL) != metadata["labels"][CLUSTER_LABEL]:
-            raise ApiError(409, "there is one already that is not this Cluster's; delete it, or rename the Cluster")
-        differing = differences(wanted, there)
-        if not differing:
-            return
-        kubernetes.apply(wanted)
-        generation = manifest["metadata"].get("generation")
-        if manifest.get("status", {}).get("observedGeneration") == generation:
-            message = f"{wanted['kind']} {metadata['name']} differed and was put right: {', '.join(differing[:5])}"
-            kubernetes.tell(manifest, is_warning=True, reason="DriftRepaired", message=message)
-
-    def _remove_unwanted(self, owner: Owner) -> None:
-        kinds = {each["kind"] for each in children(owner)}
-        for api_version, kind in OPTIONAL:
-            if kind not in kinds:
-                there = self._seen(api_version, kind, owner)
-                if there is not None and there["metadata"].get("labels", {}).get(CLUSTER_LABEL) == owner.name:
-                    self._world.kubernetes.delete({"apiVersion": api_version, "kind": kind, **there})
-
-    def _seen(self, api_version: str, kind: str, owner: Owner) -> Manifest | None:
-        """Return a child; a kind that an older chart grants no access to was never made by this operator."""
-        try:
-            return self._world.kubernetes.read(api_version, kind, owner.namespace, owner.name)
-        except ApiError as error:
-            if error.code == FORBIDDEN:
-                return None
-            raise
-
-    def _roll(self, manifest: Manifest, owner: Owner) -> Manifest | None:
-        """Replace a pod of an old revision, once. One that is terminating is left alone."""
-        kubernetes = self._world.kubernetes
-        pod = kubernetes.read("v1", "Pod", owner.namespace, owner.pod)
-        workload = kubernetes.read("apps/v1", "StatefulSet", owner.namespace, owner.name)
-        if pod is None or workload is None or "deletionTimestamp" in pod["metadata"]:
-            return pod
-        found = workload.get("status", {})
-        is_observed = found.get("observedGeneration") == workload["metadata"].get("generation")
-        revision = pod["metadata"].get("labels", {}).get("controller-revision-hash")
-        if is_observed and found.get("updateRevision") and revision != found["updateRevision"]:
-            message = f"replacing {owner.pod}: its configuration, image or resources changed"
-            kubernetes.tell(manifest, is_warning=False, reason="RollingPod", message=message)
-            kubernetes.delete({**pod, "apiVersion": "v1", "kind": "Pod"})
-            return kubernetes.read("v1", "Pod", owner.namespace, owner.pod)
-        return pod
-
-    # ------------------------------------------------------------ observing
+    def _plan(self, manifest: Manifest, owner: Owner) -> tuple[Plan, tuple[str, str] | None]:
+        """Return the plan, and why the volumes cannot grow. Growing comes first: it may delete the StatefulSet."""
+        workload = self._world.kubernetes.read("apps/v1", "StatefulSet", owner.namespace, owner.name)
+        ours = workload if workload is not None and is_owned_by(workload, owner.uid) else None
+        known = manifest.get("status", {}).get("revisions", [])
+        used = revision(owner.spec.image, ours, known, manifest["metadata"].get("annotations", {}))
+        size, growth = grow(self._world, owner, workload)
+        return plan(owner, used, size), growth
 
     def _look(
-        self,
-        owner: Owner,
-        pod: Manifest | None,
-        *,
-        growth: tuple[str, str] | None,
-        missing: tuple[str, ...],
-        blocked: tuple[str, str] | None,
+        self, owner: Owner, planned: Plan, applied: Applied, growth: tuple[str, str] | None, lacking: Says | None
     ) -> Facts:
-        claim = self._world.kubernetes.read("v1", "PersistentVolumeClaim", owner.namespace, owner.claim)
-        broker, problem, tls = None, None, None
-        if pod is not None and is_pod_ready(pod) and blocked is None:
-            broker, problem = self._ask(owner)
-            tls = self._ask_certificate(owner)
-        return Facts(pod, claim, broker, problem, blocked, growth, missing, tls)
+        brokers = look(self._world, owner)
+        facts = Facts(tuple(brokers), None, applied.refused, growth, tuple(applied.missing), password=lacking)
+        if not planned.ordinals or not is_running(brokers):
+            return facts
+        answer, problem, password = ask(self._world, owner, planned)
+        return replace(
+            facts,
+            brokers=(replace(brokers[0], broker=answer), *brokers[1:]),
+            problem=problem,
+            password=lacking or password,
+            tls=ask_certificate(self._world, owner),
+            has_endpoint=has_endpoint(self._world, owner),
+        )
 
-    def _ask_certificate(self, owner: Owner) -> Says | None:
-        """Check the certificate that the broker serves, not the one in the Secret."""
-        if owner.spec.tls is None:
-            return None
-        try:
-            tls = enter(self._world, owner).tls
-            assert tls is not None
-            until = self._world.good_until(owner.host, GRPC_PORT, tls)
-        except UntrustedError as error:
-            return Says("TLSValid", "False", "Untrusted", f"{error}; renew the Secret '{owner.spec.tls.secret_name}'")
-        except (OSError, NotYet) as error:
-            return Says("TLSValid", "Unknown", "NotSeen", str(error))
-        return Says("TLSValid", "True", "Valid", f"until {until}")
+    def _next(self, planned: Plan, facts: Facts, applied: Applied, says: list[Says]) -> float:
+        reasons = {each.reason for each in says}
+        if applied.terminating:
+            return SOON_SECONDS
+        if reasons & {"CredentialsRejected", "PasswordPending"}:
+            return PASSWORD_SECONDS
+        is_ready = all(each.broker is not None for each in facts.of(planned)) and "NoEndpoint" not in reasons
+        if is_ready:
+            return self._world.resync()
+        return SOON_SECONDS if is_running(list(facts.brokers)) else WAITING_SECONDS
 
-    def _ask(self, owner: Owner) -> tuple[BrokerFacts | None, tuple[str, str] | None]:
-        try:
-            found = self._world.brokers.get(enter(self._world, owner).address()).admin.status()
-        except NotYet as reason:
-            return None, (reason.reason, str(reason))
-        except NotAuthenticatedError as error:
-            message = f"the Secret '{owner.secret}' does not open this broker; put the password back that it began with"
-            return None, ("CredentialsRejected", f"{message}: {error}")
-        except (BrokerUnreachableError, *UNREACHABLE) as error:
-            self._world.brokers.forget(owner.host)
-            return None, ("BrokerUnreachable", str(error))
-        except RefusedError as error:
-            return None, ("BrokerRefused", str(error))
-        corruption = tuple(f"{each.file} in vhost '{each.vhost}': {each.records} records" for each in found.corruption)
-        return BrokerFacts(found.version, corruption, found.data_id), None
+    # ------------------------------------------------------------ the status
 
     def _tell_news(self, key: Key, manifest: Manifest, says: list[Says]) -> None:
         """Report changes: to users by events, to topology objects by a reconcile."""
@@ -229,14 +129,13 @@ class ClusterReconciler:
             self._world.add(other, 0.0)
 
     def _pause(self, manifest: Manifest) -> None:
+        """Report the pause, and leave the rest of the status as it was: it tells of the manifest applied last."""
         before = manifest.get("status", {}).get("conditions", [])
-        kept = [
-            Says(each["type"], each["status"], each["reason"], each.get("message", ""))
-            for each in before
-            if each["type"] != "Paused"
-        ]
+        kept = [each for each in before if each["type"] != "Paused"]
         paused = Says("Paused", "True", "Paused", "set spec.paused to false to go on")
-        self._write(manifest, {"phase": "Paused"}, [*kept, paused])
+        generation = manifest["metadata"].get("generation", 0)
+        told = merged(before, [paused], generation, self._world.now())
+        self._world.write_status(manifest, {"conditions": [*kept, *told], "phase": "Paused"})
 
     def _write(self, manifest: Manifest, found: Manifest, says: list[Says]) -> None:
         generation = manifest["metadata"].get("generation", 0)
@@ -256,6 +155,7 @@ class ClusterReconciler:
             self._write(manifest, {"phase": "Terminating"}, [Says("Ready", "False", "WaitingForVolume", waits)])
             return SOON_SECONDS
         self._world.brokers.forget(f"{key.name}.{key.namespace}.svc")
+        self._world.accepted.pop((key.namespace, key.name), None)
         self._world.write_finalizers(manifest, [each for each in finalizers if each != FINALIZER])
         self._wake_topology(key)
         return None

@@ -91,7 +91,10 @@ def enter(world: World, owner: Owner) -> Home:
 
 
 def administrator_password(world: World, owner: Owner) -> str:
-    """Return the administrator's password. Raises NotYet."""
+    """Return the password that the broker accepted last, else the Secret's. Raises NotYet."""
+    accepted = world.accepted.get((owner.namespace, owner.name))
+    if accepted is not None:
+        return accepted
     secret = world.store.get(Key("Secret", owner.namespace, owner.secret))
     if secret is None:
         secret = world.kubernetes.read("v1", "Secret", owner.namespace, owner.secret)
@@ -101,10 +104,42 @@ def administrator_password(world: World, owner: Owner) -> str:
 
 
 def authority_of(world: World, owner: Owner) -> str:
-    """Return `ca.crt` of the Cluster's certificate, empty without TLS. Raises NotYet when the Secret does not exist."""
+    """Return `ca.crt` of the Cluster's certificate, empty without TLS.
+
+    A broker that serves TLS keeps its certificate while the Secret is missing: then the authority counts that clients
+    have from the administrator's Secret. Raises NotYet when there is neither.
+    """
     if owner.spec.tls is None:
         return ""
-    return _certificate(world, owner, owner.spec.tls.secret_name)["ca.crt"]
+    try:
+        return _certificate(world, owner, owner.spec.tls.secret_name)["ca.crt"]
+    except NotYet:
+        served = _authority_of_clients(world, owner)
+        if served is None:
+            raise
+        return served
+
+
+def certificate_problem(world: World, owner: Owner) -> NotYet | None:
+    """Return what is wrong with the Secrets of the certificates that the pod mounts."""
+    tls = owner.spec.tls
+    if tls is None:
+        return None
+    try:
+        _certificate(world, owner, tls.secret_name)
+        authority = tls.client_certificates.authority_secret_name if tls.client_certificates else None
+        if authority and world.kubernetes.read("v1", "Secret", owner.namespace, authority) is None:
+            return NotYet("CertificateNotFound", f"the Secret '{authority}' of spec.tls is not there; make it")
+    except NotYet as reason:
+        return reason
+    return None
+
+
+def _authority_of_clients(world: World, owner: Owner) -> str | None:
+    secret = world.kubernetes.read("v1", "Secret", owner.namespace, owner.secret)
+    data = (secret or {}).get("data") or {}
+    uri, authority = (base64.b64decode(data.get(key, "")).decode("ascii", "replace") for key in ("uri", "ca.crt"))
+    return authority if uri.startswith("penstocks:") else None
 
 
 def _shown(world: World, owner: Owner) -> tuple[str, str] | None:

@@ -37,6 +37,8 @@ class World:
     now: Callable[[], str] = field(default=_now)
     password: Callable[[], str] = field(default=_password)
     good_until: Callable[[str, int, Tls], str] = field(default=good_until)
+    # Passwords of administrators that brokers accepted last, by namespace and name of the Cluster.
+    accepted: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def resync(self) -> float:
         """Return the time of the next check of a healthy object, spread over time."""

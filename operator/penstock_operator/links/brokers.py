@@ -5,6 +5,7 @@ A broker's refusals are the client's own errors; an unreachable broker is a Brok
 
 from collections.abc import Callable
 from threading import Lock
+from typing import TypeVar
 
 from penstock import Connection, connect
 from penstock.client.errors import (
@@ -16,6 +17,7 @@ from penstock.client.errors import (
 )
 from penstock.client.uri import Address, format_uri
 
+T = TypeVar("T")
 CALL_SECONDS = 10.0
 UNREACHABLE = (ConnectionLostError, DeadlineError, ClosedError, BrokerError)
 
@@ -58,14 +60,26 @@ class Brokers:
         for connection in gone:
             connection.close()
 
+    def ask(self, address: Address, question: Callable[[Connection], T]) -> T:
+        """Ask over a new connection, as a client that arrives now does, and close it.
+
+        Raises BrokerUnreachableError, or the broker's refusals.
+        """
+        try:
+            connection = self._connect(address)
+            try:
+                return question(connection)
+            finally:
+                connection.close()
+        except UNREACHABLE as error:
+            raise BrokerUnreachableError(f"{address.target}: {error}") from error
+
     def accepts(self, address: Address) -> bool:
         """Return whether the broker accepts these credentials. Such a connection is not kept."""
         try:
-            self._connect(address).close()
+            self.ask(address, lambda _: None)
         except NotAuthenticatedError:
             return False
-        except UNREACHABLE as error:
-            raise BrokerUnreachableError(f"{address.target}: {error}") from error
         return True
 
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from penstock.node.config import Settings
 from penstock_operator.api import ClusterSpec
-from penstock_operator.desired import Owner, children
+from penstock_operator.desired import Owner, Plan, children, plan
 from penstock_operator.desired.access import administrator_secret
 from penstock_operator.desired.compare import differences
 from penstock_operator.desired.configuration import config_hash, toml
+from penstock_operator.desired.plan import FIRST, NEWEST
 
 GOLDEN = Path(__file__).parent / "golden"
 SPECS: dict[str, dict[str, Any]] = {
@@ -82,14 +83,26 @@ some_specs = st.fixed_dictionaries(
 )
 
 
+def built(spec: dict[str, Any], revision: int = NEWEST) -> list[dict[str, Any]]:
+    made = owner(spec)
+    return children(made, plan(made, revision))
+
+
+def planned(spec: dict[str, Any]) -> tuple[Owner, Plan]:
+    made = owner(spec)
+    return made, plan(made)
+
+
 def owner(spec: dict[str, Any]) -> Owner:
     return Owner("mq", "shop", "uid-1", ClusterSpec.model_validate({"image": "penstock:test", **spec}))
 
 
+@pytest.mark.parametrize("revision", range(FIRST, NEWEST + 1))
 @pytest.mark.parametrize("name", SPECS)
-def test_the_children_of_a_cluster_are_those_of_the_golden_file(name: str) -> None:
-    text = yaml.safe_dump_all(children(owner(SPECS[name])), sort_keys=False)
-    path = GOLDEN / f"{name}.yaml"
+def test_the_children_of_a_cluster_are_those_of_the_golden_file(name: str, revision: int) -> None:
+    """Pods of earlier revisions never change: an operator's upgrade would restart every broker."""
+    text = yaml.safe_dump_all(built(SPECS[name], revision), sort_keys=False)
+    path = GOLDEN / (f"{name}.yaml" if revision == NEWEST else f"{name}-{revision}.yaml")
 
     if os.environ.get("PENSTOCK_WRITE_GOLDEN"):
         path.write_text(text)
@@ -99,7 +112,7 @@ def test_the_children_of_a_cluster_are_those_of_the_golden_file(name: str) -> No
 
 @given(some_specs)
 def test_every_pod_is_restricted(spec: dict[str, Any]) -> None:
-    template = children(owner(spec))[-1]["spec"]["template"]["spec"]
+    template = built(spec)[-1]["spec"]["template"]["spec"]
     (container,) = template["containers"]
 
     assert template["securityContext"]["runAsNonRoot"] is True
@@ -113,7 +126,7 @@ def test_every_pod_is_restricted(spec: dict[str, Any]) -> None:
 
 @given(some_specs)
 def test_every_child_belongs_to_its_cluster_and_nothing_differs_from_itself(spec: dict[str, Any]) -> None:
-    for child in children(owner(spec)):
+    for child in built(spec):
         (reference,) = child["metadata"]["ownerReferences"]
         assert (reference["uid"], reference["controller"]) == ("uid-1", True)
         assert child["metadata"]["labels"]["penstock.dev/cluster"] == "mq"
@@ -122,7 +135,7 @@ def test_every_child_belongs_to_its_cluster_and_nothing_differs_from_itself(spec
 
 @given(some_specs)
 def test_the_selector_finds_the_pod_whatever_labels_a_person_adds(spec: dict[str, Any]) -> None:
-    workload = children(owner(spec))[-1]["spec"]
+    workload = built(spec)[-1]["spec"]
 
     labels = workload["template"]["metadata"]["labels"]
     assert {key: labels.get(key) for key in workload["selector"]["matchLabels"]} == workload["selector"]["matchLabels"]
@@ -130,20 +143,20 @@ def test_the_selector_finds_the_pod_whatever_labels_a_person_adds(spec: dict[str
 
 @given(some_specs)
 def test_the_broker_knows_every_setting_that_it_is_given(spec: dict[str, Any]) -> None:
-    keys = {line.split(" = ")[0] for line in toml(owner(spec)).splitlines()}
+    keys = {line.split(" = ")[0] for line in toml(*planned(spec)).splitlines()}
 
     assert keys <= set(Settings.model_fields)
 
 
 def test_only_what_needs_a_restart_changes_the_pod() -> None:
-    plain, hot = owner({}), owner({"service": {"type": "NodePort"}, "pdb": {"enabled": True}})
-    read_again = owner({"config": {"logLevel": "debug", "drainSeconds": 5}})
-    cold = owner({"config": {"segmentIdleSeconds": 60}})
+    plain, hot = planned({}), planned({"service": {"type": "NodePort"}, "pdb": {"enabled": True}})
+    read_again = planned({"config": {"logLevel": "debug", "drainSeconds": 5}})
+    cold = planned({"config": {"segmentIdleSeconds": 60}})
 
-    assert children(plain)[-1]["spec"]["template"] == children(hot)[-1]["spec"]["template"]
-    assert children(plain)[-1]["spec"]["template"] == children(read_again)[-1]["spec"]["template"]
-    assert toml(plain) != toml(read_again)
-    assert config_hash(plain) != config_hash(cold)
+    assert children(*plain)[-1]["spec"]["template"] == children(*hot)[-1]["spec"]["template"]
+    assert children(*plain)[-1]["spec"]["template"] == children(*read_again)[-1]["spec"]["template"]
+    assert toml(*plain) != toml(*read_again)
+    assert config_hash(*plain) != config_hash(*cold)
 
 
 def test_the_secret_follows_the_service_binding_convention_and_outlives_the_cluster() -> None:

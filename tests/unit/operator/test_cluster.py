@@ -325,6 +325,7 @@ def test_the_certificate_that_is_served_stands_in_a_condition(world: OperatorWor
 
 def test_where_clients_show_certificates_the_operator_shows_its_own(world: OperatorWorld) -> None:
     world.kubernetes.add(secret("mq-tls", **{"tls.crt": "Yw==", "tls.key": "aw==", "ca.crt": "Y2E="}))
+    world.kubernetes.add(secret("clients", **{"ca.crt": "Y2E="}))
     clients = {"authoritySecretName": "clients", "operatorSecretName": "operator-tls"}
     world.kubernetes.change("Cluster", "mq", {"tls": {"secretName": "mq-tls", "clientCertificates": clients}})
     world.settle()

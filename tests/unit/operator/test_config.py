@@ -14,6 +14,7 @@ from penstock_operator.api.broker_config import OWNED, SECRET
 from penstock_operator.api.cluster import Config
 from penstock_operator.desired.configuration import config_hash, config_map, secret_environment, toml
 from penstock_operator.desired.naming import Owner
+from penstock_operator.desired.plan import plan
 from penstock_operator.desired.watching import service_monitor
 from penstock_operator.desired.workload import stateful_set
 from tools.generate_operator_config import CHART, MODULE, chart_schema, module
@@ -45,7 +46,8 @@ def test_the_fields_are_those_of_the_broker_s_settings() -> None:
     ],
 )
 def test_a_setting_reaches_the_broker_with_its_type(key: str, value: Any) -> None:
-    found = Settings(**tomllib.loads(toml(owner({key: value}))))
+    made = owner({key: value})
+    found = Settings(**tomllib.loads(toml(made, plan(made))))
 
     name = next(name for name in Settings.model_fields if to_camel(name) == key)
     assert getattr(found, name) == (Path(value) if name.endswith("_dir") else value)
@@ -67,12 +69,12 @@ def test_back_ends_that_shut_the_operator_out_are_refused() -> None:
 def test_a_secret_is_never_in_the_config_map_nor_in_the_manifests_in_plain() -> None:
     with_token = owner({"metricsToken": TOKEN})
 
-    assert "metrics_token" not in toml(with_token)
-    assert config_map(with_token) == config_map(owner({}))
+    assert "metrics_token" not in toml(with_token, plan(with_token))
+    assert config_map(with_token, plan(with_token)) == config_map(owner({}), plan(owner({})))
     assert secret_environment(with_token) == [
         {"name": "PENSTOCK_METRICS_TOKEN", "valueFrom": {"secretKeyRef": {"name": "scrape", "key": "token"}}}
     ]
-    (container,) = stateful_set(with_token)["spec"]["template"]["spec"]["containers"]
+    (container,) = stateful_set(with_token, plan(with_token))["spec"]["template"]["spec"]["containers"]
     assert secret_environment(with_token)[0] in container["env"]
     assert {"metrics_token"} == SECRET
 
@@ -92,5 +94,7 @@ def test_a_text_cannot_add_a_line_to_the_file(value: str) -> None:
 
 
 def test_a_whole_number_is_written_as_one_so_that_an_upgrade_restarts_nothing() -> None:
-    assert "segment_idle_seconds = 60\n" in toml(owner({"segmentIdleSeconds": 60}))
-    assert config_hash(owner({"drainSeconds": 5})) == config_hash(owner({}))
+    whole, drains, plain = owner({"segmentIdleSeconds": 60}), owner({"drainSeconds": 5}), owner({})
+
+    assert "segment_idle_seconds = 60\n" in toml(whole, plan(whole))
+    assert config_hash(drains, plan(drains)) == config_hash(plain, plan(plain))

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from penstock_operator.api import ClusterSpec
 from penstock_operator.api.cluster import ExtraVolume
 from penstock_operator.api.override import OWN_VOLUMES, Override
-from penstock_operator.desired import children
+from penstock_operator.desired import children, plan
 from penstock_operator.desired.naming import Owner
 from penstock_operator.desired.override import merge
 
@@ -23,7 +23,8 @@ def owner(**spec: Any) -> Owner:
 
 
 def child(kind: str, name: str = "mq", **spec: Any) -> Manifest:
-    found = children(owner(**spec))
+    made = owner(**spec)
+    found = children(made, plan(made))
     return next(each for each in found if (each["kind"], each["metadata"]["name"]) == (kind, name))
 
 
@@ -236,7 +237,8 @@ def test_any_override_is_merged_or_refused(change: Manifest) -> None:
         Override.model_validate(change)
     except ValidationError:
         return
-    assert children(owner(override=change))
+    made = owner(override=change)
+    assert children(made, plan(made))
 
 
 def test_a_sidecar_is_added_as_a_restricted_container_and_the_broker_stays() -> None:
