@@ -18,6 +18,7 @@ from penstock_operator.engine.topology import TopologyReconciler
 from penstock_operator.handlers import configure, register
 from penstock_operator.links import Brokers, connect_kubernetes
 from penstock_operator.links.counts import Counts
+from penstock_operator.links.outage import Outage
 from penstock_operator.settings import Settings, SettingsError, load_settings
 
 _log = logging.getLogger("penstock.operator")
@@ -31,12 +32,15 @@ class Operator:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._counts = Counts()
+        outage = Outage(time.monotonic)
+        for handler in logging.getLogger().handlers:  # kopf logs failed requests by many loggers
+            handler.addFilter(outage)
         self._store = Store()
         self._runner: web.AppRunner | None = None
         self._has_begun = False
         self._workers = Workers(Backlog(_jitter), self._reconcile, self._counts, settings.workers)
         self._world = World(
-            connect_kubernetes(self._counts),
+            connect_kubernetes(self._counts, outage),
             Brokers(),
             self._store,
             self._workers.add,

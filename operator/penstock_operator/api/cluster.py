@@ -51,10 +51,6 @@ class Storage(Model):
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            rule(
-                "quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0",
-                "size cannot shrink; write the old size or a larger one",
-            ),
             rule("self.mode == oldSelf.mode", "mode cannot be changed; make another Cluster and move the messages"),
             rule(
                 "has(self.storageClassName) == has(oldSelf.storageClassName)"

@@ -19,6 +19,13 @@ _CLUSTER_NAME = rule(
     "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 40",
     "a Cluster's name has at most 40 small letters, digits and '-', and begins with a letter; choose another",
 )
+# A size that the storage class refused can be put back: status.storageSize is the size that the volumes have.
+_NO_SHRINKING = rule(
+    "quantity(self.spec.storage.size).compareTo(quantity(oldSelf.spec.storage.size)) >= 0"
+    " || (has(self.status) && has(self.status.storageSize)"
+    " && quantity(self.spec.storage.size).compareTo(quantity(self.status.storageSize)) >= 0)",
+    "size cannot shrink; write the old size or a larger one",
+)
 _KEPT = (
     "description",
     "type",
@@ -86,7 +93,7 @@ def _object_schema(kind: Kind) -> Schema:
         "type": "object",
         "description": kind.says,
         "required": ["spec"],
-        **({} if kind.is_topology else rules(_CLUSTER_NAME)),
+        **({} if kind.is_topology else rules(_CLUSTER_NAME, _NO_SHRINKING)),
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},

@@ -91,7 +91,8 @@ class Workers:
         except Later:
             return None, "later"
         except FAULTS as error:
-            _log.warning("%s %s/%s: %s", key.kind, key.namespace, key.name, error)
+            if not (isinstance(error, ApiError) and error.is_outage):  # the link logs an outage, once for all objects
+                _log.warning("%s %s/%s: %s", key.kind, key.namespace, key.name, error)
             return None, "fault"
         except Exception:  # noqa: BLE001 - the outermost loop: a bug in one object must not stop the others
             _log.exception("%s %s/%s: a bug", key.kind, key.namespace, key.name)

@@ -1,6 +1,6 @@
 """Reads and writes objects of Kubernetes by the official client's REST layer: manifests in, manifests out.
 
-Calls block and may come from any thread; each write is counted.
+Calls block and may come from any thread; each write is counted, and an outage is logged once.
 """
 
 import json
@@ -9,14 +9,18 @@ from typing import Any, Final
 
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
 
 from penstock_operator.api.kinds import API_VERSION, KINDS
 from penstock_operator.desired.naming import FIELD_MANAGER
 from penstock_operator.links.counts import Counts
+from penstock_operator.links.outage import Outage
 
 Manifest = dict[str, Any]
 Query = list[tuple[str, str]]
 REQUEST_SECONDS: Final = 30
+# No answer, too many requests, and what proxies and a starting server answer.
+_OUTAGE: Final = frozenset({0, 429, 502, 503, 504})
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _PLURALS: Final = {
@@ -34,12 +38,18 @@ class ApiError(Exception):
         super().__init__(message)
         self.code = code
 
+    @property
+    def is_outage(self) -> bool:
+        """Return whether the API server as a whole could not answer: no object is to blame."""
+        return self.code in _OUTAGE
+
 
 class Kubernetes:
     """Client of one API server."""
 
-    def __init__(self, api: client.ApiClient, counts: Counts) -> None:
+    def __init__(self, api: client.ApiClient, counts: Counts, outage: Outage) -> None:
         self._api = api
+        self._outage = outage
         self.counts = counts
 
     def read(self, api_version: str, kind: str, namespace: str | None, name: str) -> Manifest | None:
@@ -127,6 +137,18 @@ class Kubernetes:
         body: Manifest | None = None,
         content_type: str = "application/json",
     ) -> Manifest:
+        try:
+            found = self._send(verb, path, query, body, content_type)
+        except ApiError as error:
+            if error.is_outage:
+                self._outage.began(str(error))
+            else:
+                self._outage.ended()
+            raise
+        self._outage.ended()
+        return found
+
+    def _send(self, verb: str, path: str, query: Query, body: Manifest | None, content_type: str) -> Manifest:
         headers = {"Accept": "application/json", "Content-Type": content_type}
         try:
             request = self._api.param_serialize(
@@ -136,7 +158,7 @@ class Kubernetes:
             text = response.read()  # type: ignore[no-untyped-call]
         except ApiException as error:
             raise ApiError(int(error.status or 0), _message(error)) from error
-        except OSError as error:
+        except (OSError, HTTPError) as error:
             raise ApiError(0, f"the API server does not answer: {error}") from error
         if not 200 <= response.status < 300:
             raise ApiError(response.status, _text(text))
@@ -144,7 +166,7 @@ class Kubernetes:
         return found
 
 
-def connect_kubernetes(counts: Counts) -> Kubernetes:
+def connect_kubernetes(counts: Counts, outage: Outage) -> Kubernetes:
     """Connect as the pod's service account, or by the kubeconfig outside of a cluster."""
     configuration = client.Configuration()
     try:
@@ -153,7 +175,7 @@ def connect_kubernetes(counts: Counts) -> Kubernetes:
         config.load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     configuration.connection_pool_maxsize = 16
     configuration.retries = False
-    return Kubernetes(client.ApiClient(configuration), counts)
+    return Kubernetes(client.ApiClient(configuration), counts, outage)
 
 
 def _path_of(manifest: Manifest) -> str:

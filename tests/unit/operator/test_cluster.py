@@ -370,3 +370,29 @@ def test_a_kind_that_an_older_chart_gives_no_right_to_does_not_matter_unless_it_
     world.start_cluster()
 
     assert world.condition("Cluster", "mq") == ("True", "Serving")
+
+
+def test_a_pause_does_not_claim_that_a_manifest_was_applied(world: OperatorWorld) -> None:
+    before = copy.deepcopy(world.kubernetes.objects["Cluster", "default", "mq"]["status"])
+
+    world.kubernetes.change("Cluster", "mq", {"paused": True, "podLabels": {"team": "shop"}})
+    world.settle()
+
+    status = world.kubernetes.objects["Cluster", "default", "mq"]["status"]
+    assert status["observedGeneration"] == before["observedGeneration"] == 1
+    by_type = {each["type"]: each for each in status["conditions"]}
+    assert by_type["Ready"] == next(each for each in before["conditions"] if each["type"] == "Ready")
+    assert by_type["Paused"]["observedGeneration"] == 2
+
+
+def test_a_refused_growth_can_be_put_back_to_the_size_in_the_status(world: OperatorWorld) -> None:
+    world.kubernetes.change("Cluster", "mq", {"storage": {"size": "20Gi"}})
+    world.settle()
+    status = world.kubernetes.objects["Cluster", "default", "mq"]["status"]
+    assert status["storageSize"] == "10Gi"
+
+    world.kubernetes.change("Cluster", "mq", {"storage": {"size": status["storageSize"]}})
+    world.settle()
+
+    assert world.condition("Cluster", "mq", "StorageHealthy") == ("True", "Healthy")
+    assert ("delete", "StatefulSet", "mq") not in world.kubernetes.writes
