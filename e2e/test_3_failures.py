@@ -118,6 +118,10 @@ def test_messages_flow_while_the_api_server_is_away(machine: Provider, kubectl: 
     until(lambda: kubectl("get", "--raw", "/readyz") == "ok", "the API server is back")
     kubectl.apply(queue("after-the-gap"))
     kubectl.wait_ready("queues.penstock.dev/after-the-gap", seconds=120)
+    log = kubectl("logs", "--selector", OPERATOR, "--tail=-1")
+    assert "a bug" not in log
+    assert "Traceback" not in log
+    assert log.count("the API server does not answer") <= 3
 
 
 def test_nothing_that_was_confirmed_is_lost(load: Load, capsys: pytest.CaptureFixture[str]) -> None:

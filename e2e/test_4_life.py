@@ -2,6 +2,8 @@
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,7 +14,8 @@ from e2e.manifests import IMAGE, ours, queue, small_cluster
 
 ROOT = Path(__file__).resolve().parents[1]
 AUTHORITY = trustme.CA()
-NAMESPACES = ("image", "keep", "drop", "tls", "local")
+NAMESPACES = ("image", "keep", "drop", "fate", "tls", "local")
+OPERATOR = "deployment/penstock-operator"
 # Below the kubelet's own folder, so that its clean-up includes it.
 LOCAL_PATH = "/var/lib/kubelet/penstock-local"
 WIPE = """
@@ -55,6 +58,27 @@ def test_a_cluster_that_is_deleted_with_its_data_leaves_nothing(kubectl: Kubectl
 
     until(lambda: not kubectl.list("pvc", namespace), "the volume is gone")
     until(lambda: kubectl.get("secret", "drop-default-user", namespace) is None, "the Secret is gone")
+
+
+def test_a_volume_has_the_fate_that_was_said_while_the_operator_was_away(kubectl: Kubectl) -> None:
+    namespace = made_namespace(kubectl, "fate")
+    storage = {"size": "1Gi", "retain": {"whenDeleted": "Delete"}}
+    kubectl.apply(small_cluster("fate", storage=storage), in_cluster(queue("kept"), "fate"), namespace=namespace)
+    kubectl.wait_ready("queues.penstock.dev/kept", namespace)
+    assert in_pod(kubectl, namespace, "fate", "publish") == "100"
+
+    delete_behind_the_operator(kubectl, namespace, "fate", "Retain")
+    (claim,) = kubectl.list("pvc", namespace)
+    assert "deletionTimestamp" not in claim["metadata"], "the volume goes"
+    assert kubectl.get("secret", "fate-default-user", namespace) is not None
+
+    kubectl.apply(small_cluster("fate"), namespace=namespace)
+    until(lambda: kubectl.condition("psc", "fate", namespace=namespace)[0] == "True", "it serves again", 90)
+    assert in_pod(kubectl, namespace, "fate", "count") == "100"
+
+    delete_behind_the_operator(kubectl, namespace, "fate", "Delete")
+    until(lambda: not kubectl.list("pvc", namespace), "the volume is gone")
+    until(lambda: kubectl.get("secret", "fate-default-user", namespace) is None, "the Secret is gone")
 
 
 def test_a_volume_that_is_lost_is_told_of_and_what_manifests_say_is_declared_again(kubectl: Kubectl) -> None:
@@ -123,6 +147,8 @@ def test_a_broker_on_a_local_volume_stays_where_its_disk_is(kubectl: Kubectl) ->
     until(
         lambda: kubectl.condition("psc", "local", "StorageHealthy", namespace)[1] == "ExpansionUnsupported", "no growth"
     )
+    patch(kubectl, "local", namespace, {"storage": {"size": "1Gi"}})
+    until(lambda: kubectl.condition("psc", "local", "StorageHealthy", namespace)[0] == "True", "the size is put back")
 
     kubectl.helm("uninstall", "local", "--namespace", namespace)
     kept = kubectl("get", "pv", "--selector", "app.kubernetes.io/instance=local", "--output", "name")
@@ -149,6 +175,44 @@ def test_a_stopped_cluster_keeps_its_volume(kubectl: Kubectl) -> None:
     kubectl("scale", "psc", "image", "--namespace", "image", "--replicas=1")
     until(lambda: kubectl.condition("psc", "image", namespace="image")[0] == "True", "it serves again", 90)
     assert kubectl.condition("psc", "image", "DataLost", "image")[0] == ""
+
+
+def test_an_administrators_secret_that_is_deleted_locks_nobody_out(kubectl: Kubectl) -> None:
+    namespace, secret = "image", "image-default-user"
+    before, pod = kubectl.password(secret, namespace), pod_uid(kubectl, namespace, "image")
+
+    kubectl("delete", "secret", secret, "--namespace", namespace)
+    until(lambda: kubectl.password(secret, namespace) != before, "there is another Secret")
+    opens(kubectl, namespace, "image", before)
+    # The kubelet updates the file in the pod at its own pace.
+    until(lambda: synced(kubectl, namespace, "image") == ("True", "Synced"), "the broker follows it", 180)
+    opens(kubectl, namespace, "image", kubectl.password(secret, namespace))
+    opens(kubectl, namespace, "image", before)
+
+    made = kubectl.password(secret, namespace)
+    kubectl("annotate", "psc", "image", "--namespace", namespace, "penstock.dev/rotate-password=1")
+    until(lambda: kubectl.password(secret, namespace) != made, "it is rotated")
+    until(lambda: synced(kubectl, namespace, "image") == ("True", "Synced"), "the broker follows it again", 180)
+    opens(kubectl, namespace, "image", kubectl.password(secret, namespace))
+    assert kubectl.condition("psc", "image", namespace=namespace)[:2] == ("True", "Serving")
+    assert pod_uid(kubectl, namespace, "image") == pod
+
+
+def test_what_others_add_to_a_service_is_repaired(kubectl: Kubectl) -> None:
+    namespace, service = "image", ("service", "image", "--namespace", "image")
+    change = '{"spec":{"selector":{"tier":"gold"},"ports":[{"name":"more","port":1}]}}'
+
+    kubectl("patch", *service, "--type=strategic", "--patch", change)
+    until(lambda: "gold" not in kubectl("get", *service, "--output", "jsonpath={.spec.selector}"), "the selector")
+    until(lambda: len(kubectl("get", *service, "--output", "jsonpath={.spec.ports[*].port}").split()) == 2, "the ports")
+    until(lambda: kubectl.condition("psc", "image", namespace=namespace)[:2] == ("True", "Serving"), "it serves")
+    opens(kubectl, namespace, "image", kubectl.password("image-default-user", namespace))
+
+    kubectl("label", *service, "penstock.dev/cluster-")
+    until(
+        lambda: "penstock.dev/cluster" in kubectl("get", *service, "--output", "jsonpath={.metadata.labels}"), "label"
+    )
+    assert kubectl.condition("psc", "image", "Applied", namespace)[:2] == ("True", "Applied")
 
 
 def test_a_certificate_is_served_and_replaced_without_a_restart(kubectl: Kubectl) -> None:
@@ -226,6 +290,42 @@ def test_a_namespace_that_is_deleted_does_not_hang(kubectl: Kubectl) -> None:
 
     for namespace in NAMESPACES:
         kubectl("wait", "--for=delete", f"namespace/{namespace}", "--timeout=120s")
+
+
+@contextmanager
+def operator_away(kubectl: Kubectl) -> Iterator[None]:
+    kubectl("scale", OPERATOR, "--replicas=0")
+    pods = ("get", "pods", "--selector", "app.kubernetes.io/name=penstock-operator", "--output", "name")
+    until(lambda: not kubectl(*pods).strip(), "the operator is away")
+    try:
+        yield
+    finally:
+        kubectl("scale", OPERATOR, "--replicas=1")
+        kubectl("rollout", "status", OPERATOR, "--timeout=120s")
+
+
+def delete_behind_the_operator(kubectl: Kubectl, namespace: str, cluster: str, when_deleted: str) -> None:
+    """Change the fate of the volume and delete the Cluster while the operator is away; wait until its pod is gone."""
+    with operator_away(kubectl):
+        patch(kubectl, cluster, namespace, {"storage": {"retain": {"whenDeleted": when_deleted}}})
+        kubectl("delete", "psc", cluster, "--namespace", namespace, "--wait=false")
+    until(lambda: kubectl.get("psc", cluster, namespace) is None, "the Cluster is gone")
+    until(lambda: kubectl.get("pod", f"{cluster}-0", namespace) is None, "the pod is gone")
+
+
+def pod_uid(kubectl: Kubectl, namespace: str, cluster: str) -> str:
+    return kubectl("get", "pod", f"{cluster}-0", "--namespace", namespace, "--output", "jsonpath={.metadata.uid}")
+
+
+def synced(kubectl: Kubectl, namespace: str, cluster: str) -> tuple[str, str]:
+    return kubectl.condition("psc", cluster, "PasswordSynced", namespace)[:2]
+
+
+def opens(kubectl: Kubectl, namespace: str, cluster: str, password: str) -> None:
+    """Check that this password of the administrator opens the broker by its Service."""
+    uri = f"penstock://admin:{password}@{cluster}.{namespace}.svc:5680/"
+    command = ["python3", "/packages/bin/penstock", "status", "--output", "json", "--uri", uri]
+    assert "version" in kubectl("exec", f"{cluster}-0", "--namespace", namespace, "--", *command)
 
 
 def made_namespace(kubectl: Kubectl, name: str) -> str:
