@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock_operator.desired.cluster_plan import Plan, revisions
 from penstock_operator.desired.conditions import Says
 from penstock_operator.desired.naming import GRPC_PORT, LOSS_SEEN_ANNOTATION, METRICS_PORT, Owner
-from penstock_operator.desired.plan import Plan, revisions
 
 Manifest = dict[str, Any]
 PULL_REASONS = frozenset(

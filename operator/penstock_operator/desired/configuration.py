@@ -9,8 +9,8 @@ import json
 from typing import Any
 
 from penstock_operator.api.broker_config import HOT
+from penstock_operator.desired.cluster_plan import Plan
 from penstock_operator.desired.naming import ADMINISTRATOR, GRPC_PORT, METRICS_PORT, Owner
-from penstock_operator.desired.plan import Plan
 
 Settings = dict[str, str | int | float | bool]
 FILE = "penstock.toml"

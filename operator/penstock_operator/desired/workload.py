@@ -5,6 +5,7 @@ The operator replaces the pod (OnDelete), never the StatefulSet's own rolling up
 
 from typing import Any
 
+from penstock_operator.desired.cluster_plan import Plan
 from penstock_operator.desired.configuration import (
     ADMINISTRATOR_FOLDER,
     CLIENTS_FOLDER,
@@ -23,7 +24,6 @@ from penstock_operator.desired.naming import (
     VOLUME,
     Owner,
 )
-from penstock_operator.desired.plan import Plan
 
 CONFIG_FOLDER = "/etc/penstock"
 

@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from penstock_operator.desired import Owner, Plan, plan
+from penstock_operator.desired.cluster_plan import revision
 from penstock_operator.desired.cluster_status import Facts, status
 from penstock_operator.desired.conditions import Says, merged, status_of
 from penstock_operator.desired.naming import FINALIZER, is_owned_by
-from penstock_operator.desired.plan import revision
 from penstock_operator.engine.administrator import ensure_secret
 from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.children import Applied, apply_children

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.node.config import Settings
 from penstock.node.reloading import HOT, Reloading
-from penstock_operator.desired.configuration import HOT as HOT_FOR_THE_OPERATOR
+from penstock_operator.api.broker_config import HOT as HOT_FOR_THE_OPERATOR
 
 
 class World:

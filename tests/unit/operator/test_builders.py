@@ -16,9 +16,9 @@ from penstock.node.config import Settings
 from penstock_operator.api import ClusterSpec
 from penstock_operator.desired import Owner, Plan, children, plan
 from penstock_operator.desired.access import administrator_secret
+from penstock_operator.desired.cluster_plan import FIRST, NEWEST
 from penstock_operator.desired.compare import differences
 from penstock_operator.desired.configuration import config_hash, toml
-from penstock_operator.desired.plan import FIRST, NEWEST
 
 GOLDEN = Path(__file__).parent / "golden"
 SPECS: dict[str, dict[str, Any]] = {

@@ -12,9 +12,9 @@ from penstock.node.config import Settings
 from penstock_operator.api import ClusterSpec
 from penstock_operator.api.broker_config import OWNED, SECRET
 from penstock_operator.api.cluster import Config
+from penstock_operator.desired.cluster_plan import plan
 from penstock_operator.desired.configuration import config_hash, config_map, secret_environment, toml
 from penstock_operator.desired.naming import Owner
-from penstock_operator.desired.plan import plan
 from penstock_operator.desired.watching import service_monitor
 from penstock_operator.desired.workload import stateful_set
 from tools.generate_operator_config import CHART, MODULE, chart_schema, module

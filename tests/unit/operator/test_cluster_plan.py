@@ -6,7 +6,7 @@ import pytest
 
 from penstock_operator.api import ClusterSpec
 from penstock_operator.desired import Owner, plan
-from penstock_operator.desired.plan import FIRST, IMAGES_MAX, NEWEST, revision, revisions
+from penstock_operator.desired.cluster_plan import FIRST, IMAGES_MAX, NEWEST, revision, revisions
 from support.kubernetes_fake import Manifest
 from support.operator_world import OperatorWorld
 
