@@ -36,7 +36,7 @@ class FakeKubernetes:
         self.kinds_missing: set[str] = set()
         self.kinds_forbidden: set[str] = set()
         self.kinds_refused: set[str] = set()
-        """Kinds whose applies the API server refuses, as a quota or an admission webhook does."""
+        """Kinds whose writes the API server refuses, as a quota or an admission webhook does."""
         self.kinds_lingering: set[str] = set()
         """Kinds whose objects stay terminating when they are deleted, until `finish`."""
         self.is_away = False
@@ -104,8 +104,7 @@ class FakeKubernetes:
         self._answer()
         if manifest["kind"] in self.kinds_missing:
             raise ApiError(404, "the server could not find the requested resource")
-        if manifest["kind"] in self.kinds_refused:
-            raise ApiError(403, "exceeded quota")
+        self._admit(manifest["kind"])
         self.writes.append(("apply", manifest["kind"], manifest["metadata"]["name"]))
         place = _place(manifest)
         known = self.objects.get(place)
@@ -120,6 +119,7 @@ class FakeKubernetes:
 
     def create(self, manifest: Manifest) -> Manifest:
         self._answer()
+        self._admit(manifest["kind"])
         self.writes.append(("create", manifest["kind"], manifest["metadata"]["name"]))
         if _place(manifest) in self.objects:
             raise ApiError(409, "it is there already")
@@ -127,6 +127,7 @@ class FakeKubernetes:
 
     def patch(self, manifest: Manifest, change: Manifest, *, part: str = "") -> Manifest:
         self._answer()
+        self._admit(manifest["kind"])
         self.writes.append((f"patch {part}".strip(), manifest["kind"], manifest["metadata"]["name"]))
         known = self.objects.get(_place(manifest))
         if known is None:
@@ -156,6 +157,10 @@ class FakeKubernetes:
     def _answer(self) -> None:
         if self.is_away:
             raise ApiError(0, "the API server does not answer")
+
+    def _admit(self, kind: str) -> None:
+        if kind in self.kinds_refused:
+            raise ApiError(403, "exceeded quota")
 
     def _save(self, manifest: Manifest) -> Manifest:
         self._version += 1

@@ -13,14 +13,27 @@ from penstock_operator.desired.access import administrator_secret, binding
 from penstock_operator.desired.conditions import Says
 from penstock_operator.desired.naming import ADMINISTRATOR, CLUSTER_LABEL, ROTATE_ANNOTATION
 from penstock_operator.engine.backlog import Key
+from penstock_operator.engine.children import REFUSALS
 from penstock_operator.engine.home import NotYet, authority_of, password_in
 from penstock_operator.engine.world import World
+from penstock_operator.links import ApiError
 
 Manifest = dict[str, Any]
 
 
 def ensure_secret(world: World, manifest: Manifest, owner: Owner, plan: Plan) -> Says | None:
     """Make, correct or rotate the Secret; return what keeps it from being as it should."""
+    try:
+        return _ensure(world, manifest, owner, plan)
+    except NotYet as reason:
+        return Says("PasswordSynced", "False", reason.reason, str(reason))
+    except ApiError as error:
+        if error.code not in REFUSALS:
+            raise
+        return Says("PasswordSynced", "False", "ApplyRefused", f"Secret '{owner.secret}': {error}")
+
+
+def _ensure(world: World, manifest: Manifest, owner: Owner, plan: Plan) -> Says | None:
     secret = world.kubernetes.read("v1", "Secret", owner.namespace, owner.secret)
     authority = _authority(world, owner)
     if secret is None:
@@ -30,10 +43,7 @@ def ensure_secret(world: World, manifest: Manifest, owner: Owner, plan: Plan) ->
     if is_to_rotate and plan.has_password_file:
         _rotate(world, manifest, owner, secret, authority)
         return None
-    try:
-        _correct(world, owner, secret, authority)
-    except NotYet as reason:
-        return Says("PasswordSynced", "False", reason.reason, str(reason))
+    _correct(world, owner, secret, authority)
     if is_to_rotate:
         why = "this image reads the password only once; set spec.image to a newer one, and it is rotated then"
         return Says("PasswordSynced", "False", "RotationUnsupported", why)

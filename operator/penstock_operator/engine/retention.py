@@ -17,7 +17,10 @@ ORPHAN = "orphan"
 
 
 def decide_fate(world: World, manifest: Manifest) -> str:
-    """Let volumes and Secret stay or go with the Cluster; return what must happen before it may go."""
+    """Let volumes and Secret stay or go with the Cluster; return what must happen before it may go.
+
+    A pod without an owner is of a StatefulSet that was deleted to grow the volume; nothing else would delete it.
+    """
     metadata = manifest["metadata"]
     namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
     workload = world.kubernetes.read("apps/v1", "StatefulSet", namespace, name)
@@ -28,6 +31,8 @@ def decide_fate(world: World, manifest: Manifest) -> str:
         waits = _let_keep(world, workload, claims)
         if waits:
             return waits
+    if workload is None and not _is_kept_whole(manifest):
+        _delete_pods(world, manifest)
     for claim in claims:
         _share(world, manifest, claim, goes=goes)
     secret = world.kubernetes.read("v1", "Secret", namespace, secret_name(name))
@@ -38,24 +43,33 @@ def decide_fate(world: World, manifest: Manifest) -> str:
 
 
 def _is_to_go(manifest: Manifest) -> bool:
-    """Return whether the volumes go: not with `--cascade=orphan`, which keeps all that belongs to the Cluster."""
     storage = manifest.get("spec", {}).get("storage", {})
-    is_kept_whole = ORPHAN in manifest["metadata"].get("finalizers", [])
-    return storage.get("retain", {}).get("whenDeleted") == "Delete" and not is_kept_whole
+    return storage.get("retain", {}).get("whenDeleted") == "Delete" and not _is_kept_whole(manifest)
+
+
+def _is_kept_whole(manifest: Manifest) -> bool:
+    """Return whether all that belongs to the Cluster stays, by `kubectl delete --cascade=orphan`."""
+    return ORPHAN in manifest["metadata"].get("finalizers", [])
+
+
+def _delete_pods(world: World, manifest: Manifest) -> None:
+    for pod in _ours(world, manifest, "Pod", ""):
+        if not pod["metadata"].get("ownerReferences") and "deletionTimestamp" not in pod["metadata"]:
+            world.kubernetes.delete(pod)
 
 
 def _claims(world: World, manifest: Manifest) -> list[Manifest]:
-    metadata = manifest["metadata"]
     if manifest.get("spec", {}).get("storage", {}).get("mode", "pvc") != "pvc":
         return []
-    selector = f"{CLUSTER_LABEL}={metadata['name']}"
-    found = world.kubernetes.list("v1", "PersistentVolumeClaim", metadata["namespace"], selector)
-    name = re.compile(rf"{VOLUME}-{re.escape(metadata['name'])}-[0-9]+")
-    return [
-        {**claim, "apiVersion": "v1", "kind": "PersistentVolumeClaim"}
-        for claim in found
-        if name.fullmatch(claim["metadata"]["name"])
-    ]
+    return _ours(world, manifest, "PersistentVolumeClaim", f"{VOLUME}-")
+
+
+def _ours(world: World, manifest: Manifest, kind: str, prefix: str) -> list[Manifest]:
+    """Return the objects that a StatefulSet of this Cluster makes, by their label and their names."""
+    metadata = manifest["metadata"]
+    found = world.kubernetes.list("v1", kind, metadata["namespace"], f"{CLUSTER_LABEL}={metadata['name']}")
+    name = re.compile(rf"{prefix}{re.escape(metadata['name'])}-[0-9]+")
+    return [{**each, "apiVersion": "v1", "kind": kind} for each in found if name.fullmatch(each["metadata"]["name"])]
 
 
 def _let_keep(world: World, workload: Manifest, claims: list[Manifest]) -> str:

@@ -180,3 +180,15 @@ def test_the_password_is_in_a_file_that_kubernetes_updates_and_not_in_the_enviro
     assert volume["secret"]["secretName"] == "mq-default-user"
     assert volume["secret"]["items"] == [{"key": "password", "path": "password"}]
     assert "subPath" not in mount
+
+
+def test_a_secret_that_cannot_be_written_is_reported_and_stops_nothing(world: OperatorWorld) -> None:
+    world.kubernetes.kinds_refused.add("Secret")
+    world.kubernetes.edit("Secret", "mq-default-user", {"metadata": {"labels": None}})
+    world.kubernetes.change("Cluster", "mq", {"podLabels": {"team": "shop"}})
+    world.settle()
+
+    assert world.condition("Cluster", "mq", "PasswordSynced") == ("False", "ApplyRefused")
+    assert world.condition("Cluster", "mq") == ("True", "Serving")
+    template = world.kubernetes.objects["StatefulSet", "default", "mq"]["spec"]["template"]
+    assert template["metadata"]["labels"]["team"] == "shop"

@@ -191,3 +191,34 @@ def test_a_read_that_fails_lets_nothing_go() -> None:
         world.reconcile(Key("Cluster", "default", "mq"))
 
     assert world.kubernetes.get("Cluster", "mq") is not None
+
+
+def test_a_pod_whose_workload_was_deleted_to_grow_the_volume_goes_with_its_cluster() -> None:
+    world = started("Retain")
+    world.stop()
+    workload = world.kubernetes.objects["StatefulSet", "default", "mq"]
+    world.kubernetes.delete(workload, propagation="Orphan")
+    world.kubernetes.remove("Cluster", "mq")
+    world.start()
+    world.settle()
+
+    assert world.kubernetes.get("Cluster", "mq") is None
+    assert world.kubernetes.get("Pod", "mq-0") is None
+    assert kept(world.kubernetes) == (True, True)
+
+
+def test_pods_that_others_made_or_that_are_to_be_orphaned_stay() -> None:
+    world = started("Delete")
+    labels = {"penstock.dev/cluster": "mq"}
+    world.kubernetes.add({"kind": "Pod", "metadata": {"name": "debug", "labels": labels}})
+    world.stop()
+    world.kubernetes.delete(world.kubernetes.objects["StatefulSet", "default", "mq"], propagation="Orphan")
+    finalizers = world.kubernetes.objects["Cluster", "default", "mq"]["metadata"]["finalizers"]
+    world.kubernetes.edit("Cluster", "mq", {"metadata": {"finalizers": [*finalizers, "orphan"]}})
+    world.kubernetes.remove("Cluster", "mq")
+    world.start()
+    world.settle()
+
+    assert world.kubernetes.get("Pod", "mq-0") is not None
+    assert world.kubernetes.get("Pod", "debug") is not None
+    assert kept(world.kubernetes) == (True, True)
