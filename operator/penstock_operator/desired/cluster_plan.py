@@ -2,8 +2,8 @@
 
 The revision is the form in which this operator writes the pod and the configuration file. A newer operator brings newer
 revisions, and a running broker keeps its own until its image changes: no upgrade of the operator restarts brokers, and
-no broker gets a setting that its version does not know. Objects of an earlier revision never change; golden files
-compare them.
+no broker gets a setting that its version does not know. Objects of an earlier revision never change, not even by the
+default of a new field; golden files compare them.
 """
 
 from collections.abc import Mapping
