@@ -6,7 +6,7 @@ with the password that the broker accepted last. A broker of an earlier revision
 Secret is made again with that password where the operator still knows it, and is never rotated.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from penstock_operator.desired import Owner, Plan
 from penstock_operator.desired.access import administrator_secret, binding
@@ -19,6 +19,7 @@ from penstock_operator.engine.world import World
 from penstock_operator.links import ApiError
 
 Manifest = dict[str, Any]
+CONFLICT: Final = 409
 
 
 def ensure_secret(world: World, manifest: Manifest, owner: Owner, plan: Plan) -> Says | None:
@@ -28,8 +29,8 @@ def ensure_secret(world: World, manifest: Manifest, owner: Owner, plan: Plan) ->
     except NotYet as reason:
         return Says("PasswordSynced", "False", reason.reason, str(reason))
     except ApiError as error:
-        if error.code not in REFUSALS:
-            raise
+        if error.code not in REFUSALS or error.code == CONFLICT:
+            raise  # another writer was faster
         return Says("PasswordSynced", "False", "ApplyRefused", f"Secret '{owner.secret}': {error}")
 
 
