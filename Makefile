@@ -63,6 +63,9 @@ kind: images ## a kind cluster with a broker in it (needs kind, helm, kubectl an
 e2e: setup .venv/.dev ## the scenarios on a real Kubernetes (E2E_PROVIDER=harness, kind or existing)
 	@tools/e2e.sh
 
+long-e2e: setup .venv/.dev ## the same, and a broker of an earlier commit below today's operator (E2E_PREVIOUS=commit)
+	@E2E_PREVIOUS=$${E2E_PREVIOUS:-02eb4430} tools/e2e.sh
+
 crds: .venv/.dev ## generate the kinds in charts/penstock-operator and their tables in docs from the types
 	@PYTHONPATH=broker:operator $(BIN)/python tools/generate_operator_config.py
 	@PYTHONPATH=broker:operator $(BIN)/python -m penstock_operator.api.crds charts/penstock-operator/templates/crds

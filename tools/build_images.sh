@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # build_images.sh FOLDER: the images penstock and penstock-operator as OCI archives in FOLDER, out of the wheels in dist/.
 # Where docker or podman is, they build on PYTHON_IMAGE as it is in the Dockerfile; where only buildah is, as on machines
-# without a registry, on an archive of a base image: BASE_ARCHIVE.
+# without a registry, on an archive of a base image: BASE_ARCHIVE. IMAGE_VERSION is the tag, else it is the version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$1
-version=$(sed -n '0,/^version = "\(.*\)"/s//\1/p' Cargo.toml)
+version=${IMAGE_VERSION:-$(sed -n '0,/^version = "\(.*\)"/s//\1/p' Cargo.toml)}
 mkdir -p "$folder"
 
 build_with_buildah() {
