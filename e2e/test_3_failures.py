@@ -147,10 +147,10 @@ def wait_for_another_pod(kubectl: Kubectl, before: str) -> None:
     until(lambda: kubectl.condition("psc", "mq")[:2] == ("True", "Serving"), "the Cluster is ready", 60)
 
 
-def ready_count(kubectl: Kubectl, prefix: str) -> int:
+def ready_count(kubectl: Kubectl, prefix: str, resource: str = "queues.penstock.dev") -> int:
     return sum(
         1
-        for each in kubectl.list("queues.penstock.dev")
+        for each in kubectl.list(resource)
         if each["metadata"]["name"].startswith(prefix)
         and any(
             condition["type"] == "Ready" and condition["status"] == "True"

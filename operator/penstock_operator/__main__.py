@@ -5,6 +5,7 @@ import logging
 import os
 import random
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 import kopf
 from aiohttp import web
 
+from penstock_operator.api import KINDS
 from penstock_operator.engine import Backlog, Key, Store, Workers, World
+from penstock_operator.engine.census import Census
 from penstock_operator.engine.cluster import ClusterReconciler
 from penstock_operator.engine.topology import TopologyReconciler
 from penstock_operator.handlers import configure, register
@@ -24,6 +27,8 @@ from penstock_operator.settings import Settings, SettingsError, load_settings
 _log = logging.getLogger("penstock.operator")
 STUCK_SECONDS = 60.0
 STOP_SECONDS = 10.0
+# Clusters have workers of their own, so that thousands of queues and users do not hold them up.
+CLUSTER_WORKERS = 2
 
 
 class Operator:
@@ -38,21 +43,26 @@ class Operator:
         self._store = Store()
         self._runner: web.AppRunner | None = None
         self._has_begun = False
-        self._workers = Workers(Backlog(_jitter), self._reconcile, self._counts, settings.workers)
+        self._has_started = False
+        self._is_stopped = threading.Event()
+        self._topology_workers = Workers(Backlog(_jitter), self._reconcile, self._counts, settings.workers, "topology")
+        self._cluster_workers = Workers(Backlog(_jitter), self._reconcile, self._counts, CLUSTER_WORKERS, "cluster")
         self._world = World(
             connect_kubernetes(self._counts, outage),
-            Brokers(),
+            Brokers(time.monotonic),
             self._store,
-            self._workers.add,
+            self._add,
+            time.monotonic,
             settings.resync_seconds,
             _jitter,
         )
+        self._census = Census(self._world, settings.namespaces)
         self._cluster = ClusterReconciler(self._world)
-        self._topology = TopologyReconciler(self._world)
+        self._topology = TopologyReconciler(self._world, self._census)
 
     def run(self) -> None:
         registry = kopf.OperatorRegistry()
-        register(registry, self._store, self._workers.add)
+        register(registry, self._store, self._add)
         kopf.on.startup(registry=registry, id="start")(self._start)
         kopf.on.cleanup(registry=registry, id="stop")(self._stop)
         namespaces = self._settings.namespaces
@@ -69,16 +79,27 @@ class Operator:
                 _log.info("the first reconcile ended %.1f s after the start: %s/%s", age, key.namespace, key.name)
 
     def _reconcile_one(self, key: Key, attempts: int) -> float | None:
-        found = self._cluster.reconcile(key) if key.kind == "Cluster" else self._topology.reconcile(key, attempts)
-        if found is None and self._store.get(key) is None:
-            self._workers.forget(key)
-        return found
+        if KINDS[key.kind].is_topology:
+            return self._topology.reconcile(key, attempts)
+        return self._cluster.reconcile(key)
+
+    def _add(self, key: Key, delay: float = 0.0) -> None:
+        workers = self._topology_workers if KINDS[key.kind].is_topology else self._cluster_workers
+        workers.add(key, delay)
+
+    def _start_workers(self) -> None:
+        """Start to reconcile. The store is complete now: before, what it lacks would count as gone."""
+        self._has_started = True
+        self._cluster_workers.start()
+        self._topology_workers.start()
 
     async def _start(self, settings: kopf.OperatorSettings, **_: Any) -> None:
         configure(settings)
-        self._workers.start()
+        census = threading.Thread(target=self._census.run, args=(self._is_stopped, self._start_workers), daemon=True)
+        census.start()
         application = web.Application()
         application.router.add_get("/healthz", self._health)
+        application.router.add_get("/livez", self._live)
         application.router.add_get("/metrics", self._metrics)
         self._runner = web.AppRunner(application, access_log=None, handle_signals=False)
         await self._runner.setup()
@@ -86,19 +107,35 @@ class Operator:
         _log.info("watching %s", ", ".join(self._settings.namespaces) or "all namespaces")
 
     async def _stop(self, **_: Any) -> None:
+        self._is_stopped.set()
         if self._runner is not None:
             await self._runner.cleanup()
-        await asyncio.to_thread(self._workers.stop, STOP_SECONDS)
+        for workers in (self._cluster_workers, self._topology_workers):
+            await asyncio.to_thread(workers.stop, STOP_SECONDS)
 
     async def _health(self, _: web.Request) -> web.Response:
-        """Report alive while some worker makes progress."""
-        idle = time.monotonic() - self._workers.last_turn
-        if idle > STUCK_SECONDS:
-            return web.json_response({"status": "unavailable", "reason": f"no turn for {idle:.0f} s"}, status=503)
-        return web.json_response({"status": "ok"})
+        """Report healthy while the kinds can be listed and some worker of each lane makes progress."""
+        return _verdict(self._census.problem or self._stuck())
+
+    async def _live(self, _: web.Request) -> web.Response:
+        """Report alive unless a restart may help: it does not against missing kinds or roles."""
+        return _verdict(self._stuck())
+
+    def _stuck(self) -> str:
+        if not self._has_started:
+            return ""
+        last = min(self._cluster_workers.last_turn, self._topology_workers.last_turn)
+        idle = time.monotonic() - last
+        return f"no turn for {idle:.0f} s" if idle > STUCK_SECONDS else ""
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=self._counts.exposition(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+
+def _verdict(problem: str) -> web.Response:
+    if problem:
+        return web.json_response({"status": "unavailable", "reason": problem}, status=503)
+    return web.json_response({"status": "ok"})
 
 
 def process_age(proc: Path = Path("/proc")) -> float:

@@ -11,6 +11,7 @@ import kopf
 from penstock_operator.api import GROUP, KINDS, VERSION
 from penstock_operator.desired.naming import CLUSTER_LABEL
 from penstock_operator.engine import Key, Store
+from penstock_operator.engine.intake import gone, seen
 
 WATCHED_CHILDREN = (
     ("apps", "v1", "statefulsets"),
@@ -25,12 +26,10 @@ Event = kopf.RawEvent
 
 
 def register(registry: kopf.OperatorRegistry, store: Store, add: Add) -> None:
-    """Register a watch per kind, and one per kind of child, for objects with our label only."""
+    """Register a watch per kind, one for namespaces, and one per kind of child, for objects with our label only."""
 
     async def see_object(*, event: Event, **_: Any) -> None:
-        is_news = event["type"] == "DELETED" or not store.knows(dict(event["object"]))
-        key = take(store, event)
-        if is_news:
+        for key in take(store, event):
             add(key)
 
     async def see_child(*, event: Event, **_: Any) -> None:
@@ -40,6 +39,7 @@ def register(registry: kopf.OperatorRegistry, store: Store, add: Add) -> None:
     kopf.on.login(registry=registry, id="log-in")(log_in)
     for kind in KINDS.values():
         kopf.on.event(GROUP, VERSION, kind.plural, registry=registry, id=kind.plural)(see_object)
+    kopf.on.event("", "v1", "namespaces", registry=registry, id="namespaces")(see_object)
     for group, version, plural in WATCHED_CHILDREN:
         kopf.on.event(group, version, plural, registry=registry, id=plural, labels={CLUSTER_LABEL: kopf.PRESENT})(
             see_child
@@ -70,15 +70,14 @@ def configure(settings: kopf.OperatorSettings) -> None:
         settings.watching.label_selectors[selector] = CLUSTER_LABEL
 
 
-def take(store: Store, event: Event) -> Key:
-    """Put one of our objects into the cache, or remove it."""
+def take(store: Store, event: Event) -> list[Key]:
+    """Take an object into the cache, or out of it; return the keys to reconcile."""
     manifest: Any = event["object"]
     if event["type"] == "DELETED":
         metadata = manifest["metadata"]
-        key = Key(manifest["kind"], metadata["namespace"], metadata["name"])
-        store.drop(key, metadata.get("uid"))
-        return key
-    return store.put(manifest)
+        key = Key(manifest["kind"], metadata.get("namespace", ""), metadata["name"])
+        return gone(store, key, metadata.get("uid"))
+    return seen(store, manifest)
 
 
 def affected(store: Store, event: Event) -> list[Key]:

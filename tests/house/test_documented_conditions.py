@@ -8,7 +8,16 @@ from penstock_operator.desired.watching import ALERTS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "kubernetes.md"
-ENGINE = ROOT / "operator" / "penstock_operator" / "engine"
+OPERATOR = ROOT / "operator" / "penstock_operator"
+MODULES = (
+    "engine/claims",
+    "engine/home",
+    "engine/removal",
+    "engine/topology",
+    "engine/users",
+    "desired/accounts",
+    "desired/ownership",
+)
 # Only a publisher gets it.
 NOT_A_REASON = errors.ReturnedError
 
@@ -20,9 +29,12 @@ def section(heading: str, end: str) -> str:
 
 def reasons() -> set[str]:
     """Return the reasons in the code, and those made of the names of the client's refusals."""
-    text = "\n".join((ENGINE / f"{name}.py").read_text() for name in ("topology", "users", "home"))
+    text = "\n".join((OPERATOR / f"{name}.py").read_text() for name in MODULES)
     refusals = [each for each in errors.RefusedError.__subclasses__() if each is not NOT_A_REASON]
-    return {*re.findall(r'NotYet\(\s*"(\w+)"', text), *(each.__name__.removesuffix("Error") for each in refusals)}
+    return {
+        *re.findall(r'(?:NotYet|Refused?)\(\s*"(\w+)"', text),
+        *(each.__name__.removesuffix("Error") for each in refusals),
+    }
 
 
 def test_every_reason_of_a_condition_is_documented() -> None:

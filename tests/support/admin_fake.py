@@ -3,6 +3,7 @@
 One broker has many connections, one per vhost.
 """
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,19 +19,15 @@ from penstock.client.errors import (
 from penstock.client.records import (
     Binding,
     Exchange,
-    Permission,
     Policy,
     Queue,
     Recovery,
     Status,
     StreamInfo,
-    TopicPermission,
-    User,
     UserLimits,
-    Vhost,
-    VhostLimits,
 )
 from penstock.client.uri import Address
+from penstock_operator.links.listings import LIMITS
 
 
 @dataclass
@@ -47,6 +44,10 @@ class FakeBroker:
     has_user_limits: bool = True
     """False: it is one from before users had limits."""
     calls: list[str] = field(default_factory=list)
+    lists: list[str] = field(default_factory=list)
+    """What was asked for, beside `calls` that change something."""
+    tried: list[str] = field(default_factory=list)
+    """Users who logged in, or tried to."""
     is_up: bool = True
     previous: dict[str, str] = field(default_factory=dict)
     """Passwords that are still accepted beside the current ones."""
@@ -65,11 +66,30 @@ class FakeBroker:
     def connect(self, address: Address) -> "FakeConnection":
         if not self.is_up or not self.takes_clients:
             raise ConnectionLostError(f"no broker answers at {address.target}")
+        self.tried.append(address.user)
         if address.password not in {self.passwords.get(address.user), self.previous.get(address.user)}:
             raise NotAuthenticatedError(f"user '{address.user}' cannot log in")
         if address.vhost not in self.vhosts:
             raise NotFoundError(f"vhost '{address.vhost}' does not exist")
+        if self.limits.get(f"@{address.user}", {}).get("connections_max") == 0:
+            raise PreconditionFailedError(f"connection of user '{address.user}' would exceed the limit of 0")
         return FakeConnection(self, address)
+
+
+def _queue(name: str, found: dict[str, Any]) -> Queue:
+    counts = (0,) * 8
+    return Queue(name, found["durable"], False, found["auto_delete"], found["arguments"], *counts)
+
+
+def _stream(name: str, partitions: int, arguments: dict[str, Any]) -> StreamInfo:
+    names = tuple(f"{name}-{number}" for number in range(partitions)) if partitions > 1 else (name,)
+    return StreamInfo(name, names, {"x-queue-type": "stream", **arguments}, 0, 0, 0)
+
+
+def _written(limits: dict[str, int | None]) -> dict[str, int]:
+    """Return limits in the format of definitions."""
+    keys = {name: key for key, name in LIMITS.items()}
+    return {keys[name]: value for name, value in limits.items() if value is not None}
 
 
 class FakeConnection:
@@ -90,19 +110,37 @@ class FakeConnection:
         data_id = self._broker.data_id
         return Status("9.9", "fake", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, nothing, "/data", data_id=data_id)
 
-    def list_vhosts(self) -> list[Vhost]:
-        self._check_up()
-        return [Vhost(name, "", 0, 0) for name in self._broker.vhosts]
-
     def create_vhost(self, name: str) -> bool:
         self._call(f"create vhost {name}")
         self._broker.vhosts.setdefault(name, {"queues": {}, "exchanges": {}, "bindings": {}, "policies": {}})
         return True
 
-    def get_vhost_limits(self, name: str) -> VhostLimits:
-        self._check_up()
-        none: dict[str, int | None] = {"queues_max": None, "connections_max": None}
-        return VhostLimits(**{**none, **self._broker.limits.get(name, {})}, queue_count=0, connection_count=0)
+    def export_definitions(self) -> bytes:
+        """Return users, permissions and virtual hosts, as the broker does; without what virtual hosts have."""
+        self._list("accounts")
+        broker = self._broker
+        users: list[dict[str, Any]] = [
+            {"name": name, "password_hash": f"digest of {broker.passwords.get(name)}", "tags": list(tags)}
+            for name, tags in broker.tags.items()
+        ]
+        for user in users if broker.has_user_limits else []:
+            user["limits"] = _written(broker.limits.get(f"@{user['name']}", {}))
+        permissions = [
+            {"user": user, "vhost": vhost, "configure": each[0], "write": each[1], "read": each[2]}
+            for (user, vhost), each in broker.permissions.items()
+        ]
+        parameters = [
+            {"name": "limits", "vhost": vhost, "component": "vhost-limits", "value": _written(broker.limits[vhost])}
+            for vhost in broker.vhosts
+            if vhost in broker.limits
+        ]
+        vhosts = [{"name": name} for name in broker.vhosts]
+        topics = [
+            {"user": user, "vhost": vhost, "exchange": exchange, "write": each[0], "read": each[1]}
+            for (user, vhost, exchange), each in broker.topic_permissions.items()
+        ]
+        rights = {"users": users, "permissions": permissions, "topic_permissions": topics}
+        return json.dumps({**rights, "vhosts": vhosts, "parameters": parameters}).encode()
 
     def set_vhost_limits(self, name: str, **limits: int | None) -> None:
         self._call(f"limit vhost {name}")
@@ -128,11 +166,15 @@ class FakeConnection:
             raise NotFoundError(f"vhost '{name}' not found")
 
     def get_queue(self, name: str) -> Queue:
+        self._list("a queue")
         found = self._things("queues").get(name)
         if found is None:
             raise NotFoundError(f"queue '{name}' not found")
-        counts = (0,) * 8
-        return Queue(name, found["durable"], False, found["auto_delete"], found["arguments"], *counts)
+        return _queue(name, found)
+
+    def list_queues(self) -> list[Queue]:
+        self._list("queues")
+        return [_queue(name, found) for name, found in self._things("queues").items()]
 
     def declare_queue(self, name: str, *, durable: bool, auto_delete: bool, arguments: dict[str, Any]) -> None:
         self._call(f"declare queue {name}")
@@ -145,13 +187,9 @@ class FakeConnection:
             raise PreconditionFailedError(f"queue '{name}' is not empty")
         return self._drop("queues", name)
 
-    def get_stream(self, name: str) -> StreamInfo:
-        found = self._things("streams").get(name)
-        if found is None:
-            raise NotFoundError(f"no stream '{name}'")
-        partitions, arguments = found
-        names = tuple(f"{name}-{number}" for number in range(partitions)) if partitions > 1 else (name,)
-        return StreamInfo(name, names, {"x-queue-type": "stream", **arguments}, 0, 0, 0)
+    def list_streams(self) -> list[StreamInfo]:
+        self._list("streams")
+        return [_stream(name, *found) for name, found in self._things("streams").items()]
 
     def declare_stream(self, name: str, partitions: int, *, arguments: dict[str, Any]) -> None:
         self._call(f"declare stream {name}")
@@ -162,6 +200,7 @@ class FakeConnection:
         return self._drop("streams", name)
 
     def list_exchanges(self) -> list[Exchange]:
+        self._list("exchanges")
         return [Exchange(name, *each) for name, each in self._things("exchanges").items()]
 
     def declare_exchange(self, name: str, *fields: Any) -> None:
@@ -172,8 +211,9 @@ class FakeConnection:
         self._call(f"delete exchange {name}")
         self._drop("exchanges", name)
 
-    def list_bindings(self, source: str, destination: str) -> list[Binding]:
-        keys = [key for key in self._things("bindings") if key[0] == source and key[2] == destination]
+    def list_bindings(self) -> list[Binding]:
+        self._list("bindings")
+        keys = list(self._things("bindings"))
         return [Binding(key[0], key[1], key[2], key[3], dict(key[4])) for key in keys]
 
     def bind_queue(self, destination: str, source: str, routing_key: str, arguments: dict[str, Any]) -> None:
@@ -186,10 +226,6 @@ class FakeConnection:
     def unbind_queue(self, destination: str, source: str, routing_key: str, arguments: dict[str, Any]) -> None:
         self._call(f"unbind {source} {destination}")
         self._drop("bindings", (source, "queue", destination, routing_key, tuple(arguments.items())))
-
-    def list_users(self) -> list[User]:
-        self._check_up()
-        return [User(name, tags) for name, tags in self._broker.tags.items()]
 
     def put_user(self, name: str, password: str | None, tags: list[str]) -> bool:
         self._call(f"put user {name}")
@@ -204,11 +240,6 @@ class FakeConnection:
         if self._broker.tags.pop(name, None) is None:
             raise NotFoundError(f"user '{name}' not found")
 
-    def list_permissions(self, user: str, vhost: str) -> list[Permission]:
-        self._check_up()
-        found = self._broker.permissions.get((user, vhost))
-        return [Permission(user, vhost, *found)] if found else []
-
     def set_permission(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
         self._call(f"set permission {user}")
         if user not in self._broker.tags:
@@ -218,6 +249,7 @@ class FakeConnection:
         self._broker.permissions[user, vhost] = (configure, write, read)
 
     def list_policies(self, operator: bool) -> list[Policy]:
+        self._list("policies")
         found = self._things("policies")
         return [Policy(name, *each) for (name, is_operator), each in found.items() if is_operator is operator]
 
@@ -238,11 +270,6 @@ class FakeConnection:
         if self._broker.permissions.pop((user, vhost), None) is None:
             raise NotFoundError(f"user '{user}' has no permission in vhost '{vhost}'")
 
-    def list_topic_permissions(self, user: str, vhost: str) -> list[TopicPermission]:
-        self._check_up()
-        held = self._broker.topic_permissions
-        return [TopicPermission(*key, *value) for key, value in held.items() if key[:2] == (user, vhost)]
-
     def set_topic_permission(self, user: str, exchange: str, vhost: str, write: str, read: str) -> None:
         self._call(f"set topic permission {user}")
         self._broker.topic_permissions[user, vhost, exchange] = (write, read)
@@ -257,6 +284,10 @@ class FakeConnection:
     def _check_up(self) -> None:
         if not self._broker.is_up:
             raise ConnectionLostError("the connection broke")
+
+    def _list(self, what: str) -> None:
+        self._check_up()
+        self._broker.lists.append(what)
 
     def _call(self, what: str) -> None:
         self._check_up()

@@ -44,6 +44,7 @@ class FakeKubernetes:
         self.has_controllers = True
         """Whether the StatefulSet controller runs: it observes generations and owns claims by their policy."""
         self._owned: dict[Place, set[Path]] = {}
+        self.lists: list[str] = []
         self._version = 0
 
     # ------------------------------------------------------------ what others do
@@ -89,8 +90,11 @@ class FakeKubernetes:
 
     def list(self, api_version: str, kind: str, namespace: str | None, selector: str = "") -> Manifests:
         self._answer()
+        self.lists.append(kind)
         if kind in self.kinds_forbidden:
             raise ApiError(403, f"{kind} is forbidden")
+        if kind in self.kinds_missing:
+            raise ApiError(404, "the server could not find the requested resource")
         labels = dict(each.split("=", 1) for each in selector.split(",") if each)
         return [
             copy.deepcopy(manifest)

@@ -1,7 +1,7 @@
 """The operator on fakes, run by hand: Kubernetes' events reach the store at once, and `settle` reconciles until done.
 
-Time stands still. The operator can be away (`stop`) and come back (`start`), as a new process that has listed only some
-objects so far.
+Time stands still while it settles. The operator can be away (`stop`) and come back (`start`), as a new process that has
+listed only some objects so far.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,9 @@ from typing import Any, cast
 
 from penstock import Connection
 from penstock_operator.engine import Key, Store, World
+from penstock_operator.engine.census import Census
 from penstock_operator.engine.cluster import ClusterReconciler
+from penstock_operator.engine.intake import gone, seen
 from penstock_operator.engine.topology import TopologyReconciler
 from penstock_operator.engine.workers import FAULTS, Later
 from penstock_operator.links import Brokers, Kubernetes
@@ -18,6 +20,8 @@ from support.kubernetes_fake import FakeKubernetes, Manifest, key_of
 
 TURNS_MAX = 200
 ATTEMPTS = 10
+# Long enough for what was listed before to be listed again, and for a password that was set to be tried.
+SETTLED_SECONDS = 20.0
 
 
 class OperatorWorld:
@@ -30,13 +34,19 @@ class OperatorWorld:
         self.waiting: list[Key] = []
         self.kubernetes.on_change = self._see
         self._is_away = False
-        brokers = Brokers(lambda address: cast(Connection, self._broker().connect(address)))
-        self.world = World(cast(Kubernetes, self.kubernetes), brokers, self.store, lambda key, delay: self.add(key))
+        self.seconds = 0.0
+        brokers = Brokers(self.clock, lambda address: cast(Connection, self._broker().connect(address)))
+        kubernetes = cast(Kubernetes, self.kubernetes)
+        self.world = World(kubernetes, brokers, self.store, lambda key, _: self.add(key), self.clock)
         self.world.now = lambda: "2026-01-01T00:00:00Z"
         self.world.password = lambda: "generated"
         self.world.good_until = lambda host, port, tls: "Jan  1 00:00:00 2030 GMT"
+        self.census = Census(self.world)
         self._cluster = ClusterReconciler(self.world)
-        self._topology = TopologyReconciler(self.world)
+        self._topology = TopologyReconciler(self.world, self.census)
+
+    def clock(self) -> float:
+        return self.seconds
 
     def add(self, key: Key) -> None:
         if key not in self.waiting:
@@ -117,6 +127,7 @@ class OperatorWorld:
 
     def settle(self) -> None:
         """Reconcile every object that changed, and those that wait for others some more times."""
+        self.seconds += SETTLED_SECONDS
         attempts: dict[Key, int] = {}
         for _ in range(TURNS_MAX):
             if not self.waiting:
@@ -138,7 +149,7 @@ class OperatorWorld:
     def look_again(self) -> None:
         """Resync all of our objects."""
         for key in self.store.all():
-            if key.kind != "Secret":
+            if key.kind not in {"Secret", "Namespace"}:
                 self.add(key)
         self.settle()
 
@@ -159,11 +170,9 @@ class OperatorWorld:
         if self._is_away:
             return
         key = key_of(manifest)
-        if manifest.get("apiVersion") != "penstock.dev/v1alpha1" and key.kind != "Secret":
+        if manifest.get("apiVersion") != "penstock.dev/v1alpha1" and key.kind not in {"Secret", "Namespace"}:
             return
-        if is_gone:
-            self.store.drop(key)
-        else:
-            self.store.put(manifest)
-        if key.kind != "Secret":
-            self.add(key)
+        woken = gone(self.store, key) if is_gone else seen(self.store, manifest)
+        for each in woken:
+            if each.kind != "Secret":
+                self.add(each)

@@ -275,6 +275,10 @@ class Topology(Model):
     """Queues, users and other objects in this Cluster."""
 
     allowed_namespaces: AllowedNamespaces = part(AllowedNamespaces)
+    administrators_from: AllowedNamespaces = part(
+        AllowedNamespaces,
+        description="The namespaces whose Users may have tags above management, and take over users that have them.",
+    )
 
 
 class ClusterSpec(Model):

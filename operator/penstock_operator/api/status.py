@@ -45,7 +45,7 @@ class TopologyStatus(Model):
         json_schema_extra={"format": "date-time"},
     )
     drift: Annotated[list[str], Field(max_length=32)] | None = Field(
-        None, description="Differences on the broker that are not corrected."
+        None, description="Fields that differ on the broker and are not corrected."
     )
     binding: NamedRef | None = Field(None, description="The Secret to log in with.")
 

@@ -54,7 +54,9 @@ class TopologySpec(Model):
     adopt: bool = Field(
         True, description="Take over an existing object of this name on the broker; false: report a conflict."
     )
-    prevent_update: bool = Field(False, description="Report differences on the broker without correcting them.")
+    prevent_update: bool = Field(
+        False, description="Report differences on the broker, also of a password, without correcting them."
+    )
 
 
 class RetainedSpec(TopologySpec):
@@ -259,7 +261,10 @@ class UserSpec(DroppedSpec):
 
     name: Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^:\x00-\x1f]+$")] = immutable(
         "name",
-        extra_rules=[rule("self != 'guest'", "guest can log in only from the broker's own machine; choose another")],
+        extra_rules=[
+            rule("self != 'guest'", "guest can log in only from the broker's own machine; choose another"),
+            rule("self != 'admin'", "admin is the operator's own account; choose another"),
+        ],
         description="The name to log in with.",
     )
     tags: Annotated[list[UserTag], Field(max_length=8)] = Field(
@@ -279,6 +284,7 @@ class GrantSpec(DroppedSpec):
     model_config = ConfigDict(
         json_schema_extra=rules(
             rule("has(self.user) != has(self.userRef)", "write one of user (a name) and userRef (a User object)"),
+            rule("!has(self.user) || self.user != 'admin'", "admin is the operator's own account; choose another"),
             rule(
                 "has(self.user) == has(oldSelf.user) && (!has(self.user) || self.user == oldSelf.user)",
                 "user cannot be changed; delete the object and apply it again",

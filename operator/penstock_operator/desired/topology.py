@@ -1,9 +1,9 @@
-"""The desired state of a topology object as plain fields, comparable with the broker's, and its name there.
+"""The desired state of a topology object as plain fields, comparable with the broker's, its name and its needs there.
 
 This module neither reads nor changes the broker.
 """
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock_operator.api import (
     BindingSpec,
@@ -20,10 +20,16 @@ from penstock_operator.api import (
 )
 
 Fields = dict[str, Any]
-# The broker can change these; for the others drift is only reported.
-REPAIRABLE: Final = frozenset({"User", "Permission", "TopicPermission", "VHost", "Policy"})
 # Kinds that describe what another kind describes too: of two with one name the older counts.
 SAME_THING: Final = {"Stream": "Queue"}
+
+
+class Need(NamedTuple):
+    """A thing that another one on the same broker needs."""
+
+    kind: str
+    vhost: str
+    name: str
 
 
 def identity(spec: TopologySpec) -> tuple[str, ...]:
@@ -35,14 +41,20 @@ def identity(spec: TopologySpec) -> tuple[str, ...]:
             arguments = repr(sorted(spec.arguments.items()))
             return (spec.vhost, spec.source, spec.destination_type, spec.destination, spec.routing_key, arguments)
         case PermissionSpec():
-            return (spec.vhost, _user(spec))
+            return (spec.vhost, spec.user or "")
         case TopicPermissionSpec():
-            return (spec.vhost, _user(spec), spec.exchange)
+            return (spec.vhost, spec.user or "", spec.exchange)
         case QueueSpec() | StreamSpec() | ExchangeSpec():
             return (spec.vhost, spec.name)
         case PolicySpec():
             return (spec.vhost, spec.name, str(spec.operator))
     raise AssertionError(spec)
+
+
+def same_kinds(kind: str) -> list[str]:
+    """Return the kinds that may describe the same thing as one of this kind."""
+    thing = SAME_THING.get(kind, kind)
+    return [thing, *(other for other, same in SAME_THING.items() if same == thing)]
 
 
 def broker_name(spec: TopologySpec) -> str:
@@ -90,16 +102,58 @@ def wanted(spec: TopologySpec) -> Fields:
     return {}
 
 
-def _user(spec: GrantSpec) -> str:
-    return spec.user or f"userRef:{spec.user_ref.name if spec.user_ref else ''}"
+def needs(spec: TopologySpec) -> tuple[Need, ...]:
+    """Return the things without which the broker refuses this one."""
+    match spec:
+        case BindingSpec():
+            vhost, kind = spec.vhost, spec.destination_type.title()
+            source, destination = Need("Exchange", vhost, spec.source), Need(kind, vhost, spec.destination)
+            return Need("VHost", "", vhost), source, destination
+        case GrantSpec():
+            return Need("VHost", "", spec.vhost), Need("User", "", spec.user or "")
+        case QueueSpec() | StreamSpec() | ExchangeSpec() | PolicySpec():
+            return (Need("VHost", "", spec.vhost),)
+    return ()
+
+
+def gives(spec: TopologySpec) -> Need | None:
+    """Return the need that this meets."""
+    match spec:
+        case VHostSpec():
+            return Need("VHost", "", spec.name)
+        case UserSpec():
+            return Need("User", "", spec.name)
+        case QueueSpec() | StreamSpec():
+            return Need("Queue", spec.vhost, spec.name)
+        case ExchangeSpec():
+            return Need("Exchange", spec.vhost, spec.name)
+    return None
 
 
 def drift(spec: TopologySpec, found: Fields) -> list[str]:
-    """Return the names of the fields that differ."""
-    return [name for name, value in wanted(spec).items() if found.get(name) != value]
+    """Return the paths of the fields that differ, as `arguments.x-max-length`."""
+    return [".".join(path) for path in _differing(wanted(spec), found)]
 
 
-def described(names: list[str], spec: TopologySpec, found: Fields) -> str:
+def described(paths: list[str], spec: TopologySpec, found: Fields) -> str:
     """Return the end of a sentence with the desired and the actual values."""
     wants = wanted(spec)
-    return "; ".join(f"{name} is {found.get(name)!r} there and {wants[name]!r} here" for name in names)
+    return "; ".join(f"{path} is {_value(found, path)!r} there and {_value(wants, path)!r} here" for path in paths)
+
+
+def _differing(wants: Fields, found: Fields) -> list[tuple[str, ...]]:
+    paths: list[tuple[str, ...]] = []
+    for name, value in wants.items():
+        other = found.get(name)
+        if isinstance(value, dict) and isinstance(other, dict):
+            keys = dict.fromkeys((*value, *other))
+            paths += [(name, key) for key in keys if value.get(key) != other.get(key)]
+        elif value != other:
+            paths.append((name,))
+    return paths
+
+
+def _value(fields: Fields, path: str) -> Any:
+    name, _, key = path.partition(".")
+    value = fields.get(name)
+    return value.get(key) if key and isinstance(value, dict) else value

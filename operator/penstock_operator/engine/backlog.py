@@ -88,11 +88,6 @@ class Backlog:
         self.add(key, now + delay)
         return delay
 
-    def forget(self, key: Key) -> None:
-        """Forget a key whose object is gone."""
-        self._due.pop(key, None)
-        self._failures.pop(key, None)
-
     def check_invariants(self) -> None:
         waiting = {(at, key) for at, key in self._heap}
         assert all((at, key) in waiting for key, at in self._due.items())

@@ -7,8 +7,11 @@ import base64
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from penstock.client.uri import Address, Tls
 from penstock_operator.api import ClusterSpec
+from penstock_operator.api.cluster import AllowedNamespaces
 from penstock_operator.desired.cluster_status import waits_after_loss
 from penstock_operator.desired.conditions import status_of
 from penstock_operator.desired.naming import ADMINISTRATOR, GRPC_PORT, Owner
@@ -21,11 +24,12 @@ Manifest = dict[str, Any]
 
 
 class NotYet(Exception):
-    """An obstacle. The reason is one word for the condition; the text says what to do."""
+    """An obstacle. The reason is one word for the condition; the text says what to do; `drift` names fields."""
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, drift: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.reason = reason
+        self.drift = drift
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,8 @@ class Home:
     authority: str = ""
     # Client certificate and key in PEM, where the Cluster requires one.
     shown: tuple[str, str] | None = None
+    # The operator's own account, from the Secret.
+    account: str = ADMINISTRATOR
 
     @property
     def tls(self) -> Tls | None:
@@ -46,10 +52,13 @@ class Home:
         cert, key = (pem_file(each) for each in self.shown) if self.shown else (None, None)
         return Tls(ca=pem_file(self.authority) if self.authority else None, cert=cert, key=key)
 
-    def address(self, vhost: str = "/", user: str = ADMINISTRATOR, password: str | None = None) -> Address:
-        return Address(
-            self.owner.host, GRPC_PORT, user, self.password if password is None else password, vhost, self.tls
-        )
+    def address(self, vhost: str = "/", *, password: str | None = None) -> Address:
+        """Return the address for the operator."""
+        chosen = self.password if password is None else password
+        return Address(self.owner.host, GRPC_PORT, self.account, chosen, vhost, self.tls)
+
+    def address_of(self, user: str, password: str) -> Address:
+        return Address(self.owner.host, GRPC_PORT, user, password, "/", self.tls)
 
 
 def owner_of(manifest: Manifest) -> Owner:
@@ -59,48 +68,82 @@ def owner_of(manifest: Manifest) -> Owner:
     return Owner(metadata["name"], metadata["namespace"], metadata["uid"], spec)
 
 
-def is_there(world: World, manifest: Manifest) -> bool:
-    """Return whether an object's Cluster may still have its state: not when it is gone, terminating or stopped."""
-    found = _cluster(world, manifest)
-    if found is None or "deletionTimestamp" in found["metadata"]:
-        return False
-    return bool(found["spec"].get("replicas", 1) > 0)
-
-
-def find_home(world: World, manifest: Manifest, *, is_deletion: bool = False) -> Home:
-    """Return the broker. A paused Cluster's is returned for deletions only. Raises NotYet."""
-    namespace, name = cluster_of(manifest)
-    found = _cluster(world, manifest)
+def find_home(world: World, manifest: Manifest) -> Home:
+    """Return the broker of an object that is to be applied. Raises NotYet."""
+    key, found = find_cluster(world, manifest)
     if found is None:
-        raise NotYet("ClusterNotFound", f"there is no Cluster '{name}' in namespace '{namespace}'; apply it first")
-    owner = owner_of(found)
-    _check_namespace(world, owner, manifest["metadata"]["namespace"])
-    if owner.spec.paused and not is_deletion:
-        raise NotYet("ClusterPaused", f"Cluster '{name}' is paused; set its spec.paused to false")
+        raise NotYet(
+            "ClusterNotFound", f"there is no Cluster '{key.name}' in namespace '{key.namespace}'; apply it first"
+        )
+    owner = known_owner(world, key, found)
+    namespace = manifest["metadata"]["namespace"]
+    if not admits(world, owner, namespace):
+        raise NotYet(
+            "NamespaceNotAllowed",
+            f"Cluster '{owner.name}' takes nothing from namespace '{namespace}';"
+            " allow it in the Cluster's spec.topology.allowedNamespaces",
+        )
+    if owner.spec.paused:
+        raise NotYet("ClusterPaused", f"Cluster '{key.name}' is paused; set its spec.paused to false")
     conditions = found.get("status", {}).get("conditions", [])
     if status_of(conditions, "DataLost") == "True" and waits_after_loss(owner):
-        raise NotYet("DataLost", f"Cluster '{name}' lost its data and waits, as its spec.storage.lossPolicy says")
+        raise NotYet("DataLost", f"Cluster '{key.name}' lost its data and waits, as its spec.storage.lossPolicy says")
     if status_of(conditions, "Ready") != "True":
-        raise NotYet("ClusterNotReady", f"Cluster '{name}' is not ready; its own conditions say why")
+        raise NotYet("ClusterNotReady", f"Cluster '{key.name}' is not ready; its own conditions say why")
     return enter(world, owner)
+
+
+def find_cluster(world: World, manifest: Manifest) -> tuple[Key, Manifest | None]:
+    """Return the key of an object's Cluster, and its manifest if there is one."""
+    key = Key("Cluster", *cluster_of(manifest))
+    return key, world.store.get(key)
+
+
+def known_owner(world: World, key: Key, manifest: Manifest) -> Owner:
+    """Return the owner, whose spec is checked once for all its objects. Raises NotYet when it is invalid."""
+    try:
+        spec = world.store.spec(key)
+    except (KeyError, ValidationError) as error:
+        raise NotYet(
+            "ClusterNotReady", f"the spec of Cluster '{key.name}' is invalid; its conditions say why"
+        ) from error
+    assert isinstance(spec, ClusterSpec)
+    return Owner(key.name, key.namespace, manifest["metadata"]["uid"], spec)
+
+
+def admits(world: World, owner: Owner, namespace: str) -> bool:
+    """Return whether a Cluster takes objects from a namespace."""
+    return _is_among(world, owner, owner.spec.topology.allowed_namespaces, namespace)
+
+
+def may_administer(world: World, owner: Owner, namespace: str) -> bool:
+    """Return whether objects in a namespace may give users tags above `management`."""
+    return _is_among(world, owner, owner.spec.topology.administrators_from, namespace)
 
 
 def enter(world: World, owner: Owner) -> Home:
     """Return the broker, ready or not. Raises NotYet."""
-    return Home(owner, administrator_password(world, owner), authority_of(world, owner), _shown(world, owner))
+    secret = _administrator_secret(world, owner)
+    # The password that the broker accepted last counts until it follows the Secret.
+    password = world.accepted.get((owner.namespace, owner.name))
+    if password is None:
+        if secret is None:
+            raise NotYet("SecretNotFound", f"the Secret '{owner.secret}' is not there")
+        password = password_in(secret)
+    return Home(owner, password, authority_of(world, owner), _shown(world, owner), _account(secret))
 
 
-def administrator_password(world: World, owner: Owner) -> str:
-    """Return the password that the broker accepted last, else the Secret's. Raises NotYet."""
-    accepted = world.accepted.get((owner.namespace, owner.name))
-    if accepted is not None:
-        return accepted
+def _account(secret: Manifest | None) -> str:
+    """Return the name of the operator's own account."""
+    encoded = ((secret or {}).get("data") or {}).get("username")
+    return base64.b64decode(encoded).decode("utf-8", "replace") if encoded else ADMINISTRATOR
+
+
+def _administrator_secret(world: World, owner: Owner) -> Manifest | None:
     secret = world.store.get(Key("Secret", owner.namespace, owner.secret))
     if secret is None:
-        secret = world.kubernetes.read("v1", "Secret", owner.namespace, owner.secret)
-    if secret is None:
-        raise NotYet("SecretNotFound", f"the Secret '{owner.secret}' is not there")
-    return password_in(secret)
+        secret = world.read_soon("v1", "Secret", owner.namespace, owner.secret)
+    return secret
 
 
 def authority_of(world: World, owner: Owner) -> str:
@@ -151,7 +194,7 @@ def _shown(world: World, owner: Owner) -> tuple[str, str] | None:
 
 def _certificate(world: World, owner: Owner, name: str) -> dict[str, str]:
     """Return the texts of a Secret of the type kubernetes.io/tls; `ca.crt` may be empty."""
-    secret = world.kubernetes.read("v1", "Secret", owner.namespace, name)
+    secret = world.read_soon("v1", "Secret", owner.namespace, name)
     if secret is None:
         raise NotYet("CertificateNotFound", f"the Secret '{name}' of spec.tls is not there; make it")
     data = secret.get("data") or {}
@@ -171,22 +214,13 @@ def password_in(secret: Manifest) -> str:
     return base64.b64decode(encoded).decode("utf-8", "replace")
 
 
-def _cluster(world: World, manifest: Manifest) -> Manifest | None:
-    namespace, name = cluster_of(manifest)
-    return world.store.get(Key("Cluster", namespace, name))
-
-
-def _check_namespace(world: World, owner: Owner, namespace: str) -> None:
-    allowed = owner.spec.topology.allowed_namespaces
+def _is_among(world: World, owner: Owner, allowed: AllowedNamespaces, namespace: str) -> bool:
     if namespace == owner.namespace or allowed.from_ == "All":
-        return
-    if allowed.from_ == "Selector":
-        found = world.kubernetes.read("v1", "Namespace", None, namespace) or {"metadata": {}}
-        labels = found["metadata"].get("labels", {})
-        if all(labels.get(key) == value for key, value in (allowed.match_labels or {}).items()):
-            return
-    raise NotYet(
-        "NamespaceNotAllowed",
-        f"Cluster '{owner.name}' takes nothing from namespace '{namespace}';"
-        " allow it in the Cluster's spec.topology.allowedNamespaces",
+        return True
+    if allowed.from_ == "Same":
+        return False
+    found = world.store.get(Key("Namespace", "", namespace)) or world.kubernetes.read(
+        "v1", "Namespace", None, namespace
     )
+    labels = ((found or {}).get("metadata") or {}).get("labels") or {}
+    return all(labels.get(key) == value for key, value in (allowed.match_labels or {}).items())

@@ -11,6 +11,7 @@ from penstock_operator.desired.cluster_status import BrokerFacts, Seen, is_pod_r
 from penstock_operator.desired.conditions import Says
 from penstock_operator.desired.naming import ADMINISTRATOR, GRPC_PORT
 from penstock_operator.engine.administrator import passwords
+from penstock_operator.engine.claims import taker
 from penstock_operator.engine.home import Home, NotYet, certificate_problem, enter
 from penstock_operator.engine.world import World
 from penstock_operator.links import ApiError, BrokerUnreachableError
@@ -52,7 +53,7 @@ def ask(world: World, owner: Owner, plan: Plan) -> tuple[BrokerFacts | None, Pro
         return None, ("BrokerUnreachable", str(error)), None
     except RefusedError as error:
         return None, ("BrokerRefused", str(error)), None
-    return None, ("CredentialsRejected", _rejected(owner, plan)), None
+    return None, ("CredentialsRejected", _rejected(world, owner, plan)), None
 
 
 def _answer(world: World, home: Home, password: str) -> BrokerFacts | None:
@@ -85,7 +86,15 @@ def _pending(owner: Owner, plan: Plan) -> str:
     )
 
 
-def _rejected(owner: Owner, plan: Plan) -> str:
+def _rejected(world: World, owner: Owner, plan: Plan) -> str:
+    by = taker(world, owner)
+    if by is not None:
+        taken = f"User '{by.name}' in namespace '{by.namespace}' took the account; delete it. "
+        return taken + _remedy(owner, plan)
+    return _remedy(owner, plan)
+
+
+def _remedy(owner: Owner, plan: Plan) -> str:
     if plan.has_password_file:
         return (
             f"the broker refuses the password in the Secret '{owner.secret}'; it reads a changed one within a minute or"

@@ -1,42 +1,72 @@
-"""Cache of the watched objects: the last manifest of each, indexed by Cluster and by thing on a broker.
+"""Cache of the watched objects: the last manifest of each, indexed by Cluster, by thing on a broker and by its needs.
 
 The watches and our own writes update it, and the workers read it. An older manifest never replaces a newer one.
 """
 
+from collections.abc import Hashable
+from dataclasses import dataclass
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from penstock_operator.api import KINDS, GrantSpec, TopologySpec
-from penstock_operator.desired.topology import SAME_THING, identity
+from penstock_operator.api.fields import Model
+from penstock_operator.desired.topology import SAME_THING, Need, identity, needs
 from penstock_operator.engine.backlog import Key
 
 Manifest = dict[str, Any]
 ClusterName = tuple[str, str]
 Claim = tuple[str, ClusterName, tuple[str, ...]]
+P = TypeVar("P", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class _Links:
+    """The places where a topology object is indexed."""
+
+    cluster: ClusterName
+    claim: Claim | None = None
+    needs: tuple[Need, ...] = ()
+    # The User object that a grant names.
+    user: Key | None = None
 
 
 class Store:
-    """Thread-safe. Manifests are shared and must not be changed."""
+    """Thread-safe. Manifests are shared and must not be changed. Its moments order puts and lists, as a clock does."""
 
     def __init__(self) -> None:
         self._lock = RLock()
+        self._moment = 0
         self._objects: dict[Key, Manifest] = {}
+        self._specs: dict[Key, Model] = {}
         self._of_cluster: dict[ClusterName, set[Key]] = {}
         self._claims: dict[Claim, set[Key]] = {}
-        self._links: dict[Key, tuple[ClusterName | None, Claim | None]] = {}
+        self._needing: dict[tuple[ClusterName, Need], set[Key]] = {}
+        self._grants: dict[Key, set[Key]] = {}
+        self._links: dict[Key, _Links] = {}
+        # When each deletion was first seen.
+        self._deletions: dict[Key, int] = {}
 
     def put(self, manifest: Manifest) -> Key:
         metadata = manifest["metadata"]
         key = Key(manifest["kind"], metadata.get("namespace", ""), metadata["name"])
         with self._lock:
+            self._moment += 1
             known = self._objects.get(key)
             if known is not None and _is_newer(known, manifest):
                 return key
+            if known is None or not _is_same_spec(known, manifest):
+                self._specs.pop(key, None)
             self._unlink(key)
             self._objects[key] = _trimmed(manifest)
-            self._link(key, manifest)
+            if "deletionTimestamp" in metadata:
+                self._deletions.setdefault(key, self._moment)
+            else:
+                self._deletions.pop(key, None)
+            self._link(key)
+            if known is None or known["metadata"].get("uid") != metadata.get("uid"):
+                self._relink(key)
         return key
 
     def knows(self, manifest: Manifest) -> bool:
@@ -56,19 +86,49 @@ class Store:
                 return
             self._unlink(key)
             del self._objects[key]
+            self._specs.pop(key, None)
+            self._deletions.pop(key, None)
+            self._relink(key)
 
     def get(self, key: Key) -> Manifest | None:
         with self._lock:
             return self._objects.get(key)
 
-    def of_kind(self, kind: str) -> list[Key]:
+    def spec(self, key: Key) -> Model:
+        """Return the spec of one of our objects, checked once. Raises KeyError, or ValidationError for a wrong one."""
         with self._lock:
-            return [key for key in self._objects if key.kind == kind]
+            return self._spec(key)
+
+    def tick(self) -> int:
+        """Begin a new moment: it is later than all puts so far."""
+        with self._lock:
+            self._moment += 1
+            return self._moment
+
+    def deletion_seen(self, key: Key) -> int:
+        """Return the moment at which an object's deletion was seen first."""
+        with self._lock:
+            return self._deletions.get(key, self._moment)
+
+    def uids(self, kind: str) -> dict[Key, str | None]:
+        """Return the objects of a kind."""
+        with self._lock:
+            return {key: each["metadata"].get("uid") for key, each in self._objects.items() if key.kind == kind}
 
     def of_cluster(self, cluster: ClusterName) -> list[Key]:
         """Return the topology objects of a Cluster."""
         with self._lock:
             return list(self._of_cluster.get(cluster, ()))
+
+    def of_namespace(self, namespace: str) -> list[Key]:
+        """Return the topology objects in a namespace."""
+        with self._lock:
+            return [key for key in self._links if key.namespace == namespace]
+
+    def needing(self, cluster: ClusterName, need: Need) -> list[Key]:
+        """Return the objects that need this thing on the broker."""
+        with self._lock:
+            return list(self._needing.get((cluster, need), ()))
 
     def all(self) -> list[Key]:
         with self._lock:
@@ -77,39 +137,85 @@ class Store:
     def claimants(self, key: Key) -> list[Key]:
         """Return the objects that describe the same thing on the same broker, oldest first; deleted ones come last."""
         with self._lock:
-            claim = self._links.get(key, (None, None))[1]
-            keys = list(self._claims.get(claim, ())) if claim is not None else [key]
-            return sorted(keys, key=lambda each: _seniority(self._objects[each]))
+            links = self._links.get(key)
+            if links is None or links.claim is None:
+                return [key]
+            return sorted(self._claims.get(links.claim, ()), key=lambda each: _seniority(self._objects[each]))
 
-    def _link(self, key: Key, manifest: Manifest) -> None:
+    # ------------------------------------------------------------ indexes
+
+    def _spec(self, key: Key) -> Model:
+        if key not in self._specs:
+            self._specs[key] = KINDS[key.kind].spec.model_validate(self._objects[key].get("spec", {}))
+        return self._specs[key]
+
+    def _link(self, key: Key) -> None:
         if key.kind not in KINDS or not KINDS[key.kind].is_topology:
             return
+        manifest = self._objects[key]
         cluster = cluster_of(manifest)
-        claim: Claim | None = None
+        links = _Links(cluster)
         try:
-            spec = KINDS[key.kind].spec.model_validate(manifest.get("spec", {}))
-            assert isinstance(spec, TopologySpec)
-            what = identity(spec)
-            # A User object is known only in its namespace.
-            is_in_namespace = isinstance(spec, GrantSpec) and spec.user_ref is not None
-            scope = (key.namespace, *what) if is_in_namespace else what
-            claim = (SAME_THING.get(key.kind, key.kind), cluster, scope)
-            self._claims.setdefault(claim, set()).add(key)
+            spec = self._spec(key)
         except ValidationError:
-            claim = None  # an invalid object claims nothing
+            pass  # an invalid object claims nothing
+        else:
+            assert isinstance(spec, TopologySpec)
+            links = self._linked(key, cluster, spec)
+        self._links[key] = links
         self._of_cluster.setdefault(cluster, set()).add(key)
-        self._links[key] = (cluster, claim)
+        if links.claim is not None:
+            self._claims.setdefault(links.claim, set()).add(key)
+        if links.user is not None:
+            self._grants.setdefault(links.user, set()).add(key)
+        for need in links.needs:
+            self._needing.setdefault((cluster, need), set()).add(key)
+
+    def _linked(self, key: Key, cluster: ClusterName, spec: TopologySpec) -> _Links:
+        user: Key | None = None
+        if isinstance(spec, GrantSpec) and spec.user_ref is not None:
+            user = Key("User", key.namespace, spec.user_ref.name)
+            spec = spec.model_copy(update={"user": self._user_named(user, self._objects[key])})
+        return _Links(cluster, (SAME_THING.get(key.kind, key.kind), cluster, identity(spec)), needs(spec), user)
+
+    def _user_named(self, user: Key, grant: Manifest) -> str:
+        """Return the name on the broker of a User object, or the one that it had when it was last there."""
+        known = self._objects.get(user)
+        if known is not None:
+            return str(known.get("spec", {}).get("name", ""))
+        return grant.get("status", {}).get("brokerName") or f"userRef:{user.namespace}/{user.name}"
+
+    def _relink(self, user: Key) -> None:
+        """Index the grants of a User that came or went again."""
+        for key in list(self._grants.get(user, ())):
+            self._unlink(key)
+            self._link(key)
 
     def _unlink(self, key: Key) -> None:
-        cluster, claim = self._links.pop(key, (None, None))
-        if cluster is not None:
-            self._of_cluster[cluster].discard(key)
-            if not self._of_cluster[cluster]:
-                del self._of_cluster[cluster]
-        if claim is not None:
-            self._claims[claim].discard(key)
-            if not self._claims[claim]:
-                del self._claims[claim]
+        links = self._links.pop(key, None)
+        if links is None:
+            return
+        _discard(self._of_cluster, links.cluster, key)
+        if links.claim is not None:
+            _discard(self._claims, links.claim, key)
+        if links.user is not None:
+            _discard(self._grants, links.user, key)
+        for need in links.needs:
+            _discard(self._needing, (links.cluster, need), key)
+
+
+def _discard(index: dict[P, set[Key]], place: P, key: Key) -> None:
+    found = index.get(place, set())
+    found.discard(key)
+    if not found:
+        index.pop(place, None)
+
+
+def _is_same_spec(known: Manifest, other: Manifest) -> bool:
+    """Return whether the API server says that the spec did not change."""
+    before, after = known["metadata"], other["metadata"]
+    is_known = after.get("generation") is not None and before.get("generation") == after["generation"]
+    return is_known and before.get("uid") == after.get("uid")
 
 
 def cluster_of(manifest: Manifest) -> ClusterName:

@@ -30,8 +30,10 @@ class Credentials:
         return self.address.password
 
 
-def find_credentials(world: World, manifest: Manifest, spec: UserSpec, home: Home) -> Credentials:
-    """Return the credentials; make the Secret if needed. Raises NotYet."""
+def find_credentials(
+    world: World, manifest: Manifest, spec: UserSpec, home: Home, *, may_make: bool = True
+) -> Credentials | None:
+    """Return the credentials; make the Secret if needed, or return None if it may not be made. Raises NotYet."""
     metadata = manifest["metadata"]
     imported = spec.import_credentials_secret
     name = imported.name if imported else f"{metadata['name']}-user-credentials"
@@ -41,6 +43,8 @@ def find_credentials(world: World, manifest: Manifest, spec: UserSpec, home: Hom
             raise NotYet(
                 "SecretNotFound", f"there is no Secret '{name}' in this namespace; make it with a key 'password'"
             )
+        if not may_make:
+            return None
         secret = _made(world, manifest, spec, home, name)
     if not imported and not _is_ours(secret, metadata["uid"]):
         raise NotYet(
@@ -50,7 +54,7 @@ def find_credentials(world: World, manifest: Manifest, spec: UserSpec, home: Hom
     password = password_in(secret)
     if not imported:
         world.write_secret(secret, binding(home.owner, spec.name, password, home.authority))
-    return Credentials(home.address(user=spec.name, password=password), name)
+    return Credentials(home.address_of(spec.name, password), name)
 
 
 def resolve_user(world: World, manifest: Manifest, spec: TopologySpec) -> TopologySpec:

@@ -27,16 +27,20 @@ class Later(Exception):
 class Workers:
     """Workers that run between `start` and `stop`."""
 
-    def __init__(self, backlog: Backlog, reconcile: Reconcile, counts: Counts, count: int) -> None:
+    def __init__(
+        self, backlog: Backlog, reconcile: Reconcile, counts: Counts, count: int, lane: str = "reconcile"
+    ) -> None:
+        self._lane = lane
         self._backlog = backlog
         self._reconcile = reconcile
         self._counts = counts
         self._changed = threading.Condition()
         self._is_stopped = False
-        self._threads = [threading.Thread(target=self._run, name=f"reconcile-{n}", daemon=True) for n in range(count)]
+        self._threads = [threading.Thread(target=self._run, name=f"{lane}-{n}", daemon=True) for n in range(count)]
         self.last_turn = time.monotonic()
 
     def start(self) -> None:
+        self.last_turn = time.monotonic()
         for thread in self._threads:
             thread.start()
 
@@ -47,16 +51,14 @@ class Workers:
             self._changed.notify_all()
         until = time.monotonic() + seconds
         for thread in self._threads:
+            if thread.ident is None:
+                continue  # it was never started
             thread.join(max(0.0, until - time.monotonic()))
 
     def add(self, key: Key, delay: float = 0.0) -> None:
         with self._changed:
             self._backlog.add(key, time.monotonic() + delay)
             self._changed.notify()
-
-    def forget(self, key: Key) -> None:
-        with self._changed:
-            self._backlog.forget(key)
 
     def _run(self) -> None:
         while (key := self._next()) is not None:
@@ -75,7 +77,7 @@ class Workers:
         with self._changed:
             while not self._is_stopped:
                 self.last_turn = now = time.monotonic()
-                self._counts.set_waiting(len(self._backlog))
+                self._counts.set_waiting(self._lane, len(self._backlog))
                 key = self._backlog.take(now)
                 if key is not None:
                     return key

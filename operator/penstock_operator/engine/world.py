@@ -1,6 +1,7 @@
 """Dependencies of every reconcile: the links, the cache, the time. Passed in, so that tests can replace them."""
 
 import secrets
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from penstock_operator.links.certificates import good_until
 
 Manifest = dict[str, Any]
 NOT_FOUND = 404
+READ_SECONDS = 2.0
 
 
 def _now() -> str:
@@ -32,6 +34,7 @@ class World:
     brokers: Brokers
     store: Store
     add: Callable[[Key, float], None]
+    clock: Callable[[], float]
     resync_seconds: float = 300.0
     jitter: Callable[[], float] = field(default=lambda: 1.0)
     now: Callable[[], str] = field(default=_now)
@@ -39,10 +42,28 @@ class World:
     good_until: Callable[[str, int, Tls], str] = field(default=good_until)
     # Passwords of administrators that brokers accepted last, by namespace and name of the Cluster.
     accepted: dict[tuple[str, str], str] = field(default_factory=dict)
+    _read: dict[tuple[str, str, str], tuple[float, Manifest | None]] = field(default_factory=dict)
 
     def resync(self) -> float:
         """Return the time of the next check of a healthy object, spread over time."""
         return self.resync_seconds * self.jitter()
+
+    def resync_with(self, cluster: tuple[str, str]) -> float:
+        """Return the time of the next check of an object in a broker: that of all of its Cluster, who share lists."""
+        period = self.resync_seconds
+        left = period - (self.clock() + zlib.crc32("/".join(cluster).encode())) % period
+        return left if left > period / 4 else left + period
+
+    def read_soon(self, api_version: str, kind: str, namespace: str, name: str) -> Manifest | None:
+        """Read an object that is not watched; one that was read a moment ago is good enough."""
+        now, place = self.clock(), (kind, namespace, name)
+        at, known = self._read.get(place, (-READ_SECONDS, None))
+        if known is not None and now - at < READ_SECONDS:
+            return known
+        found = self.kubernetes.read(api_version, kind, namespace, name)
+        kept = {each: old for each, old in self._read.items() if now - old[0] < READ_SECONDS}
+        self._read = {**kept, place: (now, found)}  # other threads may read the old one
+        return found
 
     def write_status(self, manifest: Manifest, status: Manifest) -> None:
         """Write a status when it changed. Keys that are None are removed."""

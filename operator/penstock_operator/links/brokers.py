@@ -1,11 +1,14 @@
 """Connections to brokers, one per Cluster and vhost, kept until they fail.
 
-A broker's refusals are the client's own errors; an unreachable broker is a BrokerUnreachableError.
+A broker's refusals are the client's own errors; an unreachable broker is a BrokerUnreachableError. A password is only
+tried when neither it nor its digest on the broker is known to fit: trying takes one of the user's connections for a
+moment, and the broker computes a costly digest.
 """
 
+import hashlib
 from collections.abc import Callable
 from threading import Lock
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from penstock import Connection, connect
 from penstock.client.errors import (
@@ -14,11 +17,15 @@ from penstock.client.errors import (
     ConnectionLostError,
     DeadlineError,
     NotAuthenticatedError,
+    PreconditionFailedError,
 )
 from penstock.client.uri import Address, format_uri
+from penstock_operator.links.listings import Listings
 
 T = TypeVar("T")
-CALL_SECONDS = 10.0
+CALL_SECONDS: Final = 10.0
+# A digest that is seen so soon after our own change of a password is that of our password.
+OURS_SECONDS: Final = 5.0
 UNREACHABLE = (ConnectionLostError, DeadlineError, ClosedError, BrokerError)
 
 
@@ -29,10 +36,19 @@ class BrokerUnreachableError(Exception):
 class Brokers:
     """Thread-safe. A connection is keyed by address and credentials, so a changed password makes a new one."""
 
-    def __init__(self, connect_to: Callable[[Address], Connection] | None = None) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        connect_to: Callable[[Address], Connection] | None = None,
+    ) -> None:
         self._connect = connect_to or _connect
+        self._clock = clock
         self._lock = Lock()
         self._open: dict[Address, Connection] = {}
+        # Host and user -> mark of the password and its digest on the broker; and when we set which password.
+        self._proven: dict[tuple[str, str], tuple[str, str]] = {}
+        self._set: dict[tuple[str, str], tuple[str, float]] = {}
+        self.listings = Listings(clock)
 
     def get(self, address: Address) -> Connection:
         """Return a connection.
@@ -57,6 +73,7 @@ class Brokers:
         """Drop the connections after a failure, or when a Cluster goes: the next call reconnects."""
         with self._lock:
             gone = [self._open.pop(address) for address in list(self._open) if address.host == host]
+        self.listings.forget(host)
         for connection in gone:
             connection.close()
 
@@ -74,13 +91,40 @@ class Brokers:
         except UNREACHABLE as error:
             raise BrokerUnreachableError(f"{address.target}: {error}") from error
 
-    def accepts(self, address: Address) -> bool:
-        """Return whether the broker accepts these credentials. Such a connection is not kept."""
+    def note_password(self, address: Address) -> None:
+        """Note that we have set this password."""
+        with self._lock:
+            self._set[address.host, address.user] = (_mark(address), self._clock())
+
+    def has_password(self, address: Address, digest: str) -> bool:
+        """Return whether the broker, which has this digest of a user's password, accepts the credentials."""
+        place, mark = (address.host, address.user), _mark(address)
+        with self._lock:
+            known, (ours, at) = self._proven.get(place), self._set.get(place, ("", 0.0))
+        is_ours = ours == mark and self._clock() - at <= OURS_SECONDS
+        is_right = known == (mark, digest) or is_ours or self._accepts(address)
+        with self._lock:
+            if is_right and digest:
+                self._proven[place] = (mark, digest)
+                self._set.pop(place, None)
+            elif not is_right:
+                self._proven.pop(place, None)
+        return is_right
+
+    def _accepts(self, address: Address) -> bool:
+        """Try the credentials on a connection of their own."""
         try:
             self.ask(address, lambda _: None)
         except NotAuthenticatedError:
             return False
+        except PreconditionFailedError:
+            return True  # the broker counts connections only after it has checked the password
         return True
+
+
+def _mark(address: Address) -> str:
+    """Return what tells passwords apart without keeping them."""
+    return hashlib.sha256(address.password.encode()).hexdigest()
 
 
 def _connect(address: Address) -> Connection:

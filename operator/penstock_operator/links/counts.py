@@ -20,6 +20,7 @@ class Counts:
         self._seconds = Histogram(
             "penstock_operator_reconcile_seconds", "Time of a reconcile.", ["kind"], registry=self.registry
         )
+        self._waiting_in: dict[str, int] = {}
         self._waiting = Gauge(
             "penstock_operator_waiting", "Objects that wait to be reconciled.", registry=self.registry
         )
@@ -40,8 +41,10 @@ class Counts:
         self._reconciles.labels(kind, outcome).inc()
         self._seconds.labels(kind).observe(seconds)
 
-    def set_waiting(self, count: int) -> None:
-        self._waiting.set(count)
+    def set_waiting(self, lane: str, count: int) -> None:
+        """Set how many wait in one lane of workers; the metric is their sum."""
+        self._waiting_in = {**self._waiting_in, lane: count}
+        self._waiting.set(sum(self._waiting_in.values()))
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)

@@ -21,6 +21,7 @@ Query = list[tuple[str, str]]
 REQUEST_SECONDS: Final = 30
 # No answer, too many requests, and what proxies and a starting server answer.
 _OUTAGE: Final = frozenset({0, 429, 502, 503, 504})
+PAGE_SIZE: Final = 500
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _PLURALS: Final = {
@@ -57,10 +58,16 @@ class Kubernetes:
         return self._read(_path(api_version, kind, namespace, name))
 
     def list(self, api_version: str, kind: str, namespace: str | None, selector: str = "") -> list[Manifest]:
-        query = [("labelSelector", selector)] if selector else []
-        found = self._call("GET", _path(api_version, kind, namespace), query)
-        items: list[Manifest] = found.get("items", [])
-        return items
+        """Return all objects of a kind, as they are at one moment; they come in pages."""
+        path, token = _path(api_version, kind, namespace), ""
+        items: list[Manifest] = []
+        while True:
+            query = [("limit", str(PAGE_SIZE)), ("labelSelector", selector), ("continue", token)]
+            found = self._call("GET", path, [each for each in query if each[1]])
+            items += [{"apiVersion": api_version, "kind": kind, **each} for each in found.get("items", [])]
+            token = found.get("metadata", {}).get("continue", "")
+            if not token:
+                return items
 
     def apply(self, manifest: Manifest) -> Manifest:
         """Apply server-side: our fields are ours, the rest is unchanged."""

@@ -1,17 +1,13 @@
-"""Finds, makes and removes the thing of a topology object on one broker.
+"""Makes, changes and removes the thing of a topology object on one broker.
 
 Every verb is idempotent. Refusals are the client's errors.
 """
 
-from typing import Any
-
 from penstock import Connection
 from penstock.client.errors import NotFoundError, NotSupportedError
-from penstock.client.records import UserLimits, VhostLimits
 from penstock_operator.api import (
     BindingSpec,
     ExchangeSpec,
-    Limits,
     PermissionSpec,
     PolicySpec,
     QueueSpec,
@@ -22,35 +18,7 @@ from penstock_operator.api import (
     VHostSpec,
 )
 
-Fields = dict[str, Any]
 EVERYTHING = ".*"
-# Arguments that say that something is a stream, and of how many partitions.
-OF_EVERY_STREAM = frozenset({"x-queue-type", "x-partitions"})
-
-
-def find(broker: Connection, spec: TopologySpec) -> Fields | None:
-    """Return the broker's fields, in the form of `desired.topology.wanted`; None when the thing does not exist."""
-    match spec:
-        case VHostSpec():
-            return _find_vhost(broker, spec)
-        case QueueSpec():
-            return _find_queue(broker, spec)
-        case StreamSpec():
-            return _find_stream(broker, spec)
-        case ExchangeSpec():
-            return _find_exchange(broker, spec)
-        case BindingSpec():
-            return _find_binding(broker, spec)
-        case UserSpec():
-            return _find_user(broker, spec)
-        case PolicySpec():
-            return _find_policy(broker, spec)
-        case PermissionSpec():
-            held = broker.admin.list_permissions(user=spec.user, vhost=spec.vhost)
-            return next(({"configure": each.configure, "write": each.write, "read": each.read} for each in held), None)
-        case TopicPermissionSpec():
-            return _find_topic_permission(broker, spec)
-    raise AssertionError(spec)
 
 
 def put(broker: Connection, spec: TopologySpec, administrator: str, password: str | None = None) -> None:
@@ -125,23 +93,6 @@ def open_vhost(broker: Connection, vhost: str, administrator: str) -> None:
     broker.admin.set_permission(administrator, vhost, EVERYTHING, EVERYTHING, EVERYTHING)
 
 
-def _find_vhost(broker: Connection, spec: VHostSpec) -> Fields | None:
-    if spec.name not in {vhost.name for vhost in broker.admin.list_vhosts()}:
-        return None
-    return {"limits": _named(spec.limits, broker.admin.get_vhost_limits(spec.name))}
-
-
-def _find_user(broker: Connection, spec: UserSpec) -> Fields | None:
-    tags = {user.name: user.tags for user in broker.admin.list_users()}
-    if spec.name not in tags:
-        return None
-    try:
-        limits = broker.admin.get_user_limits(spec.name)
-    except NotSupportedError:  # A broker from before users had limits.
-        limits = UserLimits(connection_count=0)
-    return {"tags": sorted(tags[spec.name]), "limits": _named(spec.limits, limits)}
-
-
 def _limit_user(broker: Connection, spec: UserSpec) -> None:
     limits = spec.limits.on_broker()
     try:
@@ -149,65 +100,3 @@ def _limit_user(broker: Connection, spec: UserSpec) -> None:
     except NotSupportedError:
         if any(limit is not None for limit in limits.values()):
             raise
-
-
-def _named(wanted: Limits, found: VhostLimits | UserLimits) -> Fields:
-    """Return the found limits that a manifest can name."""
-    return {name: getattr(found, name) for name in wanted.on_broker()}
-
-
-def _find_queue(broker: Connection, spec: QueueSpec) -> Fields | None:
-    try:
-        queue = broker.admin.get_queue(spec.name)
-    except NotFoundError:
-        return None
-    return {"durable": queue.durable, "autoDelete": queue.auto_delete, "arguments": dict(queue.arguments)}
-
-
-def _find_stream(broker: Connection, spec: StreamSpec) -> Fields | None:
-    try:
-        stream = broker.admin.get_stream(spec.name)
-    except NotFoundError:
-        return None
-    arguments = {key: value for key, value in stream.arguments.items() if key not in OF_EVERY_STREAM}
-    return {"partitions": len(stream.partitions), "arguments": arguments}
-
-
-def _find_topic_permission(broker: Connection, spec: TopicPermissionSpec) -> Fields | None:
-    for held in broker.admin.list_topic_permissions(user=spec.user, vhost=spec.vhost):
-        if held.exchange == spec.exchange:
-            return {"write": held.write, "read": held.read}
-    return None
-
-
-def _find_exchange(broker: Connection, spec: ExchangeSpec) -> Fields | None:
-    for exchange in broker.admin.list_exchanges():
-        if exchange.name == spec.name:
-            return {
-                "type": exchange.type,
-                "durable": exchange.durable,
-                "autoDelete": exchange.auto_delete,
-                "internal": exchange.internal,
-                "arguments": dict(exchange.arguments),
-            }
-    return None
-
-
-def _find_policy(broker: Connection, spec: PolicySpec) -> Fields | None:
-    for policy in broker.admin.list_policies(spec.operator):
-        if policy.name == spec.name:
-            return {
-                "pattern": policy.pattern,
-                "applyTo": policy.apply_to,
-                "priority": policy.priority,
-                "definition": dict(policy.definition),
-            }
-    return None
-
-
-def _find_binding(broker: Connection, spec: BindingSpec) -> Fields | None:
-    for binding in broker.admin.list_bindings(source=spec.source, destination=spec.destination):
-        same_kind = binding.destination_kind == spec.destination_type
-        if same_kind and binding.routing_key == spec.routing_key and dict(binding.arguments) == dict(spec.arguments):
-            return {}
-    return None

@@ -10,6 +10,7 @@ SOURCES = [path.read_text() for path in (ROOT / "operator" / "penstock_operator"
 PLAIN = {"Serving", "Applied", "Synced", "Healthy", "NoWarnings", "Valid", "Starting", "Stopped"}
 GIVEN = (
     r"NotYet\(\s*\"([A-Z]\w+)\"",
+    r"Refused?\(\s*\"([A-Z]\w+)\"",
     r"Says\(\"\w+\", \"\w+\", \"([A-Z]\w+)\"",
     r"return \(?\s*\"([A-Z]\w+)\", f?\"",
     r"None, \(\"([A-Z]\w+)\", ",

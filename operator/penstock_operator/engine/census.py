@@ -1,0 +1,107 @@
+"""Lists the watched kinds, so that the store is complete before anything is decided by what it lacks.
+
+Nothing is reconciled before all kinds were listed once. Nothing is deleted on a broker before its kind and the Clusters
+were listed after the deletion was seen: one list serves all deletions that came before it. An object that is in the
+store and not in a list went while no watch looked; it is dropped, and loses its claims.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from penstock_operator.api import GROUP, KINDS, VERSION
+from penstock_operator.engine.backlog import Key
+from penstock_operator.engine.intake import gone, seen
+from penstock_operator.engine.world import World
+from penstock_operator.links import ApiError
+
+Manifest = dict[str, Any]
+RETRY_SECONDS: Final = 5.0
+FORBIDDEN: Final = 403
+# Codes of a kind that is not installed and of a missing role.
+LACKING: Final = frozenset({FORBIDDEN, 404})
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+_log = logging.getLogger("penstock.operator")
+
+
+class Census:
+    """Thread-safe. `problem` is why the kinds cannot be listed: not yet, or for lack of a kind or a role."""
+
+    def __init__(self, world: World, namespaces: tuple[str, ...] = ()) -> None:
+        self._world = world
+        self._namespaces = namespaces
+        self._locks = {kind: threading.Lock() for kind in ("Namespace", *KINDS)}
+        # Kind -> the store's moment at which its last listing began.
+        self._began: dict[str, int] = {}
+        self.problem = "the kinds of penstock.dev have not been listed yet"
+
+    def take(self) -> None:
+        """List all kinds. Raises ApiError, also when a kind does not exist."""
+        now = self._world.store.tick()
+        try:
+            for kind in self._locks:
+                self.freshen(kind, now)
+        except ApiError as error:
+            if error.code in LACKING or self.problem:  # an API server that is away for a while is no problem of ours
+                self.problem = f"{KINDS[kind].plural if kind in KINDS else 'namespaces'} cannot be listed: {error}"
+            raise
+        self.problem = ""
+
+    def freshen(self, kind: str, moment: int) -> None:
+        """List a kind, unless a listing of it began after this moment of the store."""
+        with self._locks[kind]:
+            if self._began.get(kind, -1) >= moment:
+                return
+            began = self._world.store.tick()
+            self._list(kind)
+            self._began[kind] = began
+
+    def run(self, is_stopped: threading.Event, start: Callable[[], None]) -> None:
+        """Take a census until it is stopped: at once, and with every resync. After the first complete one, `start`."""
+        has_started = False
+        while not is_stopped.is_set():
+            wait = self._world.resync_seconds
+            try:
+                self.take()
+            except ApiError as error:
+                _log.warning("the kinds cannot be listed: %s", error)
+                wait = RETRY_SECONDS
+            else:
+                if not has_started:
+                    has_started = True
+                    start()
+            is_stopped.wait(wait)
+
+    def _list(self, kind: str) -> None:
+        store = self._world.store
+        before = store.uids(kind)
+        listed: dict[Key, str | None] = {}
+        for manifest in self._found(kind):
+            metadata = manifest["metadata"]
+            listed[Key(kind, metadata.get("namespace", ""), metadata["name"])] = metadata.get("uid")
+            self._add(seen(store, manifest))
+        for key, uid in before.items():
+            if listed.get(key) != uid:
+                self._add(gone(store, key, uid))
+
+    def _found(self, kind: str) -> list[Manifest]:
+        kubernetes = self._world.kubernetes
+        if kind == "Namespace":
+            return self._found_namespaces()
+        places: tuple[str | None, ...] = self._namespaces or (None,)
+        return [each for place in places for each in kubernetes.list(API_VERSION, kind, place)]
+
+    def _found_namespaces(self) -> list[Manifest]:
+        """Return the namespaces; none where they may not be listed: then each is read when its labels matter."""
+        try:
+            return self._world.kubernetes.list("v1", "Namespace", None)
+        except ApiError as error:
+            if error.code == FORBIDDEN:
+                return []
+            raise
+
+    def _add(self, keys: list[Key]) -> None:
+        for key in keys:
+            if key.kind in KINDS:
+                self._world.add(key, 0.0)

@@ -1,0 +1,54 @@
+"""Finds which objects count among those that describe the same thing on a broker.
+
+The oldest object counts whose namespace the Cluster allows; the others claim nothing.
+"""
+
+from pydantic import ValidationError
+
+from penstock_operator.api import UserSpec
+from penstock_operator.desired import Owner
+from penstock_operator.desired.naming import ADMINISTRATOR
+from penstock_operator.engine.backlog import Key
+from penstock_operator.engine.home import NotYet, admits
+from penstock_operator.engine.world import World
+
+
+def check_claims(world: World, owner: Owner, key: Key) -> None:
+    """Raise NotYet when an older object counts."""
+    for other in world.store.claimants(key):
+        if other == key:
+            return
+        if admits(world, owner, other.namespace):
+            raise NotYet(
+                "Conflict",
+                f"{other.kind} '{other.name}' in namespace '{other.namespace}' describes the same and is older",
+            )
+
+
+def successors(world: World, owner: Owner, key: Key) -> list[Key]:
+    """Return the objects that take over the thing of one that is deleted."""
+    return [
+        other
+        for other in world.store.claimants(key)
+        if other != key and _lives(world, other) and admits(world, owner, other.namespace)
+    ]
+
+
+def taker(world: World, owner: Owner) -> Key | None:
+    """Return the User that took the operator's own account, when an operator of before let it."""
+    for key in sorted(world.store.of_cluster((owner.namespace, owner.name))):
+        manifest = world.store.get(key) if key.kind == "User" else None
+        if manifest is None or not manifest.get("status", {}).get("lastSyncTime"):
+            continue
+        try:
+            spec = world.store.spec(key)
+        except (KeyError, ValidationError):
+            continue
+        if isinstance(spec, UserSpec) and spec.name == ADMINISTRATOR:
+            return key
+    return None
+
+
+def _lives(world: World, key: Key) -> bool:
+    manifest = world.store.get(key)
+    return manifest is not None and "deletionTimestamp" not in manifest["metadata"]

@@ -1,0 +1,154 @@
+"""Lets a deleted topology object go, after its thing was removed from the broker where the manifest says so.
+
+A deletion never waits for what its Cluster would have the object wait for: pauses, lost data, namespaces that are no
+longer allowed. It waits only for a broker that cannot be asked or refuses, says so, and an annotation releases it.
+Nothing is removed that another object describes, that the object does not own, or that it may not touch.
+"""
+
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from penstock_operator.api import GrantSpec, RetainedSpec, TopologySpec, VHostSpec
+from penstock_operator.desired import Owner
+from penstock_operator.desired.accounts import Refused, refused_account, refused_tags
+from penstock_operator.desired.naming import ADMINISTRATOR, FINALIZER, RELEASE_ANNOTATION
+from penstock_operator.desired.ownership import Remove, Tell, plan_removal
+from penstock_operator.desired.topology import Need, same_kinds
+from penstock_operator.engine.backlog import Key
+from penstock_operator.engine.census import Census
+from penstock_operator.engine.claims import successors
+from penstock_operator.engine.home import NotYet, admits, enter, find_cluster, known_owner, may_administer
+from penstock_operator.engine.report import report_event, report_waiting
+from penstock_operator.engine.session import Session
+from penstock_operator.engine.world import World
+from penstock_operator.links import BrokerUnreachableError
+
+Manifest = dict[str, Any]
+RETRY_SECONDS: Final = 10.0
+
+
+class Removal:
+    """Stateless, as the reconciler is."""
+
+    def __init__(self, world: World, census: Census) -> None:
+        self._world = world
+        self._census = census
+
+    def finalize(self, key: Key, manifest: Manifest) -> float | None:
+        """Remove what the object owns; return the seconds until the next attempt, None when it went."""
+        finalizers = manifest["metadata"].get("finalizers", [])
+        if FINALIZER not in finalizers:
+            return None
+        try:
+            told = self._released(manifest) or self._remove(key, manifest)
+        except NotYet as reason:
+            report_waiting(self._world, manifest, reason)
+            return RETRY_SECONDS
+        except BrokerUnreachableError as error:
+            report_waiting(self._world, manifest, NotYet("BrokerUnreachable", str(error)))
+            raise
+        others = [other for other in self._world.store.claimants(key) if other != key]
+        if told is not None:
+            report_event(self._world, manifest, told)
+        self._world.write_finalizers(manifest, [each for each in finalizers if each != FINALIZER])
+        for other in others:
+            self._world.add(other, 0.0)
+        return None
+
+    def _released(self, manifest: Manifest) -> Tell | None:
+        if manifest["metadata"].get("annotations", {}).get(RELEASE_ANNOTATION) != "true":
+            return None
+        return Tell("Released", f"released by the annotation {RELEASE_ANNOTATION}; it stays on the broker")
+
+    def _remove(self, key: Key, manifest: Manifest) -> Tell | None:
+        """Remove the thing, if the object may; return an event. Raises NotYet when it cannot be removed now."""
+        world = self._world
+        spec = self._deletable(key, manifest)
+        if spec is None:
+            return None
+        for kind in (*same_kinds(key.kind), "Cluster"):
+            self._census.freshen(kind, world.store.deletion_seen(key))
+        place, cluster = find_cluster(world, manifest)
+        if cluster is None or "deletionTimestamp" in cluster["metadata"]:
+            return None
+        owner = known_owner(world, place, cluster)
+        if successors(world, owner, key):
+            return None
+        left = self._forbidden(owner, key, manifest, spec)
+        if left is not None:
+            return left
+        if owner.spec.replicas == 0:
+            raise NotYet("ClusterStopped", f"Cluster '{owner.name}' is stopped; set its spec.replicas to 1")
+        self._check_retained(place, spec)
+        return self._remove_from_broker(owner, key, manifest, spec)
+
+    def _deletable(self, key: Key, manifest: Manifest) -> TopologySpec | None:
+        """Return the spec of an object whose manifest says Delete, with the user that it was applied for."""
+        try:
+            spec = self._world.store.spec(key)
+        except (KeyError, ValidationError):
+            return None  # it went meanwhile, or is invalid and was never applied
+        assert isinstance(spec, TopologySpec)
+        if getattr(spec, "deletion_policy", "Retain") == "Retain":
+            return None
+        if isinstance(spec, GrantSpec) and spec.user_ref is not None:
+            name = manifest.get("status", {}).get("brokerName")
+            return spec.model_copy(update={"user": name}) if name else None
+        return spec
+
+    def _forbidden(self, owner: Owner, key: Key, manifest: Manifest, spec: TopologySpec) -> Tell | None:
+        """Return why the thing is not the object's to remove. A mark alone may be the work of a user."""
+        was_made = bool(manifest.get("status", {}).get("lastSyncTime"))
+        if not was_made and not admits(self._world, owner, key.namespace):
+            return Tell("LeftOnBroker", f"Cluster '{owner.name}' never took it from namespace '{key.namespace}'")
+        refused = refused_account(spec, ADMINISTRATOR)
+        return _left(refused) if refused is not None else None
+
+    def _check_retained(self, cluster: Key, spec: TopologySpec) -> None:
+        """Raise NotYet when a virtual host holds a queue or a stream whose manifest says Retain."""
+        if not isinstance(spec, VHostSpec):
+            return
+        for key in self._world.store.needing((cluster.namespace, cluster.name), Need("VHost", "", spec.name)):
+            if self._retains(key):
+                raise NotYet(
+                    "HoldsRetained",
+                    f"{key.kind} '{key.name}' in namespace '{key.namespace}' has deletionPolicy Retain and is in"
+                    f" vhost '{spec.name}'; delete that object, or set its deletionPolicy to Delete",
+                )
+
+    def _retains(self, key: Key) -> bool:
+        try:
+            spec = self._world.store.spec(key)
+        except (KeyError, ValidationError):
+            return False
+        return isinstance(spec, RetainedSpec) and spec.deletion_policy == "Retain"
+
+    def _remove_from_broker(self, owner: Owner, key: Key, manifest: Manifest, spec: TopologySpec) -> Tell | None:
+        world = self._world
+        home = enter(world, owner)
+        try:
+            session = Session(world, home, spec)
+            found = session.find()
+        except NotYet as reason:
+            if reason.reason == "NotFound":
+                return None  # its virtual host is gone, and so is what was in it
+            raise
+        was_made = bool(manifest.get("status", {}).get("lastSyncTime"))
+        may = was_made or may_administer(world, owner, key.namespace)
+        refused = refused_account(spec, home.account) or refused_tags(
+            spec, (found or {}).get("tags", []), key.namespace, may_administer=may
+        )
+        if refused is not None:
+            return _left(refused)
+        for action in plan_removal(spec, found):
+            match action:
+                case Remove():
+                    session.remove()
+                case Tell():
+                    return action
+        return None
+
+
+def _left(refused: Refused) -> Tell:
+    return Tell("LeftOnBroker", refused.message)

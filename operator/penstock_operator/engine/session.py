@@ -1,0 +1,92 @@
+"""Talks to one broker for one object: connects, finds, makes and removes its thing.
+
+A refusal of the broker is a NotYet with its reason; a broker that does not answer is a BrokerUnreachableError.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from penstock import Connection
+from penstock.client.errors import AccessRefusedError, NotAuthenticatedError, PenstockError, RefusedError
+from penstock_operator.api import TopologySpec
+from penstock_operator.desired.topology import Fields
+from penstock_operator.engine.home import Home, NotYet
+from penstock_operator.engine.users import Credentials
+from penstock_operator.engine.world import World
+from penstock_operator.links import BrokerUnreachableError
+from penstock_operator.links.brokers import UNREACHABLE
+from penstock_operator.links.topology import open_vhost, put, remove
+
+T = TypeVar("T")
+
+
+class Session:
+    """The thing of one object on its broker."""
+
+    def __init__(self, world: World, home: Home, spec: TopologySpec) -> None:
+        """Connect. Raises NotYet, for example when the virtual host does not exist."""
+        self._brokers = world.brokers
+        self._home = home
+        self._host = home.owner.host
+        self.spec = spec
+        self._broker = self._connect()
+
+    def find(self) -> Fields | None:
+        """Return the broker's fields, which may be a second old; None when there is no such thing."""
+        return self._ask(lambda: self._brokers.listings.find(self._broker, self._host, self.spec))
+
+    def put(self, credentials: Credentials | None, *, is_new: bool) -> None:
+        """Make the thing, or change it."""
+        password = credentials.password if credentials else None
+        self._ask(lambda: put(self._broker, self.spec, self._home.account, password))
+        self._brokers.listings.put(self._host, self.spec, is_new=is_new)
+        if credentials is not None:
+            self._brokers.note_password(credentials.address)
+
+    def remove(self) -> None:
+        """Delete the thing; a missing one is fine."""
+        self._ask(lambda: remove(self._broker, self.spec))
+        self._brokers.listings.removed(self._host, self.spec)
+
+    def has_password(self, credentials: Credentials, found: Fields) -> bool:
+        """Return whether the broker takes the password."""
+        return self._ask(lambda: self._brokers.has_password(credentials.address, found.get("digest", "")))
+
+    def _connect(self) -> Connection:
+        try:
+            return self._brokers.get(self._home.address(getattr(self.spec, "vhost", "/")))
+        except NotAuthenticatedError as error:
+            raise NotYet("CredentialsRejected", f"the Cluster's Secret does not open the broker: {error}") from error
+        except RefusedError as error:
+            raise NotYet(_reason(error), str(error)) from error
+
+    def _ask(self, ask: Callable[[], T]) -> T:
+        """Ask the broker; first open a virtual host that someone else made, which refuses access at first."""
+        try:
+            return _asked(ask)
+        except NotYet as refusal:
+            if refusal.reason != "AccessRefused":
+                raise
+        vhost = getattr(self.spec, "vhost", "/")
+        admin = self._brokers.get(self._home.address())
+        _asked(lambda: open_vhost(admin, vhost, self._home.account))
+        return _asked(ask)
+
+
+def _asked(ask: Callable[[], T]) -> T:
+    """Return the broker's answer; raise its refusal as a NotYet."""
+    try:
+        return ask()
+    except AccessRefusedError as error:
+        raise NotYet("AccessRefused", str(error)) from error
+    except UNREACHABLE as error:
+        raise BrokerUnreachableError(str(error)) from error
+    except RefusedError as error:
+        raise NotYet(_reason(error), str(error)) from error
+    except PenstockError as error:
+        raise NotYet("BrokerBlocked", str(error)) from error
+
+
+def _reason(error: RefusedError) -> str:
+    """Return the reason: NotFoundError -> NotFound."""
+    return type(error).__name__.removesuffix("Error")

@@ -1,0 +1,104 @@
+"""The operator's lists of a real broker: a thing is found as its manifest says, until it is removed."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.client.uri import Address
+from penstock_operator.api import KINDS, TopologySpec
+from penstock_operator.desired.topology import drift
+from penstock_operator.links import Brokers
+from penstock_operator.links.listings import Listings
+from penstock_operator.links.topology import put, remove
+from support.broker import Broker
+
+HOST = "here"
+LIMITS = {"maxConnections": 3, "publishRate": 4, "publishBytesRate": 5, "maxInFlightBytes": 6, "maxMessageBytes": 7}
+PATTERNS = {"configure": "a", "write": "b", "read": "c"}
+# In the order in which they need each other.
+SPECS: list[tuple[str, dict[str, Any]]] = [
+    ("VHost", {"name": "listed", "limits": {**LIMITS, "maxQueues": 2}}),
+    ("User", {"name": "web", "tags": ["monitoring", "management"], "limits": {**LIMITS, "maxStreams": 2}}),
+    ("User", {"name": "plain"}),
+    ("Queue", {"name": "q", "arguments": {"team": "shop", "x-dedicated": True, "size": 3, "share": 0.5}}),
+    ("Queue", {"name": "log", "type": "stream", "arguments": {"x-max-age": "7D"}}),
+    ("Queue", {"name": "passing", "durable": False}),
+    ("Stream", {"name": "parts", "partitions": 3, "maxAge": "7D", "maxLengthBytes": 1_000_000}),
+    ("Stream", {"name": "one"}),
+    ("Exchange", {"name": "shop", "type": "topic", "internal": True, "arguments": {"alternate-exchange": "x"}}),
+    ("Exchange", {"name": "h", "type": "headers"}),
+    ("Binding", {"source": "shop", "destination": "q", "routingKey": "a.#"}),
+    ("Binding", {"source": "h", "destination": "q", "arguments": {"x-match": "all", "n": 1, "a": "b"}}),
+    ("Binding", {"source": "shop", "destination": "h", "destinationType": "exchange"}),
+    ("Policy", {"name": "p", "pattern": "^q", "definition": {"alternate-exchange": "x"}, "applyTo": "exchanges"}),
+    ("Policy", {"name": "p", "pattern": "^q", "definition": {"level": "disk"}, "operator": True, "priority": 3}),
+    ("Permission", {"user": "web", **PATTERNS}),
+    ("TopicPermission", {"user": "web", "exchange": "shop", "write": "a", "read": "b"}),
+]
+
+
+def spec(kind: str, fields: dict[str, Any]) -> TopologySpec:
+    made = KINDS[kind].spec.model_validate({"clusterRef": {"name": "mq"}, **fields})
+    assert isinstance(made, TopologySpec)
+    return made
+
+
+@pytest.fixture(scope="module")
+def connection(broker: Broker) -> Iterator[penstock.Connection]:
+    with penstock.connect(broker.uri()) as made:
+        yield made
+
+
+def test_whatever_is_made_is_found_until_it_is_removed(connection: penstock.Connection) -> None:
+    specs = [spec(*each) for each in SPECS]
+    for each in specs:
+        assert Listings(lambda: 0.0).find(connection, HOST, each) is None, each
+        put(connection, each, "guest", "secret")
+    listings = Listings(lambda: 0.0)
+    for each in specs:
+        found = listings.find(connection, HOST, each)
+        assert found is not None, each
+        assert drift(each, found) == [], each
+
+    for each in reversed(specs):
+        remove(connection, each)
+        assert Listings(lambda: 0.0).find(connection, HOST, each) is None, each
+
+
+def test_many_queues_are_listed_as_one_is(connection: penstock.Connection) -> None:
+    listings = Listings(lambda: 0.0)
+    specs = [spec("Queue", {"name": f"many-{number}", "arguments": {"n": number}}) for number in range(10)]
+    for each in specs:
+        put(connection, each, "guest")
+
+    for each in specs:
+        found = listings.find(connection, HOST, each)
+        assert found is not None
+        assert drift(each, found) == []
+    for each in specs:
+        remove(connection, each)
+
+
+def test_a_password_is_known_by_its_digest_and_fits_a_user_at_its_limit(
+    broker: Broker, connection: penstock.Connection
+) -> None:
+    brokers = Brokers(lambda: 0.0)
+    user = spec("User", {"name": "counted", "limits": {"maxConnections": 0}})
+    put(connection, user, "guest", "right")
+    found = Listings(lambda: 0.0).find(connection, HOST, user)
+    assert found is not None
+    host, port = broker.address.split(":")
+
+    def has(password: str, digest: str) -> bool:
+        return brokers.has_password(Address(host, int(port), "counted", password, "/", None), digest)
+
+    assert has("right", found["digest"])
+    assert not has("wrong", found["digest"])
+    put(connection, user, "guest", "another")
+    after = Listings(lambda: 0.0).find(connection, HOST, user)
+    assert after is not None
+    assert after["digest"] != found["digest"]
+    assert not has("right", after["digest"])
+    remove(connection, user)

@@ -1,0 +1,88 @@
+"""What many objects cost: the calls to the broker and to Kubernetes do not grow with their number."""
+
+import pytest
+
+from penstock_operator.engine import Key
+from support.admin_fake import FakeBroker
+from support.operator_world import OperatorWorld
+
+COUNT = 100
+RESYNC_SECONDS = 300.0
+USERS = [Key("User", "default", f"u{number}") for number in range(COUNT)]
+QUEUES = [Key("Queue", "default", f"q{number}") for number in range(COUNT)]
+
+
+@pytest.fixture(scope="module")
+def world() -> OperatorWorld:
+    made = OperatorWorld()
+    made.start_cluster()
+    for key in (*USERS, *QUEUES):
+        delete = {"deletionPolicy": "Delete"} if key.kind == "Queue" else {}
+        made.apply(key.kind, key.name, {"name": key.name, **delete})
+    reconcile_all(made)
+    resync(made)
+    return made
+
+
+def reconcile_all(world: OperatorWorld) -> FakeBroker:
+    """Reconcile every object once, and count what that takes."""
+    assert world.broker is not None
+    world.waiting.clear()
+    for counted in (world.broker.lists, world.broker.calls, world.broker.tried, world.kubernetes.lists):
+        counted.clear()
+    world.kubernetes.writes.clear()
+    for key in (*USERS, *QUEUES):
+        world.reconcile(key)
+    return world.broker
+
+
+def resync(world: OperatorWorld) -> FakeBroker:
+    world.seconds += RESYNC_SECONDS
+    return reconcile_all(world)
+
+
+def test_a_resync_asks_for_lists(world: OperatorWorld) -> None:
+    broker = resync(world)
+
+    assert len(broker.lists) < 10
+    assert broker.calls == []
+    assert broker.tried == []
+    assert world.kubernetes.writes == []
+    assert world.kubernetes.lists == []
+
+
+def test_objects_of_one_cluster_are_checked_at_the_same_time(world: OperatorWorld) -> None:
+    due = set()
+    for seconds in (0.0, 10.0, 50.0):
+        world.seconds += seconds
+        again = world.reconcile(USERS[0])
+        assert again is not None
+        assert RESYNC_SECONDS / 4 < again <= RESYNC_SECONDS * 5 / 4
+        due.add(round((world.seconds + again) % RESYNC_SECONDS, 6))
+
+    assert len(due) == 1
+
+
+def test_a_password_that_fits_is_not_tried_again_and_another_one_is(world: OperatorWorld) -> None:
+    assert world.broker is not None
+    world.broker.passwords["u3"] = "another"
+
+    broker = resync(world)
+
+    assert broker.tried == ["u3"]
+    assert broker.calls == ["put user u3", "limit user u3"]
+    assert broker.passwords["u3"] == "generated"
+
+
+def test_deletions_share_lists_and_ask_once_each(world: OperatorWorld) -> None:
+    world.seconds += RESYNC_SECONDS
+    for key in (*USERS, *QUEUES):
+        world.kubernetes.remove(key.kind, key.name)
+
+    broker = reconcile_all(world)
+
+    assert sorted(world.kubernetes.lists) == ["Cluster", "Queue", "Stream", "User"]
+    assert len(broker.lists) < 10
+    assert len(broker.calls) == 2 * COUNT
+    assert all(world.kubernetes.get(*each) is None for each in ((key.kind, key.name) for key in (*USERS, *QUEUES)))
+    assert list(broker.passwords) == ["admin"]
