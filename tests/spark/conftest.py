@@ -16,6 +16,8 @@ from support import Broker
 from support.fake_flight import FakeFlight
 
 ROOT = Path(__file__).resolve().parents[2]
+# Most of these JVMs live for seconds: the second compiler and threads that collect garbage cost more than they save.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture
