@@ -115,11 +115,11 @@ class Operator:
 
     async def _health(self, _: web.Request) -> web.Response:
         """Report healthy while the kinds can be listed and some worker of each lane makes progress."""
-        return _verdict(self._census.problem or self._stuck())
+        return verdict(self._census.problem or self._stuck())
 
     async def _live(self, _: web.Request) -> web.Response:
         """Report alive unless a restart may help: it does not against missing kinds or roles."""
-        return _verdict(self._stuck())
+        return verdict(self._stuck())
 
     def _stuck(self) -> str:
         if not self._has_started:
@@ -132,7 +132,8 @@ class Operator:
         return web.Response(body=self._counts.exposition(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
 
-def _verdict(problem: str) -> web.Response:
+def verdict(problem: str) -> web.Response:
+    """Return the answer of a probe."""
     if problem:
         return web.json_response({"status": "unavailable", "reason": problem}, status=503)
     return web.json_response({"status": "ok"})

@@ -48,6 +48,8 @@ class FakeBroker:
     """What was asked for, beside `calls` that change something."""
     tried: list[str] = field(default_factory=list)
     """Users who logged in, or tried to."""
+    refused_count: int = 0
+    """Connections that found nobody."""
     is_up: bool = True
     previous: dict[str, str] = field(default_factory=dict)
     """Passwords that are still accepted beside the current ones."""
@@ -65,6 +67,7 @@ class FakeBroker:
 
     def connect(self, address: Address) -> "FakeConnection":
         if not self.is_up or not self.takes_clients:
+            self.refused_count += 1
             raise ConnectionLostError(f"no broker answers at {address.target}")
         self.tried.append(address.user)
         if address.password not in {self.passwords.get(address.user), self.previous.get(address.user)}:

@@ -64,7 +64,11 @@ class Removal:
     def _remove(self, key: Key, manifest: Manifest) -> Tell | None:
         """Remove the thing, if the object may; return an event. Raises NotYet when it cannot be removed now."""
         world = self._world
-        spec = self._deletable(key, manifest)
+        try:
+            spec = self._deletable(key, manifest)
+        except ValidationError:
+            was_made = bool(manifest.get("status", {}).get("lastSyncTime"))
+            return Tell("LeftOnBroker", "its spec is invalid now; delete it there") if was_made else None
         if spec is None:
             return None
         for kind in (*same_kinds(key.kind), "Cluster"):
@@ -87,8 +91,8 @@ class Removal:
         """Return the spec of an object whose manifest says Delete, with the user that it was applied for."""
         try:
             spec = self._world.store.spec(key)
-        except (KeyError, ValidationError):
-            return None  # it went meanwhile, or is invalid and was never applied
+        except KeyError:
+            return None  # it went meanwhile
         assert isinstance(spec, TopologySpec)
         if getattr(spec, "deletion_policy", "Retain") == "Retain":
             return None

@@ -10,6 +10,7 @@ from penstock import Connection
 from penstock.client.errors import AccessRefusedError, NotAuthenticatedError, PenstockError, RefusedError
 from penstock_operator.api import TopologySpec
 from penstock_operator.desired.topology import Fields
+from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.home import Home, NotYet
 from penstock_operator.engine.users import Credentials
 from penstock_operator.engine.world import World
@@ -25,6 +26,7 @@ class Session:
 
     def __init__(self, world: World, home: Home, spec: TopologySpec) -> None:
         """Connect. Raises NotYet, for example when the virtual host does not exist."""
+        self._world = world
         self._brokers = world.brokers
         self._home = home
         self._host = home.owner.host
@@ -55,6 +57,9 @@ class Session:
     def _connect(self) -> Connection:
         try:
             return self._brokers.get(self._home.address(getattr(self.spec, "vhost", "/")))
+        except BrokerUnreachableError:
+            self._rest()
+            raise
         except NotAuthenticatedError as error:
             raise NotYet("CredentialsRejected", f"the Cluster's Secret does not open the broker: {error}") from error
         except RefusedError as error:
@@ -64,6 +69,9 @@ class Session:
         """Ask the broker; first open a virtual host that someone else made, which refuses access at first."""
         try:
             return _asked(ask)
+        except BrokerUnreachableError:
+            self._rest()
+            raise
         except NotYet as refusal:
             if refusal.reason != "AccessRefused":
                 raise
@@ -71,6 +79,12 @@ class Session:
         admin = self._brokers.get(self._home.address())
         _asked(lambda: open_vhost(admin, vhost, self._home.account))
         return _asked(ask)
+
+    def _rest(self) -> None:
+        """Leave the broker alone, until its Cluster finds that it answers."""
+        owner = self._home.owner
+        if self._brokers.rest(owner.host):
+            self._world.add(Key("Cluster", owner.namespace, owner.name), 0.0)
 
 
 def _asked(ask: Callable[[], T]) -> T:

@@ -26,6 +26,9 @@ T = TypeVar("T")
 CALL_SECONDS: Final = 10.0
 # A digest that is seen so soon after our own change of a password is that of our password.
 OURS_SECONDS: Final = 5.0
+# A broker that did not answer is left alone for so long, or until `ask` gets an answer: each call to one that hangs
+# takes a worker for seconds, and there may be thousands of objects to reconcile.
+REST_SECONDS: Final = 10.0
 UNREACHABLE = (ConnectionLostError, DeadlineError, ClosedError, BrokerError)
 
 
@@ -48,6 +51,7 @@ class Brokers:
         # Host and user -> mark of the password and its digest on the broker; and when we set which password.
         self._proven: dict[tuple[str, str], tuple[str, str]] = {}
         self._set: dict[tuple[str, str], tuple[str, float]] = {}
+        self._resting: dict[str, float] = {}
         self.listings = Listings(clock)
 
     def get(self, address: Address) -> Connection:
@@ -56,7 +60,9 @@ class Brokers:
         Raises BrokerUnreachableError, or NotAuthenticatedError when the broker has other credentials.
         """
         with self._lock:
-            known = self._open.get(address)
+            known, until = self._open.get(address), self._resting.get(address.host, 0.0)
+        if self._clock() < until:
+            raise BrokerUnreachableError(f"{address.target}: no answer a moment ago")
         if known is not None:
             return known
         try:
@@ -68,6 +74,15 @@ class Brokers:
         if kept is not made:
             made.close()
         return kept
+
+    def rest(self, host: str) -> bool:
+        """Leave a broker alone that did not answer; return whether that is new."""
+        now = self._clock()
+        with self._lock:
+            is_new = now >= self._resting.get(host, now)
+            if is_new:
+                self._resting[host] = now + REST_SECONDS
+        return is_new
 
     def forget(self, host: str) -> None:
         """Drop the connections after a failure, or when a Cluster goes: the next call reconnects."""
@@ -85,11 +100,14 @@ class Brokers:
         try:
             connection = self._connect(address)
             try:
-                return question(connection)
+                answer = question(connection)
             finally:
                 connection.close()
         except UNREACHABLE as error:
             raise BrokerUnreachableError(f"{address.target}: {error}") from error
+        with self._lock:
+            self._resting.pop(address.host, None)
+        return answer
 
     def note_password(self, address: Address) -> None:
         """Note that we have set this password."""

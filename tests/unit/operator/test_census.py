@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from penstock_operator.__main__ import verdict
 from penstock_operator.engine import Key, Store
 from penstock_operator.engine.intake import gone, seen
 from penstock_operator.links import ApiError
@@ -150,3 +151,8 @@ def test_labels_of_a_namespace_wake_the_objects_in_it() -> None:
     assert seen(store, other) == [Key("Queue", "shop", "q")]
     assert seen(store, same) == []
     assert gone(store, Key("Namespace", "", "shop")) == []
+
+
+@pytest.mark.parametrize(("problem", "status"), [("", 200), ("queues cannot be listed: not found", 503)])
+def test_a_problem_is_an_answer_of_503(problem: str, status: int) -> None:
+    assert verdict(problem).status == status

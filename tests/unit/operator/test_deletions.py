@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from penstock_operator.engine import Key
+from penstock_operator.links import BrokerUnreachableError
 from support.admin_fake import FakeBroker
 from support.operator_world import OperatorWorld
 
@@ -195,6 +196,19 @@ def test_a_claimant_that_went_while_the_watch_was_away_keeps_nothing(world: Oper
     assert "web" not in broker(world).passwords
 
 
+def test_what_stays_because_its_manifest_is_no_longer_valid_is_told(world: OperatorWorld) -> None:
+    world.apply("User", "web", {"name": "web"})
+    world.settle()
+    world.kubernetes.change("User", "web", {"tags": ["no-such-tag"]})
+    world.settle()
+
+    world.kubernetes.remove("User", "web")
+    world.settle()
+
+    assert world.kubernetes.get("User", "web") is None
+    assert ("User", "web", "LeftOnBroker") in world.kubernetes.events
+
+
 # ------------------------------------------------------------ what wakes objects
 
 
@@ -239,3 +253,28 @@ def test_a_user_at_its_limit_of_connections_is_in_order(world: OperatorWorld) ->
     world.look_again()
 
     assert world.condition("User", "web") == ("True", "Synced")
+
+
+# ------------------------------------------------------------ brokers that hang
+
+
+def test_a_broker_that_does_not_answer_is_left_alone_for_a_while(world: OperatorWorld) -> None:
+    """Each call to a broker that hangs takes a worker for seconds; thousands of objects would keep others waiting."""
+    for number in range(5):
+        world.apply("User", f"u{number}", {"name": f"u{number}"})
+    broker(world).is_up = False
+    world.world.brokers.forget("mq.default.svc")
+    broker(world).tried.clear()
+    world.waiting.clear()
+
+    for number in range(5):
+        with pytest.raises(BrokerUnreachableError):
+            world.reconcile(Key("User", "default", f"u{number}"))
+
+    assert broker(world).refused_count == 1
+    assert Key("Cluster", "default", "mq") in world.waiting, "its condition is checked at once"
+    broker(world).is_up = True
+    world.seconds += 30
+    world.settle()
+    world.look_again()
+    assert world.condition("User", "u4") == ("True", "Synced")
