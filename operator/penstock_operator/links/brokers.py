@@ -52,7 +52,7 @@ class Brokers:
         self._proven: dict[tuple[str, str], tuple[str, str]] = {}
         self._set: dict[tuple[str, str], tuple[str, float]] = {}
         self._resting: dict[str, float] = {}
-        self.listings = Listings(clock)
+        self.listings = Listings(clock, self._see_digests)
 
     def get(self, address: Address) -> Connection:
         """Return a connection.
@@ -114,17 +114,24 @@ class Brokers:
         with self._lock:
             self._set[address.host, address.user] = (_mark(address), self._clock())
 
+    def _see_digests(self, host: str, digests: dict[str, str], began: float) -> None:
+        """Take the digests of passwords that we set shortly before they were listed for those of ours."""
+        with self._lock:
+            for (of, user), (mark, at) in list(self._set.items()):
+                if of == host and at < began:
+                    if user in digests and began - at <= OURS_SECONDS:
+                        self._proven[of, user] = (mark, digests[user])
+                    del self._set[of, user]
+
     def has_password(self, address: Address, digest: str) -> bool:
         """Return whether the broker, which has this digest of a user's password, accepts the credentials."""
         place, mark = (address.host, address.user), _mark(address)
         with self._lock:
-            known, (ours, at) = self._proven.get(place), self._set.get(place, ("", 0.0))
-        is_ours = ours == mark and self._clock() - at <= OURS_SECONDS
-        is_right = known == (mark, digest) or is_ours or self._accepts(address)
+            known = self._proven.get(place)
+        is_right = known == (mark, digest) or self._accepts(address)
         with self._lock:
             if is_right and digest:
                 self._proven[place] = (mark, digest)
-                self._set.pop(place, None)
             elif not is_right:
                 self._proven.pop(place, None)
         return is_right

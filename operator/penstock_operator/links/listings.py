@@ -67,8 +67,12 @@ class _Shelf:
 class Listings:
     """Thread-safe."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, clock: Callable[[], float], see_digests: Callable[[str, dict[str, str], float], None] | None = None
+    ) -> None:
+        """Make it; `see_digests` takes a host, the digests of its users' passwords, and when listing them began."""
         self._clock = clock
+        self._see_digests = see_digests
         self._lock = Lock()
         self._shelves: dict[tuple[str, Table], _Shelf] = {}
 
@@ -81,6 +85,8 @@ class Listings:
                 if isinstance(spec, QueueSpec) and _is_single(shelf, now):
                     return _single_queue(broker, spec)
                 _fill(shelf, broker, _table(spec), self._clock)
+                if _table(spec) == ACCOUNTS and self._see_digests is not None:
+                    self._see_digests(host, _digests(shelf.rows or {}), shelf.began)
             assert shelf.rows is not None
             found = shelf.rows.get(_row(spec))
         return _with_limits(broker, spec, found)
@@ -134,6 +140,10 @@ def _fill(shelf: _Shelf, broker: Connection, table: Table, clock: Callable[[], f
     shelf.rows = dict(_LISTED[table[0]](broker, table[1]))
     took = clock() - shelf.began
     shelf.age_max = min(AGE_SECONDS_MAX, max(AGE_SECONDS, 10 * took))
+
+
+def _digests(rows: Rows) -> dict[str, str]:
+    return {row[1]: fields["digest"] for row, fields in rows.items() if row[0] == UserSpec.__name__}
 
 
 def _table(spec: TopologySpec) -> Table:

@@ -74,6 +74,40 @@ def test_a_password_that_fits_is_not_tried_again_and_another_one_is(world: Opera
     assert broker.passwords["u3"] == "generated"
 
 
+def test_passwords_that_were_set_before_a_list_are_not_tried(world: OperatorWorld) -> None:
+    """A broker computes a costly digest for each password that is tried: thousands of new users would take minutes."""
+    assert world.broker is not None
+    keys = [Key("User", "default", f"new{number}") for number in range(20)]
+    for key in keys:
+        world.apply("User", key.name, {"name": key.name})
+    world.broker.tried.clear()
+    for key in keys:
+        world.seconds += 1.5
+        world.reconcile(key)
+    world.seconds += RESYNC_SECONDS
+    for key in keys:
+        world.reconcile(key)
+
+    assert world.broker.tried == ["new19"]
+    for key in keys:
+        world.kubernetes.remove("User", key.name)
+        world.reconcile(key)
+
+
+def test_a_password_that_was_changed_long_after_we_set_it_is_found(world: OperatorWorld) -> None:
+    assert world.broker is not None
+    key = Key("User", "default", "late")
+    world.apply("User", "late", {"name": "late"})
+    world.reconcile(key)
+    world.broker.passwords["late"] = "another"
+    world.seconds += RESYNC_SECONDS
+    world.reconcile(key)
+
+    assert world.broker.passwords["late"] == "generated"
+    world.kubernetes.remove("User", "late")
+    world.reconcile(key)
+
+
 def test_deletions_share_lists_and_ask_once_each(world: OperatorWorld) -> None:
     world.seconds += RESYNC_SECONDS
     for key in (*USERS, *QUEUES):
