@@ -29,42 +29,56 @@ from penstock_operator.links import BrokerUnreachableError
 Manifest = dict[str, Any]
 # Reasons that another object may resolve at any time.
 LACKING: Final = frozenset({"NotFound", "AccessRefused", "UserNotFound", "SecretNotFound", "ClusterNotFound"})
+# Reasons that follow from what the broker has.
+COMPARED: Final = frozenset({"Drift", "Mismatch", "Exists", "TagsNotAllowed"})
 ATTEMPTS_UNTOLD: Final = 4
+MOMENT_SECONDS: Final = 0.1
 
 
 class TopologyReconciler:
-    """Reconciler of all kinds in a broker. Stateless: everything is read again each time."""
+    """Reconciler of all kinds in a broker."""
 
     def __init__(self, world: World, census: Census) -> None:
         self._world = world
         self._removal = Removal(world, census)
+        # The revisions of objects that were compared with the broker.
+        self._compared: dict[Key, str] = {}
 
     def reconcile(self, key: Key, attempts: int = 0) -> float | None:
         """Reconcile; return the seconds until the next one, or None to wait for a change. Raises faults and Later."""
         manifest = self._world.store.get(key)
-        if manifest is None:
-            return None
-        if "deletionTimestamp" in manifest["metadata"]:
-            return self._removal.finalize(key, manifest)
+        if manifest is None or "deletionTimestamp" in manifest["metadata"]:
+            self._compared.pop(key, None)
+            return None if manifest is None else self._removal.finalize(key, manifest)
         try:
-            return self._settle(key, manifest, self._read(key, manifest))
+            has_acted = self._settle(key, manifest, self._read(key, manifest))
+            return self._next(key, manifest, is_sure=has_acted)
         except ValidationError as error:
             report_obstacle(self._world, manifest, NotYet("InvalidSpec", _first_problem(error)))
             return None
         except NotYet as reason:
-            return self._wait(manifest, reason, attempts)
+            return self._wait(key, manifest, reason, attempts)
         except BrokerUnreachableError as error:
             report_obstacle(self._world, manifest, NotYet("BrokerUnreachable", str(error)))
             raise
 
-    def _wait(self, manifest: Manifest, reason: NotYet, attempts: int) -> float:
+    def _next(self, key: Key, manifest: Manifest, *, is_sure: bool) -> float:
+        """Return the delay. What was compared may be a list from before the object changed: then look again, once."""
+        known = self._world.store.get(key) or manifest
+        is_news = self._compared.get(key) != manifest["metadata"].get("resourceVersion")
+        self._compared[key] = known["metadata"].get("resourceVersion", "")
+        if is_news and not is_sure:
+            return self._world.brokers.listings.age_max() + MOMENT_SECONDS
+        return self._world.resync_with(cluster_of(manifest))
+
+    def _wait(self, key: Key, manifest: Manifest, reason: NotYet, attempts: int) -> float:
         """Return the delay.
 
         Objects applied together come in any order: a missing one is reported after some attempts only.
         """
         if reason.reason not in LACKING:
             report_obstacle(self._world, manifest, reason)
-            return self._world.resync_with(cluster_of(manifest))
+            return self._next(key, manifest, is_sure=reason.reason not in COMPARED)
         if attempts >= ATTEMPTS_UNTOLD:
             report_obstacle(self._world, manifest, reason)
         raise Later
@@ -76,7 +90,8 @@ class TopologyReconciler:
             raise NotYet("Paused", f"take the annotation {PAUSED_ANNOTATION} away to go on")
         return spec
 
-    def _settle(self, key: Key, manifest: Manifest, spec: TopologySpec) -> float:
+    def _settle(self, key: Key, manifest: Manifest, spec: TopologySpec) -> bool:
+        """Make the broker match and report it; return whether anything had to be done. Raises NotYet."""
         world = self._world
         home = find_home(world, manifest)
         spec = resolve_user(world, manifest, spec)
@@ -97,7 +112,7 @@ class TopologyReconciler:
         manifest = self._perform(manifest, session, actions, credentials, is_new=found is None)
         told = [each for each in actions if isinstance(each, Tell)]
         report_synced(world, manifest, spec, told, credentials)
-        return world.resync_with(cluster_of(manifest))
+        return bool(actions)
 
     def _refused_tags(
         self, spec: TopologySpec, home: Home, manifest: Manifest, found: Fields | None, owned: Owned

@@ -106,6 +106,11 @@ class Listings:
             for kind in _LISTED:
                 self._drop(host, (kind, spec.name))
 
+    def age_max(self) -> float:
+        """Return the seconds after which no list of now is used any more."""
+        with self._lock:
+            return max([AGE_SECONDS, *(each.age_max for each in self._shelves.values())])
+
     def forget(self, host: str) -> None:
         """Forget a broker, which may come back with other contents."""
         with self._lock:

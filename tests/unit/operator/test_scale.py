@@ -120,3 +120,28 @@ def test_deletions_share_lists_and_ask_once_each(world: OperatorWorld) -> None:
     assert len(broker.calls) == 2 * COUNT
     assert all(world.kubernetes.get(*each) is None for each in ((key.kind, key.name) for key in (*USERS, *QUEUES)))
     assert list(broker.passwords) == ["admin"]
+
+
+def test_an_object_that_changed_is_checked_against_a_list_from_after_its_change(world: OperatorWorld) -> None:
+    """Someone deletes a queue by hand and touches its object to have it back, while a list is still shared."""
+    assert world.broker is not None
+    world.seconds += RESYNC_SECONDS
+    keys = [Key("Queue", "default", f"touched{number}") for number in range(20)]
+    for key in keys:
+        world.apply("Queue", key.name, {"name": key.name, "deletionPolicy": "Delete"})
+        world.reconcile(key)
+    del world.broker.vhosts["/"]["queues"]["touched7"]
+    world.kubernetes.edit("Queue", "touched7", {"metadata": {"annotations": {"look": "again"}}})
+
+    again = world.reconcile(keys[7])
+    assert again is not None
+    assert again < 2
+    world.seconds += again
+    again = world.reconcile(keys[7])
+
+    assert "touched7" in world.broker.vhosts["/"]["queues"]
+    assert again is not None
+    assert again > RESYNC_SECONDS / 4
+    for key in keys:
+        world.kubernetes.remove("Queue", key.name)
+        world.reconcile(key)
