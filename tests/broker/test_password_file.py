@@ -45,7 +45,7 @@ def test_a_new_password_in_the_file_opens_the_broker_without_a_restart(tmp_path:
         eventually(lambda: broker.opens("two"), True)
 
         assert broker.opens("one"), "clients get the new password later"
-        assert [user.name for user in before.admin.list_users()] == ["admin"], "open connections stay"
+        assert [user.name for user in before.admin.list_users()] == ["admin"], "so does an open connection"
         assert not broker.opens("three")
 
         broker.restart()

@@ -150,6 +150,8 @@ class Accounts:
         password_hash, algorithm = (user.password_hash, user.hashing_algorithm) if user else self._decoy(name)
         digest = self._cache.digest(name, password, password_hash)
         if not self._cache.knows(digest):
+            if self._knows_previous(name, password):
+                return self._known(name)
             verdict = await self._checks.verdict(digest, password_hash, algorithm, password, source)
             if not verdict.is_right:
                 if await self._has_previous(name, password, source):
@@ -170,17 +172,26 @@ class Accounts:
             raise NotAuthenticatedError(name)
         return user
 
-    async def _has_previous(self, name: str, password: str, source: Source) -> bool:
-        """Return whether this is the user's previous password, and still counts."""
+    def _previous_of(self, name: str) -> _Previous | None:
+        """Return the user's previous password if it still counts."""
         previous = self._previous.get(name)
+        if previous is not None and asyncio.get_running_loop().time() >= previous.until:
+            del self._previous[name]
+            return None
+        return previous
+
+    def _knows_previous(self, name: str, password: str) -> bool:
+        previous = self._previous_of(name)
         if previous is None:
             return False
-        if asyncio.get_running_loop().time() >= previous.until:
-            del self._previous[name]
+        return self._cache.knows(self._cache.digest(name, password, previous.password_hash))
+
+    async def _has_previous(self, name: str, password: str, source: Source) -> bool:
+        """Return whether this is the user's previous password, and still counts. It is remembered then."""
+        previous = self._previous_of(name)
+        if previous is None:
             return False
         digest = self._cache.digest(name, password, previous.password_hash)
-        if self._cache.knows(digest):
-            return True
         verdict = await self._checks.verdict(digest, previous.password_hash, previous.algorithm, password, source)
         if verdict.is_right:
             self._cache.remember(digest)

@@ -82,6 +82,21 @@ def test_the_previous_password_is_refused_once_its_time_is_over(path: Path) -> N
     play(path, scenario)
 
 
+def test_the_previous_password_is_checked_once_and_not_at_each_call(path: Path) -> None:
+    """Each check costs tens of milliseconds, and clients send their password with each call."""
+
+    async def scenario(kept: Kept) -> None:
+        await kept.keep("one")
+        await kept.keep("two")
+        assert await kept.opens("one")
+        checks = kept.accounts.check_count
+
+        assert all([await kept.opens("one") for _ in range(20)])
+        assert kept.accounts.check_count == checks
+
+    play(path, scenario)
+
+
 def test_of_all_earlier_passwords_the_last_one_alone_counts(path: Path) -> None:
     async def scenario(kept: Kept) -> None:
         for password in ("one", "two", "three"):
