@@ -155,7 +155,8 @@ class ClusterReconciler:
             self._write(manifest, {"phase": "Terminating"}, [Says("Ready", "False", "WaitingForVolume", waits)])
             return SOON_SECONDS
         self._world.brokers.forget(f"{key.name}.{key.namespace}.svc")
-        self._world.accepted.pop((key.namespace, key.name), None)
+        for remembered in (self._world.accepted, self._world.shown):
+            remembered.pop((key.namespace, key.name), None)
         self._world.write_finalizers(manifest, [each for each in finalizers if each != FINALIZER])
         self._wake_topology(key)
         return None

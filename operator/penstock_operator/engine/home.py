@@ -163,6 +163,17 @@ def authority_of(world: World, owner: Owner) -> str:
         return served
 
 
+def own_certificate_problem(world: World, owner: Owner) -> NotYet | None:
+    """Return what is wrong with the Secret of the operator's own certificate."""
+    if owner.spec.tls is None or owner.spec.tls.client_certificates is None:
+        return None
+    try:
+        _certificate(world, owner, owner.spec.tls.client_certificates.operator_secret_name)
+    except NotYet as reason:
+        return reason
+    return None
+
+
 def certificate_problem(world: World, owner: Owner) -> NotYet | None:
     """Return what is wrong with the Secrets of the certificates that the pod mounts."""
     tls = owner.spec.tls
@@ -188,8 +199,15 @@ def _authority_of_clients(world: World, owner: Owner) -> str | None:
 def _shown(world: World, owner: Owner) -> tuple[str, str] | None:
     if owner.spec.tls is None or owner.spec.tls.client_certificates is None:
         return None
-    found = _certificate(world, owner, owner.spec.tls.client_certificates.operator_secret_name)
-    return found["tls.crt"], found["tls.key"]
+    place = (owner.namespace, owner.name)
+    try:
+        found = _certificate(world, owner, owner.spec.tls.client_certificates.operator_secret_name)
+    except NotYet:
+        if place not in world.shown:
+            raise
+        return world.shown[place]  # it is still valid, and the condition TLSValid names the Secret
+    world.shown[place] = (found["tls.crt"], found["tls.key"])
+    return world.shown[place]
 
 
 def _certificate(world: World, owner: Owner, name: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from penstock_operator.desired.conditions import Says
 from penstock_operator.desired.naming import ADMINISTRATOR, GRPC_PORT
 from penstock_operator.engine.administrator import passwords
 from penstock_operator.engine.claims import taker
-from penstock_operator.engine.home import Home, NotYet, certificate_problem, enter
+from penstock_operator.engine.home import Home, NotYet, certificate_problem, enter, own_certificate_problem
 from penstock_operator.engine.world import World
 from penstock_operator.links import ApiError, BrokerUnreachableError
 from penstock_operator.links.certificates import UntrustedError
@@ -107,7 +107,7 @@ def ask_certificate(world: World, owner: Owner) -> Says | None:
     """Check the certificate that the broker serves, and the Secret that it comes from."""
     if owner.spec.tls is None:
         return None
-    problem = certificate_problem(world, owner)
+    problem = certificate_problem(world, owner) or own_certificate_problem(world, owner)
     if problem is not None:
         return Says("TLSValid", "False", problem.reason, str(problem))
     try:

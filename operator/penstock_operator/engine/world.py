@@ -42,6 +42,8 @@ class World:
     good_until: Callable[[str, int, Tls], str] = field(default=good_until)
     # Passwords of administrators that brokers accepted last, by namespace and name of the Cluster.
     accepted: dict[tuple[str, str], str] = field(default_factory=dict)
+    # The operator's certificates and keys for brokers that ask for one, by the same.
+    shown: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     _read: dict[tuple[str, str, str], tuple[float, Manifest | None]] = field(default_factory=dict)
 
     def resync(self) -> float:

@@ -264,3 +264,24 @@ def test_a_broker_that_takes_no_new_client_is_not_ready_whatever_connections_the
     world.look_again()
 
     assert world.condition("Cluster", "mq") == ("False", "BrokerUnreachable")
+
+
+def test_the_operators_own_certificate_that_goes_away_is_reported_while_it_remembers_it() -> None:
+    world = OperatorWorld()
+    data = {"tls.crt": "Yw==", "tls.key": "aw==", "ca.crt": "Y2E="}
+    for name in ("mq-tls", "clients", "operator-tls"):
+        world.kubernetes.add({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data})
+    clients = {"authoritySecretName": "clients", "operatorSecretName": "operator-tls"}
+    world.start_cluster(tls={"secretName": "mq-tls", "clientCertificates": clients})
+
+    world.kubernetes.remove("Secret", "operator-tls")
+    world.apply("Queue", "jobs", {"vhost": "/", "name": "jobs"})
+    world.look_again()
+
+    assert world.condition("Cluster", "mq", "TLSValid") == ("False", "CertificateNotFound")
+    assert world.condition("Cluster", "mq") == ("True", "Serving")
+    assert world.condition("Queue", "jobs") == ("True", "Synced")
+
+    world.world.shown.clear()
+    world.look_again()
+    assert world.condition("Cluster", "mq") == ("False", "CertificateNotFound")
