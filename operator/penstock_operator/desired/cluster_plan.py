@@ -42,17 +42,20 @@ def revision(image: str, workload: Manifest | None, known: list[Manifest], annot
     """Return the revision for an image.
 
     A user's annotation counts first, then the StatefulSet that runs this image, then the revisions that the status
-    knows. A new image is taken for a new one.
+    knows. A new image is taken for a new one. An image that runs without a record is of an operator from before
+    revisions.
     """
     asked = annotations.get(REVISION_ANNOTATION, "")
     if asked.isdecimal() and FIRST <= int(asked) <= NEWEST:
         return int(asked)
-    if workload is not None and _image_of(workload) == image:
-        return _number(workload["metadata"].get("annotations", {}).get(REVISION_ANNOTATION))
-    for each in known:
-        if each.get("image") == image:
-            return _number(each.get("revision"))
-    return NEWEST
+    runs = workload is not None and _image_of(workload) == image
+    recorded = (workload or {"metadata": {}})["metadata"].get("annotations", {}).get(REVISION_ANNOTATION)
+    if runs and recorded is not None:
+        return _number(recorded)
+    remembered = next((each.get("revision") for each in known if each.get("image") == image), None)
+    if remembered is not None:
+        return _number(remembered)
+    return FIRST if runs else NEWEST
 
 
 def revisions(image: str, used: int, known: list[Manifest]) -> list[Manifest]:
@@ -67,6 +70,6 @@ def _image_of(workload: Manifest) -> str:
 
 
 def _number(value: Any) -> int:
-    """Return a revision that was recorded; a StatefulSet without one is of an operator from before revisions."""
+    """Return a revision that was recorded, within those that this operator writes."""
     text = str(value)
     return max(FIRST, min(NEWEST, int(text))) if text.isdecimal() else FIRST

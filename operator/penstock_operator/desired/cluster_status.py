@@ -15,6 +15,8 @@ Manifest = dict[str, Any]
 PULL_REASONS = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ErrImageInspect"}
 )
+# Reasons of a Secret that a pod mounts, and cannot start without.
+NEEDED = frozenset({"CertificateNotFound", "CertificateIncomplete", "SecretIncomplete"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +128,8 @@ def _ready(owner: Owner, plan: Plan, facts: Facts, loss: Says | None) -> Says:
     brokers = facts.of(plan)
     if not plan.ordinals:
         return Says("Ready", "False", "Stopped", "spec.replicas is 0; the volume is kept")
-    if any(each.pod is None for each in brokers):
-        if facts.refused:
-            return Says("Ready", "False", "ApplyRefused", _refusals(facts))
-        return Says("Ready", "False", "Starting", "the pod is being made")
-    for each in brokers:
-        trouble = pod_trouble(each.pod or {})
-        if trouble:
-            return Says("Ready", "False", *trouble)
-    if facts.problem:
-        return Says("Ready", "False", *facts.problem)
     if any(each.broker is None for each in brokers):
-        return Says("Ready", "False", "Starting", "the broker is starting; a long replay takes its time")
+        return Says("Ready", "False", *_not_serving(brokers, facts))
     if facts.has_endpoint is False:
         return Says(
             "Ready", "False", "NoEndpoint", f"the Service '{owner.name}' leads to no ready pod; check its selector"
@@ -145,6 +137,26 @@ def _ready(owner: Owner, plan: Plan, facts: Facts, loss: Says | None) -> Says:
     if loss is not None and waits_after_loss(owner):
         return Says("Ready", "False", "DataLost", loss.message)
     return Says("Ready", "True", "Serving")
+
+
+def _not_serving(brokers: list[Seen], facts: Facts) -> tuple[str, str]:
+    """Return why a broker does not serve; first what keeps its pod from starting."""
+    lacking = _lacking(facts)
+    if lacking is not None:
+        return lacking.reason, lacking.message
+    if any(each.pod is None for each in brokers):
+        if facts.refused:
+            return "ApplyRefused", _refusals(facts)
+        return "Starting", "the pod is being made"
+    troubles = [trouble for each in brokers if (trouble := pod_trouble(each.pod or {}))]
+    starting = ("Starting", "the broker is starting; a long replay takes its time")
+    return troubles[0] if troubles else facts.problem or starting
+
+
+def _lacking(facts: Facts) -> Says | None:
+    """Return what a new pod waits for: the kubelet says only in events that a Secret to mount is missing."""
+    told = [each for each in (facts.tls, facts.password) if each is not None and each.reason in NEEDED]
+    return told[0] if told else None
 
 
 def _applied(facts: Facts) -> Says:

@@ -84,8 +84,10 @@ class ClusterReconciler:
         self, owner: Owner, planned: Plan, applied: Applied, growth: tuple[str, str] | None, lacking: Says | None
     ) -> Facts:
         brokers = look(self._world, owner)
-        facts = Facts(tuple(brokers), None, applied.refused, growth, tuple(applied.missing), password=lacking)
-        if not planned.ordinals or not is_running(brokers):
+        is_served = bool(planned.ordinals) and is_running(brokers)
+        tls = ask_certificate(self._world, owner, is_served=is_served)
+        facts = Facts(tuple(brokers), None, applied.refused, growth, tuple(applied.missing), tls, lacking)
+        if not is_served:
             return facts
         answer, problem, password = ask(self._world, owner, planned)
         return replace(
@@ -93,7 +95,6 @@ class ClusterReconciler:
             brokers=(replace(brokers[0], broker=answer), *brokers[1:]),
             problem=problem,
             password=lacking or password,
-            tls=ask_certificate(self._world, owner),
             has_endpoint=has_endpoint(self._world, owner),
         )
 

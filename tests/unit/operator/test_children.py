@@ -285,3 +285,27 @@ def test_the_operators_own_certificate_that_goes_away_is_reported_while_it_remem
     world.world.shown.clear()
     world.look_again()
     assert world.condition("Cluster", "mq") == ("False", "CertificateNotFound")
+
+
+@pytest.mark.parametrize("has_pod", [False, True])
+def test_what_a_new_pod_waits_for_is_named(has_pod: bool) -> None:
+    """The kubelet says only in events that a Secret to mount is missing."""
+    world = OperatorWorld()
+    world.apply("Cluster", "mq", {"image": "penstock:test", "tls": {"secretName": "mq-tls"}})
+    world.settle()
+    if has_pod:
+        world.run_pod()
+        world.kubernetes.objects["Pod", "default", "mq-0"]["status"] = {"phase": "Pending"}
+    world.look_again()
+
+    assert world.condition("Cluster", "mq") == ("False", "CertificateNotFound")
+    assert world.condition("Cluster", "mq", "TLSValid") == ("False", "CertificateNotFound")
+
+
+def test_a_secret_without_a_password_is_named_where_a_pod_waits_for_it(world: OperatorWorld) -> None:
+    world.kubernetes.edit("Secret", "mq-default-user", {"data": {"password": None}})
+    world.kubernetes.objects["Pod", "default", "mq-0"]["status"] = {"phase": "Pending"}
+
+    world.look_again()
+
+    assert world.condition("Cluster", "mq") == ("False", "SecretIncomplete")

@@ -17,7 +17,7 @@ def workload(image: str, recorded: str | None) -> Manifest:
     return {"metadata": {"annotations": annotations}, "spec": {"template": pod}}
 
 
-KNOWN = [{"image": "older", "revision": 1}]
+KNOWN = [{"image": "older", "revision": 1}, {"image": "recent", "revision": 2}]
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,7 @@ KNOWN = [{"image": "older", "revision": 1}]
         ("a", workload("a", "2"), {}, 2),
         ("a", workload("a", "1"), {}, 1),
         ("a", workload("a", None), {}, FIRST),
+        ("recent", workload("recent", None), {}, 2),
         ("a", workload("a", "99"), {}, NEWEST),
         ("a", workload("a", "x"), {}, FIRST),
         ("new", workload("a", "1"), {}, NEWEST),
