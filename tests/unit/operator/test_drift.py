@@ -21,7 +21,9 @@ SPEC: Manifest = {
     "monitoring": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
 }
 # Kubernetes refuses to change these, or they are what a change is told apart by.
-FIXED = frozenset({"apiVersion", "kind", "name", "namespace", "uid", "serviceName", "ownerReferences"})
+FIXED = frozenset(
+    {"apiVersion", "kind", "name", "namespace", "uid", "serviceName", "ownerReferences", "volumeClaimTemplates"}
+)
 
 
 def places(value: Any, path: Path = ()) -> list[Path]:
