@@ -80,7 +80,7 @@ def _write_nested(name: str, value: Value, out: message_pb2.Value, depth: int) -
         for item in value:
             _write(name, item, out.array_value.items.add(), depth + 1)
     else:
-        raise TypeError(f"field '{name}' is a {type(value).__name__}, which headers and arguments cannot contain")
+        raise TypeError(f"field '{name}' is of type {type(value).__name__}, which headers and arguments cannot contain")
 
 
 def _write_decimal(name: str, value: Decimal, out: message_pb2.Decimal) -> None:

@@ -36,7 +36,7 @@ def test_a_value_beyond_the_wire_is_refused_by_name(value: Value, words: str) ->
 
 
 def test_a_kind_the_wire_has_not_is_refused_by_name() -> None:
-    with pytest.raises(TypeError, match="'x' is a object"):
+    with pytest.raises(TypeError, match="'x' is of type object, which"):
         encode_properties(None, {"x": object()})  # type: ignore[dict-item]
 
 
