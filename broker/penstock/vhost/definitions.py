@@ -19,6 +19,7 @@ from penstock.model.names import VhostName
 from penstock.vhost.batches import Outcome
 from penstock.vhost.definitions_json import (
     DEFINITIONS,
+    EXPORT,
     NO_CONNECTION,
     Definitions,
     read_definitions,
@@ -40,7 +41,7 @@ SUBMITTED_MAX: Final = COMMANDS_WAITING_MAX // 2
 
 async def export_definitions(vhosts: Vhosts, users: DefinitionsUsers, rights: Rights, version: str) -> bytes:
     """Everything durable, with users and permissions."""
-    rights.require_administrator(DEFINITIONS)
+    rights.require_administrator(EXPORT)
     document: dict[str, Any] = {
         "product_name": "Penstock",
         "penstock_version": version,
@@ -61,7 +62,7 @@ async def export_definitions(vhosts: Vhosts, users: DefinitionsUsers, rights: Ri
 
 async def export_vhost(vhost: Vhost, rights: Rights, version: str) -> bytes:
     """One vhost's topology, without its name and without users: it can be imported into any other."""
-    rights.require_administrator(DEFINITIONS)
+    rights.require_administrator(EXPORT)
     entries = await vhost.entries()
     document: dict[str, Any] = {
         "product_name": "Penstock",

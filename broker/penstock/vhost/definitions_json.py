@@ -32,6 +32,7 @@ from penstock.vhost.policies_json import OPERATOR_POLICY, POLICY_KEYS, VHOST_LIM
 JSON = dict[str, Any]
 
 NO_CONNECTION: Final = ConnectionId(0)
+EXPORT: Final = Thing("definitions", "export")
 DEFINITIONS: Final = Thing("definitions", "import")
 ABOUT_THE_OTHER_BROKER: Final = frozenset(
     {

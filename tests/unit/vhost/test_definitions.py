@@ -348,12 +348,12 @@ def test_only_administrators_export_and_import() -> None:
     async def scenario(one: World, _other: World) -> None:
         await one.fill()
         developer = rights(admin=False)
-        for attempt in (
-            lambda: export_definitions(one.vhosts, one.users, developer, "1.0"),
-            lambda: export_vhost(one.vhosts.get(BLUE), developer, "1.0"),
-            lambda: import_definitions(one.vhosts, one.users, developer, b"{}"),
+        for attempt, subject in (
+            (lambda: export_definitions(one.vhosts, one.users, developer, "1.0"), "definitions 'export'"),
+            (lambda: export_vhost(one.vhosts.get(BLUE), developer, "1.0"), "definitions 'export'"),
+            (lambda: import_definitions(one.vhosts, one.users, developer, b"{}"), "definitions 'import'"),
         ):
-            with pytest.raises(AccessRefusedError, match="administrator"):
+            with pytest.raises(AccessRefusedError, match=f"^access to {subject} refused .* administrator"):
                 await attempt()
 
     play(scenario)
