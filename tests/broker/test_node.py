@@ -86,6 +86,24 @@ def test_the_broker_does_not_load_what_it_does_not_use(own: Broker) -> None:
     assert not [heavy for heavy in ("cygrpc", "cryptography/", "pyarrow/") if heavy in maps]
 
 
+@pytest.mark.parametrize("flags", [(), ("--amqp", "127.0.0.1:5672"), ("--http", "127.0.0.1:15672")])
+def test_a_start_names_the_listeners_that_were_set_and_are_not_supported(
+    tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    command = [penstock_command(), "serve", "--data-dir", str(tmp_path / "data"), "--grpc", "off", "--metrics", "off"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+    with subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True, env=environment) as process:
+        lines = []
+        for line in process.stderr or ():
+            lines.append(json.loads(line))
+            if lines[-1]["event"] == "ready":
+                break
+        process.terminate()
+
+    unsupported = [line["setting"] for line in lines if line["event"] == "this listener is not supported yet"]
+    assert unsupported == [flag.removeprefix("--") for flag in flags[:1]]
+
+
 @pytest.mark.parametrize(
     ("file", "content", "part"),
     [

@@ -281,6 +281,10 @@ class Settings(BaseModel):
         value: str = getattr(self, listener)
         return None if value == "off" else _address(value)
 
+    def unsupported_listeners(self) -> list[str]:
+        """Return the listeners that were given an address and are not served yet."""
+        return [name for name in ("amqp", "http") if name in self.model_fields_set and getattr(self, name) != "off"]
+
 
 def words(text: str) -> tuple[str, ...]:
     """Split a value at its commas."""

@@ -107,10 +107,8 @@ class Broker:
         if self._load is not None:
             reloading = Reloading(self._settings, self._load, self._take)
             self._undo.callback(spawn(reloading.watch(), name="settings").cancel)
-        for name in ("amqp", "http"):
-            address = self._settings.address(name)
-            if address is not None:
-                _log.info("this listener is not supported yet", protocol=name, address=str(address))
+        for name in self._settings.unsupported_listeners():
+            _log.warning("this listener is not supported yet", setting=name)
         self.state.move(Phase.READY)
         if self._server is not None:
             await asyncio.to_thread(self._server.serving, True)
