@@ -36,6 +36,7 @@ from penstock.cli import (
 )
 from penstock.cli.group import Commands
 from penstock.cli.output import visible
+from penstock.cli.standard_streams import open_closed_streams
 
 __all__ = ["app"]
 
@@ -46,6 +47,10 @@ BROKEN_PIPE = 141
 
 class CommandGroup(TyperGroup):
     """Report an error in one line. An unexpected one keeps its traceback."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        open_closed_streams()
+        return super().main(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -122,9 +127,10 @@ def _version() -> str:
 
 
 def _told(error: BaseException) -> str:
-    """Return an error's text; of a file that cannot be used, its name and why."""
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"cannot use '{error.filename}': {error.strerror.lower()}"
+    """Return an error's text; of the system's errors the words, with the name of a file that cannot be used."""
+    if isinstance(error, OSError) and error.strerror:
+        reason = error.strerror.lower()
+        return reason if error.filename is None else f"cannot use '{error.filename}': {reason}"
     return str(error)
 
 
