@@ -1,4 +1,4 @@
-"""Check errors, help texts and documents for forms that make them hard to read.
+"""Check errors, help texts, documents and docstrings for forms that make them hard to read.
 
 A form is a regular expression over one sentence. Code in documents is not prose, so it is left out.
 """
@@ -40,6 +40,11 @@ FORMS = {
 }
 """Each form by its name. Say who does what instead, in the words of the field."""
 
+DOCSTRING_FORMS = {
+    name: form if name != "gives" else r"\bgives\b(?! up)"
+    for name, form in FORMS.items()
+    if name in ("opens with a bare pronoun", "names no one in particular", "those that", "such a one", "gives")
+}
 ERROR_FORMS = {"is no thing": r"(?<!there )\b(?:is|are|was|were) no\b(?! longer)"}
 HEADING_FORMS = {"asks instead of naming": r"^(?:What|Who|Whose)\b"}
 
@@ -166,6 +171,16 @@ def strings() -> Iterator[Sentence]:
                             yield from (Sentence(f"{named(path)}:{node.lineno}", text) for text in split(literal))
 
 
+def docstrings() -> Iterator[Sentence]:
+    """Return the sentences of the docstrings of the broker and its clients."""
+    for path in sorted((ROOT / "broker" / "penstock").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())) if "_pb2" not in path.name else ():
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                place = f"{named(path)}:{getattr(node, 'lineno', 1)}"
+                paragraphs = (ast.get_docstring(node) or "").split("\n\n")
+                yield from (Sentence(place, text) for paragraph in paragraphs for text in split(paragraph))
+
+
 def rust_strings() -> Iterator[Sentence]:
     """Return the sentences in strings of the crates: errors, refusals, lines of the log; not of assertions."""
     for path in sorted((ROOT / "broker" / "rust").glob("*/src/**/*.rs")):
@@ -262,6 +277,10 @@ mod tests { const TEXT: &str = "it gives the queue"; }"""
     assert [sentence.text for sentence in rust_sentences("a.rs", source)] == ["X lies in another log"]
 
 
+def test_docstrings_have_no_banned_form() -> None:
+    assert hits(docstrings(), DOCSTRING_FORMS) == []
+
+
 def test_help_texts_have_no_banned_form() -> None:
     assert hits(helps(), FORMS) == []
 
@@ -290,6 +309,7 @@ def test_a_plain_sentence_and_code_are_not_found() -> None:
 
 def test_sentences_are_found_in_every_place() -> None:
     assert len(list(strings())) > 1_000
+    assert len(list(docstrings())) > 2_000
     assert len(list(rust_strings())) > 250
     assert len(list(helps())) > 100
     assert len(list(descriptions())) > 100

@@ -1,4 +1,4 @@
-"""`penstock log`: looks into the logs of a stopped broker, without a broker, and mends them."""
+"""`penstock log`: inspect, verify and repair the logs of a stopped broker."""
 
 from dataclasses import asdict
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""`penstock pipeline`: write, check and run pipelines on Spark, and those that archive a stream, which need no Spark.
+"""`penstock pipeline`: write, check and run pipelines on Spark, and archives of streams, which need no Spark.
 
 Progress goes to stderr, the summary to stdout, after SIGINT and SIGTERM as well. PySpark is asked for when a pipeline
 runs, not before.

@@ -128,7 +128,7 @@ class Admin:
         in_flight_bytes_max: int | None = None,
         message_bytes_max: int | None = None,
     ) -> None:
-        """Set all limits of a vhost at once; None removes a limit. What exceeds a new limit stays."""
+        """Set all limits of a vhost at once; None removes a limit. Queues and connections above a new limit stay."""
         limits = {
             "queues_max": queues_max,
             "connections_max": connections_max,
@@ -265,7 +265,7 @@ class Admin:
     ) -> ImportedDefinitions:
         """Add the definitions of a document; return how many of each kind were new.
 
-        What the broker does not support refuses the whole document, unless `skip_unsupported` leaves it out.
+        An item that the broker does not support refuses the whole document, unless `skip_unsupported` leaves it out.
         """
         encoded = document.encode() if isinstance(document, str) else document
         return self._run(admin_calls.import_definitions(encoded, vhost, skip_unsupported))

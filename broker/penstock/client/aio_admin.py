@@ -127,7 +127,7 @@ class AsyncAdmin:
         in_flight_bytes_max: int | None = None,
         message_bytes_max: int | None = None,
     ) -> None:
-        """Set all limits of a vhost at once; None removes a limit. What exceeds a new limit stays."""
+        """Set all limits of a vhost at once; None removes a limit. Queues and connections above a new limit stay."""
         limits = {
             "queues_max": queues_max,
             "connections_max": connections_max,
@@ -264,7 +264,7 @@ class AsyncAdmin:
     ) -> ImportedDefinitions:
         """Add the definitions of a document; return how many of each kind were new.
 
-        What the broker does not support refuses the whole document, unless `skip_unsupported` leaves it out.
+        An item that the broker does not support refuses the whole document, unless `skip_unsupported` leaves it out.
         """
         encoded = document.encode() if isinstance(document, str) else document
         return await self._run(admin_calls.import_definitions(encoded, vhost, skip_unsupported))

@@ -1,6 +1,6 @@
 """Publishing from a loop: a future for each message, resolved in ranges when the publisher's descriptor wakes the loop.
 
-What is published in one turn of the loop goes to the publisher at its end, or sooner when it is much, so that the
+Messages published in one turn of the loop go to the publisher at its end, or sooner if they are many, so that the
 broker works while the loop does. It goes in runs of messages to one address: a call and a batch for many. All runs on
 the loop's thread, so numbers come in the order of the calls and no lock is needed.
 
@@ -152,7 +152,7 @@ class AsyncPublishing:
         self._runs.append(_Run(address, self._bodies, self._futures))
 
     def _send(self) -> None:
-        """Hands over what waits, as far as there is room; what is left goes when outcomes made room."""
+        """Send waiting messages, as many as may be in flight; outcomes make space for the others."""
         if not len(self._pending):
             self._heard_at = self._loop.time()
         while self._runs:

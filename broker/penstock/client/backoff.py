@@ -6,7 +6,7 @@ __all__ = ["Backoff"]
 
 
 class Backoff:
-    """Doubles from `first` to `most` seconds; `draw` gives a number from 0 to 1 that spreads the clients out."""
+    """Doubles from `first` to `most` seconds; `draw` returns a number from 0 to 1 that spreads the clients out."""
 
     def __init__(self, draw: Callable[[], float], first: float = 0.05, most: float = 5.0) -> None:
         self._draw = draw

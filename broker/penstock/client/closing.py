@@ -1,7 +1,7 @@
 """How long closing a connection may take, and what is said of a broker that does not answer.
 
 A broker that answers may take its time with confirms; what does not answer is waited for `HANG_UP_SECONDS` in all, not
-for each stream. Pure but for the clock, which a test gives.
+for each stream. Pure but for the clock, which tests replace.
 """
 
 from collections.abc import Callable

@@ -51,7 +51,7 @@ class FailedOrder:
 class UnknownOutcomes:
     """Sequences that may be stored or not, as one range.
 
-    At the start, those that only some logs have: behind `complete`, up to `highest`.
+    At the start, the ones in only some of the logs: behind `complete`, up to `highest`.
     """
 
     __slots__ = ("_differing", "_first", "_last")

@@ -59,7 +59,7 @@ def encode_properties(properties: Properties | None, headers: Mapping[str, Value
     """Return a serialised penstock.v1.Properties for a message to publish, or None if there is nothing to say.
 
     `headers` add to the properties' own. Raise NotSupportedError for what would have no effect.
-    Headers are sorted by name: a map of protobuf has no order, and those who read rows see the one that was stored.
+    Headers are sorted by name: a map of protobuf has no order, and readers of rows see the stored order.
     """
     if properties is None:
         if not headers:

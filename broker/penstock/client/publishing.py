@@ -36,7 +36,7 @@ class NothingSentError(Exception):
 
 
 class Publishing:
-    """One publisher's life. Once it is ended (for good, by the broker), a new one has to be made."""
+    """One publisher, until the broker ends it for good; then a new one has to be made."""
 
     def __init__(
         self, port: PublisherPort, rpc_error: type[Exception], timeout_ms: int, in_flight_max: int = IN_FLIGHT_MAX
@@ -152,7 +152,7 @@ class Publishing:
                 return False
 
     def _tell_unconfirmed(self) -> None:
-        """Whoever waited for a confirm was told before; this is for who only closes."""
+        """Warn of unconfirmed messages when closing; a caller that waits for confirms has got their errors."""
         lost, last = self._port.lost, self._port.publish_many([])
         # What ended it for good is told to those who wait.
         with suppress(self._rpc_error):

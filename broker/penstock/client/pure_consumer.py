@@ -1,8 +1,8 @@
 """A consume stream over grpcio: deliveries are kept until taken, settlements gather until they are sent.
 
 Two threads serve it: grpcio's, which asks for the next request, and one of its own that reads responses and reconnects.
-What an earlier connection delivered cannot be settled any more: the broker put it back when that connection broke. With
-auto-ack it had settled it when it sent it, and what arrived stays here until it is taken.
+Deliveries of an earlier connection cannot be settled any more: the broker requeued them when that connection broke.
+With auto-ack it had settled them when it sent them, and they stay here until they are taken.
 """
 
 from collections import deque

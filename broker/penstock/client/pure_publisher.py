@@ -197,7 +197,7 @@ class PurePublisher:
             raise StatusError(UNAVAILABLE, "the publisher is closed", b"")
 
     def _has_room(self) -> bool:
-        """Whether another message may be without an outcome. What has one takes no room, also behind what has none."""
+        """Return whether another message may wait for an outcome. Messages with an outcome do not count."""
         settled, most = self._settled, self._options.in_flight_max
         if self._last - settled.settled_through < most:
             return True

@@ -1,4 +1,4 @@
-"""A read stream over grpcio, of one partition: responses are kept until taken, and each then gives its credit back.
+"""A read stream over grpcio, of one partition: responses are kept until taken, and each then returns its credit.
 
 Two threads serve it: grpcio's, which asks for the next request, and one of its own that reads responses and reconnects.
 After a broken connection it begins behind the last message that came; what comes twice all the same, because the
@@ -91,13 +91,13 @@ class PureReader:
             return batch
 
     def store(self, offset: int) -> None:
-        """Everything up to here is done with. Only the last one is told, when the stream takes it."""
+        """Store the offset of the next message to read. Only the last one is sent, when the stream takes it."""
         with self._changed:
             self._stored = offset
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nothing waits for an offset that was stored in passing: whoever needs it to be there stores it by a call."""
+        """End without waiting for an offset that was stored in passing: a call of its own stores one for certain."""
         with self._changed:
             self._is_closed = True
             stream = self._stream

@@ -1,4 +1,4 @@
-"""What the admin verbs give back: plain records of vhosts, users, exchanges, queues, bindings and the broker's status.
+"""Results of the admin verbs: plain records of vhosts, users, exchanges, queues, bindings and the broker's status.
 
 Field names are those of the wire contract, so that `--output json` and this module never drift apart. Queue and Binding
 come by the hundred thousand and are not frozen: a frozen record takes three times as long to make.

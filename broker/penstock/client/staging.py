@@ -53,7 +53,7 @@ class PublishedBatch:
     """The result of publishing a batch.
 
     `was_decided`: an earlier call published this batch, and the attempts of this one were ignored. The others count the
-    stored messages of this call, and those that no queue accepted.
+    stored messages of this call, and the ones that no queue accepted.
     """
 
     was_decided: bool

@@ -1,7 +1,7 @@
 """The port between a connection and what carries it: the native module, grpcio, or a test's fake.
 
-A transport is one connection of one user to one broker. Its publishers number messages 1, 2, 3, ... for their whole
-life, give each number one outcome, and like its consumers come back by themselves after the connection broke.
+A transport is one connection of one user to one broker. Its publishers number messages 1, 2, 3, ... as long as they
+exist, report one outcome for each number, and reconnect by themselves, as its consumers do.
 """
 
 from collections.abc import Sequence
@@ -204,7 +204,7 @@ class ReaderPort(Protocol):
 class Transport(Protocol):
     """One connection.
 
-    What it and its streams raise when a status ends them is `rpc_error`, with args as StatusError's.
+    It and its streams raise `rpc_error`, with args as StatusError's, when a status ends them.
     """
 
     @property

@@ -1,6 +1,6 @@
 """Python values <-> the typed values that headers and arguments carry.
 
-What is written reads back equal; a value that the wire cannot carry is refused by the name of its field. Values read
+A written value reads back equal; a value that the wire cannot carry is refused by the name of its field. Values read
 from a broker came from any publisher: they are taken whatever their size, within protobuf's own bounds.
 """
 

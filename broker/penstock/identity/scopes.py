@@ -44,7 +44,7 @@ class Scopes:
 
     @classmethod
     def read(cls, texts: Iterable[str], prefix: str) -> Self:
-        """Parse scopes. Those without the prefix are for other services and skipped."""
+        """Parse scopes; skip those for other services, which lack the prefix."""
         own = [text.removeprefix(prefix) for text in texts if text.startswith(prefix)][:SCOPES_MAX]
         tags = dict.fromkeys(tag for text in own if (tag := _tag(text)) is not None)
         return cls(tuple(grant for text in own if (grant := _grant(text)) is not None), tuple(tags))

@@ -1,7 +1,8 @@
 """Structured logs on one stream, stderr: coloured lines on a terminal, one JSON object a line everywhere else.
 
-A line has `timestamp`, `level`, `logger` and `event`, then fields of its own. What libraries log and Python's warnings
-have the same shape. A line that cannot be written is dropped: the broker serves its clients without a log, too.
+A line has `timestamp`, `level`, `logger` and `event`, then fields of its own. Lines of libraries and Python's
+warnings have the same shape. A line that cannot be written is dropped: the broker serves its clients without a log,
+too.
 """
 
 import contextlib

@@ -25,7 +25,7 @@ def raise_files_max() -> int:
 
 
 def connections_that_fit(files_max: int | None = None) -> int:
-    """Of all files; those that may be open now unless told."""
+    """Return how many connections fit into `files_max` open files, by default the process's limit."""
     if files_max is None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         files_max = FILES_MAX if soft == resource.RLIM_INFINITY else soft

@@ -30,7 +30,7 @@ class FirstUser:
 
 
 def choose_first_user(settings: Settings, users_file: Path) -> FirstUser:
-    """Blocks. What is chosen matters only where there are no users yet. Raises StorageError or StartError."""
+    """Return the user for a data directory that has none yet. Blocks. Raises StorageError or StartError."""
     if settings.default_password_file is not None and not users_file.exists():
         return FirstUser(settings.default_user, read_password(settings.default_password_file))
     configured = FirstUser(settings.default_user, settings.default_password.get_secret_value())

@@ -23,7 +23,7 @@ class Speaker(Protocol):
 
 
 def listen(engine: Speaker, reason_not_live: Callable[[], str]) -> "asyncio.Task[None]":
-    """Until it is cancelled. What waits already is logged at once."""
+    """Log the engine's notices until cancelled, waiting ones at once."""
     log_notices(engine)
     return spawn(_listen(engine, reason_not_live), name="engine's notices")
 

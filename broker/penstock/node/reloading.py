@@ -18,7 +18,7 @@ _log = logger("node")
 
 
 class Reloading:
-    """`load` reads the settings as the start did; `take` gets those that are in force from then on."""
+    """`load` reads the settings as the start did; `take` gets the settings in force from then on."""
 
     def __init__(self, settings: Settings, load: Callable[[], Settings], take: Callable[[Settings], None]) -> None:
         self._asked = self._counting = settings

@@ -1,4 +1,4 @@
-"""Sinks: those that Spark's streaming writers know, and those that take one micro-batch at a time.
+"""Sinks: Spark's own streaming writers, and sinks that take one micro-batch at a time.
 
 A Delta Lake table stores with every batch the query and the batch's number, so a repeated batch is skipped. A JDBC sink
 stores nothing of the kind.

@@ -130,7 +130,7 @@ class Accounts:
 
     @property
     def check_count(self) -> int:
-        """Passwords hashed for log-ins: those that the cache could not answer for."""
+        """Return how many passwords were hashed for log-ins, because the cache had no answer."""
         return self._checks.count
 
     async def settled(self) -> None:
@@ -217,7 +217,7 @@ class Accounts:
         return self._decoys.pick(name)
 
     def find(self, name: str) -> User | None:
-        """Somebody whom others vouch for, such as the authority that signed their certificate."""
+        """Return a user that another authority authenticated, for example by signing a certificate."""
         return self._users.find(name)
 
     async def _rehash(self, name: str, was: str, password: str) -> str:

@@ -45,7 +45,7 @@ class DefinitionVerbs:
     async def import_definitions(
         self, principal: Principal, text: bytes, vhost: str | None = None, *, skips: bool = False
     ) -> Imported:
-        """Add what a document holds. What is not supported refuses all of it, or with `skips` is left out."""
+        """Add the items of a document. An unsupported one refuses all of it, or with `skips` is left out."""
         skipped: list[str] = []
         into = None if vhost is None else vhost_name(vhost)
         principal.require_administrator(DEFINITIONS)

@@ -24,7 +24,7 @@ class LogIns:
         self._undecided = _Line("log-ins could not be decided", later or _call_later)
 
     def refused(self, user: str, peer: str) -> None:
-        """`user` is the name that was claimed, by anybody."""
+        """Count wrong credentials. `user` is the name that the client claimed."""
         self._refused.add(user=user[:NAME_BYTES_MAX], peer=peer)
 
     def undecided(self, reason: str, peer: str) -> None:
@@ -35,7 +35,7 @@ class LogIns:
 
 
 class _Line:
-    """One kind of failure: its count, and those that no line has told of yet."""
+    """One kind of failure: its count, and how many are not logged yet."""
 
     def __init__(self, event: str, later: Later) -> None:
         self.count = 0

@@ -87,7 +87,7 @@ class Principal:
         return self._rights(self.identity.allowance(vhost))
 
     def in_broker(self) -> Rights:
-        """Return the principal's rights outside all virtual hosts: those that tags grant."""
+        """Return the principal's rights outside all virtual hosts, as its tags grant them."""
         return self._rights(None)
 
     def require_administrator(self, thing: Thing) -> None:

@@ -102,7 +102,7 @@ class StreamVerbs:
 
     @reading
     async def read_archive(self, principal: Principal, vhost: str, partition: str, wanted: ArchivedRows) -> bytes:
-        """Return the next archived messages of those that are wanted, as the listener takes them."""
+        """Return the next wanted messages of the archive, as the listener takes them."""
         place, rights, streams = self._in(principal, vhost)
         status = await streams.admit_archive(rights, existing_queue_name(partition))
         if self._archives is None:

@@ -39,7 +39,7 @@ class LimitsOfUsers:
         return cls(path, limits)
 
     def all(self) -> Mapping[str, Limits]:
-        """Of those who have any."""
+        """Return the limits of all users that have any."""
         return self._limits
 
     def find(self, user: str) -> Limits:

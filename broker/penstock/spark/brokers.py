@@ -1,6 +1,6 @@
 """The Flight client of a broker that may have several addresses: one is used, and the next when it is unavailable.
 
-A client is taken at its first use, from those that this process keeps. Not for several threads.
+A client is taken at its first use, from the ones that this process keeps. Not for several threads.
 """
 
 from typing import Any

@@ -60,7 +60,7 @@ class Runs:
 class Partition:
     """A partition at a moment: readable from `first` up to `next` (exclusive), archive included.
 
-    `rows` counts all messages ever stored before `next`, also those that are gone. No other partition ever has its
+    `rows` counts all messages ever stored before `next`, also removed ones. No other partition ever has its
     `id`. `bytes` are those of the readable bodies, or -1. `at_timestamp` is the first offset of a time, where asked.
     `is_exact` is False where the broker may have joined runs: they have too many rows then.
     """

@@ -1,7 +1,7 @@
 """Checks in a task that a range is read whole: retention goes on after the driver has planned it.
 
-The broker skips removed messages silently, and corrupt ones too. So the messages that it looked at are counted, also
-those that it filtered out, and compared with the number when the range was planned.
+The broker skips removed messages silently, and corrupt ones too. So the messages that it looked at are counted,
+filtered ones included, and compared with the number when the range was planned.
 """
 
 import logging

@@ -146,7 +146,7 @@ class DescribedStreams:
             self._listed_at = now
 
     def _present(self) -> tuple[str, ...]:
-        """Return the streams by name that are there, and warn of those that are gone since the last time."""
+        """Return the streams by name that are there, and warn of any that are gone since the last time."""
         found = []
         for name in self._subscription.names:
             with suppress(NotFoundError):

@@ -82,7 +82,7 @@ async def check_import(
 ) -> Definitions:
     """Return what an import adds. `into` takes the export of one vhost, which must not name users.
 
-    What is not supported refuses the import, or with a list of what is `skipped` is left out and added to that.
+    An unsupported item refuses the import, or is left out and added to the list `skipped` if there is one.
     """
     rights.require_administrator(DEFINITIONS)
     wanted = await asyncio.to_thread(_read, text, into, skips=skipped is not None)
@@ -184,7 +184,7 @@ def _binds(wanted: Definitions) -> list[tuple[VhostName, Bind]]:
 
 
 async def _submit_all(vhosts: Vhosts, commands: Sequence[tuple[VhostName, Command]]) -> int:
-    """Many at a time, so that they share syncs; gives how many changed something."""
+    """Submit many at a time, so that they share syncs; return how many changed something."""
     changed_count = 0
     for start in range(0, len(commands), SUBMITTED_MAX):
         slice_ = commands[start : start + SUBMITTED_MAX]

@@ -88,8 +88,8 @@ class Definitions:
 def read_definitions(text: bytes, into: VhostName | None, *, skips: bool = False) -> Definitions:
     """Read a document; raise InvalidArgumentError if it is no definitions at all.
 
-    `into` is for the export of one vhost, whose objects do not name it. What is not supported is listed in `problems`;
-    with `skips` such an object is left out, too.
+    `into` is for the export of one vhost, whose objects do not name it. Unsupported objects are listed in
+    `problems`; with `skips` they are left out, too.
     """
     try:
         document = json.loads(text)

@@ -20,7 +20,7 @@ DEFAULT_EXCHANGE_ALIAS: Final = "amq.default"
 class Rights:
     """Rights of a principal. `permissions` are those in the vhost of the verb, or None when there are none.
 
-    The administrator's tag gives access to vhosts, users and definitions, not to exchanges and queues.
+    The administrator's tag grants access to vhosts, users and definitions, not to exchanges and queues.
     """
 
     user: UserName

@@ -73,7 +73,7 @@ class Stages:
         ]
 
     async def delete(self, rights: Rights, name: str) -> int:
-        """Needs what publishing to its target needs. Gives the number of rows that went with it.
+        """Return the number of rows deleted with it. Needs the permission to publish to its target.
 
         A stage whose last batch is decided and not all copied is kept: the rest of the batch is only there.
         """

@@ -145,7 +145,7 @@ class Streams:
         return partition if exchange is None else exchange.name
 
     async def admit_archive(self, rights: Rights, partition: QueueName) -> PartitionStatus:
-        """Whoever may read a partition may read what is archived of it."""
+        """Admit a reader of the partition to its archive."""
         rights.require(Access.READ, self._queue(partition))
         queue = await self._owner.read(lambda: rules.stream_queue(self._topology, partition))
         return (await self._states([queue]))[0]

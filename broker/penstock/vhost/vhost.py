@@ -89,7 +89,7 @@ class VhostBackup:
 
 
 class Vhost:
-    """`make_token` gives 22 random URL-safe characters for the name of a queue that the client did not name."""
+    """`make_token` returns 22 random URL-safe characters for the name of a queue that the client did not name."""
 
     def __init__(self, owner: Owner, make_token: Callable[[], str]) -> None:
         self.name: VhostName = owner.topology.vhost
@@ -234,7 +234,7 @@ class Vhost:
         return [rights.may_key(Access.WRITE, exchange, key) for key in keys]
 
     async def admit_consume(self, rights: Rights, queue: QueueName) -> QueueId:
-        """For consuming, getting and settling alike. Gives the number by which the engine knows the queue."""
+        """Return the engine's number of a queue, for consuming, getting and settling alike."""
         rights.require(Access.READ, self._queue(queue))
         return await self._owner.read(lambda: self._consumed(queue, rights).id)
 
@@ -275,11 +275,11 @@ class Vhost:
         return await self._owner.read(lambda: trial_of(self._topology))
 
     async def submit(self, command: Command) -> Outcome:
-        """Without a check of permissions: for those who were checked as administrators."""
+        """Submit a command without a check of permissions; the caller has checked for an administrator."""
         return await self._owner.submit(command)
 
     async def begin_backup(self) -> "VhostBackup":
-        """For those who were checked as administrators."""
+        """Begin a backup; the caller has checked for an administrator."""
         return VhostBackup(self.name, *await self._owner.begin_backup())
 
     async def close(self, cause: str) -> None:
