@@ -1,8 +1,8 @@
 """The file with the administrator's password: read when the broker starts and checked while it runs.
 
 Kubernetes mounts a Secret so, and writes the file again some time after the Secret changed. An empty or unreadable file
-changes nothing, except that a broker without users cannot start with it. What is done with the password is decided by
-`services`.
+changes nothing, except that a broker without users cannot start with it. The service of the administrator decides what
+a password changes.
 """
 
 import asyncio
