@@ -50,11 +50,10 @@ def revision(image: str, workload: Manifest | None, known: list[Manifest], annot
         return int(asked)
     runs = workload is not None and _image_of(workload) == image
     recorded = (workload or {"metadata": {}})["metadata"].get("annotations", {}).get(REVISION_ANNOTATION)
-    if runs and recorded is not None:
-        return _number(recorded)
     remembered = next((each.get("revision") for each in known if each.get("image") == image), None)
-    if remembered is not None:
-        return _number(remembered)
+    for number in (recorded if runs else None, remembered):
+        if str(number).isdecimal():
+            return max(FIRST, min(NEWEST, int(str(number))))
     return FIRST if runs else NEWEST
 
 
@@ -67,9 +66,3 @@ def revisions(image: str, used: int, known: list[Manifest]) -> list[Manifest]:
 def _image_of(workload: Manifest) -> str:
     containers = workload.get("spec", {}).get("template", {}).get("spec", {}).get("containers", [])
     return next((str(each.get("image")) for each in containers if each.get("name") == "broker"), "")
-
-
-def _number(value: Any) -> int:
-    """Return a revision that was recorded, within those that this operator writes."""
-    text = str(value)
-    return max(FIRST, min(NEWEST, int(text))) if text.isdecimal() else FIRST

@@ -29,6 +29,7 @@ KNOWN = [{"image": "older", "revision": 1}, {"image": "recent", "revision": 2}]
         ("a", workload("a", "1"), {}, 1),
         ("a", workload("a", None), {}, FIRST),
         ("recent", workload("recent", None), {}, 2),
+        ("recent", workload("recent", "2-x"), {}, 2),
         ("a", workload("a", "99"), {}, NEWEST),
         ("a", workload("a", "x"), {}, FIRST),
         ("new", workload("a", "1"), {}, NEWEST),
