@@ -14,7 +14,15 @@ from penstock_operator.api.fields import Model, Passed
 BROKER: Final = "broker"
 # Names of the pod's own volumes, and the directories that they are mounted at.
 OWN_VOLUMES: Final = frozenset({"data", "config", "tmp", "tls", "clients", "administrator", "restore"})
-OWN_PATHS: Final = ("/data", "/etc/penstock", "/etc/penstock-tls", "/etc/penstock-clients", "/tmp", "/packages")
+OWN_PATHS: Final = (
+    "/data",
+    "/etc/penstock",
+    "/etc/penstock-administrator",
+    "/etc/penstock-tls",
+    "/etc/penstock-clients",
+    "/tmp",
+    "/packages",
+)
 OWN_LABELS: Final = ("penstock.dev/", "app.kubernetes.io/")
 # The volumes of the restricted pod security standard.
 VOLUME_SOURCES: Final = frozenset(

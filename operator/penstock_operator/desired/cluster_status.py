@@ -176,8 +176,8 @@ def pod_trouble(pod: Manifest) -> tuple[str, str] | None:
         waiting = each.get("state", {}).get("waiting") or {}
         reason, message = waiting.get("reason", ""), waiting.get("message", "")
         if reason in PULL_REASONS:
-            image = spec.get("containers", [{}])[0].get("image", "")
-            return "ImagePullFailed", f"the image '{image}' cannot be pulled; correct spec.image: {reason}: {message}"
+            image = _image_of(spec.get("containers", []), each.get("name"))
+            return "ImagePullFailed", f"the image '{image}' cannot be pulled; correct its name: {reason}: {message}"
         if reason == "CrashLoopBackOff":
             ended = each.get("lastState", {}).get("terminated") or {}
             last = (ended.get("message") or "").strip().splitlines()[-1:]
@@ -188,6 +188,12 @@ def pod_trouble(pod: Manifest) -> tuple[str, str] | None:
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
             return "Unschedulable", f"no node takes the pod: {each.get('message', '')}"
     return None
+
+
+def _image_of(containers: list[Manifest], name: str | None) -> str:
+    """Return the image of a container, or of the only one."""
+    found = [each for each in containers if name is None or each.get("name", name) == name]
+    return str(found[0].get("image", "")) if found else ""
 
 
 def is_pod_ready(pod: Manifest) -> bool:

@@ -200,6 +200,18 @@ def test_an_image_that_cannot_be_pulled_is_named(world: OperatorWorld) -> None:
     assert "nowhere/penstock:1" in found["status"]["conditions"][0]["message"]
 
 
+def test_the_image_of_a_sidecar_that_cannot_be_pulled_is_named_and_not_the_broker_s(world: OperatorWorld) -> None:
+    pod = world.kubernetes.objects["Pod", "default", "mq-0"]
+    pod["spec"] = {"containers": [{"name": "broker", "image": "penstock:1"}, {"name": "logs", "image": "logs:1"}]}
+    pod["status"] = {"containerStatuses": [{"name": "logs", "state": {"waiting": {"reason": "ErrImagePull"}}}]}
+
+    world.look_again()
+
+    found = world.kubernetes.objects["Cluster", "default", "mq"]["status"]["conditions"][0]
+    assert found["reason"] == "ImagePullFailed"
+    assert "'logs:1'" in found["message"]
+
+
 def test_a_service_of_somebody_else_is_not_taken() -> None:
     world = OperatorWorld()
     world.kubernetes.add({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "mq"}, "spec": {}})

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from penstock_operator.api import ClusterSpec
 from penstock_operator.api.cluster import ExtraVolume
-from penstock_operator.api.override import OWN_VOLUMES, Override
+from penstock_operator.api.override import OWN_PATHS, OWN_VOLUMES, Override
 from penstock_operator.desired import children, plan
 from penstock_operator.desired.naming import Owner
 from penstock_operator.desired.override import merge
@@ -291,6 +291,9 @@ def test_an_extra_volume_is_mounted_and_others_stay() -> None:
     (broker,) = spec["containers"]
     assert broker["volumeMounts"][-1] == {"name": "archive", "mountPath": "/archive", "readOnly": False}
     assert {each["name"] for each in spec["volumes"]} - {"archive"} <= OWN_VOLUMES
+    broker = next(each for each in spec["containers"] if each["name"] == "broker")
+    own = [each["mountPath"] for each in broker["volumeMounts"] if each["name"] in OWN_VOLUMES]
+    assert set(own) <= set(OWN_PATHS)
 
 
 @pytest.mark.parametrize(
