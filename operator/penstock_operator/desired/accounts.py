@@ -42,6 +42,20 @@ def refused_account(spec: TopologySpec, account: str) -> Refused | None:
     return None
 
 
+def takes_over(deleted: TopologySpec, other: TopologySpec, *, is_paused: bool, may_administer: bool) -> bool:
+    """Return whether another object takes over the thing of one that is deleted.
+
+    A user or a permission must not stay as it was: it is deleted if the other one would not change it.
+    """
+    if not other.adopt:
+        return False
+    if not isinstance(deleted, UserSpec | GrantSpec):
+        return True
+    tags = deleted.tags if isinstance(deleted, UserSpec) else []
+    is_refused = refused_tags(other, tags, "", may_administer=may_administer) is not None
+    return not (is_refused or is_paused or other.prevent_update)
+
+
 def refused_tags(
     spec: TopologySpec, on_broker: Iterable[str], namespace: str, *, may_administer: bool
 ) -> Refused | None:

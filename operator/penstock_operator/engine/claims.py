@@ -5,11 +5,12 @@ The oldest object counts whose namespace the Cluster allows; the others claim no
 
 from pydantic import ValidationError
 
-from penstock_operator.api import UserSpec
+from penstock_operator.api import TopologySpec, UserSpec
 from penstock_operator.desired import Owner
-from penstock_operator.desired.naming import ADMINISTRATOR
+from penstock_operator.desired.accounts import takes_over
+from penstock_operator.desired.naming import ADMINISTRATOR, PAUSED_ANNOTATION
 from penstock_operator.engine.backlog import Key
-from penstock_operator.engine.home import NotYet, admits
+from penstock_operator.engine.home import NotYet, admits, may_administer
 from penstock_operator.engine.world import World
 
 
@@ -30,7 +31,7 @@ def successors(world: World, owner: Owner, key: Key) -> list[Key]:
     return [
         other
         for other in world.store.claimants(key)
-        if other != key and _lives(world, other) and admits(world, owner, other.namespace)
+        if other != key and admits(world, owner, other.namespace) and _takes_over(world, owner, key, other)
     ]
 
 
@@ -49,6 +50,16 @@ def taker(world: World, owner: Owner) -> Key | None:
     return None
 
 
-def _lives(world: World, key: Key) -> bool:
-    manifest = world.store.get(key)
-    return manifest is not None and "deletionTimestamp" not in manifest["metadata"]
+def _takes_over(world: World, owner: Owner, key: Key, other: Key) -> bool:
+    manifest = world.store.get(other)
+    if manifest is None or "deletionTimestamp" in manifest["metadata"]:
+        return False
+    try:
+        deleted, spec = world.store.spec(key), world.store.spec(other)
+    except (KeyError, ValidationError):
+        return False
+    assert isinstance(deleted, TopologySpec)
+    assert isinstance(spec, TopologySpec)
+    is_paused = manifest["metadata"].get("annotations", {}).get(PAUSED_ANNOTATION) == "true"
+    may = may_administer(world, owner, other.namespace)
+    return takes_over(deleted, spec, is_paused=is_paused, may_administer=may)

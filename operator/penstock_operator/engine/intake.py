@@ -23,7 +23,7 @@ def seen(store: Store, manifest: Manifest) -> list[Key]:
     before = store.get(Key(manifest["kind"], metadata.get("namespace", ""), metadata["name"]))
     key = store.put(manifest)
     if key.kind == "Namespace":
-        is_changed = before is None or _labels(before) != _labels(manifest)
+        is_changed = before is not None and _labels(before) != _labels(manifest)
         return store.of_namespace(key.name) if is_changed else []
     if key.kind == "Cluster" and (before is None or _admission(before) != _admission(manifest)):
         return [key, *store.of_cluster((key.namespace, key.name))]

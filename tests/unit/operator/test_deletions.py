@@ -278,3 +278,36 @@ def test_a_broker_that_does_not_answer_is_left_alone_for_a_while(world: Operator
     world.settle()
     world.look_again()
     assert world.condition("User", "u4") == ("True", "Synced")
+
+
+# ------------------------------------------------------------ who takes over
+
+
+@pytest.mark.parametrize(
+    ("tags", "other"),
+    [
+        (["administrator"], {}),
+        ([], {"tags": ["administrator"]}),
+        ([], {"adopt": False}),
+        ([], {"preventUpdate": True}),
+        ([], {"annotations": {"penstock.dev/paused": "true"}}),
+    ],
+    ids=["it has tags", "another with tags", "no adoption", "no updates", "paused"],
+)
+def test_a_user_is_revoked_although_another_object_names_it_that_cannot_take_it_over(
+    world: OperatorWorld, tags: list[str], other: dict[str, Any]
+) -> None:
+    world.kubernetes.change("Cluster", "mq", {"topology": {"allowedNamespaces": {"from": "All"}}})
+    world.apply("User", "ops", {"name": "ops", "tags": tags})
+    world.settle()
+    annotations = other.pop("annotations", {})
+    world.apply("User", "mine", {"name": "ops", "clusterRef": MQ, **other}, namespace="shop", annotations=annotations)
+    world.settle()
+    calls = broker(world).calls
+    calls.clear()
+
+    world.kubernetes.remove("User", "ops")
+    world.settle()
+
+    assert calls[0] == "delete user ops"
+    assert world.kubernetes.get("User", "ops") is None
