@@ -14,9 +14,10 @@ import kopf
 from aiohttp import web
 
 from penstock_operator.api import KINDS
-from penstock_operator.engine import Backlog, Key, Store, Workers, World
+from penstock_operator.engine import Key, Store, World
 from penstock_operator.engine.census import Census
 from penstock_operator.engine.cluster import ClusterReconciler
+from penstock_operator.engine.lanes import Lanes
 from penstock_operator.engine.topology import TopologyReconciler
 from penstock_operator.handlers import configure, register
 from penstock_operator.links import Brokers, connect_kubernetes
@@ -27,8 +28,6 @@ from penstock_operator.settings import Settings, SettingsError, load_settings
 _log = logging.getLogger("penstock.operator")
 STUCK_SECONDS = 60.0
 STOP_SECONDS = 10.0
-# Clusters have workers of their own, so that thousands of queues and users do not hold them up.
-CLUSTER_WORKERS = 2
 
 
 class Operator:
@@ -43,15 +42,13 @@ class Operator:
         self._store = Store()
         self._runner: web.AppRunner | None = None
         self._has_begun = False
-        self._has_started = False
         self._is_stopped = threading.Event()
-        self._topology_workers = Workers(Backlog(_jitter), self._reconcile, self._counts, settings.workers, "topology")
-        self._cluster_workers = Workers(Backlog(_jitter), self._reconcile, self._counts, CLUSTER_WORKERS, "cluster")
+        self._lanes = Lanes(self._reconcile, self._counts, settings.workers, _jitter)
         self._world = World(
             connect_kubernetes(self._counts, outage),
             Brokers(time.monotonic),
             self._store,
-            self._add,
+            self._lanes.add,
             time.monotonic,
             settings.resync_seconds,
             _jitter,
@@ -62,7 +59,7 @@ class Operator:
 
     def run(self) -> None:
         registry = kopf.OperatorRegistry()
-        register(registry, self._store, self._add)
+        register(registry, self._store, self._lanes.add)
         kopf.on.startup(registry=registry, id="start")(self._start)
         kopf.on.cleanup(registry=registry, id="stop")(self._stop)
         namespaces = self._settings.namespaces
@@ -83,19 +80,9 @@ class Operator:
             return self._topology.reconcile(key, attempts)
         return self._cluster.reconcile(key)
 
-    def _add(self, key: Key, delay: float = 0.0) -> None:
-        workers = self._topology_workers if KINDS[key.kind].is_topology else self._cluster_workers
-        workers.add(key, delay)
-
-    def _start_workers(self) -> None:
-        """Start to reconcile. The store is complete now: before, what it lacks would count as gone."""
-        self._has_started = True
-        self._cluster_workers.start()
-        self._topology_workers.start()
-
     async def _start(self, settings: kopf.OperatorSettings, **_: Any) -> None:
         configure(settings)
-        census = threading.Thread(target=self._census.run, args=(self._is_stopped, self._start_workers), daemon=True)
+        census = threading.Thread(target=self._census.run, args=(self._is_stopped, self._lanes.start), daemon=True)
         census.start()
         application = web.Application()
         application.router.add_get("/healthz", self._health)
@@ -110,8 +97,7 @@ class Operator:
         self._is_stopped.set()
         if self._runner is not None:
             await self._runner.cleanup()
-        for workers in (self._cluster_workers, self._topology_workers):
-            await asyncio.to_thread(workers.stop, STOP_SECONDS)
+        await asyncio.to_thread(self._lanes.stop, STOP_SECONDS)
 
     async def _health(self, _: web.Request) -> web.Response:
         """Report healthy while the kinds can be listed and some worker of each lane makes progress."""
@@ -122,10 +108,9 @@ class Operator:
         return verdict(self._stuck())
 
     def _stuck(self) -> str:
-        if not self._has_started:
+        if not self._lanes.has_started:
             return ""
-        last = min(self._cluster_workers.last_turn, self._topology_workers.last_turn)
-        idle = time.monotonic() - last
+        idle = time.monotonic() - self._lanes.last_turn
         return f"no turn for {idle:.0f} s" if idle > STUCK_SECONDS else ""
 
     async def _metrics(self, _: web.Request) -> web.Response:

@@ -1,0 +1,38 @@
+"""Lanes of workers: what holds up objects in brokers holds up no Cluster."""
+
+import threading
+
+from penstock_operator.engine import Key
+from penstock_operator.engine.lanes import Lanes
+from penstock_operator.links.counts import Counts
+
+SECONDS_MAX = 10
+
+
+def test_a_cluster_does_not_wait_for_objects_in_brokers() -> None:
+    released, reconciled = threading.Event(), threading.Event()
+
+    def reconcile(key: Key, _: int) -> None:
+        if key.kind == "Cluster":
+            reconciled.set()
+        else:
+            released.wait(SECONDS_MAX)
+
+    lanes = Lanes(reconcile, Counts(), 2, lambda: 1.0)
+    for number in range(20):
+        lanes.add(Key("User", "default", f"u{number}"))
+    lanes.start()
+    lanes.add(Key("Cluster", "default", "mq"))
+
+    assert reconciled.wait(SECONDS_MAX / 2)
+    released.set()
+    lanes.stop(SECONDS_MAX)
+
+
+def test_lanes_that_were_never_started_can_be_stopped() -> None:
+    lanes = Lanes(lambda key, attempts: None, Counts(), 2, lambda: 1.0)
+    lanes.add(Key("User", "default", "web"))
+
+    lanes.stop(SECONDS_MAX)
+
+    assert not lanes.has_started
