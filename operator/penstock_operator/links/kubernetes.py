@@ -21,7 +21,7 @@ Query = list[tuple[str, str]]
 REQUEST_SECONDS: Final = 30
 # No answer, too many requests, and what proxies and a starting server answer.
 _OUTAGE: Final = frozenset({0, 429, 502, 503, 504})
-PAGE_SIZE: Final = 500
+PAGE_SIZE: Final = 2_000
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _PLURALS: Final = {
