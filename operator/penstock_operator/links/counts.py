@@ -11,6 +11,12 @@ class Counts:
         self._writes = Counter(
             "penstock_operator_writes", "Writes to the API server.", ["verb", "kind"], registry=self.registry
         )
+        self._reads = Counter(
+            "penstock_operator_reads",
+            "Reads from the API server, beside the watches; a list counts once per page.",
+            ["verb", "kind"],
+            registry=self.registry,
+        )
         self._reconciles = Counter(
             "penstock_operator_reconciles",
             "Reconciles, by how they ended.",
@@ -36,6 +42,9 @@ class Counts:
 
     def count_write(self, verb: str, kind: str) -> None:
         self._writes.labels(verb, kind).inc()
+
+    def count_read(self, verb: str, kind: str) -> None:
+        self._reads.labels(verb, kind).inc()
 
     def count_reconcile(self, kind: str, outcome: str, seconds: float) -> None:
         self._reconciles.labels(kind, outcome).inc()

@@ -1,6 +1,6 @@
 """Reads and writes objects of Kubernetes by the official client's REST layer: manifests in, manifests out.
 
-Calls block and may come from any thread; each write is counted, and an outage is logged once.
+Calls block and may come from any thread; each is counted, and an outage is logged once.
 """
 
 import json
@@ -55,6 +55,7 @@ class Kubernetes:
 
     def read(self, api_version: str, kind: str, namespace: str | None, name: str) -> Manifest | None:
         """Return an object; None when it or its kind does not exist."""
+        self.counts.count_read("get", kind)
         return self._read(_path(api_version, kind, namespace, name))
 
     def list(self, api_version: str, kind: str, namespace: str | None, selector: str = "") -> list[Manifest]:
@@ -62,6 +63,7 @@ class Kubernetes:
         path, token = _path(api_version, kind, namespace), ""
         items: list[Manifest] = []
         while True:
+            self.counts.count_read("list", kind)
             query = [("limit", str(PAGE_SIZE)), ("labelSelector", selector), ("continue", token)]
             found = self._call("GET", path, [each for each in query if each[1]])
             items += [{"apiVersion": api_version, "kind": kind, **each} for each in found.get("items", [])]

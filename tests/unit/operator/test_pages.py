@@ -37,6 +37,7 @@ def test_all_pages_make_one_list() -> None:
     assert [each["metadata"]["name"] for each in found] == ["q0", "q1", "q2", "q3", "q4"]
     assert {(each["apiVersion"], each["kind"]) for each in found} == {("penstock.dev/v1alpha1", "Queue")}
     assert [each.get("continue") for each in kubernetes.queries] == [None, "2", "4"]
+    assert 'penstock_operator_reads_total{kind="Queue",verb="list"} 3.0' in kubernetes.counts.exposition().decode()
     assert all(each["labelSelector"] == "team=shop" for each in kubernetes.queries)
 
 
