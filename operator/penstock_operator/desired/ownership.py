@@ -8,10 +8,11 @@ action than giving up the ownership. Who may name what is decided in `desired.ac
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from penstock_operator.api import ExchangeSpec, QueueSpec, StreamSpec, TopologySpec
+from penstock_operator.api import ExchangeSpec, QueueSpec, StreamSpec, TopologySpec, VHostSpec
 from penstock_operator.desired.topology import Fields, described, drift
 
 PASSWORD: Final = "password"
+DEFAULT_VHOST: Final = "/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,8 @@ def plan_removal(spec: TopologySpec, found: Fields | None) -> list[Action]:
     """Return the actions for an owner that is deleted, whose manifest says Delete."""
     if found is None:
         return []
+    if isinstance(spec, VHostSpec) and spec.name == DEFAULT_VHOST:
+        return [Tell("LeftOnBroker", f"vhost '{spec.name}' stays, because the operator logs in to it")]
     differing = drift(spec, found)
     if differing and is_unchangeable(spec):
         says = described(differing, spec, found)

@@ -13,7 +13,7 @@ from penstock_operator.api import GrantSpec, RetainedSpec, TopologySpec, VHostSp
 from penstock_operator.desired import Owner
 from penstock_operator.desired.accounts import Refused, refused_account, refused_tags
 from penstock_operator.desired.naming import ADMINISTRATOR, FINALIZER, RELEASE_ANNOTATION
-from penstock_operator.desired.ownership import Remove, Tell, plan_removal
+from penstock_operator.desired.ownership import DEFAULT_VHOST, Remove, Tell, plan_removal
 from penstock_operator.desired.topology import Need, same_kinds
 from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.census import Census
@@ -111,7 +111,7 @@ class Removal:
 
     def _check_retained(self, cluster: Key, spec: TopologySpec) -> None:
         """Raise NotYet when a virtual host holds a queue or a stream whose manifest says Retain."""
-        if not isinstance(spec, VHostSpec):
+        if not isinstance(spec, VHostSpec) or spec.name == DEFAULT_VHOST:
             return
         for key in self._world.store.needing((cluster.namespace, cluster.name), Need("VHost", "", spec.name)):
             if self._retains(key):

@@ -263,3 +263,20 @@ def test_a_user_by_name_and_by_object_is_the_same_user(world: OperatorWorld) -> 
 
     remove(world, "Permission", "by-object")
     assert broker(world).permissions["web", "/"] == ("", "", "a")
+
+
+# ------------------------------------------------------------ the default virtual host
+
+
+def test_the_virtual_host_that_the_operator_logs_in_to_is_not_deleted(world: OperatorWorld) -> None:
+    """Without it the operator cannot log in any more, and nobody's objects are applied."""
+    world.apply("VHost", "default", {"name": "/", "deletionPolicy": "Delete"})
+    world.apply("Queue", "orders", {"name": "orders"})
+    world.settle()
+
+    remove(world, "VHost", "default")
+    world.look_again()
+
+    assert "/" in broker(world).vhosts
+    assert ("VHost", "default", "LeftOnBroker") in world.kubernetes.events
+    assert ready(world, "Cluster", "mq")[0] == "True"

@@ -101,6 +101,7 @@ def test_a_refused_thing_is_not_touched_and_a_touched_one_is_marked_before(row: 
         (user(), OTHER_USER, ["Remove"]),
         (PermissionSpec.model_validate({**OF, "user": "u"}), {"configure": "x", "write": "", "read": ""}, ["Remove"]),
         (VHostSpec.model_validate({**OF, "name": "v"}), {"limits": {}}, ["Remove"]),
+        (VHostSpec.model_validate({**OF, "name": "/"}), {"limits": {}}, ["LeftOnBroker"]),
     ],
 )
 def test_the_plan_of_a_removal(spec: TopologySpec, fields: dict[str, Any] | None, expected: list[str]) -> None:
