@@ -181,8 +181,8 @@ impl Stream {
 
 fn taken_over(group: &str) -> String {
     format!(
-        "another reader of group '{group}' has begun since; readers that set single_active take turns, and who wants all \
-         messages has a group of its own"
+        "another reader of group '{group}' has begun since; set single_active to take turns, or read all messages with \
+         another group"
     )
 }
 
