@@ -45,6 +45,12 @@ def test_the_commands_of_the_readme_install_and_send_a_thousand_orders(kubectl: 
     assert "1,000 orders published, confirmed and consumed" in printed
 
 
+def test_the_operator_is_given_all_namespaces_for_what_follows(kubectl: Kubectl) -> None:
+    chart = str(ROOT / "charts" / "penstock-operator")
+    kubectl.helm("upgrade", "penstock-operator", chart, "--set", "watchAllNamespaces=true", "--wait")
+    kubectl("rollout", "status", "deployment", "penstock-operator", "--timeout=120s")
+
+
 def test_a_glance_tells_how_things_are(kubectl: Kubectl) -> None:
     shown = kubectl("get", "psc,queues.penstock.dev")
 

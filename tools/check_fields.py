@@ -25,6 +25,7 @@ KINDS = (
     "policy/v1/PodDisruptionBudget",
     "rbac.authorization.k8s.io/v1/ClusterRole",
     "rbac.authorization.k8s.io/v1/ClusterRoleBinding",
+    "rbac.authorization.k8s.io/v1/Role",
     "rbac.authorization.k8s.io/v1/RoleBinding",
     "storage.k8s.io/v1/StorageClass",
     *(f"v1/{kind}" for kind in ("ConfigMap", "PersistentVolume", "Secret", "Service", "ServiceAccount")),

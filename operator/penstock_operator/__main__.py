@@ -1,4 +1,4 @@
-"""The operator's process: `python -m penstock_operator`. One is enough; two are harmless, as both write the same."""
+"""The operator's process: `python -m penstock_operator`. Of several, one acts: the one that holds the Lease."""
 
 import asyncio
 import logging
@@ -18,6 +18,7 @@ from penstock_operator.engine import Key, Store, World
 from penstock_operator.engine.census import Census
 from penstock_operator.engine.cluster import ClusterReconciler
 from penstock_operator.engine.lanes import Lanes
+from penstock_operator.engine.leadership import Identity, Leadership
 from penstock_operator.engine.topology import TopologyReconciler
 from penstock_operator.handlers import configure, register
 from penstock_operator.links import Brokers, connect_kubernetes
@@ -54,6 +55,8 @@ class Operator:
             _jitter,
         )
         self._census = Census(self._world, settings.namespaces)
+        self._world.operator_namespace = settings.namespace
+        self._leadership = self._make_leadership(settings)
         self._cluster = ClusterReconciler(self._world)
         self._topology = TopologyReconciler(self._world, self._census)
 
@@ -65,7 +68,27 @@ class Operator:
         namespaces = self._settings.namespaces
         kopf.run(registry=registry, standalone=True, clusterwide=not namespaces, namespaces=namespaces)
 
+    def _make_leadership(self, settings: Settings) -> Leadership | None:
+        """Return the holder of the Lease; None outside of a Kubernetes cluster, where one operator runs by hand."""
+        if not (settings.release and settings.pod and settings.namespace):
+            return None
+        identity = Identity(settings.namespace, settings.release, settings.pod, settings.namespaces)
+        return Leadership(self._world.kubernetes, identity, self._add_all, time.monotonic)
+
+    def _acts(self) -> bool:
+        acts = self._leadership is None or self._leadership.acts
+        self._counts.set_acting(acts)
+        return acts
+
+    def _add_all(self) -> None:
+        """Reconcile all objects, as those that were seen while another operator acted were left alone."""
+        for key in self._store.all():
+            if key.kind != "Secret":
+                self._lanes.add(key)
+
     def _reconcile(self, key: Key, attempts: int) -> float | None:
+        if not self._acts():
+            return None
         try:
             return self._reconcile_one(key, attempts)
         finally:
@@ -84,6 +107,8 @@ class Operator:
         configure(settings)
         census = threading.Thread(target=self._census.run, args=(self._is_stopped, self._lanes.start), daemon=True)
         census.start()
+        if self._leadership is not None:
+            self._leadership.start()
         application = web.Application()
         application.router.add_get("/healthz", self._health)
         application.router.add_get("/livez", self._live)
@@ -98,10 +123,13 @@ class Operator:
         if self._runner is not None:
             await self._runner.cleanup()
         await asyncio.to_thread(self._lanes.stop, STOP_SECONDS)
+        if self._leadership is not None:
+            await asyncio.to_thread(self._leadership.stop)
 
     async def _health(self, _: web.Request) -> web.Response:
         """Report healthy while the kinds can be listed and some worker of each lane makes progress."""
-        return verdict(self._census.problem or self._stuck())
+        reason = self._leadership.reason if self._leadership is not None and not self._acts() else ""
+        return verdict(self._census.problem or self._stuck(), reason)
 
     async def _live(self, _: web.Request) -> web.Response:
         """Report alive unless a restart may help: it does not against missing kinds or roles."""
@@ -117,11 +145,11 @@ class Operator:
         return web.Response(body=self._counts.exposition(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
 
-def verdict(problem: str) -> web.Response:
-    """Return the answer of a probe."""
+def verdict(problem: str, reason: str = "") -> web.Response:
+    """Return the answer of a probe; the reason is why this operator does nothing, although it is healthy."""
     if problem:
         return web.json_response({"status": "unavailable", "reason": problem}, status=503)
-    return web.json_response({"status": "ok"})
+    return web.json_response({"status": "ok", **({"acts": False, "reason": reason} if reason else {})})
 
 
 def process_age(proc: Path = Path("/proc")) -> float:

@@ -13,13 +13,16 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings; empty `namespaces` means all."""
+    """Settings; empty `namespaces` means all, and an empty `release` that no Lease is held."""
 
     namespaces: tuple[str, ...] = ()
     workers: int = 8
     resync_seconds: float = 300.0
     http_port: int = 8080
     log_level: str = "info"
+    namespace: str = ""
+    release: str = ""
+    pod: str = ""
 
 
 def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
@@ -34,6 +37,9 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         _number(environment, "RESYNC_SECONDS", 300, 1, 86_400),
         int(_number(environment, "HTTP_PORT", 8080, 0, 65_535)),
         level,
+        _text(environment, "NAMESPACE", ""),
+        _text(environment, "RELEASE", ""),
+        _text(environment, "POD", ""),
     )
 
 

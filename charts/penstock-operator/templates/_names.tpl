@@ -14,6 +14,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 
+{{- /* The watched namespaces, with commas; empty for all. */ -}}
+{{- define "penstock-operator.watched" -}}
+{{- if not .Values.watchAllNamespaces -}}
+{{ join "," (.Values.watchNamespaces | default (list .Release.Namespace)) }}
+{{- end -}}
+{{- end -}}
+
 {{- define "penstock-operator.image" -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}

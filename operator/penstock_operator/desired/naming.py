@@ -51,6 +51,8 @@ class Owner:
     namespace: str
     uid: str
     spec: ClusterSpec
+    # Namespace of the operator's pod, which network policies admit; empty when it runs outside of Kubernetes.
+    operator_namespace: str = ""
 
     @property
     def headless(self) -> str:

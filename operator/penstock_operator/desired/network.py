@@ -51,13 +51,15 @@ def _metrics() -> dict[str, Any]:
 
 
 def network_policy(owner: Owner) -> dict[str, Any] | None:
-    """Return the policy: clients may reach gRPC, all pods metrics, and the operator both from anywhere."""
+    """Return the policy: clients and the operator may reach gRPC, all pods metrics."""
     wanted = owner.spec.network_policy
     if not wanted.enabled:
         return None
     clients: list[dict[str, Any]] = wanted.allowed_clients or [{"podSelector": {}}]
+    # The label alone could be any pod's. Kubernetes gives each namespace a label with its name.
+    namespace = {"kubernetes.io/metadata.name": owner.operator_namespace} if owner.operator_namespace else {}
     operator = {
-        "namespaceSelector": {},
+        "namespaceSelector": {"matchLabels": namespace} if namespace else {},
         "podSelector": {"matchLabels": {"app.kubernetes.io/name": FIELD_MANAGER}},
     }
     return {

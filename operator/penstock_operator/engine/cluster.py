@@ -45,7 +45,7 @@ class ClusterReconciler:
         if "deletionTimestamp" in manifest["metadata"]:
             return self._finalize(key, manifest)
         try:
-            owner = owner_of(manifest)
+            owner = owner_of(manifest, self._world.operator_namespace)
         except ValidationError as error:
             self._write(manifest, {"phase": "Failed"}, [Says("Ready", "False", "InvalidSpec", str(error))])
             return None

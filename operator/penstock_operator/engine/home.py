@@ -61,11 +61,11 @@ class Home:
         return Address(self.owner.host, GRPC_PORT, user, password, "/", self.tls)
 
 
-def owner_of(manifest: Manifest) -> Owner:
+def owner_of(manifest: Manifest, operator_namespace: str = "") -> Owner:
     """Return the owner. Raises pydantic's ValidationError when the CRD accepted a value that the types do not."""
     metadata = manifest["metadata"]
     spec = ClusterSpec.model_validate(manifest["spec"])
-    return Owner(metadata["name"], metadata["namespace"], metadata["uid"], spec)
+    return Owner(metadata["name"], metadata["namespace"], metadata["uid"], spec, operator_namespace)
 
 
 def find_home(world: World, manifest: Manifest) -> Home:

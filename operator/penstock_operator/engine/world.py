@@ -39,6 +39,8 @@ class World:
     jitter: Callable[[], float] = field(default=lambda: 1.0)
     now: Callable[[], str] = field(default=_now)
     password: Callable[[], str] = field(default=_password)
+    # Namespace of the operator's own pod; empty outside of a Kubernetes cluster.
+    operator_namespace: str = ""
     good_until: Callable[[str, int, Tls], str] = field(default=good_until)
     # Passwords of administrators that brokers accepted last, by namespace and name of the Cluster.
     accepted: dict[tuple[str, str], str] = field(default_factory=dict)

@@ -31,11 +31,17 @@ class Counts:
             "penstock_operator_waiting", "Objects that wait to be reconciled.", registry=self.registry
         )
 
+        self._acting = Gauge(
+            "penstock_operator_acting", "1 if this operator acts, 0 if another one does.", registry=self.registry
+        )
         self._first = Gauge(
             "penstock_operator_first_reconcile_seconds",
             "From the start of the process to the end of its first reconcile; 0 before.",
             registry=self.registry,
         )
+
+    def set_acting(self, acts: bool) -> None:
+        self._acting.set(acts)
 
     def tell_first_reconcile(self, seconds: float) -> None:
         self._first.set(seconds)

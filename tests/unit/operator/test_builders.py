@@ -19,6 +19,7 @@ from penstock_operator.desired.access import administrator_secret
 from penstock_operator.desired.cluster_plan import FIRST, NEWEST
 from penstock_operator.desired.compare import differences
 from penstock_operator.desired.configuration import config_hash, toml
+from penstock_operator.desired.network import network_policy
 
 GOLDEN = Path(__file__).parent / "golden"
 SPECS: dict[str, dict[str, Any]] = {
@@ -165,3 +166,13 @@ def test_the_secret_follows_the_service_binding_convention_and_outlives_the_clus
     assert secret["type"] == "servicebinding.io/penstock"
     assert set(secret["data"]) == {"type", "provider", "host", "port", "username", "password", "uri", "grpc-address"}
     assert "ownerReferences" not in secret["metadata"]
+
+
+def test_a_network_policy_admits_the_operator_from_its_own_namespace_only() -> None:
+    spec = ClusterSpec.model_validate({"image": "penstock:test", "networkPolicy": {"enabled": True}})
+    policy = network_policy(Owner("mq", "shop", "uid-1", spec, "penstock-system"))
+
+    assert policy is not None
+    *_, operator = policy["spec"]["ingress"][0]["from"]
+    assert operator["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "penstock-system"}}
+    assert operator["podSelector"] == {"matchLabels": {"app.kubernetes.io/name": "penstock-operator"}}

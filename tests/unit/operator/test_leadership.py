@@ -1,0 +1,180 @@
+"""Which operator acts: the decision as a table, and pods of one release or of two against one Kubernetes."""
+
+from typing import cast
+
+import pytest
+
+from penstock_operator.desired.leadership import Claim, Step, decide
+from penstock_operator.engine.leadership import DEADLINE_SECONDS, Identity, Leadership
+from penstock_operator.links import ApiError, Kubernetes
+from support.kubernetes_fake import FakeKubernetes
+
+SHOP, STOCK = frozenset({"shop"}), frozenset({"stock"})
+
+
+def claim(release: str, created: str, holder: str, watches: frozenset[str] = SHOP, *, acting: bool = False) -> Claim:
+    return Claim("system", release, created, holder, "now", watches, acting)
+
+
+MINE = claim("b", "2", "pod")
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "dead", "has_begun", "step"),
+    [
+        (None, [], "", False, Step.CREATE),
+        (claim("b", "2", "other"), [], "", False, Step.WAIT),
+        (claim("b", "2", "other", acting=True), [], "b", False, Step.TAKE),
+        (claim("b", "2", ""), [], "", False, Step.TAKE),
+        (MINE, [], "", False, Step.MARK),
+        (MINE, [MINE], "", False, Step.MARK),
+        (MINE, [claim("a", "1", "x")], "", False, Step.RENEW),
+        (MINE, [claim("a", "1", "x")], "a", False, Step.MARK),
+        (MINE, [claim("a", "1", "")], "", False, Step.MARK),
+        (MINE, [claim("a", "1", "x", STOCK, acting=True)], "", False, Step.MARK),
+        (MINE, [claim("a", "1", "x", frozenset())], "", False, Step.RENEW),
+        (MINE, [claim("c", "3", "x")], "", False, Step.MARK),
+        (MINE, [claim("c", "3", "x", acting=True)], "", False, Step.RENEW),
+        (claim("b", "2", "pod", acting=True), [claim("c", "3", "x")], "", False, Step.ACT),
+        (claim("b", "2", "pod", acting=True), [claim("c", "3", "x", acting=True)], "", False, Step.UNMARK),
+        (claim("b", "2", "pod", acting=True), [claim("c", "3", "x", acting=True)], "", True, Step.RENEW),
+        (claim("b", "2", "other", acting=True), [], "", True, Step.WAIT),
+    ],
+)
+def test_the_next_step(mine: Claim | None, others: list[Claim], dead: str, has_begun: bool, step: Step) -> None:
+    found, reason = decide(
+        "pod", mine, others, lambda each: each.holder != "" and each.name != dead, has_begun=has_begun
+    )
+
+    assert found is step
+    assert bool(reason) == (step in {Step.WAIT, Step.UNMARK} or (step is Step.RENEW and not has_begun))
+
+
+class Pods:
+    """Pods of operators against one Kubernetes, driven by hand; all share one clock."""
+
+    def __init__(self) -> None:
+        self.kubernetes = FakeKubernetes()
+        self.seconds = 0.0
+        self.begun: list[str] = []
+        self._renewals = 0
+
+    def start(self, release: str, pod: str, *watches: str) -> Leadership:
+        identity = Identity("system", release, pod, watches)
+        return Leadership(
+            cast(Kubernetes, self.kubernetes), identity, lambda: self.begun.append(pod), lambda: self.seconds, self._now
+        )
+
+    def _now(self) -> str:
+        self._renewals += 1
+        return str(self._renewals)
+
+    def run(self, *pods: Leadership, seconds: float = 0.0) -> None:
+        """Let pods take turns for some time."""
+        until = self.seconds + seconds
+        while True:
+            for _ in range(6):
+                for pod in pods:
+                    pod.turn()
+            if self.seconds >= until:
+                return
+            self.seconds += 1
+
+
+@pytest.fixture
+def pods() -> Pods:
+    return Pods()
+
+
+def test_a_pod_alone_acts_at_once(pods: Pods) -> None:
+    one = pods.start("operator", "one")
+    assert not one.acts
+
+    pods.run(one)
+
+    assert one.acts
+    assert (one.reason, pods.begun) == ("", ["one"])
+
+
+def test_of_two_pods_of_a_release_one_acts_and_the_other_says_why_not(pods: Pods) -> None:
+    one, two = pods.start("operator", "one"), pods.start("operator", "two")
+    pods.run(one, two, seconds=60)
+
+    assert (one.acts, two.acts) == (True, False)
+    assert two.reason == "pod 'one' of this release acts"
+
+
+def test_a_pod_that_stops_hands_over_at_once(pods: Pods) -> None:
+    one, two = pods.start("operator", "one"), pods.start("operator", "two")
+    pods.run(one, two)
+    one.start()
+    one.stop()
+    pods.run(two)
+
+    assert (one.acts, two.acts) == (False, True)
+
+
+def test_a_pod_that_dies_is_followed_after_its_lease(pods: Pods) -> None:
+    one, two = pods.start("operator", "one"), pods.start("operator", "two")
+    pods.run(one, two)
+    pods.run(two, seconds=10)
+    assert not two.acts
+    assert not one.acts, "it stops acting before the other begins"
+
+    pods.run(two, seconds=10)
+    assert two.acts
+
+
+def test_of_two_releases_that_watch_the_same_namespace_the_later_does_nothing_and_says_so(pods: Pods) -> None:
+    first, later = pods.start("first", "one", "shop", "stock"), pods.start("later", "two", "shop")
+    pods.run(first)
+    pods.run(first, later, seconds=60)
+
+    assert (first.acts, later.acts) == (True, False)
+    assert "the release 'first' in namespace 'system' watches the same namespaces" in later.reason
+
+
+def test_two_releases_that_begin_at_the_same_time_never_both_act(pods: Pods) -> None:
+    one, two = pods.start("a", "one"), pods.start("b", "two", "shop")
+    for _ in range(30):
+        for pod in (one, two):
+            pod.turn()
+            assert not (one.acts and two.acts)
+        pods.seconds += 1
+
+    assert one.acts != two.acts
+
+
+def test_releases_of_different_namespaces_all_act(pods: Pods) -> None:
+    one, two = pods.start("a", "one", "shop"), pods.start("b", "two", "stock")
+    pods.run(one, two)
+
+    assert (one.acts, two.acts) == (True, True)
+
+
+def test_the_later_release_takes_over_when_the_first_is_gone(pods: Pods) -> None:
+    first, later = pods.start("first", "one"), pods.start("later", "two")
+    pods.run(first)
+    pods.run(later, seconds=40)
+
+    assert later.acts
+    pods.run(first, later, seconds=40)
+    assert (first.acts, later.acts) == (False, True)
+
+
+def test_a_pod_that_cannot_renew_stops_acting_and_goes_on_when_it_can(pods: Pods) -> None:
+    one = pods.start("operator", "one")
+    pods.run(one)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ApiError(0, "the API server does not answer")
+
+    read, pods.kubernetes.read = pods.kubernetes.read, refuse  # type: ignore[method-assign]
+    pods.run(one, seconds=DEADLINE_SECONDS + 1)
+    assert not one.acts
+    assert "cannot be renewed" in one.reason
+
+    pods.kubernetes.read = read  # type: ignore[method-assign]
+    pods.run(one, seconds=5)
+    assert one.acts
+    assert pods.begun == ["one", "one"]
