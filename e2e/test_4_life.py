@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trustme
 
-from e2e.kubectl import Kubectl, until
+from e2e.kubectl import CommandError, Kubectl, until
 from e2e.manifests import IMAGE, ours, queue, small_cluster
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -185,15 +185,16 @@ def test_an_administrators_secret_that_is_deleted_locks_nobody_out(kubectl: Kube
     until(lambda: kubectl.password(secret, namespace) != before, "there is another Secret")
     opens(kubectl, namespace, "image", before)
     # The kubelet updates the file in the pod at its own pace.
-    until(lambda: synced(kubectl, namespace, "image") == ("True", "Synced"), "the broker follows it", 180)
-    opens(kubectl, namespace, "image", kubectl.password(secret, namespace))
+    until(lambda: is_open(kubectl, namespace, "image", kubectl.password(secret, namespace)), "the broker follows", 180)
+    until(lambda: synced(kubectl, namespace, "image") == ("True", "Synced"), "the Cluster says so")
     opens(kubectl, namespace, "image", before)
 
     made = kubectl.password(secret, namespace)
     kubectl("annotate", "psc", "image", "--namespace", namespace, "penstock.dev/rotate-password=1")
     until(lambda: kubectl.password(secret, namespace) != made, "it is rotated")
-    until(lambda: synced(kubectl, namespace, "image") == ("True", "Synced"), "the broker follows it again", 180)
-    opens(kubectl, namespace, "image", kubectl.password(secret, namespace))
+    # The condition is from before until the operator has seen the change.
+    until(lambda: is_open(kubectl, namespace, "image", kubectl.password(secret, namespace)), "the broker follows", 180)
+    until(lambda: synced(kubectl, namespace, "image") == ("True", "Synced"), "the Cluster says so")
     assert kubectl.condition("psc", "image", namespace=namespace)[:2] == ("True", "Serving")
     assert pod_uid(kubectl, namespace, "image") == pod
 
@@ -326,6 +327,14 @@ def opens(kubectl: Kubectl, namespace: str, cluster: str, password: str) -> None
     uri = f"penstock://admin:{password}@{cluster}.{namespace}.svc:5680/"
     command = ["python3", "/packages/bin/penstock", "status", "--output", "json", "--uri", uri]
     assert "version" in kubectl("exec", f"{cluster}-0", "--namespace", namespace, "--", *command)
+
+
+def is_open(kubectl: Kubectl, namespace: str, cluster: str, password: str) -> bool:
+    try:
+        opens(kubectl, namespace, cluster, password)
+    except CommandError:
+        return False
+    return True
 
 
 def made_namespace(kubectl: Kubectl, name: str) -> str:

@@ -1,5 +1,6 @@
-"""The charts as a whole: every values file against the API server, and the upgrade from the first working charts."""
+"""The charts as a whole: every values file against the API server, a second installation, and an upgrade under load."""
 
+import json
 import subprocess
 import time
 from functools import partial
@@ -10,7 +11,7 @@ from e2e.kubectl import Kubectl, until
 from e2e.manifests import Manifest, ours, small_cluster
 
 ROOT = Path(__file__).resolve().parents[1]
-PREVIOUS = ROOT / "e2e" / "previous"
+CHARTS = {name: str(ROOT / "charts" / name) for name in ("penstock-operator", "penstock")}
 STUBS = (
     ("monitoring.coreos.com", "ServiceMonitor", "servicemonitors"),
     ("monitoring.coreos.com", "PrometheusRule", "prometheusrules"),
@@ -85,27 +86,26 @@ def stub(group: str, kind: str, plural: str) -> Manifest:
     }
 
 
-def test_charts_are_upgraded_under_load(kubectl: Kubectl, load: Load) -> None:
+def test_charts_are_installed_anew_and_upgraded_under_load(kubectl: Kubectl, load: Load) -> None:
+    """Start as a Kubernetes without Penstock does. Charts of an earlier commit are upgraded by `make long-e2e`."""
     for kind in OURS:
         kubectl("delete", f"{kind}.penstock.dev", "--all", "--timeout=120s")
     kubectl.helm("uninstall", "mq", "--wait")
     kubectl.helm("uninstall", "penstock-operator", "--wait")
     kubectl("delete", "crd", *(f"{kind}.penstock.dev" for kind in OURS))
-    kubectl.helm("install", "penstock-operator", *packed("penstock-operator"), "--wait", "--timeout", "180s")
-    kubectl.helm("install", "mq", *packed("penstock"))
+    kubectl.helm("install", "penstock-operator", CHARTS["penstock-operator"], "--wait", "--timeout", "180s")
+    kubectl.helm("install", "mq", CHARTS["penstock"])
     kubectl.wait_ready("psc/mq")
     load.start()
 
-    for name, release in (("penstock-operator", "penstock-operator"), ("penstock", "mq")):
-        kubectl.helm("upgrade", release, str(ROOT / "charts" / name), "--wait", "--timeout", "180s")
+    kubectl.helm("upgrade", "penstock-operator", CHARTS["penstock-operator"], "--set", "workers=4", "--wait")
+    kubectl.helm("upgrade", "mq", CHARTS["penstock"], "--set", "config.drainSeconds=1", "--wait", "--timeout", "180s")
     kubectl("rollout", "status", "deployment", "penstock-operator", "--timeout=120s")
     kubectl.apply(ours("VHost", "new", {"name": "new"}))
     kubectl.wait_ready("vhosts.penstock.dev/new")
     until(lambda: kubectl.condition("psc", "mq")[:2] == ("True", "Serving"), "the Cluster is ready")
+    settings = kubectl.get("configmap", "mq")
+    assert settings is not None
+    assert "drain_seconds = 1" in json.dumps(settings["data"])
 
     assert load.verdict()["lost"] == 0
-
-
-def packed(name: str) -> list[str]:
-    """Return the chart of the first working release."""
-    return [str(PREVIOUS / f"{name}-0.1.0.tgz")]
