@@ -83,8 +83,7 @@ class Operator:
     def _add_all(self) -> None:
         """Reconcile all objects, as those that were seen while another operator acted were left alone."""
         for key in self._store.all():
-            if key.kind != "Secret":
-                self._lanes.add(key)
+            self._lanes.add(key)
 
     def _reconcile(self, key: Key, attempts: int) -> float | None:
         if not self._acts():

@@ -93,6 +93,10 @@ class Leadership:
             if error.code != CONFLICT:
                 self._say(f"the Lease '{self._identity.release}' cannot be renewed: {error}")
             return RETRY_SECONDS
+        except Exception:  # noqa: BLE001 - without this thread the pod would never act again, and nothing would say why
+            _log.exception("a step with the Lease '%s' failed; this is a bug, please report it", self._identity.release)
+            self._has_begun = False
+            return RETRY_SECONDS
 
     def _run(self) -> None:
         delay = 0.0

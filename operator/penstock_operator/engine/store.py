@@ -131,8 +131,9 @@ class Store:
             return list(self._needing.get((cluster, need), ()))
 
     def all(self) -> list[Key]:
+        """Return the objects of our kinds, without the Secrets and namespaces that are watched beside them."""
         with self._lock:
-            return list(self._objects)
+            return [key for key in self._objects if key.kind in KINDS]
 
     def claimants(self, key: Key) -> list[Key]:
         """Return the objects that describe the same thing on the same broker, oldest first; deleted ones come last."""

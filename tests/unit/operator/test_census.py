@@ -156,3 +156,11 @@ def test_labels_of_a_namespace_wake_the_objects_in_it() -> None:
 @pytest.mark.parametrize(("problem", "status"), [("", 200), ("queues cannot be listed: not found", 503)])
 def test_a_problem_is_an_answer_of_503(problem: str, status: int) -> None:
     assert verdict(problem).status == status
+
+
+def test_only_objects_of_our_kinds_are_reconciled_when_an_operator_begins_to_act() -> None:
+    store = Store()
+    for kind, namespace in (("Namespace", ""), ("Secret", "default"), ("Queue", "default")):
+        store.put({"kind": kind, "metadata": {"name": "it", "namespace": namespace}, "spec": {}})
+
+    assert store.all() == [Key("Queue", "default", "it")]

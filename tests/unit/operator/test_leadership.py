@@ -178,3 +178,21 @@ def test_a_pod_that_cannot_renew_stops_acting_and_goes_on_when_it_can(pods: Pods
     pods.run(one, seconds=5)
     assert one.acts
     assert pods.begun == ["one", "one"]
+
+
+def test_a_step_that_fails_is_told_and_tried_again(pods: Pods, caplog: pytest.LogCaptureFixture) -> None:
+    begun = iter([KeyError("kind"), None])
+
+    def begin() -> None:
+        failure = next(begun)
+        if failure is not None:
+            raise failure
+
+    one = Leadership(
+        cast(Kubernetes, pods.kubernetes), Identity("system", "operator", "one", ()), begin, lambda: 0.0, pods._now
+    )
+    pods.run(one)
+
+    assert one.acts
+    assert next(begun, "none") == "none"
+    assert "failed; this is a bug" in caplog.text
