@@ -114,11 +114,12 @@ class ReadOptions:
 
     @property
     def dead_letters(self) -> str:
-        """Return a digest of all that decides which records are bad, and where they go.
+        """Return a digest of all that decides which records are bad, where they go, and where the read began.
 
-        It is part of the producer name of dead letters: two reads in one query that differ in it publish apart.
+        It is part of the producer name of dead letters: two reads in one query that differ in it publish apart. Under
+        one name the broker would take the earlier bad records of a read for repetitions, when the other read is ahead.
         """
-        settings = (self.decoding, self.key, self.routing_key, self.header)
+        settings = (self.decoding, self.key, self.routing_key, self.header, self.starting)
         return sha256(repr(settings).encode()).hexdigest()[:DIGEST_LENGTH]
 
 

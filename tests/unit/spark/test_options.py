@@ -182,6 +182,7 @@ def test_any_text_is_understood_or_refused(options: dict[str, str]) -> None:
         {"deadLetterStream": "worse"},
         {"keyIs": "a"},
         {"routingKeyIs": "a"},
+        {"startingOffsets": "earliest"},
     ],
 )
 def test_reads_with_other_bad_records_publish_them_under_other_names(other: dict[str, str]) -> None:
