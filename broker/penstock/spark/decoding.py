@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from penstock.spark.avro import avro_decoder
 from penstock.spark.bodies import DecodeBodies, decoded_bodies
 from penstock.spark.columns import PARSED
-from penstock.spark.errors import SparkConnectorError
 from penstock.spark.json_bodies import json_decoder
 from penstock.spark.json_schema import corrupt_column_of, fields_of_bodies
 from penstock.spark.options import Decoding
@@ -154,7 +153,7 @@ class DeadLetters:
         rows = iter(self._waiting.get, None)
         try:
             self._wire.put(self._command, DEAD_SCHEMA, rows)
-        except SparkConnectorError as error:
+        except Exception as error:  # noqa: BLE001 - close raises it: letters that were not published must not be forgotten
             self._error = error
         # Consume the remaining rows, so that they do not wait for a put that has ended. An exhausted iterator stays
         # exhausted.

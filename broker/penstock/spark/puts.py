@@ -96,6 +96,8 @@ class Answers:
             self._error = error
         except ValueError as error:
             self._error = OSError(f"an answer of the broker is not JSON: {error}")
+        except Exception as error:  # noqa: BLE001 - the task raises it: without it an old answer would count as the last
+            self._error = error
         finally:
             self._has_answered.set()
 

@@ -1,14 +1,16 @@
 """Decoding: columns from good bodies, a reason for each bad one, and one dead letter each."""
 
 import json
+from typing import cast
 
 import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2
 
-from penstock.spark.decoding import Decoder
+from penstock.spark.decoding import DeadLetters, Decoder
 from penstock.spark.errors import NotFoundError
 from penstock.spark.options import Decoding
+from penstock.spark.puts import Answers
 from penstock.spark.ranges import OffsetRange
 from penstock.spark.wire import Wire
 from support.fake_flight import FakeFlight
@@ -155,3 +157,32 @@ def test_other_formats_have_their_dead_letters_once_as_well(
     (bad,) = server.rows["bad"].values()
     assert bad["body"] == b"\xff"
     assert reason in bad["headers"][0]["value"].decode()
+
+
+ROW_FIELDS = [("body", pa.binary()), ("key", pa.binary()), ("offset", pa.int64())]
+
+
+class Broken:
+    """A wire, and the results of a call, that fail with an error that nobody expects."""
+
+    def put(self, *_: object) -> None:
+        raise RuntimeError("a bug")
+
+    def read(self) -> None:
+        raise RuntimeError("a bug")
+
+
+def test_an_unexpected_error_of_publishing_bad_records_fails_the_task() -> None:
+    letters = DeadLetters(cast(Wire, Broken()), "bad", OffsetRange("s", 1, 100), "origin")
+    row = pa.record_batch({"body": [b"x"], "key": [None], "offset": [1]}, pa.schema(ROW_FIELDS))
+
+    for _ in range(10):
+        letters.put(row, ["not JSON"])
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        letters.close()
+
+
+def test_an_unexpected_error_of_reading_answers_fails_the_task() -> None:
+    with pytest.raises(RuntimeError, match="a bug"):
+        Answers(Broken()).last()
