@@ -104,8 +104,12 @@ def test_charts_are_installed_anew_and_upgraded_under_load(kubectl: Kubectl, loa
     kubectl.apply(ours("VHost", "new", {"name": "new"}))
     kubectl.wait_ready("vhosts.penstock.dev/new")
     until(lambda: kubectl.condition("psc", "mq")[:2] == ("True", "Serving"), "the Cluster is ready")
-    settings = kubectl.get("configmap", "mq")
-    assert settings is not None
-    assert "drain_seconds = 1" in json.dumps(settings["data"])
+    until(lambda: "drain_seconds = 1" in settings(kubectl), "the changed value is in the broker's settings")
 
     assert load.verdict()["lost"] == 0
+
+
+def settings(kubectl: Kubectl) -> str:
+    """Return the broker's configuration file."""
+    found = kubectl.get("configmap", "mq-config")
+    return "" if found is None else json.dumps(found["data"])
