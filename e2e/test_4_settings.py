@@ -1,4 +1,4 @@
-"""What a Cluster's manifest says beyond its basics: settings of every type, and what reaches the broker of them."""
+"""Settings of each type, overrides and volumes in the manifest of a Cluster, and their effect on the broker."""
 
 import json
 

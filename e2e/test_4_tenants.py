@@ -1,4 +1,4 @@
-"""Several namespaces on one broker: nobody takes the operator's account, the names or the things of others.
+"""Several namespaces on one broker: none takes the operator's account, or names and objects of another one.
 
 Deletions reach the broker, also those that came while the operator was away.
 """

@@ -9,6 +9,7 @@ mkdir -p "$2"
 folder=$(realpath "$2")
 tree=$root/target/previous
 
+# There is one only if an earlier run was killed.
 git worktree remove --force "$tree" 2> /dev/null || true
 git worktree add --quiet --force --detach "$tree" "$commit"
 trap 'git -C "$root" worktree remove --force "$tree"' EXIT

@@ -35,7 +35,7 @@ NOT_AUDITED = {
     "open_stage",
 }
 NO_PRINCIPAL = {"log_in", "keep", "end", "end_queues", "queue_unused"}
-"""What happens before there is a principal, on the engine's report, or as the configuration says."""
+"""Steps before there is a principal, on the report of the engine, or by the configuration."""
 SECRETS = {"password", "text", "json", "password_hash", "credentials", "columns"}
 
 

@@ -45,11 +45,11 @@ class FakeBroker:
     """False: it is one from before users had limits."""
     calls: list[str] = field(default_factory=list)
     lists: list[str] = field(default_factory=list)
-    """What was asked for, beside `calls` that change something."""
+    """The questions, beside `calls`, which change something."""
     tried: list[str] = field(default_factory=list)
     """Users who logged in, or tried to."""
     refused_count: int = 0
-    """Connections that found nobody."""
+    """Connections that reached no broker."""
     is_up: bool = True
     previous: dict[str, str] = field(default_factory=dict)
     """Passwords that are still accepted beside the current ones."""

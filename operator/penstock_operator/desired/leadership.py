@@ -23,7 +23,7 @@ SELECTOR: Final = ",".join(f"{key}={value}" for key, value in sorted(LABELS.item
 
 
 class Step(Enum):
-    """What a pod does next about its Lease."""
+    """The next step of a pod with its Lease."""
 
     CREATE = "create"
     TAKE = "take"

@@ -1,4 +1,4 @@
-"""What the brokers have, listed once per kind and virtual host and shared by all objects for a moment.
+"""Lists of the objects in brokers, one per kind and virtual host, shared by all reconciles for a moment.
 
 A listing is as old as `age_max` allows: a second, or ten times as long as it took, so that listing takes a tenth of the
 time at most. Our own writes are noted in it. Whatever may have changed with a write beside it is listed again. Users

@@ -30,7 +30,7 @@ def reason(world: OperatorWorld, kind: str, name: str) -> str:
 
 
 def change_status(world: OperatorWorld, condition: dict[str, str]) -> None:
-    """Write one condition of the Cluster, and let nobody correct it."""
+    """Write one condition of the Cluster, while no operator corrects it."""
     world.kubernetes.patch(
         world.kubernetes.objects["Cluster", "default", "mq"], {"status": {"conditions": [condition]}}
     )

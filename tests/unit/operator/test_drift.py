@@ -37,7 +37,7 @@ def places(value: Any, path: Path = ()) -> list[Path]:
 
 
 def change(manifest: Manifest, path: Path, how: str) -> None:
-    """Change what is at a path, as somebody with kubectl does."""
+    """Change the value at a path, as a user of kubectl does."""
     node: Any = manifest
     for step in path[:-1]:
         node = node[step]

@@ -1,4 +1,4 @@
-"""Who owns what on a broker: foreign things stay, the operator's own account is nobody's, claims need permission."""
+"""Ownership on a broker: foreign objects stay, no manifest owns the operator's account, claims need permission."""
 
 from typing import Any
 
@@ -269,7 +269,7 @@ def test_a_user_by_name_and_by_object_is_the_same_user(world: OperatorWorld) -> 
 
 
 def test_the_virtual_host_that_the_operator_logs_in_to_is_not_deleted(world: OperatorWorld) -> None:
-    """Without it the operator cannot log in any more, and nobody's objects are applied."""
+    """Without it the operator cannot log in any more, and no object is applied."""
     world.apply("VHost", "default", {"name": "/", "deletionPolicy": "Delete"})
     world.apply("Queue", "orders", {"name": "orders"})
     world.settle()

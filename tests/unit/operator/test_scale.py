@@ -1,4 +1,4 @@
-"""What many objects cost: the calls to the broker and to Kubernetes do not grow with their number."""
+"""The cost of many objects: calls to the broker and to Kubernetes do not grow with their number."""
 
 import pytest
 

@@ -163,7 +163,7 @@ ROW_FIELDS = [("body", pa.binary()), ("key", pa.binary()), ("offset", pa.int64()
 
 
 class Broken:
-    """A wire, and the results of a call, that fail with an error that nobody expects."""
+    """A wire, and the results of a call, that fail with an unexpected error."""
 
     def put(self, *_: object) -> None:
         raise RuntimeError("a bug")
