@@ -119,6 +119,9 @@ test-conformance: setup .venv/.dev ## foreign clients: reflection, health, the G
 long-model: ## the log against its model with many cases (LONG_CASES=20000); seeds that fail are kept beside the test
 	PROPTEST_CASES=$${LONG_CASES:-20000} cargo test --release --locked -p penstock-log --test model
 
+long-replication: setup .venv/.dev ## the model of replication from many seeds (REPLICATION_SEEDS=60000, from REPLICATION_SEED)
+	REPLICATION_SEEDS=$${REPLICATION_SEEDS:-60000} $(PYTEST) $(PARALLEL) tests/model -s
+
 long-replay: ## every crash of many recorded runs (REPLAY_CASES=1000000, from REPLAY_SEED=1)
 	REPLAY_CASES=$${REPLAY_CASES:-1000000} cargo test --release --locked -p penstock-log --test replay -- --nocapture
 
