@@ -12,7 +12,7 @@ from penstock.kit.logging import logger
 from penstock.kit.tasks import spawn
 from penstock.native import Notice
 
-LISTEN_SECONDS: Final = 0.5
+LISTEN_SECONDS: Final = 1.0
 _log = logger("engine")
 
 
