@@ -37,6 +37,7 @@ __all__ = [
     "NewRoute",
     "Notice",
     "OffsetRun",
+    "OpenBackup",
     "OpenConsume",
     "OpenConsumer",
     "OpenGet",
@@ -504,8 +505,24 @@ class Backup:
     position: int
     def write(self, directory: str) -> None:
         """Write the copy to an empty directory (blocking, without the GIL). Raises StorageError."""
+    def open(self) -> OpenBackup:
+        """Open the copy to be read instead (blocking, without the GIL). Raises StorageError."""
     def close(self) -> None:
-        """Drop the copy; after `write` this does nothing."""
+        """Drop the copy; after `write` or `open` this does nothing."""
+
+@final
+class OpenBackup:
+    """A copy of a log to be read. Until it is closed the log is not compacted and none of its files is removed.
+
+    `files` has of each file its path in the vhost's directory, how many bytes of it are read, and its size.
+    """
+
+    @property
+    def files(self) -> list[tuple[str, int, int]]: ...
+    def read(self, file: int, at: int, length: int) -> bytes:
+        """Return a part of a file, at most up to its end (blocking, without the GIL). Raises StorageError."""
+    def close(self) -> None:
+        """Release the files, once a read has ended (blocking, without the GIL)."""
 
 @final
 class UnaryCall:

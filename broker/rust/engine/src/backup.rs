@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use penstock_log::{BackupTicket, Disk as _, Position, RealDisk};
+use penstock_log::{BackupReader, BackupTicket, Disk as _, Position, RealDisk};
 use penstock_queue::QueueId;
 
 use crate::dedicated::{KeptFolder, io};
@@ -36,6 +36,85 @@ impl Backup {
         self.shard.request_fold();
         written?;
         write_own(directory, self.own)
+    }
+}
+
+/// One file of a copy: its path below the virtual host's directory, how much of it is read, and its size, to which
+/// zeros fill it up.
+#[derive(Clone, Debug)]
+pub struct FileOfBackup {
+    pub path: String,
+    pub bytes: u64,
+    pub size: u64,
+}
+
+/// Reads a copy part by part instead of writing it to a directory. While it exists the logs keep its files.
+pub struct OpenBackup {
+    files: Vec<FileOfBackup>,
+    /// Of each file, the log that it is of and its index there.
+    places: Vec<(usize, usize)>,
+    logs: Vec<OpenLog>,
+}
+
+/// Dropped in this order: a fold can use the room once the files are released, and the folder holds them until then.
+struct OpenLog {
+    reader: BackupReader,
+    _fold: FoldAfter,
+    _kept: KeptFolder,
+}
+
+struct FoldAfter(Arc<Shard>);
+
+impl Drop for FoldAfter {
+    fn drop(&mut self) {
+        self.0.request_fold();
+    }
+}
+
+impl Backup {
+    /// Opens the copy for reading. Blocks.
+    ///
+    /// # Errors
+    /// `Log` when a file cannot be examined.
+    pub fn open(self) -> Result<OpenBackup, EngineError> {
+        let mut open = OpenBackup { files: Vec::new(), places: Vec::new(), logs: Vec::new() };
+        open.add("", self)?;
+        Ok(open)
+    }
+}
+
+impl OpenBackup {
+    #[must_use]
+    pub fn files(&self) -> &[FileOfBackup] {
+        &self.files
+    }
+
+    /// Reads a part of a file, at most up to its end. Blocks.
+    ///
+    /// # Errors
+    /// `Log` when the file is gone, shorter than it was, or cannot be read.
+    pub fn read(&mut self, file: usize, at: u64, length: usize) -> Result<Vec<u8>, EngineError> {
+        let Some(&(log, index)) = self.places.get(file) else { return Ok(Vec::new()) };
+        let Some(log) = self.logs.get_mut(log) else { return Ok(Vec::new()) };
+        Ok(log.reader.read(index, at, length)?)
+    }
+
+    fn add(&mut self, folder: &str, backup: Backup) -> Result<(), EngineError> {
+        let Backup { ticket, shard, own, _kept } = backup;
+        let reader = ticket.open()?;
+        for (index, file) in reader.files().iter().enumerate() {
+            self.files.push(FileOfBackup {
+                path: format!("{folder}{}", file.name),
+                bytes: file.bytes,
+                size: file.size,
+            });
+            self.places.push((self.logs.len(), index));
+        }
+        self.logs.push(OpenLog { reader, _fold: FoldAfter(shard), _kept });
+        for (id, backup) in own {
+            self.add(&format!("{FOLDER}/{}/", id.0), backup)?;
+        }
+        Ok(())
     }
 }
 

@@ -69,7 +69,7 @@ mod topology;
 mod watchers;
 mod work_queues;
 
-pub use backup::Backup;
+pub use backup::{Backup, FileOfBackup, OpenBackup};
 pub use corruption::Corruption;
 pub use counters::{Counters, Metric};
 pub use decision::StageTag;

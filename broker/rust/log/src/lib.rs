@@ -9,6 +9,7 @@
 mod active;
 mod ahead;
 mod backup;
+mod backup_reader;
 mod batches;
 mod catalog;
 mod checkpoint;
@@ -46,6 +47,7 @@ mod skipped;
 mod sync;
 
 pub use backup::BackupTicket;
+pub use backup_reader::{BackupFile, BackupReader};
 pub use batches::{
     BATCH_MAX, BATCHES_MAX, BATCHES_OF_ALL_MAX, Batches, ProducerBatches, RowDigest, RowsDigest, StoredBatch,
     batch_and_row, sequence_in,

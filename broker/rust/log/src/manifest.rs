@@ -65,6 +65,15 @@ impl Manifest {
         directory.join("manifest.copy.tmp")
     }
 
+    /// Its file and the copy of it.
+    pub(crate) fn paths(directory: &Path) -> [PathBuf; 2] {
+        [Self::path(directory), Self::copy_path(directory)]
+    }
+
+    pub(crate) fn to_bytes(&self, log_id: &[u8; 16]) -> Vec<u8> {
+        encode(log_id, self)
+    }
+
     /// Reads it, or its copy when it is corrupt; without both it is empty.
     pub(crate) fn load(directory: &Path, log_id: &mut Option<[u8; 16]>) -> Result<Manifest, LogError> {
         let found = match read(&Self::path(directory)) {

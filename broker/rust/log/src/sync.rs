@@ -176,6 +176,13 @@ impl SyncedFile {
     }
 }
 
+/// The content of a file that holds one position.
+pub(crate) fn synced_with(position: Position) -> Vec<u8> {
+    let mut file = encode_slot(0, position).to_vec();
+    file.resize(FILE_BYTES as usize, 0);
+    file
+}
+
 fn encode_slot(turn: u64, position: Position) -> [u8; SLOT_BYTES] {
     let mut slot = [0; SLOT_BYTES];
     slot[..4].copy_from_slice(MAGIC);
@@ -207,6 +214,14 @@ mod tests {
         }
 
         assert_eq!(SyncedFile::load(directory.path()).unwrap().position(), Position(30));
+    }
+
+    #[test]
+    fn the_content_with_a_position_is_read_back() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("synced"), synced_with(Position(7))).unwrap();
+
+        assert_eq!(SyncedFile::load(directory.path()).unwrap().position(), Position(7));
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub(crate) enum Doing<'a> {
     ReadingLog { directory: &'a str },
     RepairingLog { directory: &'a str },
     CopyingLog { vhost: &'a str, directory: &'a str },
+    ReadingBackup { vhost: &'a str },
     RunningEngine,
 }
 
@@ -127,6 +128,10 @@ fn fault(py: Python<'_>, error: &EngineError, doing: Doing<'_>) -> PyResult<PyEr
             let rule = format!("of virtual host '{vhost}' failed: {error}");
             let way_out = "free space there or repair that disk, and try again; the broker goes on";
             storage("backup", directory, rule, way_out)
+        }
+        Doing::ReadingBackup { vhost } => {
+            let way_out = "repair the disk, and try again; the broker goes on";
+            storage("backup", vhost, format!("of this virtual host failed: {error}"), way_out)
         }
         Doing::RunningEngine => storage("engine", "storage", format!("failed: {error}"), broken),
     }

@@ -1,5 +1,6 @@
 //! `penstock._core`: translates between Python objects and the crates. No decision is made here.
 
+mod backup;
 mod calls;
 mod client;
 mod consumer;
@@ -22,6 +23,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
     engine::register(module)?;
     shard::register(module)?;
+    backup::register(module)?;
     records::register(module)?;
     logs::register(module)?;
     server::register(module)?;

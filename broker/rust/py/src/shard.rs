@@ -1,17 +1,17 @@
-//! `Shard` and `Backup`: one virtual host's log and what flows through it.
+//! `Shard`: one virtual host's log and what flows through it.
 
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use penstock_engine::{
-    Backup, Corruption, Destination, EngineError, ExchangeKind, GroupStanding, LeaseLimits, LeaseOwnerStanding,
+    Corruption, Destination, EngineError, ExchangeKind, GroupStanding, LeaseLimits, LeaseOwnerStanding,
     LeaseStanding, Level, ProducerStanding, QueueId, QueueLevels, QueueSettings, RouteSettings, Sequences, Shard,
     StageStanding, StreamSettings,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::backup::PyBackup;
 use crate::errors::{Doing, of_engine};
 use crate::records::{
     CorruptFile, GroupState, LeaseOwnerState, LeaseState, LogRecovery, NewQueue, NewRoute, ProducerSequences,
@@ -19,8 +19,7 @@ use crate::records::{
 };
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyShard>()?;
-    module.add_class::<PyBackup>()
+    module.add_class::<PyShard>()
 }
 
 #[pyclass(name = "Shard", module = "penstock._core", frozen)]
@@ -301,8 +300,7 @@ impl PyShard {
 
     fn begin_backup(&self, py: Python<'_>) -> PyResult<PyBackup> {
         let backup = self.with(py, |shard| shard.begin_backup())?;
-        let vhost = self.shard.name().to_owned();
-        Ok(PyBackup { position: backup.position().0, vhost, backup: Mutex::new(Some(backup)) })
+        Ok(PyBackup::new(backup, self.shard.name()))
     }
 
     #[pyo3(signature = (*, delete))]
@@ -320,35 +318,6 @@ impl PyShard {
     ) -> PyResult<T> {
         let worked = py.detach(|| work(&self.shard));
         worked.map_err(|error| of_engine(py, &error, Doing::UsingLog { vhost: self.shard.name() }))
-    }
-}
-
-#[pyclass(name = "Backup", module = "penstock._core", frozen)]
-struct PyBackup {
-    backup: Mutex<Option<Backup>>,
-    vhost: String,
-    #[pyo3(get)]
-    position: u64,
-}
-
-#[pymethods]
-impl PyBackup {
-    fn write(&self, py: Python<'_>, directory: &str) -> PyResult<()> {
-        let Some(backup) = self.take() else {
-            return Err(PyValueError::new_err("this backup was written or closed already"));
-        };
-        let written = py.detach(|| backup.write(Path::new(directory)));
-        written.map_err(|error| of_engine(py, &error, Doing::CopyingLog { vhost: &self.vhost, directory }))
-    }
-
-    fn close(&self) {
-        drop(self.take());
-    }
-}
-
-impl PyBackup {
-    fn take(&self) -> Option<Backup> {
-        self.backup.lock().ok().and_then(|mut backup| backup.take())
     }
 }
 
