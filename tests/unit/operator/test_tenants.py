@@ -1,0 +1,89 @@
+"""Namespaces that share a Cluster: no object of one removes or holds up what an object of another owns."""
+
+from typing import Any
+
+import pytest
+
+from support.admin_fake import FakeBroker
+from support.operator_world import OperatorWorld
+
+MQ = {"name": "mq", "namespace": "default"}
+MARK = ["penstock.dev/cleanup"]
+
+
+@pytest.fixture
+def world() -> OperatorWorld:
+    """Return a Cluster in the namespace `default` that takes objects from `shop` and `rival`, and from no other."""
+    made = OperatorWorld()
+    made.start_cluster()
+    for name in ("shop", "rival"):
+        metadata = {"name": name, "namespace": "", "labels": {"tenant": "yes"}}
+        made.kubernetes.add({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    allowed = {"from": "Selector", "matchLabels": {"tenant": "yes"}}
+    made.kubernetes.change("Cluster", "mq", {"topology": {"allowedNamespaces": allowed}})
+    made.settle()
+    return made
+
+
+def broker(world: OperatorWorld) -> FakeBroker:
+    assert world.broker is not None
+    return world.broker
+
+
+def apply(world: OperatorWorld, kind: str, name: str, namespace: str, spec: dict[str, Any], **metadata: Any) -> None:
+    world.apply(kind, name, {"clusterRef": MQ, **spec}, namespace=namespace, **metadata)
+    world.settle()
+
+
+def remove(world: OperatorWorld, kind: str, name: str, namespace: str) -> None:
+    world.kubernetes.remove(kind, name, namespace)
+    world.settle()
+    assert world.kubernetes.get(kind, name, namespace) is None, "it waits"
+
+
+def assert_nothing_was_deleted(world: OperatorWorld) -> None:
+    """Check the calls: a thing that its owner makes again is there, but without its messages."""
+    assert not [each for each in broker(world).calls if each.startswith("delete")]
+
+
+# ------------------------------------------------------------ removal
+
+
+def test_an_object_with_a_mark_that_a_user_wrote_removes_no_queue_of_another_owner(world: OperatorWorld) -> None:
+    """The owner says `adopt: false`, so that it would not take the queue over."""
+    apply(world, "Queue", "orders", "shop", {"name": "orders", "adopt": False})
+    apply(world, "Queue", "theirs", "rival", {"name": "orders", "deletionPolicy": "Delete"}, finalizers=MARK)
+
+    remove(world, "Queue", "theirs", "rival")
+
+    assert_nothing_was_deleted(world)
+
+
+@pytest.mark.parametrize(
+    ("more", "annotations"),
+    [({"preventUpdate": True}, {}), ({"adopt": False}, {}), ({}, {"penstock.dev/paused": "true"})],
+)
+def test_an_object_with_a_mark_that_a_user_wrote_removes_no_user_of_another_owner(
+    world: OperatorWorld, more: dict[str, Any], annotations: dict[str, str]
+) -> None:
+    apply(world, "User", "web", "shop", {"name": "web", **more})
+    world.kubernetes.edit("User", "web", {"metadata": {"annotations": annotations}}, "shop")
+    apply(world, "User", "theirs", "rival", {"name": "web"}, finalizers=MARK)
+
+    remove(world, "User", "theirs", "rival")
+
+    assert_nothing_was_deleted(world)
+
+
+def test_a_former_owner_removes_nothing_that_another_object_has_taken_over(world: OperatorWorld) -> None:
+    apply(world, "Queue", "theirs", "rival", {"name": "orders", "deletionPolicy": "Delete"})
+    labels = {"metadata": {"labels": {"tenant": "no"}}}
+    world.kubernetes.edit("Namespace", "rival", labels, "")
+    world.settle()
+    apply(world, "Queue", "orders", "shop", {"name": "orders"})
+    world.kubernetes.change("Queue", "orders", {"adopt": False}, "shop")
+    world.settle()
+
+    remove(world, "Queue", "theirs", "rival")
+
+    assert_nothing_was_deleted(world)
