@@ -126,13 +126,27 @@ class Leadership:
         if step is Step.CREATE or manifest is None:
             self._kubernetes.create(lease(wanted, self._now()))
             return 0.0
-        self._write(manifest, wanted)
-        self._renewed_at = self._clock()
+        if not self._renew(manifest, wanted):
+            return 0.0
         if step is Step.ACT:
             self._has_begun = True
             self._say("")
             self._begin()
         return 0.0 if step in {Step.TAKE, Step.MARK} else RENEW_SECONDS
+
+    def _renew(self, manifest: Manifest, wanted: Claim) -> bool:
+        """Renew the Lease; return False if that took so long that this pod stopped acting, and must begin again.
+
+        The renewal counts from before it was sent: others see it from the moment that the API server wrote it. What
+        came due while this pod did not act was dropped.
+        """
+        sent = self._clock()
+        self._write(manifest, wanted)
+        has_lapsed = self._has_begun and not self.acts
+        if has_lapsed:
+            self._has_begun = False
+        self._renewed_at = sent
+        return not has_lapsed
 
     def _read(self) -> Manifest | None:
         found = self._kubernetes.read(*LEASES, self._identity.namespace, self._identity.release)

@@ -1,13 +1,13 @@
 """Which operator acts: the decision as a table, and pods of one release or of two against one Kubernetes."""
 
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from penstock_operator.desired.leadership import Claim, Step, decide
+from penstock_operator.desired.leadership import LEASE_SECONDS, Claim, Step, decide
 from penstock_operator.engine.leadership import DEADLINE_SECONDS, Identity, Leadership
 from penstock_operator.links import ApiError, Kubernetes
-from support.kubernetes_fake import FakeKubernetes
+from support.kubernetes_fake import FakeKubernetes, Manifest
 
 SHOP, STOCK = frozenset({"shop"}), frozenset({"stock"})
 
@@ -176,6 +176,44 @@ def test_a_pod_that_cannot_renew_stops_acting_and_goes_on_when_it_can(pods: Pods
 
     pods.kubernetes.read = read  # type: ignore[method-assign]
     pods.run(one, seconds=5)
+    assert one.acts
+    assert pods.begun == ["one", "one"]
+
+
+def test_a_lease_counts_from_before_its_renewal_was_sent(pods: Pods) -> None:
+    """The API server renews at once and answers late; meanwhile another pod finds the Lease unchanged and takes it."""
+    one, two = pods.start("operator", "one"), pods.start("operator", "two")
+    pods.run(one, two)
+    patch = pods.kubernetes.patch
+
+    def answer_late(*about: Any, **more: Any) -> Manifest:
+        found = patch(*about, **more)
+        pods.kubernetes.patch = patch  # type: ignore[method-assign]
+        pods.run(two, seconds=LEASE_SECONDS + 2)
+        assert two.acts
+        return found
+
+    pods.kubernetes.patch = answer_late  # type: ignore[method-assign]
+    one.turn()
+
+    assert not one.acts
+
+
+def test_objects_that_came_due_during_a_slow_renewal_are_reconciled_after_it(pods: Pods) -> None:
+    """A pod that does not act drops the keys that come due, so that it must begin again."""
+    one = pods.start("operator", "one")
+    pods.run(one)
+    patch = pods.kubernetes.patch
+
+    def answer_late(*about: Any, **more: Any) -> Manifest:
+        pods.kubernetes.patch = patch  # type: ignore[method-assign]
+        pods.seconds += DEADLINE_SECONDS + 1
+        assert not one.acts
+        return patch(*about, **more)
+
+    pods.kubernetes.patch = answer_late  # type: ignore[method-assign]
+    pods.run(one)
+
     assert one.acts
     assert pods.begun == ["one", "one"]
 
