@@ -57,6 +57,7 @@ class Operator:
         self._census = Census(self._world, settings.namespaces)
         self._world.operator_namespace = settings.namespace
         self._leadership = self._make_leadership(settings)
+        self._world.acts = self._acts
         self._cluster = ClusterReconciler(self._world)
         self._topology = TopologyReconciler(self._world, self._census)
 

@@ -13,6 +13,7 @@ from penstock_operator.desired.topology import Fields
 from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.home import Home, NotYet
 from penstock_operator.engine.users import Credentials
+from penstock_operator.engine.workers import Later
 from penstock_operator.engine.world import World
 from penstock_operator.links import BrokerUnreachableError
 from penstock_operator.links.brokers import UNREACHABLE
@@ -39,6 +40,7 @@ class Session:
 
     def put(self, credentials: Credentials | None, *, is_new: bool) -> None:
         """Make the thing, or change it."""
+        self._check_acts()
         password = credentials.password if credentials else None
         self._ask(lambda: put(self._broker, self.spec, self._home.account, password))
         self._brokers.listings.put(self._host, self.spec, is_new=is_new)
@@ -47,6 +49,7 @@ class Session:
 
     def remove(self) -> None:
         """Delete the thing; a missing one is fine."""
+        self._check_acts()
         self._ask(lambda: remove(self._broker, self.spec))
         self._brokers.listings.removed(self._host, self.spec)
 
@@ -79,6 +82,11 @@ class Session:
         admin = self._brokers.get(self._home.address())
         _asked(lambda: open_vhost(admin, vhost, self._home.account))
         return _asked(ask)
+
+    def _check_acts(self) -> None:
+        """Raise Later when another operator may act now: finding out may have taken longer than the Lease."""
+        if not self._world.acts():
+            raise Later
 
     def _rest(self) -> None:
         """Leave the broker alone, until its Cluster finds that it answers."""

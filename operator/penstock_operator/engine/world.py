@@ -41,6 +41,8 @@ class World:
     password: Callable[[], str] = field(default=_password)
     # Namespace of the operator's own pod; empty outside of a Kubernetes cluster.
     operator_namespace: str = ""
+    # Whether this operator still acts: a reconcile may take longer than its Lease.
+    acts: Callable[[], bool] = field(default=lambda: True)
     good_until: Callable[[str, int, Tls], str] = field(default=good_until)
     # Passwords of administrators that brokers accepted last, by namespace and name of the Cluster.
     accepted: dict[tuple[str, str], str] = field(default_factory=dict)

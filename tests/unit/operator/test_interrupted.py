@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from penstock_operator.engine import Key
+from penstock_operator.engine.workers import Later
 from support.operator_world import OperatorWorld
 
 STEPS_MAX = 12
@@ -125,3 +126,20 @@ def test_a_queue_is_handed_over_whenever_the_operator_dies(step: int) -> None:
     assert world.kubernetes.get("Queue", "first") is None
     assert "delete queue orders" not in world.broker.calls
     assert world.condition("Queue", "second") == ("True", "Synced")
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_an_operator_whose_lease_ran_out_during_a_reconcile_changes_nothing_on_the_broker(is_deleted: bool) -> None:
+    world = started()
+    assert world.broker is not None
+    world.apply("Queue", "orders", {"name": "orders", "deletionPolicy": "Delete"})
+    if is_deleted:
+        world.settle()
+        world.kubernetes.remove("Queue", "orders")
+    calls = list(world.broker.calls)
+    world.world.acts = lambda: False
+
+    with pytest.raises(Later):
+        world.reconcile(Key("Queue", "default", "orders"))
+
+    assert world.broker.calls == calls
