@@ -29,6 +29,10 @@ from penstock_operator.settings import Settings, SettingsError, load_settings
 _log = logging.getLogger("penstock.operator")
 STUCK_SECONDS = 60.0
 STOP_SECONDS = 10.0
+# The API server accepts manifests that are 10,000 levels deep; each level takes two of Python's at most. 10,000 levels
+# take some megabytes of a thread's stack, most of which no thread ever touches.
+RECURSION_MAX = 25_000
+STACK_BYTES = 32 << 20
 
 
 class Operator:
@@ -163,7 +167,14 @@ def _jitter() -> float:
     return random.uniform(0.8, 1.2)
 
 
+def accept_deep_manifests() -> None:
+    """Let every thread read what the API server accepts: one object that cannot be read would end a watch for all."""
+    sys.setrecursionlimit(RECURSION_MAX)
+    threading.stack_size(STACK_BYTES)
+
+
 def main() -> None:
+    accept_deep_manifests()
     try:
         settings = load_settings()
     except SettingsError as error:

@@ -67,6 +67,9 @@ class Census:
             except ApiError as error:
                 _log.warning("the kinds cannot be listed: %s", error)
                 wait = RETRY_SECONDS
+            except Exception:  # noqa: BLE001 - without this thread no census would be taken any more
+                _log.exception("a census failed; this is a bug, please report it")
+                wait = RETRY_SECONDS
             else:
                 if not has_started:
                     has_started = True

@@ -66,7 +66,9 @@ class Kubernetes:
             self.counts.count_read("list", kind)
             query = [("limit", str(PAGE_SIZE)), ("labelSelector", selector), ("continue", token)]
             found = self._call("GET", path, [each for each in query if each[1]])
-            items += [{"apiVersion": api_version, "kind": kind, **each} for each in found.get("items", [])]
+            if "items" not in found:  # an answer that is no list must not count as an empty one
+                raise ApiError(0, f"the API server answered a list of {kind} without items")
+            items += [{"apiVersion": api_version, "kind": kind, **each} for each in found["items"] or []]
             token = found.get("metadata", {}).get("continue", "")
             if not token:
                 return items
@@ -171,8 +173,7 @@ class Kubernetes:
             raise ApiError(0, f"the API server does not answer: {error}") from error
         if not 200 <= response.status < 300:
             raise ApiError(response.status, _text(text))
-        found: Manifest = json.loads(text) if text else {}
-        return found
+        return _decoded(text)
 
 
 def connect_kubernetes(counts: Counts, outage: Outage) -> Kubernetes:
@@ -197,6 +198,17 @@ def _path(api_version: str, kind: str, namespace: str | None, name: str = "") ->
     plural = _PLURALS.get((api_version, kind), f"{kind.lower()}s")
     inside = f"/namespaces/{namespace}" if namespace else ""
     return f"{root}{inside}/{plural}" + (f"/{name}" if name else "")
+
+
+def _decoded(text: bytes) -> Manifest:
+    """Return the answer. A proxy's page, or half an answer, is no answer."""
+    try:
+        found = json.loads(text) if text else {}
+    except (ValueError, RecursionError) as error:
+        raise ApiError(0, f"the API server's answer cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise ApiError(0, "the API server's answer is no object")
+    return found
 
 
 def _message(error: ApiException) -> str:

@@ -1,6 +1,7 @@
 """The census: nothing is decided before all kinds were listed, and what a watch missed is found."""
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ from penstock_operator.__main__ import verdict
 from penstock_operator.engine import Key, Store
 from penstock_operator.engine.intake import gone, seen
 from penstock_operator.links import ApiError
+from support.kubernetes_fake import Manifest
 from support.operator_world import OperatorWorld
 
 
@@ -76,6 +78,23 @@ def test_the_workers_start_once_and_after_the_first_complete_census(world: Opera
 
     (listed,) = started
     assert {"Cluster", "Queue", "User", "Permission"} <= set(listed)
+
+
+def test_a_census_that_fails_is_taken_again(world: OperatorWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread is the only one that starts the workers, and finds what the watches missed."""
+    monkeypatch.setattr("penstock_operator.engine.census.RETRY_SECONDS", 0.0)
+    stopped, failures = threading.Event(), [KeyError("metadata")]
+    read = world.kubernetes.list
+
+    def fail_once(*about: Any) -> list[Manifest]:
+        if failures:
+            raise failures.pop()
+        return read(*about)
+
+    world.kubernetes.list = fail_once  # type: ignore[method-assign]
+    world.census.run(stopped, stopped.set)
+
+    assert stopped.is_set()
 
 
 def test_objects_that_no_watch_has_shown_are_found(world: OperatorWorld) -> None:

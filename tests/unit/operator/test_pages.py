@@ -1,5 +1,9 @@
 """Lists of Kubernetes come in pages: all of them make one list, and a list that ends in the middle is none."""
 
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -10,6 +14,17 @@ from penstock_operator.links.counts import Counts
 from penstock_operator.links.outage import Outage
 
 Query = list[tuple[str, str]]
+
+
+class Answering(Kubernetes):
+    """An API server whose answers are these bytes."""
+
+    def __init__(self, answer: bytes) -> None:
+        api = SimpleNamespace(
+            param_serialize=lambda *_, **__: (),
+            call_api=lambda *_, **__: SimpleNamespace(status=200, read=lambda: answer),
+        )
+        super().__init__(cast(client.ApiClient, api), Counts(), Outage(lambda: 0.0))
 
 
 class Paged(Kubernetes):
@@ -44,3 +59,34 @@ def test_all_pages_make_one_list() -> None:
 def test_a_list_that_ends_in_the_middle_is_none() -> None:
     with pytest.raises(ApiError, match="too old"):
         Paged(expires=True).list("penstock.dev/v1alpha1", "Queue", None)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"{}", b"<html>sign in</html>", b'{"items": [{"metadata"', b"[]", b'{"kind": "Status"}']
+)
+def test_an_answer_that_is_no_list_is_not_an_empty_one(answer: bytes) -> None:
+    """Objects that a list lacks are taken for gone."""
+    with pytest.raises(ApiError) as caught:
+        Answering(answer).list("penstock.dev/v1alpha1", "Queue", None)
+
+    assert caught.value.is_outage
+
+
+# Go decodes 10,000 levels; what a watch cannot read ends the watch, and what a census cannot read ends the start.
+DEEP = """
+import json, threading
+from penstock_operator.__main__ import accept_deep_manifests
+accept_deep_manifests()
+text = '{"a":' * 10_000 + "1" + "}" * 10_000
+json.loads(text)
+found = []
+thread = threading.Thread(target=lambda: found.append(json.loads(text)))
+thread.start()
+thread.join()
+assert found
+"""
+
+
+def test_a_manifest_as_deep_as_the_api_server_takes_can_be_read_by_every_thread() -> None:
+    path = os.pathsep.join(each for each in sys.path if each)
+    subprocess.run([sys.executable, "-c", DEEP], check=True, env={**os.environ, "PYTHONPATH": path})
