@@ -86,10 +86,10 @@ def test_a_census_that_fails_is_taken_again(world: OperatorWorld, monkeypatch: p
     stopped, failures = threading.Event(), [KeyError("metadata")]
     read = world.kubernetes.list
 
-    def fail_once(*about: Any) -> list[Manifest]:
+    def fail_once(*about: Any, **more: Any) -> list[Manifest]:
         if failures:
             raise failures.pop()
-        return read(*about)
+        return read(*about, **more)
 
     world.kubernetes.list = fail_once  # type: ignore[method-assign]
     world.census.run(stopped, stopped.set)
