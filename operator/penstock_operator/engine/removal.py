@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from penstock_operator.api import GrantSpec, RetainedSpec, TopologySpec, VHostSpec
+from penstock_operator.api import GrantSpec, TopologySpec, VHostSpec
 from penstock_operator.desired import Owner
 from penstock_operator.desired.accounts import Refused, refused_account, refused_tags
 from penstock_operator.desired.naming import ADMINISTRATOR, FINALIZER, RELEASE_ANNOTATION
@@ -26,6 +26,8 @@ from penstock_operator.links import BrokerUnreachableError
 
 Manifest = dict[str, Any]
 RETRY_SECONDS: Final = 10.0
+# Kinds in a virtual host that are retained unless their manifest says otherwise.
+HELD_BY_VHOSTS: Final = ("Queue", "Stream")
 
 
 class Removal:
@@ -71,7 +73,7 @@ class Removal:
             return Tell("LeftOnBroker", "its spec is invalid now; delete it there") if was_made else None
         if spec is None:
             return None
-        for kind in (*same_kinds(key.kind), "Cluster"):
+        for kind in (*same_kinds(key.kind), *(HELD_BY_VHOSTS if key.kind == "VHost" else ()), "Cluster"):
             self._census.freshen(kind, world.store.deletion_seen(key))
         place, cluster = find_cluster(world, manifest)
         if cluster is None or "deletionTimestamp" in cluster["metadata"]:
@@ -84,7 +86,7 @@ class Removal:
             return left
         if owner.spec.replicas == 0:
             raise NotYet("ClusterStopped", f"Cluster '{owner.name}' is stopped; set its spec.replicas to 1")
-        self._check_retained(place, spec)
+        self._check_retained(owner, spec)
         return self._remove_from_broker(owner, key, manifest, spec)
 
     def _deletable(self, key: Key, manifest: Manifest) -> TopologySpec | None:
@@ -109,24 +111,25 @@ class Removal:
         refused = refused_account(spec, ADMINISTRATOR)
         return _left(refused) if refused is not None else None
 
-    def _check_retained(self, cluster: Key, spec: TopologySpec) -> None:
+    def _check_retained(self, owner: Owner, spec: TopologySpec) -> None:
         """Raise NotYet when a virtual host holds a queue or a stream whose manifest says Retain."""
         if not isinstance(spec, VHostSpec) or spec.name == DEFAULT_VHOST:
             return
-        for key in self._world.store.needing((cluster.namespace, cluster.name), Need("VHost", "", spec.name)):
-            if self._retains(key):
+        for key in self._world.store.needing((owner.namespace, owner.name), Need("VHost", "", spec.name)):
+            if key.kind in HELD_BY_VHOSTS and self._retains(owner, key):
                 raise NotYet(
                     "HoldsRetained",
                     f"{key.kind} '{key.name}' in namespace '{key.namespace}' has deletionPolicy Retain and is in"
                     f" vhost '{spec.name}'; delete that object, or set its deletionPolicy to Delete",
                 )
 
-    def _retains(self, key: Key) -> bool:
-        try:
-            spec = self._world.store.spec(key)
-        except (KeyError, ValidationError):
+    def _retains(self, owner: Owner, key: Key) -> bool:
+        """Return whether an object says Retain, also an invalid one, and has or had a right to."""
+        manifest = self._world.store.get(key)
+        if manifest is None or manifest.get("spec", {}).get("deletionPolicy", "Retain") != "Retain":
             return False
-        return isinstance(spec, RetainedSpec) and spec.deletion_policy == "Retain"
+        was_made = bool((manifest.get("status") or {}).get("lastSyncTime"))
+        return was_made or admits(self._world, owner, key.namespace)
 
     def _remove_from_broker(self, owner: Owner, key: Key, manifest: Manifest, spec: TopologySpec) -> Tell | None:
         world = self._world

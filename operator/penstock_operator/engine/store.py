@@ -6,12 +6,13 @@ The watches and our own writes update it, and the workers read it. An older mani
 from collections.abc import Hashable
 from dataclasses import dataclass
 from threading import RLock
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
 from penstock_operator.api import KINDS, GrantSpec, TopologySpec
 from penstock_operator.api.fields import Model
+from penstock_operator.desired.naming import FINALIZER
 from penstock_operator.desired.topology import SAME_THING, Need, identity, needs
 from penstock_operator.engine.backlog import Key
 
@@ -19,6 +20,7 @@ Manifest = dict[str, Any]
 ClusterName = tuple[str, str]
 Claim = tuple[str, ClusterName, tuple[str, ...]]
 P = TypeVar("P", bound=Hashable)
+_WITH_ARGUMENTS: Final = frozenset({"Queue", "Stream", "Exchange"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ class Store:
         try:
             spec = self._spec(key)
         except ValidationError:
-            pass  # an invalid object claims nothing
+            links = _of_invalid(key, cluster, manifest)
         else:
             assert isinstance(spec, TopologySpec)
             links = self._linked(key, cluster, spec)
@@ -203,6 +205,20 @@ class Store:
             _discard(self._grants, links.user, key)
         for need in links.needs:
             _discard(self._needing, (links.cluster, need), key)
+
+
+def _of_invalid(key: Key, cluster: ClusterName, manifest: Manifest) -> _Links:
+    """Return the links of an object whose spec is invalid now: it claims nothing, except what it owns already.
+
+    The API server has checked names and virtual hosts, which cannot change; arguments can be anything.
+    """
+    metadata, spec = manifest["metadata"], manifest.get("spec", {})
+    is_owner = FINALIZER in (metadata.get("finalizers") or []) and (manifest.get("status") or {}).get("lastSyncTime")
+    if key.kind not in _WITH_ARGUMENTS or not is_owner:
+        return _Links(cluster)
+    vhost, name = str(spec.get("vhost", "/")), str(spec.get("name", ""))
+    thing = SAME_THING.get(key.kind, key.kind)
+    return _Links(cluster, (thing, cluster, (vhost, name)), (Need("VHost", "", vhost),))
 
 
 def _discard(index: dict[P, set[Key]], place: P, key: Key) -> None:

@@ -87,3 +87,64 @@ def test_a_former_owner_removes_nothing_that_another_object_has_taken_over(world
     remove(world, "Queue", "theirs", "rival")
 
     assert_nothing_was_deleted(world)
+
+
+# ------------------------------------------------------------ virtual hosts
+
+
+def test_a_namespace_that_is_not_allowed_holds_up_no_virtual_host(world: OperatorWorld) -> None:
+    apply(world, "VHost", "shop", "shop", {"name": "shop", "deletionPolicy": "Delete"})
+    apply(world, "Queue", "hold", "elsewhere", {"name": "q", "vhost": "shop"})
+
+    remove(world, "VHost", "shop", "shop")
+
+    assert "shop" not in broker(world).vhosts
+
+
+def test_a_namespace_that_is_no_longer_allowed_keeps_the_queues_that_it_owned(world: OperatorWorld) -> None:
+    apply(world, "VHost", "shop", "shop", {"name": "shop", "deletionPolicy": "Delete"})
+    apply(world, "Queue", "q", "rival", {"name": "q", "vhost": "shop"})
+    world.kubernetes.edit("Namespace", "rival", {"metadata": {"labels": {"tenant": "no"}}}, "")
+    world.settle()
+
+    world.kubernetes.remove("VHost", "shop", "shop")
+    world.settle()
+
+    assert "q" in broker(world).vhosts["shop"]["queues"]
+
+
+@pytest.mark.parametrize("kind", ["Queue", "Stream"])
+def test_a_virtual_host_keeps_a_queue_that_no_watch_has_shown_yet(world: OperatorWorld, kind: str) -> None:
+    apply(world, "VHost", "shop", "shop", {"name": "shop", "deletionPolicy": "Delete"})
+    see, world.kubernetes.on_change = world.kubernetes.on_change, lambda manifest, is_gone: None
+    world.apply(kind, "q", {"clusterRef": MQ, "name": "q", "vhost": "shop"}, namespace="rival")
+    world.kubernetes.on_change = see
+
+    world.kubernetes.remove("VHost", "shop", "shop")
+    world.settle()
+
+    assert "shop" in broker(world).vhosts
+
+
+def test_a_virtual_host_keeps_a_queue_whose_manifest_has_become_invalid(world: OperatorWorld) -> None:
+    """The API server takes any value for an argument, the types do not."""
+    apply(world, "VHost", "shop", "shop", {"name": "shop", "deletionPolicy": "Delete"})
+    apply(world, "Queue", "q", "rival", {"name": "q", "vhost": "shop"})
+    world.kubernetes.change("Queue", "q", {"arguments": {"x-max-length": {"a": 1}}}, "rival")
+    world.settle()
+
+    world.kubernetes.remove("VHost", "shop", "shop")
+    world.settle()
+
+    assert "q" in broker(world).vhosts["shop"]["queues"]
+
+
+def test_an_owner_whose_manifest_has_become_invalid_keeps_its_claim(world: OperatorWorld) -> None:
+    apply(world, "Queue", "orders", "shop", {"name": "orders"})
+    world.kubernetes.change("Queue", "orders", {"arguments": {"x-max-length": {"a": 1}}}, "shop")
+    world.settle()
+    apply(world, "Queue", "theirs", "rival", {"name": "orders", "deletionPolicy": "Delete"})
+
+    remove(world, "Queue", "theirs", "rival")
+
+    assert_nothing_was_deleted(world)
