@@ -83,13 +83,12 @@ def take(store: Store, event: Event) -> list[Key]:
 def affected(store: Store, event: Event) -> list[Key]:
     """Return the owners of a changed child: the Cluster by its label, and the owner reference.
 
-    Only Secrets are cached.
+    Only Secrets are cached; those that objects name wake these too.
     """
     manifest: Any = event["object"]
     metadata = manifest["metadata"]
-    if manifest["kind"] == "Secret":
-        take(store, event)
-    found = [Key("Cluster", metadata["namespace"], metadata["labels"][CLUSTER_LABEL])]
+    found = take(store, event) if manifest["kind"] == "Secret" else []
+    found.append(Key("Cluster", metadata["namespace"], metadata["labels"].get(CLUSTER_LABEL, "")))
     owners = metadata.get("ownerReferences", [])
     found += [Key("User", metadata["namespace"], each["name"]) for each in owners if each.get("kind") == "User"]
     return [key for key in found if store.get(key) is not None]

@@ -45,6 +45,7 @@ class FakeKubernetes:
         """Whether the StatefulSet controller runs: it observes generations and owns claims by their policy."""
         self._owned: dict[Place, set[Path]] = {}
         self.lists: list[str] = []
+        self.reads: list[tuple[str, str]] = []
         self._version = 0
 
     # ------------------------------------------------------------ what others do
@@ -84,6 +85,7 @@ class FakeKubernetes:
 
     def read(self, api_version: str, kind: str, namespace: str | None, name: str) -> Manifest | None:
         self._answer()
+        self.reads.append((kind, name))
         if kind in self.kinds_forbidden:
             raise ApiError(403, f"{kind} is forbidden")
         return copy.deepcopy(self.objects.get((kind, namespace or "", name)))
@@ -95,13 +97,13 @@ class FakeKubernetes:
             raise ApiError(403, f"{kind} is forbidden")
         if kind in self.kinds_missing:
             raise ApiError(404, "the server could not find the requested resource")
-        labels = dict(each.split("=", 1) for each in selector.split(",") if each)
+        wanted = [each.partition("=") for each in selector.split(",") if each]
         return [
             copy.deepcopy(manifest)
             for (each, where, _), manifest in self.objects.items()
             if each == kind
             and namespace in {None, where}
-            and labels.items() <= manifest["metadata"].get("labels", {}).items()
+            and all(_has_label(manifest, name, value if equals else None) for name, equals, value in wanted)
         ]
 
     def apply(self, manifest: Manifest) -> Manifest:
@@ -222,6 +224,12 @@ class FakeKubernetes:
 
     def _dependents(self, uid: str | None) -> Manifests:
         return [each for each in list(self.objects.values()) if any(owner.get("uid") == uid for owner in _owners(each))]
+
+
+def _has_label(manifest: Manifest, name: str, value: str | None) -> bool:
+    """Return whether an object has a label; with None any value counts."""
+    labels = manifest["metadata"].get("labels") or {}
+    return name in labels and value in {None, labels[name]}
 
 
 def _owners(manifest: Manifest) -> Manifests:

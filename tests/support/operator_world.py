@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from penstock import Connection
+from penstock_operator.desired.naming import CLUSTER_LABEL
 from penstock_operator.engine import Key, Store, World
 from penstock_operator.engine.census import Census
 from penstock_operator.engine.cluster import ClusterReconciler
@@ -172,6 +173,8 @@ class OperatorWorld:
         key = key_of(manifest)
         if manifest.get("apiVersion") != "penstock.dev/v1alpha1" and key.kind not in {"Secret", "Namespace"}:
             return
+        if key.kind == "Secret" and CLUSTER_LABEL not in (manifest["metadata"].get("labels") or {}):
+            is_gone = True  # the watch of Secrets sees those with our label
         woken = gone(self.store, key) if is_gone else seen(self.store, manifest)
         for each in woken:
             if each.kind != "Secret":

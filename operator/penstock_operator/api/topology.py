@@ -274,7 +274,9 @@ class UserSpec(DroppedSpec):
     )
     limits: UserLimits = part(UserLimits)
     import_credentials_secret: SecretRef | None = Field(
-        None, description="A Secret with the key `password`. A changed password takes effect at the next check."
+        None,
+        description="A Secret with the key `password`, which gets the label `penstock.dev/cluster`. A changed password"
+        " takes effect at once.",
     )
 
 

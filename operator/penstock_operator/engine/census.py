@@ -2,7 +2,8 @@
 
 Nothing is reconciled before all kinds were listed once. Nothing is deleted on a broker before its kind and the Clusters
 were listed after the deletion was seen: one list serves all deletions that came before it. An object that is in the
-store and not in a list went while no watch looked; it is dropped, and loses its claims.
+store and not in a list went while no watch looked; it is dropped, and loses its claims. Secrets with our label are
+listed as well, so that a resync of thousands of users reads none of theirs by itself.
 """
 
 import logging
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock_operator.api import GROUP, KINDS, VERSION
+from penstock_operator.desired.naming import CLUSTER_LABEL
 from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.intake import gone, seen
 from penstock_operator.engine.world import World
@@ -31,7 +33,7 @@ class Census:
     def __init__(self, world: World, namespaces: tuple[str, ...] = ()) -> None:
         self._world = world
         self._namespaces = namespaces
-        self._locks = {kind: threading.Lock() for kind in ("Namespace", *KINDS)}
+        self._locks = {kind: threading.Lock() for kind in ("Namespace", "Secret", *KINDS)}
         # Kind -> the store's moment at which its last listing began.
         self._began: dict[str, int] = {}
         self.problem = "the kinds of penstock.dev have not been listed yet"
@@ -44,7 +46,7 @@ class Census:
                 self.freshen(kind, now)
         except ApiError as error:
             if error.code in LACKING or self.problem:  # an API server that is away for a while is no problem of ours
-                self.problem = f"{KINDS[kind].plural if kind in KINDS else 'namespaces'} cannot be listed: {error}"
+                self.problem = f"{_plural(kind)} cannot be listed: {error}"
             raise
         self.problem = ""
 
@@ -93,7 +95,8 @@ class Census:
         if kind == "Namespace":
             return self._found_namespaces()
         places: tuple[str | None, ...] = self._namespaces or (None,)
-        return [each for place in places for each in kubernetes.list(API_VERSION, kind, place)]
+        version, selector = ("v1", CLUSTER_LABEL) if kind == "Secret" else (API_VERSION, "")
+        return [each for place in places for each in kubernetes.list(version, kind, place, selector)]
 
     def _found_namespaces(self) -> list[Manifest]:
         """Return the namespaces; none where they may not be listed: then each is read when its labels matter."""
@@ -108,3 +111,7 @@ class Census:
         for key in keys:
             if key.kind in KINDS:
                 self._world.add(key, 0.0)
+
+
+def _plural(kind: str) -> str:
+    return KINDS[kind].plural if kind in KINDS else f"{kind.lower()}s"

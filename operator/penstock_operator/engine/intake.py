@@ -2,7 +2,7 @@
 
 The watches and the census come here, so that a change that a watch missed has the same effects when it is found later.
 Other objects wake at once: those of a Cluster that was unpaused or admits others, those of a namespace whose labels
-changed, and those that had waited for a deleted one of the same thing.
+changed, those that name a Secret, and those that had waited for a deleted one of the same thing.
 """
 
 from typing import Any, Final
@@ -25,6 +25,9 @@ def seen(store: Store, manifest: Manifest) -> list[Key]:
     if key.kind == "Namespace":
         is_changed = before is not None and _labels(before) != _labels(manifest)
         return store.of_namespace(key.name) if is_changed else []
+    if key.kind == "Secret":
+        is_changed = before is None or before.get("data") != manifest.get("data")
+        return store.naming(key) if is_changed else []
     if key.kind == "Cluster" and (before is None or _admission(before) != _admission(manifest)):
         return [key, *store.of_cluster((key.namespace, key.name))]
     return [key]
@@ -32,6 +35,9 @@ def seen(store: Store, manifest: Manifest) -> list[Key]:
 
 def gone(store: Store, key: Key, uid: str | None = None) -> list[Key]:
     """Drop an object, and return it with those that described the same thing."""
+    if key.kind == "Secret":
+        store.drop(key, uid)
+        return store.naming(key)
     others = [other for other in store.claimants(key) if other != key]
     store.drop(key, uid)
     return [] if key.kind == "Namespace" else [key, *others]

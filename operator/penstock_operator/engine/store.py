@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from penstock_operator.api import KINDS, GrantSpec, TopologySpec
+from penstock_operator.api import KINDS, GrantSpec, TopologySpec, UserSpec
 from penstock_operator.api.fields import Model
 from penstock_operator.desired.naming import FINALIZER
 from penstock_operator.desired.topology import SAME_THING, Need, identity, needs
@@ -32,6 +32,8 @@ class _Links:
     needs: tuple[Need, ...] = ()
     # The User object that a grant names.
     user: Key | None = None
+    # The Secret that it names.
+    secret: Key | None = None
 
 
 class Store:
@@ -46,6 +48,7 @@ class Store:
         self._claims: dict[Claim, set[Key]] = {}
         self._needing: dict[tuple[ClusterName, Need], set[Key]] = {}
         self._grants: dict[Key, set[Key]] = {}
+        self._naming: dict[Key, set[Key]] = {}
         self._links: dict[Key, _Links] = {}
         # When each deletion was first seen.
         self._deletions: dict[Key, int] = {}
@@ -132,6 +135,11 @@ class Store:
         with self._lock:
             return list(self._needing.get((cluster, need), ()))
 
+    def naming(self, secret: Key) -> list[Key]:
+        """Return the objects that name this Secret."""
+        with self._lock:
+            return list(self._naming.get(secret, ()))
+
     def all(self) -> list[Key]:
         """Return the objects of our kinds, without the Secrets and namespaces that are watched beside them."""
         with self._lock:
@@ -171,6 +179,8 @@ class Store:
             self._claims.setdefault(links.claim, set()).add(key)
         if links.user is not None:
             self._grants.setdefault(links.user, set()).add(key)
+        if links.secret is not None:
+            self._naming.setdefault(links.secret, set()).add(key)
         for need in links.needs:
             self._needing.setdefault((cluster, need), set()).add(key)
 
@@ -179,7 +189,8 @@ class Store:
         if isinstance(spec, GrantSpec) and spec.user_ref is not None:
             user = Key("User", key.namespace, spec.user_ref.name)
             spec = spec.model_copy(update={"user": self._user_named(user, self._objects[key])})
-        return _Links(cluster, (SAME_THING.get(key.kind, key.kind), cluster, identity(spec)), needs(spec), user)
+        claim = (SAME_THING.get(key.kind, key.kind), cluster, identity(spec))
+        return _Links(cluster, claim, needs(spec), user, _secret_named(key, spec))
 
     def _user_named(self, user: Key, grant: Manifest) -> str:
         """Return the name on the broker of a User object, or the one that it had when it was last there."""
@@ -203,6 +214,8 @@ class Store:
             _discard(self._claims, links.claim, key)
         if links.user is not None:
             _discard(self._grants, links.user, key)
+        if links.secret is not None:
+            _discard(self._naming, links.secret, key)
         for need in links.needs:
             _discard(self._needing, (links.cluster, need), key)
 
@@ -219,6 +232,12 @@ def _of_invalid(key: Key, cluster: ClusterName, manifest: Manifest) -> _Links:
     vhost, name = str(spec.get("vhost", "/")), str(spec.get("name", ""))
     thing = SAME_THING.get(key.kind, key.kind)
     return _Links(cluster, (thing, cluster, (vhost, name)), (Need("VHost", "", vhost),))
+
+
+def _secret_named(key: Key, spec: TopologySpec) -> Key | None:
+    if isinstance(spec, UserSpec) and spec.import_credentials_secret is not None:
+        return Key("Secret", key.namespace, spec.import_credentials_secret.name)
+    return None
 
 
 def _discard(index: dict[P, set[Key]], place: P, key: Key) -> None:

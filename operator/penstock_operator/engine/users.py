@@ -13,6 +13,7 @@ from penstock_operator.desired.access import binding, user_secret
 from penstock_operator.desired.naming import CLUSTER_LABEL, FIELD_MANAGER
 from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.home import Home, NotYet, password_in
+from penstock_operator.engine.named_secrets import read_named
 from penstock_operator.engine.world import World
 
 Manifest = dict[str, Any]
@@ -37,7 +38,8 @@ def find_credentials(
     metadata = manifest["metadata"]
     imported = spec.import_credentials_secret
     name = imported.name if imported else f"{metadata['name']}-user-credentials"
-    secret = _read(world, metadata["namespace"], name)
+    read = read_named if imported else _read
+    secret = read(world, metadata["namespace"], name)
     if secret is None:
         if imported:
             raise NotYet(

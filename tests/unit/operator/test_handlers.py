@@ -12,7 +12,7 @@ import pytest
 
 from penstock_operator.api import KINDS
 from penstock_operator.engine import Key, Store
-from penstock_operator.handlers import WATCHED_CHILDREN, configure, register
+from penstock_operator.handlers import WATCHED_CHILDREN, affected, configure, register
 
 QUEUES = kmock.resource("penstock.dev", "v1alpha1", "queues")
 CLUSTERS = kmock.resource("penstock.dev", "v1alpha1", "clusters")
@@ -125,3 +125,16 @@ def test_what_kubernetes_shows_reaches_the_store_and_the_workers_and_nothing_is_
     assert seen.store.get(Key("Secret", "default", "mq-default-user")) is not None
     assert len(list(emulator["get"])) > 10
     assert list(emulator["patch"]) + list(emulator["put"]) == []
+
+
+def test_a_changed_secret_wakes_the_users_that_name_it_and_no_others() -> None:
+    store = Store()
+    for name, secret in (("web", "passwords"), ("shop", "others")):
+        user = manifest("User", name)
+        user["spec"]["importCredentialsSecret"] = {"name": secret}
+        store.put(user)
+    shown: Any = {**manifest("Secret", "passwords", labels={"penstock.dev/cluster": ""}), "data": {"password": "b25l"}}
+
+    assert affected(store, {"type": "ADDED", "object": shown}) == [Key("User", "default", "web")]
+    assert affected(store, {"type": "MODIFIED", "object": shown}) == []
+    assert affected(store, {"type": "DELETED", "object": shown}) == [Key("User", "default", "web")]

@@ -1,5 +1,8 @@
 """The cost of many objects: calls to the broker and to Kubernetes do not grow with their number."""
 
+import base64
+import time
+
 import pytest
 
 from penstock_operator.engine import Key
@@ -7,6 +10,8 @@ from support.admin_fake import FakeBroker
 from support.operator_world import OperatorWorld
 
 COUNT = 100
+MANY = 2_000
+CALLS_MAX = 20
 RESYNC_SECONDS = 300.0
 USERS = [Key("User", "default", f"u{number}") for number in range(COUNT)]
 QUEUES = [Key("Queue", "default", f"q{number}") for number in range(COUNT)]
@@ -49,6 +54,83 @@ def test_a_resync_asks_for_lists(world: OperatorWorld) -> None:
     assert broker.tried == []
     assert world.kubernetes.writes == []
     assert world.kubernetes.lists == []
+
+
+@pytest.mark.slow
+def test_a_resync_of_thousands_of_objects_takes_a_few_calls(capsys: pytest.CaptureFixture[str]) -> None:
+    world = OperatorWorld()
+    world.start_cluster()
+    password = base64.b64encode(b"imported").decode()
+    keys = []
+    for number in range(MANY):
+        name, imported = f"many{number}", {}
+        if number % 2:
+            world.kubernetes.add({"kind": "Secret", "metadata": {"name": name}, "data": {"password": password}})
+            imported = {"importCredentialsSecret": {"name": name}}
+        world.apply("User", name, {"name": name, **imported})
+        world.apply("Queue", name, {"name": name})
+        keys += [Key("User", "default", name), Key("Queue", "default", name)]
+    for _ in range(3):  # they are made, compared with lists from after that, and tried with their passwords
+        world.seconds += RESYNC_SECONDS
+        for key in keys:
+            world.reconcile(key)
+    world.seconds += RESYNC_SECONDS
+    kubernetes = world.kubernetes
+    for calls in (kubernetes.reads, kubernetes.lists, kubernetes.writes):
+        calls.clear()
+    started = time.process_time()
+
+    world.census.take()
+    for key in keys:
+        world.reconcile(key)
+
+    worked = time.process_time() - started
+    count = len(kubernetes.reads) + len(kubernetes.lists) + len(kubernetes.writes)
+    with capsys.disabled():
+        print(f"\nfigure: a resync of {MANY:,} users and {MANY:,} queues: {count} calls, {worked:.1f} s of CPU")
+    assert kubernetes.writes == []
+    assert kubernetes.reads == []
+    assert count < CALLS_MAX
+
+
+def test_a_changed_password_that_a_user_imports_is_followed_at_once(world: OperatorWorld) -> None:
+    assert world.broker is not None
+    secret = {"kind": "Secret", "metadata": {"name": "own"}, "data": {"password": base64.b64encode(b"one").decode()}}
+    world.kubernetes.add(secret)
+    world.apply("User", "own", {"name": "own", "importCredentialsSecret": {"name": "own"}})
+    world.settle()
+    assert world.broker.passwords["own"] == "one"
+    assert world.kubernetes.objects["Secret", "default", "own"]["metadata"]["labels"] == {"penstock.dev/cluster": ""}
+
+    world.kubernetes.edit("Secret", "own", {"data": {"password": base64.b64encode(b"two").decode()}})
+    world.settle()
+
+    assert world.broker.passwords["own"] == "two"
+    world.kubernetes.remove("Secret", "own")
+    world.settle()
+    assert world.condition("User", "own") == ("False", "SecretNotFound")
+    world.kubernetes.remove("User", "own")
+    world.settle()
+
+
+def test_a_secret_that_takes_no_label_is_read_each_time(world: OperatorWorld) -> None:
+    assert world.broker is not None
+    data = {"password": base64.b64encode(b"one").decode()}
+    world.kubernetes.add({"kind": "Secret", "metadata": {"name": "guarded"}, "data": data})
+    world.kubernetes.kinds_refused.add("Secret")
+    world.apply("User", "guarded", {"name": "guarded", "importCredentialsSecret": {"name": "guarded"}})
+    world.settle()
+    assert world.condition("User", "guarded") == ("True", "Synced")
+
+    world.kubernetes.edit("Secret", "guarded", {"data": {"password": base64.b64encode(b"two").decode()}})
+    world.settle()
+    world.seconds += RESYNC_SECONDS
+    world.reconcile(Key("User", "default", "guarded"))
+
+    assert world.broker.passwords["guarded"] == "two"
+    world.kubernetes.kinds_refused.clear()
+    world.kubernetes.remove("User", "guarded")
+    world.settle()
 
 
 def test_objects_of_one_cluster_are_checked_at_the_same_time(world: OperatorWorld) -> None:
