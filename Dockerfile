@@ -29,7 +29,7 @@ FROM wheels-${WHEELS} AS wheels
 FROM ${PYTHON_IMAGE} AS broker-packages
 COPY --from=wheels /wheels /wheels
 COPY tools/make_sbom.py /
-RUN python3 -m pip install --no-index --find-links /wheels --no-compile --target /packages penstock \
+RUN python3 -m pip install --no-index --find-links /wheels --no-compile --target /packages 'penstock[s3]' \
  && python3 /make_sbom.py --packages /packages --root penstock --output /sbom/penstock.cdx.json \
  && python3 -m compileall -q --invalidation-mode unchecked-hash /packages
 

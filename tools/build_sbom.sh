@@ -7,7 +7,8 @@ folder=$1
 packages=$(mktemp -d)
 trap 'rm -rf "$packages"' EXIT
 
-for root in penstock penstock-operator; do
-    .venv/bin/pip install --quiet --no-index --find-links "$folder" --no-compile --target "$packages/$root" "$root"
+for installed in 'penstock[s3]' penstock-operator; do
+    root=${installed%[*}
+    .venv/bin/pip install --quiet --no-index --find-links "$folder" --no-compile --target "$packages/$root" "$installed"
     .venv/bin/python tools/make_sbom.py --packages "$packages/$root" --root "$root" --output "$folder/$root.cdx.json"
 done

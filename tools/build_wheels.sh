@@ -19,5 +19,5 @@ rm -rf operator/build operator/*.egg-info
 # As constraints the lock only fixes versions: of the tools that it names too, nothing is fetched.
 grep == requirements.lock > "$folder/constraints.txt"
 $pip download --quiet --dest "$folder" --find-links "$folder" --constraint "$folder/constraints.txt" \
-    --only-binary :all: "$folder"/penstock-*.whl "$folder"/penstock_operator-*.whl
+    --only-binary :all: "$(ls "$folder"/penstock-*.whl)[s3]" "$folder"/penstock_operator-*.whl
 echo "wheels: $(ls "$folder"/*.whl | wc -l) in $folder"

@@ -59,7 +59,7 @@ def test_a_log_from_whose_middle_segments_were_removed_is_healthy_and_so_is_a_ba
 
     backup, restored = tmp_path / "backup", tmp_path / "restored"
     with own:
-        assert run("backup", str(backup), "--uri", own.uri()).returncode == 0
+        assert run("backup", "write", str(backup), "--uri", own.uri()).returncode == 0
         own.stop()
     assert run("restore", str(backup), "--data-dir", str(restored)).returncode == 0
     assert_healthy(restored)

@@ -125,6 +125,9 @@ METHODS: dict[str, Method] = {
     "Backup": Method(
         Needs.A_TAG, lambda _: admin.BackupRequest(directory="relative"), grpc.StatusCode.INVALID_ARGUMENT
     ),
+    "BeginBackup": Method(Needs.A_TAG, lambda _: admin.BeginBackupRequest()),
+    "ReadBackup": Method(Needs.A_TAG, lambda _: admin.ReadBackupRequest(id="none"), grpc.StatusCode.NOT_FOUND),
+    "EndBackup": Method(Needs.A_TAG, lambda _: admin.EndBackupRequest(id="none")),
     "DeclareQueue": Method(Needs.THE_VHOST, _queue),
     "ListQueues": Method(Needs.THE_VHOST, lambda vhost: admin.ListQueuesRequest(vhost=vhost)),
     "PurgeQueue": Method(Needs.THE_VHOST, lambda vhost: admin.PurgeQueueRequest(vhost=vhost, name="kept")),

@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from penstock.frontends.grpc import GrpcFrontend
 from penstock.identity import Allowance, Identity, Permission, Tag, TopicPermission, User, Users
 from penstock.kit.peers import NOWHERE, Source
-from penstock.model.errors import FaultError, NotAuthenticatedError
+from penstock.model.errors import FaultError, NotAuthenticatedError, NotFoundError, Thing
 from penstock.model.limits import NO_LIMITS, Limits
-from penstock.model.names import VhostName
+from penstock.model.names import ConnectionId, VhostName
 from penstock.native import Event, OpenConsumer, Question, StreamPartition, UnaryCall
 from penstock.services import Parts, Services, build
 from penstock.services.log_ins import LogIns
 from penstock.services.ports import (
+    BackupPart,
+    BegunBackup,
     Corruption,
     GroupTotals,
     NodeState,
@@ -213,6 +215,20 @@ class FakeBackups:
 
     async def write(self, directory: str) -> WrittenBackup:
         return WrittenBackup(vhost_count=1, bytes=100)
+
+    async def begin(self, owner: str, connection: ConnectionId) -> BegunBackup:
+        return BegunBackup(f"{owner} {connection}", bytes=4, vhost_count=1, data_id="", version="1")
+
+    async def read(self, owner: str, backup: str, offset: int) -> BackupPart:
+        if not backup.startswith(owner):
+            raise NotFoundError(Thing("backup", backup))
+        return BackupPart(b"four"[offset:], is_last=True, sha256="")
+
+    async def end(self, owner: str, backup: str) -> None:
+        pass
+
+    def connection_ended(self, number: ConnectionId) -> None:
+        pass
 
 
 @dataclass

@@ -357,8 +357,16 @@ class FakeBackup:
         self.position = len(content)
         self.is_closed = False
 
+    @property
+    def sizes(self) -> tuple[int, int]:
+        return len(self.read()[0]), 0
+
     def write(self, directory: object) -> None:
         assert not self.is_closed
+
+    def read(self) -> tuple[bytes, bytes]:
+        assert not self.is_closed
+        return "\n".join(self.content).encode(), b""
 
     def close(self) -> None:
         self.is_closed = True

@@ -1,39 +1,81 @@
-"""`penstock backup` and `penstock restore`: a copy of a running broker's data, and a new data directory of a copy."""
+"""`penstock backup`: copies of a running broker's data, on its machine or as one archive elsewhere."""
 
+import hashlib
+from collections.abc import Generator
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from penstock.cli.archive_places import place_of
 from penstock.cli.options import Uri, connected
 from penstock.cli.output import Output, print_done
 
-__all__ = ["backup", "restore"]
+__all__ = ["app"]
 
 SECONDS_MAX = 3_600.0
+PART_SECONDS_MAX = 120.0
+"""So long the broker may take to fix a backup, and for each part of it."""
+
+app = typer.Typer(no_args_is_help=True, help="Back up a running broker.")
+Target = Annotated[str, typer.Argument(metavar="TARGET", help="A file, or s3://BUCKET/KEY.")]
 
 
-def backup(
+@app.command()
+def write(
     context: typer.Context,
     directory: Annotated[Path, typer.Argument(help="Absolute path on the broker's machine; empty or new.")],
     uri: Uri = None,
     output: Output = None,
 ) -> None:
-    """Back up a running broker. For administrators."""
+    """Write a backup on the broker's machine."""
     with connected(context, uri, timeout=SECONDS_MAX) as connection:
         size = connection.admin.backup(str(directory))
     print_done(f"{size:,} bytes written to {directory}", {"directory": str(directory), "bytes": size}, output)
 
 
-def restore(
-    directory: Annotated[Path, typer.Argument(help="The backup.", exists=True, file_okay=False)],
-    data_dir: Annotated[Path, typer.Option("--data-dir", help="The new data directory; empty or missing.")],
-    output: Output = None,
-) -> None:
-    """Create a data directory from a backup. No broker is needed."""
+@app.command()
+def download(context: typer.Context, target: Target, uri: Uri = None, output: Output = None) -> None:
+    """Download a backup to a file or to S3."""
+    place = place_of(target)
+    place.check_free()
+    digest = hashlib.sha256()
+    with connected(context, uri, timeout=PART_SECONDS_MAX) as connection:
+        begun = connection.admin.begin_backup()
+
+        def parts() -> Generator[bytes]:
+            with closing(connection.admin.download_backup(begun)) as archive:
+                for part in archive:
+                    digest.update(part)
+                    yield part
+
+        with closing(parts()) as archive:
+            place.store(archive, begun.bytes)
+    done = {
+        "target": target,
+        "bytes": begun.bytes,
+        "vhosts": begun.vhost_count,
+        "sha256": digest.hexdigest(),
+        "data_id": begun.data_id,
+        "version": begun.version,
+    }
+    print_done(f"{begun.bytes:,} bytes stored as {target}", done, output)
+
+
+@app.command()
+def delete(target: Target, output: Output = None) -> None:
+    """Delete a downloaded backup; none is no error."""
     storage = import_module("penstock.storage")
-    vhosts: list[str] = storage.restore_backup(directory, data_dir.absolute())
-    held = "1 vhost" if len(vhosts) == 1 else f"{len(vhosts)} vhosts"
-    done = f"{held} restored to {data_dir}; start a broker with --data-dir {data_dir}"
-    print_done(done, {"data_dir": str(data_dir), "vhosts": vhosts}, output)
+    place = place_of(target)
+    try:
+        with place.opened() as read:
+            first = read(storage.BLOCK)
+    except FileNotFoundError:
+        print_done(f"{target} does not exist", {"target": target, "deleted": False}, output)
+        return
+    if not storage.is_archive(first):
+        raise ValueError(f"'{target}' is not an archive of a backup, and was not deleted")
+    place.delete()
+    print_done(f"{target} deleted", {"target": target, "deleted": True}, output)

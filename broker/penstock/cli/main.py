@@ -28,6 +28,7 @@ from penstock.cli import (
     pipeline,
     policies,
     queues,
+    restore,
     serve,
     status,
     streams,
@@ -157,8 +158,8 @@ app.command("publish")(messages.publish)
 app.command("consume")(messages.consume)
 app.command("get")(messages.get)
 app.command("status")(status.status)
-app.command("backup")(backup.backup)
-app.command("restore")(backup.restore)
+app.command("restore")(restore.restore)
+app.add_typer(backup.app, name="backup")
 app.add_typer(config.app, name="config")
 app.add_typer(contexts.app, name="context")
 app.add_typer(connections.connections, name="connection")

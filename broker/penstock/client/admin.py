@@ -1,10 +1,15 @@
 """Administration, as `connection.admin` offers it."""
 # Generated from aio_admin.py by `make verbs`; edit that file instead.
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import suppress
+from hashlib import sha256
 
 from penstock.client import admin_calls, lease_calls, limit_calls, policy_calls, staging, stream_calls
+from penstock.client.errors import PenstockError
 from penstock.client.records import (
+    BackupPart,
+    BegunBackup,
     Binding,
     Consumer,
     Exchange,
@@ -255,6 +260,41 @@ class Admin:
     def backup(self, directory: str) -> int:
         """Copy everything into an empty or new directory of the broker's machine; return the bytes written."""
         return self._run(admin_calls.backup(directory))
+
+    def begin_backup(self) -> BegunBackup:
+        """Fix a copy of everything, to be downloaded on this connection. Each part is waited for five minutes."""
+        return self._run(admin_calls.begin_backup())
+
+    def read_backup(self, backup: str, offset: int) -> BackupPart:
+        """Return a part of a begun backup; `download_backup` reads all of them."""
+        return self._run(admin_calls.read_backup(backup, offset))
+
+    def end_backup(self, backup: str) -> None:
+        """End a begun backup that is not wanted any more."""
+        self._run(admin_calls.end_backup(backup))
+
+    def download_backup(self, begun: BegunBackup) -> Generator[bytes]:
+        """Yield the archive of a begun backup, in parts of at most 1 MiB.
+
+        The last part comes only when all that came before has the broker's length and SHA-256: raises ConnectionError
+        otherwise, and PenstockError as other verbs do. Close the generator to end the backup early.
+        """
+        digest, offset = sha256(), 0
+        try:
+            while True:
+                part = self.read_backup(begun.id, offset)
+                digest.update(part.content)
+                offset += len(part.content)
+                if part.is_last:
+                    break
+                yield part.content
+        except BaseException:
+            with suppress(PenstockError):
+                self.end_backup(begun.id)
+            raise
+        if (offset, digest.hexdigest()) != (begun.bytes, part.sha256):
+            raise ConnectionError(f"backup is not whole: {offset} bytes arrived of {begun.bytes}, or other ones")
+        yield part.content
 
     def export_definitions(self, vhost: str | None = None) -> bytes:
         """Return the definitions as JSON: all of them, or those of one vhost."""

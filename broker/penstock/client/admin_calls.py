@@ -7,6 +7,8 @@ from google.protobuf.message import Message
 
 from penstock.client.errors import NotFoundError
 from penstock.client.records import (
+    BackupPart,
+    BegunBackup,
     Binding,
     Consumer,
     Corruption,
@@ -28,6 +30,7 @@ from penstock.v1 import admin_pb2
 
 __all__ = [
     "backup",
+    "begin_backup",
     "bind",
     "call",
     "close_connection",
@@ -40,6 +43,7 @@ __all__ = [
     "delete_topic_permission",
     "delete_user",
     "delete_vhost",
+    "end_backup",
     "export_definitions",
     "get_queue",
     "import_definitions",
@@ -335,6 +339,21 @@ def status() -> Steps[Status]:
 def backup(directory: str) -> Steps[int]:
     answer = yield from call("Backup", admin_pb2.BackupRequest(directory=directory), admin_pb2.BackupResponse)
     return answer.bytes
+
+
+def begin_backup() -> Steps[BegunBackup]:
+    answer = yield from call("BeginBackup", admin_pb2.BeginBackupRequest(), admin_pb2.BeginBackupResponse)
+    return BegunBackup(answer.id, answer.bytes, answer.vhost_count, answer.data_id, answer.version)
+
+
+def read_backup(backup: str, offset: int) -> Steps[BackupPart]:
+    request = admin_pb2.ReadBackupRequest(id=backup, offset=offset)
+    answer = yield from call("ReadBackup", request, admin_pb2.ReadBackupResponse)
+    return BackupPart(answer.content, answer.is_last, answer.sha256)
+
+
+def end_backup(backup: str) -> Steps[None]:
+    yield from call("EndBackup", admin_pb2.EndBackupRequest(id=backup), admin_pb2.EndBackupResponse)
 
 
 def export_definitions(vhost: str | None) -> Steps[bytes]:

@@ -1,9 +1,14 @@
 """Administration, as `connection.admin` offers it. The form for threads is generated."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import suppress
+from hashlib import sha256
 
 from penstock.client import admin_calls, lease_calls, limit_calls, policy_calls, staging, stream_calls
+from penstock.client.errors import PenstockError
 from penstock.client.records import (
+    BackupPart,
+    BegunBackup,
     Binding,
     Consumer,
     Exchange,
@@ -254,6 +259,41 @@ class AsyncAdmin:
     async def backup(self, directory: str) -> int:
         """Copy everything into an empty or new directory of the broker's machine; return the bytes written."""
         return await self._run(admin_calls.backup(directory))
+
+    async def begin_backup(self) -> BegunBackup:
+        """Fix a copy of everything, to be downloaded on this connection. Each part is waited for five minutes."""
+        return await self._run(admin_calls.begin_backup())
+
+    async def read_backup(self, backup: str, offset: int) -> BackupPart:
+        """Return a part of a begun backup; `download_backup` reads all of them."""
+        return await self._run(admin_calls.read_backup(backup, offset))
+
+    async def end_backup(self, backup: str) -> None:
+        """End a begun backup that is not wanted any more."""
+        await self._run(admin_calls.end_backup(backup))
+
+    async def download_backup(self, begun: BegunBackup) -> AsyncGenerator[bytes]:
+        """Yield the archive of a begun backup, in parts of at most 1 MiB.
+
+        The last part comes only when all that came before has the broker's length and SHA-256: raises ConnectionError
+        otherwise, and PenstockError as other verbs do. Close the generator to end the backup early.
+        """
+        digest, offset = sha256(), 0
+        try:
+            while True:
+                part = await self.read_backup(begun.id, offset)
+                digest.update(part.content)
+                offset += len(part.content)
+                if part.is_last:
+                    break
+                yield part.content
+        except BaseException:
+            with suppress(PenstockError):
+                await self.end_backup(begun.id)
+            raise
+        if (offset, digest.hexdigest()) != (begun.bytes, part.sha256):
+            raise ConnectionError(f"backup is not whole: {offset} bytes arrived of {begun.bytes}, or other ones")
+        yield part.content
 
     async def export_definitions(self, vhost: str | None = None) -> bytes:
         """Return the definitions as JSON: all of them, or those of one vhost."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from penstock.client.values import Value
 
 __all__ = [
+    "BackupPart",
+    "BegunBackup",
     "Binding",
     "Consumer",
     "Corruption",
@@ -29,6 +31,26 @@ __all__ = [
     "User",
     "Vhost",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class BegunBackup:
+    """A backup to be downloaded: an archive of so many bytes, of the data directory with that id."""
+
+    id: str
+    bytes: int
+    vhost_count: int
+    data_id: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class BackupPart:
+    """The next bytes of an archive; the last part has the SHA-256 of all of them, in hexadecimal."""
+
+    content: bytes
+    is_last: bool
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,12 +168,14 @@ class Broker:
         self.state.also_count(log_ins.counts)
         http_client = HttpClient(self._settings.auth_timeout_seconds)
         self._undo.push_async_callback(http_client.close)
+        backups = Backups(directory, self._vhosts, clock)
+        self._undo.push_async_callback(backups.close)
         parts = Parts(
             vhosts=self._vhosts,
             accounts=self._accounts,
             user_limits=self._limits,
             definitions_users=DefinitionsUsers(self._accounts, self._limits),
-            backups=Backups(directory, self._vhosts),
+            backups=backups,
             node=self.state,
             sign_in=make_sign_in(self._settings, self._accounts, http_client, clock),
             log_ins=log_ins,

@@ -73,6 +73,7 @@ def build(parts: Parts) -> Services:
     events, connections, vhosts = Events(), Connections(), parts.vhosts
     listeners = Listeners(vhosts.by_name, parts.user_limits)
     events.subscribe(listeners.take)
+    connections.watch_ends(parts.backups.connection_ended)
     tokens = TokenSessions(
         parts.clock,
         parts.later,

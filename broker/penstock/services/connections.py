@@ -5,6 +5,7 @@ Connections above a limit are refused.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -35,6 +36,11 @@ class Connections:
         self._open: dict[ConnectionId, Connection] = {}
         self._ended: OrderedDict[ConnectionId, None] = OrderedDict()
         self._counts: dict[_Holder, int] = {}
+        self._watchers: list[Callable[[ConnectionId], None]] = []
+
+    def watch_ends(self, watcher: Callable[[ConnectionId], None]) -> None:
+        """Call the watcher with the number of each connection that ends."""
+        self._watchers.append(watcher)
 
     def open(self, number: ConnectionId, peer: str) -> Connection:
         """Return the connection of that number. A listener uses a number once."""
@@ -63,6 +69,8 @@ class Connections:
         if connection is None:
             return
         connection.has_ended = True
+        for watcher in self._watchers:
+            watcher(number)
         for holder in connection.holders:
             self._counts[holder] -= 1
             if not self._counts[holder]:

@@ -10,6 +10,7 @@ from typing import Protocol
 from penstock.identity import Identity, Permission, TopicPermission, User
 from penstock.kit.peers import NOWHERE, Source
 from penstock.model.limits import Limits
+from penstock.model.names import ConnectionId
 from penstock.native import ArchivedRuns, StreamState
 
 
@@ -229,12 +230,51 @@ class WrittenBackup:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class BegunBackup:
+    """A backup to be downloaded: an archive of so many bytes."""
+
+    id: str
+    bytes: int
+    vhost_count: int
+    data_id: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class BackupPart:
+    """The next bytes of an archive. The last part has the SHA-256 of all of them, in hexadecimal."""
+
+    content: bytes
+    is_last: bool = False
+    sha256: str = ""
+
+
 class Backups(Protocol):
     async def write(self, directory: str) -> WrittenBackup:
         """Write a backup; return when the copy is on the disk.
 
         Raises refusals and StorageError; an unfinished copy is removed then.
         """
+        ...
+
+    async def begin(self, owner: str, connection: ConnectionId) -> BegunBackup:
+        """Fix a backup to be downloaded by this user. It ends with the connection. Raises refusals and StorageError."""
+        ...
+
+    async def read(self, owner: str, backup: str, offset: int) -> BackupPart:
+        """Return the part that begins at the offset, which is where the last one ended.
+
+        Raises refusals, and StorageError, which ends the backup.
+        """
+        ...
+
+    async def end(self, owner: str, backup: str) -> None:
+        """Release a backup that is not wanted; without one of this user and id this does nothing."""
+        ...
+
+    def connection_ended(self, number: ConnectionId) -> None:
+        """Release the backup that this connection began."""
         ...
 
 

@@ -6,6 +6,8 @@ The package keeps them whole through every interruption and does not know their 
 from penstock.model.errors import StorageError
 from penstock.storage.amqp_frames import Bound, Change, Declared, ExchangeDeleted, QueueDeleted, Unbound
 from penstock.storage.backup import UsersCopy, VhostCopy, copy_users, restore_backup, write_backup
+from penstock.storage.backup_archive import BLOCK
+from penstock.storage.backup_stream import BackupStream, open_backup_stream
 from penstock.storage.definitions_amqp import DefinitionsCopy, DefinitionsFile
 from penstock.storage.definitions_fold import Fold
 from penstock.storage.directory import DataDirectory, LastRun, directory_name
@@ -18,8 +20,12 @@ from penstock.storage.records_json import (
     write_users,
     write_vhosts,
 )
+from penstock.storage.restored import holds_data
+from penstock.storage.unpacking import is_archive, restore_archive
 
 __all__ = [
+    "BLOCK",
+    "BackupStream",
     "Bound",
     "Change",
     "DataDirectory",
@@ -39,8 +45,12 @@ __all__ = [
     "VhostCopy",
     "copy_users",
     "directory_name",
+    "holds_data",
+    "is_archive",
+    "open_backup_stream",
     "read_users",
     "read_vhosts",
+    "restore_archive",
     "restore_backup",
     "write_backup",
     "write_users",

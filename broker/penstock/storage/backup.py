@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
-from penstock.storage.definitions_proof import PROOF
-from penstock.storage.deletions_json import DELETIONS, Deletion, write_deletions
-from penstock.storage.directory import NODE, DataDirectory, directory_name, listed_files
+from penstock.storage.deletions_json import DELETIONS, Deletion, deletions_content
+from penstock.storage.directory import VHOSTS, DataDirectory, directory_name
 from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
 from penstock.storage.limits_json import USER_LIMITS
-from penstock.storage.new_directory import new_directory, sync_all
+from penstock.storage.new_directory import new_directory
 from penstock.storage.records_json import (
     UserRecord,
     read_users,
     read_vhosts,
+    users_content,
+    vhosts_content,
     within_vhosts,
-    write_users,
-    write_vhosts,
 )
+from penstock.storage.restored import complete_restored, restored_directory
 
 FORMAT: Final = 1
 WRITERS: Final = 4
@@ -34,14 +34,29 @@ SUMMARY: Final = "backup.json"
 _KEYS: Final = {"format", "vhosts", "files"}
 
 
+class OpenLog(Protocol):
+    """A vhost's log, to be read. `files` has of each its path, how much of it is read, and its size."""
+
+    @property
+    def files(self) -> list[tuple[str, int, int]]: ...
+    def read(self, file: int, at: int, length: int) -> bytes: ...
+    def close(self) -> None: ...
+
+
 class Log(Protocol):
     @property
     def position(self) -> int: ...
     def write(self, directory: str) -> None: ...
+    def open(self) -> OpenLog: ...
 
 
 class Definitions(Protocol):
+    """The definitions and their proof, which are written to files or read."""
+
+    @property
+    def sizes(self) -> tuple[int, int]: ...
     def write(self, path: Path) -> None: ...
+    def read(self) -> tuple[bytes, bytes]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +112,25 @@ def write_backup(
     """
     with new_directory(target):
         _write_vhosts(data, target, vhosts, written)
-        _write_users(target, users, {vhost.name for vhost in vhosts})
-        write_vhosts(target / "vhosts.json", [vhost.name for vhost in vhosts])
+        for name, content in users_files(users, [vhost.name for vhost in vhosts]).items():
+            write_file(target / name, content)
         places = [{"name": vhost.name, "position": vhost.log.position} for vhost in vhosts]
         write_json(target / SUMMARY, {"format": FORMAT, "vhosts": places, "files": _sizes(target)})
         sync_directory(target.parent)
         return sum(_sizes(target).values())
+
+
+def users_files(copy: UsersCopy, vhosts: Sequence[str]) -> dict[str, bytes]:
+    """Return the content of a backup's files that are of no vhost, by name.
+
+    The users are without permissions in vhosts that are not in the backup: one made later would inherit them.
+    """
+    files = {"users.json": users_content(within_vhosts(user, set(vhosts)) for user in copy.users)}
+    if copy.limits is not None:
+        files[USER_LIMITS] = copy.limits
+    if copy.begun:
+        files[DELETIONS] = deletions_content(copy.begun)
+    return files | {VHOSTS: vhosts_content(vhosts)}
 
 
 def restore_backup(source: Path, target: Path) -> list[str]:
@@ -112,23 +140,15 @@ def restore_backup(source: Path, target: Path) -> list[str]:
     something.
     """
     names = _names(source)
-    with new_directory(target):
+    with restored_directory(target) as folder:
         for name in names:
-            folder = directory_name(name)
-            shutil.copytree(source / folder, target / folder)
-        # Written as a new file, because a copy keeps the mode of its source: only the broker's user may read digests of
-        # passwords.
-        write_file(target / "users.json", (source / "users.json").read_bytes())
-        if (source / USER_LIMITS).exists():
-            write_file(target / USER_LIMITS, (source / USER_LIMITS).read_bytes())
-        if (source / DELETIONS).exists():  # the first start completes them
-            write_file(target / DELETIONS, (source / DELETIONS).read_bytes())
-        # An unknown boot makes the first start skip numbers that consumers may have seen after the copy was made.
-        proven = [name for name in names if (target / directory_name(name) / PROOF).exists()]
-        write_json(target / NODE, {"format": 1, "boot_id": "", "files": listed_files(target, proven)})
-        sync_all(target)
-        write_vhosts(target / "vhosts.json", names)  # last: a directory without it is refused
-        sync_directory(target.parent)
+            shutil.copytree(source / directory_name(name), folder / directory_name(name))
+        # Written as new files, because a copy keeps the mode of its source: only the broker's user may read digests of
+        # passwords. Deletions that had begun are completed by the first start.
+        for file in ("users.json", USER_LIMITS, DELETIONS):
+            if file == "users.json" or (source / file).exists():
+                write_file(folder / file, (source / file).read_bytes())
+        complete_restored(folder, names)
     return names
 
 
@@ -153,15 +173,6 @@ def _write_vhost(source: Path, target: Path, vhost: VhostCopy) -> None:
         write_file(target / path.name, path.read_bytes())
     vhost.definitions.write(target / "definitions.amqp")
     vhost.log.write(str(target))
-
-
-def _write_users(target: Path, copy: UsersCopy, vhosts: set[str]) -> None:
-    """Write the users without permissions in vhosts that are not in the backup: one made later would inherit them."""
-    write_users(target / "users.json", [within_vhosts(user, vhosts) for user in copy.users])
-    if copy.limits is not None:
-        write_file(target / USER_LIMITS, copy.limits)
-    if copy.begun:
-        write_deletions(target / DELETIONS, copy.begun)
 
 
 def _sizes(directory: Path) -> dict[str, int]:

@@ -26,7 +26,15 @@ from penstock.storage.amqp_frames import (
     frame_size,
 )
 from penstock.storage.definitions_fold import Fold
-from penstock.storage.definitions_proof import PROOF, Proof, ProofFile, read_proofs, write_proof
+from penstock.storage.definitions_proof import (
+    PROOF,
+    PROOF_BYTES,
+    Proof,
+    ProofFile,
+    proof_content,
+    read_proofs,
+    write_proof,
+)
 from penstock.storage.jsonfiles import kind_of, write_all, write_file
 
 _VERSION = struct.Struct("<i")
@@ -268,8 +276,23 @@ class DefinitionsCopy:
         self._file = path.open("rb")
         self._bytes = os.fstat(self._file.fileno()).st_size
 
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The bytes of the copy and of its proof."""
+        return self._bytes, PROOF_BYTES
+
     def write(self, path: Path) -> None:
         """Write the copy and its proof. Blocks until both are on the disk. Raises StorageError."""
+        content, proof = self._proven()
+        write_file(path, content)
+        write_proof(proof_path(path), proof)
+
+    def read(self) -> tuple[bytes, bytes]:
+        """Return the copy and its proof. Blocks. Raises StorageError."""
+        content, proof = self._proven()
+        return content, proof_content(proof)
+
+    def _proven(self) -> tuple[bytes, Proof]:
         try:
             content = self._file.read(self._bytes)
         except OSError as error:
@@ -277,8 +300,7 @@ class DefinitionsCopy:
         proof = Proof.of(content)
         if proof not in self.proofs:
             raise _changed(self._path, content, tuple(self.proofs))
-        write_file(path, content)
-        write_proof(proof_path(path), proof)
+        return content, proof
 
     def close(self) -> None:
         self._file.close()

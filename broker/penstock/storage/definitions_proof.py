@@ -21,7 +21,7 @@ _SLOT: Final = Struct("<QQIQI")  # number, length, checksum, the other length, t
 _CRC: Final = Struct("<I")
 _SLOT_BYTES: Final = _SLOT.size + _CRC.size
 _SLOT_DISTANCE: Final = 512  # each slot in its own sector
-_FILE_BYTES: Final = 2 * _SLOT_DISTANCE
+PROOF_BYTES: Final = 2 * _SLOT_DISTANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +85,12 @@ def read_proofs(path: Path) -> tuple[Proof, ...]:
 
 def write_proof(path: Path, proof: Proof) -> None:
     """Write a new file in one step. Raises StorageError."""
-    content = bytearray(_FILE_BYTES)
-    slot = _slot(2, (proof,))
-    content[: len(slot)] = slot
-    write_file(path, bytes(content))
+    write_file(path, proof_content(proof))
+
+
+def proof_content(proof: Proof) -> bytes:
+    """Return the content of a new file."""
+    return _slot(2, (proof,)).ljust(PROOF_BYTES, b"\0")
 
 
 def _slot(number: int, proofs: tuple[Proof, ...]) -> bytes:

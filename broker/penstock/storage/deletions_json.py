@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from penstock.model.errors import DiskFullError, NotWrittenError, StorageError, Thing
-from penstock.storage.jsonfiles import read_json, sync_directory, write_json
+from penstock.storage.jsonfiles import json_content, read_json, sync_directory, write_file
 
 DELETIONS: Final = "deletions.json"
 
@@ -76,7 +76,7 @@ class Deletions:
 def write_deletions(path: Path, deletions: tuple[Deletion, ...]) -> None:
     """Replace the file, or remove it when there are none. Blocks. Raises StorageError."""
     if deletions:
-        write_json(path, [{"kind": deletion.kind.value, "name": deletion.name} for deletion in deletions])
+        write_file(path, deletions_content(deletions))
         return
     try:
         path.unlink(missing_ok=True)
@@ -85,6 +85,11 @@ def write_deletions(path: Path, deletions: tuple[Deletion, ...]) -> None:
         raise StorageError(
             Thing("file", str(path)), f"cannot be removed: {error.strerror}", "make it writable for the broker's user"
         ) from error
+
+
+def deletions_content(deletions: tuple[Deletion, ...]) -> bytes:
+    """Return the content of the file."""
+    return json_content([{"kind": deletion.kind.value, "name": deletion.name} for deletion in deletions])
 
 
 def _read(path: Path) -> list[Deletion]:

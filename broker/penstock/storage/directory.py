@@ -23,10 +23,12 @@ from penstock.storage.definitions_proof import PROOF
 from penstock.storage.deletions_json import DELETIONS, Deletions
 from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
 from penstock.storage.limits_json import USER_LIMITS
+from penstock.storage.new_directory import is_unfinished
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 NODE = "node.json"
-_USERS, _VHOSTS = "users.json", "vhosts.json"
+VHOSTS = "vhosts.json"
+_USERS = "users.json"
 _NOTHING: Final = {"policies.json": "[]", "operator_policies.json": "[]", "limits.json": "{}"}
 """A vhost's settings files, each with its empty content."""
 _FORMAT: Final = 1
@@ -63,6 +65,12 @@ class DataDirectory:
     def open(cls, path: Path, boot_id_file: Path = BOOT_ID_FILE) -> "DataDirectory":
         """Make the directory if needed and take its lock. Raises StorageError when another process has it."""
         path = path.absolute()
+        if is_unfinished(path, VHOSTS):
+            raise StorageError(
+                Thing("data directory", str(path)),
+                "holds a restore that was not completed",
+                "run `penstock restore` again, which begins anew",
+            )
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o750)
             lock = _locked(path / ".lock")
@@ -88,7 +96,7 @@ class DataDirectory:
 
     @property
     def vhosts_file(self) -> Path:
-        return self.path / _VHOSTS
+        return self.path / VHOSTS
 
     @property
     def _clean_file(self) -> Path:
@@ -110,7 +118,7 @@ class DataDirectory:
         """
         has_vhosts = self.vhosts_file.exists()
         has_data = any(_is_in_use(entry) for entry in self.path.iterdir() if len(entry.name) == 40)
-        if not has_vhosts and (has_data or _VHOSTS in self._files):
+        if not has_vhosts and (has_data or VHOSTS in self._files):
             raise _missing(self.vhosts_file, "to start without virtual hosts, create it with []")
         is_expected = _USERS in self._files if self._files else has_vhosts
         if is_expected and not self.users_file.exists():
@@ -236,7 +244,7 @@ def listed_files(data_directory: Path, vhosts: Sequence[str]) -> list[str]:
     settings = (f"{directory_name(vhost)}/{file}" for vhost in vhosts for file in _NOTHING)
     return [
         _USERS,
-        _VHOSTS,
+        VHOSTS,
         *map(_proof_name, vhosts),
         *(name for name in settings if (data_directory / name).exists()),
     ]

@@ -88,8 +88,12 @@ def _file(path: Path) -> Thing:
 
 def write_json(path: Path, value: object) -> None:
     """Replace the file by the value, whole or not at all. Blocks until it is on the disk."""
-    content = (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
-    write_file(path, content)
+    write_file(path, json_content(value))
+
+
+def json_content(value: object) -> bytes:
+    """Return the content of a file with this value."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def write_file(path: Path, content: bytes) -> None:

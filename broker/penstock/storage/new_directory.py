@@ -1,17 +1,27 @@
 """Makes a directory that is whole or absent.
 
-It is claimed when it is empty, filled, synced, and emptied again when filling it failed. This module does not know the
-content.
+A backup's directory is claimed when it is empty, filled, synced, and emptied again when filling it failed. A data
+directory is filled in a folder within it, and what is in the folder is moved up when it is complete, the file that
+decides last: a process that dies between leaves the folder, by which the next attempt knows that it may clear what was
+moved. This module does not know the content.
 """
 
 import contextlib
+import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
+from penstock.storage.jsonfiles import sync_directory
+
+UNFINISHED: Final = ".restoring"
+"""The folder in which a directory is filled. A directory with it, and without the file that decides, is unfinished."""
+_OF_THE_DISK: Final = "lost+found"
+"""Is in the root of a new file system."""
 
 
 @contextmanager
@@ -28,6 +38,42 @@ def new_directory(target: Path) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def filled_directory(target: Path, last: str, is_known: Callable[[str], bool]) -> Iterator[Path]:
+    """Yield a folder to fill; what is in it is moved to the directory when the block ends, the file `last` last.
+
+    `is_known` says which names a fill may have moved: those that an unfinished one left are removed. Raises
+    PreconditionFailedError when the directory holds something else, and StorageError when the disk fails or another
+    process fills it.
+    """
+    was_there = target.exists()
+    try:
+        target.mkdir(mode=0o750, exist_ok=True)
+        with _alone(target):
+            unfinished = target / UNFINISHED
+            _clear(target, last, is_known)
+            unfinished.mkdir(mode=0o700, exist_ok=True)
+            sync_directory(target)
+            try:
+                yield unfinished
+                _move_up(target, last)
+            except BaseException:
+                if not (target / last).exists():
+                    _remove_moved(target, is_known)
+                    shutil.rmtree(unfinished, ignore_errors=True)
+                    if not was_there:
+                        with contextlib.suppress(OSError):
+                            target.rmdir()
+                raise
+    except (OSError, shutil.Error) as error:
+        raise _failed(target, error) from error
+
+
+def is_unfinished(target: Path, last: str) -> bool:
+    """Return whether a fill of this directory has begun and was not completed."""
+    return (target / UNFINISHED).exists() and not (target / last).exists()
+
+
 def sync_all(folder: Path) -> None:
     """Sync everything below a folder."""
     for path in (folder, *folder.rglob("*")):
@@ -38,15 +84,63 @@ def sync_all(folder: Path) -> None:
             os.close(descriptor)
 
 
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """Keep another process from filling the directory. The kernel drops the lock with the process."""
+    descriptor = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StorageError(
+                Thing("directory", str(target)), "is being restored by another process", "wait until that has ended"
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _clear(target: Path, last: str, is_known: Callable[[str], bool]) -> None:
+    """Check that the directory is empty but for what an unfinished fill left, and remove that."""
+    is_again = is_unfinished(target, last)
+    for path in target.iterdir():
+        is_left = is_again and (path.name == UNFINISHED or is_known(path.name))
+        if not is_left and path.name != _OF_THE_DISK:
+            raise _not_empty(target)
+    if is_again:
+        _remove_moved(target, is_known)
+        shutil.rmtree(target / UNFINISHED)
+
+
+def _move_up(target: Path, last: str) -> None:
+    unfinished = target / UNFINISHED
+    sync_all(unfinished)
+    for path in sorted(unfinished.iterdir()):
+        if path.name != last:
+            path.rename(target / path.name)
+    sync_directory(target)
+    (unfinished / last).rename(target / last)
+    sync_directory(target)
+    sync_directory(target.parent)
+    unfinished.rmdir()
+
+
+def _remove_moved(target: Path, is_known: Callable[[str], bool]) -> None:
+    for path in target.iterdir():
+        if is_known(path.name):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
 def _claim(target: Path) -> bool:
     """Make the directory, or check that it is empty; return whether it existed."""
     try:
         target.mkdir(mode=0o750)
     except FileExistsError:
         if not target.is_dir() or any(target.iterdir()):
-            raise PreconditionFailedError(
-                Thing("directory", str(target)), "is not empty", "name an empty or a new directory"
-            ) from None
+            raise _not_empty(target) from None
         return True
     except OSError as error:
         raise _failed(target, error) from error
@@ -65,9 +159,14 @@ def _discard(target: Path, *, keep: bool) -> None:
             target.rmdir()
 
 
+def _not_empty(target: Path) -> PreconditionFailedError:
+    return PreconditionFailedError(Thing("directory", str(target)), "is not empty", "name an empty or a new directory")
+
+
 def _failed(target: Path, error: OSError) -> StorageError:
+    place = f"'{error.filename}' in it: " if error.filename and str(error.filename) != str(target) else ""
     return StorageError(
         Thing("directory", str(target)),
-        f"could not be written: {error.strerror or error}",
+        f"could not be written: {place}{error.strerror or error}",
         "make it writable for the broker's user, free space, and empty it",
     )

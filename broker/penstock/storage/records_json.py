@@ -7,14 +7,14 @@ The checks are written by hand, without pydantic. An error names the file, the p
 unknown key with the known ones; pydantic's errors would have to be translated to that, with more code than the checks.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 from penstock.model.errors import StorageError, Thing
 from penstock.storage.directory import directory_name
-from penstock.storage.jsonfiles import read_json, write_json
+from penstock.storage.jsonfiles import json_content, read_json, write_file
 
 T = TypeVar("T")
 
@@ -60,7 +60,12 @@ def within_vhosts(user: UserRecord, vhosts: Container[str]) -> UserRecord:
 
 
 def write_users(path: Path, users: list[UserRecord]) -> None:
-    write_json(path, [_object_of(user) for user in users])
+    write_file(path, users_content(users))
+
+
+def users_content(users: Iterable[UserRecord]) -> bytes:
+    """Return the content of `users.json`."""
+    return json_content([_object_of(user) for user in users])
 
 
 def _object_of(user: UserRecord) -> dict[str, object]:
@@ -98,7 +103,12 @@ def read_vhosts(path: Path) -> list[str] | None:
 
 
 def write_vhosts(path: Path, names: list[str]) -> None:
-    write_json(path, [{"name": name, "dir": directory_name(name)} for name in names])
+    write_file(path, vhosts_content(names))
+
+
+def vhosts_content(names: Iterable[str]) -> bytes:
+    """Return the content of `vhosts.json`."""
+    return json_content([{"name": name, "dir": directory_name(name)} for name in names])
 
 
 class Place:

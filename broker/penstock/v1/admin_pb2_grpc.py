@@ -219,6 +219,21 @@ class AdminServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_admin__pb2.BackupRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_admin__pb2.BackupResponse.FromString,
                 _registered_method=True)
+        self.BeginBackup = channel.unary_unary(
+                '/penstock.v1.AdminService/BeginBackup',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.BeginBackupRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.BeginBackupResponse.FromString,
+                _registered_method=True)
+        self.ReadBackup = channel.unary_unary(
+                '/penstock.v1.AdminService/ReadBackup',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.ReadBackupRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.ReadBackupResponse.FromString,
+                _registered_method=True)
+        self.EndBackup = channel.unary_unary(
+                '/penstock.v1.AdminService/EndBackup',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.EndBackupRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.EndBackupResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -458,6 +473,27 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def BeginBackup(self, request, context):
+        """Fixes a copy of all data, which the same user then reads part by part as one archive. For administrators. Ends with the
+        connection, after the last part, and when no part is read for five minutes. One backup at a time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadBackup(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EndBackup(self, request, context):
+        """Ends a backup before its last part. One that has ended already is no error.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -645,6 +681,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.Backup,
                     request_deserializer=penstock_dot_v1_dot_admin__pb2.BackupRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_admin__pb2.BackupResponse.SerializeToString,
+            ),
+            'BeginBackup': grpc.unary_unary_rpc_method_handler(
+                    servicer.BeginBackup,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.BeginBackupRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.BeginBackupResponse.SerializeToString,
+            ),
+            'ReadBackup': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadBackup,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.ReadBackupRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.ReadBackupResponse.SerializeToString,
+            ),
+            'EndBackup': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndBackup,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.EndBackupRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.EndBackupResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1646,6 +1697,87 @@ class AdminService(object):
             '/penstock.v1.AdminService/Backup',
             penstock_dot_v1_dot_admin__pb2.BackupRequest.SerializeToString,
             penstock_dot_v1_dot_admin__pb2.BackupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BeginBackup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/BeginBackup',
+            penstock_dot_v1_dot_admin__pb2.BeginBackupRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.BeginBackupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadBackup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/ReadBackup',
+            penstock_dot_v1_dot_admin__pb2.ReadBackupRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.ReadBackupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndBackup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/EndBackup',
+            penstock_dot_v1_dot_admin__pb2.EndBackupRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.EndBackupResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,9 +27,12 @@ class Permissions(Protocol):
 
 
 class DefinitionsBackup(Protocol):
-    """A copy of a definitions file, fixed at one length."""
+    """A copy of a definitions file, fixed at one length: `sizes` are its bytes and its proof's."""
 
+    @property
+    def sizes(self) -> tuple[int, int]: ...
     def write(self, path: Path) -> None: ...
+    def read(self) -> tuple[bytes, bytes]: ...
     def close(self) -> None: ...
 
 

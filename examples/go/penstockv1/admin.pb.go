@@ -4967,6 +4967,316 @@ func (x *BackupResponse) GetBytes() uint64 {
 	return 0
 }
 
+type BeginBackupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginBackupRequest) Reset() {
+	*x = BeginBackupRequest{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[88]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginBackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginBackupRequest) ProtoMessage() {}
+
+func (x *BeginBackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[88]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginBackupRequest.ProtoReflect.Descriptor instead.
+func (*BeginBackupRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{88}
+}
+
+type BeginBackupResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Size of the archive.
+	Bytes      uint64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	VhostCount uint32 `protobuf:"varint,3,opt,name=vhost_count,json=vhostCount,proto3" json:"vhost_count,omitempty"`
+	// The id of the data directory, as in GetStatusResponse.
+	DataId string `protobuf:"bytes,4,opt,name=data_id,json=dataId,proto3" json:"data_id,omitempty"`
+	// The broker's version.
+	Version       string `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginBackupResponse) Reset() {
+	*x = BeginBackupResponse{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[89]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginBackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginBackupResponse) ProtoMessage() {}
+
+func (x *BeginBackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[89]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginBackupResponse.ProtoReflect.Descriptor instead.
+func (*BeginBackupResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{89}
+}
+
+func (x *BeginBackupResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *BeginBackupResponse) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *BeginBackupResponse) GetVhostCount() uint32 {
+	if x != nil {
+		return x.VhostCount
+	}
+	return 0
+}
+
+func (x *BeginBackupResponse) GetDataId() string {
+	if x != nil {
+		return x.DataId
+	}
+	return ""
+}
+
+func (x *BeginBackupResponse) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+type ReadBackupRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The end of the part before; 0 for the first.
+	Offset        uint64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadBackupRequest) Reset() {
+	*x = ReadBackupRequest{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[90]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadBackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadBackupRequest) ProtoMessage() {}
+
+func (x *ReadBackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[90]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadBackupRequest.ProtoReflect.Descriptor instead.
+func (*ReadBackupRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{90}
+}
+
+func (x *ReadBackupRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ReadBackupRequest) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+type ReadBackupResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 1 MiB.
+	Content []byte `protobuf:"bytes,1,opt,name=content,proto3" json:"content,omitempty"`
+	IsLast  bool   `protobuf:"varint,2,opt,name=is_last,json=isLast,proto3" json:"is_last,omitempty"`
+	// With the last part: the SHA-256 of the whole archive, in hexadecimal.
+	Sha256        string `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadBackupResponse) Reset() {
+	*x = ReadBackupResponse{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[91]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadBackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadBackupResponse) ProtoMessage() {}
+
+func (x *ReadBackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[91]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadBackupResponse.ProtoReflect.Descriptor instead.
+func (*ReadBackupResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{91}
+}
+
+func (x *ReadBackupResponse) GetContent() []byte {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
+func (x *ReadBackupResponse) GetIsLast() bool {
+	if x != nil {
+		return x.IsLast
+	}
+	return false
+}
+
+func (x *ReadBackupResponse) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
+type EndBackupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndBackupRequest) Reset() {
+	*x = EndBackupRequest{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[92]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndBackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndBackupRequest) ProtoMessage() {}
+
+func (x *EndBackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[92]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndBackupRequest.ProtoReflect.Descriptor instead.
+func (*EndBackupRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{92}
+}
+
+func (x *EndBackupRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type EndBackupResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndBackupResponse) Reset() {
+	*x = EndBackupResponse{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[93]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndBackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndBackupResponse) ProtoMessage() {}
+
+func (x *EndBackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[93]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndBackupResponse.ProtoReflect.Descriptor instead.
+func (*EndBackupResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{93}
+}
+
 var File_penstock_v1_admin_proto protoreflect.FileDescriptor
 
 const file_penstock_v1_admin_proto_rawDesc = "" +
@@ -5346,11 +5656,29 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x0eBackupResponse\x12\x1f\n" +
 	"\vvhost_count\x18\x01 \x01(\rR\n" +
 	"vhostCount\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x04R\x05bytes*n\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"\x14\n" +
+	"\x12BeginBackupRequest\"\x8f\x01\n" +
+	"\x13BeginBackupResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x1f\n" +
+	"\vvhost_count\x18\x03 \x01(\rR\n" +
+	"vhostCount\x12\x17\n" +
+	"\adata_id\x18\x04 \x01(\tR\x06dataId\x12\x18\n" +
+	"\aversion\x18\x05 \x01(\tR\aversion\";\n" +
+	"\x11ReadBackupRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06offset\x18\x02 \x01(\x04R\x06offset\"_\n" +
+	"\x12ReadBackupResponse\x12\x18\n" +
+	"\acontent\x18\x01 \x01(\fR\acontent\x12\x17\n" +
+	"\ais_last\x18\x02 \x01(\bR\x06isLast\x12\x16\n" +
+	"\x06sha256\x18\x03 \x01(\tR\x06sha256\"\"\n" +
+	"\x10EndBackupRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\x13\n" +
+	"\x11EndBackupResponse*n\n" +
 	"\x0fDestinationKind\x12 \n" +
 	"\x1cDESTINATION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DESTINATION_KIND_QUEUE\x10\x01\x12\x1d\n" +
-	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\x84\x19\n" +
+	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xf1\x1a\n" +
 	"\fAdminService\x12J\n" +
 	"\tGetStatus\x12\x1d.penstock.v1.GetStatusRequest\x1a\x1e.penstock.v1.GetStatusResponse\x12\\\n" +
 	"\x0fListConnections\x12#.penstock.v1.ListConnectionsRequest\x1a$.penstock.v1.ListConnectionsResponse\x12\\\n" +
@@ -5392,7 +5720,11 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\fDeletePolicy\x12 .penstock.v1.DeletePolicyRequest\x1a!.penstock.v1.DeletePolicyResponse\x12b\n" +
 	"\x11ExportDefinitions\x12%.penstock.v1.ExportDefinitionsRequest\x1a&.penstock.v1.ExportDefinitionsResponse\x12b\n" +
 	"\x11ImportDefinitions\x12%.penstock.v1.ImportDefinitionsRequest\x1a&.penstock.v1.ImportDefinitionsResponse\x12A\n" +
-	"\x06Backup\x12\x1a.penstock.v1.BackupRequest\x1a\x1b.penstock.v1.BackupResponseb\x06proto3"
+	"\x06Backup\x12\x1a.penstock.v1.BackupRequest\x1a\x1b.penstock.v1.BackupResponse\x12P\n" +
+	"\vBeginBackup\x12\x1f.penstock.v1.BeginBackupRequest\x1a .penstock.v1.BeginBackupResponse\x12M\n" +
+	"\n" +
+	"ReadBackup\x12\x1e.penstock.v1.ReadBackupRequest\x1a\x1f.penstock.v1.ReadBackupResponse\x12J\n" +
+	"\tEndBackup\x12\x1d.penstock.v1.EndBackupRequest\x1a\x1e.penstock.v1.EndBackupResponseb\x06proto3"
 
 var (
 	file_penstock_v1_admin_proto_rawDescOnce sync.Once
@@ -5407,7 +5739,7 @@ func file_penstock_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_penstock_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 94)
+var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 100)
 var file_penstock_v1_admin_proto_goTypes = []any{
 	(DestinationKind)(0),                  // 0: penstock.v1.DestinationKind
 	(*Connection)(nil),                    // 1: penstock.v1.Connection
@@ -5498,128 +5830,140 @@ var file_penstock_v1_admin_proto_goTypes = []any{
 	(*ImportDefinitionsResponse)(nil),     // 86: penstock.v1.ImportDefinitionsResponse
 	(*BackupRequest)(nil),                 // 87: penstock.v1.BackupRequest
 	(*BackupResponse)(nil),                // 88: penstock.v1.BackupResponse
-	nil,                                   // 89: penstock.v1.GetStatusResponse.ListenersEntry
-	nil,                                   // 90: penstock.v1.Exchange.ArgumentsEntry
-	nil,                                   // 91: penstock.v1.Queue.ArgumentsEntry
-	nil,                                   // 92: penstock.v1.Binding.ArgumentsEntry
-	nil,                                   // 93: penstock.v1.Policy.DefinitionEntry
-	nil,                                   // 94: penstock.v1.ImportDefinitionsResponse.AddedEntry
-	(*Value)(nil),                         // 95: penstock.v1.Value
+	(*BeginBackupRequest)(nil),            // 89: penstock.v1.BeginBackupRequest
+	(*BeginBackupResponse)(nil),           // 90: penstock.v1.BeginBackupResponse
+	(*ReadBackupRequest)(nil),             // 91: penstock.v1.ReadBackupRequest
+	(*ReadBackupResponse)(nil),            // 92: penstock.v1.ReadBackupResponse
+	(*EndBackupRequest)(nil),              // 93: penstock.v1.EndBackupRequest
+	(*EndBackupResponse)(nil),             // 94: penstock.v1.EndBackupResponse
+	nil,                                   // 95: penstock.v1.GetStatusResponse.ListenersEntry
+	nil,                                   // 96: penstock.v1.Exchange.ArgumentsEntry
+	nil,                                   // 97: penstock.v1.Queue.ArgumentsEntry
+	nil,                                   // 98: penstock.v1.Binding.ArgumentsEntry
+	nil,                                   // 99: penstock.v1.Policy.DefinitionEntry
+	nil,                                   // 100: penstock.v1.ImportDefinitionsResponse.AddedEntry
+	(*Value)(nil),                         // 101: penstock.v1.Value
 }
 var file_penstock_v1_admin_proto_depIdxs = []int32{
-	1,  // 0: penstock.v1.ListConnectionsResponse.connections:type_name -> penstock.v1.Connection
-	6,  // 1: penstock.v1.ListConsumersResponse.consumers:type_name -> penstock.v1.Consumer
-	12, // 2: penstock.v1.GetStatusResponse.recovery:type_name -> penstock.v1.Recovery
-	89, // 3: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
-	11, // 4: penstock.v1.GetStatusResponse.corruption:type_name -> penstock.v1.Corruption
-	13, // 5: penstock.v1.ListVhostsResponse.vhosts:type_name -> penstock.v1.Vhost
-	21, // 6: penstock.v1.GetUserLimitsResponse.limits:type_name -> penstock.v1.UserLimits
-	21, // 7: penstock.v1.SetUserLimitsRequest.limits:type_name -> penstock.v1.UserLimits
-	20, // 8: penstock.v1.GetVhostLimitsResponse.limits:type_name -> penstock.v1.VhostLimits
-	20, // 9: penstock.v1.SetVhostLimitsRequest.limits:type_name -> penstock.v1.VhostLimits
-	30, // 10: penstock.v1.ListUsersResponse.users:type_name -> penstock.v1.User
-	39, // 11: penstock.v1.ListPermissionsResponse.permissions:type_name -> penstock.v1.Permission
-	39, // 12: penstock.v1.SetPermissionRequest.permission:type_name -> penstock.v1.Permission
-	46, // 13: penstock.v1.ListTopicPermissionsResponse.permissions:type_name -> penstock.v1.TopicPermission
-	46, // 14: penstock.v1.SetTopicPermissionRequest.permission:type_name -> penstock.v1.TopicPermission
-	90, // 15: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
-	53, // 16: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
-	53, // 17: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
-	91, // 18: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
-	60, // 19: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
-	60, // 20: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
-	0,  // 21: penstock.v1.Binding.destination_kind:type_name -> penstock.v1.DestinationKind
-	92, // 22: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
-	69, // 23: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
-	69, // 24: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
-	69, // 25: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
-	93, // 26: penstock.v1.Policy.definition:type_name -> penstock.v1.Policy.DefinitionEntry
-	76, // 27: penstock.v1.ListPoliciesResponse.policies:type_name -> penstock.v1.Policy
-	76, // 28: penstock.v1.SetPolicyRequest.policy:type_name -> penstock.v1.Policy
-	94, // 29: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
-	95, // 30: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	95, // 31: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	95, // 32: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	95, // 33: penstock.v1.Policy.DefinitionEntry.value:type_name -> penstock.v1.Value
-	9,  // 34: penstock.v1.AdminService.GetStatus:input_type -> penstock.v1.GetStatusRequest
-	2,  // 35: penstock.v1.AdminService.ListConnections:input_type -> penstock.v1.ListConnectionsRequest
-	4,  // 36: penstock.v1.AdminService.CloseConnection:input_type -> penstock.v1.CloseConnectionRequest
-	7,  // 37: penstock.v1.AdminService.ListConsumers:input_type -> penstock.v1.ListConsumersRequest
-	14, // 38: penstock.v1.AdminService.ListVhosts:input_type -> penstock.v1.ListVhostsRequest
-	16, // 39: penstock.v1.AdminService.CreateVhost:input_type -> penstock.v1.CreateVhostRequest
-	18, // 40: penstock.v1.AdminService.DeleteVhost:input_type -> penstock.v1.DeleteVhostRequest
-	26, // 41: penstock.v1.AdminService.GetVhostLimits:input_type -> penstock.v1.GetVhostLimitsRequest
-	28, // 42: penstock.v1.AdminService.SetVhostLimits:input_type -> penstock.v1.SetVhostLimitsRequest
-	22, // 43: penstock.v1.AdminService.GetUserLimits:input_type -> penstock.v1.GetUserLimitsRequest
-	24, // 44: penstock.v1.AdminService.SetUserLimits:input_type -> penstock.v1.SetUserLimitsRequest
-	31, // 45: penstock.v1.AdminService.ListUsers:input_type -> penstock.v1.ListUsersRequest
-	33, // 46: penstock.v1.AdminService.PutUser:input_type -> penstock.v1.PutUserRequest
-	35, // 47: penstock.v1.AdminService.DeleteUser:input_type -> penstock.v1.DeleteUserRequest
-	37, // 48: penstock.v1.AdminService.RefreshToken:input_type -> penstock.v1.RefreshTokenRequest
-	40, // 49: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
-	42, // 50: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
-	44, // 51: penstock.v1.AdminService.DeletePermission:input_type -> penstock.v1.DeletePermissionRequest
-	47, // 52: penstock.v1.AdminService.ListTopicPermissions:input_type -> penstock.v1.ListTopicPermissionsRequest
-	49, // 53: penstock.v1.AdminService.SetTopicPermission:input_type -> penstock.v1.SetTopicPermissionRequest
-	51, // 54: penstock.v1.AdminService.DeleteTopicPermission:input_type -> penstock.v1.DeleteTopicPermissionRequest
-	54, // 55: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
-	56, // 56: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
-	58, // 57: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
-	61, // 58: penstock.v1.AdminService.ListQueues:input_type -> penstock.v1.ListQueuesRequest
-	63, // 59: penstock.v1.AdminService.DeclareQueue:input_type -> penstock.v1.DeclareQueueRequest
-	65, // 60: penstock.v1.AdminService.DeleteQueue:input_type -> penstock.v1.DeleteQueueRequest
-	67, // 61: penstock.v1.AdminService.PurgeQueue:input_type -> penstock.v1.PurgeQueueRequest
-	70, // 62: penstock.v1.AdminService.ListBindings:input_type -> penstock.v1.ListBindingsRequest
-	72, // 63: penstock.v1.AdminService.Bind:input_type -> penstock.v1.BindRequest
-	74, // 64: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
-	77, // 65: penstock.v1.AdminService.ListPolicies:input_type -> penstock.v1.ListPoliciesRequest
-	79, // 66: penstock.v1.AdminService.SetPolicy:input_type -> penstock.v1.SetPolicyRequest
-	81, // 67: penstock.v1.AdminService.DeletePolicy:input_type -> penstock.v1.DeletePolicyRequest
-	83, // 68: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
-	85, // 69: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
-	87, // 70: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
-	10, // 71: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
-	3,  // 72: penstock.v1.AdminService.ListConnections:output_type -> penstock.v1.ListConnectionsResponse
-	5,  // 73: penstock.v1.AdminService.CloseConnection:output_type -> penstock.v1.CloseConnectionResponse
-	8,  // 74: penstock.v1.AdminService.ListConsumers:output_type -> penstock.v1.ListConsumersResponse
-	15, // 75: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
-	17, // 76: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
-	19, // 77: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
-	27, // 78: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
-	29, // 79: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
-	23, // 80: penstock.v1.AdminService.GetUserLimits:output_type -> penstock.v1.GetUserLimitsResponse
-	25, // 81: penstock.v1.AdminService.SetUserLimits:output_type -> penstock.v1.SetUserLimitsResponse
-	32, // 82: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
-	34, // 83: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
-	36, // 84: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
-	38, // 85: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
-	41, // 86: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
-	43, // 87: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
-	45, // 88: penstock.v1.AdminService.DeletePermission:output_type -> penstock.v1.DeletePermissionResponse
-	48, // 89: penstock.v1.AdminService.ListTopicPermissions:output_type -> penstock.v1.ListTopicPermissionsResponse
-	50, // 90: penstock.v1.AdminService.SetTopicPermission:output_type -> penstock.v1.SetTopicPermissionResponse
-	52, // 91: penstock.v1.AdminService.DeleteTopicPermission:output_type -> penstock.v1.DeleteTopicPermissionResponse
-	55, // 92: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
-	57, // 93: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
-	59, // 94: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
-	62, // 95: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
-	64, // 96: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
-	66, // 97: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
-	68, // 98: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
-	71, // 99: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
-	73, // 100: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
-	75, // 101: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
-	78, // 102: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
-	80, // 103: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
-	82, // 104: penstock.v1.AdminService.DeletePolicy:output_type -> penstock.v1.DeletePolicyResponse
-	84, // 105: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
-	86, // 106: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
-	88, // 107: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
-	71, // [71:108] is the sub-list for method output_type
-	34, // [34:71] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	1,   // 0: penstock.v1.ListConnectionsResponse.connections:type_name -> penstock.v1.Connection
+	6,   // 1: penstock.v1.ListConsumersResponse.consumers:type_name -> penstock.v1.Consumer
+	12,  // 2: penstock.v1.GetStatusResponse.recovery:type_name -> penstock.v1.Recovery
+	95,  // 3: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
+	11,  // 4: penstock.v1.GetStatusResponse.corruption:type_name -> penstock.v1.Corruption
+	13,  // 5: penstock.v1.ListVhostsResponse.vhosts:type_name -> penstock.v1.Vhost
+	21,  // 6: penstock.v1.GetUserLimitsResponse.limits:type_name -> penstock.v1.UserLimits
+	21,  // 7: penstock.v1.SetUserLimitsRequest.limits:type_name -> penstock.v1.UserLimits
+	20,  // 8: penstock.v1.GetVhostLimitsResponse.limits:type_name -> penstock.v1.VhostLimits
+	20,  // 9: penstock.v1.SetVhostLimitsRequest.limits:type_name -> penstock.v1.VhostLimits
+	30,  // 10: penstock.v1.ListUsersResponse.users:type_name -> penstock.v1.User
+	39,  // 11: penstock.v1.ListPermissionsResponse.permissions:type_name -> penstock.v1.Permission
+	39,  // 12: penstock.v1.SetPermissionRequest.permission:type_name -> penstock.v1.Permission
+	46,  // 13: penstock.v1.ListTopicPermissionsResponse.permissions:type_name -> penstock.v1.TopicPermission
+	46,  // 14: penstock.v1.SetTopicPermissionRequest.permission:type_name -> penstock.v1.TopicPermission
+	96,  // 15: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
+	53,  // 16: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
+	53,  // 17: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
+	97,  // 18: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
+	60,  // 19: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
+	60,  // 20: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
+	0,   // 21: penstock.v1.Binding.destination_kind:type_name -> penstock.v1.DestinationKind
+	98,  // 22: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
+	69,  // 23: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
+	69,  // 24: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
+	69,  // 25: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
+	99,  // 26: penstock.v1.Policy.definition:type_name -> penstock.v1.Policy.DefinitionEntry
+	76,  // 27: penstock.v1.ListPoliciesResponse.policies:type_name -> penstock.v1.Policy
+	76,  // 28: penstock.v1.SetPolicyRequest.policy:type_name -> penstock.v1.Policy
+	100, // 29: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
+	101, // 30: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	101, // 31: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	101, // 32: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	101, // 33: penstock.v1.Policy.DefinitionEntry.value:type_name -> penstock.v1.Value
+	9,   // 34: penstock.v1.AdminService.GetStatus:input_type -> penstock.v1.GetStatusRequest
+	2,   // 35: penstock.v1.AdminService.ListConnections:input_type -> penstock.v1.ListConnectionsRequest
+	4,   // 36: penstock.v1.AdminService.CloseConnection:input_type -> penstock.v1.CloseConnectionRequest
+	7,   // 37: penstock.v1.AdminService.ListConsumers:input_type -> penstock.v1.ListConsumersRequest
+	14,  // 38: penstock.v1.AdminService.ListVhosts:input_type -> penstock.v1.ListVhostsRequest
+	16,  // 39: penstock.v1.AdminService.CreateVhost:input_type -> penstock.v1.CreateVhostRequest
+	18,  // 40: penstock.v1.AdminService.DeleteVhost:input_type -> penstock.v1.DeleteVhostRequest
+	26,  // 41: penstock.v1.AdminService.GetVhostLimits:input_type -> penstock.v1.GetVhostLimitsRequest
+	28,  // 42: penstock.v1.AdminService.SetVhostLimits:input_type -> penstock.v1.SetVhostLimitsRequest
+	22,  // 43: penstock.v1.AdminService.GetUserLimits:input_type -> penstock.v1.GetUserLimitsRequest
+	24,  // 44: penstock.v1.AdminService.SetUserLimits:input_type -> penstock.v1.SetUserLimitsRequest
+	31,  // 45: penstock.v1.AdminService.ListUsers:input_type -> penstock.v1.ListUsersRequest
+	33,  // 46: penstock.v1.AdminService.PutUser:input_type -> penstock.v1.PutUserRequest
+	35,  // 47: penstock.v1.AdminService.DeleteUser:input_type -> penstock.v1.DeleteUserRequest
+	37,  // 48: penstock.v1.AdminService.RefreshToken:input_type -> penstock.v1.RefreshTokenRequest
+	40,  // 49: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
+	42,  // 50: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
+	44,  // 51: penstock.v1.AdminService.DeletePermission:input_type -> penstock.v1.DeletePermissionRequest
+	47,  // 52: penstock.v1.AdminService.ListTopicPermissions:input_type -> penstock.v1.ListTopicPermissionsRequest
+	49,  // 53: penstock.v1.AdminService.SetTopicPermission:input_type -> penstock.v1.SetTopicPermissionRequest
+	51,  // 54: penstock.v1.AdminService.DeleteTopicPermission:input_type -> penstock.v1.DeleteTopicPermissionRequest
+	54,  // 55: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
+	56,  // 56: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
+	58,  // 57: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
+	61,  // 58: penstock.v1.AdminService.ListQueues:input_type -> penstock.v1.ListQueuesRequest
+	63,  // 59: penstock.v1.AdminService.DeclareQueue:input_type -> penstock.v1.DeclareQueueRequest
+	65,  // 60: penstock.v1.AdminService.DeleteQueue:input_type -> penstock.v1.DeleteQueueRequest
+	67,  // 61: penstock.v1.AdminService.PurgeQueue:input_type -> penstock.v1.PurgeQueueRequest
+	70,  // 62: penstock.v1.AdminService.ListBindings:input_type -> penstock.v1.ListBindingsRequest
+	72,  // 63: penstock.v1.AdminService.Bind:input_type -> penstock.v1.BindRequest
+	74,  // 64: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
+	77,  // 65: penstock.v1.AdminService.ListPolicies:input_type -> penstock.v1.ListPoliciesRequest
+	79,  // 66: penstock.v1.AdminService.SetPolicy:input_type -> penstock.v1.SetPolicyRequest
+	81,  // 67: penstock.v1.AdminService.DeletePolicy:input_type -> penstock.v1.DeletePolicyRequest
+	83,  // 68: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
+	85,  // 69: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
+	87,  // 70: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
+	89,  // 71: penstock.v1.AdminService.BeginBackup:input_type -> penstock.v1.BeginBackupRequest
+	91,  // 72: penstock.v1.AdminService.ReadBackup:input_type -> penstock.v1.ReadBackupRequest
+	93,  // 73: penstock.v1.AdminService.EndBackup:input_type -> penstock.v1.EndBackupRequest
+	10,  // 74: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
+	3,   // 75: penstock.v1.AdminService.ListConnections:output_type -> penstock.v1.ListConnectionsResponse
+	5,   // 76: penstock.v1.AdminService.CloseConnection:output_type -> penstock.v1.CloseConnectionResponse
+	8,   // 77: penstock.v1.AdminService.ListConsumers:output_type -> penstock.v1.ListConsumersResponse
+	15,  // 78: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
+	17,  // 79: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
+	19,  // 80: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
+	27,  // 81: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
+	29,  // 82: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
+	23,  // 83: penstock.v1.AdminService.GetUserLimits:output_type -> penstock.v1.GetUserLimitsResponse
+	25,  // 84: penstock.v1.AdminService.SetUserLimits:output_type -> penstock.v1.SetUserLimitsResponse
+	32,  // 85: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
+	34,  // 86: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
+	36,  // 87: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
+	38,  // 88: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
+	41,  // 89: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
+	43,  // 90: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
+	45,  // 91: penstock.v1.AdminService.DeletePermission:output_type -> penstock.v1.DeletePermissionResponse
+	48,  // 92: penstock.v1.AdminService.ListTopicPermissions:output_type -> penstock.v1.ListTopicPermissionsResponse
+	50,  // 93: penstock.v1.AdminService.SetTopicPermission:output_type -> penstock.v1.SetTopicPermissionResponse
+	52,  // 94: penstock.v1.AdminService.DeleteTopicPermission:output_type -> penstock.v1.DeleteTopicPermissionResponse
+	55,  // 95: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
+	57,  // 96: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
+	59,  // 97: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
+	62,  // 98: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
+	64,  // 99: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
+	66,  // 100: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
+	68,  // 101: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
+	71,  // 102: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
+	73,  // 103: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
+	75,  // 104: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
+	78,  // 105: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
+	80,  // 106: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
+	82,  // 107: penstock.v1.AdminService.DeletePolicy:output_type -> penstock.v1.DeletePolicyResponse
+	84,  // 108: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
+	86,  // 109: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
+	88,  // 110: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
+	90,  // 111: penstock.v1.AdminService.BeginBackup:output_type -> penstock.v1.BeginBackupResponse
+	92,  // 112: penstock.v1.AdminService.ReadBackup:output_type -> penstock.v1.ReadBackupResponse
+	94,  // 113: penstock.v1.AdminService.EndBackup:output_type -> penstock.v1.EndBackupResponse
+	74,  // [74:114] is the sub-list for method output_type
+	34,  // [34:74] is the sub-list for method input_type
+	34,  // [34:34] is the sub-list for extension type_name
+	34,  // [34:34] is the sub-list for extension extendee
+	0,   // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_penstock_v1_admin_proto_init() }
@@ -5645,7 +5989,7 @@ func file_penstock_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_penstock_v1_admin_proto_rawDesc), len(file_penstock_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   94,
+			NumMessages:   100,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -58,6 +58,9 @@ const (
 	AdminService_ExportDefinitions_FullMethodName     = "/penstock.v1.AdminService/ExportDefinitions"
 	AdminService_ImportDefinitions_FullMethodName     = "/penstock.v1.AdminService/ImportDefinitions"
 	AdminService_Backup_FullMethodName                = "/penstock.v1.AdminService/Backup"
+	AdminService_BeginBackup_FullMethodName           = "/penstock.v1.AdminService/BeginBackup"
+	AdminService_ReadBackup_FullMethodName            = "/penstock.v1.AdminService/ReadBackup"
+	AdminService_EndBackup_FullMethodName             = "/penstock.v1.AdminService/EndBackup"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -113,6 +116,12 @@ type AdminServiceClient interface {
 	ImportDefinitions(ctx context.Context, in *ImportDefinitionsRequest, opts ...grpc.CallOption) (*ImportDefinitionsResponse, error)
 	// Copies all data to a directory on the broker's machine, while the broker serves. For administrators.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (*BackupResponse, error)
+	// Fixes a copy of all data, which the same user then reads part by part as one archive. For administrators. Ends with the
+	// connection, after the last part, and when no part is read for five minutes. One backup at a time.
+	BeginBackup(ctx context.Context, in *BeginBackupRequest, opts ...grpc.CallOption) (*BeginBackupResponse, error)
+	ReadBackup(ctx context.Context, in *ReadBackupRequest, opts ...grpc.CallOption) (*ReadBackupResponse, error)
+	// Ends a backup before its last part. One that has ended already is no error.
+	EndBackup(ctx context.Context, in *EndBackupRequest, opts ...grpc.CallOption) (*EndBackupResponse, error)
 }
 
 type adminServiceClient struct {
@@ -493,6 +502,36 @@ func (c *adminServiceClient) Backup(ctx context.Context, in *BackupRequest, opts
 	return out, nil
 }
 
+func (c *adminServiceClient) BeginBackup(ctx context.Context, in *BeginBackupRequest, opts ...grpc.CallOption) (*BeginBackupResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BeginBackupResponse)
+	err := c.cc.Invoke(ctx, AdminService_BeginBackup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ReadBackup(ctx context.Context, in *ReadBackupRequest, opts ...grpc.CallOption) (*ReadBackupResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReadBackupResponse)
+	err := c.cc.Invoke(ctx, AdminService_ReadBackup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) EndBackup(ctx context.Context, in *EndBackupRequest, opts ...grpc.CallOption) (*EndBackupResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EndBackupResponse)
+	err := c.cc.Invoke(ctx, AdminService_EndBackup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -546,6 +585,12 @@ type AdminServiceServer interface {
 	ImportDefinitions(context.Context, *ImportDefinitionsRequest) (*ImportDefinitionsResponse, error)
 	// Copies all data to a directory on the broker's machine, while the broker serves. For administrators.
 	Backup(context.Context, *BackupRequest) (*BackupResponse, error)
+	// Fixes a copy of all data, which the same user then reads part by part as one archive. For administrators. Ends with the
+	// connection, after the last part, and when no part is read for five minutes. One backup at a time.
+	BeginBackup(context.Context, *BeginBackupRequest) (*BeginBackupResponse, error)
+	ReadBackup(context.Context, *ReadBackupRequest) (*ReadBackupResponse, error)
+	// Ends a backup before its last part. One that has ended already is no error.
+	EndBackup(context.Context, *EndBackupRequest) (*EndBackupResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -666,6 +711,15 @@ func (UnimplementedAdminServiceServer) ImportDefinitions(context.Context, *Impor
 }
 func (UnimplementedAdminServiceServer) Backup(context.Context, *BackupRequest) (*BackupResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Backup not implemented")
+}
+func (UnimplementedAdminServiceServer) BeginBackup(context.Context, *BeginBackupRequest) (*BeginBackupResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method BeginBackup not implemented")
+}
+func (UnimplementedAdminServiceServer) ReadBackup(context.Context, *ReadBackupRequest) (*ReadBackupResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ReadBackup not implemented")
+}
+func (UnimplementedAdminServiceServer) EndBackup(context.Context, *EndBackupRequest) (*EndBackupResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method EndBackup not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -1354,6 +1408,60 @@ func _AdminService_Backup_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_BeginBackup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BeginBackupRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).BeginBackup(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_BeginBackup_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).BeginBackup(ctx, req.(*BeginBackupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ReadBackup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReadBackupRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ReadBackup(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ReadBackup_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ReadBackup(ctx, req.(*ReadBackupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_EndBackup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EndBackupRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).EndBackup(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_EndBackup_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).EndBackup(ctx, req.(*EndBackupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1508,6 +1616,18 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Backup",
 			Handler:    _AdminService_Backup_Handler,
+		},
+		{
+			MethodName: "BeginBackup",
+			Handler:    _AdminService_BeginBackup_Handler,
+		},
+		{
+			MethodName: "ReadBackup",
+			Handler:    _AdminService_ReadBackup_Handler,
+		},
+		{
+			MethodName: "EndBackup",
+			Handler:    _AdminService_EndBackup_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

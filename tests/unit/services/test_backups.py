@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock.kit.clock import SystemClock
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.services.backups import Backups
 from penstock.storage import DataDirectory, write_users
@@ -47,7 +48,7 @@ class Vhosts:
 
 def backups_of(vhosts: Any, path: Path) -> Backups:
     data: Any = SimpleNamespace(path=path / "data", deletions=SimpleNamespace(ended_count=0))
-    return Backups(data, vhosts, fix_seconds=0.05)
+    return Backups(data, vhosts, SystemClock(), fix_seconds=0.05)
 
 
 def test_a_vhost_that_hangs_refuses_the_backup_by_name_and_nothing_stays_fixed(tmp_path: Path) -> None:
@@ -105,14 +106,14 @@ def test_vhosts_are_fixed_again_when_a_user_was_deleted_meanwhile(
                 return vhost
 
             vhost.begin_backup = begin_backup  # type: ignore[method-assign]
-            backups: Any = Backups(data, Vhosts(vhost))  # type: ignore[arg-type]
+            backups: Any = Backups(data, Vhosts(vhost), SystemClock())  # type: ignore[arg-type]
             if is_refused:
                 with pytest.raises(
                     PreconditionFailedError, match="a user or vhost was deleted during each of 8 attempts"
                 ):
-                    await backups._fix_with_users(tmp_path / "copy", [vhost])
+                    await backups._fix_with_users(Thing("backup", "copy"), [vhost])
             else:
-                found, users = await backups._fix_with_users(tmp_path / "copy", [vhost])
+                found, users = await backups._fix_with_users(Thing("backup", "copy"), [vhost])
                 assert (found, users.users) == ([vhost], ())
             assert len(fixed) == (8 if is_refused else 2)
             assert vhost.is_closed

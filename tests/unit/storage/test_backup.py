@@ -24,6 +24,7 @@ from penstock.storage import (
     write_users,
     write_vhosts,
 )
+from penstock.storage.backup import OpenLog
 from penstock.storage.definitions_amqp import create_definitions
 from penstock.storage.deletions import complete_deletions
 from penstock.storage.deletions_json import Deletion, Kind
@@ -43,10 +44,18 @@ class PlainLog:
             raise StorageError(Thing("log", directory), "failed: disk full", "free space")
         (Path(directory) / "msgs.0000000001").write_bytes(b"records")
 
+    def open(self) -> OpenLog:
+        raise AssertionError("these backups are written to directories")
+
 
 class PlainDefinitions:
+    sizes = (0, 0)
+
     def write(self, path: Path) -> None:
         create_definitions(path)
+
+    def read(self) -> tuple[bytes, bytes]:
+        raise AssertionError("these backups are written to directories")
 
 
 @pytest.fixture

@@ -46,3 +46,26 @@ async def get_status(services: Services, principal: Principal, _: admin.GetStatu
 async def backup(services: Services, principal: Principal, request: admin.BackupRequest) -> admin.BackupResponse:
     written = await services.backups.make_backup(principal, request.directory)
     return admin.BackupResponse(vhost_count=written.vhost_count, bytes=written.bytes)
+
+
+async def begin_backup(
+    services: Services, principal: Principal, _: admin.BeginBackupRequest
+) -> admin.BeginBackupResponse:
+    begun = await services.backups.begin_backup(principal)
+    return admin.BeginBackupResponse(
+        id=begun.id, bytes=begun.bytes, vhost_count=begun.vhost_count, data_id=begun.data_id, version=begun.version
+    )
+
+
+async def read_backup(
+    services: Services, principal: Principal, request: admin.ReadBackupRequest
+) -> admin.ReadBackupResponse:
+    part = await services.backups.read_backup(principal, request.id, request.offset)
+    return admin.ReadBackupResponse(content=part.content, is_last=part.is_last, sha256=part.sha256)
+
+
+async def end_backup(
+    services: Services, principal: Principal, request: admin.EndBackupRequest
+) -> admin.EndBackupResponse:
+    await services.backups.end_backup(principal, request.id)
+    return admin.EndBackupResponse()

@@ -121,13 +121,7 @@ impl BackupReader {
     }
 }
 
-fn read_part(
-    file: &File,
-    path: &Path,
-    segment: Option<&Segment>,
-    at: u64,
-    length: usize,
-) -> Result<Vec<u8>, LogError> {
+fn read_part(file: &File, path: &Path, segment: Option<&Segment>, at: u64, length: usize) -> Result<Vec<u8>, LogError> {
     if let Some(segment) = segment {
         segment.note_read(at, at + length as u64);
     }

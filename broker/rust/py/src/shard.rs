@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use penstock_engine::{
-    Corruption, Destination, EngineError, ExchangeKind, GroupStanding, LeaseLimits, LeaseOwnerStanding,
-    LeaseStanding, Level, ProducerStanding, QueueId, QueueLevels, QueueSettings, RouteSettings, Sequences, Shard,
-    StageStanding, StreamSettings,
+    Corruption, Destination, EngineError, ExchangeKind, GroupStanding, LeaseLimits, LeaseOwnerStanding, LeaseStanding,
+    Level, ProducerStanding, QueueId, QueueLevels, QueueSettings, RouteSettings, Sequences, Shard, StageStanding,
+    StreamSettings,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

@@ -1,0 +1,174 @@
+"""Where `penstock backup` keeps an archive: a file, or an object of a server that speaks S3.
+
+Either is stored whole or not at all: a file under another name that is renamed at the end, an object as an upload in
+parts that is completed at the end. The content is not known here.
+"""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
+
+__all__ = ["FilePlace", "Place", "S3Place", "place_of"]
+
+S3 = "s3://"
+UPLOAD_PARTS_MAX = 10_000
+"""S3 takes no more parts of one object."""
+UPLOAD_PART_BYTES_MIN = 8 << 20
+UPLOADS_MAX = 2
+"""Parts that are sent at a time; as many are in memory."""
+PART_BYTES = 1 << 20
+
+
+class Place(Protocol):
+    """A file or an object, which may be there or not."""
+
+    def check_free(self) -> None:
+        """Raise ValueError when something is there already."""
+
+    def store(self, parts: Iterable[bytes], size: int) -> None:
+        """Store the parts, `size` bytes in all, when the last one has come. An error of theirs leaves nothing."""
+
+    def opened(self) -> contextlib.AbstractContextManager[Callable[[int], bytes]]:
+        """Yield a function that returns the next bytes, at most so many. Raises OSError."""
+
+    def delete(self) -> None:
+        """Delete it."""
+
+
+def place_of(target: str) -> Place:
+    """Return the place that a command line names. Raises ValueError."""
+    if not target.startswith(S3):
+        return FilePlace(Path(target))
+    bucket, _, key = target.removeprefix(S3).partition("/")
+    if not bucket or not key or key.endswith("/"):
+        raise ValueError(f"'{target}' names no object; name one as s3://BUCKET/KEY")
+    return S3Place(target, bucket, key)
+
+
+class FilePlace:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def check_free(self) -> None:
+        if self._path.exists() or self._path.is_symlink():
+            raise ValueError(f"'{self._path}' exists; name another file, or delete it first")
+
+    def store(self, parts: Iterable[bytes], size: int) -> None:  # noqa: ARG002 - only an object has to know it
+        temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}.new")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                for part in parts:
+                    _write_all(descriptor, part, temporary)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            self.check_free()
+            temporary.rename(self._path)
+            _sync_directory(self._path.parent)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[int], bytes]]:
+        with self._path.open("rb", buffering=0) as file:
+            yield file.read
+
+    def delete(self) -> None:
+        self._path.unlink(missing_ok=True)
+        _sync_directory(self._path.parent)
+
+
+class S3Place:
+    """An object. The endpoint and the credentials come from the variables AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, ..."""
+
+    def __init__(self, target: str, bucket: str, key: str) -> None:
+        self._target = target
+        self._key = key
+        self._obstore = _imported()
+        self._store: S3Store = self._obstore.store.S3Store(bucket)
+
+    def check_free(self) -> None:
+        with self._named("examined"), contextlib.suppress(FileNotFoundError):
+            self._obstore.head(self._store, self._key)
+            raise ValueError(f"'{self._target}' exists; name another object, or delete it first")
+
+    def store(self, parts: Iterable[bytes], size: int) -> None:
+        part_bytes = max(UPLOAD_PART_BYTES_MIN, -(-size // UPLOAD_PARTS_MAX))
+        with self._named("written"):
+            # An error of `parts` aborts the upload, of which nothing is visible then.
+            self._obstore.put(
+                self._store,
+                self._key,
+                iter(parts),
+                use_multipart=True,
+                chunk_size=part_bytes,
+                max_concurrency=UPLOADS_MAX,
+            )
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[int], bytes]]:
+        with self._named("read"):
+            chunks = iter(self._obstore.get(self._store, self._key).stream(min_chunk_size=PART_BYTES))
+        rest = memoryview(b"")
+
+        def read(count: int) -> bytes:
+            nonlocal rest
+            if not rest:
+                with self._named("read"):
+                    rest = memoryview(bytes(next(chunks, b"")))
+            found, rest = rest[:count], rest[count:]
+            return bytes(found)
+
+        yield read
+
+    def delete(self) -> None:
+        with self._named("deleted"), contextlib.suppress(FileNotFoundError):
+            self._obstore.delete(self._store, self._key)
+
+    @contextmanager
+    def _named(self, done: str) -> Iterator[None]:
+        """Turn errors of the library into an OSError that names the object; its own texts span many lines."""
+        try:
+            yield
+        except self._obstore.exceptions.BaseError as error:
+            lines = str(error).strip().splitlines()
+            raise OSError(
+                f"'{self._target}' cannot be {done}: {lines[0] if lines else type(error).__name__}"
+            ) from error
+
+
+def _imported() -> Any:
+    try:
+        import obstore
+        import obstore.exceptions
+        import obstore.store
+    except ImportError as error:
+        raise ValueError("s3:// needs the package obstore; install it with: pip install 'penstock[s3]'") from error
+    return obstore
+
+
+def _write_all(descriptor: int, content: bytes, path: Path) -> None:
+    view = memoryview(content)
+    try:
+        while view:
+            view = view[os.write(descriptor, view) :]
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
