@@ -51,7 +51,8 @@ class Download:
         self._kept = kept
         self._idle_seconds = idle_seconds
         self._offset = 0
-        self._is_reading = False
+        self._turn = asyncio.Lock()
+        """Of the one read, and of the release after it."""
         self._release: asyncio.Task[None] | None = None
         loop = asyncio.get_running_loop()
         self._end = loop.call_later(SECONDS_MAX, self._expire, "it lasted too long")
@@ -60,21 +61,19 @@ class Download:
     async def read(self, offset: int) -> BackupPart:
         """Return the next part; the last one ends the backup. Raises refusals, and StorageError, which ends it."""
         thing = Thing("backup", self.id)
-        if self._is_reading or self._release is not None:
+        if self._turn.locked() or self._release is not None:
             raise PreconditionFailedError(thing, "makes another part just now", "ask for one part at a time")
         if offset != self._offset:
             raise PreconditionFailedError(
                 thing, f"continues at byte {self._offset}, not at {offset}", "ask for the parts in their order"
             )
         self._idle.cancel()
-        self._is_reading = True
         try:
-            content = await finished(functools.partial(self._stream.read, PART_BYTES))
+            async with self._turn:
+                content = await finished(functools.partial(self._stream.read, PART_BYTES))
         except BaseException:
             self._begin_release()
             raise
-        finally:
-            self._is_reading = False
         self._offset += len(content)
         if self._stream.sha256:
             _log.info("backup downloaded", user=self.owner, bytes=self._offset)
@@ -108,7 +107,8 @@ class Download:
 
     async def _released(self) -> None:
         try:
-            await finished(self._stream.close)
+            async with self._turn:
+                await finished(self._stream.close)
         finally:
             self._kept.close()
 

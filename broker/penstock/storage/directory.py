@@ -5,6 +5,7 @@ until `begin`, which a start calls when every log is open, so that a start that 
 module does not know the content of logs.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -23,7 +24,7 @@ from penstock.storage.definitions_proof import PROOF
 from penstock.storage.deletions_json import DELETIONS, Deletions
 from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
 from penstock.storage.limits_json import USER_LIMITS
-from penstock.storage.new_directory import is_unfinished
+from penstock.storage.new_directory import UNFINISHED, is_unfinished
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 NODE = "node.json"
@@ -74,6 +75,8 @@ class DataDirectory:
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o750)
             lock = _locked(path / ".lock")
+            with contextlib.suppress(OSError):
+                (path / UNFINISHED).rmdir()  # a restore that was killed after its last file was in place left it
         except OSError as error:
             raise StorageError(
                 Thing("data directory", str(path)),

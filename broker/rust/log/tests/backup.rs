@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use penstock_log::{FaultyDisk, Log, LogOptions, Outcome};
+use penstock_log::{BackupReader, FaultyDisk, Log, LogOptions, Outcome};
 use proptest::prelude::*;
 use support::{Model, fold, message, open, small_segments, sync};
 
@@ -74,9 +74,13 @@ proptest! {
 
         let at_the_point = model.clone();
         let backup = log.begin_backup().unwrap();
+        let mut reader = log.begin_backup().unwrap().open().unwrap();
         prop_assert_eq!(backup.position(), log.end());
         play(&mut log, &mut model, &mut deleted, &during);
         backup.perform(copy.path()).unwrap();
+        let stored = tempfile::tempdir().unwrap();
+        store(&mut reader, stored.path());
+        drop(reader);
         let copied = files(copy.path());
         play(&mut log, &mut model, &mut deleted, &after);
 
@@ -85,9 +89,52 @@ proptest! {
         prop_assert_eq!(opened.recovery.torn_bytes, 0);
         at_the_point.check_state(&opened.state);
         at_the_point.check_messages(&opened.log);
+        let opened = open(stored.path());
+        prop_assert_eq!(opened.recovery.torn_bytes, 0);
+        at_the_point.check_state(&opened.state);
+        at_the_point.check_messages(&opened.log);
         drop(log);
         model.check_state(&open(directory.path()).state);
     }
+}
+
+/// Reads all files of a copy in parts and writes them where they can be opened.
+fn store(reader: &mut BackupReader, target: &Path) {
+    let found: Vec<_> = reader.files().iter().map(|file| (file.name.clone(), file.bytes, file.size)).collect();
+    for (index, (name, bytes, size)) in found.into_iter().enumerate() {
+        let mut content = Vec::new();
+        while (content.len() as u64) < bytes {
+            content.extend(reader.read(index, content.len() as u64, 10_000).unwrap());
+        }
+        content.resize(usize::try_from(size).unwrap(), 0);
+        std::fs::write(target.join(name), content).unwrap();
+    }
+}
+
+#[test]
+fn files_that_are_read_stay_until_the_reader_is_dropped_and_one_that_is_cut_short_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = Log::open(directory.path(), segments()).unwrap().log;
+    let mut model = Model::default();
+    publish(&mut log, &mut model, 1, 100);
+    let mut reader = log.begin_backup().unwrap().open().unwrap();
+    let names: Vec<_> = reader.files().iter().map(|file| file.name.clone()).collect();
+    model.purge(&mut log, 1);
+    for _ in 0..3 {
+        pass(&mut log, &mut model);
+    }
+    // The active segment's content and `synced` need no file of their name.
+    for name in &names[..names.len() - 2] {
+        assert!(directory.path().join(name).exists(), "{name}");
+    }
+
+    let path = directory.path().join(&names[0]);
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(10_000).unwrap();
+    let failed = reader.read(0, 0, 1 << 20).unwrap_err();
+    drop(reader);
+
+    assert!(failed.to_string().starts_with(&format!("cannot read {}: ", path.display())), "{failed}");
+    assert!(!path.exists());
 }
 
 #[test]
