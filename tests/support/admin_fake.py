@@ -11,6 +11,7 @@ from penstock.client.errors import (
     AccessRefusedError,
     ConnectionLostError,
     InvalidArgumentError,
+    InvalidUriError,
     NotAuthenticatedError,
     NotFoundError,
     NotSupportedError,
@@ -28,6 +29,9 @@ from penstock.client.records import (
 )
 from penstock.client.uri import Address
 from penstock_operator.links.listings import LIMITS
+
+NAME_BYTES_MAX = 255
+HEADER_BYTES_MAX = 16_384
 
 
 @dataclass
@@ -69,6 +73,10 @@ class FakeBroker:
         if not self.is_up or not self.takes_clients:
             self.refused_count += 1
             raise ConnectionLostError(f"no broker answers at {address.target}")
+        if len(address.vhost.encode()) > NAME_BYTES_MAX:
+            raise InvalidUriError("the URI's vhost has more than 255 bytes")
+        if len(address.password) > HEADER_BYTES_MAX:
+            raise ConnectionLostError("grpc-status header missing, mapped from HTTP status code 431")
         self.tried.append(address.user)
         if address.password not in {self.passwords.get(address.user), self.previous.get(address.user)}:
             raise NotAuthenticatedError(f"user '{address.user}' cannot log in")
@@ -262,6 +270,8 @@ class FakeConnection:
         self._call(f"set policy {name}")
         if "max-what" in definition:
             raise InvalidArgumentError(f"policy '{name}' sets 'max-what', which nothing acts upon")
+        if "deep" in definition:
+            raise ValueError("field 'deep' is nested more than 64 deep")
         self._things("policies")[name, operator] = (pattern, apply_to, priority, definition)
 
     def delete_policy(self, name: str, operator: bool) -> None:

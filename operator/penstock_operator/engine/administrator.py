@@ -14,7 +14,7 @@ from penstock_operator.desired.conditions import Says
 from penstock_operator.desired.naming import ADMINISTRATOR, CLUSTER_LABEL, ROTATE_ANNOTATION
 from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.children import REFUSALS
-from penstock_operator.engine.home import NotYet, authority_of, password_in
+from penstock_operator.engine.home import NotYet, administrator_password, authority_of
 from penstock_operator.engine.world import World
 from penstock_operator.links import ApiError
 
@@ -72,7 +72,8 @@ def _make(world: World, manifest: Manifest, owner: Owner, plan: Plan, authority:
 
 def _correct(world: World, owner: Owner, secret: Manifest, authority: str | None) -> None:
     """Update derived data and our labels. The password stays: a change by others in between is a conflict."""
-    data = binding(owner, ADMINISTRATOR, password_in(secret), authority or "")
+    data = binding(owner, ADMINISTRATOR, administrator_password(secret), authority or "")
+    data["password"] = secret["data"]["password"]
     metadata, change = secret["metadata"], Manifest()
     if authority is not None and any((secret.get("data") or {}).get(key) != value for key, value in data.items()):
         change["data"] = data
@@ -117,7 +118,7 @@ def passwords(world: World, owner: Owner) -> dict[str, bool]:
     try:
         if secret is None:
             raise NotYet("SecretNotFound", f"the Secret '{owner.secret}' is not there")
-        found = {password_in(secret): True}
+        found = {administrator_password(secret): True}
     except NotYet:
         if known is None:
             raise

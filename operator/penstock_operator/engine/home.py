@@ -5,7 +5,7 @@ An obstacle is a NotYet with a reason for the object's condition.
 
 import base64
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -21,6 +21,8 @@ from penstock_operator.engine.world import World
 from penstock_operator.links.certificates import pem_file
 
 Manifest = dict[str, Any]
+# The broker's own bound. A longer one may be more than a connection takes, as if the broker did not answer.
+PASSWORD_BYTES_MAX: Final = 1_024
 
 
 class NotYet(Exception):
@@ -129,7 +131,7 @@ def enter(world: World, owner: Owner) -> Home:
     if password is None:
         if secret is None:
             raise NotYet("SecretNotFound", f"the Secret '{owner.secret}' is not there")
-        password = password_in(secret)
+        password = administrator_password(secret)
     return Home(owner, password, authority_of(world, owner), _shown(world, owner), _account(secret))
 
 
@@ -225,11 +227,31 @@ def _certificate(world: World, owner: Owner, name: str) -> dict[str, str]:
 
 def password_in(secret: Manifest) -> str:
     """Return the password in a Secret. Raises NotYet."""
-    encoded = (secret.get("data") or {}).get("password")
+    encoded, name = (secret.get("data") or {}).get("password"), secret["metadata"]["name"]
     if not encoded:
-        name = secret["metadata"]["name"]
         raise NotYet("SecretIncomplete", f"the Secret '{name}' has no key 'password'; add it")
-    return base64.b64decode(encoded).decode("utf-8", "replace")
+    content = base64.b64decode(encoded)
+    if len(content) > PASSWORD_BYTES_MAX:
+        raise NotYet(
+            "SecretInvalid",
+            f"the password in the Secret '{name}' has {len(content)} bytes, and the broker takes"
+            f" {PASSWORD_BYTES_MAX} at most; write a shorter one",
+        )
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise NotYet(
+            "SecretInvalid", f"the password in the Secret '{name}' is no UTF-8 text; write another one"
+        ) from error
+
+
+def administrator_password(secret: Manifest) -> str:
+    """Return the password in a Cluster's Secret as the broker reads it from its file: one line. Raises NotYet."""
+    password = password_in(secret).removesuffix("\n").removesuffix("\r")
+    if not password or "\n" in password:
+        name = secret["metadata"]["name"]
+        raise NotYet("SecretInvalid", f"the password in the Secret '{name}' is not one line; write another one")
+    return password
 
 
 def _is_among(world: World, owner: Owner, allowed: AllowedNamespaces, namespace: str) -> bool:

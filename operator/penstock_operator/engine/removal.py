@@ -26,6 +26,8 @@ from penstock_operator.links import BrokerUnreachableError
 
 Manifest = dict[str, Any]
 RETRY_SECONDS: Final = 10.0
+# Refusals of a look-up: no broker has a thing of such a name, and no retry finds it.
+UNNAMEABLE: Final = frozenset({"InvalidArgument", "TooLarge"})
 # Kinds in a virtual host that are retained unless their manifest says otherwise.
 HELD_BY_VHOSTS: Final = ("Queue", "Stream")
 
@@ -140,6 +142,8 @@ class Removal:
         except NotYet as reason:
             if reason.reason == "NotFound":
                 return None  # its virtual host is gone, and so is what was in it
+            if reason.reason in UNNAMEABLE:
+                return Tell("LeftOnBroker", f"the broker takes no such name: {reason}")
             raise
         was_made = bool(manifest.get("status", {}).get("lastSyncTime"))
         may = was_made or may_administer(world, owner, key.namespace)

@@ -67,6 +67,8 @@ class Session:
             raise NotYet("CredentialsRejected", f"the Cluster's Secret does not open the broker: {error}") from error
         except RefusedError as error:
             raise NotYet(_reason(error), str(error)) from error
+        except ValueError as error:  # a name that no URI holds
+            raise NotYet("InvalidArgument", str(error)) from error
 
     def _ask(self, ask: Callable[[], T]) -> T:
         """Ask the broker; first open a virtual host that someone else made, which refuses access at first."""
@@ -105,6 +107,8 @@ def _asked(ask: Callable[[], T]) -> T:
         raise BrokerUnreachableError(str(error)) from error
     except RefusedError as error:
         raise NotYet(_reason(error), str(error)) from error
+    except ValueError as error:  # the client cannot write it, for example because it is nested too deeply
+        raise NotYet("InvalidArgument", str(error)) from error
     except PenstockError as error:
         raise NotYet("BrokerBlocked", str(error)) from error
 

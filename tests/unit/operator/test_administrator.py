@@ -153,6 +153,30 @@ def test_a_password_that_a_user_writes_into_the_secret_stays(world: OperatorWorl
     assert world.condition("Cluster", "mq", "PasswordSynced") == ("False", "PasswordPending")
 
 
+def test_a_password_counts_without_its_newline_as_the_broker_reads_it(world: OperatorWorld) -> None:
+    assert world.broker is not None
+    written = base64.b64encode(b"theirs\n").decode()
+    world.kubernetes.edit("Secret", "mq-default-user", {"data": {"password": written}})
+    world.broker.passwords["admin"] = "theirs"
+    look(world)
+
+    assert secret(world)["data"]["password"] == written
+    assert base64.b64decode(secret(world)["data"]["uri"]).decode().startswith("penstock://admin:theirs@")
+    assert world.condition("Cluster", "mq", "PasswordSynced") == ("True", "Synced")
+
+
+@pytest.mark.parametrize("content", [b"two\nlines", b"\xff\xfe", b"x" * 1025, b"\n"])
+def test_a_password_that_the_broker_cannot_read_is_named_and_the_broker_serves_on(
+    world: OperatorWorld, content: bytes
+) -> None:
+    world.kubernetes.edit("Secret", "mq-default-user", {"data": {"password": base64.b64encode(content).decode()}})
+
+    look(world)
+
+    assert world.condition("Cluster", "mq", "PasswordSynced") == ("False", "SecretInvalid")
+    assert world.condition("Cluster", "mq") == ("True", "Serving")
+
+
 def test_a_secret_without_a_password_is_named_and_the_broker_serves_on(world: OperatorWorld) -> None:
     world.kubernetes.edit("Secret", "mq-default-user", {"data": {"password": None}})
 

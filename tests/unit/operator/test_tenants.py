@@ -1,5 +1,6 @@
 """Namespaces that share a Cluster: no object of one removes or holds up what an object of another owns."""
 
+import base64
 from typing import Any
 
 import pytest
@@ -33,6 +34,12 @@ def broker(world: OperatorWorld) -> FakeBroker:
 def apply(world: OperatorWorld, kind: str, name: str, namespace: str, spec: dict[str, Any], **metadata: Any) -> None:
     world.apply(kind, name, {"clusterRef": MQ, **spec}, namespace=namespace, **metadata)
     world.settle()
+
+
+def reason(world: OperatorWorld, kind: str, name: str, namespace: str) -> str:
+    found = world.kubernetes.get(kind, name, namespace) or {}
+    conditions = found.get("status", {}).get("conditions", [])
+    return next((str(each["reason"]) for each in conditions if each["type"] == "Ready"), "")
 
 
 def remove(world: OperatorWorld, kind: str, name: str, namespace: str) -> None:
@@ -148,3 +155,41 @@ def test_an_owner_whose_manifest_has_become_invalid_keeps_its_claim(world: Opera
     remove(world, "Queue", "theirs", "rival")
 
     assert_nothing_was_deleted(world)
+
+
+# ------------------------------------------------------------ what the broker does not take
+
+
+@pytest.mark.parametrize("content", [b"x" * 100_000, b"x" * 1_025, bytes(range(128, 160))])
+def test_a_password_that_no_broker_takes_is_named_and_leaves_the_broker_to_others(
+    world: OperatorWorld, content: bytes
+) -> None:
+    """A log-in with 100,000 bytes fails as if the broker did not answer, which would be left alone for a while."""
+    place = {"name": "secret", "namespace": "rival"}
+    world.kubernetes.add({"apiVersion": "v1", "kind": "Secret", "metadata": place, "data": {"password": "dGhlaXJz"}})
+    apply(world, "User", "web", "rival", {"name": "web", "importCredentialsSecret": {"name": "secret"}})
+    data = {"data": {"password": base64.b64encode(content).decode()}}
+    world.kubernetes.edit("Secret", "secret", data, "rival")
+    broker(world).tried.clear()
+
+    world.look_again()
+
+    assert reason(world, "User", "web", "rival") == "SecretInvalid"
+    assert "web" not in broker(world).tried
+    assert broker(world).passwords["web"] == "theirs"
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("Policy", {"name": "p", "pattern": "a", "definition": {"deep": {}}}),
+        ("Queue", {"name": "q", "vhost": "\u00e9" * 200, "deletionPolicy": "Delete"}),
+    ],
+)
+def test_what_the_client_cannot_send_is_told_and_can_be_deleted(
+    world: OperatorWorld, kind: str, spec: dict[str, Any]
+) -> None:
+    apply(world, kind, "it", "rival", spec, finalizers=MARK)
+    assert reason(world, kind, "it", "rival") == "InvalidArgument"
+
+    remove(world, kind, "it", "rival")
