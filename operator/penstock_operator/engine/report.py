@@ -16,6 +16,9 @@ from penstock_operator.engine.users import Credentials
 from penstock_operator.engine.world import World
 
 Manifest = dict[str, Any]
+# Bounds of status.drift: the API server would refuse the whole status.
+DRIFTS_MAX: Final = 32
+DRIFT_LENGTH_MAX: Final = 256
 _PASSING: Final = frozenset({"ClusterNotReady", "ClusterPaused", "BrokerUnreachable"})
 _NO_EVENT: Final = frozenset({"ClusterNotReady", "BrokerUnreachable", "Paused"})
 _WARNINGS: Final = frozenset({"DriftRepaired", "LeftOnBroker"})
@@ -66,7 +69,8 @@ def _write_obstacle(world: World, manifest: Manifest, obstacle: NotYet, message:
     says = [Says("Ready", "False", reason, message), Says("Synced", "False", reason, message)]
     if reason == "Conflict":
         says.append(Says("Conflict", "True", reason, message))
-    _write(world, manifest, says, {"drift": list(obstacle.drift) or None})
+    drift = [each[:DRIFT_LENGTH_MAX] for each in obstacle.drift[:DRIFTS_MAX]]
+    _write(world, manifest, says, {"drift": drift or None})
 
 
 def _reason_of(manifest: Manifest) -> str:

@@ -28,7 +28,9 @@ from penstock_operator.links import BrokerUnreachableError
 
 Manifest = dict[str, Any]
 # Reasons that another object may resolve at any time.
-LACKING: Final = frozenset({"NotFound", "AccessRefused", "UserNotFound", "SecretNotFound", "ClusterNotFound"})
+LACKING: Final = frozenset(
+    {"NotFound", "AccessRefused", "UserNotFound", "SecretNotFound", "SecretRefused", "ClusterNotFound"}
+)
 # Reasons that follow from what the broker has.
 COMPARED: Final = frozenset({"Drift", "Mismatch", "Exists", "TagsNotAllowed"})
 ATTEMPTS_UNTOLD: Final = 4

@@ -4,7 +4,7 @@ A password is never in a manifest, a status, an event or a log.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from penstock.client.uri import Address
 from penstock_operator.api import GrantSpec, TopologySpec, UserSpec
@@ -12,11 +12,14 @@ from penstock_operator.api.kinds import API_VERSION
 from penstock_operator.desired.access import binding, user_secret
 from penstock_operator.desired.naming import CLUSTER_LABEL, FIELD_MANAGER
 from penstock_operator.engine.backlog import Key
+from penstock_operator.engine.children import REFUSALS
 from penstock_operator.engine.home import Home, NotYet, password_in
 from penstock_operator.engine.named_secrets import read_named
 from penstock_operator.engine.world import World
+from penstock_operator.links import ApiError
 
 Manifest = dict[str, Any]
+CONFLICT: Final = 409
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,15 @@ def find_credentials(
     world: World, manifest: Manifest, spec: UserSpec, home: Home, *, may_make: bool = True
 ) -> Credentials | None:
     """Return the credentials; make the Secret if needed, or return None if it may not be made. Raises NotYet."""
+    try:
+        return _find(world, manifest, spec, home, may_make=may_make)
+    except ApiError as error:
+        if error.code not in REFUSALS or error.code == CONFLICT:
+            raise  # no answer, or another writer was faster
+        raise NotYet("SecretRefused", f"the Secret of this User cannot be written: {error}") from error
+
+
+def _find(world: World, manifest: Manifest, spec: UserSpec, home: Home, *, may_make: bool) -> Credentials | None:
     metadata = manifest["metadata"]
     imported = spec.import_credentials_secret
     name = imported.name if imported else f"{metadata['name']}-user-credentials"

@@ -193,3 +193,35 @@ def test_what_the_client_cannot_send_is_told_and_can_be_deleted(
     assert reason(world, kind, "it", "rival") == "InvalidArgument"
 
     remove(world, kind, "it", "rival")
+
+
+def test_a_secret_that_the_api_server_refuses_is_told(world: OperatorWorld) -> None:
+    """A quota of the namespace, for example, or a User whose name leaves no space for that of its Secret."""
+    world.kubernetes.kinds_refused.add("Secret")
+    apply(world, "User", "web", "rival", {"name": "web"})
+    assert reason(world, "User", "web", "rival") == "SecretRefused"
+
+    world.kubernetes.kinds_refused.clear()
+    world.look_again()
+    assert reason(world, "User", "web", "rival") == "Synced"
+
+
+def test_a_secret_that_may_not_be_corrected_is_told(world: OperatorWorld) -> None:
+    apply(world, "User", "web", "rival", {"name": "web"})
+    world.kubernetes.edit("Secret", "web-user-credentials", {"data": {"uri": "eA=="}}, "rival")
+    world.kubernetes.kinds_refused.add("Secret")
+    world.look_again()
+
+    assert reason(world, "User", "web", "rival") == "SecretRefused"
+
+
+def test_many_and_long_differences_fit_into_the_status(world: OperatorWorld) -> None:
+    """The API server refuses a longer list, and then the object would have no condition at all."""
+    broker(world).vhosts["/"]["policies"]["p", False] = ("a", "all", 0, {})
+    definition = {f"{'k' * 100_000}{number}": 1 for number in range(40)}
+    apply(world, "Policy", "p", "rival", {"name": "p", "pattern": "a", "definition": definition, "preventUpdate": True})
+
+    assert reason(world, "Policy", "p", "rival") == "Drift"
+    found = world.kubernetes.get("Policy", "p", "rival") or {}
+    assert len(found["status"]["drift"]) == 32
+    assert max(len(each) for each in found["status"]["drift"]) <= 256
