@@ -1,7 +1,8 @@
 """Applies a Cluster's children: makes the missing ones, corrects those that differ, deletes the unwanted.
 
 A child is a Cluster's by its owner reference. One without an owner is taken if its label names the Cluster; any other
-is left alone. A refusal of one child does not stop the others.
+is left alone. A refusal of one child does not stop the others, except that no pod runs with another owner's service
+account or configuration.
 """
 
 from dataclasses import dataclass, field
@@ -21,6 +22,14 @@ FORBIDDEN: Final = 403
 REFUSALS: Final = frozenset({400, 403, 409, 422})
 
 
+# Kinds that the pod runs with: of another owner, they would be its rights and its settings.
+OF_THE_POD: Final = frozenset({"ServiceAccount", "ConfigMap"})
+
+
+class ForeignError(ApiError):
+    """A child of this name belongs to another owner."""
+
+
 @dataclass(slots=True)
 class Applied:
     """The outcome: kinds that this Kubernetes lacks, children that it refused, those that are still terminating."""
@@ -34,11 +43,17 @@ def apply_children(world: World, manifest: Manifest, owner: Owner, plan: Plan) -
     """Apply all children of a Cluster, and delete those that its manifest no longer wants."""
     found = Applied()
     wanted = children(owner, plan)
+    foreign: set[str] = set()
     for each in wanted:
+        if each["kind"] == "StatefulSet" and foreign & OF_THE_POD:
+            continue
         name = f"{each['kind']} '{each['metadata']['name']}'"
         try:
             if not _apply(world, manifest, each):
                 found.terminating.append(name)
+        except ForeignError as error:
+            foreign.add(each["kind"])
+            found.refused[name] = str(error)
         except ApiError as error:
             if error.code == NOT_FOUND and (each["apiVersion"], each["kind"]) in OPTIONAL:
                 found.missing.append(each["kind"])
@@ -58,7 +73,7 @@ def _apply(world: World, manifest: Manifest, wanted: Manifest) -> bool:
         kubernetes.apply(wanted)
         return True
     if not _is_ours(there, metadata):
-        raise ApiError(409, "there is one already that is not this Cluster's; delete it, or rename the Cluster")
+        raise ForeignError(409, "there is one already that is not this Cluster's; delete it, or rename the Cluster")
     if "deletionTimestamp" in there["metadata"]:
         return False
     differing = drift(wanted, there)

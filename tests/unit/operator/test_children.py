@@ -185,6 +185,19 @@ def test_a_refused_child_is_reported_and_stops_neither_the_others_nor_the_object
     assert spec(world, "StatefulSet")["template"]["metadata"]["labels"]["team"] == "shop"
 
 
+@pytest.mark.parametrize(("kind", "name"), [("ServiceAccount", "mq"), ("ConfigMap", "mq-config")])
+def test_no_pod_runs_with_the_service_account_or_the_settings_of_another_owner(kind: str, name: str) -> None:
+    """Cloud providers give the rights of a service account to each pod that names it, also without its token."""
+    world = OperatorWorld()
+    world.kubernetes.add({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}})
+    world.apply("Cluster", "mq", {"image": "penstock:test"})
+    world.settle()
+
+    assert world.kubernetes.get("StatefulSet", "mq") is None
+    assert world.condition("Cluster", "mq") == ("False", "ApplyRefused")
+    assert world.kubernetes.get("Service", "mq") is not None
+
+
 def test_a_refused_workload_is_the_reason_why_a_cluster_is_not_ready() -> None:
     world = OperatorWorld()
     world.kubernetes.kinds_refused.add("StatefulSet")
