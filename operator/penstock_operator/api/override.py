@@ -4,6 +4,7 @@ Only listed fields can be overridden: an unknown one is refused by its path. So 
 privileges, takes another service account, or replaces the broker's program, its settings or its own volumes.
 """
 
+import posixpath
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
@@ -96,15 +97,17 @@ def _foreign_keys(value: Any, path: str) -> list[str]:
 
 def _variable(value: Any, path: str) -> list[str]:
     name = str(value["name"])
-    return [refused(path, SETTINGS)] if name.startswith("PENSTOCK_") or name in {"PATH", "LD_PRELOAD"} else []
+    if name.startswith(("LD_", "PYTHON")) or name == "PATH":
+        return [refused(path, PROGRAM)]
+    return [refused(path, SETTINGS)] if name.startswith("PENSTOCK_") else []
 
 
 def is_own_path(path: str) -> bool:
     """Return whether a mount would hide one of the pod's own directories, or be hidden by one."""
-    wanted = "/" + path.strip("/")
+    wanted = posixpath.normpath("/" + path.lstrip("/"))  # `/etc//penstock` and `/./data` are those directories too
     return (
         wanted == "/"
-        or ".." in wanted
+        or ".." in path
         or any(wanted == own or wanted.startswith(f"{own}/") or own.startswith(f"{wanted}/") for own in OWN_PATHS)
     )
 

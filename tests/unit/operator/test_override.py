@@ -126,6 +126,26 @@ REFUSED: list[tuple[str, Manifest, str]] = [
     ),
     (
         "pod",
+        {"spec": {"containers": [{"name": "broker", "env": [{"name": "PYTHONPATH", "value": "/mine"}]}]}},
+        "spec.override.pod.spec.containers[broker].env[PYTHONPATH]",
+    ),
+    (
+        "pod",
+        {"spec": {"containers": [{"name": "broker", "env": [{"name": "LD_AUDIT", "value": "/mine"}]}]}},
+        "spec.override.pod.spec.containers[broker].env[LD_AUDIT]",
+    ),
+    (
+        "pod",
+        {"spec": {"containers": [{"name": "broker", "volumeMounts": [{"name": "v", "mountPath": "/etc//penstock"}]}]}},
+        "spec.override.pod.spec.containers[broker].volumeMounts[/etc//penstock]",
+    ),
+    (
+        "pod",
+        {"spec": {"containers": [{"name": "broker", "volumeMounts": [{"name": "v", "mountPath": "/./data"}]}]}},
+        "spec.override.pod.spec.containers[broker].volumeMounts[/./data]",
+    ),
+    (
+        "pod",
         {"spec": {"containers": [{"name": "broker", "securityContext": {}}]}},
         "spec.override.pod.spec.containers[broker].securityContext",
     ),
