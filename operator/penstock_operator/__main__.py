@@ -48,7 +48,7 @@ class Operator:
         self._runner: web.AppRunner | None = None
         self._has_begun = False
         self._is_stopped = threading.Event()
-        self._lanes = Lanes(self._reconcile, self._counts, settings.workers, _jitter)
+        self._lanes = Lanes(self._reconcile, self._counts, settings.workers, _jitter, self._store.cluster_of)
         self._world = World(
             connect_kubernetes(self._counts, outage),
             Brokers(time.monotonic),

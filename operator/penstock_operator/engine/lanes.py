@@ -1,9 +1,10 @@
 """Lanes of workers: one for the objects in brokers, one for everything else.
 
-Thousands of queues and users, or a broker that hangs, hold up the first lane and no Cluster.
+Thousands of queues and users, or a broker that hangs, hold up the first lane and no Cluster. In each lane those of one
+broker, or the Clusters of one namespace, leave workers to others.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Final
 
 from penstock_operator.api import KINDS
@@ -17,10 +18,18 @@ CLUSTER_WORKERS: Final = 2
 class Lanes:
     """All workers of the operator."""
 
-    def __init__(self, reconcile: Reconcile, counts: Counts, count: int, jitter: Callable[[], float]) -> None:
-        """Make them; `count` is that of the workers for objects in brokers."""
-        self._topology = Workers(Backlog(jitter), reconcile, counts, count, "topology")
-        self._clusters = Workers(Backlog(jitter), reconcile, counts, CLUSTER_WORKERS, "cluster")
+    def __init__(
+        self,
+        reconcile: Reconcile,
+        counts: Counts,
+        count: int,
+        jitter: Callable[[], float],
+        broker_of: Callable[[Key], Hashable] = lambda key: key.namespace,
+    ) -> None:
+        """Make them; `count` is that of the workers for objects in brokers, and `broker_of` says in which they are."""
+        self._topology = Workers(Backlog(jitter, broker_of), reconcile, counts, count, "topology")
+        clusters = Backlog(jitter, lambda key: key.namespace)
+        self._clusters = Workers(clusters, reconcile, counts, CLUSTER_WORKERS, "cluster")
         self.has_started = False
 
     def start(self) -> None:

@@ -125,6 +125,12 @@ class Store:
         with self._lock:
             return list(self._of_cluster.get(cluster, ()))
 
+    def cluster_of(self, key: Key) -> ClusterName:
+        """Return the Cluster of a topology object; of an unknown one, its own namespace."""
+        with self._lock:
+            links = self._links.get(key)
+            return (key.namespace, "") if links is None else links.cluster
+
     def of_namespace(self, namespace: str) -> list[Key]:
         """Return the topology objects in a namespace."""
         with self._lock:

@@ -7,6 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from penstock_operator.engine.backlog import BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN, Backlog, Key
 
 KEYS = [Key("Queue", "default", name) for name in "abc"]
+GROUPS = {**dict.fromkeys(KEYS, 1), KEYS[2]: 2}
 
 
 def test_a_key_that_is_added_twice_is_given_out_once() -> None:
@@ -63,12 +64,33 @@ def test_a_success_makes_the_next_failure_the_first() -> None:
     assert backlog.failed(KEYS[0], 0) == BACKOFF_SECONDS_MIN
 
 
+def test_a_group_with_many_keys_leaves_the_next_worker_to_another_one() -> None:
+    """Its broker may hang, and hold each worker for seconds."""
+    backlog = Backlog(group_of=lambda key: key.namespace)
+    for number in range(100):
+        backlog.add(Key("Queue", "hangs", f"q{number}"), 0)
+    assert [backlog.take(1) for _ in range(3)] == [Key("Queue", "hangs", name) for name in ("q0", "q1", "q10")]
+    backlog.add(Key("Queue", "other", "q"), 1)
+    backlog.add(Key("Queue", "other", "r"), 1)
+
+    assert [backlog.take(1), backlog.take(1)] == [Key("Queue", "other", "q"), Key("Queue", "other", "r")]
+    assert backlog.take(1) == Key("Queue", "hangs", "q11")
+
+
+def test_one_group_alone_has_all_workers() -> None:
+    backlog = Backlog(group_of=lambda key: key.namespace)
+    for key in KEYS:
+        backlog.add(key, 0)
+
+    assert [backlog.take(1) for _ in KEYS] == KEYS
+
+
 class BacklogMachine(RuleBasedStateMachine):
     """The model: when each key is due, and which are taken."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.backlog = Backlog()
+        self.backlog = Backlog(group_of=GROUPS.__getitem__)
         self.due: dict[Key, float] = {}
         self.taken: set[Key] = set()
         self.now = 0.0
@@ -90,7 +112,9 @@ class BacklogMachine(RuleBasedStateMachine):
             assert found is None
         else:
             assert found in ready
-            assert ready[found] == min(ready.values())
+            loads = {key: sum(GROUPS[key] == GROUPS[other] for other in self.taken) for key in ready}
+            assert loads[found] == min(loads.values())
+            assert ready[found] == min(at for key, at in ready.items() if GROUPS[key] == GROUPS[found])
             del self.due[found]
             self.taken.add(found)
 
