@@ -20,6 +20,8 @@ Manifest = dict[str, Any]
 ClusterName = tuple[str, str]
 Claim = tuple[str, ClusterName, tuple[str, ...]]
 P = TypeVar("P", bound=Hashable)
+# Annotations that count; others may have 256 KiB in each object.
+ANNOTATIONS: Final = "penstock.dev/"
 _WITH_ARGUMENTS: Final = frozenset({"Queue", "Stream", "Exchange"})
 
 
@@ -288,11 +290,9 @@ def _seniority(manifest: Manifest) -> tuple[bool, str, str]:
 
 
 def _trimmed(manifest: Manifest) -> Manifest:
-    """Return the manifest without fields that only the API server needs, most of an object's size."""
+    """Return the manifest without fields that the operator does not use: most of an object's size, or all of it."""
     metadata = {key: value for key, value in manifest["metadata"].items() if key != "managedFields"}
     annotations = metadata.get("annotations")
     if annotations:
-        metadata["annotations"] = {
-            key: value for key, value in annotations.items() if not key.startswith("kubectl.kubernetes.io/")
-        }
+        metadata["annotations"] = {key: value for key, value in annotations.items() if key.startswith(ANNOTATIONS)}
     return {**manifest, "metadata": metadata}

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from penstock_operator.engine import Key
 from support.admin_fake import FakeBroker
 from support.operator_world import OperatorWorld
 
@@ -225,3 +226,15 @@ def test_many_and_long_differences_fit_into_the_status(world: OperatorWorld) -> 
     found = world.kubernetes.get("Policy", "p", "rival") or {}
     assert len(found["status"]["drift"]) == 32
     assert max(len(each) for each in found["status"]["drift"]) <= 256
+
+
+def test_annotations_of_others_take_no_memory(world: OperatorWorld) -> None:
+    """Each object may have 256 KiB of them, and the store has every object."""
+    annotations = {"example.com/notes": "x" * 200_000, "penstock.dev/paused": "true"}
+    apply(world, "Queue", "q", "rival", {"name": "q"}, annotations=annotations)
+
+    stored = world.store.get(Key("Queue", "rival", "q")) or {}
+    assert stored["metadata"]["annotations"] == {"penstock.dev/paused": "true"}
+    kept = world.kubernetes.get("Queue", "q", "rival") or {}
+    assert kept["metadata"]["annotations"] == annotations
+    assert reason(world, "Queue", "q", "rival") == "Paused"
