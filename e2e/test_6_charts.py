@@ -1,6 +1,10 @@
-"""The charts as a whole: every values file against the API server, a second installation, and an upgrade under load."""
+"""The charts as a whole: every values file against the API server, a second installation, and an upgrade under load.
+
+Also two operators for one namespace, and an operator that moves.
+"""
 
 import json
+import re
 import subprocess
 import time
 from functools import partial
@@ -8,10 +12,15 @@ from pathlib import Path
 
 from e2e.conftest import Load
 from e2e.kubectl import Kubectl, until
-from e2e.manifests import Manifest, ours, small_cluster
+from e2e.manifests import Manifest, ours, queue, small_cluster
+from e2e.test_2_manifests import broker
+from e2e.test_5_speed import READ
 
 ROOT = Path(__file__).resolve().parents[1]
 CHARTS = {name: str(ROOT / "charts" / name) for name in ("penstock-operator", "penstock")}
+OPERATOR = CHARTS["penstock-operator"]
+WATCHES = ("--set", "watchNamespaces={default}", "--wait", "--timeout", "180s")
+SECOND, SYSTEM = "second", "penstock-system"
 STUBS = (
     ("monitoring.coreos.com", "ServiceMonitor", "servicemonitors"),
     ("monitoring.coreos.com", "PrometheusRule", "prometheusrules"),
@@ -107,6 +116,77 @@ def test_charts_are_installed_anew_and_upgraded_under_load(kubectl: Kubectl, loa
     until(lambda: "drain_seconds = 1" in settings(kubectl), "the changed value is in the broker's settings")
 
     assert load.verdict()["lost"] == 0
+
+
+def test_of_two_releases_for_one_namespace_the_later_does_nothing_and_says_so(kubectl: Kubectl) -> None:
+    kubectl.helm("install", SECOND, OPERATOR, "--namespace", SECOND, "--create-namespace", *WATCHES)
+    pod = (f"deployment/{SECOND}-operator", "--namespace", SECOND)
+    until(lambda: "came first" in kubectl("logs", *pod), "the later says so")
+    assert "penstock_operator_acting 0.0" in kubectl("exec", *pod, "--", "python3", "-c", READ)
+    assert "belong to another release" in kubectl.helm("get", "notes", SECOND, "--namespace", SECOND)
+    kubectl.apply(ours("VHost", "by-first", {"name": "by-first"}))
+    kubectl.wait_ready("vhosts.penstock.dev/by-first")
+
+    kubectl.helm("uninstall", "penstock-operator", "--wait")
+    kubectl.apply(ours("VHost", "by-second", {"name": "by-second"}))
+    kubectl.wait_ready("vhosts.penstock.dev/by-second")
+
+    kubectl.helm("uninstall", SECOND, "--namespace", SECOND, "--wait")
+    kubectl.helm("install", "penstock-operator", OPERATOR, *WATCHES)
+    kubectl("delete", "namespace", SECOND, "--wait=false")
+
+
+def test_an_operator_moves_to_another_namespace_and_nothing_is_lost(kubectl: Kubectl, load: Load) -> None:
+    load.start()
+    kubectl.apply(queue("moved"))
+    kubectl.wait_ready("queues.penstock.dev/moved")
+    before = uids(kubectl)
+
+    kubectl.helm("uninstall", "penstock-operator", "--wait")
+    assert uids(kubectl) == before
+    broker(kubectl, "queue", "delete", "moved")
+    kubectl.helm("install", "penstock-operator", OPERATOR, "--namespace", SYSTEM, "--create-namespace", *WATCHES)
+
+    until(lambda: '"moved"' in broker(kubectl, "queue", "list", "--output", "json"), "the moved operator repairs", 120)
+    assert uids(kubectl) == before
+    assert owners(kubectl) == {"default"}
+    take_over_kinds(kubectl, SYSTEM)
+
+    kubectl.helm("uninstall", "penstock-operator", "--namespace", SYSTEM, "--wait")
+    kubectl.helm("install", "penstock-operator", OPERATOR, *WATCHES)
+    take_over_kinds(kubectl, "default")
+    kubectl("delete", "namespace", SYSTEM, "--wait=false")
+    assert uids(kubectl) == before
+    assert load.verdict()["lost"] == 0
+
+
+def uids(kubectl: Kubectl) -> dict[tuple[str, str], str]:
+    """Return the identity of each object of penstock.dev: one that was deleted and made anew has another."""
+    return {
+        (kind, each["metadata"]["name"]): each["metadata"]["uid"]
+        for kind in OURS
+        for each in kubectl.list(f"{kind}.penstock.dev")
+    }
+
+
+def owners(kubectl: Kubectl) -> set[str]:
+    """Return the namespaces of the releases that own the kinds."""
+    kinds = json.loads(kubectl("get", "crd", *(f"{kind}.penstock.dev" for kind in OURS), "--output", "json"))["items"]
+    return {each["metadata"]["annotations"]["meta.helm.sh/release-namespace"] for each in kinds}
+
+
+def take_over_kinds(kubectl: Kubectl, namespace: str) -> None:
+    """Run the commands that the notes of the release show, and let it upgrade the kinds."""
+    place = ("penstock-operator", "--namespace", namespace)
+    commands = re.findall(r"^ +(kubectl (?:annotate|label) .+)$", kubectl.helm("get", "notes", *place), re.MULTILINE)
+    assert len(commands) == 2
+
+    for command in commands:
+        kubectl.run(command.split())
+    kubectl.helm("upgrade", "penstock-operator", OPERATOR, "--namespace", namespace, *WATCHES)
+
+    assert owners(kubectl) == {namespace}
+    assert "belong to another release" not in kubectl.helm("get", "notes", *place)
 
 
 def settings(kubectl: Kubectl) -> str:

@@ -28,3 +28,28 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end -}}
 {{- end -}}
+
+{{- /* Of a kind: own if this release may install it, because it is absent or of this release; other if it belongs to
+another release or to none, because Helm refuses to touch it; off if the kinds are not wanted. Without a cluster, as in
+`helm template`, every kind is absent. */ -}}
+{{- define "penstock-operator.kind" -}}
+{{- $release := (index . 1).Release -}}
+{{- if not (index . 1).Values.crds.install -}}off
+{{- else -}}
+{{- $found := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" (index . 0) -}}
+{{- $owner := dict -}}
+{{- if $found -}}{{- $owner = $found.metadata.annotations | default dict -}}{{- end -}}
+{{- $is_own := and (eq (get $owner "meta.helm.sh/release-name") $release.Name) (eq (get $owner "meta.helm.sh/release-namespace") $release.Namespace) -}}
+{{- if or (not $found) $is_own -}}own{{- else -}}other{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The kinds that this release leaves as they are, separated by spaces. */ -}}
+{{- define "penstock-operator.others" -}}
+{{- $found := list -}}
+{{- $root := . -}}
+{{- range splitList " " (include "penstock-operator.kinds" .) -}}
+{{- if eq "other" (include "penstock-operator.kind" (list . $root)) -}}{{- $found = append $found . -}}{{- end -}}
+{{- end -}}
+{{- join " " $found -}}
+{{- end -}}

@@ -26,6 +26,8 @@ _NO_SHRINKING = rule(
     " && quantity(self.spec.storage.size).compareTo(quantity(self.status.storageSize)) >= 0)",
     "size cannot shrink; write the old size or a larger one",
 )
+GENERATED = "# Generated from the types: make crds"
+NAMES = "_kinds.tpl"
 _KEPT = (
     "description",
     "type",
@@ -158,17 +160,26 @@ def _ordered(schema: Schema) -> Schema:
 
 
 def rendered(kind: Kind) -> str:
-    """Return the chart's file: guarded by a value, and kept when the chart is uninstalled."""
+    """Return the chart's file: kept when the chart is uninstalled, and left out where another release has the kind."""
     manifest = crd(kind)
     manifest["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
     text: str = yaml.safe_dump(manifest, sort_keys=False, width=110, allow_unicode=True)
     if "{{" in text:
         raise ValueError(f"the CRD of {kind.name} holds template marks, which Helm would read")
-    return "# Generated from the types: make crds\n{{- if .Values.crds.install }}\n" + text + "{{- end }}\n"
+    guard = f'{{{{- if eq "own" (include "penstock-operator.kind" (list "{kind.crd_name}" .)) }}}}\n'
+    return f"{GENERATED}\n{guard}{text}{{{{- end }}}}\n"
+
+
+def names() -> str:
+    """Return the chart's list of the kinds, for what it says of them."""
+    kinds = " ".join(sorted(kind.crd_name for kind in KINDS.values()))
+    comment = f"{{{{- /* {GENERATED.removeprefix('# ')} */ -}}}}"
+    return f'{comment}\n{{{{- define "penstock-operator.kinds" -}}}}{kinds}{{{{- end -}}}}\n'
 
 
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / NAMES).write_text(names())
     for kind in KINDS.values():
         (folder / f"{kind.plural}.yaml").write_text(rendered(kind))
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from penstock_operator.api import KINDS
-from penstock_operator.api.crds import crd, rendered
+from penstock_operator.api.crds import NAMES, crd, names, rendered
 from penstock_operator.api.document import with_fields
 from penstock_operator.api.kinds import Kind
 
@@ -30,6 +30,11 @@ kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=str)
 @kinds
 def test_the_chart_has_the_kinds_as_the_types_say_them(kind: Kind) -> None:
     assert (CHART / f"{kind.plural}.yaml").read_text() == rendered(kind), "run `make crds`"
+
+
+def test_the_chart_lists_the_kinds() -> None:
+    assert (CHART / NAMES).read_text() == names(), "run `make crds`"
+    assert all(f" {kind.crd_name} " in names().replace("{", " ").replace("}", " ") for kind in KINDS.values())
 
 
 def test_the_chart_has_no_other_kinds() -> None:
