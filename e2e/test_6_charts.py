@@ -10,6 +10,8 @@ import time
 from functools import partial
 from pathlib import Path
 
+import yaml
+
 from e2e.conftest import Load
 from e2e.kubectl import Kubectl, until
 from e2e.manifests import Manifest, ours, queue, small_cluster
@@ -54,6 +56,23 @@ def test_a_wrong_value_is_refused_by_its_name(kubectl: Kubectl) -> None:
 
     assert done.returncode != 0
     assert "sise" in done.stderr
+
+
+def test_the_dashboards_of_two_releases_are_told_apart(kubectl: Kubectl) -> None:
+    found = [dashboard(kubectl, *place) for place in (("mq", "shop"), ("mq", "depot"), ("other", "shop"))]
+
+    names = [(file, content["uid"], content["title"]) for file, content in found]
+    assert [len(set(column)) for column in zip(*names, strict=True)] == [3, 3, 3]
+    assert dashboard(kubectl, "mq", "shop") == found[0], "an upgrade keeps its address"
+    assert all(len(uid) <= 40 for _, uid, _ in names)  # Grafana takes no longer one
+
+
+def dashboard(kubectl: Kubectl, release: str, namespace: str) -> tuple[str, Manifest]:
+    """Return the file of a release's dashboard with its content."""
+    place = ["template", release, CHARTS["penstock"], "--namespace", namespace]
+    text = kubectl.helm(*place, "--show-only", "templates/dashboards.yaml")
+    ((file, content),) = yaml.safe_load(text)["data"].items()
+    return file, json.loads(content)
 
 
 def test_what_other_operators_need_is_made_where_their_kinds_are(kubectl: Kubectl) -> None:

@@ -95,6 +95,7 @@ def test_a_dashboard_uses_only_figures_that_the_broker_has(path: Path) -> None:
     assert len(used) > 10
     assert used - FIGURES == set()
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    assert {panel["datasource"]["uid"] for panel in dashboard["panels"]} == {"${datasource}"}
 
 
 def test_an_alert_uses_only_figures_that_the_broker_has_and_stands_in_the_page() -> None:
