@@ -10,11 +10,14 @@ from typing import Any, Self
 import pyarrow as pa
 
 from penstock.spark.calls import FAILURES
+from penstock.spark.errors import SparkConnectorError
 
 __all__ = ["PutCall", "pieces_of"]
 
 # A batch may have 64 MiB, but the broker holds it whole in memory.
 PUT_BYTES_MAX = 8 * 2**20
+# A broker has so long to end a call that is given up.
+END_SECONDS_MAX = 10.0
 
 
 class PutCall:
@@ -23,11 +26,12 @@ class PutCall:
     def __init__(self, writer: Any, results: Any) -> None:
         self._writer = writer
         self._answers = Answers(results)
+        self._sent = 0
 
     def begin(self, first: pa.RecordBatch) -> None:
         """Send the first piece; return when the broker has answered it."""
         try:
-            self._writer.write_batch(first)
+            self.send(first)
             if not self._answers.has_first():
                 # Closing raises the error that ended the call.
                 self._writer.close()
@@ -38,12 +42,18 @@ class PutCall:
 
     def send(self, piece: pa.RecordBatch) -> None:
         self._writer.write_batch(piece)
+        self._sent += piece.num_rows
 
     def finish(self) -> dict[str, int]:
-        """Return the broker's final answer."""
+        """Return the broker's final answer; raise SparkConnectorError when it is not about all rows."""
         self._writer.done_writing()
         answer = self._answers.last()
         self._writer.close()
+        if self._sent and answer.get("confirmed") != self._sent:
+            raise SparkConnectorError(
+                f"{self._sent} rows were sent, and the broker confirmed {answer.get('confirmed')} of them at the end; "
+                "repeat the task, and see the log of the broker"
+            )
         return answer
 
     def __enter__(self) -> Self:
@@ -56,7 +66,19 @@ class PutCall:
             self._close()
 
     def _close(self) -> None:
-        """Close after an error, which says more than that of closing."""
+        """Close after an error, which says more than that of closing. A broker that does not end the call is left.
+
+        The call is over only when it has no more rows: the thread that reads its answers waits for that, and closing
+        waits for that thread. Rows that are missing do no harm, as an error of the task follows.
+        """
+        closing = threading.Thread(target=self._end, daemon=True)
+        closing.start()
+        closing.join(END_SECONDS_MAX)
+
+    def _end(self) -> None:
+        with suppress(*FAILURES):
+            self._writer.done_writing()
+        self._answers.wait()
         with suppress(*FAILURES):
             self._writer.close()
 
@@ -80,9 +102,13 @@ class Answers:
             raise self._error
         return bool(self._last)
 
+    def wait(self) -> None:
+        """Wait for the end of the call."""
+        self._thread.join()
+
     def last(self) -> dict[str, int]:
         """Return the broker's final answer; raise what it raised."""
-        self._thread.join()
+        self.wait()
         if self._error is not None:
             raise self._error
         return self._last

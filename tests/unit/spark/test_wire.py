@@ -8,7 +8,7 @@ import pytest
 from pyarrow import flight
 
 from penstock.spark.calls import connector_error
-from penstock.spark.errors import NotFoundError, RefusedError, UnavailableError
+from penstock.spark.errors import NotFoundError, RefusedError, SparkConnectorError, UnavailableError
 from penstock.spark.puts import PUT_BYTES_MAX
 from penstock.spark.ranges import OffsetRange
 from penstock.spark.wire import Wire
@@ -156,6 +156,18 @@ def test_an_error_of_the_rows_themselves_ends_the_put_and_is_raised(server: Fake
 
     with Wire(server.uri) as wire, pytest.raises(KeyError, match="of the query"):
         wire.put({"stream": "events"}, batch.schema, failing())
+
+    # It did not wait for answers until the broker dropped the connection, or for ever.
+    assert server.puts_ended == 1
+
+
+def test_a_put_of_which_the_broker_confirms_other_rows_than_were_sent_is_an_error(server: FakeFlight) -> None:
+    server.declare("events")
+    server.unconfirmed = 1
+    batch = pa.record_batch({"body": [b"1", b"2", b"3"]})
+
+    with Wire(server.uri) as wire, pytest.raises(SparkConnectorError, match="3 rows were sent, and the broker conf"):
+        wire.put({"stream": "events"}, batch.schema, [batch])
 
 
 def test_a_put_without_rows_asks_nothing_of_the_broker(server: FakeFlight) -> None:
