@@ -25,6 +25,8 @@ BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 WHOLE = re.compile(r"-?[0-9]{1,19}")
 NUMBER = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?)0*([0-9]+))?")
+# The native decoder takes no number with more than 4,300 digits before its point.
+TOO_LONG = re.compile(r"-?[0-9]{4301}")
 DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 TIME = re.compile(
     DATE.pattern + r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?(Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
@@ -55,7 +57,14 @@ class UnfitError(Exception):
         self.path = path
 
 
-READER = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=Number, object_pairs_hook=Pairs)
+def number(text: str) -> Number:
+    """Return a number as it is written; raise ValueError when it has too many digits."""
+    if TOO_LONG.match(text):
+        raise ValueError("number out of range")
+    return Number(text)
+
+
+READER = json.JSONDecoder(parse_float=number, parse_int=number, parse_constant=Number, object_pairs_hook=Pairs)
 
 
 def plain_decoder(kind: pa.StructType) -> DecodeBodies:

@@ -34,6 +34,12 @@ def one(decoder: Make, kind: pa.DataType, text: str) -> Any:
 
 
 @both
+@pytest.mark.parametrize("digits", ["1" * 4_300, "-" + "1" * 4_300 + "E-4299", "0." + "1" * 5_000, "1e" + "9" * 5_000])
+def test_a_long_number_keeps_its_digits(decoder: Make, digits: str) -> None:
+    assert one(decoder, pa.string(), digits) == digits
+
+
+@both
 def test_fields_are_read_by_name_missing_ones_are_null_and_others_are_left_out(decoder: Make) -> None:
     bodies = [b'{"name": "\xc3\xa9", "more": [1]}', b'{\n  "id": 7,\r\n  "at": "2026-01-31T12:00:00Z"\n}']
 
@@ -68,6 +74,8 @@ def test_fields_are_read_by_name_missing_ones_are_null_and_others_are_left_out(d
         (b'{"other": ' + b"[" * 300 + b"]" * 300 + b"}", "not JSON"),
         (b'{"name": ' + b"[" * 300 + b"]" * 300 + b"}", "not JSON"),
         (b'{"id": ' + b"[" * 100_000, "not JSON"),
+        (b'{"name": ' + b"1" * 4_301 + b"}", "number out of range"),
+        (b'{"other": [-' + b"1" * 4_301 + b".5e-4300]}", "number out of range"),
     ],
 )
 def test_a_bad_body_among_good_ones_is_found_with_its_reason(decoder: Make, body: bytes, reason: str) -> None:
