@@ -517,6 +517,39 @@ def test_a_task_whose_stream_was_declared_again_after_planning_says_so(events: F
             list(reader.read(copied(partitions[0])))
 
 
+def test_rows_of_a_stream_that_was_declared_again_after_planning_are_read_once_if_the_query_goes_on(
+    events: FakeFlight,
+) -> None:
+    reader = micro(events, startingOffsets="earliest", failOnDataLoss="false")
+    start = reader.initialOffset()
+    end = after(reader, start)
+    planned = reader.partitions(start, end)
+    events.declare("events")
+    events.publish("events", b"new")
+
+    assert read(copied(reader), planned) == []
+    assert following(reader, end) == [[b"new"]]
+
+
+def test_a_stream_that_is_declared_again_during_a_read_fails_the_task_also_if_the_query_goes_on(
+    events: FakeFlight, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = micro(events, startingOffsets="earliest", failOnDataLoss="false")
+    start = reader.initialOffset()
+    planned = reader.partitions(start, after(reader, start))
+    do_get = events.do_get
+
+    def declared_again(*args: Any) -> Any:
+        events.declare("events")
+        events.publish("events", b"new")
+        return do_get(*args)
+
+    monkeypatch.setattr(events, "do_get", declared_again)
+    with pytest.raises(DataLossError, match="was declared again while a task read it"):
+        read(copied(reader), planned)
+    assert read(copied(reader), planned) == []
+
+
 def test_a_start_behind_the_end_is_refused(events: FakeFlight) -> None:
     with pytest.raises(OptionError, match="begins at offset 12 of partition 'events', which ends at 11"):
         micro(events, startingOffsets='{"events": 12}').initialOffset()

@@ -51,9 +51,27 @@ def checked(pieces: Iterator[Piece], wanted: OffsetRange, wire: Streams) -> Iter
         )
 
 
-def remaining(pieces: Iterator[Piece], wanted: OffsetRange) -> Iterator[Piece]:
-    """Yield the pieces that there are: the stream may be deleted after the batch was planned."""
+def remaining(pieces: Iterator[Piece], wanted: OffsetRange, wire: Streams) -> Iterator[Piece]:
+    """Yield the pieces that there are: the stream may be deleted after the batch was planned.
+
+    Rows of a stream that was declared again belong to a later batch, which begins with its first row. Raises
+    DataLossError when it is declared again during the read; a repeated task leaves its rows out.
+    """
     try:
+        if is_another(wanted, wire):
+            _log.warning("partition '%s' is not read: it was declared again after planning", wanted.partition)
+            return
         yield from pieces
+        if is_another(wanted, wire):
+            raise DataLossError(
+                f"partition '{wanted.partition}' was declared again while a task read it; repeat the task, which then "
+                "leaves its rows to a later batch"
+            )
     except NotFoundError as error:
         _log.warning("partition '%s' is read no further: %s", wanted.partition, error)
+
+
+def is_another(wanted: OffsetRange, wire: Streams) -> bool:
+    """Return whether a partition is not the one that the range was planned for; raise NotFoundError without one."""
+    there = wire.describe((wanted.partition,)).get(wanted.partition)
+    return there is not None and there.id != wanted.id

@@ -107,7 +107,7 @@ def read_range(partition: RangePartition, options: ReadOptions, schema: StructTy
         Decoder(wire, options.decoding, wanted, partition.origin) as decoder,
     ):
         pieces = wire.read_pieces(wanted, columns, options.filters)
-        pieces = checked(pieces, wanted, wire) if options.fail_on_data_loss else remaining(pieces, wanted)
+        pieces = checked(pieces, wanted, wire) if options.fail_on_data_loss else remaining(pieces, wanted, wire)
         for piece in pieces:
             rows = decoder.decode(piece.rows, own)
             if rows.num_rows:
