@@ -15,6 +15,7 @@ from aiohttp import web
 
 from penstock_operator.api import KINDS
 from penstock_operator.engine import Key, Store, World
+from penstock_operator.engine.backup import BackupReconciler
 from penstock_operator.engine.census import Census
 from penstock_operator.engine.cluster import ClusterReconciler
 from penstock_operator.engine.lanes import Lanes
@@ -64,6 +65,7 @@ class Operator:
         self._world.acts = self._acts
         self._cluster = ClusterReconciler(self._world)
         self._topology = TopologyReconciler(self._world, self._census)
+        self._backup = BackupReconciler(self._world)
 
     def run(self) -> None:
         registry = kopf.OperatorRegistry()
@@ -105,6 +107,8 @@ class Operator:
     def _reconcile_one(self, key: Key, attempts: int) -> float | None:
         if KINDS[key.kind].is_topology:
             return self._topology.reconcile(key, attempts)
+        if key.kind == "Backup":
+            return self._backup.reconcile(key)
         return self._cluster.reconcile(key)
 
     async def _start(self, settings: kopf.OperatorSettings, **_: Any) -> None:

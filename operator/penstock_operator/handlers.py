@@ -20,7 +20,10 @@ WATCHED_CHILDREN = (
     ("", "v1", "configmaps"),
     ("", "v1", "secrets"),
     ("", "v1", "persistentvolumeclaims"),
+    ("batch", "v1", "jobs"),
 )
+# Kinds of ours that own children, beside the Cluster.
+_OWNERS = frozenset({"User", "Backup"})
 Add = Callable[[Key], None]
 Event = kopf.RawEvent
 
@@ -88,7 +91,9 @@ def affected(store: Store, event: Event) -> list[Key]:
     manifest: Any = event["object"]
     metadata = manifest["metadata"]
     found = take(store, event) if manifest["kind"] == "Secret" else []
-    found.append(Key("Cluster", metadata["namespace"], metadata["labels"].get(CLUSTER_LABEL, "")))
-    owners = metadata.get("ownerReferences", [])
-    found += [Key("User", metadata["namespace"], each["name"]) for each in owners if each.get("kind") == "User"]
+    if manifest["kind"] != "Job":  # a Cluster does not depend on the Jobs of its Backups
+        found.append(Key("Cluster", metadata["namespace"], metadata["labels"].get(CLUSTER_LABEL, "")))
+    for each in metadata.get("ownerReferences", []):
+        if each.get("kind") in _OWNERS:
+            found.append(Key(each["kind"], metadata["namespace"], each["name"]))
     return [key for key in found if store.get(key) is not None]

@@ -10,6 +10,7 @@ from typing import Any, cast
 from penstock import Connection
 from penstock_operator.desired.naming import CLUSTER_LABEL
 from penstock_operator.engine import Key, Store, World
+from penstock_operator.engine.backup import BackupReconciler
 from penstock_operator.engine.census import Census
 from penstock_operator.engine.cluster import ClusterReconciler
 from penstock_operator.engine.intake import gone, seen
@@ -45,6 +46,7 @@ class OperatorWorld:
         self.census = Census(self.world)
         self._cluster = ClusterReconciler(self.world)
         self._topology = TopologyReconciler(self.world, self.census)
+        self._backup = BackupReconciler(self.world)
 
     def clock(self) -> float:
         return self.seconds
@@ -145,6 +147,8 @@ class OperatorWorld:
     def reconcile(self, key: Key, attempts: int = 0) -> float | None:
         if key.kind == "Cluster":
             return self._cluster.reconcile(key)
+        if key.kind == "Backup":
+            return self._backup.reconcile(key)
         return self._topology.reconcile(key, attempts)
 
     def look_again(self) -> None:
@@ -171,6 +175,8 @@ class OperatorWorld:
         if self._is_away:
             return
         key = key_of(manifest)
+        if key.kind == "Job":
+            self._wake_owners(manifest)
         if manifest.get("apiVersion") != "penstock.dev/v1alpha1" and key.kind not in {"Secret", "Namespace"}:
             return
         if key.kind == "Secret" and CLUSTER_LABEL not in (manifest["metadata"].get("labels") or {}):
@@ -179,3 +185,10 @@ class OperatorWorld:
         for each in woken:
             if each.kind != "Secret":
                 self.add(each)
+
+    def _wake_owners(self, job: Manifest) -> None:
+        """Wake the Backup of a Job, as the watch of Jobs does."""
+        for each in job["metadata"].get("ownerReferences", []):
+            key = Key(each["kind"], job["metadata"]["namespace"], each["name"])
+            if self.store.get(key) is not None:
+                self.add(key)

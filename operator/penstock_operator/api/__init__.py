@@ -1,5 +1,6 @@
 """The kinds of penstock.dev: pydantic models, from which the CRDs and their documentation are generated."""
 
+from penstock_operator.api.backup import BackupSpec, RestoreFrom, ScheduledBackupSpec, Target
 from penstock_operator.api.cluster import ClusterSpec
 from penstock_operator.api.kinds import GROUP, KINDS, VERSION, Kind
 from penstock_operator.api.topology import (
@@ -22,6 +23,7 @@ __all__ = [
     "GROUP",
     "KINDS",
     "VERSION",
+    "BackupSpec",
     "BindingSpec",
     "ClusterSpec",
     "ExchangeSpec",
@@ -31,8 +33,11 @@ __all__ = [
     "PermissionSpec",
     "PolicySpec",
     "QueueSpec",
+    "RestoreFrom",
     "RetainedSpec",
+    "ScheduledBackupSpec",
     "StreamSpec",
+    "Target",
     "TopicPermissionSpec",
     "TopologySpec",
     "UserSpec",

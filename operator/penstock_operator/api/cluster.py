@@ -16,6 +16,7 @@ from penstock_operator.api.fields import (
     Passed,
     Quantity,
     SecretKey,
+    SecretName,
     SecretValue,
     part,
     rule,
@@ -30,12 +31,6 @@ ListOfPassed = Annotated[list[Passed], Field(max_length=64)]
 def refusal(key: str) -> str:
     """Return why a setting of the operator's own is refused."""
     return f"{to_camel(key)} is set by the operator: {OWNED[key]}"
-
-
-class SecretName(Model):
-    """A Secret in the Cluster's namespace."""
-
-    name: ObjectName
 
 
 class Retain(Model):

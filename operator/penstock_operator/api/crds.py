@@ -11,7 +11,6 @@ import yaml
 
 from penstock_operator.api.fields import PRESERVE, VALIDATIONS, Model, rule, rules
 from penstock_operator.api.kinds import GROUP, KINDS, VERSION, Kind
-from penstock_operator.api.status import ClusterStatus, TopologyStatus
 
 Schema = dict[str, Any]
 # Services and volumes are named after the Cluster: its name leaves space for their suffixes.
@@ -26,6 +25,11 @@ _NO_SHRINKING = rule(
     " && quantity(self.spec.storage.size).compareTo(quantity(self.status.storageSize)) >= 0)",
     "size cannot shrink; write the old size or a larger one",
 )
+# Its Backups have its name in theirs, with the time that was due.
+_SCHEDULE_NAME = rule(
+    "size(self.metadata.name) <= 50", "a ScheduledBackup's name has at most 50 characters; choose a shorter one"
+)
+_OBJECT_RULES = {"Cluster": (_CLUSTER_NAME, _NO_SHRINKING), "ScheduledBackup": (_SCHEDULE_NAME,)}
 GENERATED = "# Generated from the types: make crds"
 NAMES = "_kinds.tpl"
 _KEPT = (
@@ -56,7 +60,7 @@ def crd(kind: Kind) -> Schema:
         "subresources": _subresources(kind),
         "additionalPrinterColumns": [column.manifest() for column in kind.columns],
     }
-    if kind.is_topology:
+    if kind.has_cluster:
         version["selectableFields"] = [{"jsonPath": ".spec.clusterRef.name"}]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -90,18 +94,17 @@ def _subresources(kind: Kind) -> Schema:
 
 
 def _object_schema(kind: Kind) -> Schema:
-    status: type[Model] = TopologyStatus if kind.is_topology else ClusterStatus
     return {
         "type": "object",
         "description": kind.says,
         "required": ["spec"],
-        **({} if kind.is_topology else rules(_CLUSTER_NAME, _NO_SHRINKING)),
+        **(rules(*_OBJECT_RULES[kind.name]) if kind.name in _OBJECT_RULES else {}),
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": structural(kind.spec),
-            "status": structural(status, with_defaults=False),
+            "status": structural(kind.status, with_defaults=False),
         },
     }
 

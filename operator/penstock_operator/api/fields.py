@@ -74,6 +74,12 @@ Setting = Annotated[str, Field(max_length=TEXT_LENGTH_MAX, pattern=r"^[^\x00-\x1
 Passed = Annotated[dict[str, Any], Field(json_schema_extra={PRESERVE: True})]
 
 
+class SecretName(Model):
+    """A Secret in the object's namespace."""
+
+    name: ObjectName
+
+
 class SecretKey(Model):
     """A key of a Secret in the object's namespace."""
 

@@ -3,8 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from penstock_operator.api.backup import BackupSpec
 from penstock_operator.api.cluster import ClusterSpec
 from penstock_operator.api.fields import Model
+from penstock_operator.api.status import BackupStatus, ClusterStatus, TopologyStatus
 from penstock_operator.api.topology import (
     BindingSpec,
     ExchangeSpec,
@@ -59,6 +61,7 @@ class Kind:
     says: str
     columns: tuple[Column, ...] = field(default=())
     has_scale: bool = False
+    status: type[Model] = TopologyStatus
 
     @property
     def crd_name(self) -> str:
@@ -66,6 +69,12 @@ class Kind:
 
     @property
     def is_topology(self) -> bool:
+        """Return whether its objects describe things in a broker."""
+        return self.status is TopologyStatus
+
+    @property
+    def has_cluster(self) -> bool:
+        """Return whether its objects name their Cluster."""
         return self.name != "Cluster"
 
 
@@ -83,10 +92,20 @@ _CLUSTER_COLUMNS = (
     MESSAGE,
     AGE,
 )
+_BACKUP_COLUMNS = (
+    CLUSTER,
+    Column("Status", ".status.phase"),
+    Column("Size", ".status.bytes", "integer"),
+    Column("Completed", ".status.completedAt", "date"),
+    REASON,
+    MESSAGE,
+    AGE,
+)
 KINDS: Final[dict[str, Kind]] = {
     kind.name: kind
     for kind in (
-        Kind("Cluster", "clusters", "psc", ClusterSpec, "A broker.", _CLUSTER_COLUMNS, has_scale=True),
+        Kind("Cluster", "clusters", "psc", ClusterSpec, "A broker.", _CLUSTER_COLUMNS, True, ClusterStatus),
+        Kind("Backup", "backups", "psbak", BackupSpec, "A backup.", _BACKUP_COLUMNS, status=BackupStatus),
         _topology("VHost", "vhosts", "psv", VHostSpec, Column("Name", ".spec.name")),
         _topology(
             "Queue",

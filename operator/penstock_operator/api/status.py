@@ -50,6 +50,38 @@ class TopologyStatus(Model):
     binding: NamedRef | None = Field(None, description="The Secret to log in with.")
 
 
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+
+
+class BackupStatus(Model):
+    """The state of a Backup."""
+
+    observed_generation: int | None = Field(None, ge=0)
+    conditions: Conditions = Field(default_factory=list)
+    phase: str | None = Field(None, description="Pending, Running, Completed or Failed.")
+    target: str | None = Field(None, description="The file: s3://BUCKET/KEY, or the path on the volume of CLAIM.")
+    job: str | None = Field(None, description="The Job that makes it.")
+    image: str | None = Field(None, description="The broker's image that the Job runs.")
+    started_at: Time | None = None
+    completed_at: Time | None = None
+    bytes: int | None = Field(None, ge=0, description="Size of the file.")
+    sha256: str | None = Field(None, description="Digest of the file.")
+    vhosts: int | None = Field(None, ge=0, description="Number of virtual hosts in it.")
+    data_id: str | None = Field(None, description="The id of the data directory that it is of.")
+    broker_version: str | None = None
+
+
+class ScheduledBackupStatus(Model):
+    """The state of a schedule."""
+
+    observed_generation: int | None = Field(None, ge=0)
+    conditions: Conditions = Field(default_factory=list)
+    last_schedule_time: Time | None = Field(None, description="The last time that was due.")
+    next_schedule_time: Time | None = Field(None, description="The next time that is due.")
+    last_backup_name: str | None = Field(None, description="The Backup that was made last.")
+    last_completed_name: str | None = Field(None, description="The newest Backup that completed.")
+
+
 class Endpoints(Model):
     """Addresses of the broker inside Kubernetes."""
 

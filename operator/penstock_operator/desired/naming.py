@@ -16,6 +16,12 @@ RELEASE_ANNOTATION: Final = "penstock.dev/release"
 LOSS_SEEN_ANNOTATION: Final = "penstock.dev/data-loss-seen"
 REVISION_ANNOTATION: Final = "penstock.dev/revision"
 ROTATE_ANNOTATION: Final = "penstock.dev/rotate-password"
+# On the pods of backups: the Cluster whose broker they may reach.
+BACKUP_OF_LABEL: Final = "penstock.dev/backup-of"
+# On a Backup: the ScheduledBackup that made it, by name and by uid, and the time that was due.
+SCHEDULE_LABEL: Final = "penstock.dev/scheduled-backup"
+SCHEDULE_ANNOTATION: Final = "penstock.dev/scheduled-backup-uid"
+DUE_ANNOTATION: Final = "penstock.dev/due"
 CONFIG_HASH_ANNOTATION: Final = "penstock.dev/config-hash"
 ADMINISTRATOR: Final = "admin"
 VOLUME: Final = "data"

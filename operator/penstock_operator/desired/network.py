@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from penstock_operator.desired.naming import FIELD_MANAGER, GRPC_PORT, METRICS_PORT, Owner
+from penstock_operator.desired.naming import BACKUP_OF_LABEL, FIELD_MANAGER, GRPC_PORT, METRICS_PORT, Owner
 
 # Distinguishes it from the headless one, so that metrics are scraped once.
 CLIENT_SERVICE = {"penstock.dev/service": "clients"}
@@ -51,7 +51,7 @@ def _metrics() -> dict[str, Any]:
 
 
 def network_policy(owner: Owner) -> dict[str, Any] | None:
-    """Return the policy: clients and the operator may reach gRPC, all pods metrics."""
+    """Return the policy: clients, the operator and backups may reach gRPC, all pods metrics."""
     wanted = owner.spec.network_policy
     if not wanted.enabled:
         return None
@@ -62,6 +62,7 @@ def network_policy(owner: Owner) -> dict[str, Any] | None:
         "namespaceSelector": {"matchLabels": namespace} if namespace else {},
         "podSelector": {"matchLabels": {"app.kubernetes.io/name": FIELD_MANAGER}},
     }
+    backups = {"podSelector": {"matchLabels": {BACKUP_OF_LABEL: owner.name}}}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -70,7 +71,7 @@ def network_policy(owner: Owner) -> dict[str, Any] | None:
             "podSelector": {"matchLabels": owner.selector},
             "policyTypes": ["Ingress"],
             "ingress": [
-                {"from": [*clients, operator], "ports": [{"port": GRPC_PORT, "protocol": "TCP"}]},
+                {"from": [*clients, backups, operator], "ports": [{"port": GRPC_PORT, "protocol": "TCP"}]},
                 {"ports": [{"port": METRICS_PORT, "protocol": "TCP"}]},
             ],
         },

@@ -123,7 +123,7 @@ class Store:
             return {key: each["metadata"].get("uid") for key, each in self._objects.items() if key.kind == kind}
 
     def of_cluster(self, cluster: ClusterName) -> list[Key]:
-        """Return the topology objects of a Cluster."""
+        """Return the objects that name a Cluster."""
         with self._lock:
             return list(self._of_cluster.get(cluster, ()))
 
@@ -133,8 +133,18 @@ class Store:
             links = self._links.get(key)
             return (key.namespace, "") if links is None else links.cluster
 
+    def backups_of(self, cluster: ClusterName) -> list[Manifest]:
+        """Return the Backups of a Cluster."""
+        with self._lock:
+            return [self._objects[key] for key in self._of_cluster.get(cluster, ()) if key.kind == "Backup"]
+
+    def of_kind(self, kind: str) -> list[Manifest]:
+        """Return the objects of a kind."""
+        with self._lock:
+            return [each for key, each in self._objects.items() if key.kind == kind]
+
     def of_namespace(self, namespace: str) -> list[Key]:
-        """Return the topology objects in a namespace."""
+        """Return the objects in a namespace that name a Cluster."""
         with self._lock:
             return [key for key in self._links if key.namespace == namespace]
 
@@ -169,10 +179,14 @@ class Store:
         return self._specs[key]
 
     def _link(self, key: Key) -> None:
-        if key.kind not in KINDS or not KINDS[key.kind].is_topology:
+        if key.kind not in KINDS or not KINDS[key.kind].has_cluster:
             return
         manifest = self._objects[key]
         cluster = cluster_of(manifest)
+        if not KINDS[key.kind].is_topology:
+            self._links[key] = _Links(cluster)
+            self._of_cluster.setdefault(cluster, set()).add(key)
+            return
         links = _Links(cluster)
         try:
             spec = self._spec(key)

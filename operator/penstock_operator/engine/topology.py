@@ -56,7 +56,7 @@ class TopologyReconciler:
             has_acted = self._settle(key, manifest, self._read(key, manifest))
             return self._next(key, manifest, is_sure=has_acted)
         except ValidationError as error:
-            report_obstacle(self._world, manifest, NotYet("InvalidSpec", _first_problem(error)))
+            report_obstacle(self._world, manifest, NotYet("InvalidSpec", first_problem(error)))
             return None
         except NotYet as reason:
             return self._wait(key, manifest, reason, attempts)
@@ -179,7 +179,8 @@ def _check(refused: Refused | None) -> None:
         raise NotYet(refused.reason, refused.message)
 
 
-def _first_problem(error: ValidationError) -> str:
+def first_problem(error: ValidationError) -> str:
+    """Return the first thing that is wrong with a spec, with its place."""
     problem = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in problem["loc"])
     return f"spec.{where}: {problem['msg']}"

@@ -1,0 +1,237 @@
+"""The Jobs of a Backup: one that stores it and one that deletes its file; and the container that restores a Cluster.
+
+Each runs the broker's image as an unprivileged user on a read-only root without a token. A Job's name follows from the
+Backup's uid, so that a restarted operator finds it and makes no second one. The command's report is the termination
+message; when it fails, that is the end of its log.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from penstock_operator.api.backup import BackupSpec, S3Target, Target
+from penstock_operator.api.kinds import API_VERSION
+from penstock_operator.desired.configuration import ADMINISTRATOR_FOLDER, TLS_FOLDER
+from penstock_operator.desired.naming import (
+    BACKUP_OF_LABEL,
+    BROKER_UID,
+    CLUSTER_LABEL,
+    FIELD_MANAGER,
+    GRPC_PORT,
+    Owner,
+)
+
+Manifest = dict[str, Any]
+BACKUP_FOLDER: Final = "/backup"
+MESSAGE_FILE: Final = "/dev/termination-log"
+RETRIES_MAX: Final = 2
+# How long an ended Job stays, for its log. The operator has its outcome in the Backup's status long before.
+KEPT_SECONDS: Final = 86_400
+DELETE_SECONDS_MAX: Final = 300
+_NAME_LENGTH_MAX: Final = 40
+# The report goes into the termination message. The folder of a file on a volume may not exist yet.
+_STORE: Final = f'mkdir -p "$0" && exec python3 /packages/bin/penstock "$@" > {MESSAGE_FILE}'
+_RUN: Final = f'exec python3 /packages/bin/penstock "$@" > {MESSAGE_FILE}'
+# A volume that has a data directory keeps it, and the report says so.
+_RESTORE: Final = (
+    f'if [ -e /data/node.json ]; then echo kept > {MESSAGE_FILE}; exit 0; fi; python3 /packages/bin/penstock "$@"'
+    f" && echo restored > {MESSAGE_FILE}"
+)
+RESTRICTED: Final[Manifest] = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a Job logs in to the broker: by files from Secrets, which Kubernetes mounts."""
+
+    account: str
+    has_authority: bool = False
+    # Secret of the client certificate, where the Cluster asks for one.
+    certificate_secret: str = ""
+
+
+def job_name(backup: str, uid: str, suffix: str = "") -> str:
+    """Return the name of a Backup's Job: the pods have it as a label, so it is short."""
+    return f"{backup[:_NAME_LENGTH_MAX].rstrip('.-')}-{hashlib.sha256(uid.encode()).hexdigest()[:10]}{suffix}"
+
+
+def backup_job(manifest: Manifest, spec: BackupSpec, owner: Owner, access: Access) -> Manifest:
+    """Return the Job that stores a backup of the Cluster."""
+    metadata = manifest["metadata"]
+    target = spec.target.of(metadata["name"])
+    uri, files = _broker(owner, access)
+    words = ["backup", "download", location(target), "--output", "json", "--uri", uri]
+    words += ["--password-file", f"{ADMINISTRATOR_FOLDER}/password"]
+    container = _container("backup", owner.spec.image, target, words, spec.resources.manifest(), makes_folder=True)
+    container["imagePullPolicy"] = owner.spec.image_pull_policy
+    container["volumeMounts"] += [{"name": name, "mountPath": path, "readOnly": True} for name, path, _ in files]
+    pod = _pod(container, target, read_only=False)
+    pod["volumes"] += [{"name": name, "secret": secret} for name, _, secret in files]
+    scheduling = owner.spec.scheduling
+    optional: Manifest = {
+        "imagePullSecrets": [each.manifest() for each in owner.spec.image_pull_secrets],
+        "nodeSelector": scheduling.node_selector,
+        "tolerations": scheduling.tolerations,
+    }
+    pod |= {key: value for key, value in optional.items() if value}
+    return _job(metadata, job_name(metadata["name"], metadata["uid"]), owner.name, pod, spec.deadline_seconds)
+
+
+def deletion_job(manifest: Manifest, spec: BackupSpec, image: str, pull_secrets: list[Manifest]) -> Manifest:
+    """Return the Job that deletes the file of a backup. It needs no broker.
+
+    It has no owner: with `kubectl delete --cascade=foreground` Kubernetes would delete it before it has run.
+    """
+    metadata = manifest["metadata"]
+    target = spec.target.of(metadata["name"])
+    words = ["backup", "delete", location(target)]
+    pod = _pod(_container("delete", image, target, words, spec.resources.manifest()), target, read_only=False)
+    if pull_secrets:
+        pod["imagePullSecrets"] = pull_secrets
+    name = job_name(metadata["name"], metadata["uid"], "-delete")
+    return _job(metadata, name, spec.cluster_ref.name, pod, DELETE_SECONDS_MAX, is_owned=False)
+
+
+def restoring(
+    target: Target, image: str, image_pull_policy: str, resources: Manifest
+) -> tuple[Manifest, list[Manifest]]:
+    """Return the init container that restores the data directory of a new broker, and the volumes that it needs."""
+    words = ["restore", location(target), "--data-dir", "/data", "--if-empty"]
+    container = _container("restore", image, target, words, resources)
+    container["command"] = ["/bin/sh", "-c", _RESTORE, "sh", *words]
+    container["imagePullPolicy"] = image_pull_policy
+    container["volumeMounts"].append({"name": "data", "mountPath": "/data"})
+    return container, _volumes(target, read_only=True)
+
+
+def location(target: Target) -> str:
+    """Return the target as the command takes it: a path in the container, or an address of S3."""
+    if target.volume is not None:
+        return f"{BACKUP_FOLDER}/{target.volume.path}"
+    return str(target)
+
+
+def _job(
+    backup: Manifest, name: str, cluster: str, pod: Manifest, seconds_max: int, *, is_owned: bool = True
+) -> Manifest:
+    labels = {
+        "app.kubernetes.io/name": "penstock-backup",
+        "app.kubernetes.io/instance": cluster,
+        "app.kubernetes.io/managed-by": FIELD_MANAGER,
+    }
+    reference = {
+        "apiVersion": API_VERSION,
+        "kind": "Backup",
+        "name": backup["name"],
+        "uid": backup["uid"],
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+    metadata: Manifest = {
+        "name": name,
+        "namespace": backup["namespace"],
+        "labels": {**labels, CLUSTER_LABEL: cluster},
+    }
+    if is_owned:
+        metadata["ownerReferences"] = [reference]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {
+            "backoffLimit": RETRIES_MAX,
+            "activeDeadlineSeconds": seconds_max,
+            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            "template": {"metadata": {"labels": {**labels, BACKUP_OF_LABEL: cluster}}, "spec": pod},
+        },
+    }
+
+
+def _pod(container: Manifest, target: Target, *, read_only: bool) -> Manifest:
+    return {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": BROKER_UID,
+            "runAsGroup": BROKER_UID,
+            "fsGroup": BROKER_UID,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}, *_volumes(target, read_only=read_only)],
+    }
+
+
+def _container(
+    name: str, image: str, target: Target, words: list[str], resources: Manifest, *, makes_folder: bool = False
+) -> Manifest:
+    """Return the container. Its words reach the command as they are: the shell reads none of them."""
+    mounts = [{"name": "tmp", "mountPath": "/tmp"}]
+    if target.volume is not None:
+        mounts.append({"name": "backup", "mountPath": BACKUP_FOLDER})
+    folder = location(target).rpartition("/")[0]
+    is_stored = makes_folder and target.volume is not None
+    script = [_STORE, folder] if is_stored else [_RUN, "sh"]
+    found: Manifest = {
+        "name": name,
+        "image": image,
+        "command": ["/bin/sh", "-c", *script, *words],
+        "resources": {key: value for key, value in resources.items() if value},
+        "securityContext": RESTRICTED,
+        "terminationMessagePath": MESSAGE_FILE,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": mounts,
+    }
+    if target.s3 is not None:
+        found["env"] = _environment(target.s3)
+    return found
+
+
+def _volumes(target: Target, *, read_only: bool) -> list[Manifest]:
+    if target.volume is None:
+        return []
+    claim: Manifest = {"claimName": target.volume.claim_name}
+    return [{"name": "backup", "persistentVolumeClaim": claim | ({"readOnly": True} if read_only else {})}]
+
+
+def _environment(target: S3Target) -> list[Manifest]:
+    secret = target.credentials_secret.name
+    keys = (("AWS_ACCESS_KEY_ID", False), ("AWS_SECRET_ACCESS_KEY", False), ("AWS_SESSION_TOKEN", True))
+    found: list[Manifest] = [
+        {"name": key, "valueFrom": {"secretKeyRef": {"name": secret, "key": key} | ({"optional": True} if may else {})}}
+        for key, may in keys
+    ]
+    found.append({"name": "AWS_REGION", "value": target.region})
+    if target.endpoint is not None:
+        found.append({"name": "AWS_ENDPOINT_URL", "value": target.endpoint})
+        if target.endpoint.startswith("http:"):
+            found.append({"name": "AWS_ALLOW_HTTP", "value": "true"})
+    return found
+
+
+def _broker(owner: Owner, access: Access) -> tuple[str, list[tuple[str, str, Manifest]]]:
+    """Return the broker's address without a password, and the volumes with what the log-in needs."""
+    items = [{"key": "password", "path": "password"}]
+    scheme, query = "penstock", []
+    files: list[tuple[str, str, Manifest]] = []
+    if owner.spec.tls is not None:
+        scheme = "penstocks"
+        if access.has_authority:
+            items.append({"key": "ca.crt", "path": "ca.crt"})
+            query.append(f"ca={ADMINISTRATOR_FOLDER}/ca.crt")
+        if access.certificate_secret:
+            names = ("tls.crt", "tls.key")
+            secret = {"secretName": access.certificate_secret, "items": [{"key": each, "path": each} for each in names]}
+            files.append(("certificate", TLS_FOLDER, secret))
+            query += [f"cert={TLS_FOLDER}/tls.crt", f"key={TLS_FOLDER}/tls.key"]
+    files.append(("administrator", ADMINISTRATOR_FOLDER, {"secretName": owner.secret, "items": items}))
+    address = f"{scheme}://{quote(access.account, safe='')}@{owner.host}:{GRPC_PORT}/"
+    return address + (f"?{'&'.join(query)}" if query else ""), files
