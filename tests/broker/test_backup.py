@@ -99,12 +99,15 @@ def test_a_backup_under_load_holds_all_that_was_confirmed_before_and_agrees_with
     working: Broker, tmp_path: Path
 ) -> None:
     prepare(working)
-    copies = [tmp_path / "copy-1", tmp_path / "copy-2"]
+    copies = [tmp_path / "copy-1", tmp_path / "copy-2", tmp_path / "copy-3.tar", tmp_path / "copy-4.tar"]
     before: list[int] = []
     with Traffic(working) as traffic, penstock.connect(working.uri()) as root:
         for number, copy in enumerate(copies):
             before.append(wait_for(traffic, (number + 1) * 5_000))
-            assert root.admin.backup(str(copy)) > 0
+            if copy.suffix:
+                copy.write_bytes(b"".join(root.admin.download_backup(root.admin.begin_backup())))
+            else:
+                assert root.admin.backup(str(copy)) > 0
     working.kill()
 
     for copy, count in zip(copies, before, strict=True):

@@ -272,16 +272,21 @@ def test_a_producer_writes_to_the_logs_of_all_partitions_each_row_once_through_k
             assert publisher.last_sequence == publisher.highest_sequence == 300
 
 
+@pytest.mark.parametrize("name", ["backup", "backup.tar"])
 def test_a_backup_holds_the_logs_and_a_broker_made_of_it_has_them(
-    alone: Broker, tmp_path: Path, options: tuple[str, ...]
+    alone: Broker, tmp_path: Path, options: tuple[str, ...], name: str
 ) -> None:
     sent = bodies(3_000, 100)
     with penstock.connect(alone.uri()) as connection:
         publish_to_all(connection, sent)
-        connection.admin.backup(str(tmp_path / "backup"))
+        if name == "backup":
+            connection.admin.backup(str(tmp_path / name))
+        else:
+            archive = connection.admin.download_backup(connection.admin.begin_backup())
+            (tmp_path / name).write_bytes(b"".join(archive))
         connection.publish(b"later", exchange="all")
 
-    restore = [penstock_command(), "restore", str(tmp_path / "backup"), "--data-dir", str(tmp_path / "restored")]
+    restore = [penstock_command(), "restore", str(tmp_path / name), "--data-dir", str(tmp_path / "restored")]
     subprocess.run(restore, check=True, capture_output=True, timeout=120)
 
     with Broker(tmp_path / "restored", *options) as restored, penstock.connect(restored.uri()) as connection:

@@ -5,10 +5,12 @@ parts that is completed at the end. The content is not known here.
 """
 
 import contextlib
+import errno
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,7 +25,9 @@ UPLOAD_PARTS_MAX = 10_000
 UPLOAD_PART_BYTES_MIN = 8 << 20
 UPLOADS_MAX = 2
 """Parts that are sent at a time; as many are in memory."""
-PART_BYTES = 1 << 20
+READ_BYTES = 8 << 20
+REQUEST_SECONDS_MAX = 600
+"""So long one request may take: it sends or fetches one part."""
 
 
 class Place(Protocol):
@@ -94,7 +98,11 @@ class S3Place:
         self._target = target
         self._key = key
         self._obstore = _imported()
-        self._store: S3Store = self._obstore.store.S3Store(bucket)
+        may_be_clear = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true", "yes", "on")
+        if os.environ.get("AWS_ENDPOINT_URL", "").lower().startswith("http://") and not may_be_clear:
+            raise ValueError("AWS_ENDPOINT_URL is http://, which sends backups in clear text; set AWS_ALLOW_HTTP=true")
+        options = {"timeout": timedelta(seconds=REQUEST_SECONDS_MAX), "allow_http": may_be_clear}
+        self._store: S3Store = self._obstore.store.S3Store(bucket, client_options=options)
 
     def check_free(self) -> None:
         with self._named("examined"), contextlib.suppress(FileNotFoundError):
@@ -117,14 +125,17 @@ class S3Place:
     @contextmanager
     def opened(self) -> Iterator[Callable[[int], bytes]]:
         with self._named("read"):
-            chunks = iter(self._obstore.get(self._store, self._key).stream(min_chunk_size=PART_BYTES))
-        rest = memoryview(b"")
+            size: int = self._obstore.head(self._store, self._key)["size"]
+        at, rest = 0, memoryview(b"")
 
         def read(count: int) -> bytes:
-            nonlocal rest
-            if not rest:
+            nonlocal at, rest
+            if not rest and at < size:
+                # One request for each, which the library repeats: a connection need not last for the whole object.
+                end = min(at + READ_BYTES, size)
                 with self._named("read"):
-                    rest = memoryview(bytes(next(chunks, b"")))
+                    rest = memoryview(bytes(self._obstore.get_range(self._store, self._key, start=at, end=end)))
+                at = end
             found, rest = rest[:count], rest[count:]
             return bytes(found)
 
@@ -139,6 +150,8 @@ class S3Place:
         """Turn errors of the library into an OSError that names the object; its own texts span many lines."""
         try:
             yield
+        except FileNotFoundError as error:
+            raise FileNotFoundError(errno.ENOENT, "No such bucket or object", self._target) from error
         except self._obstore.exceptions.BaseError as error:
             lines = str(error).strip().splitlines()
             raise OSError(

@@ -288,6 +288,8 @@ class Admin:
                 if part.is_last:
                     break
                 yield part.content
+        except PenstockError:
+            raise  # the broker ended the backup, or does so when the connection ends
         except BaseException:
             with suppress(PenstockError):
                 self.end_backup(begun.id)

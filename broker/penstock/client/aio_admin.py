@@ -287,6 +287,8 @@ class AsyncAdmin:
                 if part.is_last:
                     break
                 yield part.content
+        except PenstockError:
+            raise  # the broker ended the backup, or does so when the connection ends
         except BaseException:
             with suppress(PenstockError):
                 await self.end_backup(begun.id)

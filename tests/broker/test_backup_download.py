@@ -1,0 +1,242 @@
+"""Downloads of backups by the command line: whole or not there, whoever dies, and new brokers made from them."""
+
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock import aio
+from support import Broker, eventually
+from support.broker import penstock_command
+from support.fake_s3 import FakeS3
+from support.stopping_proxy import StoppingProxy
+
+BODIES = [number.to_bytes(4, "big") * 5_000 for number in range(1_000)]
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Broker]:
+    """Yield a broker with twenty megabytes in a queue."""
+    with Broker(tmp_path / "data") as broker:
+        with penstock.connect(broker.uri()) as connection:
+            connection.declare_queue("work")
+            connection.publish_many(BODIES, routing_key="work")
+        yield broker
+
+
+def run(*arguments: object, environment: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+    command = [penstock_command(), *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=120, env=os.environ | (environment or {})
+    )
+
+
+def in_background(*arguments: object) -> "subprocess.Popen[str]":
+    command = [penstock_command(), *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def check_restored(data_dir: Path) -> None:
+    with Broker(data_dir) as broker, penstock.connect(broker.uri()) as connection:
+        assert [each.body for each in connection.consume("work", auto_ack=True, idle_timeout=1)] == BODIES
+
+
+def test_a_download_is_one_whole_file_of_which_a_broker_is_made(full: Broker, tmp_path: Path) -> None:
+    target = tmp_path / "backups" / "x.tar"
+    target.parent.mkdir()
+
+    done = run("backup", "download", target, "--uri", full.uri(), "--output", "json")
+
+    assert done.returncode == 0, done.stderr
+    content = target.read_bytes()
+    with penstock.connect(full.uri()) as connection:
+        status = connection.admin.status()
+    assert json.loads(done.stdout) == {
+        "target": str(target),
+        "bytes": len(content),
+        "vhosts": 1,
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "data_id": status.data_id,
+        "version": status.version,
+    }
+    assert [path.name for path in target.parent.iterdir()] == ["x.tar"]
+    assert target.stat().st_mode & 0o777 == 0o600
+
+    again = run("backup", "download", target, "--uri", full.uri())
+    assert again.returncode == 1
+    assert "exists; name another file" in again.stderr
+
+    restored = run("restore", target, "--data-dir", tmp_path / "new", "--if-empty")
+    assert restored.returncode == 0, restored.stderr
+    repeated = run("restore", target, "--data-dir", tmp_path / "new", "--if-empty", "--output", "json")
+    assert json.loads(repeated.stdout) == {"data_dir": str(tmp_path / "new"), "restored": False}
+    refused = run("restore", target, "--data-dir", tmp_path / "new")
+    assert (refused.returncode, "is not empty" in refused.stderr) == (1, True)
+    check_restored(tmp_path / "new")
+
+
+def test_a_download_to_s3_is_restored_and_deleted(full: Broker, tmp_path: Path) -> None:
+    target = "s3://bucket/folder/x.tar"
+    with FakeS3() as s3:
+        done = run("backup", "download", target, "--uri", full.uri(), "-o", "json", environment=s3.environment)
+        assert done.returncode == 0, done.stderr
+        [content] = s3.objects.values()
+        assert json.loads(done.stdout)["sha256"] == hashlib.sha256(content).hexdigest()
+        again = run("backup", "download", target, "--uri", full.uri(), environment=s3.environment)
+        assert (again.returncode, "exists" in again.stderr) == (1, True)
+
+        restored = run("restore", target, "--data-dir", tmp_path / "new", environment=s3.environment)
+        assert restored.returncode == 0, restored.stderr
+        for _ in range(2):
+            assert run("backup", "delete", target, environment=s3.environment).returncode == 0
+            assert s3.objects == {}
+        missing = run("restore", target, "--data-dir", tmp_path / "other", environment=s3.environment)
+        assert missing.stderr == f"penstock: cannot use '{target}': no such bucket or object\n"
+    check_restored(tmp_path / "new")
+
+
+def test_only_archives_of_backups_are_deleted(full: Broker, tmp_path: Path) -> None:
+    target, other = tmp_path / "x.tar", tmp_path / "note"
+    other.write_text("mine")
+    assert run("backup", "download", target, "--uri", full.uri()).returncode == 0
+
+    refused = run("backup", "delete", other)
+
+    assert refused.returncode == 1
+    assert refused.stderr == f"penstock: '{other}' is not an archive of a backup, and was not deleted\n"
+    assert run("backup", "delete", target).returncode == 0
+    assert (other.exists(), target.exists()) == (True, False)
+    assert run("backup", "delete", target).returncode == 0
+
+
+def stopped_download(proxy: StoppingProxy, target: str | Path) -> "subprocess.Popen[str]":
+    """Begin a download that stands still after some megabytes."""
+    proxy.stop_after = 5 << 20
+    uri = f"penstock://guest:guest@127.0.0.1:{proxy.port}/"
+    downloading = in_background("backup", "download", target, "--uri", uri)
+    eventually(lambda: proxy.stop_after, None)
+    return downloading
+
+
+def test_a_broker_that_is_killed_meanwhile_leaves_no_file_and_a_failed_command(full: Broker, tmp_path: Path) -> None:
+    target = tmp_path / "backups" / "x.tar"
+    target.parent.mkdir()
+    with StoppingProxy(full.grpc) as proxy:
+        downloading = stopped_download(proxy, target)
+        full.kill()
+        proxy.go()
+        _, errors = downloading.communicate(timeout=150)
+
+    assert downloading.returncode == 1
+    assert errors.startswith("penstock: ")
+    assert list(target.parent.iterdir()) == []
+    full.start()
+    assert run("backup", "download", target, "--uri", full.uri()).returncode == 0
+
+
+def test_a_client_that_is_killed_leaves_no_backup_and_the_broker_begins_another(full: Broker, tmp_path: Path) -> None:
+    target = tmp_path / "x.tar"
+    with StoppingProxy(full.grpc) as proxy:
+        downloading = stopped_download(proxy, target)
+        running = pytest.raises(penstock.PreconditionFailedError, match="another backup is running")
+        with penstock.connect(full.uri()) as connection, running:
+            connection.admin.begin_backup()
+        downloading.send_signal(signal.SIGKILL)
+        downloading.communicate(timeout=60)
+        proxy.go()
+        assert not target.exists()
+
+        eventually(lambda: "its client went away" in full.log, True)
+        assert run("backup", "download", target, "--uri", full.uri()).returncode == 0
+
+
+def test_a_full_target_is_named_and_the_broker_goes_on(
+    full: Broker, tmp_path: Path, small_disk: Callable[..., Path]
+) -> None:
+    disk = small_disk(tmp_path / "disk", kilobytes=2_048)
+
+    done = run("backup", "download", disk / "x.tar", "--uri", full.uri())
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"penstock: cannot use '{disk}/.x.tar.")
+    assert done.stderr.endswith("': no space left on device\n")
+    assert list(disk.iterdir()) == []
+    with penstock.connect(full.uri()) as connection:
+        connection.publish(b"more", routing_key="work")
+        connection.admin.end_backup(connection.admin.begin_backup().id)
+
+
+def test_a_disk_that_is_too_small_for_a_restore_is_named(
+    full: Broker, tmp_path: Path, small_disk: Callable[..., Path]
+) -> None:
+    disk = small_disk(tmp_path / "disk", kilobytes=2_048)
+    assert run("backup", "download", tmp_path / "x.tar", "--uri", full.uri()).returncode == 0
+
+    done = run("restore", tmp_path / "x.tar", "--data-dir", disk)
+
+    assert done.returncode == 1
+    assert "free bytes, and the archive needs" in done.stderr
+    assert list(disk.iterdir()) == []
+
+
+def test_a_broker_does_not_start_on_an_unfinished_restore(tmp_path: Path) -> None:
+    (tmp_path / "data" / ".restoring").mkdir(parents=True)
+
+    done = run("serve", "--data-dir", tmp_path / "data", "--grpc", "127.0.0.1:0", "--metrics", "off")
+
+    assert done.returncode != 0
+    assert "holds a restore that was not completed; run `penstock restore` again" in done.stderr + done.stdout
+
+
+def test_a_backup_is_read_by_the_user_that_began_it(full: Broker) -> None:
+    with penstock.connect(full.uri()) as root:
+        root.admin.put_user("ada", "secret", ["administrator"])
+        root.admin.put_user("eve", "eve", ["monitoring"])
+        begun = root.admin.begin_backup()
+        with penstock.connect(full.uri(user="ada", password="secret")) as ada:
+            with pytest.raises(penstock.NotFoundError):
+                ada.admin.read_backup(begun.id, 0)
+            ada.admin.end_backup(begun.id)
+        with penstock.connect(full.uri(user="eve", password="eve")) as eve:
+            with pytest.raises(penstock.AccessRefusedError):
+                eve.admin.begin_backup()
+            with pytest.raises(penstock.AccessRefusedError):
+                eve.admin.read_backup(begun.id, 0)
+        assert sum(map(len, root.admin.download_backup(begun))) == begun.bytes
+        with pytest.raises(penstock.NotFoundError):
+            root.admin.read_backup(begun.id, 0)
+
+
+def test_a_vhost_can_be_deleted_when_the_download_has_passed_it(full: Broker) -> None:
+    with penstock.connect(full.uri()) as connection:
+        connection.admin.create_vhost("other")
+        begun = connection.admin.begin_backup()
+        with pytest.raises(penstock.PreconditionFailedError, match="is being copied by a backup"):
+            connection.admin.delete_vhost("other")
+        parts = connection.admin.download_backup(begun)
+        next(parts)
+        parts.close()
+        connection.admin.delete_vhost("other")
+
+
+def test_a_loop_downloads_too(full: Broker) -> None:
+    async def download() -> tuple[int, int]:
+        async with aio.connect(full.uri()) as connection:
+            begun = await connection.admin.begin_backup()
+            sizes = [len(part) async for part in connection.admin.download_backup(begun)]
+            abandoned = connection.admin.download_backup(await connection.admin.begin_backup())
+            await anext(abandoned)
+            await abandoned.aclose()
+            await connection.admin.end_backup((await connection.admin.begin_backup()).id)
+            return sum(sizes), begun.bytes
+
+    found, announced = asyncio.run(download())
+
+    assert found == announced > 20_000_000
