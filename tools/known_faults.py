@@ -224,7 +224,7 @@ FAULTS = (
     ),
     Fault(
         "a restored backup is taken for the last run of this boot",
-        "broker/penstock/storage/backup.py",
+        "broker/penstock/storage/restored.py",
         '"boot_id": "",',
         '"boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),',
         BACKUP_FILES,

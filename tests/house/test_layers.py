@@ -20,7 +20,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "operator/penstock_operator", folder / "operator/penstock_operator", ignore=CODE)
     # The generated code is large and imports nothing of ours.
     (folder / "broker/penstock/v1").mkdir()
-    for name in ("__init__", "admin_pb2", "message_pb2", "messaging_pb2", "staging_pb2", "streams_pb2"):
+    for name in ("__init__", "admin_pb2", "backup_pb2", "message_pb2", "messaging_pb2", "staging_pb2", "streams_pb2"):
         (folder / f"broker/penstock/v1/{name}.py").touch()
     shutil.copy(ROOT / "pyproject.toml", folder)
     return folder

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from penstock.v1 import admin_pb2 as admin
+from penstock.v1 import backup_pb2 as backup
 from penstock.v1 import messaging_pb2 as messaging
 from penstock.v1 import staging_pb2 as staging
 from penstock.v1 import streams_pb2 as streams
@@ -123,11 +124,11 @@ METHODS: dict[str, Method] = {
     "ExportDefinitions": Method(Needs.A_TAG, lambda vhost: admin.ExportDefinitionsRequest(vhost=vhost)),
     "ImportDefinitions": Method(Needs.A_TAG, lambda vhost: admin.ImportDefinitionsRequest(vhost=vhost, json=b"{}")),
     "Backup": Method(
-        Needs.A_TAG, lambda _: admin.BackupRequest(directory="relative"), grpc.StatusCode.INVALID_ARGUMENT
+        Needs.A_TAG, lambda _: backup.BackupRequest(directory="relative"), grpc.StatusCode.INVALID_ARGUMENT
     ),
-    "BeginBackup": Method(Needs.A_TAG, lambda _: admin.BeginBackupRequest()),
-    "ReadBackup": Method(Needs.A_TAG, lambda _: admin.ReadBackupRequest(id="none"), grpc.StatusCode.NOT_FOUND),
-    "EndBackup": Method(Needs.A_TAG, lambda _: admin.EndBackupRequest(id="none")),
+    "BeginBackup": Method(Needs.A_TAG, lambda _: backup.BeginBackupRequest()),
+    "ReadBackup": Method(Needs.A_TAG, lambda _: backup.ReadBackupRequest(id="none"), grpc.StatusCode.NOT_FOUND),
+    "EndBackup": Method(Needs.A_TAG, lambda _: backup.EndBackupRequest(id="none")),
     "DeclareQueue": Method(Needs.THE_VHOST, _queue),
     "ListQueues": Method(Needs.THE_VHOST, lambda vhost: admin.ListQueuesRequest(vhost=vhost)),
     "PurgeQueue": Method(Needs.THE_VHOST, lambda vhost: admin.PurgeQueueRequest(vhost=vhost, name="kept")),

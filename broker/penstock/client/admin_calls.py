@@ -26,7 +26,7 @@ from penstock.client.records import (
 )
 from penstock.client.steps import Steps, ask
 from penstock.client.values import Value, read_table, write_table
-from penstock.v1 import admin_pb2
+from penstock.v1 import admin_pb2, backup_pb2
 
 __all__ = [
     "backup",
@@ -337,23 +337,23 @@ def status() -> Steps[Status]:
 
 
 def backup(directory: str) -> Steps[int]:
-    answer = yield from call("Backup", admin_pb2.BackupRequest(directory=directory), admin_pb2.BackupResponse)
+    answer = yield from call("Backup", backup_pb2.BackupRequest(directory=directory), backup_pb2.BackupResponse)
     return answer.bytes
 
 
 def begin_backup() -> Steps[BegunBackup]:
-    answer = yield from call("BeginBackup", admin_pb2.BeginBackupRequest(), admin_pb2.BeginBackupResponse)
+    answer = yield from call("BeginBackup", backup_pb2.BeginBackupRequest(), backup_pb2.BeginBackupResponse)
     return BegunBackup(answer.id, answer.bytes, answer.vhost_count, answer.data_id, answer.version)
 
 
 def read_backup(backup: str, offset: int) -> Steps[BackupPart]:
-    request = admin_pb2.ReadBackupRequest(id=backup, offset=offset)
-    answer = yield from call("ReadBackup", request, admin_pb2.ReadBackupResponse)
+    request = backup_pb2.ReadBackupRequest(id=backup, offset=offset)
+    answer = yield from call("ReadBackup", request, backup_pb2.ReadBackupResponse)
     return BackupPart(answer.content, answer.is_last, answer.sha256)
 
 
 def end_backup(backup: str) -> Steps[None]:
-    yield from call("EndBackup", admin_pb2.EndBackupRequest(id=backup), admin_pb2.EndBackupResponse)
+    yield from call("EndBackup", backup_pb2.EndBackupRequest(id=backup), backup_pb2.EndBackupResponse)
 
 
 def export_definitions(vhost: str | None) -> Steps[bytes]:

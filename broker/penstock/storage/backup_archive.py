@@ -156,7 +156,7 @@ def _file(entry: object, source: str) -> ArchivedFile:
     if not isinstance(name, str) or not _is_count(count) or not _is_count(size):
         raise _refused(source, f"has no valid {LIST}")
     if not count <= size <= count + ZEROS_MAX:
-        raise _refused(source, f"has the file {name!r} with a size that no backup gives it")
+        raise _refused(source, f"has the file {name!r} with a size that no file of a backup has")
     return ArchivedFile(name, count, size)
 
 

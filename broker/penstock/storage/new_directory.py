@@ -42,7 +42,7 @@ def new_directory(target: Path) -> Iterator[None]:
 def filled_directory(target: Path, last: str, is_known: Callable[[str], bool]) -> Iterator[Path]:
     """Yield a folder to fill; what is in it is moved to the directory when the block ends, the file `last` last.
 
-    `is_known` says which names a fill may have moved: those that an unfinished one left are removed. Raises
+    `is_known` says which names a fill may have moved: files that an unfinished one left are removed. Raises
     PreconditionFailedError when the directory holds something else, and StorageError when the disk fails or another
     process fills it.
     """

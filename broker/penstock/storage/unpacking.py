@@ -103,7 +103,7 @@ class _Archived:
         expected = trailer(self._digest.hexdigest(), found.created_at)
         assert len(expected) == TRAILER_BYTES
         if self.take(TRAILER_BYTES) != expected:
-            raise not_whole(self._source, f"its bytes are not those that {PROOF} in it was made for")
+            raise not_whole(self._source, f"its bytes differ from the SHA-256 in {PROOF}")
         if self._next(1):
             raise not_whole(self._source, "other bytes follow its end")
 

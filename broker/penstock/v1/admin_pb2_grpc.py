@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from penstock.v1 import admin_pb2 as penstock_dot_v1_dot_admin__pb2
+from penstock.v1 import backup_pb2 as penstock_dot_v1_dot_backup__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -216,23 +217,23 @@ class AdminServiceStub(object):
                 _registered_method=True)
         self.Backup = channel.unary_unary(
                 '/penstock.v1.AdminService/Backup',
-                request_serializer=penstock_dot_v1_dot_admin__pb2.BackupRequest.SerializeToString,
-                response_deserializer=penstock_dot_v1_dot_admin__pb2.BackupResponse.FromString,
+                request_serializer=penstock_dot_v1_dot_backup__pb2.BackupRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_backup__pb2.BackupResponse.FromString,
                 _registered_method=True)
         self.BeginBackup = channel.unary_unary(
                 '/penstock.v1.AdminService/BeginBackup',
-                request_serializer=penstock_dot_v1_dot_admin__pb2.BeginBackupRequest.SerializeToString,
-                response_deserializer=penstock_dot_v1_dot_admin__pb2.BeginBackupResponse.FromString,
+                request_serializer=penstock_dot_v1_dot_backup__pb2.BeginBackupRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_backup__pb2.BeginBackupResponse.FromString,
                 _registered_method=True)
         self.ReadBackup = channel.unary_unary(
                 '/penstock.v1.AdminService/ReadBackup',
-                request_serializer=penstock_dot_v1_dot_admin__pb2.ReadBackupRequest.SerializeToString,
-                response_deserializer=penstock_dot_v1_dot_admin__pb2.ReadBackupResponse.FromString,
+                request_serializer=penstock_dot_v1_dot_backup__pb2.ReadBackupRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_backup__pb2.ReadBackupResponse.FromString,
                 _registered_method=True)
         self.EndBackup = channel.unary_unary(
                 '/penstock.v1.AdminService/EndBackup',
-                request_serializer=penstock_dot_v1_dot_admin__pb2.EndBackupRequest.SerializeToString,
-                response_deserializer=penstock_dot_v1_dot_admin__pb2.EndBackupResponse.FromString,
+                request_serializer=penstock_dot_v1_dot_backup__pb2.EndBackupRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_backup__pb2.EndBackupResponse.FromString,
                 _registered_method=True)
 
 
@@ -679,23 +680,23 @@ def add_AdminServiceServicer_to_server(servicer, server):
             ),
             'Backup': grpc.unary_unary_rpc_method_handler(
                     servicer.Backup,
-                    request_deserializer=penstock_dot_v1_dot_admin__pb2.BackupRequest.FromString,
-                    response_serializer=penstock_dot_v1_dot_admin__pb2.BackupResponse.SerializeToString,
+                    request_deserializer=penstock_dot_v1_dot_backup__pb2.BackupRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_backup__pb2.BackupResponse.SerializeToString,
             ),
             'BeginBackup': grpc.unary_unary_rpc_method_handler(
                     servicer.BeginBackup,
-                    request_deserializer=penstock_dot_v1_dot_admin__pb2.BeginBackupRequest.FromString,
-                    response_serializer=penstock_dot_v1_dot_admin__pb2.BeginBackupResponse.SerializeToString,
+                    request_deserializer=penstock_dot_v1_dot_backup__pb2.BeginBackupRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_backup__pb2.BeginBackupResponse.SerializeToString,
             ),
             'ReadBackup': grpc.unary_unary_rpc_method_handler(
                     servicer.ReadBackup,
-                    request_deserializer=penstock_dot_v1_dot_admin__pb2.ReadBackupRequest.FromString,
-                    response_serializer=penstock_dot_v1_dot_admin__pb2.ReadBackupResponse.SerializeToString,
+                    request_deserializer=penstock_dot_v1_dot_backup__pb2.ReadBackupRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_backup__pb2.ReadBackupResponse.SerializeToString,
             ),
             'EndBackup': grpc.unary_unary_rpc_method_handler(
                     servicer.EndBackup,
-                    request_deserializer=penstock_dot_v1_dot_admin__pb2.EndBackupRequest.FromString,
-                    response_serializer=penstock_dot_v1_dot_admin__pb2.EndBackupResponse.SerializeToString,
+                    request_deserializer=penstock_dot_v1_dot_backup__pb2.EndBackupRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_backup__pb2.EndBackupResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1695,8 +1696,8 @@ class AdminService(object):
             request,
             target,
             '/penstock.v1.AdminService/Backup',
-            penstock_dot_v1_dot_admin__pb2.BackupRequest.SerializeToString,
-            penstock_dot_v1_dot_admin__pb2.BackupResponse.FromString,
+            penstock_dot_v1_dot_backup__pb2.BackupRequest.SerializeToString,
+            penstock_dot_v1_dot_backup__pb2.BackupResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1722,8 +1723,8 @@ class AdminService(object):
             request,
             target,
             '/penstock.v1.AdminService/BeginBackup',
-            penstock_dot_v1_dot_admin__pb2.BeginBackupRequest.SerializeToString,
-            penstock_dot_v1_dot_admin__pb2.BeginBackupResponse.FromString,
+            penstock_dot_v1_dot_backup__pb2.BeginBackupRequest.SerializeToString,
+            penstock_dot_v1_dot_backup__pb2.BeginBackupResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1749,8 +1750,8 @@ class AdminService(object):
             request,
             target,
             '/penstock.v1.AdminService/ReadBackup',
-            penstock_dot_v1_dot_admin__pb2.ReadBackupRequest.SerializeToString,
-            penstock_dot_v1_dot_admin__pb2.ReadBackupResponse.FromString,
+            penstock_dot_v1_dot_backup__pb2.ReadBackupRequest.SerializeToString,
+            penstock_dot_v1_dot_backup__pb2.ReadBackupResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1776,8 +1777,8 @@ class AdminService(object):
             request,
             target,
             '/penstock.v1.AdminService/EndBackup',
-            penstock_dot_v1_dot_admin__pb2.EndBackupRequest.SerializeToString,
-            penstock_dot_v1_dot_admin__pb2.EndBackupResponse.FromString,
+            penstock_dot_v1_dot_backup__pb2.EndBackupRequest.SerializeToString,
+            penstock_dot_v1_dot_backup__pb2.EndBackupResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -4869,419 +4869,11 @@ func (x *ImportDefinitionsResponse) GetSkipped() []string {
 	return nil
 }
 
-type BackupRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// An absolute path on the broker's machine, outside its data directory. The directory must be empty or must not exist.
-	Directory     string `protobuf:"bytes,1,opt,name=directory,proto3" json:"directory,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *BackupRequest) Reset() {
-	*x = BackupRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[86]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *BackupRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*BackupRequest) ProtoMessage() {}
-
-func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[86]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
-func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{86}
-}
-
-func (x *BackupRequest) GetDirectory() string {
-	if x != nil {
-		return x.Directory
-	}
-	return ""
-}
-
-type BackupResponse struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	VhostCount uint32                 `protobuf:"varint,1,opt,name=vhost_count,json=vhostCount,proto3" json:"vhost_count,omitempty"`
-	// Size of the copy. Blocks that it shares with the broker's files take no space until the broker deletes these files.
-	Bytes         uint64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *BackupResponse) Reset() {
-	*x = BackupResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[87]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *BackupResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*BackupResponse) ProtoMessage() {}
-
-func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[87]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
-func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{87}
-}
-
-func (x *BackupResponse) GetVhostCount() uint32 {
-	if x != nil {
-		return x.VhostCount
-	}
-	return 0
-}
-
-func (x *BackupResponse) GetBytes() uint64 {
-	if x != nil {
-		return x.Bytes
-	}
-	return 0
-}
-
-type BeginBackupRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *BeginBackupRequest) Reset() {
-	*x = BeginBackupRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[88]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *BeginBackupRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*BeginBackupRequest) ProtoMessage() {}
-
-func (x *BeginBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[88]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use BeginBackupRequest.ProtoReflect.Descriptor instead.
-func (*BeginBackupRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{88}
-}
-
-type BeginBackupResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Size of the archive.
-	Bytes      uint64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	VhostCount uint32 `protobuf:"varint,3,opt,name=vhost_count,json=vhostCount,proto3" json:"vhost_count,omitempty"`
-	// The id of the data directory, as in GetStatusResponse.
-	DataId string `protobuf:"bytes,4,opt,name=data_id,json=dataId,proto3" json:"data_id,omitempty"`
-	// The broker's version.
-	Version       string `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *BeginBackupResponse) Reset() {
-	*x = BeginBackupResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[89]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *BeginBackupResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*BeginBackupResponse) ProtoMessage() {}
-
-func (x *BeginBackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[89]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use BeginBackupResponse.ProtoReflect.Descriptor instead.
-func (*BeginBackupResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{89}
-}
-
-func (x *BeginBackupResponse) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *BeginBackupResponse) GetBytes() uint64 {
-	if x != nil {
-		return x.Bytes
-	}
-	return 0
-}
-
-func (x *BeginBackupResponse) GetVhostCount() uint32 {
-	if x != nil {
-		return x.VhostCount
-	}
-	return 0
-}
-
-func (x *BeginBackupResponse) GetDataId() string {
-	if x != nil {
-		return x.DataId
-	}
-	return ""
-}
-
-func (x *BeginBackupResponse) GetVersion() string {
-	if x != nil {
-		return x.Version
-	}
-	return ""
-}
-
-type ReadBackupRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The end of the part before; 0 for the first.
-	Offset        uint64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ReadBackupRequest) Reset() {
-	*x = ReadBackupRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[90]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ReadBackupRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ReadBackupRequest) ProtoMessage() {}
-
-func (x *ReadBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[90]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ReadBackupRequest.ProtoReflect.Descriptor instead.
-func (*ReadBackupRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{90}
-}
-
-func (x *ReadBackupRequest) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *ReadBackupRequest) GetOffset() uint64 {
-	if x != nil {
-		return x.Offset
-	}
-	return 0
-}
-
-type ReadBackupResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 1 MiB.
-	Content []byte `protobuf:"bytes,1,opt,name=content,proto3" json:"content,omitempty"`
-	IsLast  bool   `protobuf:"varint,2,opt,name=is_last,json=isLast,proto3" json:"is_last,omitempty"`
-	// With the last part: the SHA-256 of the whole archive, in hexadecimal.
-	Sha256        string `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ReadBackupResponse) Reset() {
-	*x = ReadBackupResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[91]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ReadBackupResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ReadBackupResponse) ProtoMessage() {}
-
-func (x *ReadBackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[91]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ReadBackupResponse.ProtoReflect.Descriptor instead.
-func (*ReadBackupResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{91}
-}
-
-func (x *ReadBackupResponse) GetContent() []byte {
-	if x != nil {
-		return x.Content
-	}
-	return nil
-}
-
-func (x *ReadBackupResponse) GetIsLast() bool {
-	if x != nil {
-		return x.IsLast
-	}
-	return false
-}
-
-func (x *ReadBackupResponse) GetSha256() string {
-	if x != nil {
-		return x.Sha256
-	}
-	return ""
-}
-
-type EndBackupRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *EndBackupRequest) Reset() {
-	*x = EndBackupRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[92]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *EndBackupRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*EndBackupRequest) ProtoMessage() {}
-
-func (x *EndBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[92]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use EndBackupRequest.ProtoReflect.Descriptor instead.
-func (*EndBackupRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{92}
-}
-
-func (x *EndBackupRequest) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-type EndBackupResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *EndBackupResponse) Reset() {
-	*x = EndBackupResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[93]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *EndBackupResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*EndBackupResponse) ProtoMessage() {}
-
-func (x *EndBackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[93]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use EndBackupResponse.ProtoReflect.Descriptor instead.
-func (*EndBackupResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{93}
-}
-
 var File_penstock_v1_admin_proto protoreflect.FileDescriptor
 
 const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x17penstock/v1/admin.proto\x12\vpenstock.v1\x1a\x19penstock/v1/message.proto\"\x85\x01\n" +
+	"\x17penstock/v1/admin.proto\x12\vpenstock.v1\x1a\x18penstock/v1/backup.proto\x1a\x19penstock/v1/message.proto\"\x85\x01\n" +
 	"\n" +
 	"Connection\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
@@ -5650,31 +5242,7 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"AddedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"-\n" +
-	"\rBackupRequest\x12\x1c\n" +
-	"\tdirectory\x18\x01 \x01(\tR\tdirectory\"G\n" +
-	"\x0eBackupResponse\x12\x1f\n" +
-	"\vvhost_count\x18\x01 \x01(\rR\n" +
-	"vhostCount\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"\x14\n" +
-	"\x12BeginBackupRequest\"\x8f\x01\n" +
-	"\x13BeginBackupResponse\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x1f\n" +
-	"\vvhost_count\x18\x03 \x01(\rR\n" +
-	"vhostCount\x12\x17\n" +
-	"\adata_id\x18\x04 \x01(\tR\x06dataId\x12\x18\n" +
-	"\aversion\x18\x05 \x01(\tR\aversion\";\n" +
-	"\x11ReadBackupRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
-	"\x06offset\x18\x02 \x01(\x04R\x06offset\"_\n" +
-	"\x12ReadBackupResponse\x12\x18\n" +
-	"\acontent\x18\x01 \x01(\fR\acontent\x12\x17\n" +
-	"\ais_last\x18\x02 \x01(\bR\x06isLast\x12\x16\n" +
-	"\x06sha256\x18\x03 \x01(\tR\x06sha256\"\"\n" +
-	"\x10EndBackupRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\x13\n" +
-	"\x11EndBackupResponse*n\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01*n\n" +
 	"\x0fDestinationKind\x12 \n" +
 	"\x1cDESTINATION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DESTINATION_KIND_QUEUE\x10\x01\x12\x1d\n" +
@@ -5739,7 +5307,7 @@ func file_penstock_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_penstock_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 100)
+var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 92)
 var file_penstock_v1_admin_proto_goTypes = []any{
 	(DestinationKind)(0),                  // 0: penstock.v1.DestinationKind
 	(*Connection)(nil),                    // 1: penstock.v1.Connection
@@ -5828,27 +5396,27 @@ var file_penstock_v1_admin_proto_goTypes = []any{
 	(*ExportDefinitionsResponse)(nil),     // 84: penstock.v1.ExportDefinitionsResponse
 	(*ImportDefinitionsRequest)(nil),      // 85: penstock.v1.ImportDefinitionsRequest
 	(*ImportDefinitionsResponse)(nil),     // 86: penstock.v1.ImportDefinitionsResponse
-	(*BackupRequest)(nil),                 // 87: penstock.v1.BackupRequest
-	(*BackupResponse)(nil),                // 88: penstock.v1.BackupResponse
-	(*BeginBackupRequest)(nil),            // 89: penstock.v1.BeginBackupRequest
-	(*BeginBackupResponse)(nil),           // 90: penstock.v1.BeginBackupResponse
-	(*ReadBackupRequest)(nil),             // 91: penstock.v1.ReadBackupRequest
-	(*ReadBackupResponse)(nil),            // 92: penstock.v1.ReadBackupResponse
-	(*EndBackupRequest)(nil),              // 93: penstock.v1.EndBackupRequest
-	(*EndBackupResponse)(nil),             // 94: penstock.v1.EndBackupResponse
-	nil,                                   // 95: penstock.v1.GetStatusResponse.ListenersEntry
-	nil,                                   // 96: penstock.v1.Exchange.ArgumentsEntry
-	nil,                                   // 97: penstock.v1.Queue.ArgumentsEntry
-	nil,                                   // 98: penstock.v1.Binding.ArgumentsEntry
-	nil,                                   // 99: penstock.v1.Policy.DefinitionEntry
-	nil,                                   // 100: penstock.v1.ImportDefinitionsResponse.AddedEntry
-	(*Value)(nil),                         // 101: penstock.v1.Value
+	nil,                                   // 87: penstock.v1.GetStatusResponse.ListenersEntry
+	nil,                                   // 88: penstock.v1.Exchange.ArgumentsEntry
+	nil,                                   // 89: penstock.v1.Queue.ArgumentsEntry
+	nil,                                   // 90: penstock.v1.Binding.ArgumentsEntry
+	nil,                                   // 91: penstock.v1.Policy.DefinitionEntry
+	nil,                                   // 92: penstock.v1.ImportDefinitionsResponse.AddedEntry
+	(*Value)(nil),                         // 93: penstock.v1.Value
+	(*BackupRequest)(nil),                 // 94: penstock.v1.BackupRequest
+	(*BeginBackupRequest)(nil),            // 95: penstock.v1.BeginBackupRequest
+	(*ReadBackupRequest)(nil),             // 96: penstock.v1.ReadBackupRequest
+	(*EndBackupRequest)(nil),              // 97: penstock.v1.EndBackupRequest
+	(*BackupResponse)(nil),                // 98: penstock.v1.BackupResponse
+	(*BeginBackupResponse)(nil),           // 99: penstock.v1.BeginBackupResponse
+	(*ReadBackupResponse)(nil),            // 100: penstock.v1.ReadBackupResponse
+	(*EndBackupResponse)(nil),             // 101: penstock.v1.EndBackupResponse
 }
 var file_penstock_v1_admin_proto_depIdxs = []int32{
 	1,   // 0: penstock.v1.ListConnectionsResponse.connections:type_name -> penstock.v1.Connection
 	6,   // 1: penstock.v1.ListConsumersResponse.consumers:type_name -> penstock.v1.Consumer
 	12,  // 2: penstock.v1.GetStatusResponse.recovery:type_name -> penstock.v1.Recovery
-	95,  // 3: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
+	87,  // 3: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
 	11,  // 4: penstock.v1.GetStatusResponse.corruption:type_name -> penstock.v1.Corruption
 	13,  // 5: penstock.v1.ListVhostsResponse.vhosts:type_name -> penstock.v1.Vhost
 	21,  // 6: penstock.v1.GetUserLimitsResponse.limits:type_name -> penstock.v1.UserLimits
@@ -5860,25 +5428,25 @@ var file_penstock_v1_admin_proto_depIdxs = []int32{
 	39,  // 12: penstock.v1.SetPermissionRequest.permission:type_name -> penstock.v1.Permission
 	46,  // 13: penstock.v1.ListTopicPermissionsResponse.permissions:type_name -> penstock.v1.TopicPermission
 	46,  // 14: penstock.v1.SetTopicPermissionRequest.permission:type_name -> penstock.v1.TopicPermission
-	96,  // 15: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
+	88,  // 15: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
 	53,  // 16: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
 	53,  // 17: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
-	97,  // 18: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
+	89,  // 18: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
 	60,  // 19: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
 	60,  // 20: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
 	0,   // 21: penstock.v1.Binding.destination_kind:type_name -> penstock.v1.DestinationKind
-	98,  // 22: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
+	90,  // 22: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
 	69,  // 23: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
 	69,  // 24: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
 	69,  // 25: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
-	99,  // 26: penstock.v1.Policy.definition:type_name -> penstock.v1.Policy.DefinitionEntry
+	91,  // 26: penstock.v1.Policy.definition:type_name -> penstock.v1.Policy.DefinitionEntry
 	76,  // 27: penstock.v1.ListPoliciesResponse.policies:type_name -> penstock.v1.Policy
 	76,  // 28: penstock.v1.SetPolicyRequest.policy:type_name -> penstock.v1.Policy
-	100, // 29: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
-	101, // 30: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	101, // 31: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	101, // 32: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	101, // 33: penstock.v1.Policy.DefinitionEntry.value:type_name -> penstock.v1.Value
+	92,  // 29: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
+	93,  // 30: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	93,  // 31: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	93,  // 32: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	93,  // 33: penstock.v1.Policy.DefinitionEntry.value:type_name -> penstock.v1.Value
 	9,   // 34: penstock.v1.AdminService.GetStatus:input_type -> penstock.v1.GetStatusRequest
 	2,   // 35: penstock.v1.AdminService.ListConnections:input_type -> penstock.v1.ListConnectionsRequest
 	4,   // 36: penstock.v1.AdminService.CloseConnection:input_type -> penstock.v1.CloseConnectionRequest
@@ -5915,10 +5483,10 @@ var file_penstock_v1_admin_proto_depIdxs = []int32{
 	81,  // 67: penstock.v1.AdminService.DeletePolicy:input_type -> penstock.v1.DeletePolicyRequest
 	83,  // 68: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
 	85,  // 69: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
-	87,  // 70: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
-	89,  // 71: penstock.v1.AdminService.BeginBackup:input_type -> penstock.v1.BeginBackupRequest
-	91,  // 72: penstock.v1.AdminService.ReadBackup:input_type -> penstock.v1.ReadBackupRequest
-	93,  // 73: penstock.v1.AdminService.EndBackup:input_type -> penstock.v1.EndBackupRequest
+	94,  // 70: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
+	95,  // 71: penstock.v1.AdminService.BeginBackup:input_type -> penstock.v1.BeginBackupRequest
+	96,  // 72: penstock.v1.AdminService.ReadBackup:input_type -> penstock.v1.ReadBackupRequest
+	97,  // 73: penstock.v1.AdminService.EndBackup:input_type -> penstock.v1.EndBackupRequest
 	10,  // 74: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
 	3,   // 75: penstock.v1.AdminService.ListConnections:output_type -> penstock.v1.ListConnectionsResponse
 	5,   // 76: penstock.v1.AdminService.CloseConnection:output_type -> penstock.v1.CloseConnectionResponse
@@ -5955,10 +5523,10 @@ var file_penstock_v1_admin_proto_depIdxs = []int32{
 	82,  // 107: penstock.v1.AdminService.DeletePolicy:output_type -> penstock.v1.DeletePolicyResponse
 	84,  // 108: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
 	86,  // 109: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
-	88,  // 110: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
-	90,  // 111: penstock.v1.AdminService.BeginBackup:output_type -> penstock.v1.BeginBackupResponse
-	92,  // 112: penstock.v1.AdminService.ReadBackup:output_type -> penstock.v1.ReadBackupResponse
-	94,  // 113: penstock.v1.AdminService.EndBackup:output_type -> penstock.v1.EndBackupResponse
+	98,  // 110: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
+	99,  // 111: penstock.v1.AdminService.BeginBackup:output_type -> penstock.v1.BeginBackupResponse
+	100, // 112: penstock.v1.AdminService.ReadBackup:output_type -> penstock.v1.ReadBackupResponse
+	101, // 113: penstock.v1.AdminService.EndBackup:output_type -> penstock.v1.EndBackupResponse
 	74,  // [74:114] is the sub-list for method output_type
 	34,  // [34:74] is the sub-list for method input_type
 	34,  // [34:34] is the sub-list for extension type_name
@@ -5971,6 +5539,7 @@ func file_penstock_v1_admin_proto_init() {
 	if File_penstock_v1_admin_proto != nil {
 		return
 	}
+	file_penstock_v1_backup_proto_init()
 	file_penstock_v1_message_proto_init()
 	file_penstock_v1_admin_proto_msgTypes[6].OneofWrappers = []any{}
 	file_penstock_v1_admin_proto_msgTypes[19].OneofWrappers = []any{}
@@ -5989,7 +5558,7 @@ func file_penstock_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_penstock_v1_admin_proto_rawDesc), len(file_penstock_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   100,
+			NumMessages:   92,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

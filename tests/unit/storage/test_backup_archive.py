@@ -189,7 +189,7 @@ def test_a_file_of_more_zeros_than_a_segment_has_is_refused(tmp_path: Path) -> N
     content = listed([(name, len(body)) for name, body in GOOD])
     content["files"].append({"name": f"{FOLDER}/x", "bytes": 0, "size": (1 << 30) + 1})  # type: ignore[attr-defined]
 
-    with pytest.raises(StorageError, match="a size that no backup gives it"):
+    with pytest.raises(StorageError, match="a size that no file of a backup has"):
         restore(archive_by_hand(content, [*GOOD, (f"{FOLDER}/x", b"")]), tmp_path / "new")
 
 

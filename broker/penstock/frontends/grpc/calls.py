@@ -25,6 +25,7 @@ from penstock.frontends.grpc.errors import Refusal, unimplemented
 from penstock.model.errors import InvalidArgumentError, Thing
 from penstock.services import Principal, Services
 from penstock.v1 import admin_pb2 as admin
+from penstock.v1 import backup_pb2 as backup
 from penstock.v1 import messaging_pb2 as messaging
 from penstock.v1 import staging_pb2 as staging
 from penstock.v1 import streams_pb2 as streams
@@ -82,10 +83,10 @@ METHODS: dict[str, Method] = {
     "DeletePolicy": _method(admin.DeletePolicyRequest, policy_calls.delete_policy),
     "ExportDefinitions": _method(admin.ExportDefinitionsRequest, vhost_calls.export_definitions),
     "ImportDefinitions": _method(admin.ImportDefinitionsRequest, vhost_calls.import_definitions),
-    "Backup": _method(admin.BackupRequest, node_calls.backup),
-    "BeginBackup": _method(admin.BeginBackupRequest, node_calls.begin_backup),
-    "ReadBackup": _method(admin.ReadBackupRequest, node_calls.read_backup),
-    "EndBackup": _method(admin.EndBackupRequest, node_calls.end_backup),
+    "Backup": _method(backup.BackupRequest, node_calls.backup),
+    "BeginBackup": _method(backup.BeginBackupRequest, node_calls.begin_backup),
+    "ReadBackup": _method(backup.ReadBackupRequest, node_calls.read_backup),
+    "EndBackup": _method(backup.EndBackupRequest, node_calls.end_backup),
     "ReserveLease": _method(messaging.ReserveLeaseRequest, lease_calls.reserve_lease),
     "AckLeases": _method(messaging.AckLeasesRequest, lease_calls.ack_leases),
     "ReleaseLeases": _method(messaging.ReleaseLeasesRequest, lease_calls.release_leases),

@@ -2,6 +2,7 @@
 
 from penstock.services import Principal, Services
 from penstock.v1 import admin_pb2 as admin
+from penstock.v1 import backup_pb2 as backups
 
 
 async def get_status(services: Services, principal: Principal, _: admin.GetStatusRequest) -> admin.GetStatusResponse:
@@ -43,29 +44,29 @@ async def get_status(services: Services, principal: Principal, _: admin.GetStatu
     return response
 
 
-async def backup(services: Services, principal: Principal, request: admin.BackupRequest) -> admin.BackupResponse:
+async def backup(services: Services, principal: Principal, request: backups.BackupRequest) -> backups.BackupResponse:
     written = await services.backups.make_backup(principal, request.directory)
-    return admin.BackupResponse(vhost_count=written.vhost_count, bytes=written.bytes)
+    return backups.BackupResponse(vhost_count=written.vhost_count, bytes=written.bytes)
 
 
 async def begin_backup(
-    services: Services, principal: Principal, _: admin.BeginBackupRequest
-) -> admin.BeginBackupResponse:
+    services: Services, principal: Principal, _: backups.BeginBackupRequest
+) -> backups.BeginBackupResponse:
     begun = await services.backups.begin_backup(principal)
-    return admin.BeginBackupResponse(
+    return backups.BeginBackupResponse(
         id=begun.id, bytes=begun.bytes, vhost_count=begun.vhost_count, data_id=begun.data_id, version=begun.version
     )
 
 
 async def read_backup(
-    services: Services, principal: Principal, request: admin.ReadBackupRequest
-) -> admin.ReadBackupResponse:
+    services: Services, principal: Principal, request: backups.ReadBackupRequest
+) -> backups.ReadBackupResponse:
     part = await services.backups.read_backup(principal, request.id, request.offset)
-    return admin.ReadBackupResponse(content=part.content, is_last=part.is_last, sha256=part.sha256)
+    return backups.ReadBackupResponse(content=part.content, is_last=part.is_last, sha256=part.sha256)
 
 
 async def end_backup(
-    services: Services, principal: Principal, request: admin.EndBackupRequest
-) -> admin.EndBackupResponse:
+    services: Services, principal: Principal, request: backups.EndBackupRequest
+) -> backups.EndBackupResponse:
     await services.backups.end_backup(principal, request.id)
-    return admin.EndBackupResponse()
+    return backups.EndBackupResponse()
