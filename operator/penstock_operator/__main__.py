@@ -16,10 +16,12 @@ from aiohttp import web
 from penstock_operator.api import KINDS
 from penstock_operator.engine import Key, Store, World
 from penstock_operator.engine.backup import BackupReconciler
+from penstock_operator.engine.backup_times import completed_times, following_times
 from penstock_operator.engine.census import Census
 from penstock_operator.engine.cluster import ClusterReconciler
 from penstock_operator.engine.lanes import Lanes
 from penstock_operator.engine.leadership import Identity, Leadership
+from penstock_operator.engine.schedule import ScheduleReconciler
 from penstock_operator.engine.topology import TopologyReconciler
 from penstock_operator.handlers import configure, register
 from penstock_operator.links import Brokers, connect_kubernetes
@@ -66,6 +68,11 @@ class Operator:
         self._cluster = ClusterReconciler(self._world)
         self._topology = TopologyReconciler(self._world, self._census)
         self._backup = BackupReconciler(self._world)
+        self._schedule = ScheduleReconciler(self._world)
+        self._counts.backups.read_by(
+            lambda: completed_times(self._store) if self._acts() else {},
+            lambda: following_times(self._store) if self._acts() else {},
+        )
 
     def run(self) -> None:
         registry = kopf.OperatorRegistry()
@@ -109,6 +116,8 @@ class Operator:
             return self._topology.reconcile(key, attempts)
         if key.kind == "Backup":
             return self._backup.reconcile(key)
+        if key.kind == "ScheduledBackup":
+            return self._schedule.reconcile(key)
         return self._cluster.reconcile(key)
 
     async def _start(self, settings: kopf.OperatorSettings, **_: Any) -> None:

@@ -14,6 +14,7 @@ from penstock_operator.engine.backup import BackupReconciler
 from penstock_operator.engine.census import Census
 from penstock_operator.engine.cluster import ClusterReconciler
 from penstock_operator.engine.intake import gone, seen
+from penstock_operator.engine.schedule import ScheduleReconciler
 from penstock_operator.engine.topology import TopologyReconciler
 from penstock_operator.engine.workers import FAULTS, Later
 from penstock_operator.links import Brokers, Kubernetes
@@ -47,6 +48,7 @@ class OperatorWorld:
         self._cluster = ClusterReconciler(self.world)
         self._topology = TopologyReconciler(self.world, self.census)
         self._backup = BackupReconciler(self.world)
+        self._schedule = ScheduleReconciler(self.world)
 
     def clock(self) -> float:
         return self.seconds
@@ -149,6 +151,8 @@ class OperatorWorld:
             return self._cluster.reconcile(key)
         if key.kind == "Backup":
             return self._backup.reconcile(key)
+        if key.kind == "ScheduledBackup":
+            return self._schedule.reconcile(key)
         return self._topology.reconcile(key, attempts)
 
     def look_again(self) -> None:

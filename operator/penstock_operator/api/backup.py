@@ -158,7 +158,7 @@ class BackupTemplate(Model):
 
 
 class Retention(Model):
-    """The Backups that stay. The newest completed one always does, and so do those that failed."""
+    """The Backups that stay. The newest completed one and failed ones always do."""
 
     count: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         None, description="Number of completed Backups that stay. All when absent."
@@ -176,7 +176,7 @@ class ScheduledBackupSpec(Model):
     time_zone: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z][-+A-Za-z0-9_/]*$")] = Field(
         "UTC", description="Time zone of the schedule, such as Europe/Oslo."
     )
-    suspend: bool = Field(False, description="Make no Backups. Times that pass meanwhile are not made up.")
+    suspend: bool = Field(False, description="Make no Backups. Times that pass meanwhile are left out.")
     immediate: bool = Field(False, description="Make the first Backup at once.")
     template: BackupTemplate = Field(description="The Backups to make.")
     retention: Retention = part(Retention)

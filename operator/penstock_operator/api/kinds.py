@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock_operator.api.backup import BackupSpec
+from penstock_operator.api.backup import BackupSpec, ScheduledBackupSpec
 from penstock_operator.api.cluster import ClusterSpec
 from penstock_operator.api.fields import Model
-from penstock_operator.api.status import BackupStatus, ClusterStatus, TopologyStatus
+from penstock_operator.api.status import BackupStatus, ClusterStatus, ScheduledBackupStatus, TopologyStatus
 from penstock_operator.api.topology import (
     BindingSpec,
     ExchangeSpec,
@@ -101,11 +101,31 @@ _BACKUP_COLUMNS = (
     MESSAGE,
     AGE,
 )
+_SCHEDULE_COLUMNS = (
+    CLUSTER,
+    Column("Schedule", ".spec.schedule"),
+    Column("Suspended", ".spec.suspend", "boolean"),
+    Column("Last", ".status.lastScheduleTime", "date"),
+    Column("Next", ".status.nextScheduleTime"),
+    READY,
+    REASON,
+    MESSAGE,
+    AGE,
+)
 KINDS: Final[dict[str, Kind]] = {
     kind.name: kind
     for kind in (
         Kind("Cluster", "clusters", "psc", ClusterSpec, "A broker.", _CLUSTER_COLUMNS, True, ClusterStatus),
         Kind("Backup", "backups", "psbak", BackupSpec, "A backup.", _BACKUP_COLUMNS, status=BackupStatus),
+        Kind(
+            "ScheduledBackup",
+            "scheduledbackups",
+            "psbaks",
+            ScheduledBackupSpec,
+            "Backups by a schedule.",
+            _SCHEDULE_COLUMNS,
+            status=ScheduledBackupStatus,
+        ),
         _topology("VHost", "vhosts", "psv", VHostSpec, Column("Name", ".spec.name")),
         _topology(
             "Queue",

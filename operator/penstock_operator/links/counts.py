@@ -1,6 +1,8 @@
-"""Counters for the operator's own /metrics: reconciles, errors, writes, waiting keys."""
+"""Counters for the operator's own /metrics: reconciles, errors, writes, waiting keys, times of backups."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from penstock_operator.links.backup_gauges import BackupGauges
 
 
 class Counts:
@@ -8,6 +10,8 @@ class Counts:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.backups = BackupGauges()
+        self.registry.register(self.backups)
         self._writes = Counter(
             "penstock_operator_writes", "Writes to the API server.", ["verb", "kind"], registry=self.registry
         )

@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text()
 SOURCES = [path.read_text() for path in (ROOT / "operator" / "penstock_operator").rglob("*.py")]
 # Normal or temporary states.
-PLAIN = {"Serving", "Applied", "Synced", "Healthy", "NoWarnings", "Valid", "Starting", "Stopped"}
+PLAIN = {"Serving", "Applied", "Synced", "Healthy", "NoWarnings", "Valid", "Starting", "Stopped", "Scheduled"}
 GIVEN = (
     r"NotYet\(\s*\"([A-Z]\w+)\"",
     r"Refused?\(\s*\"([A-Z]\w+)\"",
