@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from penstock_operator.api.backup import RestoreFrom
 from penstock_operator.api.broker_config import OWNED, SECRET, BrokerConfig
 from penstock_operator.api.fields import (
     Labels,
@@ -288,6 +289,10 @@ class ClusterSpec(Model):
                 " config.drainSeconds",
             ),
             rule(
+                "!has(self.restoreFrom) || (has(oldSelf.restoreFrom) && self.restoreFrom == oldSelf.restoreFrom)",
+                "restoreFrom counts only when a Cluster is made; leave it out, or make another Cluster with it",
+            ),
+            rule(
                 "!has(self.config.tlsNamesDir) || has(self.tls)",
                 "config.tlsNamesDir needs a certificate; write spec.tls, too",
             ),
@@ -309,6 +314,11 @@ class ClusterSpec(Model):
         ),
     )
     storage: Storage = part(Storage)
+    restore_from: RestoreFrom | None = Field(
+        None,
+        description="The backup that a new Cluster begins with. It cannot be added or changed later, and does nothing"
+        " on a volume that has data.",
+    )
     resources: Resources = part(Resources)
     config: Config = part(Config)
     service: Service = part(Service)

@@ -101,6 +101,14 @@ class BrokerStatus(Model):
     data_id: str | None = Field(None, description="The id of the data directory on it.")
 
 
+class RestoreStatus(Model):
+    """The backup that a Cluster began with."""
+
+    source: str = Field(description="The file that spec.restoreFrom names.")
+    restored: bool = Field(description="Whether it was restored; false: the volume had data already, and kept it.")
+    at: Time
+
+
 class ImageRevision(Model):
     """The form in which the objects of an image are written."""
 
@@ -125,6 +133,7 @@ class ClusterStatus(Model):
     storage_size: Annotated[str, Field(max_length=32)] | None = Field(
         None, description="Size of the volumes. A size that was refused can be put back to it."
     )
+    restore: RestoreStatus | None = Field(None, description="The backup that it began with.")
     binding: NamedRef | None = Field(None, description="The Secret of the first administrator.")
     endpoints: Endpoints | None = None
     brokers: Annotated[list[BrokerStatus], Field(max_length=99)] | None = None

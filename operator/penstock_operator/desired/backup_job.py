@@ -19,6 +19,8 @@ from penstock_operator.desired.naming import (
     CLUSTER_LABEL,
     FIELD_MANAGER,
     GRPC_PORT,
+    RESTORE,
+    VOLUME,
     Owner,
 )
 
@@ -33,11 +35,6 @@ _NAME_LENGTH_MAX: Final = 40
 # The report goes into the termination message. The folder of a file on a volume may not exist yet.
 _STORE: Final = f'mkdir -p "$0" && exec python3 /packages/bin/penstock "$@" > {MESSAGE_FILE}'
 _RUN: Final = f'exec python3 /packages/bin/penstock "$@" > {MESSAGE_FILE}'
-# A volume that has a data directory keeps it, and the report says so.
-_RESTORE: Final = (
-    f'if [ -e /data/node.json ]; then echo kept > {MESSAGE_FILE}; exit 0; fi; python3 /packages/bin/penstock "$@"'
-    f" && echo restored > {MESSAGE_FILE}"
-)
 RESTRICTED: Final[Manifest] = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -70,7 +67,7 @@ def backup_job(manifest: Manifest, spec: BackupSpec, owner: Owner, access: Acces
     container = _container("backup", owner.spec.image, target, words, spec.resources.manifest(), makes_folder=True)
     container["imagePullPolicy"] = owner.spec.image_pull_policy
     container["volumeMounts"] += [{"name": name, "mountPath": path, "readOnly": True} for name, path, _ in files]
-    pod = _pod(container, target, read_only=False)
+    pod = _pod(container, target)
     pod["volumes"] += [{"name": name, "secret": secret} for name, _, secret in files]
     scheduling = owner.spec.scheduling
     optional: Manifest = {
@@ -90,7 +87,7 @@ def deletion_job(manifest: Manifest, spec: BackupSpec, image: str, pull_secrets:
     metadata = manifest["metadata"]
     target = spec.target.of(metadata["name"])
     words = ["backup", "delete", location(target)]
-    pod = _pod(_container("delete", image, target, words, spec.resources.manifest()), target, read_only=False)
+    pod = _pod(_container("delete", image, target, words, spec.resources.manifest()), target)
     if pull_secrets:
         pod["imagePullSecrets"] = pull_secrets
     name = job_name(metadata["name"], metadata["uid"], "-delete")
@@ -101,12 +98,14 @@ def restoring(
     target: Target, image: str, image_pull_policy: str, resources: Manifest
 ) -> tuple[Manifest, list[Manifest]]:
     """Return the init container that restores the data directory of a new broker, and the volumes that it needs."""
-    words = ["restore", location(target), "--data-dir", "/data", "--if-empty"]
-    container = _container("restore", image, target, words, resources)
-    container["command"] = ["/bin/sh", "-c", _RESTORE, "sh", *words]
+    words = ["restore", location(target), "--data-dir", "/data", "--if-empty", "--output", "json"]
+    container = _container(RESTORE, image, target, words, resources)
     container["imagePullPolicy"] = image_pull_policy
-    container["volumeMounts"].append({"name": "data", "mountPath": "/data"})
-    return container, _volumes(target, read_only=True)
+    container["volumeMounts"] = [
+        {**each, "readOnly": True} if each["name"] == "backup" else each for each in container["volumeMounts"]
+    ]
+    container["volumeMounts"].append({"name": VOLUME, "mountPath": "/data"})
+    return container, _volumes(target)
 
 
 def location(target: Target) -> str:
@@ -152,7 +151,7 @@ def _job(
     }
 
 
-def _pod(container: Manifest, target: Target, *, read_only: bool) -> Manifest:
+def _pod(container: Manifest, target: Target) -> Manifest:
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -166,7 +165,7 @@ def _pod(container: Manifest, target: Target, *, read_only: bool) -> Manifest:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [container],
-        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}, *_volumes(target, read_only=read_only)],
+        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}, *_volumes(target)],
     }
 
 
@@ -195,11 +194,10 @@ def _container(
     return found
 
 
-def _volumes(target: Target, *, read_only: bool) -> list[Manifest]:
+def _volumes(target: Target) -> list[Manifest]:
     if target.volume is None:
         return []
-    claim: Manifest = {"claimName": target.volume.claim_name}
-    return [{"name": "backup", "persistentVolumeClaim": claim | ({"readOnly": True} if read_only else {})}]
+    return [{"name": "backup", "persistentVolumeClaim": {"claimName": target.volume.claim_name}}]
 
 
 def _environment(target: S3Target) -> list[Manifest]:

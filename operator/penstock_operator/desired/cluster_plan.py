@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock_operator.api.backup import Target
 from penstock_operator.desired.naming import REVISION_ANNOTATION, Owner
 
 Manifest = dict[str, Any]
@@ -21,11 +22,15 @@ IMAGES_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The brokers that should run, by ordinal, the size of their volumes, and the revision of their objects."""
+    """The brokers that should run, by ordinal, the size of their volumes, and the revision of their objects.
+
+    `restore` is the backup that is to be restored before the broker starts for the first time.
+    """
 
     ordinals: tuple[int, ...]
     size: str
     revision: int
+    restore: Target | None = None
 
     @property
     def has_password_file(self) -> bool:
@@ -33,9 +38,9 @@ class Plan:
         return self.revision >= 2
 
 
-def plan(owner: Owner, revision: int = NEWEST, size: str | None = None) -> Plan:
+def plan(owner: Owner, revision: int = NEWEST, size: str | None = None, restore: Target | None = None) -> Plan:
     """Return the plan; the size is the manifest's unless the volumes cannot have it."""
-    return Plan(tuple(range(owner.spec.replicas)), size or owner.spec.storage.size, revision)
+    return Plan(tuple(range(owner.spec.replicas)), size or owner.spec.storage.size, revision, restore)
 
 
 def revision(image: str, workload: Manifest | None, known: list[Manifest], annotations: Mapping[str, str]) -> int:

@@ -3,13 +3,14 @@
 It is pure, so that each failure shown to users has a test. Facts are plain data of Kubernetes and of the broker.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock_operator.desired.cluster_plan import Plan, revisions
 from penstock_operator.desired.conditions import Says
-from penstock_operator.desired.naming import GRPC_PORT, LOSS_SEEN_ANNOTATION, METRICS_PORT, Owner
+from penstock_operator.desired.naming import GRPC_PORT, LOSS_SEEN_ANNOTATION, METRICS_PORT, RESTORE, Owner
 
 Manifest = dict[str, Any]
 PULL_REASONS = frozenset(
@@ -172,6 +173,9 @@ def _refusals(facts: Facts) -> str:
 def pod_trouble(pod: Manifest) -> tuple[str, str] | None:
     """Return why a pod does not run, with the remedy."""
     spec, found = pod.get("spec", {}), pod.get("status", {})
+    restoring = _restoring(found)
+    if restoring is not None:
+        return restoring
     for each in found.get("containerStatuses", []):
         waiting = each.get("state", {}).get("waiting") or {}
         reason, message = waiting.get("reason", ""), waiting.get("message", "")
@@ -187,6 +191,44 @@ def pod_trouble(pod: Manifest) -> tuple[str, str] | None:
     for each in found.get("conditions", []):
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
             return "Unschedulable", f"no node takes the pod: {each.get('message', '')}"
+    return None
+
+
+def _restoring(found: Manifest) -> tuple[str, str] | None:
+    """Return how the restore stands that comes before the broker; None when it has ended well, or cannot begin yet."""
+    for each in found.get("initContainerStatuses", []):
+        state, last = each.get("state", {}), each.get("lastState", {})
+        ended = state.get("terminated") or last.get("terminated") or {}
+        if each.get("name") != RESTORE or (state.get("terminated") or {}).get("exitCode") == 0:
+            continue
+        if ended.get("exitCode"):
+            words = (ended.get("message") or "").strip().splitlines()[-1:]
+            return (
+                "RestoreFailed",
+                f"the backup cannot be restored: {''.join(words).removeprefix('penstock: ')[:1_000]}",
+            )
+        if "running" in state:
+            return "Restoring", "the data directory is being restored from the backup"
+        waiting = state.get("waiting") or {}
+        if waiting.get("reason") in PULL_REASONS | {"CreateContainerConfigError", "CreateContainerError"}:
+            return "RestoreFailed", f"{waiting['reason']}: {waiting.get('message', '')}"
+    return None
+
+
+def restored(plan: Plan, facts: Facts, before: Manifest, time: str) -> Manifest | None:
+    """Return the status of the restore: what it was, or what the pod's init container reports now.
+
+    The command says first whether it restored, so that a report that is cut off says it too.
+    """
+    known: Manifest | None = before.get("restore")
+    if known is not None or plan.restore is None:
+        return known
+    for seen in facts.brokers:
+        for each in (seen.pod or {}).get("status", {}).get("initContainerStatuses", []):
+            ended = each.get("state", {}).get("terminated") or {}
+            if each.get("name") == RESTORE and ended.get("exitCode") == 0:
+                was_kept = re.search(r'"restored": ?false', str(ended.get("message") or "")[:4_096]) is not None
+                return {"source": str(plan.restore), "restored": not was_kept, "at": time}
     return None
 
 
@@ -208,7 +250,7 @@ def _phase(owner: Owner, ready: Says) -> str:
         return "Stopped"
     if ready.status == "True":
         return "Running"
-    return "Starting" if ready.reason in {"Starting", "BrokerUnreachable"} else "Failed"
+    return "Starting" if ready.reason in {"Starting", "Restoring", "BrokerUnreachable"} else "Failed"
 
 
 def _storage(facts: Facts) -> Says:

@@ -9,7 +9,11 @@ import re
 from decimal import Decimal
 from typing import Any, Final
 
+from penstock_operator.desired.naming import RESTORE
+
 Manifest = dict[str, Any]
+# The init container of a Cluster that was restored: it is no longer wanted, and applying removes it.
+RESTORED: Final = f"spec.template.spec.initContainers[{RESTORE}]"
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
 _UNITS = {
     "m": Decimal("0.001"),
@@ -32,7 +36,13 @@ _FILLED_IN = frozenset({"nodePort"})
 def drift(wanted: Manifest, found: Manifest) -> list[str]:
     """Return the paths at which a child differs."""
     added = [where for path in WHOLE.get(wanted["kind"], ()) for where in _added_at(wanted, found, path)]
-    return list(dict.fromkeys([*differences(wanted, found), *added]))
+    ended = [RESTORED] if _restores(found) and not _restores(wanted) else []
+    return list(dict.fromkeys([*differences(wanted, found), *added, *ended]))
+
+
+def _restores(manifest: Manifest) -> bool:
+    containers = _at(manifest, ("spec", "template", "spec", "initContainers"))
+    return isinstance(containers, list) and any(each.get("name") == RESTORE for each in containers)
 
 
 def removal(wanted: Manifest, found: Manifest) -> Manifest:

@@ -25,6 +25,8 @@ DUE_ANNOTATION: Final = "penstock.dev/due"
 CONFIG_HASH_ANNOTATION: Final = "penstock.dev/config-hash"
 ADMINISTRATOR: Final = "admin"
 VOLUME: Final = "data"
+# The init container that restores a backup.
+RESTORE: Final = "restore"
 BROKER_UID: Final = 10_001
 
 

@@ -5,6 +5,7 @@ The operator replaces the pod (OnDelete), never the StatefulSet's own rolling up
 
 from typing import Any
 
+from penstock_operator.desired.backup_job import restoring
 from penstock_operator.desired.cluster_plan import Plan
 from penstock_operator.desired.configuration import (
     ADMINISTRATOR_FOLDER,
@@ -85,6 +86,10 @@ def _template(owner: Owner, plan: Plan) -> dict[str, Any]:
         "containers": [_container(owner, plan)],
         "volumes": _volumes(owner, plan),
     }
+    if plan.restore is not None:
+        restore, volumes = restoring(plan.restore, spec.image, spec.image_pull_policy, spec.resources.manifest())
+        pod["initContainers"] = [restore]
+        pod["volumes"] += volumes
     optional: dict[str, Any] = {
         "imagePullSecrets": [each.manifest() for each in spec.image_pull_secrets],
         "nodeSelector": scheduling.node_selector,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from penstock_operator.desired import Owner, Plan, children
 from penstock_operator.desired.children import OPTIONAL
-from penstock_operator.desired.compare import drift, removal
+from penstock_operator.desired.compare import RESTORED, drift, removal
 from penstock_operator.desired.naming import CLUSTER_LABEL, is_owned_by
 from penstock_operator.engine.world import World
 from penstock_operator.links import ApiError
@@ -82,9 +82,9 @@ def _apply(world: World, manifest: Manifest, wanted: Manifest) -> bool:
     left = removal(wanted, kubernetes.apply(wanted))
     if left:
         kubernetes.patch(wanted, left)
-    generation = manifest["metadata"].get("generation")
-    if manifest.get("status", {}).get("observedGeneration") == generation:
-        message = f"{wanted['kind']} {metadata['name']} differed and was put right: {', '.join(differing[:5])}"
+    generation, repaired = manifest["metadata"].get("generation"), [each for each in differing if each != RESTORED]
+    if repaired and manifest.get("status", {}).get("observedGeneration") == generation:
+        message = f"{wanted['kind']} {metadata['name']} differed and was put right: {', '.join(repaired[:5])}"
         kubernetes.tell(manifest, is_warning=True, reason="DriftRepaired", message=message)
     return True
 

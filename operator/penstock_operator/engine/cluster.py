@@ -11,14 +11,15 @@ from pydantic import ValidationError
 
 from penstock_operator.desired import Owner, Plan, plan
 from penstock_operator.desired.cluster_plan import revision
-from penstock_operator.desired.cluster_status import Facts, status
+from penstock_operator.desired.cluster_status import Facts, restored, status
 from penstock_operator.desired.conditions import Says, merged, status_of
 from penstock_operator.desired.naming import FINALIZER, is_owned_by
 from penstock_operator.engine.administrator import ensure_secret
 from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.children import Applied, apply_children
-from penstock_operator.engine.home import certificate_problem, owner_of
+from penstock_operator.engine.home import NotYet, certificate_problem, owner_of
 from penstock_operator.engine.observing import ask, ask_certificate, has_endpoint, is_running, look
+from penstock_operator.engine.restore import backup_to_restore
 from penstock_operator.engine.retention import decide_fate
 from penstock_operator.engine.rolling import roll
 from penstock_operator.engine.volume import grow
@@ -59,7 +60,11 @@ class ClusterReconciler:
         if FINALIZER not in manifest["metadata"].get("finalizers", []):
             finalizers = [*manifest["metadata"].get("finalizers", []), FINALIZER]
             manifest = world.write_finalizers(manifest, finalizers)
-        planned, growth = self._plan(manifest, owner)
+        try:
+            planned, growth = self._plan(manifest, owner)
+        except NotYet as reason:  # without its backup a broker would start empty
+            self._write(manifest, {"phase": "Starting"}, [Says("Ready", "False", reason.reason, str(reason))])
+            return WAITING_SECONDS
         lacking = ensure_secret(world, manifest, owner, planned)
         applied = apply_children(world, manifest, owner, planned)
         if certificate_problem(world, owner) is None:  # without its certificate another pod would not start
@@ -67,18 +72,23 @@ class ClusterReconciler:
         facts = self._look(owner, planned, applied, growth, lacking)
         annotations = manifest["metadata"].get("annotations", {})
         found, says = status(owner, planned, facts, manifest.get("status", {}), annotations)
+        found["restore"] = restored(planned, facts, manifest.get("status", {}), self._world.now())
         self._write(manifest, found, says)
         self._tell_news(key, manifest, says)
         return self._next(planned, facts, applied, says)
 
     def _plan(self, manifest: Manifest, owner: Owner) -> tuple[Plan, tuple[str, str] | None]:
-        """Return the plan, and why the volumes cannot grow. Growing comes first: it may delete the StatefulSet."""
+        """Return the plan, and why the volumes cannot grow. Growing comes first: it may delete the StatefulSet.
+
+        Raises NotYet while the backup to restore is not there.
+        """
+        restore = backup_to_restore(self._world, manifest, owner)
         workload = self._world.kubernetes.read("apps/v1", "StatefulSet", owner.namespace, owner.name)
         ours = workload if workload is not None and is_owned_by(workload, owner.uid) else None
         known = manifest.get("status", {}).get("revisions", [])
         used = revision(owner.spec.image, ours, known, manifest["metadata"].get("annotations", {}))
         size, growth = grow(self._world, owner, workload)
-        return plan(owner, used, size), growth
+        return plan(owner, used, size, restore), growth
 
     def _look(
         self, owner: Owner, planned: Plan, applied: Applied, growth: tuple[str, str] | None, lacking: Says | None
@@ -100,7 +110,7 @@ class ClusterReconciler:
 
     def _next(self, planned: Plan, facts: Facts, applied: Applied, says: list[Says]) -> float:
         reasons = {each.reason for each in says}
-        if applied.terminating:
+        if applied.terminating or (planned.restore is not None and is_running(list(facts.brokers))):
             return SOON_SECONDS
         if reasons & {"CredentialsRejected", "PasswordPending"}:
             return PASSWORD_SECONDS
