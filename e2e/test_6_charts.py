@@ -38,6 +38,8 @@ OURS = (
     "users",
     "vhosts",
     "policies",
+    "backups",
+    "scheduledbackups",
     "clusters",
 )
 
