@@ -157,7 +157,16 @@ class FakeNode:
 
     def state(self) -> NodeState:
         return NodeState(
-            "1.2.3", "node-1", "/secret/data", 12.0, 3.0, 40, {"grpc": "h:1"}, Recovery(ms=1.5, records=7), "some-id"
+            "1.2.3",
+            "node-1",
+            "/secret/data",
+            12.0,
+            3.0,
+            40,
+            {"grpc": "h:1"},
+            Recovery(ms=1.5, records=7),
+            "some-id",
+            {"server.crt": 1_800_000_000.0},
         )
 
     def corruptions(self) -> list[Corruption]:

@@ -99,6 +99,8 @@ class Broker:
             _log.info("deletion completed", kind=deletion.kind.value, name=deletion.name)
         self._tls = tls_files(self._settings)
         tls = await asyncio.to_thread(self._tls.load) if self._tls is not None else None
+        if self._tls is not None:
+            self.state.expiries = self._tls.expiries
         await self._start_http()
         await self._open_data(directory)
         self.services = self._build_services(directory)

@@ -54,6 +54,8 @@ class BrokerState:
         self.listeners: dict[str, str] = {}
         self.recovery = Recovery()
         self.data_id = ""
+        self.expiries: Callable[[], Mapping[str, float]] = dict
+        """When the served certificates expire; without TLS there are none."""
         self._version = version
         self._node = node
         self._data_dir = data_dir
@@ -99,6 +101,7 @@ class BrokerState:
             listeners=self.listeners,
             recovery=self.recovery,
             data_id=self.data_id,
+            expiries=self.expiries(),
         )
 
     def metrics(self) -> Mapping[str, float]:

@@ -6,9 +6,11 @@ nothing of handshakes.
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
+
+from cryptography import x509
 
 from penstock.kit.logging import logger
 from penstock.native import NamedCertificate, Tls
@@ -27,6 +29,7 @@ class TlsFiles:
         self._certificate = certificate
         self._key = key
         self._seen: dict[Path, bytes] = {}
+        self._expiries: dict[str, float] = {}
         self._served = self._new_context()
         self.context = self._new_context()
         """For listeners in Python, once and for all: each handshake goes on with the context that is served then.
@@ -38,8 +41,10 @@ class TlsFiles:
         try:
             self._seen = self._read()
             tls = self._tls(self._seen)
+            expiries = self._expiries_in(self._seen)
             self._served = self._loaded_context()
             self.context.load_cert_chain(self._certificate, self._key)
+            self._expiries = expiries
         except OSError as error:
             raise StartError(f"the TLS files cannot be used: {_reason(error)}") from error
         except ValueError as error:
@@ -64,12 +69,28 @@ class TlsFiles:
                 return None
             self._seen = found
             tls = self._tls(found)
+            expiries = self._expiries_in(found)
             self._served = self._loaded_context()
+            self._expiries = expiries
         except (OSError, ValueError, StartError) as error:
             _log.warning("changed TLS files cannot be used; the old certificate stays", reason=_reason(error))
             return None
         _log.info("certificates reloaded", certificate=str(self._certificate))
         return tls
+
+    def expiries(self) -> Mapping[str, float]:
+        """Return when each certificate that is served, or one of its chain, expires: seconds since 1970, by file."""
+        return self._expiries
+
+    def _expiries_in(self, content: dict[Path, bytes]) -> dict[str, float]:
+        served = [path for path in content if path == self._certificate or path.suffix == ".crt"]
+        return {
+            path.name: min(
+                each.not_valid_after_utc.timestamp() for each in x509.load_pem_x509_certificates(content[path])
+            )
+            for path in served
+            if path != self._settings.tls_client_ca
+        }
 
     def _turn_to_served(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         connection.context = self._served

@@ -56,6 +56,7 @@ def test_the_metrics_page_has_the_engines_figures():
     assert "penstock_stream_partitions_not_shown 7.0" in page
     assert "penstock_stream_groups_not_shown 1.0" in page
     assert 'penstock_build_info{version="1.2.3"} 1.0' in page
+    assert 'penstock_certificate_not_after_timestamp_seconds{certificate="server.crt"} 1.8e+09' in page
     assert "process_resident_memory_bytes" in page
 
 

@@ -5,7 +5,7 @@ number.
 """
 
 import hmac
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -99,6 +99,7 @@ class BrokerCollector(Collector):
             "Seconds that the last start needed to read the logs.",
             value=state.recovery.ms / 1_000,
         )
+        yield _expiries(state.expiries)
 
     def _vhosts(self) -> Iterator[Metric]:
         queues = GaugeMetricFamily("penstock_queues", "Queues.", labels=["vhost"])
@@ -142,6 +143,18 @@ class BrokerCollector(Collector):
         for what, count in (("partitions", totals.partitions_left_out), ("groups", totals.groups_left_out)):
             text = f"The number of {what} without a series."
             yield GaugeMetricFamily(f"penstock_stream_{what}_not_shown", text, value=count)
+
+
+def _expiries(expiries: Mapping[str, float]) -> Metric:
+    """Return a series for each certificate that is served; no series without TLS."""
+    gauge = GaugeMetricFamily(
+        "penstock_certificate_not_after_timestamp_seconds",
+        "When the certificate or one of its chain expires, in seconds since 1970.",
+        labels=["certificate"],
+    )
+    for file, expiry in expiries.items():
+        gauge.add_metric([file], expiry)
+    return gauge
 
 
 class MetricsPage:
