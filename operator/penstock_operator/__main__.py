@@ -7,6 +7,7 @@ import random
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ class Operator:
         self._world.operator_namespace = settings.namespace
         self._leadership = self._make_leadership(settings)
         self._world.acts = self._acts
+        self._counts.read(self._lanes.overdue, self._not_ready)
         self._cluster = ClusterReconciler(self._world)
         self._topology = TopologyReconciler(self._world, self._census)
         self._backup = BackupReconciler(self._world)
@@ -93,6 +95,10 @@ class Operator:
         acts = self._leadership is None or self._leadership.acts
         self._counts.set_acting(acts)
         return acts
+
+    def _not_ready(self) -> Mapping[tuple[str, str, str], int]:
+        """Return how many objects are not ready; of two operators that see them, the one that acts counts them."""
+        return self._store.not_ready() if self._acts() else {}
 
     def _add_all(self) -> None:
         """Reconcile all objects, as those that were seen while another operator acted were left alone."""

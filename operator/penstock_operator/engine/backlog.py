@@ -94,6 +94,10 @@ class Backlog:
         """Return the earliest time of a key that waits."""
         return min((heap[0][0] for heap in self._heaps.values()), default=None)
 
+    def overdue(self, now: float) -> float:
+        """Return for how many seconds the key that was due first has waited, taken or not; 0 when none is due."""
+        return max(0.0, now - min(self._due.values(), default=now))
+
     def attempts(self, key: Key) -> int:
         """Return how often in a row a key failed."""
         return self._failures.get(key, 0)

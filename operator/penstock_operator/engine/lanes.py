@@ -46,6 +46,10 @@ class Lanes:
         lane = self._topology if KINDS[key.kind].is_topology else self._clusters
         lane.add(key, delay)
 
+    def overdue(self) -> float:
+        """Return how long the key that was due first in any lane has waited."""
+        return max(self._topology.overdue(), self._clusters.overdue())
+
     @property
     def last_turn(self) -> float:
         """Return the time since which all lanes have made progress."""

@@ -3,6 +3,7 @@
 The watches and our own writes update it, and the workers read it. An older manifest never replaces a newer one.
 """
 
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 from threading import RLock
@@ -163,6 +164,13 @@ class Store:
         with self._lock:
             return [key for key in self._objects if key.kind in KINDS]
 
+    def not_ready(self) -> Counter[tuple[str, str, str]]:
+        """Return how many objects say that they are not ready, by namespace, kind and reason."""
+        with self._lock:
+            objects = [(key, each) for key, each in self._objects.items() if key.kind in KINDS]
+        found = ((key, _ready_of(each)) for key, each in objects)
+        return Counter((key.namespace, key.kind, reason) for key, (status, reason) in found if status == "False")
+
     def claimants(self, key: Key) -> list[Key]:
         """Return the objects that describe the same thing on the same broker, oldest first; deleted ones come last."""
         with self._lock:
@@ -280,6 +288,14 @@ def cluster_of(manifest: Manifest) -> ClusterName:
     """Return namespace and name of the Cluster that a topology object names."""
     ref = manifest.get("spec", {}).get("clusterRef", {})
     return (ref.get("namespace") or manifest["metadata"].get("namespace", ""), ref.get("name", ""))
+
+
+def _ready_of(manifest: Manifest) -> tuple[str, str]:
+    """Return status and reason of the condition Ready, empty before it was written."""
+    for each in (manifest.get("status") or {}).get("conditions") or []:
+        if each.get("type") == "Ready":
+            return str(each.get("status", "")), str(each.get("reason", ""))
+    return "", ""
 
 
 def _is_newer(known: Manifest, other: Manifest) -> bool:

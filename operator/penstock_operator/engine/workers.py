@@ -60,6 +60,11 @@ class Workers:
             self._backlog.add(key, time.monotonic() + delay)
             self._changed.notify()
 
+    def overdue(self) -> float:
+        """Return how long the key that was due first has waited."""
+        with self._changed:
+            return self._backlog.overdue(time.monotonic())
+
     def _run(self) -> None:
         while (key := self._next()) is not None:
             started = time.monotonic()

@@ -1,8 +1,18 @@
-"""Counters for the operator's own /metrics: reconciles, errors, writes, waiting keys, times of backups."""
+"""Counters for the operator's own /metrics: reconciles, errors, writes, waiting keys, times of backups.
+
+Two figures are read when they are scraped: a stuck operator sets none.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from penstock_operator.links.backup_gauges import BackupGauges
+
+# Namespace, kind and reason.
+Place = tuple[str, str, str]
 
 
 class Counts:
@@ -43,6 +53,18 @@ class Counts:
             "From the start of the process to the end of its first reconcile; 0 before.",
             registry=self.registry,
         )
+        self._overdue = Gauge(
+            "penstock_operator_overdue_seconds",
+            "How long the object that should have been reconciled first waits beyond its time.",
+            registry=self.registry,
+        )
+        self._not_ready = _NotReady()
+        self.registry.register(self._not_ready)
+
+    def read(self, overdue: Callable[[], float], not_ready: Callable[[], Mapping[Place, int]]) -> None:
+        """Read these figures at each scrape."""
+        self._overdue.set_function(overdue)
+        self._not_ready.read = not_ready
 
     def set_acting(self, acts: bool) -> None:
         self._acting.set(acts)
@@ -67,3 +89,20 @@ class Counts:
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class _NotReady(Collector):
+    """Objects that are not ready: a series per namespace, kind and reason, while there are any."""
+
+    def __init__(self) -> None:
+        self.read: Callable[[], Mapping[Place, int]] = dict
+
+    def collect(self) -> Iterator[Metric]:
+        gauge = GaugeMetricFamily(
+            "penstock_operator_objects_not_ready",
+            "Objects whose condition Ready is False.",
+            labels=["namespace", "kind", "reason"],
+        )
+        for place, count in self.read().items():
+            gauge.add_metric(place, count)
+        yield gauge
