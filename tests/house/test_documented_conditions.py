@@ -1,10 +1,12 @@
-"""Check that docs/kubernetes.md has every reason of conditions of objects in a broker, and every alert."""
+"""Check that docs/kubernetes.md has every reason of a condition, and that every alert has its section and its row."""
 
 import re
 from pathlib import Path
 
+import yaml
+
 from penstock.client import errors
-from penstock_operator.desired.watching import ALERTS
+from penstock_operator.desired.alerts import ALERTS, RUNBOOK, anchor
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "kubernetes.md"
@@ -18,6 +20,10 @@ MODULES = (
     "desired/accounts",
     "desired/ownership",
 )
+OF_CLUSTERS = ("desired/cluster_status", "engine/administrator", "engine/cluster", "engine/observing", "engine/volume")
+# Reasons of conditions that are as they should be, and a phase.
+GOOD = {"Applied", "Healthy", "NoWarnings", "Running", "Serving", "Synced", "Valid"}
+CHART = ROOT / "charts" / "penstock-operator" / "templates"
 # Only a publisher gets it.
 NOT_A_REASON = errors.ReturnedError
 
@@ -44,7 +50,67 @@ def test_every_reason_of_a_condition_is_documented() -> None:
     assert found - set(re.findall(r"`(\w+)`", section("Conditions of objects in a broker", "### Data loss"))) == set()
 
 
-def test_every_alert_is_documented_and_no_other() -> None:
-    named = re.findall(r"\bPenstock[A-Z]\w+", section("Alerts", "## All fields"))
+def reasons_of_clusters() -> set[str]:
+    """Return the reasons of the conditions of Clusters, also those that end in the phase of a claim."""
+    text = "\n".join((OPERATOR / f"{name}.py").read_text() for name in OF_CLUSTERS)
+    text = text.replace('f"Volume{phase}"', '"VolumePending", "VolumeLost"')
+    says = re.findall(r'Says\(\s*"\w+",\s*"\w+",\s*((?:"\w+"(?:, )?)+)', text)
+    others = re.findall(r'(?:NotYet\(|return |return None, \()\s*"([A-Z]\w+)"', text)
+    return {*re.findall(r"\w+", " ".join(says)), *others} - GOOD
 
-    assert sorted(named) == sorted(name for name, *_ in ALERTS)
+
+def test_every_reason_of_a_cluster_is_documented_with_a_remedy() -> None:
+    found = reasons_of_clusters()
+    table = section("Conditions of a Cluster", "### Deletions that wait")
+
+    assert {"Unschedulable", "VolumeLost", "BrokerRefused", "ExpansionUnsupported", "Untrusted", "Stopped"} <= found
+    assert found - set(re.findall(r"`(\w+)`", table)) == set()
+    assert [row for row in table.splitlines() if row.startswith("|") and not re.fullmatch(r"(\|[^|]+){3}\|", row)] == []
+
+
+def alerts() -> dict[str, str]:
+    """Return the expression of every alert of both charts, without labels."""
+    text = (CHART / "alerts.yaml").read_text()
+    values = yaml.safe_load((CHART.parent / "values.yaml").read_text())["alerts"]
+    text = text.replace("{{ int .Values.alerts.backupAgeHours }}", str(values["backupAgeHours"]))
+    of_operator = dict(re.findall(r"- alert: (\w+)\n +expr: '(.+)'\n", text))
+    found = {name: expression.format(s="") for name, expression, *_ in ALERTS} | of_operator
+    return {name: re.sub(r"\{( \{\{.*?\}\} ?,?[^}]*)?\}", "", expression) for name, expression in found.items()}
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub makes of the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_alert_has_a_section_and_no_section_lacks_its_alert() -> None:
+    page = ROOT / RUNBOOK
+    names = set(alerts())
+
+    assert set(re.findall(r"^## (\w+)$", page.read_text(), re.MULTILINE)) == names
+    assert {anchor(name) for name in names} <= anchors(page)
+    for part in re.split(r"^## ", page.read_text(), flags=re.MULTILINE)[1:]:
+        assert re.findall(r"^\*\*(.+?):\*\*", part, re.MULTILINE) == ["You see", "It means", "Do"]
+
+
+def test_the_table_of_alerts_is_that_of_the_charts() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text()
+    rows = re.findall(r"^\| \[(\w+)\]\(alerts\.md#(\w+)\) \| `([^`]+)` \|", text, re.MULTILINE)
+
+    assert {name: expression for name, _, expression in rows} == alerts()
+    assert [link for name, link, _ in rows if link != anchor(name)] == []
+
+
+def test_an_alert_of_the_chart_names_its_own_section() -> None:
+    text = (CHART / "alerts.yaml").read_text()
+    named = re.findall(r'"penstock-operator.runbook" \(list "(\w+)" \.\)', text)
+
+    assert named == re.findall(r"- alert: (\w+)", text)
+
+
+def test_links_between_the_pages_for_failures_lead_to_a_heading() -> None:
+    for name in ("alerts.md", "kubernetes.md"):
+        page = ROOT / "docs" / name
+        for target, fragment in re.findall(r"\]\(([\w./-]*)#([\w-]+)\)", page.read_text()):
+            assert fragment in anchors(page.parent / target if target else page), f"{name}: {target}#{fragment}"

@@ -21,6 +21,12 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{- /* Not empty if a part that needs the Prometheus operator is wanted: auto means where it is. */ -}}
+{{- define "penstock-operator.wanted" -}}
+{{- $wanted := toString (index . 0) -}}
+{{- if or (eq $wanted "true") (and (eq $wanted "auto") ((index . 1).Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) -}}true{{- end -}}
+{{- end -}}
+
 {{- define "penstock-operator.image" -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}
@@ -52,4 +58,13 @@ another release or to none, because Helm refuses to touch it; off if the kinds a
 {{- if eq "other" (include "penstock-operator.kind" (list . $root)) -}}{{- $found = append $found . -}}{{- end -}}
 {{- end -}}
 {{- join " " $found -}}
+{{- end -}}
+
+{{- /* The annotations of an alert that say where its section of docs/alerts.md is. */ -}}
+{{- define "penstock-operator.runbook" -}}
+{{- $anchor := index . 0 | lower -}}
+runbook: docs/alerts.md#{{ $anchor }}
+{{- with (index . 1).Values.alerts.runbookUrl }}
+runbook_url: {{ printf "%s#%s" . $anchor | quote }}
+{{- end }}
 {{- end -}}

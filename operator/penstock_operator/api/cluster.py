@@ -11,6 +11,7 @@ from pydantic.alias_generators import to_camel
 from penstock_operator.api.backup import RestoreFrom
 from penstock_operator.api.broker_config import OWNED, SECRET, BrokerConfig
 from penstock_operator.api.fields import (
+    TEXT_LENGTH_MAX,
     Labels,
     Model,
     ObjectName,
@@ -236,10 +237,13 @@ class ServiceMonitor(Model):
 
 
 class PrometheusRule(Model):
-    """The alerts that docs/kubernetes.md lists."""
+    """The alerts that docs/alerts.md explains."""
 
     enabled: bool = False
     labels: Labels = Field(default_factory=dict)
+    runbook_url: Annotated[str, Field(max_length=TEXT_LENGTH_MAX, pattern=r"^(https?://[^\s#]+)?$")] = Field(
+        "", description="Where you publish docs/alerts.md. Each alert then has a runbook_url in it."
+    )
 
 
 class Monitoring(Model):

@@ -6,12 +6,13 @@ The Secret is not among them, as it is made once and never repaired.
 from typing import Any
 
 from penstock_operator.desired.access import service_account
+from penstock_operator.desired.alerts import prometheus_rule
 from penstock_operator.desired.cluster_plan import Plan
 from penstock_operator.desired.configuration import config_map
 from penstock_operator.desired.naming import Owner
 from penstock_operator.desired.network import client_service, headless_service, network_policy
 from penstock_operator.desired.override import overridden_service, overridden_set
-from penstock_operator.desired.watching import certificate, disruption_budget, prometheus_rule, service_monitor
+from penstock_operator.desired.watching import certificate, disruption_budget, service_monitor
 from penstock_operator.desired.workload import stateful_set
 
 # Children that a spec may leave out: they are deleted when they exist and are not wanted.

@@ -13,8 +13,9 @@ from penstock.frontends.http.metrics import COUNTERS, GAUGES
 from penstock_operator.api import ClusterSpec, UserSpec, VHostSpec
 from penstock_operator.api.broker_config import OWNED
 from penstock_operator.api.cluster import Config
+from penstock_operator.desired.alerts import RUNBOOK, prometheus_rule
 from penstock_operator.desired.naming import Owner
-from penstock_operator.desired.watching import prometheus_rule
+from penstock_operator.links.counts import Counts
 from tools.document_charts import readme
 
 ROOT = Path(__file__).parents[3]
@@ -25,6 +26,7 @@ OTHERS = {
     "penstock_build_info",
     "penstock_uptime_seconds",
     "penstock_recovery_seconds",
+    "penstock_certificate_not_after_timestamp_seconds",
     "penstock_queues",
     "penstock_queue_messages_ready",
     "penstock_queue_messages_unacked",
@@ -32,6 +34,8 @@ OTHERS = {
     "process_cpu_seconds_total",
     "up",
 }
+# The age of backups, which schedules report.
+OF_BACKUPS = {"penstock_operator_backup_completed_timestamp_seconds"}
 FIGURES = {f"{name}_total" for name, _ in COUNTERS.values()} | {name for name, _ in GAUGES.values()} | OTHERS
 
 
@@ -98,18 +102,49 @@ def test_a_dashboard_uses_only_figures_that_the_broker_has(path: Path) -> None:
     assert {panel["datasource"]["uid"] for panel in dashboard["panels"]} == {"${datasource}"}
 
 
-def test_an_alert_uses_only_figures_that_the_broker_has_and_stands_in_the_page() -> None:
-    spec = {"image": "penstock:test", "monitoring": {"prometheusRule": {"enabled": True}}}
+def alerts(replicas: int = 1, **more: str) -> list[dict[str, Any]]:
+    """Return the alerts of a Cluster."""
+    spec = {
+        "image": "penstock:test",
+        "replicas": replicas,
+        "monitoring": {"prometheusRule": {"enabled": True, **more}},
+    }
     manifest = prometheus_rule(Owner("mq", "shop", "uid", ClusterSpec.model_validate(spec)))
     assert manifest is not None
     (group,) = manifest["spec"]["groups"]
-    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    rules: list[dict[str, Any]] = group["rules"]
+    return rules
 
-    for alert in group["rules"]:
+
+def test_an_alert_uses_only_figures_that_the_broker_has() -> None:
+    for alert in alerts():
         assert figures(alert["expr"])
         assert figures(alert["expr"]) - FIGURES == set()
         assert 'namespace="shop",service="mq"' in alert["expr"]
-        assert alert["alert"] in page
+
+
+def test_an_alert_about_the_operator_uses_only_figures_that_the_operator_has() -> None:
+    text = (CHARTS[0] / "templates" / "alerts.yaml").read_text()
+    used = figures(text)
+
+    assert len(used) == text.count("- alert: ")
+    known = set(re.findall(r"^# TYPE (\w+)", Counts().exposition().decode(), re.MULTILINE))
+    assert used - known - OF_BACKUPS == set()
+
+
+def test_a_cluster_that_is_stopped_on_purpose_is_not_down() -> None:
+    stopped, running = ({alert["alert"] for alert in alerts(replicas)} for replicas in (0, 1))
+
+    assert running - stopped == {"PenstockDown"}
+
+
+def test_the_page_of_an_alert_is_a_url_where_one_is_given() -> None:
+    for alert in alerts():
+        assert alert["annotations"]["runbook"] == f"{RUNBOOK}#{alert['alert'].lower()}"
+        assert "runbook_url" not in alert["annotations"]
+
+    for alert in alerts(runbookUrl="https://docs.example.com/alerts"):
+        assert alert["annotations"]["runbook_url"] == f"https://docs.example.com/alerts#{alert['alert'].lower()}"
 
 
 @charts
