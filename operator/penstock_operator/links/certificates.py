@@ -9,26 +9,49 @@ import socket
 import ssl
 import tempfile
 from pathlib import Path
+from threading import Lock
 
 from penstock.client.uri import Tls
 
 SECONDS = 5.0
+PREFIX = "penstock-"
+# Half of the folder of the operator's pod.
+FILES_BYTES_MAX = 8 << 20
+_lock = Lock()
 
 
 class UntrustedError(Exception):
     """An untrusted certificate; the text is OpenSSL's reason."""
 
 
-def pem_file(text: str) -> str:
-    """Return a file with this content, readable only by the operator, so open connections keep theirs."""
+def pem_file(text: str, folder: Path | None = None) -> str:
+    """Return a file with this content, readable only by the operator, so open connections keep theirs.
+
+    The files of before stay for a while, in bounded space: the pod is evicted if its folder is full.
+    """
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    path = Path(tempfile.gettempdir()) / f"penstock-{digest}.pem"
-    if not path.exists():
-        descriptor, beside = tempfile.mkstemp(dir=path.parent)  # only the operator may read it
+    path = (folder or Path(tempfile.gettempdir())) / f"{PREFIX}{digest}.pem"
+    with _lock:
+        if path.exists():
+            os.utime(path)
+            return str(path)
+        _make_space(path.parent, len(text.encode()))
+        descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=PREFIX)  # only the operator may read it
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
         Path(beside).replace(path)
     return str(path)
+
+
+def _make_space(folder: Path, byte_count: int) -> None:
+    """Remove the files that were used longest ago."""
+    found = sorted((each.stat().st_mtime_ns, each.stat().st_size, each) for each in folder.glob(f"{PREFIX}*"))
+    total = byte_count + sum(size for _, size, _ in found)
+    for _, size, path in found:
+        if total <= FILES_BYTES_MAX:
+            return
+        path.unlink()
+        total -= size
 
 
 def good_until(host: str, port: int, tls: Tls) -> str:
