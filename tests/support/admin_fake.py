@@ -52,6 +52,8 @@ class FakeBroker:
     """The questions, beside `calls`, which change something."""
     tried: list[str] = field(default_factory=list)
     """Users who logged in, or tried to."""
+    closed: list[str] = field(default_factory=list)
+    """Virtual hosts of connections that were closed."""
     refused_count: int = 0
     """Connections that reached no broker."""
     is_up: bool = True
@@ -113,7 +115,7 @@ class FakeConnection:
         self.admin = self
 
     def close(self) -> None:
-        pass
+        self._broker.closed.append(self._vhost)
 
     def status(self) -> Status:
         self._check_up()

@@ -1,4 +1,4 @@
-"""Connections to brokers, one per Cluster and vhost, kept until they fail.
+"""Connections to brokers, one per Cluster and vhost, kept until they fail or are not used for some minutes.
 
 A broker's refusals are the client's own errors; an unreachable broker is a BrokerUnreachableError. A password is only
 tried when neither it nor its digest on the broker is known to fit: trying takes one of the user's connections for a
@@ -29,6 +29,8 @@ OURS_SECONDS: Final = 5.0
 # A broker that did not answer is left alone for so long, or until `ask` gets an answer: each call to one that hangs
 # takes a worker for seconds, and there may be thousands of objects to reconcile.
 REST_SECONDS: Final = 10.0
+# A connection that was not used for so long is closed: longer than a resync by default, and far longer than a call.
+IDLE_SECONDS: Final = 660.0
 UNREACHABLE = (ConnectionLostError, DeadlineError, ClosedError, BrokerError)
 
 
@@ -48,6 +50,8 @@ class Brokers:
         self._clock = clock
         self._lock = Lock()
         self._open: dict[Address, Connection] = {}
+        self._used: dict[Address, float] = {}
+        self._looked_at = clock()
         # Host and user -> mark of the password and its digest on the broker; and when we set which password.
         self._proven: dict[tuple[str, str], tuple[str, str]] = {}
         self._set: dict[tuple[str, str], tuple[str, float]] = {}
@@ -59,9 +63,14 @@ class Brokers:
 
         Raises BrokerUnreachableError, or NotAuthenticatedError when the broker has other credentials.
         """
+        now = self._clock()
         with self._lock:
             known, until = self._open.get(address), self._resting.get(address.host, 0.0)
-        if self._clock() < until:
+            self._used[address] = now
+            idle = self._take_idle(now)
+        for connection in idle:
+            connection.close()
+        if now < until:
             raise BrokerUnreachableError(f"{address.target}: no answer a moment ago")
         if known is not None:
             return known
@@ -74,6 +83,16 @@ class Brokers:
         if kept is not made:
             made.close()
         return kept
+
+    def _take_idle(self, now: float) -> list[Connection]:
+        """Take out the connections that no call has used for long, such as those to vhosts that were deleted."""
+        if now - self._looked_at < IDLE_SECONDS / 4:
+            return []
+        self._looked_at = now
+        idle = [address for address, at in self._used.items() if now - at > IDLE_SECONDS]
+        for address in idle:
+            del self._used[address]
+        return [self._open.pop(address) for address in idle if address in self._open]
 
     def rest(self, host: str) -> bool:
         """Leave a broker alone that did not answer; return whether that is new."""
@@ -88,6 +107,7 @@ class Brokers:
         """Drop the connections after a failure, or when a Cluster goes: the next call reconnects."""
         with self._lock:
             gone = [self._open.pop(address) for address in list(self._open) if address.host == host]
+            self._used = {address: at for address, at in self._used.items() if address.host != host}
         self.listings.forget(host)
         for connection in gone:
             connection.close()

@@ -238,3 +238,22 @@ def test_annotations_of_others_take_no_memory(world: OperatorWorld) -> None:
     kept = world.kubernetes.get("Queue", "q", "rival") or {}
     assert kept["metadata"]["annotations"] == annotations
     assert reason(world, "Queue", "q", "rival") == "Paused"
+
+
+def test_connections_to_virtual_hosts_that_come_and_go_are_closed(world: OperatorWorld) -> None:
+    """Each vhost takes a connection of the operator's; the broker has a bound of them for all of its clients."""
+    closed = broker(world).closed
+    for number in range(3):
+        apply(world, "VHost", "v", "rival", {"name": f"v{number}", "deletionPolicy": "Delete"})
+        apply(world, "Queue", "q", "rival", {"name": "q", "vhost": f"v{number}", "deletionPolicy": "Delete"})
+        remove(world, "Queue", "q", "rival")
+        remove(world, "VHost", "v", "rival")
+    closed.clear()
+
+    for _ in range(4):
+        world.seconds += 300
+        world.look_again()
+        apply(world, "Queue", "q", "shop", {"name": "q"})
+
+    assert [each for each in closed if each != "/"] == ["v0", "v1", "v2"]
+    assert reason(world, "Queue", "q", "shop") == "Synced"
