@@ -69,6 +69,11 @@ def claim_of(manifest: Manifest) -> Claim:
     )
 
 
+def binding_of(claim: Claim) -> str:
+    """Return the name of the ClusterRoleBinding that the chart makes for a release."""
+    return f"{claim.name}-discovery-{claim.namespace}"
+
+
 def decide(
     pod: str, mine: Claim | None, others: list[Claim], is_live: Callable[[Claim], bool], *, has_begun: bool
 ) -> tuple[Step, str]:

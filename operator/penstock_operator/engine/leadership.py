@@ -1,7 +1,8 @@
 """Holds and renews the Lease of this release, and says whether this pod acts.
 
 A Lease counts as live until its time of renewal has not changed for a while on this machine's own clock, so clocks of
-different nodes are never compared. A pod that could not renew its Lease stops acting well before others take it.
+different nodes are never compared. A pod that could not renew its Lease stops acting well before others take it. Only
+Leases of installed releases count.
 """
 
 import logging
@@ -11,7 +12,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from penstock_operator.desired.leadership import LEASE_SECONDS, SELECTOR, Claim, Step, claim_of, decide, held, lease
+from penstock_operator.desired.leadership import (
+    LEASE_SECONDS,
+    SELECTOR,
+    Claim,
+    Step,
+    binding_of,
+    claim_of,
+    decide,
+    held,
+    lease,
+)
 from penstock_operator.links import ApiError, Kubernetes
 
 Manifest = dict[str, Any]
@@ -19,8 +30,12 @@ RENEW_SECONDS: Final = 4.0
 RETRY_SECONDS: Final = 2.0
 # Without a renewal for this long, nothing is done any more.
 DEADLINE_SECONDS: Final = 10.0
+# Whether a release is installed is asked again after this time.
+INSTALLED_SECONDS: Final = 60.0
+FORBIDDEN: Final = 403
 CONFLICT: Final = 409
 LEASES: Final = "coordination.k8s.io/v1", "Lease"
+BINDINGS: Final = "rbac.authorization.k8s.io/v1", "ClusterRoleBinding"
 
 _log = logging.getLogger("penstock.operator")
 
@@ -56,6 +71,7 @@ class Leadership:
         self._clock = clock
         self._now = now
         self._seen: dict[tuple[str, str], tuple[str, float]] = {}
+        self._installed: dict[tuple[str, str], tuple[bool, float]] = {}
         self._renewed_at: float | None = None
         self._has_begun = False
         self._stopped = threading.Event()
@@ -156,7 +172,26 @@ class Leadership:
         found = [claim_of(each) for each in self._kubernetes.list(*LEASES, None, SELECTOR)]
         places = {each.place for each in found}
         self._seen = {place: seen for place, seen in self._seen.items() if place in places}
+        self._installed = {place: known for place, known in self._installed.items() if place in places}
         return found
+
+    def _is_installed(self, claim: Claim) -> bool:
+        """Return whether a Lease is that of a release, whose chart binds its role in the whole cluster.
+
+        Users may write Leases in their own namespaces, and would keep this operator from acting; they may bind nothing
+        there. The answer is kept for a while. An operator that may not ask, by an older chart, believes each Lease.
+        """
+        known, at = self._installed.get(claim.place, (True, -INSTALLED_SECONDS))
+        if self._clock() - at < INSTALLED_SECONDS:
+            return known
+        try:
+            known = self._kubernetes.read(*BINDINGS, None, binding_of(claim)) is not None
+        except ApiError as error:
+            if error.code != FORBIDDEN:
+                raise
+            known = True
+        self._installed[claim.place] = known, self._clock()
+        return known
 
     def _write(self, manifest: Manifest, wanted: Claim) -> None:
         change = held(wanted, self._now())
@@ -165,7 +200,8 @@ class Leadership:
 
     def _is_live(self, claim: Claim) -> bool:
         """Return whether a Lease is held, and its time of renewal has changed lately."""
-        if not claim.holder:
+        is_own = claim.place == (self._identity.namespace, self._identity.release)
+        if not claim.holder or not (is_own or self._is_installed(claim)):
             return False
         renewed, since = self._seen.get(claim.place, ("", 0.0))
         if renewed != claim.renewed:

@@ -1,14 +1,16 @@
 """Which operator acts: the decision as a table, and pods of one release or of two against one Kubernetes."""
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from penstock_operator.desired.leadership import LEASE_SECONDS, Claim, Step, decide
+from penstock_operator.desired.leadership import LEASE_SECONDS, Claim, Step, binding_of, decide, lease
 from penstock_operator.engine.leadership import DEADLINE_SECONDS, Identity, Leadership
 from penstock_operator.links import ApiError, Kubernetes
 from support.kubernetes_fake import FakeKubernetes, Manifest
 
+ACCESS = Path(__file__).parents[3] / "charts" / "penstock-operator" / "templates" / "access.yaml"
 SHOP, STOCK = frozenset({"shop"}), frozenset({"stock"})
 
 
@@ -61,9 +63,15 @@ class Pods:
 
     def start(self, release: str, pod: str, *watches: str) -> Leadership:
         identity = Identity("system", release, pod, watches)
+        self.install(release)
         return Leadership(
             cast(Kubernetes, self.kubernetes), identity, lambda: self.begun.append(pod), lambda: self.seconds, self._now
         )
+
+    def install(self, release: str) -> None:
+        """Do what the chart does besides: bind the role of a release in the whole cluster."""
+        metadata = {"name": f"{release}-discovery-system", "namespace": ""}
+        self.kubernetes.add({"kind": "ClusterRoleBinding", "metadata": metadata})
 
     def _now(self) -> str:
         self._renewals += 1
@@ -216,6 +224,41 @@ def test_objects_that_came_due_during_a_slow_renewal_are_reconciled_after_it(pod
 
     assert one.acts
     assert pods.begun == ["one", "one"]
+
+
+def forge(pods: Pods, number: int) -> None:
+    """Write and renew a Lease as any user with the role `edit` can in its own namespace."""
+    forged = lease(Claim("tenant", "operator", holder="mine", is_acting=True), str(number))
+    forged["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
+    pods.kubernetes.add(forged)
+
+
+def test_a_lease_that_a_tenant_wrote_keeps_no_operator_from_acting(pods: Pods) -> None:
+    forge(pods, 0)
+    one = pods.start("operator", "one")
+    for number in range(30):
+        forge(pods, number)
+        pods.run(one, seconds=1)
+
+    assert one.acts
+
+
+def test_an_operator_that_may_not_ask_for_releases_believes_each_lease(pods: Pods) -> None:
+    pods.kubernetes.kinds_forbidden.add("ClusterRoleBinding")
+    forge(pods, 0)
+    one = pods.start("operator", "one")
+    pods.run(one)
+
+    assert not one.acts
+
+
+def test_the_chart_makes_the_binding_that_an_operator_asks_for() -> None:
+    text = ACCESS.read_text()
+    name = "{{ $name }}-discovery-{{ .Release.Namespace }}"
+
+    (binding,) = [each for each in text.split("---") if "kind: ClusterRoleBinding" in each and name in each]
+    assert f"  name: {name}\n  labels" in binding
+    assert binding_of(Claim("SPACE", "NAME")) == "NAME-discovery-SPACE"
 
 
 def test_a_step_that_fails_is_told_and_tried_again(pods: Pods, caplog: pytest.LogCaptureFixture) -> None:
