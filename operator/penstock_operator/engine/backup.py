@@ -13,7 +13,7 @@ from penstock_operator.api import BackupSpec
 from penstock_operator.desired.backup import ENDED, Outcome, Phase, has_ended, phase_of, says
 from penstock_operator.desired.backup_job import Access, backup_job, job_name
 from penstock_operator.desired.conditions import merged, status_of
-from penstock_operator.desired.naming import FINALIZER, PAUSED_ANNOTATION, SCHEDULE_LABEL
+from penstock_operator.desired.naming import CLUSTER_LABEL, FINALIZER, PAUSED_ANNOTATION, SCHEDULE_LABEL
 from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.backup_removal import BackupRemoval, read_job, read_outcome
 from penstock_operator.engine.home import Home, NotYet, find_cluster, find_home
@@ -85,6 +85,7 @@ class BackupReconciler:
             raise NotYet("Paused", f"take the annotation {PAUSED_ANNOTATION} away to go on")
         home = find_home(world, manifest)
         self._check_password(manifest)
+        self._check_volume(manifest, spec)
         self._check_fresh(manifest)
         try:
             return world.kubernetes.create(backup_job(manifest, spec, home.owner, _access(home)))
@@ -99,6 +100,16 @@ class BackupReconciler:
         conditions = (cluster or {}).get("status", {}).get("conditions", [])
         if status_of(conditions, "PasswordSynced") == "False":
             raise NotYet("PasswordPending", "the broker has not read the new password of its administrator yet")
+
+    def _check_volume(self, manifest: Manifest, spec: BackupSpec) -> None:
+        """Raise NotYet when the volume is a broker's own: the Job could write there, fill it, and delete there."""
+        if spec.target.volume is None:
+            return
+        namespace, name = manifest["metadata"]["namespace"], spec.target.volume.claim_name
+        claim = self._world.kubernetes.read("v1", "PersistentVolumeClaim", namespace, name)
+        cluster = ((claim or {}).get("metadata") or {}).get("labels", {}).get(CLUSTER_LABEL)
+        if cluster:
+            raise NotYet("TargetRefused", f"the volume '{name}' has the messages of Cluster '{cluster}'; use another")
 
     def _check_fresh(self, manifest: Manifest) -> None:
         """Raise NotYet when the Backup went or ran already, which the store does not show yet."""

@@ -239,6 +239,13 @@ def test_a_job_that_kubernetes_refuses_is_told_and_tried_again(world: OperatorWo
     assert status(world)["phase"] == "Running"
 
 
+def test_no_job_gets_the_volume_of_a_broker(world: OperatorWorld) -> None:
+    back_up(world, target={"volume": {"claimName": "data-mq-0", "path": "node.json"}})
+
+    assert jobs(world) == []
+    assert world.condition("Backup", "one") == ("False", "TargetRefused")
+
+
 def test_a_job_of_another_object_is_not_taken(world: OperatorWorld) -> None:
     world.apply("Backup", "one", {"target": VOLUME}, uid="uid-one")
     world.settle()
