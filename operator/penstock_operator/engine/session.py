@@ -9,6 +9,7 @@ from typing import TypeVar
 from penstock import Connection
 from penstock.client.errors import AccessRefusedError, NotAuthenticatedError, PenstockError, RefusedError
 from penstock_operator.api import TopologySpec
+from penstock_operator.desired.cluster_status import waits_after_loss
 from penstock_operator.desired.topology import Fields
 from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.home import Home, NotYet
@@ -37,6 +38,21 @@ class Session:
     def find(self) -> Fields | None:
         """Return the broker's fields, which may be a second old; None when there is no such thing."""
         return self._ask(lambda: self._brokers.listings.find(self._broker, self._host, self.spec))
+
+    def check_data(self) -> None:
+        """Raise NotYet when the broker began empty, which its Cluster has not found yet, and nothing may be declared.
+
+        An object is often checked first: the broker answers before the Cluster is looked at.
+        """
+        owner = self._home.owner
+        if not waits_after_loss(owner):
+            return
+        key = Key("Cluster", owner.namespace, owner.name)
+        known = ((self._world.store.get(key) or {}).get("status") or {}).get("dataId")
+        found = self._ask(lambda: self._broker.admin.status().data_id)
+        if known and found and known != found:
+            self._world.add(key, 0.0)
+            raise NotYet("DataLost", f"the broker of Cluster '{owner.name}' has other data than before: {found}")
 
     def put(self, credentials: Credentials | None, *, is_new: bool) -> None:
         """Make the thing, or change it."""

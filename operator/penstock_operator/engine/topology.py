@@ -102,6 +102,8 @@ class TopologyReconciler:
         session = Session(world, home, spec)
         found = session.find()
         owned = owned_by(manifest)
+        if found is None:
+            session.check_data()
         _check(self._refused_tags(spec, home, manifest, found, owned))
         actions = plan(spec, found, owned)
         credentials: Credentials | None = None
