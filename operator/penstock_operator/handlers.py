@@ -3,8 +3,9 @@
 They decide nothing and wait for nothing; kopf keeps no state of ours and writes nothing.
 """
 
-from collections.abc import Callable
-from typing import Any
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import kopf
 
@@ -24,6 +25,7 @@ WATCHED_CHILDREN = (
 )
 # Kinds of ours that own children, beside the Cluster.
 _OWNERS = frozenset({"User", "Backup"})
+BACKOFF_SECONDS_MAX: Final = 30.0
 Add = Callable[[Key], None]
 Event = kopf.RawEvent
 
@@ -49,6 +51,18 @@ def register(registry: kopf.OperatorRegistry, store: Store, add: Add) -> None:
         )
 
 
+class Backoffs:
+    """Seconds between the attempts of a request, without end.
+
+    kopf ends the whole operator when a watch has failed for the last time: with its own backoffs after a minute without
+    the API server, or with one watched namespace whose role is gone.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        yield from (1, 1, 2, 3, 5, 8, 13, 21)
+        yield from itertools.repeat(BACKOFF_SECONDS_MAX)
+
+
 async def log_in(**about: Any) -> kopf.ConnectionInfo | None:
     """Log in as the pod's service account, or by the kubeconfig outside of a cluster."""
     return kopf.login_with_service_account(**about) or kopf.login_with_kubeconfig(**about)
@@ -68,6 +82,7 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.watching.connect_timeout = 10
     settings.watching.chunk_size = 500
     settings.networking.request_timeout = 30
+    settings.networking.error_backoffs = Backoffs()
     for group, version, plural in WATCHED_CHILDREN:
         selector = (version, plural) if not group else (group, version, plural)
         settings.watching.label_selectors[selector] = CLUSTER_LABEL

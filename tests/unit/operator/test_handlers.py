@@ -1,6 +1,7 @@
 """The watches on an emulated API server: events reach the store and the workers, and kopf itself writes nothing."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -138,3 +139,14 @@ def test_a_changed_secret_wakes_the_users_that_name_it_and_no_others() -> None:
     assert affected(store, {"type": "ADDED", "object": shown}) == [Key("User", "default", "web")]
     assert affected(store, {"type": "MODIFIED", "object": shown}) == []
     assert affected(store, {"type": "DELETED", "object": shown}) == [Key("User", "default", "web")]
+
+
+def test_no_attempt_of_a_watch_is_the_last_one() -> None:
+    """After the last one kopf ends the operator, for all, because of one watched namespace without its role."""
+    settings = kopf.OperatorSettings()
+    configure(settings)
+
+    for _ in range(2):
+        seconds = list(itertools.islice(settings.networking.error_backoffs, 1_000))  # type: ignore[arg-type]
+        assert len(seconds) == 1_000
+        assert max(seconds) <= 30
