@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 import penstock
 from penstock.spark import writing
-from penstock.spark.errors import OptionError, RefusedError
+from penstock.spark.errors import NotFoundError, OptionError, RefusedError
 from penstock.spark.names import bound_name, task_name
 from penstock.spark.options import WriteOptions, parse_write_options
 from penstock.spark.writing import BatchWriter, MicroBatchWriter, Written, publish
@@ -77,6 +77,20 @@ def test_a_task_that_has_no_rows_any_more_is_refused(options: WriteOptions) -> N
 
     with pytest.raises(RefusedError, match="1 of its rows are stored, and 0 came now"):
         write(options, 0)
+
+
+def test_a_stream_that_is_deleted_during_a_write_takes_no_rows_with_it_silently(
+    options: WriteOptions, stream: str, connection: penstock.Connection
+) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from rows(b"a", b"b")
+        connection.delete_stream(stream)
+        yield from rows(b"c")
+        connection.declare_stream(stream)
+        yield from rows(b"d")
+
+    with pytest.raises(NotFoundError, match="was deleted during the write: 1 of 4 rows were not stored"):
+        publish(batches(), options, f"{stream}/0", 0)
 
 
 def test_a_name_is_bound_to_the_target(

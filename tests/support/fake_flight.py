@@ -85,9 +85,10 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
         # Set: a DoGet answers nothing until it is cleared.
         self.is_silent = threading.Event()
         self.puts = 0
-        # Those that the client ended, and rows that each final answer leaves out.
+        # Those that the client ended, and rows that the final answer leaves out, or says to have reached no queue.
         self.puts_ended = 0
         self.unconfirmed = 0
+        self.unroutable = 0
         self._lock = threading.Lock()
 
     @property
@@ -238,7 +239,8 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
                 confirmed += 1
                 first = ((command["batch"] + 1) << 32) + 1 if "batch" in command else command.get("sequence", 0)
                 self._publish_once(command, first + confirmed - 1, row)
-            writer.write(json.dumps({"confirmed": confirmed - self.unconfirmed, "unroutable": 0}).encode())
+            answer = {"confirmed": confirmed - self.unconfirmed, "unroutable": self.unroutable}
+            writer.write(json.dumps(answer).encode())
         self.puts_ended += not context.is_cancelled()
 
     # ------------------------------------------------------------ internals

@@ -117,6 +117,7 @@ class Wire:
     def put(self, command: dict[str, Any], schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
         """Publish a message per row; return the broker's final answer, which counts all rows.
 
+        Raises NotFoundError when the stream of the command was deleted meanwhile, so that rows reached none.
         The first piece of numbered or staged rows is repeated while the broker cannot be reached. After its confirm a
         lost connection is an error: the rows behind it cannot be taken from `batches` again.
         """
@@ -139,7 +140,9 @@ class Wire:
             with window.run(begin) if may_repeat else called(begin, broker) as call:
                 for piece in pieces:
                     called(partial(call.send, piece), broker)
-                return called(call.finish, broker)
+                answer = called(call.finish, broker)
+            check_routed(command, answer)
+            return answer
         except NotFoundError as error:
             # The broker publishes to a stream as to an exchange.
             stream = command.get("stream")
@@ -208,6 +211,16 @@ class Wire:
 
     def _options(self, seconds: float | None = None) -> flight.FlightCallOptions:
         return flight.FlightCallOptions(timeout=seconds, headers=self._headers)
+
+
+def check_routed(command: Mapping[str, Any], answer: Mapping[str, int]) -> None:
+    """Raise NotFoundError when rows for a stream reached none: to an exchange that is no error, and no loss."""
+    lost = answer.get("unroutable", 0)
+    if lost and "stream" in command:
+        raise NotFoundError(
+            f"stream '{command['stream']}' was deleted during the write: {lost} of {answer['confirmed']} rows were not "
+            "stored; declare it again and repeat the write"
+        )
 
 
 def behind(batch: pa.RecordBatch, last: int) -> pa.RecordBatch:

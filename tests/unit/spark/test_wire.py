@@ -170,6 +170,24 @@ def test_a_put_of_which_the_broker_confirms_other_rows_than_were_sent_is_an_erro
         wire.put({"stream": "events"}, batch.schema, [batch])
 
 
+def test_a_put_into_a_stream_that_was_deleted_meanwhile_is_an_error(server: FakeFlight) -> None:
+    server.declare("events")
+    server.unroutable = 2
+    batch = pa.record_batch({"body": [b"1", b"2", b"3"]})
+
+    with Wire(server.uri) as wire, pytest.raises(NotFoundError, match=r"deleted .*: 2 of 3 rows were not stored"):
+        wire.put({"stream": "events"}, batch.schema, [batch])
+
+
+def test_rows_of_a_put_into_an_exchange_need_not_reach_a_queue(server: FakeFlight) -> None:
+    server.declare("events")
+    server.unroutable = 1
+    batch = pa.record_batch({"body": [b"1"]})
+
+    with Wire(server.uri) as wire:
+        assert wire.put({"exchange": "e", "routing_key": "events"}, batch.schema, [batch])["unroutable"] == 1
+
+
 def test_a_put_without_rows_asks_nothing_of_the_broker(server: FakeFlight) -> None:
     schema = pa.schema([("body", pa.binary())])
 
