@@ -9,7 +9,7 @@ import queue
 import threading
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,11 +35,13 @@ DEAD_SCHEMA = pa.schema([("body", pa.binary()), ("key", pa.binary()), ("headers"
 class Decoder:
     """Decoder for the bodies of one range. Leave it as a context manager: bad records are stored only then."""
 
-    def __init__(self, wire: Wire, decoding: Decoding, wanted: OffsetRange, origin: str) -> None:
+    def __init__(
+        self, wire: Wire, decoding: Decoding, wanted: OffsetRange, origin: str, *, is_lease: bool = False
+    ) -> None:
         self._decoding = decoding
         # Made for the schema of the first batch, which all others have too.
         self._decoded: DecodeBodies | None = None
-        self._dead = DeadLetters(wire, decoding.dead_letter_stream, wanted, origin)
+        self._dead = DeadLetters(wire, decoding.dead_letter_stream, wanted, origin, is_lease=is_lease)
 
     def decode(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         """Return the batch with the decoded column, without the bad rows when they go to a dead-letter stream."""
@@ -109,24 +111,25 @@ def with_corrupt(
 class DeadLetters:
     """Publisher of bad records as they are found, through one call for the whole range.
 
-    The i-th bad record of a range has the producer sequence start + 1 + i, which is never above its offset + 1. A range
-    that is read again repeats its sequences, and the next range of the same origin starts above them.
+    The i-th bad record of a range has the producer sequence o + 1 + i, where o is the offset of the first one. That is
+    never above its own offset + 1. A range that is read again repeats its sequences, and the next range of the same
+    origin starts above them. Where retention removed the first records meanwhile, the others get sequences that are
+    higher by at least their number: some may be stored twice, and none is taken for another one. The records of a
+    lease are counted from the start of its range, because their offsets may be below those of an earlier lease.
     """
 
-    def __init__(self, wire: Wire, stream: str, wanted: OffsetRange, origin: str) -> None:
+    def __init__(self, wire: Wire, stream: str, wanted: OffsetRange, origin: str, *, is_lease: bool = False) -> None:
         self._wire = wire
         self._wanted = wanted
-        self._command = {
-            "stream": stream,
-            "producer": f"dead-letters/{origin}",
-            "sequence": wanted.start + 1,
-        }
+        self._first = wanted.start + 1 if is_lease else None
+        self._command: dict[str, Any] = {"stream": stream, "producer": f"dead-letters/{origin}"}
         self._waiting: queue.Queue[pa.RecordBatch | None] = queue.Queue(DEAD_BATCHES_MAX)
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
 
     def put(self, rows: pa.RecordBatch, reasons: list[str]) -> None:
         if self._thread is None:
+            self._command["sequence"] = rows["offset"][0].as_py() + 1 if self._first is None else self._first
             self._thread = threading.Thread(target=self._publish, daemon=True)
             self._thread.start()
         headers = [

@@ -210,7 +210,7 @@ def read_lease(
     decoding = options.rows.decoding
     with (
         Wire(options.rows.uri, options.rows.retry_seconds) as wire,
-        Decoder(wire, decoding, numbers, origin) as decoder,
+        Decoder(wire, decoding, numbers, origin, is_lease=True) as decoder,
     ):
         for batch in wire.read_lease({**ticket, **part}, columns):
             rows = decoder.decode(batch, arrow_schema)

@@ -60,6 +60,34 @@ def test_a_range_that_is_read_again_stores_its_bad_records_once(server: FakeFlig
     assert server.bodies("bad") == [b"1", b"2", b"3", b"4", b"5"]
 
 
+def decode_range(server: FakeFlight, offsets: range, *, is_lease: bool = False) -> None:
+    """Decode bad records of the range from 1 to 100, of which these offsets are there; each has its offset as body."""
+    bodies = [b"%d" % offset for offset in offsets]
+    batch = pa.record_batch({"offset": offsets, "key": [None] * len(offsets), "body": bodies})
+    wanted = OffsetRange("events", 1, 100)
+    decoding = Decoding("json", "id BIGINT", "bad")
+    with Wire(server.uri) as wire, Decoder(wire, decoding, wanted, "query/0", is_lease=is_lease) as decoder:
+        decoder.decode(batch, SCHEMA)
+
+
+def test_no_bad_record_is_taken_for_one_that_retention_removed_between_two_attempts(server: FakeFlight) -> None:
+    server.declare("bad")
+    # The first attempt stores three of six and dies.
+    decode_range(server, range(1, 4))
+
+    decode_range(server, range(3, 7))
+
+    assert server.bodies("bad") == [b"1", b"2", b"3", b"4", b"5", b"6"]
+
+
+def test_bad_records_of_a_lease_are_counted_from_its_start_whatever_their_offsets_are(server: FakeFlight) -> None:
+    server.declare("bad")
+
+    decode_range(server, range(500, 503), is_lease=True)
+
+    assert server.producers == {"dead-letters/query/0": 4}
+
+
 def test_without_a_dead_letter_stream_a_bad_record_is_a_null(server: FakeFlight) -> None:
     assert decode(server, [GOOD, b"x"], 1, "") == [1, 2]
     assert server.puts == 0
