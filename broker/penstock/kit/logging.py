@@ -1,15 +1,13 @@
 """Structured logs on one stream, stderr: coloured lines on a terminal, one JSON object a line everywhere else.
 
 A line has `timestamp`, `level`, `logger` and `event`, then fields of its own. Lines of libraries and Python's
-warnings have the same shape. A line that cannot be written is dropped: the broker serves its clients without a log,
-too.
+warnings have the same shape, and each is one write. In a broker, `kit.log_stream` does the writing.
 """
 
-import contextlib
 import logging
 import os
 import sys
-from typing import Literal, TextIO, cast
+from typing import Literal, cast
 
 import structlog
 
@@ -35,25 +33,10 @@ def configure(level: str, log_format: LogFormat) -> None:
     structlog.configure(
         processors=[*shared, *renderers],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, _Stream(sys.stderr))),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
     _configure_libraries(level, shared, renderers)
-
-
-class _Stream:
-    """A stream that drops lines while its reader is gone or its disk is full."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> None:
-        with contextlib.suppress(OSError):
-            self._stream.write(text)
-
-    def flush(self) -> None:
-        with contextlib.suppress(OSError):
-            self._stream.flush()
 
 
 def logger(name: str) -> structlog.typing.FilteringBoundLogger:

@@ -53,5 +53,11 @@ PAGE_SIZE_MAX = 1_000
 # Cached manifests of archives. One of a year of hourly files is some 2 MB of JSON.
 ARCHIVE_MANIFESTS_MAX = 64
 
+# Bytes of the log that wait while its reader is slow. More lines are dropped and counted. Some 4,000 lines.
+LOG_QUEUE_BYTES_MAX = 1024 * 1024
+
+# How long a broker that exits waits for the reader of its log.
+LOG_EXIT_SECONDS = 2.0
+
 # Threads that read archives. Each holds one piece, a row group of some 8 MiB, so further readers wait.
 ARCHIVE_THREADS_MAX = 2

@@ -1,14 +1,24 @@
 """The number of files that the process may open: as many as the system allows, most of them for connections.
 
-The rest is for logs: a broker that is full of connections still opens segments.
+The rest is for logs: a broker that is full of connections still opens segments. The three standard files are always
+open, so that no file of the data directory gets the number of standard error and with it the text of a crash.
 """
 
+import os
 import resource
 from typing import Final
 
 FILES_MAX: Final = 1 << 20
 """More is never needed, and some systems take long to close what could be open."""
 _CONNECTIONS_TENTHS: Final = 9
+_STANDARD_FILE_LAST: Final = 2
+
+
+def open_standard_files() -> None:
+    """Open /dev/null in place of each standard file that the parent process has closed."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_FILE_LAST:
+        pass
+    os.close(number)
 
 
 def raise_files_max() -> int:

@@ -59,8 +59,13 @@ _CANNOT_BIND = {
 class Broker:
     """Serves while entered. Leaving it without `stop` lets go of everything and leaves no `clean` behind."""
 
-    def __init__(self, settings: Settings, load: Callable[[], Settings] | None = None) -> None:
-        """`load` reads the settings again; without it they stay as they are."""
+    def __init__(
+        self,
+        settings: Settings,
+        load: Callable[[], Settings] | None = None,
+        log_lines_dropped: Callable[[], int] = int,
+    ) -> None:
+        """`load` reads the settings again; without it they stay as they are. The last counts lines of the log."""
         self._settings = settings
         self._load = load
         self._undo = AsyncExitStack()
@@ -73,6 +78,7 @@ class Broker:
         self._tls: TlsFiles | None = None
         data_dir = str(settings.data_dir.absolute())
         self.state = BrokerState(version, socket.gethostname(), data_dir, SystemClock())
+        self.state.also_count(lambda: {"log_lines_dropped_total": log_lines_dropped()})
 
     async def __aenter__(self) -> Self:
         try:

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock.kit.log_stream import LogStream, write_in_background
 from penstock.kit.logging import configure, is_console, is_terminal, logger
 from penstock.kit.memory import return_large_blocks, trim, trim_now_and_then
 from penstock.kit.tasks import log_bugs_of_callbacks, spawn
 from penstock.kit.threads import use_threads
 from penstock.model.errors import FaultError, RefusedError
 from penstock.node.config import Settings, StartError
-from penstock.node.files import raise_files_max
+from penstock.node.files import open_standard_files, raise_files_max
 
 if TYPE_CHECKING:
     from penstock.node.launcher import Broker
@@ -32,11 +33,13 @@ def run(settings: Settings, load: Callable[[], Settings] | None = None) -> None:
     import uvloop
 
     return_large_blocks()
+    open_standard_files()
     raise_files_max()
+    log = write_in_background(_report_dropped)
     configure(settings.log_level, settings.log_format)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            was_clean = runner.run(_serve(settings, load))
+            was_clean = runner.run(_serve(settings, load, log))
     except (StartError, FaultError, RefusedError) as error:
         if is_console(settings.log_format):
             sys.stderr.write(f"penstock: {error}\n")
@@ -47,15 +50,15 @@ def run(settings: Settings, load: Callable[[], Settings] | None = None) -> None:
         raise SystemExit(1)
 
 
-async def _serve(settings: Settings, load: Callable[[], Settings] | None) -> bool:
+async def _serve(settings: Settings, load: Callable[[], Settings] | None, log: LogStream) -> bool:
     from penstock.node.launcher import Broker
     from penstock.node.signals import stop_asked
 
     log_bugs_of_callbacks(asyncio.get_running_loop())
     use_threads(asyncio.get_running_loop())
     gc.disable()  # what a start makes it keeps: with many queues, walking it again and again takes half as long again
-    asked = stop_asked()
-    async with Broker(settings, load) as broker:
+    asked = stop_asked(log.drain)
+    async with Broker(settings, load, lambda: log.dropped) as broker:
         _greet(settings, broker)
         _settle_memory()
         trimming = spawn(trim_now_and_then(), name="memory")
@@ -63,6 +66,10 @@ async def _serve(settings: Settings, load: Callable[[], Settings] | None) -> boo
         trimming.cancel()
         await broker.stop()
     return broker.was_clean
+
+
+def _report_dropped(count: int) -> None:
+    _log.warning("lines of the log were dropped", count=count)
 
 
 def _greet(settings: Settings, broker: "Broker") -> None:

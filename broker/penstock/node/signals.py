@@ -7,6 +7,7 @@ message.
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 
 from penstock.kit.logging import logger
 
@@ -14,13 +15,17 @@ _log = logger("node")
 FORCED_EXIT_CODE = 130
 
 
-def stop_asked() -> asyncio.Event:
-    """Return an event that the first signal sets. Call it on the running loop's own thread."""
+def stop_asked(before_exit: Callable[[], object]) -> asyncio.Event:
+    """Return an event that the first signal sets. Call it on the running loop's own thread.
+
+    The second signal calls `before_exit` and ends the process.
+    """
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def on_signal(number: signal.Signals) -> None:
         if asked.is_set():
+            before_exit()
             os._exit(FORCED_EXIT_CODE)
         _log.info("shutting down; send the signal again to force", signal=number.name)
         asked.set()

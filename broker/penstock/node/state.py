@@ -64,7 +64,7 @@ class BrokerState:
         self._engine: Counters | None = None
         self._vhosts: Vhosts | None = None
         self._corruptions: Callable[[], list[Corruption]] = list
-        self._more_counts: Callable[[], Mapping[str, float]] = dict
+        self._more_counts: list[Callable[[], Mapping[str, float]]] = []
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
 
     def opened(
@@ -79,7 +79,7 @@ class BrokerState:
 
     def also_count(self, counts: Callable[[], Mapping[str, float]]) -> None:
         """Add figures that the engine does not have to `metrics`."""
-        self._more_counts = counts
+        self._more_counts.append(counts)
 
     def move(self, phase: Phase) -> None:
         assert phase in MOVES[self.phase], (self.phase, phase)
@@ -105,7 +105,10 @@ class BrokerState:
         )
 
     def metrics(self) -> Mapping[str, float]:
-        return {**(self._engine.metrics() if self._engine is not None else {}), **self._more_counts()}
+        metrics = dict(self._engine.metrics()) if self._engine is not None else {}
+        for counts in self._more_counts:
+            metrics.update(counts())
+        return metrics
 
     def corruptions(self) -> list[Corruption]:
         return self._corruptions()

@@ -17,21 +17,6 @@ class Terminal(io.StringIO):
         return True
 
 
-class Broken(io.StringIO):
-    """A stream whose reader is gone, until it is repaired."""
-
-    is_broken = True
-
-    def write(self, text):
-        if self.is_broken:
-            raise BrokenPipeError
-        return super().write(text)
-
-    def flush(self):
-        if self.is_broken:
-            raise BrokenPipeError
-
-
 @pytest.fixture(autouse=True)
 def _as_before():
     root = logging.getLogger()
@@ -144,16 +129,3 @@ def test_a_client_cannot_command_the_terminal_of_the_log(monkeypatch):
     assert not {"\x1b", "\x9b"} & set(text)
     for shown in (r"a\x1b[2J\x9b\nready", r"b\x1b[2J", r"c\x1b[2J"):
         assert shown in text
-
-
-def test_a_line_that_cannot_be_written_is_dropped_and_later_ones_are_written(monkeypatch):
-    stream = Broken()
-
-    def act():
-        logger("engine").info("first")
-        stream.is_broken = False
-        logger("engine").info("second")
-
-    lines = written(monkeypatch, act, stream).splitlines()
-
-    assert [json.loads(line)["event"] for line in lines] == ["second"]

@@ -45,6 +45,10 @@ COUNTERS: dict[str, tuple[str, str]] = {
         "penstock_connections_too_slow",
         "Connections closed because no client logged in on them within first_request_seconds.",
     ),
+    "log_lines_dropped_total": (
+        "penstock_log_lines_dropped",
+        "Lines of the broker's log dropped because they could not be written, audit lines included.",
+    ),
     "syncs_total": ("penstock_syncs", "Syncs of logs."),
     "sync_seconds_total": ("penstock_sync_seconds", "Seconds spent syncing logs."),
 }
