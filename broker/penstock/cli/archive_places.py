@@ -6,8 +6,8 @@ parts that is completed at the end. The content is not known here.
 
 import contextlib
 import errno
+import fcntl
 import os
-import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -43,7 +43,7 @@ class Place(Protocol):
         """Yield a function that returns the next bytes, at most so many. Raises OSError."""
 
     def delete(self) -> None:
-        """Delete it."""
+        """Delete it, and what a command that was killed left of it; neither has to be there."""
 
 
 def place_of(target: str) -> Place:
@@ -57,29 +57,36 @@ def place_of(target: str) -> Place:
 
 
 class FilePlace:
+    """A file. It is filled under one other name, so that commands that are killed leave one file, not many."""
+
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._unfinished = path.with_name(f".{path.name}.new")
 
     def check_free(self) -> None:
         if self._path.exists() or self._path.is_symlink():
             raise ValueError(f"'{self._path}' exists; name another file, or delete it first")
 
     def store(self, parts: Iterable[bytes], size: int) -> None:  # noqa: ARG002 - only an object has to know it
-        temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}.new")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(self._unfinished, flags, 0o600)
         try:
+            if not _is_locked(descriptor):
+                raise ValueError(f"'{self._path}' is being written by another process; wait until that has ended")
             try:
+                os.ftruncate(descriptor, 0)
                 for part in parts:
-                    _write_all(descriptor, part, temporary)
+                    _write_all(descriptor, part, self._unfinished)
                 os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            self.check_free()
-            temporary.rename(self._path)
-            _sync_directory(self._path.parent)
+                self.check_free()
+                self._unfinished.rename(self._path)
+                _sync_directory(self._path.parent)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    self._unfinished.unlink(missing_ok=True)
+                raise
         finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+            os.close(descriptor)
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[int], bytes]]:
@@ -88,7 +95,15 @@ class FilePlace:
 
     def delete(self) -> None:
         self._path.unlink(missing_ok=True)
-        _sync_directory(self._path.parent)
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(self._unfinished, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                if _is_locked(descriptor):
+                    self._unfinished.unlink()
+            finally:
+                os.close(descriptor)
+        with contextlib.suppress(FileNotFoundError):
+            _sync_directory(self._path.parent)
 
 
 class S3Place:
@@ -167,6 +182,15 @@ def _imported() -> Any:
     except ImportError as error:
         raise ValueError("s3:// needs the package obstore; install it with: pip install 'penstock[s3]'") from error
     return obstore
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Take the lock of an open file, which ends with the process; return whether no other process had it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _write_all(descriptor: int, content: bytes, path: Path) -> None:

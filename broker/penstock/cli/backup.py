@@ -73,6 +73,7 @@ def delete(target: Target, output: Output = None) -> None:
         with place.opened() as read:
             first = read(storage.BLOCK)
     except FileNotFoundError:
+        place.delete()  # what a download that was killed left
         print_done(f"{target} does not exist", {"target": target, "deleted": False}, output)
         return
     if not storage.is_archive(first):

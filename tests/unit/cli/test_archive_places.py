@@ -122,7 +122,7 @@ def test_a_full_disk_names_the_file_and_leaves_none(tmp_path: Path, small_disk: 
         place_of(str(disk / "x.tar")).store(iter(CONTENT), SIZE)
 
     assert caught.value.errno == errno.ENOSPC
-    assert str(caught.value.filename).startswith(f"{disk}/.x.tar.")
+    assert caught.value.filename == f"{disk}/.x.tar.new"
     assert list(disk.iterdir()) == []
 
 
@@ -136,6 +136,32 @@ def test_a_file_that_another_made_meanwhile_stays(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="exists"):
         place_of(str(target)).store(parts(), 4)
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"another's"]
+
+
+def test_a_command_that_was_killed_leaves_one_file_that_the_next_one_or_a_deletion_takes_away(tmp_path: Path) -> None:
+    target, left = tmp_path / "x.tar", tmp_path / ".x.tar.new"
+    left.write_bytes(b"half" * 1_000)
+
+    place_of(str(target)).store(iter([b"whole"]), 5)
+
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("x.tar", b"whole")]
+    left.write_bytes(b"half")
+    place_of(str(target)).delete()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_commands_do_not_write_one_file(tmp_path: Path) -> None:
+    place = place_of(str(tmp_path / "x.tar"))
+
+    def parts() -> Iterator[bytes]:
+        with pytest.raises(ValueError, match="is being written by another process"):
+            place_of(str(tmp_path / "x.tar")).store([b"theirs"], 6)
+        place_of(str(tmp_path / "x.tar")).delete()
+        yield b"mine"
+
+    place.store(parts(), 4)
+
+    assert (tmp_path / "x.tar").read_bytes() == b"mine"
 
 
 def test_without_the_library_one_sentence_says_what_to_install() -> None:
