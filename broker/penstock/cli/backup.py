@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.archive_places import place_of
+from penstock.cli.group import Commands
 from penstock.cli.options import Uri, connected
 from penstock.cli.output import Output, print_done
 
@@ -19,7 +20,7 @@ SECONDS_MAX = 3_600.0
 PART_SECONDS_MAX = 120.0
 """So long the broker may take to fix a backup, and for each part of it."""
 
-app = typer.Typer(no_args_is_help=True, help="Back up a running broker.")
+app = Commands(help="Back up a running broker.")
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="A file, or s3://BUCKET/KEY.")]
 
 

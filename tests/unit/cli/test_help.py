@@ -46,6 +46,15 @@ def test_each_option_and_argument_has_a_short_help(name: str) -> None:
         assert not OLD_STYLE.search(text), f"{name} {param.name}: {text}"
 
 
+def test_a_command_that_connects_has_every_option_for_the_password() -> None:
+    """`penstock backup download` lacked them: its pod has the password in a file."""
+    options = {name: {each for param in command.params for each in param.opts} for name, command in COMMANDS.items()}
+    lacking = {name: {"--password-file", "--ask-password", "--context"} - found for name, found in options.items()}
+
+    assert [name for name, found in options.items() if "--uri" in found and lacking[name]] == []
+    assert "--password-file" in options["backup download"]
+
+
 def test_no_command_is_hidden_under_another_name() -> None:
     assert [name for name, command in COMMANDS.items() if command.hidden] == []
 
