@@ -18,6 +18,7 @@ from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.backup_removal import BackupRemoval, read_job, read_outcome
 from penstock_operator.engine.home import Home, NotYet, find_cluster, find_home
 from penstock_operator.engine.topology import first_problem
+from penstock_operator.engine.workers import Later
 from penstock_operator.engine.world import World
 from penstock_operator.links import ApiError
 
@@ -27,6 +28,8 @@ RUNNING_SECONDS: Final = 10.0
 WAITING_SECONDS: Final = 10.0
 # Answers to a Job that a retry alone does not change.
 REFUSALS: Final = frozenset({400, 403, 422})
+# Reasons whose end wakes the Backup: the Cluster comes, is ready, or is unpaused.
+_WOKEN: Final = frozenset({"ClusterNotFound", "ClusterNotReady", "ClusterPaused", "DataLost", "Paused"})
 _NO_EVENT: Final = frozenset({"ClusterNotReady", "Paused", "Running"})
 
 
@@ -58,7 +61,7 @@ class BackupReconciler:
             return self._settle(manifest, spec)
         except NotYet as reason:
             self._report(manifest, Outcome(phase_of(manifest), reason.reason, str(reason)))
-            return WAITING_SECONDS
+            return self._world.resync() if reason.reason in _WOKEN else WAITING_SECONDS
 
     def _mark(self, manifest: Manifest, spec: BackupSpec) -> Manifest:
         """Write the finalizer before the file can exist, if it goes with the Backup; and take it away if it stays."""
@@ -112,12 +115,12 @@ class BackupReconciler:
             raise NotYet("TargetRefused", f"the volume '{name}' has the messages of Cluster '{cluster}'; use another")
 
     def _check_fresh(self, manifest: Manifest) -> None:
-        """Raise NotYet when the Backup went or ran already, which the store does not show yet."""
+        """Raise Later when the Backup went or ran already, which the store does not show yet."""
         metadata = manifest["metadata"]
         found = self._world.kubernetes.read(manifest["apiVersion"], "Backup", metadata["namespace"], metadata["name"])
         is_same = found is not None and found["metadata"].get("uid") == metadata.get("uid")
         if found is None or not is_same or phase_of(found) is not Phase.PENDING:
-            raise NotYet("ClusterNotReady", "the Backup changed meanwhile")
+            raise Later
 
     def _follow(self, manifest: Manifest, job: Manifest | None) -> float | None:
         """Take the state of a Job that was made."""
@@ -150,7 +153,7 @@ class BackupReconciler:
         told = next((each.get("reason") for each in before if each.get("type") == "Ready"), "")
         conditions = merged(before, says(found.phase, found.reason, found.message), generation, self._world.now())
         status = {"phase": found.phase.value, "observedGeneration": generation, "conditions": conditions, **more}
-        self._world.write_status(manifest, status)
+        self._world.write_status(manifest, status, is_exact=True)
         if found.reason != told and found.reason not in _NO_EVENT:
             is_bad = found.phase is not Phase.COMPLETED
             message = found.message or f"Backup '{metadata['name']}' is whole"

@@ -71,12 +71,16 @@ class World:
         self._read = {**kept, place: (now, found)}  # other threads may read the old one
         return found
 
-    def write_status(self, manifest: Manifest, status: Manifest) -> None:
-        """Write a status when it changed. Keys that are None are removed."""
+    def write_status(self, manifest: Manifest, status: Manifest, *, is_exact: bool = False) -> None:
+        """Write a status when it changed. Keys that are None are removed.
+
+        An exact write is refused when the object changed meanwhile: what was decided on an older one may be wrong.
+        """
         before = manifest.get("status") or {}
         if all(before.get(key) == value for key, value in status.items()):
             return
-        self.store.put(self._patched(manifest, {"status": status}, part="status"))
+        about = {"metadata": {"resourceVersion": manifest["metadata"]["resourceVersion"]}} if is_exact else {}
+        self.store.put(self._patched(manifest, {**about, "status": status}, part="status"))
 
     def write_secret(self, secret: Manifest, data: dict[str, str]) -> None:
         """Update derived data such as the address. The password in `data` is the Secret's own."""

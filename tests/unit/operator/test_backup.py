@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from penstock_operator.engine import Key
+from penstock_operator.engine.workers import Later
+from penstock_operator.links import ApiError
 from support.backup_jobs import REPORT, S3, VOLUME, add_pod, end_job, jobs, status, the_job
 from support.operator_world import OperatorWorld
 
@@ -194,6 +196,39 @@ def test_a_backup_waits_for_its_cluster_and_begins_when_it_serves() -> None:
     world.start_cluster()
 
     assert status(world)["phase"] == "Running"
+
+
+def test_a_backup_that_waits_for_its_cluster_is_looked_at_with_the_resync_only() -> None:
+    """A thousand Backups of a Cluster that is stopped would ask for their Jobs all the time."""
+    world = OperatorWorld()
+    back_up(world)
+
+    assert world.reconcile(ONE) == 300.0
+
+
+def test_a_backup_that_ran_already_is_not_run_again_where_the_store_is_behind(world: OperatorWorld) -> None:
+    world.apply("Backup", "one", {"target": VOLUME})
+    world.kubernetes.objects["Backup", "default", "one"]["status"] = {"phase": "Completed"}
+    with pytest.raises(Later):
+        world.reconcile(ONE)
+
+    assert jobs(world) == []
+    assert status(world) == {"phase": "Completed"}
+
+
+def test_a_status_that_the_store_does_not_have_yet_is_not_overwritten(world: OperatorWorld) -> None:
+    world.kubernetes.change("Cluster", "mq", {"paused": True})
+    world.settle()
+    world.apply("Backup", "one", {"target": VOLUME})
+    known = world.store.get(ONE)
+    assert known is not None
+    world.kubernetes.edit("Backup", "one", {"status": {"phase": "Completed"}})
+    world.store.drop(ONE)
+    world.store.put(known)
+    with pytest.raises(ApiError, match="changed meanwhile"):
+        world.reconcile(ONE)
+
+    assert status(world) == {"phase": "Completed"}
 
 
 def test_a_paused_cluster_or_backup_delays_a_backup_and_not_its_outcome(world: OperatorWorld) -> None:
