@@ -43,11 +43,35 @@ def reasons() -> set[str]:
     }
 
 
-def test_every_reason_of_a_condition_is_documented() -> None:
+def first_names(table: str) -> set[str]:
+    """Return the names in the first cells of a table, of which every row has a cell for each column."""
+    rows = [row for row in table.splitlines() if row.startswith("|")]
+    assert {row.count(" | ") for row in rows[2:]} == {rows[0].count(" | ")}
+    return set(re.findall(r"`(\w+)`", " ".join(row.split(" | ")[0] for row in rows)))
+
+
+def test_every_reason_of_a_condition_is_documented_with_a_remedy() -> None:
     found = reasons()
 
     assert {"Conflict", "SecretTaken", "Locked"} <= found
-    assert found - set(re.findall(r"`(\w+)`", section("Conditions of objects in a broker", "### Data loss"))) == set()
+    assert found - first_names(section("Conditions of objects in a broker", "### Events")) == set()
+
+
+def test_every_reason_of_a_backup_is_documented_with_a_remedy() -> None:
+    paths = [*OPERATOR.glob("engine/backup*.py"), OPERATOR / "desired" / "backup.py"]
+    text = "\n".join(path.read_text() for path in paths)
+    found = set(re.findall(r'(?:NotYet\(|Outcome\([^"\n]*)"([A-Z]\w+)"', text)) - GOOD - {"Completed", "InvalidSpec"}
+
+    assert {"JobRefused", "BackupFailed"} <= found
+    assert found - first_names(section("Failures of backups", "## Changes and maintenance")) == set()
+
+
+def test_every_event_is_documented() -> None:
+    text = "\n".join(path.read_text() for path in OPERATOR.rglob("*.py"))
+    found = set(re.findall(r'(?:\breason=|\bTell\(|\bNote\(|\bLEFT: Final = )"([A-Z]\w+)"', text))
+
+    assert {"DriftRepaired", "LeftAtTarget", "RollingPod"} <= found
+    assert found - first_names(section("Events", "### Data loss")) == set()
 
 
 def reasons_of_clusters() -> set[str]:
@@ -64,8 +88,7 @@ def test_every_reason_of_a_cluster_is_documented_with_a_remedy() -> None:
     table = section("Conditions of a Cluster", "### Deletions that wait")
 
     assert {"Unschedulable", "VolumeLost", "BrokerRefused", "ExpansionUnsupported", "Untrusted", "Stopped"} <= found
-    assert found - set(re.findall(r"`(\w+)`", table)) == set()
-    assert [row for row in table.splitlines() if row.startswith("|") and not re.fullmatch(r"(\|[^|]+){3}\|", row)] == []
+    assert found - first_names(table) == set()
 
 
 def alerts() -> dict[str, str]:
