@@ -185,15 +185,19 @@ def uids(kubectl: Kubectl) -> dict[tuple[str, str], str]:
     """Return the identity of each object of penstock.dev: one that was deleted and made anew has another."""
     return {
         (kind, each["metadata"]["name"]): each["metadata"]["uid"]
-        for kind in OURS
-        for each in kubectl.list(f"{kind}.penstock.dev")
+        for kind in kinds(kubectl)
+        for each in kubectl.list(kind)
     }
+
+
+def kinds(kubectl: Kubectl) -> list[str]:
+    return kubectl("api-resources", "--api-group=penstock.dev", "--output", "name").split()
 
 
 def owners(kubectl: Kubectl) -> set[str]:
     """Return the namespaces of the releases that own the kinds."""
-    kinds = json.loads(kubectl("get", "crd", *(f"{kind}.penstock.dev" for kind in OURS), "--output", "json"))["items"]
-    return {each["metadata"]["annotations"]["meta.helm.sh/release-namespace"] for each in kinds}
+    found = json.loads(kubectl("get", "crd", *kinds(kubectl), "--output", "json"))["items"]
+    return {each["metadata"]["annotations"]["meta.helm.sh/release-namespace"] for each in found}
 
 
 def take_over_kinds(kubectl: Kubectl, namespace: str) -> None:
