@@ -35,6 +35,8 @@ class FakeKubernetes:
         self.on_change: Callable[[Manifest, bool], None] = lambda manifest, is_gone: None
         self.kinds_missing: set[str] = set()
         self.kinds_forbidden: set[str] = set()
+        self.namespaces_forbidden: set[str] = set()
+        """Namespaces in which the operator has no role: nothing of ours can be listed there."""
         self.kinds_refused: set[str] = set()
         """Kinds whose writes the API server refuses, as a quota or an admission webhook does."""
         self.kinds_lingering: set[str] = set()
@@ -95,6 +97,8 @@ class FakeKubernetes:
         self.lists.append(kind)
         if kind in self.kinds_forbidden:
             raise ApiError(403, f"{kind} is forbidden")
+        if namespace in self.namespaces_forbidden:
+            raise ApiError(403, f"{kind} is forbidden in namespace {namespace}")
         if kind in self.kinds_missing:
             raise ApiError(404, "the server could not find the requested resource")
         wanted = [each.partition("=") for each in selector.split(",") if each]

@@ -30,7 +30,7 @@ SETTLED_SECONDS = 20.0
 class OperatorWorld:
     """One operator, one Kubernetes, and a broker behind every Cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, namespaces: tuple[str, ...] = ()) -> None:
         self.kubernetes = FakeKubernetes()
         self.broker: FakeBroker | None = None
         self.store = Store()
@@ -44,7 +44,7 @@ class OperatorWorld:
         self.world.now = lambda: "2026-01-01T00:00:00Z"
         self.world.password = lambda: "generated"
         self.world.good_until = lambda host, port, tls: "Jan  1 00:00:00 2030 GMT"
-        self.census = Census(self.world)
+        self.census = Census(self.world, namespaces)
         self._cluster = ClusterReconciler(self.world)
         self._topology = TopologyReconciler(self.world, self.census)
         self._backup = BackupReconciler(self.world)

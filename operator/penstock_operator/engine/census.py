@@ -36,6 +36,8 @@ class Census:
         self._locks = {kind: threading.Lock() for kind in ("Namespace", "Secret", *KINDS)}
         # Kind -> the store's moment at which its last listing began.
         self._began: dict[str, int] = {}
+        # Kind -> the namespaces that its last listing could not see, and why.
+        self._unlisted: dict[str, dict[str, str]] = {}
         self.problem = "the kinds of penstock.dev have not been listed yet"
 
     def take(self) -> None:
@@ -48,7 +50,18 @@ class Census:
             if error.code in LACKING or self.problem:  # an API server that is away for a while is no problem of ours
                 self.problem = f"{_plural(kind)} cannot be listed: {error}"
             raise
-        self.problem = ""
+        self.problem = self._partial()
+
+    def unlisted(self, kind: str) -> frozenset[str]:
+        """Return the watched namespaces whose objects of a kind are not known: their role is missing."""
+        return frozenset(self._unlisted.get(kind, ()))
+
+    def _partial(self) -> str:
+        return "; ".join(
+            f"{_plural(kind)} in namespace '{namespace}' cannot be listed: {why}"
+            for kind, places in self._unlisted.items()
+            for namespace, why in places.items()
+        )
 
     def freshen(self, kind: str, moment: int) -> None:
         """List a kind, unless a listing of it began after this moment of the store."""
@@ -82,21 +95,42 @@ class Census:
         store = self._world.store
         before = store.uids(kind)
         listed: dict[Key, str | None] = {}
-        for manifest in self._found(kind):
+        found, unlisted = self._found(kind)
+        for manifest in found:
             metadata = manifest["metadata"]
             listed[Key(kind, metadata.get("namespace", ""), metadata["name"])] = metadata.get("uid")
             self._add(seen(store, manifest))
         for key, uid in before.items():
-            if listed.get(key) != uid:
+            if listed.get(key) != uid and key.namespace not in unlisted:
                 self._add(gone(store, key, uid))
+        self._unlisted[kind] = unlisted
 
-    def _found(self, kind: str) -> list[Manifest]:
+    def _found(self, kind: str) -> tuple[list[Manifest], dict[str, str]]:
+        """Return the objects, and the namespaces without the operator's role. One of these must not stop the others."""
         kubernetes = self._world.kubernetes
         if kind == "Namespace":
-            return self._found_namespaces()
+            return self._found_namespaces(), {}
         places: tuple[str | None, ...] = self._namespaces or (None,)
         version, selector = ("v1", CLUSTER_LABEL) if kind == "Secret" else (API_VERSION, "")
-        return [each for place in places for each in kubernetes.list(version, kind, place, selector)]
+        found: list[Manifest] = []
+        unlisted: dict[str, str] = {}
+        for place in places:
+            try:
+                found += kubernetes.list(version, kind, place, selector)
+            except ApiError as error:
+                if error.code != FORBIDDEN or place is None or len(unlisted) == len(places) - 1:
+                    raise
+                unlisted[place] = str(error)
+        return found, {place: why for place, why in unlisted.items() if self._exists(place)}
+
+    def _exists(self, namespace: str) -> bool:
+        """Return whether a namespace exists: a role goes with its namespace, and so do all objects."""
+        try:
+            return self._world.kubernetes.read("v1", "Namespace", None, namespace) is not None
+        except ApiError as error:
+            if error.code == FORBIDDEN:
+                return True
+            raise
 
     def _found_namespaces(self) -> list[Manifest]:
         """Return the namespaces; none where they may not be listed: then each is read when its labels matter."""

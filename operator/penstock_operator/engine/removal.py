@@ -75,9 +75,12 @@ class Removal:
             return Tell("LeftOnBroker", "its spec is invalid now; delete it there") if was_made else None
         if spec is None:
             return None
-        for kind in (*same_kinds(key.kind), *(HELD_BY_VHOSTS if key.kind == "VHost" else ()), "Cluster"):
+        kinds = (*same_kinds(key.kind), *(HELD_BY_VHOSTS if key.kind == "VHost" else ()))
+        for kind in (*kinds, "Cluster"):
             self._census.freshen(kind, world.store.deletion_seen(key))
         place, cluster = find_cluster(world, manifest)
+        if cluster is None and place.namespace in self._census.unlisted("Cluster"):
+            raise _unlisted(place.namespace)
         if cluster is None or "deletionTimestamp" in cluster["metadata"]:
             return None
         owner = known_owner(world, place, cluster)
@@ -89,6 +92,7 @@ class Removal:
         if owner.spec.replicas == 0:
             raise NotYet("ClusterStopped", f"Cluster '{owner.name}' is stopped; set its spec.replicas to 1")
         self._check_retained(owner, spec)
+        self._check_listed(owner, key, kinds)
         return self._remove_from_broker(owner, key, manifest, spec)
 
     def _deletable(self, key: Key, manifest: Manifest) -> TopologySpec | None:
@@ -112,6 +116,12 @@ class Removal:
             return Tell("LeftOnBroker", f"Cluster '{owner.name}' never took it from namespace '{key.namespace}'")
         refused = refused_account(spec, ADMINISTRATOR)
         return _left(refused) if refused is not None else None
+
+    def _check_listed(self, owner: Owner, key: Key, kinds: tuple[str, ...]) -> None:
+        """Raise NotYet when another object may claim the thing that is not known."""
+        for namespace in sorted({each for kind in kinds for each in self._census.unlisted(kind)} - {key.namespace}):
+            if admits(self._world, owner, namespace):
+                raise _unlisted(namespace)
 
     def _check_retained(self, owner: Owner, spec: TopologySpec) -> None:
         """Raise NotYet when a virtual host holds a queue or a stream whose manifest says Retain."""
@@ -159,6 +169,14 @@ class Removal:
                 case Tell():
                     return action
         return None
+
+
+def _unlisted(namespace: str) -> NotYet:
+    return NotYet(
+        "NamespaceNotListed",
+        f"the operator has no role in namespace '{namespace}', whose objects may need this; upgrade its chart, or take"
+        " the namespace out of watchNamespaces",
+    )
 
 
 def _left(refused: Refused) -> Tell:
