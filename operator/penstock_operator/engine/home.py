@@ -240,9 +240,7 @@ def password_in(secret: Manifest) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise NotYet(
-            "SecretInvalid", f"the password in the Secret '{name}' is no UTF-8 text; write another one"
-        ) from error
+        raise NotYet("SecretInvalid", f"the password in the Secret '{name}' is not UTF-8; write another one") from error
 
 
 def administrator_password(secret: Manifest) -> str:

@@ -207,7 +207,7 @@ def _decoded(text: bytes) -> Manifest:
     except (ValueError, RecursionError) as error:
         raise ApiError(0, f"the API server's answer cannot be read: {error}") from error
     if not isinstance(found, dict):
-        raise ApiError(0, "the API server's answer is no object")
+        raise ApiError(0, "the API server's answer is not an object")
     return found
 
 
