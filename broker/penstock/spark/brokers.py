@@ -1,6 +1,7 @@
 """The Flight client of a broker that may have several addresses: one is used, and the next when it is unavailable.
 
-A client is taken at its first use, from the ones that this process keeps. Not for several threads.
+A client is taken at its first use, from the ones that this process keeps. Not for several threads. A process begins
+with the address that it used last: otherwise each task would wait again for a host that vanished.
 """
 
 from typing import Any
@@ -26,6 +27,9 @@ CHANNEL_OPTIONS = [
     # The time for one attempt to connect.
     ("grpc.min_reconnect_backoff_ms", 5_000),
 ]
+# Of so many brokers the address in use is kept, by all addresses of each.
+KEPT_MAX = 16
+IN_USE: dict[tuple[str, ...], int] = {}
 
 
 class Addresses:
@@ -35,7 +39,7 @@ class Addresses:
         address = parse_uri(uri)
         self.vhost = address.vhost
         self.authorization = address.authorization
-        self._targets = address.targets
+        self._targets = tuple(address.targets)
         self._scheme = "grpc" if address.tls is None else "grpc+tls"
         self._secrets: dict[str, Any] = {}
         if address.tls is not None:
@@ -47,7 +51,7 @@ class Addresses:
                 "override_hostname": server_name,
             }
             self._secrets = {name: value for name, value in named.items() if value}
-        self._current = 0
+        self._current = IN_USE.get(self._targets, 0)
         self._client: flight.FlightClient | None = None
 
     @property
@@ -66,6 +70,9 @@ class Addresses:
             CONNECTIONS.drop(self._key, self._client)
             self._client = None
         self._current = (self._current + 1) % self.count
+        if self._targets not in IN_USE and len(IN_USE) >= KEPT_MAX:
+            IN_USE.clear()
+        IN_USE[self._targets] = self._current
 
     def close(self) -> None:
         """Leave the connection to others of this process."""

@@ -1,7 +1,10 @@
 """A URI with several addresses: the next one is used when one cannot be reached, and errors name all of them."""
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
+from pyarrow import flight
 
 from penstock.spark.errors import NotFoundError, UnavailableError
 from penstock.spark.ranges import OffsetRange
@@ -55,6 +58,25 @@ def test_an_address_that_goes_away_in_the_middle_of_a_read_loses_and_repeats_no_
 
     assert proxy.connections == 1
     assert offsets == list(range(1, ROWS + 1))
+
+
+def test_a_process_does_not_ask_an_address_again_that_failed(
+    server: FakeFlight, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.declare("events")
+    asked = []
+
+    def unavailable(*_: Any) -> None:
+        asked.append(1)
+        raise flight.FlightUnavailableError("no broker")
+
+    with FakeFlight() as other:
+        monkeypatch.setattr(other, "do_action", unavailable)
+        for _ in range(3):
+            with Wire(uri_of(other.port, server.port), 0) as wire:
+                assert wire.describe(("events",))["events"].next == 1
+
+    assert (len(asked), len(server.asked)) == (1, 3)
 
 
 def test_an_error_names_every_address_and_no_password(dead: int) -> None:
