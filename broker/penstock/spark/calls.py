@@ -36,7 +36,7 @@ PAUSE_SECONDS = 0.25
 UNAVAILABLE = (flight.FlightUnavailableError, flight.FlightTimedOutError)
 # All that a call raises: a refusal is a KeyError, an ArrowInvalid or an OSError, depending on the gRPC code.
 FAILURES = (pa.ArrowException, OSError, KeyError)
-BEFORE = re.compile(r"^\w+ returned [a-z ]+ error, with message: ")
+BEFORE = re.compile(r"^\w+ returned [a-z -]+ error, with message: ")
 BEHIND = re.compile(
     r"\. (?:gRPC client debug context|Client context|Detail|Additionally, could not finish): ?.*", re.DOTALL
 )

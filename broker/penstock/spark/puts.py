@@ -129,7 +129,13 @@ class Answers:
 
 
 def pieces_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the batch in pieces of about PUT_BYTES_MAX."""
-    rows = max(1, batch.num_rows * PUT_BYTES_MAX // max(batch.nbytes, 1))
-    for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows)
+    """Yield the batch in pieces of at most PUT_BYTES_MAX, or of one row.
+
+    It is halved and not divided by rows: large rows may stand side by side.
+    """
+    if batch.num_rows > 1 and batch.nbytes > PUT_BYTES_MAX:
+        half = batch.num_rows // 2
+        yield from pieces_of(batch.slice(0, half))
+        yield from pieces_of(batch.slice(half))
+    elif batch.num_rows:
+        yield batch

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from penstock.spark import puts
 from penstock.spark.calls import connector_error
 from penstock.spark.errors import NotFoundError, RefusedError, SparkConnectorError, UnavailableError
-from penstock.spark.puts import PUT_BYTES_MAX
+from penstock.spark.puts import PUT_BYTES_MAX, pieces_of
 from penstock.spark.ranges import OffsetRange
 from penstock.spark.wire import Wire
 from support.fake_flight import FIRST_TIME_MS, FakeFlight
@@ -105,6 +106,19 @@ def test_large_batches_are_put_in_parts_and_answers_taken_meanwhile(server: Fake
 
     assert answer["confirmed"] == 8
     assert server.bodies("events") == [body] * 8
+
+
+def test_no_part_of_a_put_is_too_large_where_large_rows_stand_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(puts, "PUT_BYTES_MAX", 1_000)
+    bodies = [b"small"] * 500 + [bytes(250)] * 9 + [bytes(2_000)] + [b"small"] * 500
+    batch = pa.record_batch({"body": bodies})
+
+    pieces = list(pieces_of(batch))
+
+    assert [body for piece in pieces for body in piece["body"].to_pylist()] == bodies
+    assert [piece.num_rows for piece in pieces if piece.nbytes > 1_000] == [1]
+    assert len(pieces) < 50
+    assert list(pieces_of(batch.slice(0, 0))) == []
 
 
 def test_a_put_that_broke_off_says_so_and_is_completed_by_the_next(server: FakeFlight) -> None:
@@ -234,6 +248,7 @@ def test_a_put_into_an_unknown_stream_speaks_of_the_stream_in_one_sentence(serve
             "broker 'here:1' cannot be reached: Stream removed; check 'uri' and whether it runs",
         ),
         (OSError("gRPC returned unknown error, with message: a\nb"), RefusedError, "a\nb"),
+        (OSError("gRPC returned out-of-range error, with message: too large"), RefusedError, "too large"),
     ],
 )
 def test_errors_of_flight_become_the_connector_s_in_one_sentence(
