@@ -14,7 +14,7 @@ from penstock_operator.api.fields import Model, Passed
 
 BROKER: Final = "broker"
 # Names of the pod's own volumes, and the directories that they are mounted at.
-OWN_VOLUMES: Final = frozenset({"data", "config", "tmp", "tls", "clients", "administrator", "restore"})
+OWN_VOLUMES: Final = frozenset({"data", "config", "tmp", "tls", "clients", "administrator", "backup", "restore"})
 OWN_PATHS: Final = (
     "/data",
     "/etc/penstock",

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from penstock_operator.api.override import OWN_VOLUMES
 from penstock_operator.engine import Key
 from support.backup_jobs import S3, VOLUME, end_job
 from support.kubernetes_fake import Manifest
@@ -264,3 +265,9 @@ def test_a_restore_ends_whenever_the_operator_dies(world: OperatorWorld, step: i
 def conditions(world: OperatorWorld) -> list[Manifest]:
     found: list[Manifest] = world.kubernetes.objects["Cluster", "default", "mq"]["status"]["conditions"]
     return found
+
+
+def test_an_extra_volume_takes_no_name_of_the_restore(world: OperatorWorld) -> None:
+    make(world, restoreFrom=FILE)
+
+    assert {each["name"] for each in pod_spec(world)["volumes"]} <= OWN_VOLUMES
