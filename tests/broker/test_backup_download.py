@@ -214,15 +214,27 @@ def test_a_backup_is_read_by_the_user_that_began_it(full: Broker) -> None:
 
 
 def test_a_vhost_can_be_deleted_when_the_download_has_passed_it(full: Broker) -> None:
+    copied = pytest.raises(penstock.PreconditionFailedError, match="is being copied by a backup")
     with penstock.connect(full.uri()) as connection:
-        connection.admin.create_vhost("other")
-        begun = connection.admin.begin_backup()
-        with pytest.raises(penstock.PreconditionFailedError, match="is being copied by a backup"):
-            connection.admin.delete_vhost("other")
-        parts = connection.admin.download_backup(begun)
+        connection.admin.create_vhost("small")
+        connection.admin.create_vhost("zeta")
+        connection.admin.set_permission("guest", "zeta", configure=".*", write=".*", read=".*")
+        with penstock.connect(full.uri("zeta")) as zeta:
+            zeta.declare_queue("work")
+            zeta.publish_many(BODIES[:200], routing_key="work")
+        parts = connection.admin.download_backup(connection.admin.begin_backup())
         next(parts)
+        with copied:
+            connection.admin.delete_vhost("small")
+
+        for _ in range(21):  # 21 MiB: beyond the first two, and within the last one
+            next(parts)
+
+        connection.admin.delete_vhost("small")
+        with copied:
+            connection.admin.delete_vhost("zeta")
         parts.close()
-        connection.admin.delete_vhost("other")
+        connection.admin.delete_vhost("zeta")
 
 
 def test_a_loop_downloads_too(full: Broker) -> None:
