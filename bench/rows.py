@@ -11,7 +11,7 @@ from bench.measure import Load
 IDLE_SETTLING_SECONDS = 2
 # Processor time has a resolution of a hundredth of a second: 0.1 % of a core over this time.
 IDLE_SECONDS = 10
-LATENCY = ("--size", "100", "--rate", "1000", "--level", "os")
+LATENCY = ("--size", "100", "--rate", "1000", "--durability", "os")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def throughput(size: int, batch: int, consumers: int) -> Callable[[Load], dict[s
 
     def measure(load: Load) -> dict[str, float]:
         flags = f"--size {size} --batch {batch} --publishers 1 --consumers {consumers} --queues 1 --in-flight 1000"
-        found = load.perf("throughput", *flags.split(), "--level", load.level)
+        found = load.perf("throughput", *flags.split(), "--durability", load.level)
         rate = min(found["confirmed_per_s"], found["consumed_per_s"]) if consumers else found["confirmed_per_s"]
         return {"rate": rate, "broker_cpu_us": found["broker_cpu_us"]}
 

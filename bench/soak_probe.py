@@ -61,7 +61,7 @@ class Probe:
 
 
 def measure(uri: str) -> None:
-    connections = {level: penstock.connect(uri, level=level) for level in LEVELS}
+    connections = {level: penstock.connect(uri, durability=level) for level in LEVELS}
     published = 0
     while not has_ended():
         times = measured(connections, published)

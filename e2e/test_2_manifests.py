@@ -31,7 +31,9 @@ def test_every_kind_is_applied_changed_and_deleted(kubectl: Kubectl) -> None:
         ours("Exchange", "tour", {"vhost": "tour", "name": "tour", "type": "fanout"}),
         queue("tour", vhost="tour", deletionPolicy="Delete", arguments={"team": "shop", "x-dedicated": True}),
         ours("Binding", "tour", {"vhost": "tour", "source": "tour", "destination": "tour"}),
-        ours("Policy", "tour", {"vhost": "tour", "name": "tour", "pattern": "tour", "definition": {"level": "disk"}}),
+        ours(
+            "Policy", "tour", {"vhost": "tour", "name": "tour", "pattern": "tour", "definition": {"durability": "disk"}}
+        ),
         ours("User", "tour", {"name": "tour", "tags": ["monitoring"], "limits": {"maxStreams": 5}}),
         ours("Permission", "tour", {"userRef": {"name": "tour"}, "vhost": "tour", "read": "tour"}),
         ours("Stream", "tour", {"vhost": "tour", "name": "tours", "partitions": 2, "maxAge": "7D"}),

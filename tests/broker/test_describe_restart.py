@@ -45,7 +45,7 @@ def lose_power(broker: Broker) -> None:
 
 
 def publish(broker: Broker, count: int) -> None:
-    with penstock.connect(broker.uri(), level="disk") as connection:
+    with penstock.connect(broker.uri(), durability="disk") as connection:
         for name in ("events", "own"):
             connection.stream(name).publish_many([b"x"] * count)
 

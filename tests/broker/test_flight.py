@@ -351,7 +351,7 @@ def test_rows_are_published_with_all_they_have(arrow: Flight, stream: penstock.S
         }
     )
 
-    assert arrow.put(table, stream="events", level="disk") == {"confirmed": 2, "unroutable": 0}
+    assert arrow.put(table, stream="events", durability="disk") == {"confirmed": 2, "unroutable": 0}
 
     first, second = stream.read("first", until="next")
     assert (first.body, first.key, first.properties.message_id, first.headers) == (b"text", b"k", "3", {"a": "1"})
@@ -525,7 +525,7 @@ def test_a_put_that_cannot_be_is_refused_and_stores_nothing(arrow: Flight, strea
     _refused(put(pa.table({"body": [b"x", None]}), stream="events"), pa.ArrowInvalid, "row 1 has no body")
     _refused(put(good, exchange="nowhere"), KeyError, "nowhere")
     _refused(put(good, stream="events", sequence=1), pa.ArrowInvalid, "producer")
-    _refused(put(good, stream="events", level="tape"), pa.ArrowInvalid, "tape")
+    _refused(put(good, stream="events", durability="tape"), pa.ArrowInvalid, "tape")
     dictionary = pa.table({"body": pa.array(["x"]).dictionary_encode()})
     _refused(put(dictionary, stream="events"), pa.ArrowInvalid, r"'body' is Dictionary.*cast it")
     assert stream.info().message_count == 0

@@ -48,7 +48,7 @@ def test_a_message_larger_than_a_segment_is_there_with_its_headers(opened: Broke
 def test_its_topology_still_routes(opened: Broker) -> None:
     with penstock.connect(opened.uri()) as connection:
         assert [queue.name for queue in connection.admin.list_queues()] == ["large", "orders"]
-        assert connection.admin.get_queue("orders").arguments == {"x-level": "disk"}
+        assert connection.admin.get_queue("orders").arguments == {"x-durability": "disk"}
         connection.publish(b"new", exchange="shop", routing_key="order.paid.late", mandatory=True)
         connection.publish(b"new", exchange="by-header", headers={"size": "large"}, mandatory=True)
 

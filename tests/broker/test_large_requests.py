@@ -29,7 +29,7 @@ def channel(broker: Broker) -> Iterator[grpc.Channel]:
 
 @pytest.fixture
 def root(broker: Broker, vhost: str) -> Iterator[penstock.Connection]:
-    with penstock.connect(broker.uri(vhost), level="os") as connection:
+    with penstock.connect(broker.uri(vhost), durability="os") as connection:
         connection.declare_queue("flood")
         yield connection
 

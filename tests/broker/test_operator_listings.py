@@ -33,7 +33,7 @@ SPECS: list[tuple[str, dict[str, Any]]] = [
     ("Binding", {"source": "h", "destination": "q", "arguments": {"x-match": "all", "n": 1, "a": "b"}}),
     ("Binding", {"source": "shop", "destination": "h", "destinationType": "exchange"}),
     ("Policy", {"name": "p", "pattern": "^q", "definition": {"alternate-exchange": "x"}, "applyTo": "exchanges"}),
-    ("Policy", {"name": "p", "pattern": "^q", "definition": {"level": "disk"}, "operator": True, "priority": 3}),
+    ("Policy", {"name": "p", "pattern": "^q", "definition": {"durability": "disk"}, "operator": True, "priority": 3}),
     ("Permission", {"user": "web", **PATTERNS}),
     ("TopicPermission", {"user": "web", "exchange": "shop", "write": "a", "read": "b"}),
 ]

@@ -60,23 +60,23 @@ def test_policymakers_set_policies_and_administrators_those_of_operators(broker:
         for user in ("polly", "walter"):
             root.admin.set_permission(user, vhost, read=".*")
         with penstock.connect(broker.uri(vhost, "polly", "secret")) as polly:
-            polly.admin.set_policy("p", ".*", {"level": "disk"})
+            polly.admin.set_policy("p", ".*", {"durability": "disk"})
             with pytest.raises(penstock.AccessRefusedError):
-                polly.admin.set_policy("p", ".*", {"level": "disk"}, operator=True)
+                polly.admin.set_policy("p", ".*", {"durability": "disk"}, operator=True)
         with penstock.connect(broker.uri(vhost, "walter", "secret")) as walter:
             assert [policy.name for policy in walter.admin.list_policies()] == ["p"]
             with pytest.raises(penstock.AccessRefusedError):
                 walter.admin.delete_policy("p")
-        root.admin.set_policy("p", ".*", {"level": "disk"}, operator=True)
+        root.admin.set_policy("p", ".*", {"durability": "disk"}, operator=True)
         assert [policy.priority for policy in root.admin.list_policies(operator=True)] == [0]
         root.admin.delete_user("polly")
         root.admin.delete_user("walter")
 
 
 def test_a_publisher_cannot_undercut_the_level_of_an_operator(tmp_path: Path) -> None:
-    with Broker(tmp_path / "data") as own, penstock.connect(own.uri(), level="os") as connection:
-        connection.declare_queue("jobs", arguments={"x-level": "disk"})
-        connection.admin.set_policy("safe", "^jobs$", {"level": "disk"}, operator=True)
+    with Broker(tmp_path / "data") as own, penstock.connect(own.uri(), durability="os") as connection:
+        connection.declare_queue("jobs", arguments={"x-durability": "disk"})
+        connection.admin.set_policy("safe", "^jobs$", {"durability": "disk"}, operator=True)
         before = syncs(own)
 
         for number in range(100):
@@ -97,7 +97,7 @@ def test_policies_are_there_after_a_restart_and_in_the_definitions(tmp_path: Pat
             connection.declare_queue("lost")
             connection.bind_queue("lost", "amq.fanout")
             connection.admin.set_policy("lost", "^amq.direct$", {"alternate-exchange": "amq.fanout"})
-            connection.admin.set_policy("safe", ".*", {"level": "disk"}, operator=True)
+            connection.admin.set_policy("safe", ".*", {"durability": "disk"}, operator=True)
         broker.kill()
         broker.start()
         with penstock.connect(broker.uri()) as connection:
@@ -110,7 +110,7 @@ def test_policies_are_there_after_a_restart_and_in_the_definitions(tmp_path: Pat
     with Broker(tmp_path / "other") as other, penstock.connect(other.uri()) as connection:
         assert connection.admin.import_definitions(document).added["policies"] == 2
         assert connection.admin.import_definitions(document).added["policies"] == 0
-        assert connection.admin.list_policies(operator=True)[0].definition == {"level": "disk"}
+        assert connection.admin.list_policies(operator=True)[0].definition == {"durability": "disk"}
 
 
 def test_a_broken_file_of_policies_stops_the_start_with_its_place(tmp_path: Path) -> None:

@@ -217,13 +217,13 @@ def test_a_start_from_a_snapshot_that_is_told_so_gives_no_number_again(own: Brok
     """Follow the steps of docs/storage.md, "What a start does"."""
     snapshot = own.data_dir.with_name("snapshot")
     with own:
-        with penstock.connect(own.uri(), level="os") as connection:
+        with penstock.connect(own.uri(), durability="os") as connection:
             connection.declare_queue("letters")
             connection.publish(b"kept", routing_key="letters")
         end(own)
         shutil.copytree(own.data_dir, snapshot)
         own.start()
-        with penstock.connect(own.uri(), level="os") as connection:
+        with penstock.connect(own.uri(), durability="os") as connection:
             connection.publish_many([b"lost"] * 20, routing_key="letters")
             seen = [message.sequence for message in connection.consume("letters", idle_timeout=2)]
         own.kill()

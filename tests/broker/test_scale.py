@@ -40,7 +40,7 @@ def test_one_message_reaches_ten_thousand_queues_and_all_are_there_after_a_kill(
     with Broker(tmp_path / "data") as broker:
         declare_all(broker, "/", durable=True)
         bind_all(broker, "/", "amq.fanout")
-        with penstock.connect(broker.uri(), level="disk") as connection:
+        with penstock.connect(broker.uri(), durability="disk") as connection:
             connection.publish(b"to everybody", "amq.fanout", mandatory=True)
 
         broker.kill()

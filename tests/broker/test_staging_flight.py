@@ -48,10 +48,10 @@ def test_a_put_is_an_attempt_that_is_published_with_others(broker: Broker, vhost
         assert {message.key for message in found} == {b"k0", b"k1", b"k2", b"k3", b"k4"}
 
 
-def test_a_stage_without_a_batch_or_with_a_level_is_refused(broker: Broker, vhost: str) -> None:
+def test_a_stage_without_a_batch_or_with_a_durability_is_refused(broker: Broker, vhost: str) -> None:
     table = pa.table({"body": [b"a"]})
 
     with pytest.raises(pa.ArrowInvalid, match="give its number in `batch`"):
         put(broker, vhost, table, stream="clicks", stage="job")
     with pytest.raises(pa.ArrowInvalid, match="always on the disk"):
-        put(broker, vhost, table, stream="clicks", stage="job", batch=1, level="os")
+        put(broker, vhost, table, stream="clicks", stage="job", batch=1, durability="os")

@@ -223,7 +223,7 @@ def test_a_table_that_is_read_over_flight_ends_with_its_token(
     issuer: Issuer, broker: Broker, channel: grpc.Channel, held: penstock.Connection, scheme: str
 ) -> None:
     """The table is far larger than the buffers for a client that does not read."""
-    with penstock.connect(broker.uri(), level="os") as guest:
+    with penstock.connect(broker.uri(), durability="os") as guest:
         for _ in range(120):
             guest.stream("flow").publish(b"x" * 1_000_000)
     token = issuer.token(time.time() + 5, EVERYTHING)
@@ -242,7 +242,7 @@ def test_a_lease_that_is_read_over_flight_ends_with_its_token(
     issuer: Issuer, broker: Broker, channel: grpc.Channel, held: penstock.Connection
 ) -> None:
     """It was read on to its end, because only reads of streams were watched."""
-    with penstock.connect(broker.uri(), level="os") as guest:
+    with penstock.connect(broker.uri(), durability="os") as guest:
         for _ in range(120):
             guest.publish(b"x" * 1_000_000, routing_key="held")
         guest.reserve_lease("held", "owner", 1)

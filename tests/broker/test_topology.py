@@ -200,7 +200,7 @@ def test_long_lists_come_whole(connection: penstock.Connection) -> None:
 
 def test_definitions_make_an_empty_broker_the_same(connection: penstock.Connection, vhost: str, tmp_path: Path) -> None:
     connection.declare_exchange("web", "topic", arguments={"alternate-exchange": "amq.fanout"})
-    connection.declare_queue("errors", arguments={"x-level": "os"})
+    connection.declare_queue("errors", arguments={"x-durability": "os"})
     connection.bind_queue("errors", "web", "web.5xx.#")
     connection.bind_exchange("amq.fanout", "web", "#", arguments={"note": "all"})
     document = connection.admin.export_definitions()

@@ -21,7 +21,7 @@ LARGE: Final = bytes(range(256)) * 400
 def fill(connection: penstock.Connection) -> None:
     connection.declare_exchange("shop", "topic", durable=True)
     connection.declare_exchange("by-header", "headers", durable=True)
-    connection.declare_queue("orders", arguments={"x-level": "disk"})
+    connection.declare_queue("orders", arguments={"x-durability": "disk"})
     connection.declare_queue("large")
     connection.declare_queue("gone")
     connection.bind_queue("orders", "shop", "order.#")

@@ -177,7 +177,7 @@ def _answers_to_pattern(target: Target, pattern: str) -> list[str]:
     """Try it as a permission and as a policy."""
     permission = admin.Permission(user="patterned", vhost="/", configure=pattern, write=".*", read=".*")
     policy = admin.SetPolicyRequest(policy=admin.Policy(name="p", pattern=pattern))
-    policy.policy.definition["level"].string_value = "disk"
+    policy.policy.definition["durability"].string_value = "disk"
     return [
         target.ask("SetPermission", admin.SetPermissionRequest(permission=permission).SerializeToString()),
         target.ask("SetPolicy", policy.SerializeToString()),

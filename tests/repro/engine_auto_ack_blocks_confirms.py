@@ -16,12 +16,12 @@ def check():
         broker.start()
         queues = [f"backlog-{number}" for number in range(CONSUMERS)]
         transient = penstock.Properties(delivery_mode=penstock.TRANSIENT)
-        with penstock.connect(broker.uri, level="os") as connection:
+        with penstock.connect(broker.uri, durability="os") as connection:
             connection.declare_queue("answers")
             for queue in queues:
                 connection.declare_queue(queue)
                 connection.publish_many([BODY] * COUNT, routing_key=queue, properties=transient)
-        connection = penstock.connect(broker.uri, level="os", timeout=SECONDS)
+        connection = penstock.connect(broker.uri, durability="os", timeout=SECONDS)
         consumers = [connection.consume(queue, auto_ack=True) for queue in queues]
         time.sleep(2)
         began = time.monotonic()

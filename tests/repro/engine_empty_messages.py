@@ -29,7 +29,7 @@ def check():
     flood = b"\x12" + varint(len(batch)) + batch
     with Broker() as broker:
         broker.start()
-        with penstock.connect(broker.uri, level="os") as connection, broker.channel() as channel:
+        with penstock.connect(broker.uri, durability="os") as connection, broker.channel() as channel:
             connection.declare_queue("flood")
             connection.declare_queue("bystander")
             latencies, over = [], threading.Event()

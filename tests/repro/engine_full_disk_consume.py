@@ -44,7 +44,7 @@ def check():
 def _check(disk):
     with Broker(data=disk / "data") as broker:
         broker.start()
-        with penstock.connect(broker.uri, level="os") as connection, broker.channel() as channel:
+        with penstock.connect(broker.uri, durability="os") as connection, broker.channel() as channel:
             connection.declare_queue("letters")
             connection.publish_many([bytes(1_000)] * 1_000, routing_key="letters")
             _fill(disk / "filler")

@@ -15,7 +15,7 @@ RESPONSE_BYTES_MAX = 256 * MIB
 def check():
     with Broker() as broker:
         broker.start()
-        with penstock.connect(broker.uri, level="os") as connection:
+        with penstock.connect(broker.uri, durability="os") as connection:
             connection.declare_queue("large")
             connection.declare_queue("small")
             body, transient = bytes(LARGE_BYTES), penstock.Properties(delivery_mode=penstock.TRANSIENT)

@@ -23,7 +23,7 @@ SECONDS, SECONDS_SEEN = 2.0, 30.0
 
 def policy(pattern):
     request = admin.SetPolicyRequest(policy=admin.Policy(name="p", pattern=pattern))
-    request.policy.definition["level"].string_value = "disk"
+    request.policy.definition["durability"].string_value = "disk"
     return request
 
 

@@ -35,7 +35,7 @@ def check():
         root.put_user("polly", tags=("policymaker",))
         polly = Stubs(broker.channel(), basic("polly", "x"))
         request = admin.SetPolicyRequest(policy=admin.Policy(name="p", pattern="(aa|a)+$"))
-        request.policy.definition["level"].string_value = "disk"
+        request.policy.definition["durability"].string_value = "disk"
         accepted = polly.code("SetPolicy", request)
         broker.kill()
         quick, quick_spent = started(broker)

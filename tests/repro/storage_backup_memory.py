@@ -37,7 +37,7 @@ def check():
 def _check(mount):
     with Broker() as broker:
         broker.start()
-        with penstock.connect(broker.uri, level="os") as connection, broker.channel() as channel:
+        with penstock.connect(broker.uri, durability="os") as connection, broker.channel() as channel:
             connection.declare_exchange("all", "fanout")
             for number in range(QUEUES):
                 connection.declare_queue(f"queue-{number}")

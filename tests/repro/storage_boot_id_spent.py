@@ -15,7 +15,7 @@ RECORD_HEADER, SEGMENT_HEADER = 24, 64
 def number_after(fails_first):
     with Broker() as broker:
         broker.start()
-        with penstock.connect(broker.uri, level="os") as connection:
+        with penstock.connect(broker.uri, durability="os") as connection:
             connection.declare_queue("letters")
             connection.publish_many([b"before-%02d" % number for number in range(1, 21)], routing_key="letters")
             seen = [message.sequence for message in connection.consume("letters", idle_timeout=3.0)]

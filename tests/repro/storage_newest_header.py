@@ -10,7 +10,7 @@ def corrupt(header):
     """Return what a start leaves of 1,000 confirmed messages after the newest segment's header became `header`."""
     with Broker() as broker:
         broker.start()
-        with penstock.connect(broker.uri, level="disk") as connection:
+        with penstock.connect(broker.uri, durability="disk") as connection:
             connection.declare_queue("letters")
             connection.publish_many([b"letter-%04d" % number for number in range(1, 1001)], routing_key="letters")
         broker.stop()

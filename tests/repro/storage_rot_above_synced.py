@@ -6,7 +6,7 @@ from rig import Broker, penstock, run
 def check():
     with Broker() as broker:
         broker.start()
-        with penstock.connect(broker.uri, level="disk") as connection:
+        with penstock.connect(broker.uri, durability="disk") as connection:
             connection.declare_queue("letters")
             connection.publish_many([b"letter-%04d" % number for number in range(1, 1001)], routing_key="letters")
         broker.kill()

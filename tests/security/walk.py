@@ -89,7 +89,7 @@ def _target(vhost: str) -> staging.StageTarget:
 
 def _policy(vhost: str) -> admin.SetPolicyRequest:
     request = admin.SetPolicyRequest(vhost=vhost, policy=admin.Policy(name="walked", pattern="^none$"))
-    request.policy.definition["level"].string_value = "disk"
+    request.policy.definition["durability"].string_value = "disk"
     return request
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from penstock.cli.options import Level, QueueName, Uri, complete_exchanges, connected, read_fields
+from penstock.cli.options import Durability, QueueName, Uri, complete_exchanges, connected, read_fields
 from penstock.cli.output import Format, Output, print_done, print_json, print_note, progress
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def publish(
         bool | None,
         typer.Option("--mandatory/--no-mandatory", help="Fail if no queue gets it; default without exchange."),
     ] = None,
-    level: Level = None,
+    durability: Durability = None,
     uri: Uri = None,
     output: Output = None,
 ) -> None:
@@ -66,7 +66,7 @@ def publish(
     if not exchange and not routing_key and mandatory is not False:
         raise ValueError("no exchange and no queue; name a queue with --routing-key, or an exchange with --exchange")
     is_mandatory = not exchange if mandatory is None else mandatory
-    with connected(context, uri, level=level) as connection, progress(output) as shown:
+    with connected(context, uri, durability=durability) as connection, progress(output) as shown:
         try:
             for chunk in chunks(bodies):
                 count += connection.publish_many(chunk, exchange, routing_key, properties, mandatory=is_mandatory)

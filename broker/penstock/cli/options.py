@@ -27,12 +27,12 @@ __all__ = [
     "Arguments",
     "ClearLimits",
     "ConnectionsMax",
+    "Durability",
+    "DurabilityName",
     "ExchangeName",
     "IfEmpty",
     "IfUnused",
     "InFlightBytesMax",
-    "Level",
-    "LevelName",
     "MessageBytesMax",
     "PolicyName",
     "PublishBytesRate",
@@ -73,16 +73,16 @@ Arguments = Annotated[
 ]
 
 
-class LevelName(StrEnum):
+class DurabilityName(StrEnum):
     """The guarantee of a confirm: the message is in the page cache, or on the disk."""
 
     OS = "os"
     DISK = "disk"
 
 
-Level = Annotated[
-    LevelName | None,
-    typer.Option("--level", help="Guarantee of a confirm: page cache (os) or disk."),
+Durability = Annotated[
+    DurabilityName | None,
+    typer.Option("--durability", help="Guarantee of a confirm: page cache (os) or disk."),
 ]
 IfUnused = Annotated[bool, typer.Option("--if-unused", help="Only if nothing uses it.")]
 IfEmpty = Annotated[bool, typer.Option("--if-empty", help="Only if it holds no messages.")]

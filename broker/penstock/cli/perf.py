@@ -14,7 +14,7 @@ import typer
 
 from penstock.cli.group import Commands
 from penstock.cli.messages import INTERRUPTED
-from penstock.cli.options import LevelName, Uri, address_of, connected_to
+from penstock.cli.options import DurabilityName, Uri, address_of, connected_to
 from penstock.cli.output import Format, Output, print_fields, print_json, print_note, progress
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ STEP_SECONDS = 0.1
 Size = Annotated[int, typer.Option("--size", min=0, max=512 * 1024 * 1024, help="Bytes of a message body.")]
 Seconds = Annotated[float, typer.Option("--seconds", min=0.1, max=86_400, help="How long to measure.")]
 SECONDS = 5.0
-Level = Annotated[LevelName, typer.Option("--level", help="Guarantee of a confirm: page cache (os) or disk.")]
+Durability = Annotated[
+    DurabilityName, typer.Option("--durability", help="Guarantee of a confirm: page cache (os) or disk.")
+]
 
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the queues and their messages.")]
 
@@ -59,7 +61,7 @@ def throughput(
     messages: Annotated[int | None, typer.Option("--messages", min=1, help="End after this many messages.")] = None,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="Consume until the queues are empty.")] = False,
     stream: Annotated[bool, typer.Option("--stream", help="Use streams instead of queues.")] = False,
-    level: Level = LevelName.OS,
+    durability: Durability = DurabilityName.OS,
     keeps: Keep = False,
     uri: Uri = None,
     output: Output = None,
@@ -78,7 +80,7 @@ def throughput(
         "prefetch": prefetch,
         "until_empty": until_empty,
         "stream": stream,
-        "level": level.value,
+        "level": durability.value,
     }
     if messages is not None:
         options["messages"] = messages
@@ -94,13 +96,13 @@ def latency(
     size: Size = 100,
     rate: Annotated[float, typer.Option("--rate", min=0.1, max=1_000_000, help="Messages per second.")] = 1_000,
     seconds: Seconds = SECONDS,
-    level: Level = LevelName.OS,
+    durability: Durability = DurabilityName.OS,
     keeps: Keep = False,
     uri: Uri = None,
     output: Output = None,
 ) -> None:
     """Measure how long confirms and deliveries take."""
-    options: dict[str, Any] = {"size": size, "rate": rate, "queues": 1, "seconds": seconds, "level": level.value}
+    options: dict[str, Any] = {"size": size, "rate": rate, "queues": 1, "seconds": seconds, "level": durability.value}
     _measure(context, uri, output, "measure_latency", options, keeps)
 
 

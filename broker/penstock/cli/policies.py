@@ -33,7 +33,7 @@ def put(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="The policy.")],
     pattern: Annotated[str, typer.Argument(help="Regular expression; anchor it with ^ and $.")],
-    definition: Annotated[list[str], typer.Argument(help="KEY=VALUE, as in level=disk.")],
+    definition: Annotated[list[str], typer.Argument(help="KEY=VALUE, as in durability=disk.")],
     apply_to: Annotated[
         str, typer.Option("--apply-to", help="all, queues, classic_queues, streams or exchanges.")
     ] = "all",

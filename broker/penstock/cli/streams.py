@@ -14,7 +14,7 @@ import typer
 
 from penstock.cli.group import Commands
 from penstock.cli.messages import INTERRUPTED, advance, chunks, described_properties, lines
-from penstock.cli.options import Arguments, Level, Uri, complete_streams, connected, read_fields
+from penstock.cli.options import Arguments, Durability, Uri, complete_streams, connected, read_fields
 from penstock.cli.output import (
     Format,
     Output,
@@ -106,7 +106,7 @@ def publish(
     producer: Annotated[
         str | None, typer.Option("--producer", help="Deduplicate by this name and the line number.")
     ] = None,
-    level: Level = None,
+    durability: Durability = None,
     uri: Uri = None,
     output: Output = None,
 ) -> None:
@@ -118,7 +118,7 @@ def publish(
     headers = read_fields(header) or None
     messages = (_keyed(each, key, separator) for each in (lines() if body == "-" else iter([os.fsencode(body)])))
     count = 0
-    with connected(context, uri, level=level) as connection, progress(output) as shown:
+    with connected(context, uri, durability=durability) as connection, progress(output) as shown:
         stream = connection.stream(name)
         named = None if producer is None else stream.publisher(producer)
         for chunk in chunks(messages):

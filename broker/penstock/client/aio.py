@@ -43,10 +43,10 @@ _log = logging.getLogger("penstock")
 
 
 def connect(
-    uri: str = DEFAULT_URI, *, native: bool | None = None, level: str | None = None, timeout: float = 30.0
+    uri: str = DEFAULT_URI, *, native: bool | None = None, durability: str | None = None, timeout: float = 30.0
 ) -> "Connection":
     """Return a connection to open with `async with` or `await`. The arguments are those of `penstock.connect`."""
-    options = Options.read(uri, native, level, timeout)
+    options = Options.read(uri, native, durability, timeout)
     return Connection(open_transport(options), options)
 
 

@@ -11,7 +11,7 @@ from penstock.client.uri import Address, parse_uri
 
 __all__ = ["Options", "greet", "open_transport"]
 
-LEVELS = {None: 0, "os": 1, "disk": 2}
+DURABILITIES = {None: 0, "os": 1, "disk": 2}
 # How a listener that speaks TLS ends a plaintext connection, as the layers below tell it.
 _TLS_ENDS = ("frame with invalid size", "broken pipe", "connection reset", "socket closed")
 
@@ -54,16 +54,16 @@ class Options:
 
     address: Address
     native: bool | None
-    level: str | None
+    durability: str | None
     timeout: float
 
     @classmethod
-    def read(cls, uri: str, native: bool | None, level: str | None, timeout: float) -> "Options":
-        if level not in LEVELS:
-            raise ValueError(f"level is {level!r}; it must be 'os', 'disk' or None")
+    def read(cls, uri: str, native: bool | None, durability: str | None, timeout: float) -> "Options":
+        if durability not in DURABILITIES:
+            raise ValueError(f"durability is {durability!r}; it must be 'os', 'disk' or None")
         if not 0 < timeout <= 86_400:
             raise ValueError(f"timeout is {timeout}; it must be more than 0 and at most 86,400 seconds")
-        return cls(parse_uri(uri), native, level, timeout)
+        return cls(parse_uri(uri), native, durability, timeout)
 
     @property
     def timeout_ms(self) -> int:
@@ -71,7 +71,7 @@ class Options:
 
     @property
     def publisher(self) -> PublisherOptions:
-        return PublisherOptions(vhost=self.address.vhost, level=LEVELS[self.level])
+        return PublisherOptions(vhost=self.address.vhost, level=DURABILITIES[self.durability])
 
 
 def open_transport(options: Options) -> Transport:

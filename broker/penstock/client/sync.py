@@ -35,14 +35,14 @@ DEFAULT_URI = "penstock://guest:guest@127.0.0.1:5680/"
 
 
 def connect(
-    uri: str = DEFAULT_URI, *, native: bool | None = None, level: str | None = None, timeout: float = 30.0
+    uri: str = DEFAULT_URI, *, native: bool | None = None, durability: str | None = None, timeout: float = 30.0
 ) -> "Connection":
     """Connect to a broker and check the credentials.
 
-    With `native` None the native module is used if it is installed. `level` is what confirms promise: 'os', 'disk', or
-    None for the level of the queue or the message. `timeout` in seconds limits calls and waits for confirms.
+    With `native` None the native module is used if it is installed. `durability` is what confirms promise: 'os',
+    'disk', or None for that of the queue or the message. `timeout` in seconds limits calls and waits for confirms.
     """
-    options = Options.read(uri, native, level, timeout)
+    options = Options.read(uri, native, durability, timeout)
     transport = open_transport(options)
     try:
         greet(transport, options)

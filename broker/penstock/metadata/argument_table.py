@@ -16,7 +16,7 @@ from penstock.model.names import exchange_name
 from penstock.model.records import (
     ALTERNATE_KEYS,
     X_DEDICATED,
-    X_LEVEL,
+    X_DURABILITY,
     X_MATCH,
     X_MAX_AGE,
     X_MAX_LENGTH_BYTES,
@@ -146,10 +146,10 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
         about="consumers empty a classic queue; a stream is read and kept",
     ),
     Argument(
-        X_LEVEL,
+        X_DURABILITY,
         _QUEUES,
         choice(Level, "replicated"),
-        policy_key="level",
+        policy_key="durability",
         stricter=is_safer,
         engine_field="level",
         about="durability: what a confirm of the queue's messages promises",

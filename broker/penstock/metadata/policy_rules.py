@@ -22,7 +22,7 @@ POLICIES_MAX: Final = 1_000
 PATTERNS_BYTES_MAX: Final = 32 * 1024 * 1024
 """The memory of all compiled patterns of a virtual host's policies, and of its operators' policies. It also bounds the
 time that matching one name with all of them takes."""
-LEVEL: Final = "level"
+DURABILITY: Final = "durability"
 _MEANT_BY: Final[Mapping[Target, frozenset[ApplyTo]]] = {
     Target.EXCHANGE: frozenset({ApplyTo.ALL, ApplyTo.EXCHANGES}),
     Target.CLASSIC: frozenset({ApplyTo.ALL, ApplyTo.QUEUES, ApplyTo.CLASSIC_QUEUES}),
@@ -110,7 +110,7 @@ def effective_queue(state: VhostTopology, queue: Queue) -> Queue:
 def _least_level(state: VhostTopology, name: str, target: Target) -> Level | None:
     """None for `os`, which every message has."""
     operator = matching(state.operator_policies.values(), name, target)
-    return Level.DISK if operator is not None and operator.definition.get(LEVEL) == Level.DISK else None
+    return Level.DISK if operator is not None and operator.definition.get(DURABILITY) == Level.DISK else None
 
 
 def matching(policies: Iterable[Policy], name: str, target: Target) -> Policy | None:

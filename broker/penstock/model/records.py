@@ -60,7 +60,7 @@ class HeadersMatch(Enum):
 
 NO_KEY: Final = RoutingKey("")
 X_MATCH: Final = "x-match"
-X_LEVEL: Final = "x-level"
+X_DURABILITY: Final = "x-durability"
 X_QUEUE_TYPE: Final = "x-queue-type"
 X_MAX_AGE: Final = "x-max-age"
 X_MAX_LENGTH_BYTES: Final = "x-max-length-bytes"
@@ -133,7 +133,7 @@ class Queue:
 
     @property
     def level(self) -> Level | None:
-        value = self.arguments.get(X_LEVEL)
+        value = self.arguments.get(X_DURABILITY)
         return Level(value) if isinstance(value, str) else None
 
     @property

@@ -222,9 +222,9 @@ def staged_by_default(options: dict[str, str], where: str) -> dict[str, str]:
     given = {name.lower() for name in options}
     if "staged" in given:
         return options
-    if "level" in given:
+    if "durability" in given:
         raise PipelineError(
-            f"{where}: 'level' needs 'staged: false', for transformations that only select, filter and map rows"
+            f"{where}: 'durability' needs 'staged: false', for transformations that only select, filter and map rows"
         )
     return {**options, "staged": "true"}
 

@@ -13,7 +13,7 @@ HINTS = {
     "kafka.security": CREDENTIALS,
     "kafka.group.id": POSITION,
     "groupidprefix": POSITION,
-    "kafka.acks": "'level' sets the durability that a confirm promises",
+    "kafka.acks": "'durability' sets what a confirm promises",
     "kafka.": "leave out the settings of Kafka's clients, which have no effect here",
     "fetchoffset.": RETRIES,
     "kafkaconsumer.polltimeoutms": RETRIES,

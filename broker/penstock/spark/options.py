@@ -129,7 +129,7 @@ class WriteOptions:
     stream: str
     exchange: str | None
     routing_key: str
-    level: str
+    durability: str
     producer: str
     staged: bool = False
     txn_app_id: str = ""
@@ -213,7 +213,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         stream=taken_target(given),
         exchange=given.take("exchange", text, None),
         routing_key=given.take("routingKey", text, ""),
-        level=given.take("level", one_of("os", "disk"), ""),
+        durability=given.take("durability", one_of("os", "disk"), ""),
         producer=given.take("producer", text, ""),
         staged=given.take("staged", boolean, False),
         txn_app_id=given.take("txnAppId", text, ""),
@@ -234,8 +234,8 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         raise OptionError("give either 'stream' or 'exchange' to write to, not both and not neither")
     if parsed.stream and parsed.routing_key:
         raise OptionError("'routingKey' belongs to 'exchange'; rows go to a stream's partitions by their column 'key'")
-    if parsed.staged and parsed.level:
-        raise OptionError("'staged' rows are always on the disk before they are published; leave 'level' out")
+    if parsed.staged and parsed.durability:
+        raise OptionError("'staged' rows are always on the disk before they are published; leave 'durability' out")
     if bool(parsed.txn_app_id) != (parsed.txn_version is not None):
         raise OptionError("'txnAppId' and 'txnVersion' belong together; give both or none of them")
     if parsed.txn_app_id and parsed.producer:

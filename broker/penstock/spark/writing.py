@@ -155,8 +155,8 @@ def publish(batches: Iterator[pa.RecordBatch], options: WriteOptions, producer: 
             # An earlier attempt may have stored rows.
             wire.put_nothing(command)
             return Written(0, 0, 0)
-        if options.level:
-            command["level"] = options.level
+        if options.durability:
+            command["durability"] = options.durability
         schema = published_schema(first.schema)
         answer = wire.put(command, schema, (conformed(rows, schema) for rows in chain([first], batches)))
     return Written(answer.get("confirmed", 0), answer.get("unroutable", 0), answer.get("repeated", 0))

@@ -30,7 +30,7 @@ const (
 type Level int32
 
 const (
-	// Chosen by the queue's argument x-level, otherwise by the message: disk for persistent ones, os for transient ones.
+	// Chosen by the queue's argument x-durability, otherwise by the message: disk for persistent ones, os for transient ones.
 	Level_LEVEL_UNSPECIFIED Level = 0
 	// In the page cache: survives a crash of the process.
 	Level_LEVEL_OS Level = 1

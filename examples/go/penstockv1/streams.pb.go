@@ -974,7 +974,7 @@ type DeclareStreamRequest struct {
 	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// 0 means 1: a single queue without an exchange.
 	Partitions uint32 `protobuf:"varint,3,opt,name=partitions,proto3" json:"partitions,omitempty"`
-	// As for a queue: x-max-age, x-max-length-bytes, x-level, ...
+	// As for a queue: x-max-age, x-max-length-bytes, x-durability, ...
 	Arguments     map[string]*Value `protobuf:"bytes,4,rep,name=arguments,proto3" json:"arguments,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -10,7 +10,9 @@ from penstock.model.field_table import decode_table, encode_table
 from support.argument_strategies import arguments, values
 from support.machine import Machine
 
-keys = st.sampled_from(["x-level", "x-queue-type", "alternate-exchange", "x-match", "x-max-length", "x-odd", "note"])
+keys = st.sampled_from(
+    ["x-durability", "x-queue-type", "alternate-exchange", "x-match", "x-max-length", "x-odd", "note"]
+)
 tables = st.one_of(arguments, st.dictionaries(keys, values, max_size=3))
 
 

@@ -47,7 +47,9 @@ commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(ConnectionClosed, connections),
     st.builds(DeclareStream, st.sampled_from(["s", "t"]), st.just(2)),
     st.builds(DeleteStream, st.sampled_from(["s", "t"])),
-    st.builds(SetPolicy, st.builds(Policy, st.just("p"), st.sampled_from(["^q", "^x"]), st.just({"level": "disk"}))),
+    st.builds(
+        SetPolicy, st.builds(Policy, st.just("p"), st.sampled_from(["^q", "^x"]), st.just({"durability": "disk"}))
+    ),
     st.builds(SetLimits, st.builds(Limits, queues_max=st.sampled_from([2, 5]))),
 )
 

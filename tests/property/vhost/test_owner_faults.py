@@ -59,7 +59,7 @@ commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(ConnectionClosed, connections),
     st.builds(DeclareStream, st.sampled_from(["s", "t"]), st.just(2), own_log),
     st.builds(DeleteStream, st.sampled_from(["s", "t"])),
-    st.builds(SetPolicy, st.builds(Policy, st.sampled_from("pq"), st.just("^never"), st.just({"level": "disk"}))),
+    st.builds(SetPolicy, st.builds(Policy, st.sampled_from("pq"), st.just("^never"), st.just({"durability": "disk"}))),
     st.builds(SetLimits, st.builds(Limits, queues_max=st.sampled_from([2, 5, None]))),
 )
 

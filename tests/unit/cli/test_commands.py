@@ -215,16 +215,16 @@ def test_a_declared_queue_is_described(invoke: Invoke) -> None:
 
 
 def test_arguments_are_json_or_text(invoke: Invoke, broker: FakeBroker) -> None:
-    invoke("queue", "declare", "jobs", "--transient", "--auto-delete", "-a", "x-level=os", "-a", "x-n=5")
+    invoke("queue", "declare", "jobs", "--transient", "--auto-delete", "-a", "x-durability=os", "-a", "x-n=5")
 
     queue = admin_pb2.DeclareQueueRequest.FromString(requests_of(broker, "DeclareQueue")[-1]).queue
     assert (queue.durable, queue.auto_delete) == (False, True)
-    assert queue.arguments["x-level"].string_value == "os"
+    assert queue.arguments["x-durability"].string_value == "os"
     assert queue.arguments["x-n"].int_value == 5
 
 
 def test_an_argument_without_a_value_is_a_mistake_in_use(invoke: Invoke) -> None:
-    result = invoke("queue", "declare", "jobs", "-a", "x-level")
+    result = invoke("queue", "declare", "jobs", "-a", "x-durability")
 
     assert result.exit_code == 2
     assert "is not NAME=VALUE" in result.stderr
@@ -470,7 +470,9 @@ def test_the_commands_that_need_a_broker_of_their_own_have_their_flags(command: 
 def test_perf_has_its_flags() -> None:
     text = CliRunner().invoke(app, ["perf", "throughput", "--help"], env={"COLUMNS": "200"}).output
 
-    flags = "--size --batch --publishers --consumers --queues --in-flight --seconds --messages --until-empty --level"
+    flags = (
+        "--size --batch --publishers --consumers --queues --in-flight --seconds --messages --until-empty --durability"
+    )
     assert all(flag in text for flag in flags.split())
 
 
@@ -510,9 +512,9 @@ def test_settings_are_checked_without_a_start(invoke: Invoke, tmp_path: Path) ->
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("publish", "x", "-r", "jobs", "--level", "memory"),
-        ("stream", "publish", "events", "x", "--level", "memory"),
-        ("perf", "throughput", "--level", "memory"),
+        ("publish", "x", "-r", "jobs", "--durability", "memory"),
+        ("stream", "publish", "events", "x", "--durability", "memory"),
+        ("perf", "throughput", "--durability", "memory"),
         ("serve", "--log-level", "loud"),
         ("publish", "x", "-r", "jobs", "--property", "foo=bar"),
         ("queue", "list", "--output", "xml"),

@@ -347,12 +347,12 @@ def test_declaring_says_what_the_queue_holds(connection: Connection) -> None:
 
 
 def test_a_declaration_carries_what_was_asked(connection: Connection, transport: FakeTransport) -> None:
-    connection.declare_queue("q", durable=False, exclusive=True, auto_delete=True, arguments={"x-level": "os"})
+    connection.declare_queue("q", durable=False, exclusive=True, auto_delete=True, arguments={"x-durability": "os"})
 
     request = admin_pb2.DeclareQueueRequest.FromString(transport.broker.calls[-1][1])
     queue = request.queue
     assert (request.vhost, queue.durable, queue.exclusive, queue.auto_delete) == ("/", False, True, True)
-    assert queue.arguments["x-level"].string_value == "os"
+    assert queue.arguments["x-durability"].string_value == "os"
 
 
 def test_a_binding_names_both_ends_and_the_kind(connection: Connection, transport: FakeTransport) -> None:

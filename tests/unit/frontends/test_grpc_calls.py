@@ -56,14 +56,14 @@ def test_every_method_of_the_contract_has_a_handler():
 def test_a_declared_queue_is_listed_with_its_arguments():
     async def scenario(world):
         request = declare("jobs")
-        request.queue.arguments["x-level"].string_value = "os"
+        request.queue.arguments["x-durability"].string_value = "os"
         assert (await call(world, "DeclareQueue", request)).name == "jobs"
 
         found = await call(world, "ListQueues", admin.ListQueuesRequest())
 
         assert [queue.name for queue in found.queues] == ["jobs"]
         assert found.queues[0].durable
-        assert found.queues[0].arguments["x-level"].string_value == "os"
+        assert found.queues[0].arguments["x-durability"].string_value == "os"
         assert found.next_page_token == ""
 
     play(scenario)

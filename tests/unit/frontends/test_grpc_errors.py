@@ -13,7 +13,7 @@ from penstock.model.errors import Thing
 
 QUEUE = Thing("queue", "a", "/")
 MISMATCH = errors.PreconditionFailedError.mismatch(QUEUE, "durable", "true", "false")
-BAD_ARGUMENT = errors.InvalidArgumentError(QUEUE, "rule", "way", field="x-level")
+BAD_ARGUMENT = errors.InvalidArgumentError(QUEUE, "rule", "way", field="x-durability")
 ALL = [
     (errors.NotFoundError(QUEUE), 5, "NOT_FOUND"),
     (errors.AccessRefusedError(QUEUE, "rule", "way"), 7, "ACCESS_REFUSED"),
@@ -74,4 +74,4 @@ def test_a_mismatch_names_the_field_and_both_values():
 
 
 def test_a_bad_argument_names_its_field():
-    assert details(refusal_of(BAD_ARGUMENT))[BadRequest].field_violations[0].field == "x-level"
+    assert details(refusal_of(BAD_ARGUMENT))[BadRequest].field_violations[0].field == "x-durability"

@@ -48,7 +48,7 @@ def good(row: Argument) -> Value:
         (PARTITION_COUNT, 4),
     ]
     found = [value for type_, value in by_type if row.type is type_]
-    choices = {"x-queue-type": QueueKind.STREAM, "x-level": Level.DISK, "x-match": HeadersMatch.ANY}
+    choices = {"x-queue-type": QueueKind.STREAM, "x-durability": Level.DISK, "x-match": HeadersMatch.ANY}
     return found[0] if found else str(choices[row.name].value)
 
 

@@ -44,7 +44,7 @@ def test_a_policy_is_in_force_when_it_is_set_and_ends_when_it_is_cleared(machine
 
 
 def test_what_is_declared_later_has_it_too(machine):
-    put(machine, "lost", "^orders", {"alternate-exchange": "amq.fanout", "level": "disk"})
+    put(machine, "lost", "^orders", {"alternate-exchange": "amq.fanout", "durability": "disk"})
 
     assert changed(machine.exchange("orders-1")) == {"orders-1": "amq.fanout"}
     assert changed(machine.queue("orders-2")) == {"orders-2": "disk"}
@@ -64,13 +64,13 @@ def test_predeclared_exchanges_have_policies_and_the_default_one_has_none(machin
 def test_the_highest_priority_counts_and_nothing_of_the_others(machine):
     machine.queue("q")
     machine.exchange("q")
-    put(machine, "low", "^q$", {"level": "disk", "alternate-exchange": "a"}, priority=1)
+    put(machine, "low", "^q$", {"durability": "disk", "alternate-exchange": "a"}, priority=1)
 
-    assert changed(put(machine, "high", "^q$", {"level": "os"}, priority=2)) == {"q": "os"}
+    assert changed(put(machine, "high", "^q$", {"durability": "os"}, priority=2)) == {"q": "os"}
     assert machine.changes[-1].queue.level == "os"
     high = [change for change in machine.changes if isinstance(change, PutExchange) and change.exchange.name == "q"]
     assert high[-1].exchange.alternate is None, "the other policy's key does not shine through"
-    assert changed(put(machine, "same", "^q$", {"level": "disk"}, priority=2)) == {}, "the first by name counts"
+    assert changed(put(machine, "same", "^q$", {"durability": "disk"}, priority=2)) == {}, "the first by name counts"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_highest_priority_counts_and_nothing_of_the_others(machine):
 def test_a_policy_is_for_the_kinds_it_says(machine, apply_to, expected):
     machine.queue("q")
 
-    decision = put(machine, "p", "^(q|amq.direct)$", {"level": "os", "alternate-exchange": "x"}, apply_to=apply_to)
+    decision = put(machine, "p", "^(q|amq.direct)$", {"durability": "os", "alternate-exchange": "x"}, apply_to=apply_to)
 
     assert set(changed(decision)) == expected
 
@@ -125,43 +125,43 @@ def test_a_stream_is_a_queue_and_no_classic_one(machine, apply_to, expected):
     machine.queue("q")
     machine.queue("s", arguments=STREAM)
 
-    assert set(changed(put(machine, "p", "^[qs]$", {"level": "os"}, apply_to=apply_to))) == expected
+    assert set(changed(put(machine, "p", "^[qs]$", {"durability": "os"}, apply_to=apply_to))) == expected
 
 
 def test_what_a_declaration_says_goes_before_a_policy(machine):
-    machine.queue("q", arguments={"x-level": "os"})
+    machine.queue("q", arguments={"x-durability": "os"})
     machine.exchange("x", arguments={"x-alternate-exchange": "mine"})
 
-    assert changed(put(machine, "p", "^[qx]$", {"level": "disk", "alternate-exchange": "other"})) == {}
+    assert changed(put(machine, "p", "^[qx]$", {"durability": "disk", "alternate-exchange": "other"})) == {}
 
 
 def test_an_operator_s_policy_cannot_be_undercut_and_may_be_exceeded(machine):
-    machine.queue("careless", arguments={"x-level": "os"})
-    machine.queue("careful", arguments={"x-level": "disk"})
+    machine.queue("careless", arguments={"x-durability": "os"})
+    machine.queue("careful", arguments={"x-durability": "disk"})
     machine.queue("plain")
 
-    assert changed(put(machine, "safe", ".*", {"level": "disk"}, operator=True)) == {
+    assert changed(put(machine, "safe", ".*", {"durability": "disk"}, operator=True)) == {
         "careless": "disk",
         "careful": "disk",
         "plain": "disk",
     }
-    assert changed(put(machine, "fast", ".*", {"level": "os"})) == {}
+    assert changed(put(machine, "fast", ".*", {"durability": "os"})) == {}
     clear(machine, "safe", operator=True)
-    assert changed(put(machine, "calm", ".*", {"level": "os"}, operator=True)) == {}, "os asks for nothing more"
+    assert changed(put(machine, "calm", ".*", {"durability": "os"}, operator=True)) == {}, "os asks for nothing more"
 
 
 def test_an_operator_s_level_is_the_least_that_a_publisher_can_choose(machine):
-    machine.queue("q", arguments={"x-level": "disk"})
-    put(machine, "mine", "q", {"level": "disk"})
+    machine.queue("q", arguments={"x-durability": "disk"})
+    put(machine, "mine", "q", {"durability": "disk"})
     assert least(machine.queue("q2")) == {"q2": None}, "the publisher may choose less than any other policy"
 
-    assert least(put(machine, "safe", "^q", {"level": "disk"}, operator=True)) == {"q": "disk", "q2": "disk"}
+    assert least(put(machine, "safe", "^q", {"durability": "disk"}, operator=True)) == {"q": "disk", "q2": "disk"}
     assert least(machine.queue("q3")) == {"q3": "disk"}
     again = restore(VhostName("/"), entries_of(machine.state), 1)
     found = {change.queue.least_level for change in changes_of(again) if isinstance(change, PutQueue)}
     assert found == {"disk"}, "after a start too"
     assert least(clear(machine, "safe", operator=True)) == {"q": None, "q2": None, "q3": None}
-    assert least(put(machine, "calm", "^q", {"level": "os"}, operator=True)) == {}
+    assert least(put(machine, "calm", "^q", {"durability": "os"}, operator=True)) == {}
 
 
 def least(decision):
@@ -171,15 +171,15 @@ def least(decision):
 
 def test_setting_the_same_again_changes_nothing(machine):
     machine.queue("q")
-    put(machine, "p", "q", {"level": "disk"})
+    put(machine, "p", "q", {"durability": "disk"})
 
-    assert put(machine, "p", "q", {"level": "disk"}).entries == []
+    assert put(machine, "p", "q", {"durability": "disk"}).entries == []
 
 
 def test_policies_are_there_again_after_a_start(machine):
     machine.queue("q")
-    put(machine, "p", "q", {"level": "disk"})
-    put(machine, "o", "q", {"level": "disk"}, operator=True)
+    put(machine, "p", "q", {"durability": "disk"})
+    put(machine, "o", "q", {"durability": "disk"}, operator=True)
 
     again = restore(VhostName("/"), entries_of(machine.state), 1)
 
@@ -190,8 +190,8 @@ def test_policies_are_there_again_after_a_start(machine):
 
 
 def test_every_change_persists_all_of_a_kind(machine):
-    put(machine, "a", "q", {"level": "disk"})
-    decision = put(machine, "b", "q", {"level": "os"})
+    put(machine, "a", "q", {"durability": "disk"})
+    decision = put(machine, "b", "q", {"durability": "os"})
 
     (entry,) = decision.entries
     assert isinstance(entry, PersistPolicies)
@@ -209,10 +209,10 @@ def test_a_key_that_does_not_exist_yet_is_refused_by_name(machine, key):
     [
         ({"colour": "red"}, {}, "'colour', which is unknown"),
         ({}, {}, "sets nothing"),
-        ({"level": "tape"}, {}, "use os or disk"),
-        ({"level": 1}, {}, "use os or disk"),
+        ({"durability": "tape"}, {}, "use os or disk"),
+        ({"durability": 1}, {}, "use os or disk"),
         ({"alternate-exchange": ""}, {}, "name of an exchange"),
-        ({"level": "os"}, {"priority": 128}, "from -128 to 127"),
+        ({"durability": "os"}, {"priority": 128}, "from -128 to 127"),
         ({"alternate-exchange": "x"}, {"operator": True}, "is not an operator's"),
         ({"max-age": "1h"}, {}, "let it apply to 'streams'"),
         ({"max-age": "1h"}, {"apply_to": ApplyTo.QUEUES}, "only streams have it"),
@@ -229,52 +229,52 @@ def test_what_cannot_be_honoured_is_refused(machine, definition, fields, rule):
 def test_a_policy_that_is_not_there_cannot_be_cleared(machine):
     with pytest.raises(NotFoundError, match="policy 'p'"):
         clear(machine, "p")
-    put(machine, "p", "q", {"level": "disk"})
+    put(machine, "p", "q", {"durability": "disk"})
     with pytest.raises(NotFoundError):
         clear(machine, "p", operator=True)
 
 
 def test_there_is_a_bound_on_the_memory_of_their_patterns(machine, monkeypatch):
-    put(machine, "one", r"\w{8}", {"level": "os"})
+    put(machine, "one", r"\w{8}", {"durability": "os"})
     size = machine.state.policies["one"].compiled.size
     monkeypatch.setattr("penstock.metadata.policy_rules.PATTERNS_BYTES_MAX", 2 * size)
 
-    put(machine, "two", r"\w{8}", {"level": "os"})
-    put(machine, "two", r"\w{8}", {"level": "disk"})
+    put(machine, "two", r"\w{8}", {"durability": "os"})
+    put(machine, "two", r"\w{8}", {"durability": "disk"})
     with pytest.raises(TooLargeError, match="all policies of the virtual host"):
-        put(machine, "three", r"\w{8}", {"level": "os"})
-    put(machine, "three", r"\w{8}", {"level": "disk"}, operator=True)
+        put(machine, "three", r"\w{8}", {"durability": "os"})
+    put(machine, "three", r"\w{8}", {"durability": "disk"}, operator=True)
 
 
 def test_a_changed_policy_is_matched_with_names_before_all_policies_are(machine, monkeypatch):
     """Of 10,000 queues and 50 policies a change affects few."""
     for number in range(20):
         machine.queue(f"q{number}")
-        put(machine, f"p{number}", f"^q{number}$", {"level": "disk"})
+        put(machine, f"p{number}", f"^q{number}$", {"durability": "disk"})
     looked_up = []
     monkeypatch.setattr(
         "penstock.metadata.policy_rules.matching",
         lambda policies, name, target: looked_up.append(name) or None,  # type: ignore[func-returns-value]
     )
 
-    put(machine, "p3", "^q4$", {"level": "disk"})
+    put(machine, "p3", "^q4$", {"durability": "disk"})
 
     assert set(looked_up) == {"q3", "q4"}
 
 
 def test_there_is_a_bound_on_their_number(machine):
-    machine.state.policies = {f"p{n}": Policy(f"p{n}", "q", {"level": "os"}) for n in range(POLICIES_MAX)}
+    machine.state.policies = {f"p{n}": Policy(f"p{n}", "q", {"durability": "os"}) for n in range(POLICIES_MAX)}
     with pytest.raises(InvalidArgumentError, match="one more than"):
-        put(machine, "more", "q", {"level": "os"})
-    put(machine, "p7", "q", {"level": "disk"})
+        put(machine, "more", "q", {"durability": "os"})
+    put(machine, "p7", "q", {"durability": "disk"})
 
 
 @pytest.mark.parametrize("apply_to", ["", "Queues", "everything"])
 def test_an_unknown_kind_is_refused(apply_to):
     with pytest.raises(InvalidArgumentError, match="use one of all"):
-        make_policy("p", ".*", apply_to, 0, {"level": "os"})
+        make_policy("p", ".*", apply_to, 0, {"durability": "os"})
 
 
 def test_quorum_queues_are_refused_by_name():
     with pytest.raises(InvalidArgumentError, match="'quorum_queues', which is not supported yet"):
-        make_policy("p", ".*", "quorum_queues", 0, {"level": "os"})
+        make_policy("p", ".*", "quorum_queues", 0, {"durability": "os"})

@@ -48,9 +48,9 @@ def test_a_transient_queue_is_not_written(machine: Machine) -> None:
 
 
 def test_declaring_the_same_again_changes_nothing(machine: Machine) -> None:
-    machine.queue("a", arguments={"x-level": "disk", "note": 1})
+    machine.queue("a", arguments={"x-durability": "disk", "note": 1})
 
-    decision = machine.queue("a", arguments={"note": 1, "x-level": "disk"})
+    decision = machine.queue("a", arguments={"note": 1, "x-durability": "disk"})
 
     assert decision.answer == QueueDeclared(machine.queue_named("a"), is_new=False)
     assert (decision.entries, decision.changes) == ([], [])
@@ -67,11 +67,15 @@ def test_a_mismatch_is_refused_by_the_name_of_the_field(machine: Machine, field:
 
 
 def test_a_differing_argument_is_named_with_both_values(machine: Machine) -> None:
-    machine.queue("a", arguments={"x-level": "os"})
+    machine.queue("a", arguments={"x-durability": "os"})
 
     with pytest.raises(PreconditionFailedError) as refused:
-        machine.queue("a", arguments={"x-level": "disk"})
-    assert (refused.value.field, refused.value.wanted, refused.value.found) == ("arguments.x-level", "'disk'", "'os'")
+        machine.queue("a", arguments={"x-durability": "disk"})
+    assert (refused.value.field, refused.value.wanted, refused.value.found) == (
+        "arguments.x-durability",
+        "'disk'",
+        "'os'",
+    )
 
 
 def test_an_integer_is_not_the_float_of_its_value(machine: Machine) -> None:
@@ -89,7 +93,7 @@ def test_naming_the_only_queue_type_or_not_is_the_same(machine: Machine) -> None
 
 
 def test_the_level_is_understood_and_echoed(machine: Machine) -> None:
-    machine.queue("a", arguments={"x-level": "disk"})
+    machine.queue("a", arguments={"x-durability": "disk"})
     machine.queue("b")
 
     assert machine.queue_named("a").level is Level.DISK
@@ -105,8 +109,8 @@ def test_the_level_is_understood_and_echoed(machine: Machine) -> None:
         ({"x-penstock-id": 1}, "'x-penstock-id' that is unknown"),
         ({"x-queue-type": "quorum"}, "'x-queue-type' whose value 'quorum' is not supported yet"),
         ({"x-queue-type": "spam"}, "'x-queue-type' whose value 'spam' is not valid"),
-        ({"x-level": "replicated"}, "'x-level' whose value 'replicated' is not supported yet"),
-        ({"x-level": 1}, "'x-level' whose value 1 is not valid"),
+        ({"x-durability": "replicated"}, "'x-durability' whose value 'replicated' is not supported yet"),
+        ({"x-durability": 1}, "'x-durability' whose value 1 is not valid"),
     ],
 )
 def test_an_argument_that_is_not_acted_upon_is_refused(
@@ -270,6 +274,6 @@ def test_a_queue_is_not_declared_again_as_a_stream(machine: Machine, first: str,
     machine.queue("orders", arguments={"x-queue-type": first})
 
     with pytest.raises(PreconditionFailedError, match=rule) as refused:
-        machine.queue("orders", arguments={"x-queue-type": second, "x-level": "disk"})
+        machine.queue("orders", arguments={"x-queue-type": second, "x-durability": "disk"})
 
     assert refused.value.field == "arguments.x-queue-type"

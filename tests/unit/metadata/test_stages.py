@@ -60,9 +60,9 @@ def test_a_name_that_no_queue_can_have_is_refused(name: str, error: type[Excepti
 
 def test_no_policy_says_what_a_stage_promises(machine: Machine) -> None:
     machine.decide(stages.declaration("s", TO_ORDERS))
-    machine.decide(SetPolicy(Policy("all", ".*", {"level": "os"})))
+    machine.decide(SetPolicy(Policy("all", ".*", {"durability": "os"})))
 
     (stage,) = stages.all_of(machine.state)
     orders = machine.queue_named("orders")
     assert effective_queue(machine.state, stage) == stage
-    assert effective_queue(machine.state, orders).arguments["x-level"] == "os"
+    assert effective_queue(machine.state, orders).arguments["x-durability"] == "os"

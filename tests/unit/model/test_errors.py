@@ -32,11 +32,11 @@ def test_a_mismatch_carries_the_field_and_both_values() -> None:
 
 
 def test_a_mismatch_says_without_where_an_argument_is_absent() -> None:
-    error = PreconditionFailedError.mismatch(QUEUE, "arguments.x-level", "'disk'", "absent")
+    error = PreconditionFailedError.mismatch(QUEUE, "arguments.x-durability", "'disk'", "absent")
 
     assert str(error) == (
-        "queue 'a' in vhost '/' already exists without x-level, and you asked for it with x-level 'disk'; "
-        "declare it without x-level, or delete it first"
+        "queue 'a' in vhost '/' already exists without x-durability, and you asked for it with x-durability 'disk'; "
+        "declare it without x-durability, or delete it first"
     )
 
 

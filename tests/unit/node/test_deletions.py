@@ -125,7 +125,7 @@ class World:
         return [bool(await self.vhosts.get(DEFAULT_VHOST).list_policies(rights(), is_operator=False))]
 
 
-POLICY = Policy("p", "^z", {"level": "disk"})
+POLICY = Policy("p", "^z", {"durability": "disk"})
 Script = Callable[[World], Awaitable[None]]
 
 

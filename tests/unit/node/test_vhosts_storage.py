@@ -82,7 +82,7 @@ def set_all(storage: VhostsStorage) -> Awaitable[None]:
 
 @pytest.mark.parametrize("file", ["policies.json", "operator_policies.json", "limits.json"])
 def test_policies_and_limits_that_vanished_refuse_a_start(tmp_path: Path, file: str) -> None:
-    """A start went on without them: an operator's `level=disk` was no longer effective."""
+    """A start went on without them: an operator's `durability=disk` was no longer effective."""
 
     async def fill(storage: VhostsStorage, engine: NoEngine) -> None:
         await set_all(storage)

@@ -108,8 +108,8 @@ def test_a_password_file_is_looked_for_beside_the_document(tmp_path: Path) -> No
         ({"sinks": [{"format": "parquet"}]}, r"sinks\[0\] lacks 'path'"),
         ({"sinks": [{"format": "jdbc", "url": "jdbc:x"}]}, r"sinks\[0\] lacks 'dbtable'"),
         ({"sinks": [{"stream": "b", "outputMode": "update"}]}, "penstock by append only"),
-        ({"sinks": [{"stream": "b", "level": "os"}]}, r"sinks\[0\]: 'level' needs 'staged: false'"),
-        ({"sinks": [{"stream": "b", "Staged": True, "level": "os"}]}, "leave 'level' out"),
+        ({"sinks": [{"stream": "b", "durability": "os"}]}, r"sinks\[0\]: 'durability' needs 'staged: false'"),
+        ({"sinks": [{"stream": "b", "Staged": True, "durability": "os"}]}, "leave 'durability' out"),
         ({"sinks": [{"stream": "b", "outputMode": "complete"}]}, "one of append, update"),
         ({"tables": {"source": {"format": "csv", "path": "x"}}}, "neither source nor result"),
         ({"tables": {"rooms": {"format": "csv", "path": "gone.csv"}}}, "there is no .*gone.csv"),
@@ -124,9 +124,9 @@ def test_what_is_wrong_is_told_by_its_place(tmp_path: Path, changes: dict[str, A
 
 @pytest.mark.parametrize("name", ["staged", "STAGED"])
 def test_a_sink_is_staged_unless_the_document_says_otherwise(tmp_path: Path, name: str) -> None:
-    pipeline = read_pipeline(written(tmp_path, sinks=[{"stream": "b", name: False, "level": "os"}]))
+    pipeline = read_pipeline(written(tmp_path, sinks=[{"stream": "b", name: False, "durability": "os"}]))
 
-    assert pipeline.sinks[0].options == {"stream": "b", name: "false", "level": "os"}
+    assert pipeline.sinks[0].options == {"stream": "b", name: "false", "durability": "os"}
 
 
 def test_what_is_no_yaml_is_told_as_such(tmp_path: Path) -> None:

@@ -48,13 +48,13 @@ def test_a_queue_unbind_has_no_bits():
 
 
 def test_the_queue_id_is_no_argument_of_the_queue():
-    queue = Queue(QueueId(7), QueueName("q"), arguments={"x-level": "os"})
+    queue = Queue(QueueId(7), QueueName("q"), arguments={"x-durability": "os"})
 
     decoded = decode(encode(Declared(queue)))
 
     assert isinstance(decoded, Declared)
     assert decoded.thing == queue
-    assert decoded.thing.arguments == {"x-level": "os"}
+    assert decoded.thing.arguments == {"x-durability": "os"}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from penstock.storage.definitions_amqp import create_definitions
 
 HEAD = b"\x01\0\0\0"
 EXCHANGE = Declared(Exchange(ExchangeName("logs"), ExchangeKind.TOPIC))
-QUEUE = Declared(Queue(QueueId(1), QueueName("errors"), arguments={"x-level": "os"}))
+QUEUE = Declared(Queue(QueueId(1), QueueName("errors"), arguments={"x-durability": "os"}))
 BOUND = Bound(Binding(ExchangeName("logs"), DestinationKind.QUEUE, QueueName("errors"), RoutingKey("#.error")))
 ALL: list[Change] = [EXCHANGE, QUEUE, BOUND]
 

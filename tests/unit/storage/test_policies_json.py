@@ -9,7 +9,7 @@ from penstock.storage.policies_json import PolicyRecord, read_policies, write_po
 
 
 def test_what_was_written_is_read(tmp_path):
-    policies = [PolicyRecord("a", "^x", "queues", -3, {"level": "disk"}), PolicyRecord("b", "", "all", 0, {})]
+    policies = [PolicyRecord("a", "^x", "queues", -3, {"durability": "disk"}), PolicyRecord("b", "", "all", 0, {})]
     write_policies(tmp_path / "policies.json", "/", policies)
 
     assert read_policies(tmp_path / "policies.json") == policies

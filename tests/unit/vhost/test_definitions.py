@@ -46,7 +46,7 @@ class World:
         await self.vhosts.make(BLUE)
         vhost = self.vhosts.get(BLUE)
         await vhost.declare_exchange(rights(), DeclareExchange(ExchangeName("x"), "topic", arguments=ODD))
-        await vhost.declare_queue(rights(), queue("a", arguments={"x-level": "disk", **ODD}))
+        await vhost.declare_queue(rights(), queue("a", arguments={"x-durability": "disk", **ODD}))
         await vhost.declare_queue(rights(), queue(""))
         await vhost.declare_queue(rights(), queue("fleeting", durable=False))
         await vhost.declare_queue(rights(), queue("mine", exclusive=True))
@@ -174,7 +174,12 @@ def test_what_cannot_be_honoured_is_listed_and_nothing_is_changed() -> None:
                     "users": [{"name": "bad"}],
                     "policies": [
                         {"name": "ha-all", "vhost": "blue"},
-                        {"name": "ours", "vhost": "blue", "pattern": "^(?!amq).*", "definition": {"level": "disk"}},
+                        {
+                            "name": "ours",
+                            "vhost": "blue",
+                            "pattern": "^(?!amq).*",
+                            "definition": {"durability": "disk"},
+                        },
                     ],
                     "parameters": [{"name": "my-shovel", "component": "shovel"}],
                     "global_parameters": [{"name": "cluster_name", "value": "c"}, {"name": "odd", "value": 1}],
@@ -445,7 +450,7 @@ def test_what_is_not_supported_is_skipped_and_named() -> None:
             ],
             "policies": [
                 {"name": "dlx", "vhost": "blue", "pattern": ".*", "definition": {"dead-letter-exchange": "x"}},
-                {"name": "disk", "vhost": "blue", "pattern": "^d", "definition": {"level": "disk"}},
+                {"name": "disk", "vhost": "blue", "pattern": "^d", "definition": {"durability": "disk"}},
             ],
         }
         skipped: list[str] = []

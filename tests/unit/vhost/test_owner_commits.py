@@ -398,7 +398,10 @@ def test_policies_and_limits_are_appended_alone() -> None:
 
     async def scenario(world: World) -> None:
         await world.submit_all(
-            declare("a"), SetPolicy(Policy("p", "^z", {"level": "disk"})), SetLimits(Limits(queues_max=5)), declare("b")
+            declare("a"),
+            SetPolicy(Policy("p", "^z", {"durability": "disk"})),
+            SetLimits(Limits(queues_max=5)),
+            declare("b"),
         )
 
         kinds = [[type(entry) for entry in batch] for batch in world.definitions.batches]
@@ -413,7 +416,7 @@ def test_a_policy_that_was_not_written_has_no_effect() -> None:
         world.definitions.takes_back = True
 
         with pytest.raises(NotWrittenError):
-            await world.owner.submit(SetPolicy(Policy("p", "^a", {"level": "disk"})))
+            await world.owner.submit(SetPolicy(Policy("p", "^a", {"durability": "disk"})))
 
         assert world.owner.topology.policies == {}
         assert world.shard.levels == {"a": None}

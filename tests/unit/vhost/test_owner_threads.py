@@ -121,7 +121,7 @@ def test_policies_are_matched_with_all_names_beside_the_event_loop(monkeypatch: 
     monkeypatch.setattr("penstock.vhost.batches.decide", decide_and_note)
 
     async def scenario(world: World) -> None:
-        await world.submit_all(SetPolicy(Policy("p", "^a", {"level": "disk"})), declare("b"), DeletePolicy("p"))
+        await world.submit_all(SetPolicy(Policy("p", "^a", {"durability": "disk"})), declare("b"), DeletePolicy("p"))
 
         setting, declaring, clearing = threads
         assert declaring is threading.current_thread()

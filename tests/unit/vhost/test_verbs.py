@@ -326,7 +326,7 @@ def test_publishing_is_admitted_only_to_what_is_there_and_not_internal() -> None
 
 def test_the_engine_learns_names_levels_alternates_and_routes() -> None:
     async def scenario(vhost: Vhost, shard: FakeShard) -> None:
-        command = DeclareQueue(QueueName("a"), ConnectionId(0), auto_delete=True, arguments={"x-level": "os"})
+        command = DeclareQueue(QueueName("a"), ConnectionId(0), auto_delete=True, arguments={"x-durability": "os"})
         await vhost.declare_queue(rights(), command)
         await vhost.declare_exchange(rights(), exchange("x", alternate_exchange="amq.topic"))
         await vhost.bind(rights(), to_queue("x", "a", "ignored"))

@@ -176,7 +176,7 @@ pub(crate) struct Put {
     pub producer: String,
     /// The producer's sequence of the first row.
     pub sequence: Option<u64>,
-    pub level: Option<PutLevel>,
+    pub durability: Option<PutDurability>,
     /// Rows are staged under this name, for a batch, instead of published.
     pub stage: Option<String>,
     /// Of a stage, or of a producer that numbers batches: rows are counted from its first on.
@@ -188,7 +188,7 @@ pub(crate) struct Put {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum PutLevel {
+pub(crate) enum PutDurability {
     Os,
     Disk,
 }
@@ -205,9 +205,9 @@ impl Put {
             ));
         }
         put.check_batch()?;
-        if put.stage.is_some() && !(put.producer.is_empty() && put.sequence.is_none() && put.level.is_none()) {
+        if put.stage.is_some() && !(put.producer.is_empty() && put.sequence.is_none() && put.durability.is_none()) {
             return Err(Status::invalid_argument(
-                "staged rows are numbered by the stage and are always on the disk; leave `producer`, `sequence` and `level` out",
+                "staged rows are numbered by the stage and are always on the disk; leave `producer`, `sequence` and `durability` out",
             ));
         }
         match (put.producer.is_empty(), put.sequence) {
@@ -300,7 +300,7 @@ pub(super) fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::{COMMAND, FlightDescriptor, PATH, Put, PutLevel, Reading, Ticket, Wanted};
+    use super::{COMMAND, FlightDescriptor, PATH, Put, PutDurability, Reading, Ticket, Wanted};
 
     fn command(json: &'static str) -> FlightDescriptor {
         FlightDescriptor { kind: COMMAND, command: json.as_bytes().into(), path: Vec::new() }
@@ -377,14 +377,14 @@ mod tests {
     fn what_contradicts_itself_is_refused() {
         let put = |json: &'static str| Put::of(&command(json));
 
-        assert_eq!(put(r#"{"stream": "a", "level": "disk"}"#).unwrap().level, Some(PutLevel::Disk));
+        assert_eq!(put(r#"{"stream": "a", "durability": "disk"}"#).unwrap().durability, Some(PutDurability::Disk));
         assert!(put(r#"{"stream": "a", "exchange": "b"}"#).is_err());
         assert!(put(r#"{"stream": "a", "sequence": 1}"#).is_err());
         assert!(put(r#"{"stream": "a", "producer": "p"}"#).is_err());
         assert!(put(r#"{"stream": "a", "producer": "p", "sequence": 0}"#).is_err());
         assert!(put(r#"{"stream": "a", "producer": "p", "sequence": 1}"#).is_ok());
         assert!(put(r#"{"stream": "a", "stage": "s"}"#).is_err());
-        assert!(put(r#"{"stream": "a", "stage": "s", "batch": 0, "level": "os"}"#).is_err());
+        assert!(put(r#"{"stream": "a", "stage": "s", "batch": 0, "durability": "os"}"#).is_err());
         assert_eq!(put(r#"{"stream": "a", "stage": "s", "batch": 0}"#).unwrap().batch, Some(0));
         assert_eq!(put(r#"{"stream": "a", "producer": "p", "batch": 0}"#).unwrap().batch, Some(0));
         assert!(put(r#"{"stream": "a", "producer": "p", "batch": 0, "is_empty": true}"#).unwrap().is_empty);

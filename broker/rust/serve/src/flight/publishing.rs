@@ -14,7 +14,7 @@ use serde::Serialize;
 use tokio::time::sleep;
 use tonic::{Code, Status};
 
-use super::asks::{Put, PutLevel};
+use super::asks::{Put, PutDurability};
 use super::info::streams;
 use super::messages::of_arrow;
 use super::numbering::Numbering;
@@ -95,9 +95,9 @@ impl Publishing {
         if put.stage.is_some() {
             return Self::open_stage(messaging, caller, put).await;
         }
-        let level = put.level.map(|level| match level {
-            PutLevel::Os => Level::Os,
-            PutLevel::Disk => Level::Disk,
+        let level = put.durability.map(|level| match level {
+            PutDurability::Os => Level::Os,
+            PutDurability::Disk => Level::Disk,
         });
         let call = Call::new(CallRequest::OpenPublish { vhost: put.vhost.clone() }, &caller);
         let mut question = Question::of(&messaging.calls, &call);
