@@ -97,3 +97,27 @@ def test_patterns_are_equal_when_their_source_and_their_extent_are():
     assert hash(compile_pattern("read", "a")) == hash(compile_pattern("write", "a"))
     assert compile_pattern("read", "a") != compile_pattern("read", "a", is_searched=True)
     assert compile_pattern("read", "a") != compile_pattern("read", "b")
+
+
+@pytest.mark.parametrize(
+    ("source", "is_searched", "is_match"),
+    [
+        (".*", False, False),
+        ("^a.*$", False, False),
+        ("(?s).*", False, True),
+        ("a[^x]b", False, True),
+        (".*", True, True),
+        ("^a", True, True),
+        ("^a.*$", True, False),
+        ("(?s)^a.*$", True, True),
+    ],
+)
+def test_a_dot_does_not_match_a_line_end(source, is_searched, is_match):
+    """As in Erlang's `re`, which RabbitMQ uses. A permission with `.*` then allows no name with a line end."""
+    assert compile_pattern("read", source, is_searched=is_searched).matches("a\nb") is is_match
+
+
+@pytest.mark.parametrize("is_searched", [False, True])
+def test_a_dollar_does_not_match_before_a_line_end(is_searched):
+    """It does in Erlang's `re`: there a policy for `^a$` also applies to the queue "a\\n"."""
+    assert not compile_pattern("read", "^a$", is_searched=is_searched).matches("a\n")
