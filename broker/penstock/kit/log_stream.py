@@ -1,4 +1,4 @@
-"""Standard error that never makes its writers wait, so that the broker serves while nobody reads its log.
+"""Standard error that never makes its writers wait: the broker serves also while its log is not read.
 
 A thread writes what the others queue. Text that does not fit into the queue, or cannot be written, is dropped; its
 lines are counted, and a line of the log reports them once text can be written again. Python's own output, such as the
