@@ -52,7 +52,7 @@ class Operator:
         self._runner: web.AppRunner | None = None
         self._has_begun = False
         self._is_stopped = threading.Event()
-        self._lanes = Lanes(self._reconcile, self._counts, settings.workers, _jitter, self._store.cluster_of)
+        self._lanes = Lanes(self._reconcile, self._counts, settings.workers, _jitter, self._store.broker_of)
         self._world = World(
             connect_kubernetes(self._counts, outage),
             Brokers(time.monotonic),
@@ -64,6 +64,7 @@ class Operator:
         )
         self._census = Census(self._world, settings.namespaces)
         self._world.operator_namespace = settings.namespace
+        self._world.allows_connections = settings.allow_connection_secrets
         self._leadership = self._make_leadership(settings)
         self._world.acts = self._acts
         self._counts.read(self._lanes.overdue, self._not_ready)

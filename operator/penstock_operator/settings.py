@@ -23,6 +23,7 @@ class Settings:
     namespace: str = ""
     release: str = ""
     pod: str = ""
+    allow_connection_secrets: bool = False
 
 
 def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
@@ -40,11 +41,19 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         _text(environment, "NAMESPACE", ""),
         _text(environment, "RELEASE", ""),
         _text(environment, "POD", ""),
+        _truth(environment, "ALLOW_CONNECTION_SECRETS"),
     )
 
 
 def _text(environment: Mapping[str, str], name: str, default: str) -> str:
     return environment.get(PREFIX + name, default)
+
+
+def _truth(environment: Mapping[str, str], name: str) -> bool:
+    text = _text(environment, name, "false")
+    if text not in {"true", "false"}:
+        raise SettingsError(f"{PREFIX}{name} is {text!r}; it must be true or false")
+    return text == "true"
 
 
 def _number(environment: Mapping[str, str], name: str, default: float, low: float, high: float) -> float:

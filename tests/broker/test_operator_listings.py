@@ -92,7 +92,7 @@ def test_a_password_is_known_by_its_digest_and_fits_a_user_at_its_limit(
     host, port = broker.address.split(":")
 
     def has(password: str, digest: str) -> bool:
-        return brokers.has_password(Address(host, int(port), "counted", password, "/", None), digest)
+        return brokers.has_password(HOST, Address(host, int(port), "counted", password, "/", None), digest)
 
     assert has("right", found["digest"])
     assert not has("wrong", found["digest"])

@@ -12,7 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "kubernetes.md"
 OPERATOR = ROOT / "operator" / "penstock_operator"
 MODULES = (
+    "desired/connection",
     "engine/claims",
+    "engine/connection",
     "engine/home",
     "engine/removal",
     "engine/topology",
@@ -38,7 +40,7 @@ def reasons() -> set[str]:
     text = "\n".join((OPERATOR / f"{name}.py").read_text() for name in MODULES)
     refusals = [each for each in errors.RefusedError.__subclasses__() if each is not NOT_A_REASON]
     return {
-        *re.findall(r'(?:NotYet|Refused?)\(\s*"(\w+)"', text),
+        *re.findall(r'(?:NotYet|Refused?|_ProblemError)\(\s*"(\w+)"', text),
         *(each.__name__.removesuffix("Error") for each in refusals),
     }
 

@@ -59,11 +59,13 @@ class OperatorWorld:
 
     def apply(self, kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> Manifest:
         """Apply one of our objects, as the API server would store it."""
+        if kind != "Cluster" and "connectionSecretRef" not in spec:
+            spec = {"clusterRef": {"name": "mq"}, **spec}
         manifest = {
             "apiVersion": "penstock.dev/v1alpha1",
             "kind": kind,
             "metadata": {"name": name, **metadata},
-            "spec": spec if kind == "Cluster" else {"clusterRef": {"name": "mq"}, **spec},
+            "spec": spec,
         }
         return self.kubernetes.add(manifest)
 

@@ -47,6 +47,7 @@ REASON = Column("Reason", _condition("Ready", "reason"))
 MESSAGE = Column("Message", _condition("Ready", "message"), priority=1)
 AGE = Column("Age", ".metadata.creationTimestamp", "date")
 CLUSTER = Column("Cluster", ".spec.clusterRef.name")
+CONNECTION = Column("Connection", ".spec.connectionSecretRef.name", priority=1)
 VHOST = Column("VHost", ".spec.vhost")
 
 
@@ -80,7 +81,7 @@ class Kind:
 
 def _topology(name: str, plural: str, short: str, spec: type[Model], *columns: Column) -> Kind:
     says = f"{(spec.__doc__ or '').splitlines()[0]}"
-    return Kind(name, plural, short, spec, says, (CLUSTER, *columns, READY, REASON, MESSAGE, AGE))
+    return Kind(name, plural, short, spec, says, (CLUSTER, *columns, READY, REASON, CONNECTION, MESSAGE, AGE))
 
 
 _CLUSTER_COLUMNS = (

@@ -47,16 +47,52 @@ class ClusterRef(Model):
     )
 
 
+class SecretRef(Model):
+    """A Secret in the object's namespace."""
+
+    name: ObjectName
+
+
+def _kept(field: str) -> dict[str, str]:
+    """Return the rule that an optional field cannot change. One on the field itself is not checked when it goes."""
+    return rule(
+        f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+        f"{field} cannot be changed; delete the object and apply it again",
+    )
+
+
+# Rules of all kinds; a kind with rules of its own repeats them, as a model's rules replace those of its base.
+OF_ALL: Final = (
+    rule(
+        "has(self.clusterRef) != has(self.connectionSecretRef)",
+        "write one of clusterRef (a Cluster) and connectionSecretRef (a Secret)",
+    ),
+    _kept("clusterRef"),
+    _kept("connectionSecretRef"),
+)
+
+
 class TopologySpec(Model):
     """Fields of all kinds in a broker."""
 
-    cluster_ref: ClusterRef = immutable("clusterRef", description="The Cluster that this belongs to.")
+    model_config = ConfigDict(json_schema_extra=rules(*OF_ALL))
+
+    cluster_ref: ClusterRef | None = Field(None, description="The Cluster that this belongs to.")
+    connection_secret_ref: SecretRef | None = Field(
+        None, description="Instead of a Cluster: a Secret that leads to a broker that the operator does not run."
+    )
     adopt: bool = Field(
         True, description="Take over an existing object of this name on the broker; false: report a conflict."
     )
     prevent_update: bool = Field(
         False, description="Report differences on the broker, also of a password, without correcting them."
     )
+
+    @model_validator(mode="after")
+    def _check_references(self) -> Self:
+        if (self.cluster_ref is None) == (self.connection_secret_ref is None):
+            raise ValueError("write one of clusterRef and connectionSecretRef")
+        return self
 
 
 class RetainedSpec(TopologySpec):
@@ -124,6 +160,7 @@ class QueueSpec(RetainedSpec):
 
     model_config = ConfigDict(
         json_schema_extra=rules(
+            *OF_ALL,
             rule(
                 "self.type == 'classic' || (self.durable && !self.autoDelete)",
                 "a stream is always durable and never auto-delete; leave durable and autoDelete out",
@@ -247,12 +284,6 @@ class PolicySpec(DroppedSpec):
     definition: Passed = Field(description="Keys and values. The broker refuses unsupported keys.")
 
 
-class SecretRef(Model):
-    """A Secret in the object's namespace."""
-
-    name: ObjectName
-
-
 UserTag = Literal["administrator", "monitoring", "management", "policymaker", "impersonator"]
 
 
@@ -285,6 +316,7 @@ class GrantSpec(DroppedSpec):
 
     model_config = ConfigDict(
         json_schema_extra=rules(
+            *OF_ALL,
             rule("has(self.user) != has(self.userRef)", "write one of user (a name) and userRef (a User object)"),
             rule("!has(self.user) || self.user != 'admin'", "admin is the operator's own account; choose another"),
             rule(

@@ -7,7 +7,7 @@ import base64
 from typing import Any
 from urllib.parse import quote
 
-from penstock_operator.desired.naming import ADMINISTRATOR, GRPC_PORT, Owner
+from penstock_operator.desired.naming import ADMINISTRATOR, Endpoint, Owner
 
 BINDING_TYPE = "penstock"
 
@@ -29,7 +29,7 @@ def administrator_secret(owner: Owner, password: str, authority: str = "") -> di
         "kind": "Secret",
         "metadata": owner.metadata(owner.secret, is_owned=False),
         "type": f"servicebinding.io/{BINDING_TYPE}",
-        "data": binding(owner, ADMINISTRATOR, password, authority),
+        "data": binding(owner.endpoint, ADMINISTRATOR, password, authority),
     }
 
 
@@ -43,15 +43,15 @@ def user_secret(metadata: dict[str, Any], data: dict[str, str]) -> dict[str, Any
     }
 
 
-def binding(owner: Owner, user: str, password: str, authority: str) -> dict[str, str]:
+def binding(endpoint: Endpoint, user: str, password: str, authority: str) -> dict[str, str]:
     """Return a Secret's data by the Service Binding convention. `authority` is the CA to trust, in PEM."""
-    host, address = owner.host, f"{owner.host}:{GRPC_PORT}"
-    scheme = "penstocks" if owner.spec.tls else "penstock"
+    address = endpoint.address
+    scheme = "penstocks" if endpoint.has_tls else "penstock"
     plain = {
         "type": BINDING_TYPE,
         "provider": BINDING_TYPE,
-        "host": host,
-        "port": str(GRPC_PORT),
+        "host": endpoint.host,
+        "port": str(endpoint.port),
         "username": user,
         "password": password,
         "uri": f"{scheme}://{quote(user, safe='')}:{quote(password, safe='')}@{address}/",

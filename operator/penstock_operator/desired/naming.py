@@ -1,7 +1,7 @@
 """Names, labels and ports of a Cluster's objects. Other modules never spell one themselves."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock_operator.api import ClusterSpec
 from penstock_operator.api.kinds import API_VERSION
@@ -51,6 +51,18 @@ def is_owned_by(manifest: dict[str, Any], uid: str) -> bool:
     return any(each.get("uid") == uid for each in manifest["metadata"].get("ownerReferences") or [])
 
 
+class Endpoint(NamedTuple):
+    """Where clients reach a broker."""
+
+    host: str
+    port: int = GRPC_PORT
+    has_tls: bool = False
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
 @dataclass(frozen=True, slots=True)
 class Owner:
     """A Cluster as the owner of its children, with its spec."""
@@ -89,6 +101,10 @@ class Owner:
     def host(self) -> str:
         """Return the address for clients in any namespace."""
         return f"{self.name}.{self.namespace}.svc"
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.host, GRPC_PORT, self.spec.tls is not None)
 
     @property
     def selector(self) -> dict[str, str]:

@@ -72,7 +72,7 @@ def _make(world: World, manifest: Manifest, owner: Owner, plan: Plan, authority:
 
 def _correct(world: World, owner: Owner, secret: Manifest, authority: str | None) -> None:
     """Update derived data and our labels. The password stays: a change by others in between is a conflict."""
-    data = binding(owner, ADMINISTRATOR, administrator_password(secret), authority or "")
+    data = binding(owner.endpoint, ADMINISTRATOR, administrator_password(secret), authority or "")
     data["password"] = secret["data"]["password"]
     metadata, change = secret["metadata"], Manifest()
     if authority is not None and any((secret.get("data") or {}).get(key) != value for key, value in data.items()):
@@ -95,7 +95,7 @@ def _rotate(world: World, manifest: Manifest, owner: Owner, secret: Manifest, au
     """Write another password, and in the same request the annotation that it was asked by: both or neither."""
     change = {
         "metadata": {"annotations": _rotated(manifest), "resourceVersion": secret["metadata"]["resourceVersion"]},
-        "data": binding(owner, ADMINISTRATOR, world.password(), authority or ""),
+        "data": binding(owner.endpoint, ADMINISTRATOR, world.password(), authority or ""),
     }
     world.store.put(_patched(world, secret, change))
     message = f"the password in the Secret '{owner.secret}' was replaced; the broker reads it within a minute or two"

@@ -10,6 +10,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from penstock_operator.api import BackupSpec
+from penstock_operator.desired import Owner
 from penstock_operator.desired.backup import ENDED, Outcome, Phase, has_ended, phase_of, says
 from penstock_operator.desired.backup_job import Access, backup_job, job_name
 from penstock_operator.desired.conditions import merged, status_of
@@ -87,11 +88,12 @@ class BackupReconciler:
         if manifest["metadata"].get("annotations", {}).get(PAUSED_ANNOTATION) == "true":
             raise NotYet("Paused", f"take the annotation {PAUSED_ANNOTATION} away to go on")
         home = find_home(world, manifest)
+        assert home.owner is not None
         self._check_password(manifest)
         self._check_volume(manifest, spec)
         self._check_fresh(manifest)
         try:
-            return world.kubernetes.create(backup_job(manifest, spec, home.owner, _access(home)))
+            return world.kubernetes.create(backup_job(manifest, spec, home.owner, _access(home, home.owner)))
         except ApiError as error:
             if error.code not in REFUSALS:
                 raise
@@ -182,7 +184,7 @@ def _job_of(manifest: Manifest) -> str:
     return job_name(manifest["metadata"]["name"], manifest["metadata"]["uid"])
 
 
-def _access(home: Home) -> Access:
-    tls = home.owner.spec.tls
+def _access(home: Home, owner: Owner) -> Access:
+    tls = owner.spec.tls
     clients = tls.client_certificates if tls is not None else None
     return Access(home.account, bool(home.authority), clients.operator_secret_name if clients is not None else "")

@@ -14,6 +14,7 @@ from typing import Any, Final
 from penstock_operator.api import GROUP, KINDS, VERSION
 from penstock_operator.desired.naming import CLUSTER_LABEL
 from penstock_operator.engine.backlog import Key
+from penstock_operator.engine.connection import forget_unused
 from penstock_operator.engine.intake import gone, seen
 from penstock_operator.engine.world import World
 from penstock_operator.links import ApiError
@@ -86,6 +87,7 @@ class Census:
                 _log.exception("a census failed; this is a bug, please report it")
                 wait = RETRY_SECONDS
             else:
+                forget_unused(self._world)
                 if not has_started:
                     has_started = True
                     start()

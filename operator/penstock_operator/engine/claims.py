@@ -19,7 +19,7 @@ from penstock_operator.engine.world import World
 Manifest = dict[str, Any]
 
 
-def check_claims(world: World, owner: Owner, key: Key) -> None:
+def check_claims(world: World, owner: Owner | None, key: Key) -> None:
     """Raise NotYet when an older object counts."""
     for other in world.store.claimants(key):
         if other == key:
@@ -31,7 +31,7 @@ def check_claims(world: World, owner: Owner, key: Key) -> None:
             )
 
 
-def successors(world: World, owner: Owner, key: Key) -> list[Key]:
+def successors(world: World, owner: Owner | None, key: Key) -> list[Key]:
     """Return the objects that take over the thing of one that is deleted."""
     return [
         other
@@ -42,7 +42,7 @@ def successors(world: World, owner: Owner, key: Key) -> list[Key]:
 
 def taker(world: World, owner: Owner) -> Key | None:
     """Return the User that took the operator's own account, when an operator of before let it."""
-    for key in sorted(world.store.of_cluster((owner.namespace, owner.name))):
+    for key in sorted(world.store.of_broker(Key("Cluster", owner.namespace, owner.name))):
         manifest = world.store.get(key) if key.kind == "User" else None
         if manifest is None or not _was_made(manifest):
             continue
@@ -55,7 +55,7 @@ def taker(world: World, owner: Owner) -> Key | None:
     return None
 
 
-def _takes_over(world: World, owner: Owner, key: Key, other: Key) -> bool:
+def _takes_over(world: World, owner: Owner | None, key: Key, other: Key) -> bool:
     manifest = world.store.get(other)
     if manifest is None or "deletionTimestamp" in manifest["metadata"]:
         return False

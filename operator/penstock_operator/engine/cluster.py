@@ -136,7 +136,7 @@ class ClusterReconciler:
             self._wake_topology(key)
 
     def _wake_topology(self, key: Key) -> None:
-        for other in self._world.store.of_cluster((key.namespace, key.name)):
+        for other in self._world.store.of_broker(key):
             self._world.add(other, 0.0)
 
     def _pause(self, manifest: Manifest) -> None:

@@ -1,10 +1,10 @@
-"""Finds the broker of a topology object: its Cluster, whether that accepts its namespace, and how to log in.
+"""Finds the broker of an object's Cluster: whether that accepts the object's namespace, and how to log in.
 
 An obstacle is a NotYet with a reason for the object's condition.
 """
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -14,9 +14,9 @@ from penstock_operator.api import ClusterSpec
 from penstock_operator.api.cluster import AllowedNamespaces
 from penstock_operator.desired.cluster_status import waits_after_loss
 from penstock_operator.desired.conditions import status_of
-from penstock_operator.desired.naming import ADMINISTRATOR, GRPC_PORT, Owner
+from penstock_operator.desired.naming import ADMINISTRATOR, Endpoint, Owner
 from penstock_operator.engine.backlog import Key
-from penstock_operator.engine.store import cluster_of
+from penstock_operator.engine.store import broker_of
 from penstock_operator.engine.world import World
 from penstock_operator.links.certificates import pem_file
 
@@ -36,20 +36,26 @@ class NotYet(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A running Cluster with its address and credentials."""
+    """A broker with its address and the operator's credentials."""
 
-    owner: Owner
-    password: str
+    # The Cluster, or the Secret that leads to the broker.
+    key: Key
+    # Where the links keep what they know of it.
+    place: str
+    endpoint: Endpoint
+    password: str = field(repr=False)
     # CA to trust, in PEM; empty: the machine's own.
     authority: str = ""
     # Client certificate and key in PEM, where the Cluster requires one.
-    shown: tuple[str, str] | None = None
+    shown: tuple[str, str] | None = field(default=None, repr=False)
     # The operator's own account, from the Secret.
     account: str = ADMINISTRATOR
+    # The Cluster, if the operator runs the broker.
+    owner: Owner | None = None
 
     @property
     def tls(self) -> Tls | None:
-        if self.owner.spec.tls is None:
+        if not self.endpoint.has_tls:
             return None
         cert, key = (pem_file(each) for each in self.shown) if self.shown else (None, None)
         return Tls(ca=pem_file(self.authority) if self.authority else None, cert=cert, key=key)
@@ -57,10 +63,10 @@ class Home:
     def address(self, vhost: str = "/", *, password: str | None = None) -> Address:
         """Return the address for the operator."""
         chosen = self.password if password is None else password
-        return Address(self.owner.host, GRPC_PORT, self.account, chosen, vhost, self.tls)
+        return Address(self.endpoint.host, self.endpoint.port, self.account, chosen, vhost, self.tls)
 
     def address_of(self, user: str, password: str) -> Address:
-        return Address(self.owner.host, GRPC_PORT, user, password, "/", self.tls)
+        return Address(self.endpoint.host, self.endpoint.port, user, password, "/", self.tls)
 
 
 def owner_of(manifest: Manifest, operator_namespace: str = "") -> Owner:
@@ -97,7 +103,7 @@ def find_home(world: World, manifest: Manifest) -> Home:
 
 def find_cluster(world: World, manifest: Manifest) -> tuple[Key, Manifest | None]:
     """Return the key of an object's Cluster, and its manifest if there is one."""
-    key = Key("Cluster", *cluster_of(manifest))
+    key = broker_of(manifest)
     return key, world.store.get(key)
 
 
@@ -113,14 +119,17 @@ def known_owner(world: World, key: Key, manifest: Manifest) -> Owner:
     return Owner(key.name, key.namespace, manifest["metadata"]["uid"], spec)
 
 
-def admits(world: World, owner: Owner, namespace: str) -> bool:
-    """Return whether a Cluster takes objects from a namespace."""
-    return _is_among(world, owner, owner.spec.topology.allowed_namespaces, namespace)
+def admits(world: World, owner: Owner | None, namespace: str) -> bool:
+    """Return whether a Cluster takes objects from a namespace. A Secret leads those of its own to a broker."""
+    return owner is None or _is_among(world, owner, owner.spec.topology.allowed_namespaces, namespace)
 
 
-def may_administer(world: World, owner: Owner, namespace: str) -> bool:
-    """Return whether objects in a namespace may give users tags above `management`."""
-    return _is_among(world, owner, owner.spec.topology.administrators_from, namespace)
+def may_administer(world: World, owner: Owner | None, namespace: str) -> bool:
+    """Return whether objects in a namespace may give users tags above `management`.
+
+    By a Secret they may do what the account in it may do.
+    """
+    return owner is None or _is_among(world, owner, owner.spec.topology.administrators_from, namespace)
 
 
 def enter(world: World, owner: Owner) -> Home:
@@ -132,7 +141,12 @@ def enter(world: World, owner: Owner) -> Home:
         if secret is None:
             raise NotYet("SecretNotFound", f"the Secret '{owner.secret}' is not there")
         password = administrator_password(secret)
-    return Home(owner, password, authority_of(world, owner), _shown(world, owner), _account(secret))
+    key, authority, shown = (
+        Key("Cluster", owner.namespace, owner.name),
+        authority_of(world, owner),
+        _shown(world, owner),
+    )
+    return Home(key, owner.host, owner.endpoint, password, authority, shown, _account(secret), owner)
 
 
 def _account(secret: Manifest | None) -> str:

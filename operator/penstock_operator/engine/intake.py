@@ -29,7 +29,7 @@ def seen(store: Store, manifest: Manifest) -> list[Key]:
         is_changed = before is None or before.get("data") != manifest.get("data")
         return store.naming(key) if is_changed else []
     if key.kind == "Cluster" and (before is None or _admission(before) != _admission(manifest)):
-        return [key, *store.of_cluster((key.namespace, key.name))]
+        return [key, *store.of_broker(key)]
     return [key]
 
 

@@ -1,10 +1,10 @@
-"""Lanes of workers: one for the objects in brokers, one for everything else.
+"""Lanes of workers: for the objects in Clusters, for those in brokers that the operator does not run, and for Clusters.
 
-Thousands of queues and users, or a broker that hangs, hold up the first lane and no Cluster. In each lane those of one
-broker, or the Clusters of one namespace, leave workers to others.
+Thousands of queues and users, or a broker that hangs, hold up no Cluster. A Secret that leads nowhere holds up no
+object in a Cluster. In each lane those of one broker, or the Clusters of one namespace, leave workers to others.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Final
 
 from penstock_operator.api import KINDS
@@ -13,6 +13,7 @@ from penstock_operator.engine.workers import Reconcile, Workers
 from penstock_operator.links.counts import Counts
 
 CLUSTER_WORKERS: Final = 2
+CONNECTED_WORKERS: Final = 4
 
 
 class Lanes:
@@ -24,9 +25,14 @@ class Lanes:
         counts: Counts,
         count: int,
         jitter: Callable[[], float],
-        broker_of: Callable[[Key], Hashable] = lambda key: key.namespace,
+        broker_of: Callable[[Key], Key] = lambda key: Key("Cluster", key.namespace, ""),
     ) -> None:
-        """Make them; `count` is that of the workers for objects in brokers, and `broker_of` says in which they are."""
+        """Make them; `count` is that of the workers for objects in Clusters.
+
+        `broker_of` returns the Cluster of an object, or the Secret that leads to its broker where there is none.
+        """
+        self._broker_of = broker_of
+        self._connected = Workers(Backlog(jitter, broker_of), reconcile, counts, CONNECTED_WORKERS, "connected")
         self._topology = Workers(Backlog(jitter, broker_of), reconcile, counts, count, "topology")
         clusters = Backlog(jitter, lambda key: key.namespace)
         self._clusters = Workers(clusters, reconcile, counts, CLUSTER_WORKERS, "cluster")
@@ -34,23 +40,30 @@ class Lanes:
 
     def start(self) -> None:
         self.has_started = True
-        self._clusters.start()
-        self._topology.start()
+        for lane in self._all:
+            lane.start()
 
     def stop(self, seconds: float) -> None:
         """Stop: running reconciles may end, no new one begins."""
-        self._clusters.stop(seconds)
-        self._topology.stop(seconds)
+        for lane in self._all:
+            lane.stop(0.0)
+        for lane in self._all:
+            lane.stop(seconds / len(self._all))
 
     def add(self, key: Key, delay: float = 0.0) -> None:
-        lane = self._topology if KINDS[key.kind].is_topology else self._clusters
+        of_object = self._connected if self._broker_of(key).kind == "Secret" else self._topology
+        lane = of_object if KINDS[key.kind].is_topology else self._clusters
         lane.add(key, delay)
 
     def overdue(self) -> float:
         """Return how long the key that was due first in any lane has waited."""
-        return max(self._topology.overdue(), self._clusters.overdue())
+        return max(lane.overdue() for lane in self._all)
 
     @property
     def last_turn(self) -> float:
         """Return the time since which all lanes have made progress."""
-        return min(self._topology.last_turn, self._clusters.last_turn)
+        return min(lane.last_turn for lane in self._all)
+
+    @property
+    def _all(self) -> tuple[Workers, ...]:
+        return self._clusters, self._topology, self._connected

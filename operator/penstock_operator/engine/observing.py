@@ -59,7 +59,7 @@ def ask(world: World, owner: Owner, plan: Plan) -> tuple[BrokerFacts | None, Pro
 def _answer(world: World, home: Home, password: str) -> BrokerFacts | None:
     """Return the broker's answer; None when it does not accept the password."""
     try:
-        found = world.brokers.ask(home.address(password=password), lambda broker: broker.admin.status())
+        found = world.brokers.ask(home.place, home.address(password=password), lambda broker: broker.admin.status())
     except NotAuthenticatedError:
         return None
     corruption = tuple(f"{each.file} in vhost '{each.vhost}': {each.records} records" for each in found.corruption)

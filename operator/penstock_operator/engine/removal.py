@@ -18,9 +18,11 @@ from penstock_operator.desired.topology import Need, same_kinds
 from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.census import Census
 from penstock_operator.engine.claims import successors
-from penstock_operator.engine.home import NotYet, admits, enter, find_cluster, known_owner, may_administer
+from penstock_operator.engine.connection import connect_to_leave, is_lost
+from penstock_operator.engine.home import Home, NotYet, admits, enter, known_owner, may_administer
 from penstock_operator.engine.report import report_event, report_waiting
 from penstock_operator.engine.session import Session
+from penstock_operator.engine.store import broker_of
 from penstock_operator.engine.world import World
 from penstock_operator.links import BrokerUnreachableError
 
@@ -75,25 +77,45 @@ class Removal:
             return Tell("LeftOnBroker", "its spec is invalid now; delete it there") if was_made else None
         if spec is None:
             return None
-        kinds = (*same_kinds(key.kind), *(HELD_BY_VHOSTS if key.kind == "VHost" else ()))
-        for kind in (*kinds, "Cluster"):
+        for kind in (*_kinds(key), "Cluster"):
             self._census.freshen(kind, world.store.deletion_seen(key))
-        place, cluster = find_cluster(world, manifest)
-        if cluster is None and place.namespace in self._census.unlisted("Cluster"):
-            raise _unlisted(place.namespace)
+        broker, owner = broker_of(manifest), None
+        if broker.kind == "Cluster":
+            owner = self._owner_by(broker)
+            if owner is None:
+                return None
+        return self._remove_from(broker, owner, key, manifest, spec)
+
+    def _owner_by(self, key: Key) -> Owner | None:
+        """Return the Cluster; None when it is gone, and its broker with it. Raises NotYet."""
+        cluster = self._world.store.get(key)
+        if cluster is None and key.namespace in self._census.unlisted("Cluster"):
+            raise _unlisted(key.namespace)
         if cluster is None or "deletionTimestamp" in cluster["metadata"]:
             return None
-        owner = known_owner(world, place, cluster)
+        return known_owner(self._world, key, cluster)
+
+    def _remove_from(
+        self, broker: Key, owner: Owner | None, key: Key, manifest: Manifest, spec: TopologySpec
+    ) -> Tell | None:
+        """Remove the thing unless another object describes it; without an owner a Secret leads to the broker."""
+        world = self._world
         if successors(world, owner, key):
             return None
         left = self._forbidden(owner, key, manifest, spec)
         if left is not None:
             return left
-        if owner.spec.replicas == 0:
+        if owner is not None and owner.spec.replicas == 0:
             raise NotYet("ClusterStopped", f"Cluster '{owner.name}' is stopped; set its spec.replicas to 1")
-        self._check_retained(owner, spec)
-        self._check_listed(owner, key, kinds)
-        return self._remove_from_broker(owner, key, manifest, spec)
+        self._check_retained(broker, owner, spec)
+        self._check_listed(owner, key)
+        try:
+            home = enter(world, owner) if owner is not None else connect_to_leave(world, broker)
+        except NotYet as reason:
+            if owner is None and reason.reason == "SecretNotFound" and is_lost(world, broker):
+                return Tell("LeftOnBroker", f"{reason}; the namespace is being deleted")
+            raise
+        return self._remove_from_broker(home, key, manifest, spec)
 
     def _deletable(self, key: Key, manifest: Manifest) -> TopologySpec | None:
         """Return the spec of an object whose manifest says Delete, with the user that it was applied for."""
@@ -109,25 +131,28 @@ class Removal:
             return spec.model_copy(update={"user": name}) if name else None
         return spec
 
-    def _forbidden(self, owner: Owner, key: Key, manifest: Manifest, spec: TopologySpec) -> Tell | None:
+    def _forbidden(self, owner: Owner | None, key: Key, manifest: Manifest, spec: TopologySpec) -> Tell | None:
         """Return why the thing is not the object's to remove. A mark alone may be the work of a user."""
         was_made = bool(manifest.get("status", {}).get("lastSyncTime"))
-        if not was_made and not admits(self._world, owner, key.namespace):
+        if owner is not None and not was_made and not admits(self._world, owner, key.namespace):
             return Tell("LeftOnBroker", f"Cluster '{owner.name}' never took it from namespace '{key.namespace}'")
         refused = refused_account(spec, ADMINISTRATOR)
         return _left(refused) if refused is not None else None
 
-    def _check_listed(self, owner: Owner, key: Key, kinds: tuple[str, ...]) -> None:
-        """Raise NotYet when another object may claim the thing that is not known."""
-        for namespace in sorted({each for kind in kinds for each in self._census.unlisted(kind)} - {key.namespace}):
+    def _check_listed(self, owner: Owner | None, key: Key) -> None:
+        """Raise NotYet when another object may claim the thing that is not known. A Secret serves one namespace."""
+        if owner is None:
+            return
+        unlisted = {each for kind in _kinds(key) for each in self._census.unlisted(kind)}
+        for namespace in sorted(unlisted - {key.namespace}):
             if admits(self._world, owner, namespace):
                 raise _unlisted(namespace)
 
-    def _check_retained(self, owner: Owner, spec: TopologySpec) -> None:
+    def _check_retained(self, broker: Key, owner: Owner | None, spec: TopologySpec) -> None:
         """Raise NotYet when a virtual host holds a queue or a stream whose manifest says Retain."""
         if not isinstance(spec, VHostSpec) or spec.name == DEFAULT_VHOST:
             return
-        for key in self._world.store.needing((owner.namespace, owner.name), Need("VHost", "", spec.name)):
+        for key in self._world.store.needing(broker, Need("VHost", "", spec.name)):
             if key.kind in HELD_BY_VHOSTS and self._retains(owner, key):
                 raise NotYet(
                     "HoldsRetained",
@@ -135,7 +160,7 @@ class Removal:
                     f" vhost '{spec.name}'; delete that object, or set its deletionPolicy to Delete",
                 )
 
-    def _retains(self, owner: Owner, key: Key) -> bool:
+    def _retains(self, owner: Owner | None, key: Key) -> bool:
         """Return whether an object says Retain, also an invalid one, and has or had a right to."""
         manifest = self._world.store.get(key)
         if manifest is None or manifest.get("spec", {}).get("deletionPolicy", "Retain") != "Retain":
@@ -143,9 +168,8 @@ class Removal:
         was_made = bool((manifest.get("status") or {}).get("lastSyncTime"))
         return was_made or admits(self._world, owner, key.namespace)
 
-    def _remove_from_broker(self, owner: Owner, key: Key, manifest: Manifest, spec: TopologySpec) -> Tell | None:
+    def _remove_from_broker(self, home: Home, key: Key, manifest: Manifest, spec: TopologySpec) -> Tell | None:
         world = self._world
-        home = enter(world, owner)
         try:
             session = Session(world, home, spec)
             found = session.find()
@@ -156,7 +180,7 @@ class Removal:
                 return Tell("LeftOnBroker", f"the broker takes no such name: {reason}")
             raise
         was_made = bool(manifest.get("status", {}).get("lastSyncTime"))
-        may = was_made or may_administer(world, owner, key.namespace)
+        may = was_made or may_administer(world, home.owner, key.namespace)
         refused = refused_account(spec, home.account) or refused_tags(
             spec, (found or {}).get("tags", []), key.namespace, may_administer=may
         )
@@ -169,6 +193,11 @@ class Removal:
                 case Tell():
                     return action
         return None
+
+
+def _kinds(key: Key) -> tuple[str, ...]:
+    """Return the kinds whose objects may keep the thing of one that is deleted."""
+    return (*same_kinds(key.kind), *(HELD_BY_VHOSTS if key.kind == "VHost" else ()))
 
 
 def _unlisted(namespace: str) -> NotYet:

@@ -43,10 +43,10 @@ def report_event(world: World, manifest: Manifest, told: Tell) -> None:
     world.kubernetes.tell(manifest, is_warning=told.reason in _WARNINGS, reason=told.reason, message=message)
 
 
-def report_obstacle(world: World, manifest: Manifest, obstacle: NotYet) -> None:
-    """Report why an object is not applied."""
+def report_obstacle(world: World, manifest: Manifest, obstacle: NotYet, *, is_lasting: bool = False) -> None:
+    """Report why an object is not applied. A lasting obstacle is reported also where it would have passed."""
     is_synced = status_of(manifest.get("status", {}).get("conditions", []), "Ready") == "True"
-    if obstacle.reason in _PASSING and is_synced:
+    if obstacle.reason in _PASSING and is_synced and not is_lasting:
         return
     is_new = _reason_of(manifest) != obstacle.reason
     _write_obstacle(world, manifest, obstacle, str(obstacle))

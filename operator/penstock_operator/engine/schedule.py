@@ -22,7 +22,7 @@ from penstock_operator.desired.naming import (
 )
 from penstock_operator.desired.schedule import Decision, Delete, Make, Schedule, Skip, decide, newest, parse_time
 from penstock_operator.engine.backlog import Key
-from penstock_operator.engine.store import cluster_of
+from penstock_operator.engine.store import broker_of
 from penstock_operator.engine.topology import first_problem
 from penstock_operator.engine.world import World
 from penstock_operator.links import ApiError
@@ -64,7 +64,7 @@ class ScheduleReconciler:
         world = self._world
         now = parse_time(world.now(), datetime.now(UTC))
         schedule = _schedule_of(manifest, now)
-        backups = world.store.backups_of(cluster_of(manifest))
+        backups = world.store.backups_of(broker_of(manifest))
         decision = decide(spec, cron, schedule, now, backups)
         says = Says("Ready", "False", "Suspended", "no Backups are made") if spec.suspend else _says(manifest, decision)
         refusal = self._perform(manifest, spec, schedule, decision)

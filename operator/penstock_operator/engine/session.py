@@ -11,7 +11,6 @@ from penstock.client.errors import AccessRefusedError, NotAuthenticatedError, Pe
 from penstock_operator.api import TopologySpec
 from penstock_operator.desired.cluster_status import waits_after_loss
 from penstock_operator.desired.topology import Fields
-from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.home import Home, NotYet
 from penstock_operator.engine.users import Credentials
 from penstock_operator.engine.workers import Later
@@ -31,13 +30,13 @@ class Session:
         self._world = world
         self._brokers = world.brokers
         self._home = home
-        self._host = home.owner.host
+        self._place = home.place
         self.spec = spec
         self._broker = self._connect()
 
     def find(self) -> Fields | None:
         """Return the broker's fields, which may be a second old; None when there is no such thing."""
-        return self._ask(lambda: self._brokers.listings.find(self._broker, self._host, self.spec))
+        return self._ask(lambda: self._brokers.listings.find(self._broker, self._place, self.spec))
 
     def check_data(self) -> None:
         """Raise NotYet when the broker began empty, which its Cluster has not found yet, and nothing may be declared.
@@ -45,9 +44,9 @@ class Session:
         An object is often checked first: the broker answers before the Cluster is looked at.
         """
         owner = self._home.owner
-        if not waits_after_loss(owner):
+        if owner is None or not waits_after_loss(owner):
             return
-        key = Key("Cluster", owner.namespace, owner.name)
+        key = self._home.key
         known = ((self._world.store.get(key) or {}).get("status") or {}).get("dataId")
         found = self._ask(lambda: self._broker.admin.status().data_id)
         if known and found and known != found:
@@ -59,28 +58,30 @@ class Session:
         self._check_acts()
         password = credentials.password if credentials else None
         self._ask(lambda: put(self._broker, self.spec, self._home.account, password))
-        self._brokers.listings.put(self._host, self.spec, is_new=is_new)
+        self._brokers.listings.put(self._place, self.spec, is_new=is_new)
         if credentials is not None:
-            self._brokers.note_password(credentials.address)
+            self._brokers.note_password(self._place, credentials.address)
 
     def remove(self) -> None:
         """Delete the thing; a missing one is fine."""
         self._check_acts()
         self._ask(lambda: remove(self._broker, self.spec))
-        self._brokers.listings.removed(self._host, self.spec)
+        self._brokers.listings.removed(self._place, self.spec)
 
     def has_password(self, credentials: Credentials, found: Fields) -> bool:
         """Return whether the broker takes the password."""
-        return self._ask(lambda: self._brokers.has_password(credentials.address, found.get("digest", "")))
+        digest = found.get("digest", "")
+        return self._ask(lambda: self._brokers.has_password(self._place, credentials.address, digest))
 
     def _connect(self) -> Connection:
         try:
-            return self._brokers.get(self._home.address(getattr(self.spec, "vhost", "/")))
+            return self._brokers.get(self._place, self._home.address(getattr(self.spec, "vhost", "/")))
         except BrokerUnreachableError:
             self._rest()
             raise
         except NotAuthenticatedError as error:
-            raise NotYet("CredentialsRejected", f"the Cluster's Secret does not open the broker: {error}") from error
+            whose = "the Cluster's Secret" if self._home.owner else f"the Secret '{self._home.key.name}'"
+            raise NotYet("CredentialsRejected", f"{whose} does not open the broker: {error}") from error
         except RefusedError as error:
             raise NotYet(_reason(error), str(error)) from error
         except ValueError as error:  # a name that no URI holds
@@ -97,7 +98,7 @@ class Session:
             if refusal.reason != "AccessRefused":
                 raise
         vhost = getattr(self.spec, "vhost", "/")
-        admin = self._brokers.get(self._home.address())
+        admin = self._brokers.get(self._place, self._home.address())
         _asked(lambda: open_vhost(admin, vhost, self._home.account))
         return _asked(ask)
 
@@ -107,10 +108,13 @@ class Session:
             raise Later
 
     def _rest(self) -> None:
-        """Leave the broker alone, until its Cluster finds that it answers."""
-        owner = self._home.owner
-        if self._brokers.rest(owner.host):
-            self._world.add(Key("Cluster", owner.namespace, owner.name), 0.0)
+        """Leave the broker alone: until its Cluster finds that it answers, or for a while where there is none."""
+        if not self._brokers.rest(self._place):
+            return
+        if self._home.owner is None:
+            self._brokers.forget(self._place)
+        else:
+            self._world.add(self._home.key, 0.0)
 
 
 def _asked(ask: Callable[[], T]) -> T:

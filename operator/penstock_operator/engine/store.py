@@ -1,4 +1,4 @@
-"""Cache of the watched objects: the last manifest of each, indexed by Cluster, by thing on a broker and by its needs.
+"""Cache of the watched objects: the last manifest of each, indexed by broker, by thing on a broker and by its needs.
 
 The watches and our own writes update it, and the workers read it. An older manifest never replaces a newer one.
 """
@@ -18,8 +18,7 @@ from penstock_operator.desired.topology import SAME_THING, Need, identity, needs
 from penstock_operator.engine.backlog import Key
 
 Manifest = dict[str, Any]
-ClusterName = tuple[str, str]
-Claim = tuple[str, ClusterName, tuple[str, ...]]
+Claim = tuple[str, Key, tuple[str, ...]]
 P = TypeVar("P", bound=Hashable)
 # Annotations that count; others may have 256 KiB in each object.
 ANNOTATIONS: Final = "penstock.dev/"
@@ -30,7 +29,7 @@ _WITH_ARGUMENTS: Final = frozenset({"Queue", "Stream", "Exchange"})
 class _Links:
     """The places where a topology object is indexed."""
 
-    cluster: ClusterName
+    broker: Key
     claim: Claim | None = None
     needs: tuple[Need, ...] = ()
     # The User object that a grant names.
@@ -47,9 +46,9 @@ class Store:
         self._moment = 0
         self._objects: dict[Key, Manifest] = {}
         self._specs: dict[Key, Model] = {}
-        self._of_cluster: dict[ClusterName, set[Key]] = {}
+        self._of_broker: dict[Key, set[Key]] = {}
         self._claims: dict[Claim, set[Key]] = {}
-        self._needing: dict[tuple[ClusterName, Need], set[Key]] = {}
+        self._needing: dict[tuple[Key, Need], set[Key]] = {}
         self._grants: dict[Key, set[Key]] = {}
         self._naming: dict[Key, set[Key]] = {}
         self._links: dict[Key, _Links] = {}
@@ -123,21 +122,21 @@ class Store:
         with self._lock:
             return {key: each["metadata"].get("uid") for key, each in self._objects.items() if key.kind == kind}
 
-    def of_cluster(self, cluster: ClusterName) -> list[Key]:
-        """Return the objects that name a Cluster."""
+    def of_broker(self, broker: Key) -> list[Key]:
+        """Return the objects that name a Cluster, or the Secret that leads to a broker."""
         with self._lock:
-            return list(self._of_cluster.get(cluster, ()))
+            return list(self._of_broker.get(broker, ()))
 
-    def cluster_of(self, key: Key) -> ClusterName:
-        """Return the Cluster of a topology object; of an unknown one, its own namespace."""
+    def broker_of(self, key: Key) -> Key:
+        """Return what leads to the broker of a topology object; of an unknown one, a Cluster without a name."""
         with self._lock:
             links = self._links.get(key)
-            return (key.namespace, "") if links is None else links.cluster
+            return Key("Cluster", key.namespace, "") if links is None else links.broker
 
-    def backups_of(self, cluster: ClusterName) -> list[Manifest]:
+    def backups_of(self, cluster: Key) -> list[Manifest]:
         """Return the Backups of a Cluster."""
         with self._lock:
-            return [self._objects[key] for key in self._of_cluster.get(cluster, ()) if key.kind == "Backup"]
+            return [self._objects[key] for key in self._of_broker.get(cluster, ()) if key.kind == "Backup"]
 
     def of_kind(self, kind: str) -> list[Manifest]:
         """Return the objects of a kind."""
@@ -149,15 +148,15 @@ class Store:
         with self._lock:
             return [key for key in self._links if key.namespace == namespace]
 
-    def needing(self, cluster: ClusterName, need: Need) -> list[Key]:
+    def needing(self, broker: Key, need: Need) -> list[Key]:
         """Return the objects that need this thing on the broker."""
         with self._lock:
-            return list(self._needing.get((cluster, need), ()))
+            return list(self._needing.get((broker, need), ()))
 
     def naming(self, secret: Key) -> list[Key]:
-        """Return the objects that name this Secret."""
+        """Return the objects that name this Secret, for a password or for a broker."""
         with self._lock:
-            return list(self._naming.get(secret, ()))
+            return list({*self._naming.get(secret, ()), *self._of_broker.get(secret, ())})
 
     def all(self) -> list[Key]:
         """Return the objects of our kinds, without the Secrets and namespaces that are watched beside them."""
@@ -190,21 +189,21 @@ class Store:
         if key.kind not in KINDS or not KINDS[key.kind].has_cluster:
             return
         manifest = self._objects[key]
-        cluster = cluster_of(manifest)
+        broker = broker_of(manifest)
         if not KINDS[key.kind].is_topology:
-            self._links[key] = _Links(cluster)
-            self._of_cluster.setdefault(cluster, set()).add(key)
+            self._links[key] = _Links(broker)
+            self._of_broker.setdefault(broker, set()).add(key)
             return
-        links = _Links(cluster)
+        links = _Links(broker)
         try:
             spec = self._spec(key)
         except ValidationError:
-            links = _of_invalid(key, cluster, manifest)
+            links = _of_invalid(key, broker, manifest)
         else:
             assert isinstance(spec, TopologySpec)
-            links = self._linked(key, cluster, spec)
+            links = self._linked(key, broker, spec)
         self._links[key] = links
-        self._of_cluster.setdefault(cluster, set()).add(key)
+        self._of_broker.setdefault(broker, set()).add(key)
         if links.claim is not None:
             self._claims.setdefault(links.claim, set()).add(key)
         if links.user is not None:
@@ -212,15 +211,15 @@ class Store:
         if links.secret is not None:
             self._naming.setdefault(links.secret, set()).add(key)
         for need in links.needs:
-            self._needing.setdefault((cluster, need), set()).add(key)
+            self._needing.setdefault((broker, need), set()).add(key)
 
-    def _linked(self, key: Key, cluster: ClusterName, spec: TopologySpec) -> _Links:
+    def _linked(self, key: Key, broker: Key, spec: TopologySpec) -> _Links:
         user: Key | None = None
         if isinstance(spec, GrantSpec) and spec.user_ref is not None:
             user = Key("User", key.namespace, spec.user_ref.name)
             spec = spec.model_copy(update={"user": self._user_named(user, self._objects[key])})
-        claim = (SAME_THING.get(key.kind, key.kind), cluster, identity(spec))
-        return _Links(cluster, claim, needs(spec), user, _secret_named(key, spec))
+        claim = (SAME_THING.get(key.kind, key.kind), broker, identity(spec))
+        return _Links(broker, claim, needs(spec), user, _secret_named(key, spec))
 
     def _user_named(self, user: Key, grant: Manifest) -> str:
         """Return the name on the broker of a User object, or the one that it had when it was last there."""
@@ -239,7 +238,7 @@ class Store:
         links = self._links.pop(key, None)
         if links is None:
             return
-        _discard(self._of_cluster, links.cluster, key)
+        _discard(self._of_broker, links.broker, key)
         if links.claim is not None:
             _discard(self._claims, links.claim, key)
         if links.user is not None:
@@ -247,10 +246,10 @@ class Store:
         if links.secret is not None:
             _discard(self._naming, links.secret, key)
         for need in links.needs:
-            _discard(self._needing, (links.cluster, need), key)
+            _discard(self._needing, (links.broker, need), key)
 
 
-def _of_invalid(key: Key, cluster: ClusterName, manifest: Manifest) -> _Links:
+def _of_invalid(key: Key, broker: Key, manifest: Manifest) -> _Links:
     """Return the links of an object whose spec is invalid now: it claims nothing, except what it owns already.
 
     The API server has checked names and virtual hosts, which cannot change; arguments can be anything.
@@ -258,10 +257,10 @@ def _of_invalid(key: Key, cluster: ClusterName, manifest: Manifest) -> _Links:
     metadata, spec = manifest["metadata"], manifest.get("spec", {})
     is_owner = FINALIZER in (metadata.get("finalizers") or []) and (manifest.get("status") or {}).get("lastSyncTime")
     if key.kind not in _WITH_ARGUMENTS or not is_owner:
-        return _Links(cluster)
+        return _Links(broker)
     vhost, name = str(spec.get("vhost", "/")), str(spec.get("name", ""))
     thing = SAME_THING.get(key.kind, key.kind)
-    return _Links(cluster, (thing, cluster, (vhost, name)), (Need("VHost", "", vhost),))
+    return _Links(broker, (thing, broker, (vhost, name)), (Need("VHost", "", vhost),))
 
 
 def _secret_named(key: Key, spec: TopologySpec) -> Key | None:
@@ -284,10 +283,14 @@ def _is_same_spec(known: Manifest, other: Manifest) -> bool:
     return is_known and before.get("uid") == after.get("uid")
 
 
-def cluster_of(manifest: Manifest) -> ClusterName:
-    """Return namespace and name of the Cluster that a topology object names."""
-    ref = manifest.get("spec", {}).get("clusterRef", {})
-    return (ref.get("namespace") or manifest["metadata"].get("namespace", ""), ref.get("name", ""))
+def broker_of(manifest: Manifest) -> Key:
+    """Return what leads to the broker of a topology object: a Cluster, or a Secret."""
+    spec, namespace = manifest.get("spec", {}), manifest["metadata"].get("namespace", "")
+    connection = spec.get("connectionSecretRef")
+    if connection:
+        return Key("Secret", namespace, connection.get("name", ""))
+    ref = spec.get("clusterRef") or {}
+    return Key("Cluster", ref.get("namespace") or namespace, ref.get("name", ""))
 
 
 def _ready_of(manifest: Manifest) -> tuple[str, str]:

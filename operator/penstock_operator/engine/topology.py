@@ -16,11 +16,12 @@ from penstock_operator.desired.topology import Fields, gives
 from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.census import Census
 from penstock_operator.engine.claims import check_claims
+from penstock_operator.engine.connection import connect_by
 from penstock_operator.engine.home import Home, NotYet, find_home, may_administer
 from penstock_operator.engine.removal import Removal
 from penstock_operator.engine.report import report_obstacle, report_synced
 from penstock_operator.engine.session import Session
-from penstock_operator.engine.store import cluster_of
+from penstock_operator.engine.store import broker_of
 from penstock_operator.engine.users import Credentials, find_credentials, resolve_user
 from penstock_operator.engine.workers import Later
 from penstock_operator.engine.world import World
@@ -61,7 +62,9 @@ class TopologyReconciler:
         except NotYet as reason:
             return self._wait(key, manifest, reason, attempts)
         except BrokerUnreachableError as error:
-            report_obstacle(self._world, manifest, NotYet("BrokerUnreachable", str(error)))
+            # No Cluster reports a broker that the operator does not run.
+            is_lasting = attempts >= ATTEMPTS_UNTOLD and broker_of(manifest).kind == "Secret"
+            report_obstacle(self._world, manifest, NotYet("BrokerUnreachable", str(error)), is_lasting=is_lasting)
             raise
 
     def _next(self, key: Key, manifest: Manifest, *, is_sure: bool) -> float:
@@ -71,7 +74,7 @@ class TopologyReconciler:
         self._compared[key] = known["metadata"].get("resourceVersion", "")
         if is_news and not is_sure:
             return self._world.brokers.listings.age_max() + MOMENT_SECONDS
-        return self._world.resync_with(cluster_of(manifest))
+        return self._world.resync_with(broker_of(manifest))
 
     def _wait(self, key: Key, manifest: Manifest, reason: NotYet, attempts: int) -> float:
         """Return the delay.
@@ -95,7 +98,8 @@ class TopologyReconciler:
     def _settle(self, key: Key, manifest: Manifest, spec: TopologySpec) -> bool:
         """Make the broker match and report it; return whether anything had to be done. Raises NotYet."""
         world = self._world
-        home = find_home(world, manifest)
+        broker = broker_of(manifest)
+        home = find_home(world, manifest) if broker.kind == "Cluster" else connect_by(world, broker)
         spec = resolve_user(world, manifest, spec)
         _check(refused_account(spec, home.account))
         check_claims(world, home.owner, key)
@@ -157,7 +161,7 @@ class TopologyReconciler:
         """Wake the objects that need what was made: they wait for it, or went with its predecessor."""
         need = gives(spec)
         if need is not None:
-            for other in self._world.store.needing(cluster_of(manifest), need):
+            for other in self._world.store.needing(broker_of(manifest), need):
                 self._world.add(other, 0.0)
 
 

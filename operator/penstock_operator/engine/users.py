@@ -67,7 +67,7 @@ def _find(world: World, manifest: Manifest, spec: UserSpec, home: Home, *, may_m
         )
     password = password_in(secret)
     if not imported:
-        world.write_secret(secret, binding(home.owner, spec.name, password, home.authority))
+        world.write_secret(secret, binding(home.endpoint, spec.name, password, home.authority))
     return Credentials(home.address_of(spec.name, password), name)
 
 
@@ -92,7 +92,7 @@ def _made(world: World, manifest: Manifest, spec: UserSpec, home: Home, name: st
     metadata = {
         "name": name,
         "namespace": owner["namespace"],
-        "labels": {"app.kubernetes.io/managed-by": FIELD_MANAGER, CLUSTER_LABEL: home.owner.name},
+        "labels": {"app.kubernetes.io/managed-by": FIELD_MANAGER, CLUSTER_LABEL: home.owner.name if home.owner else ""},
         "ownerReferences": [
             {
                 "apiVersion": API_VERSION,
@@ -104,7 +104,7 @@ def _made(world: World, manifest: Manifest, spec: UserSpec, home: Home, name: st
             }
         ],
     }
-    data = binding(home.owner, spec.name, world.password(), home.authority)
+    data = binding(home.endpoint, spec.name, world.password(), home.authority)
     made = world.kubernetes.create(user_secret(metadata, data))
     world.store.put(made)
     return made

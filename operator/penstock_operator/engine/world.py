@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.client.uri import Tls
+from penstock_operator.desired.connection import Connection
 from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.store import Store
 from penstock_operator.links import ApiError, Brokers, Kubernetes
@@ -46,6 +47,9 @@ class World:
     good_until: Callable[[str, int, Tls], str] = field(default=good_until)
     # Passwords of administrators that brokers accepted last, by namespace and name of the Cluster.
     accepted: dict[tuple[str, str], str] = field(default_factory=dict)
+    # Whether objects may lead to brokers that the operator does not run, and the connections to these, by Secret.
+    allows_connections: bool = False
+    connections: dict[Key, Connection] = field(default_factory=dict)
     # The operator's certificates and keys for brokers that ask for one, by the same.
     shown: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     _read: dict[tuple[str, str, str], tuple[float, Manifest | None]] = field(default_factory=dict)
@@ -54,10 +58,10 @@ class World:
         """Return the time of the next check of a healthy object, spread over time."""
         return self.resync_seconds * self.jitter()
 
-    def resync_with(self, cluster: tuple[str, str]) -> float:
-        """Return the time of the next check of an object in a broker: that of all of its Cluster, who share lists."""
+    def resync_with(self, broker: Key) -> float:
+        """Return the time of the next check of an object in a broker: that of all of them, which share lists."""
         period = self.resync_seconds
-        left = period - (self.clock() + zlib.crc32("/".join(cluster).encode())) % period
+        left = period - (self.clock() + zlib.crc32("/".join(broker).encode())) % period
         return left if left > period / 4 else left + period
 
     def read_soon(self, api_version: str, kind: str, namespace: str, name: str) -> Manifest | None:

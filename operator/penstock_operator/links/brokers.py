@@ -39,7 +39,11 @@ class BrokerUnreachableError(Exception):
 
 
 class Brokers:
-    """Thread-safe. A connection is keyed by address and credentials, so a changed password makes a new one."""
+    """Thread-safe. A connection is keyed by address and credentials, so a changed password makes a new one.
+
+    What is known of a broker is kept by its `place`: the host of a Cluster, or the Secret that leads to it. Two Secrets
+    share nothing, also where they lead to the same host.
+    """
 
     def __init__(
         self,
@@ -49,24 +53,24 @@ class Brokers:
         self._connect = connect_to or _connect
         self._clock = clock
         self._lock = Lock()
-        self._open: dict[Address, Connection] = {}
-        self._used: dict[Address, float] = {}
+        self._open: dict[tuple[str, Address], Connection] = {}
+        self._used: dict[tuple[str, Address], float] = {}
         self._looked_at = clock()
-        # Host and user -> mark of the password and its digest on the broker; and when we set which password.
+        # Place and user -> mark of the password and its digest on the broker; and when we set which password.
         self._proven: dict[tuple[str, str], tuple[str, str]] = {}
         self._set: dict[tuple[str, str], tuple[str, float]] = {}
         self._resting: dict[str, float] = {}
         self.listings = Listings(clock, self._see_digests)
 
-    def get(self, address: Address) -> Connection:
+    def get(self, place: str, address: Address) -> Connection:
         """Return a connection.
 
         Raises BrokerUnreachableError, or NotAuthenticatedError when the broker has other credentials.
         """
         now = self._clock()
         with self._lock:
-            known, until = self._open.get(address), self._resting.get(address.host, 0.0)
-            self._used[address] = now
+            known, until = self._open.get((place, address)), self._resting.get(place, 0.0)
+            self._used[place, address] = now
             idle = self._take_idle(now)
         for connection in idle:
             connection.close()
@@ -79,7 +83,7 @@ class Brokers:
         except UNREACHABLE as error:
             raise BrokerUnreachableError(f"{address.target}: {error}") from error
         with self._lock:
-            kept = self._open.setdefault(address, made)
+            kept = self._open.setdefault((place, address), made)
         if kept is not made:
             made.close()
         return kept
@@ -89,30 +93,30 @@ class Brokers:
         if now - self._looked_at < IDLE_SECONDS / 4:
             return []
         self._looked_at = now
-        idle = [address for address, at in self._used.items() if now - at > IDLE_SECONDS]
-        for address in idle:
-            del self._used[address]
-        return [self._open.pop(address) for address in idle if address in self._open]
+        idle = [each for each, at in self._used.items() if now - at > IDLE_SECONDS]
+        for each in idle:
+            del self._used[each]
+        return [self._open.pop(each) for each in idle if each in self._open]
 
-    def rest(self, host: str) -> bool:
+    def rest(self, place: str) -> bool:
         """Leave a broker alone that did not answer; return whether that is new."""
         now = self._clock()
         with self._lock:
-            is_new = now >= self._resting.get(host, now)
+            is_new = now >= self._resting.get(place, now)
             if is_new:
-                self._resting[host] = now + REST_SECONDS
+                self._resting[place] = now + REST_SECONDS
         return is_new
 
-    def forget(self, host: str) -> None:
+    def forget(self, place: str) -> None:
         """Drop the connections after a failure, or when a Cluster goes: the next call reconnects."""
         with self._lock:
-            gone = [self._open.pop(address) for address in list(self._open) if address.host == host]
-            self._used = {address: at for address, at in self._used.items() if address.host != host}
-        self.listings.forget(host)
+            gone = [self._open.pop(each) for each in list(self._open) if each[0] == place]
+            self._used = {each: at for each, at in self._used.items() if each[0] != place}
+        self.listings.forget(place)
         for connection in gone:
             connection.close()
 
-    def ask(self, address: Address, question: Callable[[Connection], T]) -> T:
+    def ask(self, place: str, address: Address, question: Callable[[Connection], T]) -> T:
         """Ask over a new connection, as a client that arrives now does, and close it.
 
         Raises BrokerUnreachableError, or the broker's refusals.
@@ -126,40 +130,40 @@ class Brokers:
         except UNREACHABLE as error:
             raise BrokerUnreachableError(f"{address.target}: {error}") from error
         with self._lock:
-            self._resting.pop(address.host, None)
+            self._resting.pop(place, None)
         return answer
 
-    def note_password(self, address: Address) -> None:
+    def note_password(self, place: str, address: Address) -> None:
         """Note that we have set this password."""
         with self._lock:
-            self._set[address.host, address.user] = (_mark(address), self._clock())
+            self._set[place, address.user] = (_mark(address), self._clock())
 
-    def _see_digests(self, host: str, digests: dict[str, str], began: float) -> None:
+    def _see_digests(self, place: str, digests: dict[str, str], began: float) -> None:
         """Take the digests of passwords that we set shortly before they were listed for those of ours."""
         with self._lock:
             for (of, user), (mark, at) in list(self._set.items()):
-                if of == host and at < began:
+                if of == place and at < began:
                     if user in digests and began - at <= OURS_SECONDS:
                         self._proven[of, user] = (mark, digests[user])
                     del self._set[of, user]
 
-    def has_password(self, address: Address, digest: str) -> bool:
+    def has_password(self, place: str, address: Address, digest: str) -> bool:
         """Return whether the broker, which has this digest of a user's password, accepts the credentials."""
-        place, mark = (address.host, address.user), _mark(address)
+        account, mark = (place, address.user), _mark(address)
         with self._lock:
-            known = self._proven.get(place)
-        is_right = known == (mark, digest) or self._accepts(address)
+            known = self._proven.get(account)
+        is_right = known == (mark, digest) or self._accepts(place, address)
         with self._lock:
             if is_right and digest:
-                self._proven[place] = (mark, digest)
+                self._proven[account] = (mark, digest)
             elif not is_right:
-                self._proven.pop(place, None)
+                self._proven.pop(account, None)
         return is_right
 
-    def _accepts(self, address: Address) -> bool:
+    def _accepts(self, place: str, address: Address) -> bool:
         """Try the credentials on a connection of their own."""
         try:
-            self.ask(address, lambda _: None)
+            self.ask(place, address, lambda _: None)
         except NotAuthenticatedError:
             return False
         except PreconditionFailedError:

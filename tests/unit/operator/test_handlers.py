@@ -121,7 +121,7 @@ def test_what_kubernetes_shows_reaches_the_store_and_the_workers_and_nothing_is_
     asyncio.run(scenario())
 
     assert seen.store.get(orders) is None
-    assert set(seen.store.of_cluster(("default", "mq"))) == {late, ours_key}
+    assert set(seen.store.of_broker(mq)) == {late, ours_key}
     assert ours_key not in seen.keys
     assert seen.store.get(Key("Secret", "default", "mq-default-user")) is not None
     assert len(list(emulator["get"])) > 10

@@ -1,4 +1,4 @@
-"""Lanes of workers: what holds up objects in brokers holds up no Cluster."""
+"""Lanes of workers: what holds up objects in brokers holds up no Cluster, nor objects in other brokers."""
 
 import threading
 
@@ -23,6 +23,32 @@ def test_a_cluster_does_not_wait_for_objects_in_brokers() -> None:
         lanes.add(Key("User", "default", f"u{number}"))
     lanes.start()
     lanes.add(Key("Cluster", "default", "mq"))
+
+    assert reconciled.wait(SECONDS_MAX / 2)
+    released.set()
+    lanes.stop(SECONDS_MAX)
+
+
+def test_an_object_in_a_cluster_does_not_wait_for_brokers_that_the_operator_does_not_run() -> None:
+    released, reconciled = threading.Event(), threading.Event()
+
+    def reconcile(key: Key, _: int) -> None:
+        if key.namespace == "stranger":
+            released.wait(SECONDS_MAX)
+        else:
+            reconciled.set()
+
+    lanes = Lanes(
+        reconcile,
+        Counts(),
+        2,
+        lambda: 1.0,
+        lambda key: Key("Secret" if key.namespace == "stranger" else "Cluster", "", ""),
+    )
+    for number in range(20):
+        lanes.add(Key("User", "stranger", f"u{number}"))
+    lanes.start()
+    lanes.add(Key("User", "default", "web"))
 
     assert reconciled.wait(SECONDS_MAX / 2)
     released.set()
