@@ -324,18 +324,20 @@ class ListUsersResponse(_message.Message):
     def __init__(self, users: _Optional[_Iterable[_Union[User, _Mapping]]] = ...) -> None: ...
 
 class PutUserRequest(_message.Message):
-    __slots__ = ("name", "password", "tags", "keep_tags", "force")
+    __slots__ = ("name", "password", "tags", "keep_tags", "force", "random_password")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PASSWORD_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
     KEEP_TAGS_FIELD_NUMBER: _ClassVar[int]
     FORCE_FIELD_NUMBER: _ClassVar[int]
+    RANDOM_PASSWORD_FIELD_NUMBER: _ClassVar[int]
     name: str
     password: str
     tags: _containers.RepeatedScalarFieldContainer[str]
     keep_tags: bool
     force: bool
-    def __init__(self, name: _Optional[str] = ..., password: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., keep_tags: bool = ..., force: bool = ...) -> None: ...
+    random_password: bool
+    def __init__(self, name: _Optional[str] = ..., password: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., keep_tags: bool = ..., force: bool = ..., random_password: bool = ...) -> None: ...
 
 class PutUserResponse(_message.Message):
     __slots__ = ("created",)

@@ -1944,9 +1944,11 @@ type PutUserRequest struct {
 	Tags     []string `protobuf:"bytes,3,rep,name=tags,proto3" json:"tags,omitempty"`
 	KeepTags bool     `protobuf:"varint,4,opt,name=keep_tags,json=keepTags,proto3" json:"keep_tags,omitempty"`
 	// Also remove the tag administrator from the last user that has it.
-	Force         bool `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Force bool `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`
+	// A program made the password of 192 random bits or more: it cannot be guessed, so that its digest may cost little.
+	RandomPassword bool `protobuf:"varint,6,opt,name=random_password,json=randomPassword,proto3" json:"random_password,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *PutUserRequest) Reset() {
@@ -2010,6 +2012,13 @@ func (x *PutUserRequest) GetKeepTags() bool {
 func (x *PutUserRequest) GetForce() bool {
 	if x != nil {
 		return x.Force
+	}
+	return false
+}
+
+func (x *PutUserRequest) GetRandomPassword() bool {
+	if x != nil {
+		return x.RandomPassword
 	}
 	return false
 }
@@ -4294,8 +4303,7 @@ func (*UnbindResponse) Descriptor() ([]byte, []int) {
 	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{74}
 }
 
-// Settings for all exchanges or queues whose name matches the pattern. Of several matching policies, the one with the
-// highest priority applies.
+// Settings for all exchanges or queues whose name matches the pattern. The matching policy of the highest priority applies.
 type Policy struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -5025,13 +5033,14 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x04tags\x18\x02 \x03(\tR\x04tags\"\x12\n" +
 	"\x10ListUsersRequest\"<\n" +
 	"\x11ListUsersResponse\x12'\n" +
-	"\x05users\x18\x01 \x03(\v2\x11.penstock.v1.UserR\x05users\"\x99\x01\n" +
+	"\x05users\x18\x01 \x03(\v2\x11.penstock.v1.UserR\x05users\"\xc2\x01\n" +
 	"\x0ePutUserRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
 	"\bpassword\x18\x02 \x01(\tH\x00R\bpassword\x88\x01\x01\x12\x12\n" +
 	"\x04tags\x18\x03 \x03(\tR\x04tags\x12\x1b\n" +
 	"\tkeep_tags\x18\x04 \x01(\bR\bkeepTags\x12\x14\n" +
-	"\x05force\x18\x05 \x01(\bR\x05forceB\v\n" +
+	"\x05force\x18\x05 \x01(\bR\x05force\x12'\n" +
+	"\x0frandom_password\x18\x06 \x01(\bR\x0erandomPasswordB\v\n" +
 	"\t_password\"+\n" +
 	"\x0fPutUserResponse\x12\x18\n" +
 	"\acreated\x18\x01 \x01(\bR\acreated\"=\n" +
