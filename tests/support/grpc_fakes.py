@@ -126,7 +126,13 @@ class FakeAccounts:
         return self._users.all()
 
     async def put_user(
-        self, name: str, password: str | None, tags: Sequence[str] | None, *, force: bool = False
+        self,
+        name: str,
+        password: str | None,
+        tags: Sequence[str] | None,
+        *,
+        force: bool = False,
+        is_random: bool = False,
     ) -> bool:
         is_new = self._users.find(name) is None
         self._users = self._users.put(name, tags, None, force=force)

@@ -245,8 +245,17 @@ def list_users() -> Steps[list[User]]:
     return [User(user.name, tuple(user.tags)) for user in answer.users]
 
 
-def put_user(name: str, password: str | None, tags: tuple[str, ...] | None, force: bool) -> Steps[bool]:
-    request = admin_pb2.PutUserRequest(name=name, password=password, tags=tags, keep_tags=tags is None, force=force)
+def put_user(
+    name: str, password: str | None, tags: tuple[str, ...] | None, force: bool, random_password: bool
+) -> Steps[bool]:
+    request = admin_pb2.PutUserRequest(
+        name=name,
+        password=password,
+        tags=tags,
+        keep_tags=tags is None,
+        force=force,
+        random_password=random_password,
+    )
     answer = yield from call("PutUser", request, admin_pb2.PutUserResponse)
     return answer.created
 

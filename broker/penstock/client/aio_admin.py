@@ -175,13 +175,22 @@ class AsyncAdmin:
         return await self._run(admin_calls.list_users())
 
     async def put_user(
-        self, name: str, password: str | None = None, tags: Iterable[str] | None = None, *, force: bool = False
+        self,
+        name: str,
+        password: str | None = None,
+        tags: Iterable[str] | None = None,
+        *,
+        force: bool = False,
+        random_password: bool = False,
     ) -> bool:
         """Add a user or change one; return whether the user is new. None keeps the password, or the tags.
 
-        The last administrator stays one unless `force` is set: PreconditionFailedError.
+        The last administrator stays one unless `force` is set: PreconditionFailedError. Set `random_password` only for
+        a password with at least 192 random bits, such as `secrets.token_urlsafe(24)`: the broker then stores a digest
+        that costs little to make and to check. Older brokers ignore it.
         """
-        return await self._run(admin_calls.put_user(name, password, None if tags is None else tuple(tags), force))
+        chosen = None if tags is None else tuple(tags)
+        return await self._run(admin_calls.put_user(name, password, chosen, force, random_password))
 
     async def delete_user(self, name: str, *, force: bool = False) -> None:
         """Delete a user with their permissions.

@@ -1,22 +1,24 @@
 """Password digests. New ones are argon2id; those of other brokers are supported, so that users can move over.
 
-A check costs some 30 ms of a core on purpose, so callers run it in a thread. Callers pass the salt: this module has no
-randomness.
+Random passwords have cheap digests, which `random_digests` explains. A check of others costs some 30 ms of a core on
+purpose, so callers run it in a thread. Callers pass the salt: this module has no randomness.
 """
 
 import argon2
 import argon2.exceptions
 import argon2.low_level
 
-from penstock.identity import foreign_digests
+from penstock.identity import foreign_digests, random_digests
 from penstock.identity.digest_bounds import BOUNDS
 from penstock.identity.foreign_digests import algorithm_of
+from penstock.identity.random_digests import RANDOM
 from penstock.model.errors import InvalidArgumentError, Thing, TooLargeError
 
 ARGON2ID = "argon2id"
 SALT_BYTES = 16
 PASSWORD_BYTES_MAX = 1_024
-ALGORITHMS = (ARGON2ID, *foreign_digests.ALGORITHMS)
+OURS = frozenset({ARGON2ID, RANDOM})
+ALGORITHMS = (ARGON2ID, RANDOM, *foreign_digests.ALGORITHMS)
 _PASSWORD = Thing("password", "***")
 _HASH = Thing("password hash", "***")
 
@@ -46,7 +48,8 @@ NO_DIGEST = ("", ARGON2ID)
 def verify_password(password_hash: str, algorithm: str, password: str) -> bool:
     """Return whether the password is right; with an empty digest it never is.
 
-    Each check computes one costly digest: the user's own, or argon2id where the user has none.
+    Each check computes one costly digest: the user's own, or argon2id where the user has none. Only a random password
+    that is right costs less, so that a wrong one does not show whose digest is cheap.
     """
     content = password.encode("utf-8", "surrogateescape")
     is_short = len(content) <= PASSWORD_BYTES_MAX
@@ -56,6 +59,8 @@ def verify_password(password_hash: str, algorithm: str, password: str) -> bool:
 def _is_right(password_hash: str, algorithm: str, content: bytes) -> bool:
     if is_too_costly(password_hash, algorithm):
         password_hash = ""
+    if algorithm == RANDOM and random_digests.is_right(password_hash, content):
+        return True
     if algorithm == ARGON2ID and _argon2_parameters(password_hash) is not None:
         return _verified_argon2(password_hash, content)
     if algorithm != foreign_digests.BCRYPT or not foreign_digests.is_digest(password_hash, algorithm):
@@ -81,7 +86,7 @@ def decoy_like(password_hash: str, algorithm: str) -> tuple[str, str]:
 def algorithm_named(name: str | None, password_hash: str) -> str:
     """Return the algorithm that any broker's file names; by default ours, or SHA-256 for RabbitMQ's format."""
     if name:
-        return algorithm_of(name)
+        return name if name == RANDOM else algorithm_of(name)
     return ARGON2ID if not password_hash or password_hash.startswith("$argon2") else foreign_digests.SHA256
 
 
@@ -105,13 +110,19 @@ def check_digest(password_hash: str, algorithm: str) -> None:
             raise InvalidArgumentError(
                 _HASH, "is not an argon2id digest", "set the password again", field="password_hash"
             )
-    elif not foreign_digests.is_digest(password_hash, algorithm):
+    elif not _is_digest(password_hash, algorithm):
         raise InvalidArgumentError(
             _HASH,
             f"is not a {algorithm} digest",
             "send base64 of salt and digest, or bcrypt's own format",
             field="password_hash",
         )
+
+
+def _is_digest(password_hash: str, algorithm: str) -> bool:
+    if algorithm == RANDOM:
+        return random_digests.is_digest(password_hash)
+    return foreign_digests.is_digest(password_hash, algorithm)
 
 
 def is_too_costly(password_hash: str, algorithm: str) -> bool:

@@ -19,7 +19,8 @@ from penstock.identity import (
 )
 from penstock.identity.credentials import KEY_BYTES
 from penstock.identity.decoys import Decoys
-from penstock.identity.passwords import ARGON2ID, SALT_BYTES, is_too_costly
+from penstock.identity.passwords import ARGON2ID, OURS, SALT_BYTES, is_too_costly
+from penstock.identity.random_digests import RANDOM, hash_random
 from penstock.kit.logging import logger
 from penstock.kit.peers import NOWHERE, Source
 from penstock.kit.settings import CREDENTIALS_MAX
@@ -158,7 +159,7 @@ class Accounts:
                     return self._known(name)
                 raise NotAuthenticatedError(name, due=verdict.due(asyncio.get_running_loop().time()))
             self._cache.remember(digest)
-            if algorithm != ARGON2ID:
+            if algorithm not in OURS:
                 password_hash = await self._rehash(name, password_hash, password)
             user = self._users.find(name)  # it may have changed while its password was checked
         if user is None or user.password_hash != password_hash:
@@ -245,17 +246,27 @@ class Accounts:
         return self._users.all()
 
     async def put_user(
-        self, name: str, password: str | None, tags: Sequence[str] | None, *, force: bool = False
+        self,
+        name: str,
+        password: str | None,
+        tags: Sequence[str] | None,
+        *,
+        force: bool = False,
+        is_random: bool = False,
     ) -> bool:
+        """Return whether the user is new. `is_random`: no one can guess the password, so that its digest is cheap."""
         digest: str | None = None
-        if password is not None:
+        algorithm = RANDOM if is_random and password else ARGON2ID
+        if password and is_random:
+            digest = hash_random(password, os.urandom(SALT_BYTES))
+        elif password is not None:
             digest = await self._checks.hashed(password) if password else ""
         is_new = False
 
         def put(users: Users) -> Users:
             nonlocal is_new
             is_new = users.find(name) is None  # another call may have added it by the time that this one is decided
-            return users.put(name, tags, digest, force=force)
+            return users.put(name, tags, digest, algorithm, force=force)
 
         await self._change(put, is_forced=force)
         return is_new

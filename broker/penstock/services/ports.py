@@ -56,7 +56,13 @@ class Accounts(Protocol):
         ...
 
     async def put_user(
-        self, name: str, password: str | None, tags: Sequence[str] | None, *, force: bool = False
+        self,
+        name: str,
+        password: str | None,
+        tags: Sequence[str] | None,
+        *,
+        force: bool = False,
+        is_random: bool = False,
     ) -> bool:
         """Return whether the user is new.
 

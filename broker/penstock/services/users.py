@@ -65,10 +65,14 @@ class UserVerbs:
         tags: Sequence[str] | None,
         *,
         force: bool = False,
+        is_random: bool = False,
     ) -> bool:
-        """Return whether the user is new. None keeps the password, or the tags."""
+        """Return whether the user is new. None keeps the password, or the tags.
+
+        `is_random`: the password has 192 random bits or more.
+        """
         principal.require_administrator(Thing("user", name))
-        is_new = await self._accounts.put_user(name, password, tags, force=force)
+        is_new = await self._accounts.put_user(name, password, tags, force=force, is_random=is_random)
         self._events.emit(PermissionsChanged(name))
         return is_new
 

@@ -6,13 +6,15 @@ import hashlib
 import pytest
 
 from penstock.identity import foreign_digests, hash_password, passwords, verify_password
-from penstock.identity.passwords import NOBODY, check_digest
+from penstock.identity.passwords import NOBODY, algorithm_named, check_digest
+from penstock.identity.random_digests import RANDOM, hash_random
 from penstock.model.errors import InvalidArgumentError, TooLargeError
 
 SALT = bytes(range(16))
 SHA256 = "rabbit_password_hashing_sha256"
 RABBIT = base64.b64encode(b"salt" + hashlib.sha256(b"salt" + b"secret").digest()).decode()
 OURS = hash_password("secret", SALT)
+RANDOM_PASSWORD = "0123456789abcdefghijklmnopqrstuv"
 BCRYPT = "$2a$04$" + "a" * 53
 COSTLY = [
     ("$argon2id$v=19$m=65537,t=2,p=1$c2FsdHNhbHQ$aGFzaGhhc2g", "argon2id"),
@@ -112,6 +114,8 @@ def test_a_digest_above_the_bounds_is_refused_by_name_and_never_checked(digest, 
         ("QUJD", SHA256, NOBODY),
         (BCRYPT, "lavinmq_bcrypt", BCRYPT),
         ("nonsense", "lavinmq_bcrypt", NOBODY),
+        (hash_random(RANDOM_PASSWORD, SALT), RANDOM, NOBODY),
+        ("nonsense", RANDOM, NOBODY),
     ],
 )
 def test_one_costly_digest_is_computed_for_each_check(digest, algorithm, costly, password, checked):
@@ -119,6 +123,31 @@ def test_one_costly_digest_is_computed_for_each_check(digest, algorithm, costly,
     assert not verify_password(digest, algorithm, password)
 
     assert checked == [costly]
+
+
+def test_a_random_password_costs_nothing_when_it_is_right(checked):
+    digest = hash_random(RANDOM_PASSWORD, SALT)
+    check_digest(digest, RANDOM)
+
+    assert verify_password(digest, RANDOM, RANDOM_PASSWORD)
+    assert checked == []
+    assert not verify_password(digest, "argon2id", RANDOM_PASSWORD)
+    assert not verify_password(digest, RANDOM, RANDOM_PASSWORD + "x")
+    assert hash_random(RANDOM_PASSWORD, SALT[::-1]) != digest
+
+
+def test_a_password_that_is_too_short_to_be_random_is_refused():
+    with pytest.raises(InvalidArgumentError, match="has 31 characters, fewer than 32"):
+        hash_random("x" * 31, SALT)
+
+
+def test_earlier_versions_read_the_digest_of_a_random_password_as_another_broker_s():
+    """So that a broker that goes back to an earlier image starts, and its users log in."""
+    digest = hash_random(RANDOM_PASSWORD, SALT)
+
+    assert foreign_digests.algorithm_of(RANDOM) == SHA256
+    assert foreign_digests.is_right(digest, SHA256, RANDOM_PASSWORD.encode())
+    assert algorithm_named(RANDOM, digest) == RANDOM
 
 
 def test_good_digests_are_let_through():

@@ -48,6 +48,25 @@ def test_a_new_broker_has_the_default_user_with_every_permission(path):
     assert [user.name for user in (read_users(path) or [])] == ["guest"]
 
 
+def test_a_random_password_keeps_its_cheap_digest_over_log_ins_and_starts(path):
+    password = "0123456789abcdefghijklmnopqrstuv"
+
+    async def scenario(accounts):
+        await accounts.put_user("robot", password, [], is_random=True)
+        await accounts.log_in("robot", password)
+        with pytest.raises(NotAuthenticatedError):
+            await accounts.log_in("robot", password[1:])
+
+    async def later(accounts):
+        user = await accounts.log_in("robot", password)
+        assert user.hashing_algorithm == "penstock_random_sha256"
+        await accounts.put_user("robot", "chosen", None)
+        assert (await accounts.log_in("robot", "chosen")).hashing_algorithm == "argon2id"
+
+    play(path, scenario)
+    play(path, later)
+
+
 def test_a_wrong_password_and_an_unknown_user_look_the_same(path):
     async def scenario(accounts):
         await accounts.put_user("anna", "secret", [])

@@ -15,7 +15,9 @@ async def list_users(services: Services, principal: Principal, _: admin.ListUser
 async def put_user(services: Services, principal: Principal, request: admin.PutUserRequest) -> admin.PutUserResponse:
     password = request.password if request.HasField("password") else None
     tags = None if request.keep_tags else list(request.tags)
-    is_new = await services.users.put_user(principal, request.name, password, tags, force=request.force)
+    is_new = await services.users.put_user(
+        principal, request.name, password, tags, force=request.force, is_random=request.random_password
+    )
     return admin.PutUserResponse(created=is_new)
 
 
