@@ -1,11 +1,13 @@
 """The operator's lists of a real broker: a thing is found as its manifest says, until it is removed."""
 
+import secrets
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import penstock
+from penstock.client.errors import InvalidArgumentError
 from penstock.client.uri import Address
 from penstock_operator.api import KINDS, TopologySpec
 from penstock_operator.desired.topology import drift
@@ -79,6 +81,27 @@ def test_many_queues_are_listed_as_one_is(connection: penstock.Connection) -> No
         assert drift(each, found) == []
     for each in specs:
         remove(connection, each)
+
+
+def test_a_generated_password_is_checked_without_a_log_in_and_a_client_logs_in_with_it(
+    broker: Broker, connection: penstock.Connection
+) -> None:
+    user, password = spec("User", {"name": "generated"}), secrets.token_urlsafe(24)
+    put(connection, user, "guest", password, is_random=True)
+    penstock.connect(broker.uri(user="generated", password=password)).close()
+    found = Listings(lambda: 0.0).find(connection, HOST, user)
+    assert found is not None
+
+    def refuse(address: Address) -> penstock.Connection:
+        raise AssertionError(address)
+
+    brokers = Brokers(lambda: 0.0, refuse)
+    for tried, is_right in ((password, True), (secrets.token_urlsafe(24), False)):
+        address = Address("127.0.0.1", 1, "generated", tried)
+        assert brokers.has_password(HOST, address, found["digest"], found["algorithm"]) is is_right
+    with pytest.raises(InvalidArgumentError, match="fewer than 32"):
+        put(connection, user, "guest", "short", is_random=True)
+    remove(connection, user)
 
 
 def test_a_password_is_known_by_its_digest_and_fits_a_user_at_its_limit(

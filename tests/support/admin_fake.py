@@ -3,6 +3,8 @@
 One broker has many connections, one per vhost.
 """
 
+import base64
+import hashlib
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,6 +64,16 @@ class FakeBroker:
     takes_clients: bool = True
     """False: connections that are open stay, and no new one is made."""
     data_id: str = "data-1"
+    random: set[str] = field(default_factory=set)
+    """Users whose passwords were sent as random ones: their digests are cheap."""
+
+    def digest(self, user: str) -> dict[str, str]:
+        """Return the fields of definitions that tell of a user's password."""
+        password = self.passwords.get(user)
+        if user not in self.random or password is None:
+            return {"password_hash": f"digest of {password}", "hashing_algorithm": "argon2id"}
+        content = b"s" * 16 + hashlib.sha256(b"s" * 16 + password.encode()).digest()
+        return {"password_hash": base64.b64encode(content).decode(), "hashing_algorithm": "penstock_random_sha256"}
 
     @classmethod
     def new(cls, password: str) -> "FakeBroker":
@@ -133,8 +145,7 @@ class FakeConnection:
         self._list("accounts")
         broker = self._broker
         users: list[dict[str, Any]] = [
-            {"name": name, "password_hash": f"digest of {broker.passwords.get(name)}", "tags": list(tags)}
-            for name, tags in broker.tags.items()
+            {"name": name, "tags": list(tags), **broker.digest(name)} for name, tags in broker.tags.items()
         ]
         for user in users if broker.has_user_limits else []:
             user["limits"] = _written(broker.limits.get(f"@{user['name']}", {}))
@@ -240,8 +251,10 @@ class FakeConnection:
         self._call(f"unbind {source} {destination}")
         self._drop("bindings", (source, "queue", destination, routing_key, tuple(arguments.items())))
 
-    def put_user(self, name: str, password: str | None, tags: list[str]) -> bool:
+    def put_user(self, name: str, password: str | None, tags: list[str], *, random_password: bool = False) -> bool:
         self._call(f"put user {name}")
+        if password is not None:
+            (self._broker.random.add if random_password else self._broker.random.discard)(name)
         self._broker.tags[name] = tuple(tags)
         if password is not None:
             self._broker.passwords[name] = password

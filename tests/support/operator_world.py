@@ -35,7 +35,7 @@ class OperatorWorld:
         self.broker: FakeBroker | None = None
         self.store = Store()
         self.waiting: list[Key] = []
-        self.kubernetes.on_change = self._see
+        self.kubernetes.on_change = self.show
         self._is_away = False
         self.seconds = 0.0
         brokers = Brokers(self.clock, lambda address: cast(Connection, self._broker().connect(address)))
@@ -94,7 +94,7 @@ class OperatorWorld:
         """Show objects of a kind to the operator, as a first list or a part of it does."""
         for (each, _, name), manifest in list(self.kubernetes.objects.items()):
             if each == kind and (not names or name in names):
-                self._see(manifest, is_gone=False)
+                self.show(manifest, is_gone=False)
 
     def run_pod(self, uid: str = "pod-1", claim: str = "claim-1") -> None:
         """Do the work of Kubernetes' own controllers."""
@@ -177,7 +177,8 @@ class OperatorWorld:
         assert self.broker is not None
         return self.broker
 
-    def _see(self, manifest: Manifest, is_gone: bool) -> None:
+    def show(self, manifest: Manifest, is_gone: bool) -> None:
+        """Show a change to the operator, as its watches do."""
         if self._is_away:
             return
         key = key_of(manifest)

@@ -16,6 +16,7 @@ from penstock_operator.desired.naming import CLUSTER_LABEL
 from penstock_operator.engine.backlog import Key
 from penstock_operator.engine.connection import forget_unused
 from penstock_operator.engine.intake import gone, seen
+from penstock_operator.engine.users import forget_generated
 from penstock_operator.engine.world import World
 from penstock_operator.links import ApiError
 
@@ -88,6 +89,7 @@ class Census:
                 wait = RETRY_SECONDS
             else:
                 forget_unused(self._world)
+                forget_generated(self._world)
                 if not has_started:
                     has_started = True
                     start()

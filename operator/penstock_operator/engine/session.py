@@ -57,7 +57,8 @@ class Session:
         """Make the thing, or change it."""
         self._check_acts()
         password = credentials.password if credentials else None
-        self._ask(lambda: put(self._broker, self.spec, self._home.account, password))
+        is_random = credentials is not None and credentials.is_generated
+        self._ask(lambda: put(self._broker, self.spec, self._home.account, password, is_random=is_random))
         self._brokers.listings.put(self._place, self.spec, is_new=is_new)
         if credentials is not None:
             self._brokers.note_password(self._place, credentials.address)
@@ -70,8 +71,8 @@ class Session:
 
     def has_password(self, credentials: Credentials, found: Fields) -> bool:
         """Return whether the broker takes the password."""
-        digest = found.get("digest", "")
-        return self._ask(lambda: self._brokers.has_password(self._place, credentials.address, digest))
+        digest, algorithm = found.get("digest", ""), found.get("algorithm", "")
+        return self._ask(lambda: self._brokers.has_password(self._place, credentials.address, digest, algorithm))
 
     def _connect(self) -> Connection:
         try:

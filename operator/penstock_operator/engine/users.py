@@ -1,8 +1,11 @@
 """Passwords of users: a generated Secret, or one that the manifest names.
 
-A password is never in a manifest, a status, an event or a log.
+A password is never in a manifest, a status, an event or a log. One that the operator has generated is sent to the
+broker as a random one, whose digest is cheap. The operator trusts only its own memory for that, as users may write the
+Secret: after its restart, a password that must be set again gets a costly digest.
 """
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,6 +31,8 @@ class Credentials:
 
     address: Address
     secret: str
+    # Whether the operator has generated the password itself, since its start.
+    is_generated: bool = False
 
     @property
     def password(self) -> str:
@@ -68,7 +73,8 @@ def _find(world: World, manifest: Manifest, spec: UserSpec, home: Home, *, may_m
     password = password_in(secret)
     if not imported:
         world.write_secret(secret, binding(home.endpoint, spec.name, password, home.authority))
-    return Credentials(home.address_of(spec.name, password), name)
+    is_generated = world.generated.get(Key("Secret", metadata["namespace"], name)) == mark_of(password)
+    return Credentials(home.address_of(spec.name, password), name, is_generated)
 
 
 def resolve_user(world: World, manifest: Manifest, spec: TopologySpec) -> TopologySpec:
@@ -104,10 +110,23 @@ def _made(world: World, manifest: Manifest, spec: UserSpec, home: Home, name: st
             }
         ],
     }
-    data = binding(home.endpoint, spec.name, world.password(), home.authority)
+    password = world.password()
+    data = binding(home.endpoint, spec.name, password, home.authority)
     made = world.kubernetes.create(user_secret(metadata, data))
+    world.generated[Key("Secret", owner["namespace"], name)] = mark_of(password)
     world.store.put(made)
     return made
+
+
+def mark_of(password: str) -> str:
+    """Return what tells random passwords apart without keeping them."""
+    return hashlib.sha256(password.encode()).hexdigest()
+
+
+def forget_generated(world: World) -> None:
+    """Forget the passwords whose Secrets are gone."""
+    for secret in [each for each in list(world.generated) if world.store.get(each) is None]:
+        world.generated.pop(secret, None)
 
 
 def _is_ours(secret: Manifest, uid: str) -> bool:

@@ -47,6 +47,8 @@ class World:
     good_until: Callable[[str, int, Tls], str] = field(default=good_until)
     # Passwords of administrators that brokers accepted last, by namespace and name of the Cluster.
     accepted: dict[tuple[str, str], str] = field(default_factory=dict)
+    # Marks of the passwords of users that the operator has generated, by Secret.
+    generated: dict[Key, str] = field(default_factory=dict)
     # Whether objects may lead to brokers that the operator does not run, and the connections to these, by Secret.
     allows_connections: bool = False
     connections: dict[Key, Connection] = field(default_factory=dict)

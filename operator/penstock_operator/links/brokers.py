@@ -2,7 +2,7 @@
 
 A broker's refusals are the client's own errors; an unreachable broker is a BrokerUnreachableError. A password is only
 tried when neither it nor its digest on the broker is known to fit: trying takes one of the user's connections for a
-moment, and the broker computes a costly digest.
+moment, and the broker computes a costly digest. That of a random password is checked here.
 """
 
 import hashlib
@@ -20,6 +20,7 @@ from penstock.client.errors import (
     PreconditionFailedError,
 )
 from penstock.client.uri import Address, format_uri
+from penstock_operator.links.digests import fits
 from penstock_operator.links.listings import Listings
 
 T = TypeVar("T")
@@ -147,8 +148,11 @@ class Brokers:
                         self._proven[of, user] = (mark, digests[user])
                     del self._set[of, user]
 
-    def has_password(self, place: str, address: Address, digest: str) -> bool:
+    def has_password(self, place: str, address: Address, digest: str, algorithm: str = "") -> bool:
         """Return whether the broker, which has this digest of a user's password, accepts the credentials."""
+        is_known = fits(address.password, digest, algorithm)
+        if is_known is not None:
+            return is_known
         account, mark = (place, address.user), _mark(address)
         with self._lock:
             known = self._proven.get(account)

@@ -191,6 +191,7 @@ def _accounts(broker: Connection, _: str) -> Iterator[tuple[Row, Fields]]:
         yield (VHostSpec.__name__, vhost["name"]), {"limits": _limits(limits.get(vhost["name"], {}))}
     for user in found["users"]:
         fields: Fields = {"tags": sorted(user["tags"]), "digest": user.get("password_hash", "")}
+        fields["algorithm"] = user.get("hashing_algorithm", "")
         if "limits" in user:  # not from a broker from before users had limits
             fields["limits"] = _limits(user["limits"])
         yield (UserSpec.__name__, user["name"]), fields

@@ -21,8 +21,15 @@ from penstock_operator.api import (
 EVERYTHING = ".*"
 
 
-def put(broker: Connection, spec: TopologySpec, administrator: str, password: str | None = None) -> None:
-    """Make the thing, or change its mutable fields."""
+def put(
+    broker: Connection,
+    spec: TopologySpec,
+    administrator: str,
+    password: str | None = None,
+    *,
+    is_random: bool = False,
+) -> None:
+    """Make the thing, or change its mutable fields. `is_random`: the password is one that the operator generated."""
     match spec:
         case VHostSpec():
             broker.admin.create_vhost(spec.name)
@@ -42,7 +49,7 @@ def put(broker: Connection, spec: TopologySpec, administrator: str, password: st
             bind = broker.bind_queue if spec.destination_type == "queue" else broker.bind_exchange
             bind(spec.destination, spec.source, spec.routing_key, dict(spec.arguments))
         case UserSpec():
-            broker.admin.put_user(spec.name, password, spec.tags)
+            broker.admin.put_user(spec.name, password, spec.tags, random_password=is_random)
             _limit_user(broker, spec)
         case PolicySpec():
             definition = dict(spec.definition)

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from penstock_operator.engine import Key
+from penstock_operator.engine.users import forget_generated
 from support.admin_fake import FakeBroker
 from support.operator_world import OperatorWorld
 
@@ -145,13 +146,13 @@ def test_objects_of_one_cluster_are_checked_at_the_same_time(world: OperatorWorl
     assert len(due) == 1
 
 
-def test_a_password_that_fits_is_not_tried_again_and_another_one_is(world: OperatorWorld) -> None:
+def test_a_generated_password_is_not_tried_and_another_one_is_replaced(world: OperatorWorld) -> None:
     assert world.broker is not None
     world.broker.passwords["u3"] = "another"
 
     broker = resync(world)
 
-    assert broker.tried == ["u3"]
+    assert broker.tried == []
     assert broker.calls == ["put user u3", "limit user u3"]
     assert broker.passwords["u3"] == "generated"
 
@@ -159,9 +160,11 @@ def test_a_password_that_fits_is_not_tried_again_and_another_one_is(world: Opera
 def test_passwords_that_were_set_before_a_list_are_not_tried(world: OperatorWorld) -> None:
     """A broker computes a costly digest for each password that is tried: thousands of new users would take minutes."""
     assert world.broker is not None
+    data = {"password": base64.b64encode(b"chosen").decode()}
+    world.kubernetes.add({"kind": "Secret", "metadata": {"name": "chosen"}, "data": data})
     keys = [Key("User", "default", f"new{number}") for number in range(20)]
     for key in keys:
-        world.apply("User", key.name, {"name": key.name})
+        world.apply("User", key.name, {"name": key.name, "importCredentialsSecret": {"name": "chosen"}})
     world.broker.tried.clear()
     for key in keys:
         world.seconds += 1.5
@@ -188,6 +191,46 @@ def test_a_password_that_was_changed_long_after_we_set_it_is_found(world: Operat
     assert world.broker.passwords["late"] == "generated"
     world.kubernetes.remove("User", "late")
     world.reconcile(key)
+
+
+def test_only_a_password_that_this_operator_has_generated_gets_a_cheap_digest(world: OperatorWorld) -> None:
+    """Users may write their Secrets, and choose passwords that can be guessed."""
+    assert world.broker is not None
+    world.apply("User", "edits", {"name": "edits"})
+    world.settle()
+    assert "edits" in world.broker.random
+
+    data = {"password": base64.b64encode(b"a" * 32).decode()}
+    world.kubernetes.edit("Secret", "edits-user-credentials", {"data": data})
+    world.add(Key("User", "default", "edits"))
+    world.settle()
+
+    assert world.broker.passwords["edits"] == "a" * 32
+    assert "edits" not in world.broker.random
+    world.kubernetes.remove("User", "edits")
+    world.settle()
+    forget_generated(world.world)
+    assert Key("Secret", "default", "edits-user-credentials") not in world.world.generated
+
+
+def test_an_operator_that_starts_tries_no_generated_password() -> None:
+    before = OperatorWorld()
+    before.start_cluster()
+    for key in USERS[:20]:
+        before.apply(key.kind, key.name, {"name": key.name})
+    before.settle()
+    after = OperatorWorld()
+    after.kubernetes, after.broker = before.kubernetes, before.broker
+    after.world.kubernetes = before.world.kubernetes
+    after.kubernetes.on_change = after.show
+    after.start()
+    assert after.broker is not None
+    after.broker.tried.clear()
+
+    after.settle()
+
+    assert set(after.broker.tried) == {"admin"}
+    assert after.condition(*USERS[0][::2]) == ("True", "Synced")
 
 
 def test_deletions_share_lists_and_ask_once_each(world: OperatorWorld) -> None:
