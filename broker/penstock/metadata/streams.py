@@ -62,6 +62,8 @@ def declare(state: VhostTopology, command: DeclareStream) -> Decision:
 def delete(state: VhostTopology, command: DeleteStream) -> Decision:
     """Delete a stream, queues first: one that lacks queues can be deleted again, one without its exchange could not."""
     names = partitions(state, command.name)
+    if not is_partitioned(state, command.name):
+        queues.check_is_no_partition(state, names[0])
     decision = Decision(Done())
     for name in names:
         remove_queue(state, name, decision)

@@ -199,6 +199,7 @@ def test_a_partition_goes_with_its_stream_only(machine: Machine) -> None:
 
     for attempt in (
         lambda: machine.delete_queue("clicks-1"),
+        lambda: machine.decide(DeleteStream("clicks-1")),
         lambda: machine.delete_exchange("clicks"),
         lambda: machine.unbind("clicks", "clicks-1", "1"),
     ):
