@@ -47,6 +47,15 @@ def test_a_queue_unbind_has_no_bits():
     assert decode(QUEUE_UNBIND) == Unbound(binding)
 
 
+def test_the_durability_of_a_queue_has_another_name_in_old_directories():
+    """It is read, because an argument that is passed over would change what a confirm promises."""
+    old = Queue(QueueId(7), QueueName("q"), arguments={"x-level": "disk"})
+
+    assert decode(encode(Declared(old))) == Declared(
+        Queue(QueueId(7), QueueName("q"), arguments={"x-durability": "disk"})
+    )
+
+
 def test_the_queue_id_is_no_argument_of_the_queue():
     queue = Queue(QueueId(7), QueueName("q"), arguments={"x-durability": "os"})
 
