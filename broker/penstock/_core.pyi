@@ -511,14 +511,20 @@ class Backup:
         """Drop the copy; after `write` or `open` this does nothing."""
 
 @final
-class OpenBackup:
-    """A copy of a log to be read. Until it is closed the log is not compacted and none of its files is removed.
+class BackupFile:
+    """One file of a copy: its path in the vhost's directory, how many bytes of it are read, and its size."""
 
-    `files` has of each file its path in the vhost's directory, how many bytes of it are read, and its size.
-    """
+    path: str
+    bytes: int
+    size: int
+    def __new__(cls, *, path: str, bytes: int, size: int) -> Self: ...
+
+@final
+class OpenBackup:
+    """A copy of a log to be read. Until it is closed the log is not compacted and none of its files is removed."""
 
     @property
-    def files(self) -> list[tuple[str, int, int]]: ...
+    def files(self) -> list[BackupFile]: ...
     def read(self, file: int, at: int, length: int) -> bytes:
         """Return a part of a file, at most up to its end (blocking, without the GIL). Raises StorageError."""
     def close(self) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from penstock.native import BackupFile
 from penstock.storage import DataDirectory, VhostCopy, copy_users, open_backup_stream, write_users, write_vhosts
 from penstock.storage.backup_archive import LIST, header, padding, trailer
 from penstock.storage.definitions_amqp import create_definitions
@@ -19,7 +20,10 @@ class FilesOfLog:
 
     def __init__(self) -> None:
         self.contents = [SEGMENT, b"active"]
-        self.files = [("msgs.0000000001", len(SEGMENT), len(SEGMENT)), ("shards/7/msgs.0000000001", 6, 4_096)]
+        self.files = [
+            BackupFile(path="msgs.0000000001", bytes=len(SEGMENT), size=len(SEGMENT)),
+            BackupFile(path="shards/7/msgs.0000000001", bytes=6, size=4_096),
+        ]
         self.is_closed = False
 
     def read(self, file: int, at: int, length: int) -> bytes:

@@ -3,6 +3,7 @@
 from penstock._core import (
     ArchivedRuns,
     Backup,
+    BackupFile,
     Call,
     CorruptFile,
     CorruptRecord,
@@ -61,6 +62,7 @@ __all__ = [
     "Admittable",
     "ArchivedRuns",
     "Backup",
+    "BackupFile",
     "Call",
     "CorruptFile",
     "CorruptRecord",

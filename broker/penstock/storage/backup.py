@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
+from penstock.native import BackupFile
 from penstock.storage.deletions_json import DELETIONS, Deletion, deletions_content
 from penstock.storage.directory import VHOSTS, DataDirectory, directory_name
 from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
@@ -35,10 +36,10 @@ _KEYS: Final = {"format", "vhosts", "files"}
 
 
 class OpenLog(Protocol):
-    """A vhost's log, to be read. `files` has of each its path, how much of it is read, and its size."""
+    """A vhost's log, to be read."""
 
     @property
-    def files(self) -> list[tuple[str, int, int]]: ...
+    def files(self) -> list[BackupFile]: ...
     def read(self, file: int, at: int, length: int) -> bytes: ...
     def close(self) -> None: ...
 

@@ -118,8 +118,8 @@ def _files(vhost: _OpenVhost) -> Iterator[ArchivedFile]:
         yield ArchivedFile(f"{folder}/{name}", len(content), len(content))
     for name, size in zip((_DEFINITIONS, PROOF), vhost.copy.definitions.sizes, strict=True):
         yield ArchivedFile(f"{folder}/{name}", size, size)
-    for name, count, size in vhost.log.files:
-        yield ArchivedFile(f"{folder}/{name}", count, size)
+    for file in vhost.log.files:
+        yield ArchivedFile(f"{folder}/{file.path}", file.bytes, file.size)
 
 
 def _pieces(

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::errors::{Doing, of_engine};
+use crate::records::BackupFile;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyBackup>()?;
@@ -67,11 +68,11 @@ struct PyOpenBackup {
 #[pymethods]
 impl PyOpenBackup {
     #[getter]
-    fn files(&self, py: Python<'_>) -> Vec<(String, u64, u64)> {
+    fn files(&self, py: Python<'_>) -> Vec<BackupFile> {
         py.detach(|| {
             let open = self.open.lock();
             let files = open.ok().and_then(|open| open.as_ref().map(|open| open.files().to_vec())).unwrap_or_default();
-            files.into_iter().map(|file| (file.path, file.bytes, file.size)).collect()
+            files.into_iter().map(|file| BackupFile { path: file.path, bytes: file.bytes, size: file.size }).collect()
         })
     }
 

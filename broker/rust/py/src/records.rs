@@ -104,6 +104,7 @@ records! {
     LeaseOwnerState { name: String, acked: u64 = 0, leases: Vec<LeaseState> }
     ProducerState { name: String, sequence: u64, used_at_ms: u64 = 0, is_open: bool = false, owner: Option<String> = None }
     StageState { last_batch: Option<u64> = None, is_copying: bool = false }
+    BackupFile { path: String, bytes: u64, size: u64 }
     CorruptFile { file: String, at: u64, record_count: u64, queues: Vec<String> }
     DroppedMessage { queue_id: u32, sequence: u64, error: String }
     LogRecovery { microseconds: u64 = 0, bytes_read: u64 = 0, records: u64 = 0, torn_bytes: u64 = 0 }
