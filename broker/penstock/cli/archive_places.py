@@ -26,6 +26,8 @@ UPLOAD_PART_BYTES_MIN = 8 << 20
 UPLOADS_MAX = 2
 """Parts that are sent at a time; as many are in memory."""
 READ_BYTES = 8 << 20
+CLAIMS_MAX = 10
+"""Attempts to lock a file that other processes complete at the same time."""
 REQUEST_SECONDS_MAX = 600
 """So long one request may take: it sends or fetches one part."""
 
@@ -57,10 +59,14 @@ def place_of(target: str) -> Place:
 
 
 class FilePlace:
-    """A file. It is filled under one other name, so that commands that are killed leave one file, not many."""
+    """A file. It is filled under one other name, so that commands that are killed leave one file, not many.
 
-    def __init__(self, path: Path) -> None:
+    `lock` locks an open file, and returns False if another process has locked it.
+    """
+
+    def __init__(self, path: Path, lock: Callable[[int], bool] | None = None) -> None:
         self._path = path
+        self._lock = lock or _is_locked
         self._unfinished = path.with_name(f".{path.name}.new")
 
     def check_free(self) -> None:
@@ -68,12 +74,10 @@ class FilePlace:
             raise ValueError(f"'{self._path}' exists; name another file, or delete it first")
 
     def store(self, parts: Iterable[bytes], size: int) -> None:  # noqa: ARG002 - only an object has to know it
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self._unfinished, flags, 0o600)
+        descriptor = self._claimed()
         try:
-            if not _is_locked(descriptor):
-                raise ValueError(f"'{self._path}' is being written by another process; wait until that has ended")
             try:
+                self.check_free()
                 os.ftruncate(descriptor, 0)
                 for part in parts:
                     _write_all(descriptor, part, self._unfinished)
@@ -98,12 +102,35 @@ class FilePlace:
         with contextlib.suppress(FileNotFoundError):
             descriptor = os.open(self._unfinished, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
-                if _is_locked(descriptor):
+                if self._lock(descriptor) and self._is_unfinished(descriptor):
                     self._unfinished.unlink()
             finally:
                 os.close(descriptor)
         with contextlib.suppress(FileNotFoundError):
             _sync_directory(self._path.parent)
+
+    def _claimed(self) -> int:
+        """Open the file under the other name, and lock it. Raises ValueError when another process has it."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        for _ in range(CLAIMS_MAX):
+            descriptor = os.open(self._unfinished, flags, 0o600)
+            if not self._lock(descriptor):
+                os.close(descriptor)
+                break
+            if self._is_unfinished(descriptor):
+                return descriptor
+            os.close(descriptor)
+        raise ValueError(f"'{self._path}' is being written by another process; wait until that has ended")
+
+    def _is_unfinished(self, descriptor: int) -> bool:
+        """Return whether the open file still has the other name: it was another's archive until it was locked.
+
+        Between, that process may have given it the final name: then it is whole, and not to be touched.
+        """
+        try:
+            return os.path.samestat(os.fstat(descriptor), self._unfinished.lstat())
+        except FileNotFoundError:
+            return False
 
 
 class S3Place:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.archive_places import Place, place_of
+from penstock.cli.archive_places import FilePlace, Place, place_of
 from support.fake_s3 import FakeS3
 
 CONTENT = [bytes([number]) * (1 << 20) for number in range(20)]
@@ -162,6 +162,36 @@ def test_two_commands_do_not_write_one_file(tmp_path: Path) -> None:
     place.store(parts(), 4)
 
     assert (tmp_path / "x.tar").read_bytes() == b"mine"
+
+
+def test_a_file_that_another_command_completes_before_it_is_locked_stays_whole(tmp_path: Path) -> None:
+    # A command that opened the other's file just before it was renamed locked, emptied and filled the whole backup.
+    target, unfinished = tmp_path / "x.tar", tmp_path / ".x.tar.new"
+
+    def lock(_: int) -> bool:
+        if not target.exists():
+            unfinished.write_bytes(b"theirs")
+            unfinished.rename(target)
+        return True
+
+    with pytest.raises(ValueError, match="exists; name another"):
+        FilePlace(target, lock).store(iter([b"mine"]), 4)
+
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("x.tar", b"theirs")]
+
+
+def test_a_deletion_does_not_take_away_what_another_command_began_meanwhile(tmp_path: Path) -> None:
+    target, unfinished = tmp_path / "x.tar", tmp_path / ".x.tar.new"
+    unfinished.write_bytes(b"old")
+
+    def lock(_: int) -> bool:
+        unfinished.rename(target)
+        unfinished.write_bytes(b"new")
+        return True
+
+    FilePlace(target, lock).delete()
+
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"x.tar": b"old", ".x.tar.new": b"new"}
 
 
 def test_without_the_library_one_sentence_says_what_to_install() -> None:
