@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -158,11 +159,26 @@ class S3Place:
             self._obstore.put(
                 self._store,
                 self._key,
-                iter(parts),
+                self._last_if_free(parts),
                 use_multipart=True,
                 chunk_size=part_bytes,
                 max_concurrency=UPLOADS_MAX,
             )
+
+    def _last_if_free(self, parts: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the parts, the last one only if nothing was stored under the key meanwhile: it would be replaced.
+
+        An upload in parts has no condition, so this leaves the time of one request, not that of the whole upload.
+        """
+        last: bytes | None = None
+        for part in parts:
+            if last is not None:
+                yield last
+            last = part
+        with ThreadPoolExecutor(1) as thread:  # the library waits for no request on the thread that asks for parts
+            thread.submit(self.check_free).result()
+        if last is not None:
+            yield last
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[int], bytes]]:

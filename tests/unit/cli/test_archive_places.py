@@ -75,6 +75,19 @@ def test_an_upload_that_breaks_off_is_aborted(s3: FakeS3) -> None:
     assert (s3.completed, s3.aborted, s3.uploads, s3.objects) == (0, 1, {}, {})
 
 
+def test_an_object_that_another_stored_meanwhile_stays(s3: FakeS3) -> None:
+    # Of two downloads to one key both said that they stored their backup, and the first one's was gone.
+    def parts() -> Iterator[bytes]:
+        yield from CONTENT[:-1]
+        s3.objects["bucket/x.tar"] = b"theirs"
+        yield CONTENT[-1]
+
+    with pytest.raises(ValueError, match="exists; name another object"):
+        place_of("s3://bucket/x.tar").store(parts(), SIZE)
+
+    assert (s3.completed, s3.aborted, s3.uploads, s3.objects) == (0, 1, {}, {"bucket/x.tar": b"theirs"})
+
+
 def test_an_upload_is_signed_and_has_few_parts(s3: FakeS3) -> None:
     place_of("s3://bucket/x.tar").store(iter(CONTENT), SIZE)
 
