@@ -116,6 +116,23 @@ def test_only_archives_of_backups_are_deleted(full: Broker, tmp_path: Path) -> N
     assert run("backup", "delete", target).returncode == 0
 
 
+def test_only_the_backup_with_the_digest_is_deleted(full: Broker, tmp_path: Path) -> None:
+    # Of two Backups of Kubernetes that name one file, deleting the first one deleted the file of the second.
+    target = tmp_path / "x.tar"
+    assert run("backup", "download", target, "--uri", full.uri()).returncode == 0
+    digest = hashlib.sha256(target.read_bytes()).hexdigest()
+
+    other = run("backup", "delete", target, "--sha256", "ab" * 32)
+    assert other.stderr == f"penstock: '{target}' is another backup, with the SHA-256 {digest}, and was not deleted\n"
+    wrong = run("backup", "delete", target, "--sha256", "ab")
+    assert wrong.stderr == "penstock: 'ab' is not a SHA-256 of 64 hexadecimal digits\n"
+    assert (other.returncode, wrong.returncode, target.exists()) == (1, 1, True)
+
+    assert run("backup", "delete", target, "--sha256", digest.upper()).returncode == 0
+    assert run("backup", "delete", target, "--sha256", digest).returncode == 0
+    assert list(tmp_path.glob("*.tar")) == []
+
+
 def stopped_download(proxy: StoppingProxy, target: str | Path) -> "subprocess.Popen[str]":
     """Begin a download that stands still after some megabytes."""
     proxy.stop_after = 5 << 20

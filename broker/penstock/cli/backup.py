@@ -1,7 +1,8 @@
 """`penstock backup`: copies of a running broker's data, on its machine or as one archive elsewhere."""
 
 import hashlib
-from collections.abc import Generator
+import re
+from collections.abc import Callable, Generator
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +18,7 @@ from penstock.cli.output import Output, print_done
 __all__ = ["app"]
 
 SECONDS_MAX = 3_600.0
+READ_BYTES = 1 << 20
 PART_SECONDS_MAX = 120.0
 """So long the broker may take to fix a backup, and for each part of it."""
 
@@ -66,18 +68,36 @@ def download(context: typer.Context, target: Target, uri: Uri = None, output: Ou
 
 
 @app.command()
-def delete(target: Target, output: Output = None) -> None:
+def delete(
+    target: Target,
+    sha256: Annotated[str | None, typer.Option("--sha256", help="Delete only a file with this digest.")] = None,
+    output: Output = None,
+) -> None:
     """Delete a downloaded backup; none is no error."""
     storage = import_module("penstock.storage")
     place = place_of(target)
+    if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
+        raise ValueError(f"'{sha256}' is not a SHA-256 of 64 hexadecimal digits")
     try:
         with place.opened() as read:
             first = read(storage.BLOCK)
+            is_archive = storage.is_archive(first)
+            found = digest_of(first, read) if sha256 is not None and is_archive else ""
     except FileNotFoundError:
         place.delete()  # what a download that was killed left
         print_done(f"{target} does not exist", {"target": target, "deleted": False}, output)
         return
-    if not storage.is_archive(first):
+    if not is_archive:
         raise ValueError(f"'{target}' is not an archive of a backup, and was not deleted")
+    if sha256 is not None and found != sha256.lower():
+        raise ValueError(f"'{target}' is another backup, with the SHA-256 {found}, and was not deleted")
     place.delete()
     print_done(f"{target} deleted", {"target": target, "deleted": True}, output)
+
+
+def digest_of(first: bytes, read: Callable[[int], bytes]) -> str:
+    """Return the SHA-256 of an archive that begins with these bytes, in hexadecimal."""
+    digest = hashlib.sha256(first)
+    while part := read(READ_BYTES):
+        digest.update(part)
+    return digest.hexdigest()

@@ -6,6 +6,7 @@ message; when it fails, that is the end of its log.
 """
 
 import hashlib
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -35,6 +36,7 @@ _NAME_LENGTH_MAX: Final = 40
 # The report goes into the termination message. The folder of a file on a volume may not exist yet.
 _STORE: Final = f'mkdir -p "$0" && exec python3 /packages/bin/penstock "$@" > {MESSAGE_FILE}'
 _RUN: Final = f'exec python3 /packages/bin/penstock "$@" > {MESSAGE_FILE}'
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
 RESTRICTED: Final[Manifest] = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -82,16 +84,23 @@ def backup_job(manifest: Manifest, spec: BackupSpec, owner: Owner, access: Acces
 def deletion_job(manifest: Manifest, spec: BackupSpec, image: str, pull_secrets: list[Manifest]) -> Manifest:
     """Return the Job that deletes the file of a backup. It needs no broker.
 
-    It has no owner: with `kubectl delete --cascade=foreground` Kubernetes would delete it before it has run.
+    It has no owner: with `kubectl delete --cascade=foreground` Kubernetes would delete it before it has run. It deletes
+    only the file with the digest that the Backup reported: at a path that several Backups name it may be another's. To
+    compare them it reads the file, in the time that storing it may take.
     """
     metadata = manifest["metadata"]
     target = spec.target.of(metadata["name"])
     words = ["backup", "delete", location(target)]
+    seconds_max = DELETE_SECONDS_MAX
+    digest = str(manifest.get("status", {}).get("sha256") or "")
+    if _DIGEST.fullmatch(digest):
+        words += ["--sha256", digest]
+        seconds_max = max(seconds_max, spec.deadline_seconds)
     pod = _pod(_container("delete", image, target, words, spec.resources.manifest()), target)
     if pull_secrets:
         pod["imagePullSecrets"] = pull_secrets
     name = job_name(metadata["name"], metadata["uid"], "-delete")
-    return _job(metadata, name, spec.cluster_ref.name, pod, DELETE_SECONDS_MAX, is_owned=False)
+    return _job(metadata, name, spec.cluster_ref.name, pod, seconds_max, is_owned=False)
 
 
 def restoring(

@@ -1,12 +1,13 @@
 """Backups that are deleted: their file goes if the manifest says so, and the deletion always ends."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from penstock_operator.engine import Key
-from support.backup_jobs import VOLUME, end_job, jobs, status, the_job
+from support.backup_jobs import REPORT, VOLUME, end_job, jobs, status, the_job
 from support.operator_world import OperatorWorld
 
 ONE = Key("Backup", "default", "one")
@@ -56,14 +57,29 @@ def test_a_file_is_deleted_by_a_job_before_the_backup_goes(world: OperatorWorld)
     assert world.condition("Backup", "one") == ("False", "FileDeleting")
     job = the_job(world, "-delete")
     (container,) = job["spec"]["template"]["spec"]["containers"]
-    assert container["command"][3:] == ["sh", "backup", "delete", "/backup/one.backup"]
-    assert job["spec"]["activeDeadlineSeconds"] == 300
+    assert container["command"][3:] == ["sh", "backup", "delete", "/backup/one.backup", "--sha256", "ab" * 32]
+    assert job["spec"]["activeDeadlineSeconds"] == 3_600
 
     end_job(world, "", suffix="-delete")
     turn(world)
 
     assert is_gone(world)
     assert not [event for event in world.kubernetes.events if event[2] == "LeftAtTarget"]
+
+
+@pytest.mark.parametrize("report", ["", json.dumps(REPORT | {"sha256": "--uri=penstock://elsewhere"})])
+def test_a_file_whose_digest_is_not_known_is_deleted_without_reading_it(world: OperatorWorld, report: str) -> None:
+    world.apply("Backup", "one", {"target": VOLUME, "deletionPolicy": "Delete"})
+    world.settle()
+    end_job(world, report)
+    world.settle()
+
+    remove(world)
+
+    job = the_job(world, "-delete")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["command"][3:] == ["sh", "backup", "delete", "/backup/one.backup"]
+    assert job["spec"]["activeDeadlineSeconds"] == 300
 
 
 def test_a_file_that_cannot_be_deleted_is_left_and_told(world: OperatorWorld) -> None:
