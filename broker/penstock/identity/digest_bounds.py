@@ -7,6 +7,9 @@ these limits it is refused and never checked.
 from dataclasses import dataclass
 from typing import Final
 
+PASSWORD_BYTES_MAX: Final = 1_024
+"""Of any password: longer ones are never checked."""
+
 
 @dataclass(frozen=True, slots=True)
 class DigestBounds:

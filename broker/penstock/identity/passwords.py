@@ -9,14 +9,13 @@ import argon2.exceptions
 import argon2.low_level
 
 from penstock.identity import foreign_digests, random_digests
-from penstock.identity.digest_bounds import BOUNDS
+from penstock.identity.digest_bounds import BOUNDS, PASSWORD_BYTES_MAX
 from penstock.identity.foreign_digests import algorithm_of
 from penstock.identity.random_digests import RANDOM
 from penstock.model.errors import InvalidArgumentError, Thing, TooLargeError
 
 ARGON2ID = "argon2id"
 SALT_BYTES = 16
-PASSWORD_BYTES_MAX = 1_024
 OURS = frozenset({ARGON2ID, RANDOM})
 ALGORITHMS = (ARGON2ID, RANDOM, *foreign_digests.ALGORITHMS)
 _PASSWORD = Thing("password", "***")

@@ -11,7 +11,8 @@ import hashlib
 import hmac
 from typing import Final
 
-from penstock.model.errors import InvalidArgumentError, Thing
+from penstock.identity.digest_bounds import PASSWORD_BYTES_MAX
+from penstock.model.errors import InvalidArgumentError, Thing, TooLargeError
 
 # Earlier versions read it by its ending as another broker's, and replace such a digest at the user's next log-in.
 RANDOM: Final = "penstock_random_sha256"
@@ -19,19 +20,26 @@ SALT_BYTES: Final = 16
 DIGEST_BYTES: Final = 32
 # 192 bits in base64.
 PASSWORD_LENGTH_MIN: Final = 32
+_PASSWORD: Final = Thing("random password", "***")
 
 
 def hash_random(password: str, salt: bytes) -> str:
-    """Return the digest to store. Raises InvalidArgumentError for a password that is too short to be random enough."""
+    """Return the digest to store. Raises InvalidArgumentError for a password that is too short to be random enough.
+
+    A longer one than log-ins take is refused too, as it would open nothing.
+    """
     assert len(salt) == SALT_BYTES
+    content = password.encode()
     if len(password) < PASSWORD_LENGTH_MIN:
         raise InvalidArgumentError(
-            Thing("random password", "***"),
+            _PASSWORD,
             f"has {len(password)} characters, fewer than {PASSWORD_LENGTH_MIN}",
             "send a longer one, or without random_password",
             field="random_password",
         )
-    return base64.b64encode(salt + _digest(salt, password.encode())).decode()
+    if len(content) > PASSWORD_BYTES_MAX:
+        raise TooLargeError(_PASSWORD, f"has {len(content)} bytes", size=len(content), size_max=PASSWORD_BYTES_MAX)
+    return base64.b64encode(salt + _digest(salt, content)).decode()
 
 
 def is_digest(password_hash: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from penstock.identity.passwords import PASSWORD_BYTES_MAX
+from penstock.identity.digest_bounds import PASSWORD_BYTES_MAX
 from penstock.kit.logging import logger
 from penstock.model.errors import FaultError, RefusedError
 from penstock.node.config import StartError

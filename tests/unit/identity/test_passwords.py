@@ -141,6 +141,15 @@ def test_a_password_that_is_too_short_to_be_random_is_refused():
         hash_random("x" * 31, SALT)
 
 
+def test_a_random_password_that_no_log_in_takes_is_refused():
+    """It was stored, and its user could not log in."""
+    longest = "x" * 1_024
+    assert verify_password(hash_random(longest, SALT), RANDOM, longest)
+
+    with pytest.raises(TooLargeError, match="has 1025 bytes"):
+        hash_random(longest + "x", SALT)
+
+
 def test_earlier_versions_read_the_digest_of_a_random_password_as_another_broker_s():
     """So that a broker that goes back to an earlier image starts, and its users log in."""
     digest = hash_random(RANDOM_PASSWORD, SALT)
