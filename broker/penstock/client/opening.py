@@ -1,8 +1,9 @@
 """Chooses what carries a connection, and says hello to the broker so that a wrong address or password shows at once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 
+from penstock.client.bounds import Bounds
 from penstock.client.errors import AccessRefusedError, ConnectionLostError, PenstockError, from_status
 from penstock.client.limit_calls import get_limits
 from penstock.client.steps import drive
@@ -56,6 +57,7 @@ class Options:
     native: bool | None
     durability: str | None
     timeout: float
+    bounds: Bounds | None = None
 
     @classmethod
     def read(cls, uri: str, native: bool | None, durability: str | None, timeout: float) -> "Options":
@@ -77,6 +79,8 @@ class Options:
 def open_transport(options: Options) -> Transport:
     """Return the native transport if it is installed and not declined. It does not connect yet."""
     limits = TransportOptions(connect_timeout_ms=min(options.timeout_ms, TransportOptions().connect_timeout_ms))
+    if options.bounds is not None:
+        limits = replace(limits, message_bytes_max=options.bounds.bytes_max)
     if options.native is not False:
         try:
             native = import_module("penstock.client.native")

@@ -4,15 +4,19 @@ Every verb blocks until the broker answered. Any thread may call any verb at any
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from threading import Lock
 from types import TracebackType
 from typing import Self, TypeVar
 from weakref import WeakSet
 
+from google.protobuf.message import DecodeError
+
 from penstock.client.admin import Admin
+from penstock.client.bounds import Bounds, drive_within
 from penstock.client.closing import Grace
 from penstock.client.consuming import Consumption
-from penstock.client.errors import ClosedError, from_status
+from penstock.client.errors import BrokerError, ClosedError, from_status
 from penstock.client.got import GotMessage, get_call, read_got
 from penstock.client.messages import Message
 from penstock.client.opening import Options, greet, open_transport
@@ -27,7 +31,7 @@ from penstock.client.topology import Topology
 from penstock.client.transport import ConsumerOptions, Transport
 from penstock.client.values import Value
 
-__all__ = ["Connection", "connect"]
+__all__ = ["Connection", "connect", "connect_within"]
 
 T = TypeVar("T")
 
@@ -42,7 +46,18 @@ def connect(
     With `native` None the native module is used if it is installed. `durability` is what confirms promise: 'os',
     'disk', or None for that of the queue or the message. `timeout` in seconds limits calls and waits for confirms.
     """
-    options = Options.read(uri, native, durability, timeout)
+    return _connected(Options.read(uri, native, durability, timeout))
+
+
+def connect_within(bounds: Bounds, uri: str, *, timeout: float = 30.0) -> "Connection":
+    """Connect to a broker that is not trusted. Its verbs raise BrokerError when it answers more than the bounds."""
+    try:
+        return _connected(replace(Options.read(uri, None, None, timeout), bounds=bounds))
+    except DecodeError as error:
+        raise BrokerError("the broker's answer cannot be read") from error
+
+
+def _connected(options: Options) -> "Connection":
     transport = open_transport(options)
     try:
         greet(transport, options)
@@ -177,7 +192,8 @@ class Connection(Topology):
     # ------------------------------------------------------------ how
 
     def _run(self, steps: Steps[T]) -> T:
-        return drive(steps, self._call)
+        bounds = self._options.bounds
+        return drive(steps, self._call) if bounds is None else drive_within(bounds, steps, self._call)
 
     def _run_while_up(self, steps: Steps[T]) -> T:
         """Run a verb to its end, even while the connection closes.

@@ -11,6 +11,7 @@ from threading import Lock
 from typing import Final, TypeVar
 
 from penstock import Connection, connect
+from penstock.client.bounds import Bounds
 from penstock.client.errors import (
     BrokerError,
     ClosedError,
@@ -19,9 +20,10 @@ from penstock.client.errors import (
     NotAuthenticatedError,
     PreconditionFailedError,
 )
+from penstock.client.sync import connect_within
 from penstock.client.uri import Address, format_uri
 from penstock_operator.links.digests import fits
-from penstock_operator.links.listings import Listings
+from penstock_operator.links.listings import Listings, is_foreign
 
 T = TypeVar("T")
 CALL_SECONDS: Final = 10.0
@@ -32,6 +34,9 @@ OURS_SECONDS: Final = 5.0
 REST_SECONDS: Final = 10.0
 # A connection that was not used for so long is closed: longer than a resync by default, and far longer than a call.
 IDLE_SECONDS: Final = 660.0
+# Of each answer of a broker that a Secret leads to: whoever wrote the Secret may run it. Its lists may not take the
+# memory of the operator, nor a worker for as long as makes the operator's probe fail.
+FOREIGN: Final = Bounds(bytes_max=4 << 20, entries_max=20_000, seconds_max=20.0)
 UNREACHABLE = (ConnectionLostError, DeadlineError, ClosedError, BrokerError)
 
 
@@ -51,7 +56,7 @@ class Brokers:
         clock: Callable[[], float],
         connect_to: Callable[[Address], Connection] | None = None,
     ) -> None:
-        self._connect = connect_to or _connect
+        self._connect_to = connect_to
         self._clock = clock
         self._lock = Lock()
         self._open: dict[tuple[str, Address], Connection] = {}
@@ -80,7 +85,7 @@ class Brokers:
         if known is not None:
             return known
         try:
-            made = self._connect(address)
+            made = self._connect(place, address)
         except UNREACHABLE as error:
             raise BrokerUnreachableError(f"{address.target}: {error}") from error
         with self._lock:
@@ -88,6 +93,14 @@ class Brokers:
         if kept is not made:
             made.close()
         return kept
+
+    def _connect(self, place: str, address: Address) -> Connection:
+        if self._connect_to is not None:
+            return self._connect_to(address)
+        uri = format_uri(address)
+        if is_foreign(place):
+            return connect_within(FOREIGN, uri, timeout=CALL_SECONDS)
+        return connect(uri, timeout=CALL_SECONDS)
 
     def _take_idle(self, now: float) -> list[Connection]:
         """Take out the connections that no call has used for long, such as those to vhosts that were deleted."""
@@ -123,7 +136,7 @@ class Brokers:
         Raises BrokerUnreachableError, or the broker's refusals.
         """
         try:
-            connection = self._connect(address)
+            connection = self._connect(place, address)
             try:
                 answer = question(connection)
             finally:
@@ -178,7 +191,3 @@ class Brokers:
 def _mark(address: Address) -> str:
     """Return what tells passwords apart without keeping them."""
     return hashlib.sha256(address.password.encode()).hexdigest()
-
-
-def _connect(address: Address) -> Connection:
-    return connect(format_uri(address), timeout=CALL_SECONDS)

@@ -8,11 +8,12 @@ come with the broker's definitions, in one answer: a broker with hundreds of tho
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from json import JSONDecodeError
 from threading import Lock
 from typing import Final
 
 from penstock import Connection
-from penstock.client.errors import NotFoundError, NotSupportedError
+from penstock.client.errors import BrokerError, NotFoundError, NotSupportedError
 from penstock.client.records import Queue
 from penstock_operator.api import (
     BindingSpec,
@@ -37,6 +38,10 @@ KEPT_SECONDS: Final = 60.0
 # So many queues are asked for one by one before all are listed: a broker may have many that no manifest describes.
 SINGLES_MAX: Final = 4
 ACCOUNTS: Final = ("accounts", "")
+# Of all lists of brokers that Secrets lead to, by the text of their rows; the lists of other ones are forgotten.
+FOREIGN_LENGTH_MAX: Final = 8 << 20
+# What a row takes beside its text.
+ROW_LENGTH: Final = 256
 # Names of limits in definitions, as other brokers write them, and in the client.
 LIMITS: Final = {
     "max-queues": "queues_max",
@@ -63,6 +68,8 @@ class _Shelf:
     age_max: float = 0.0
     single_count: int = 0
     counted_since: float = 0.0
+    # Of its rows as text, where the broker is not the operator's.
+    length: int = 0
 
 
 class Listings:
@@ -86,6 +93,8 @@ class Listings:
                 if isinstance(spec, QueueSpec) and _is_single(shelf, now):
                     return _single_queue(broker, spec)
                 _fill(shelf, broker, _table(spec), self._clock)
+                if is_foreign(host):
+                    self._make_room(shelf)
                 if _table(spec) == ACCOUNTS and self._see_digests is not None:
                     self._see_digests(host, _digests(shelf.rows or {}), shelf.began)
             assert shelf.rows is not None
@@ -118,6 +127,19 @@ class Listings:
             for place in [each for each in self._shelves if each[0] == host]:
                 del self._shelves[place]
 
+    def _make_room(self, filled: _Shelf) -> None:
+        """Forget the oldest lists of other brokers that the operator does not run, when all take too much memory."""
+        rows = filled.rows or {}
+        filled.length = sum(ROW_LENGTH + len(repr(each)) for each in rows.items())
+        with self._lock:
+            foreign = [(each.began, place) for place, each in self._shelves.items() if is_foreign(place[0])]
+            total = sum(self._shelves[place].length for _, place in foreign)
+            for _, place in sorted(foreign):
+                if total <= FOREIGN_LENGTH_MAX:
+                    return
+                if self._shelves[place] is not filled:
+                    total -= self._shelves.pop(place).length
+
     def _note(self, host: str, spec: TopologySpec, change: Callable[[Rows], None]) -> None:
         shelf = self._shelf(host, _table(spec))
         with shelf.lock:
@@ -133,6 +155,11 @@ class Listings:
             self._shelves.pop((host, table), None)
 
 
+def is_foreign(place: str) -> bool:
+    """Return whether a Secret leads to the broker, by the place of what is known of it. No host contains a slash."""
+    return "/" in place
+
+
 def _is_single(shelf: _Shelf, now: float) -> bool:
     """Return whether few of them were asked for lately, so that one is cheaper than all."""
     if now - shelf.counted_since > KEPT_SECONDS:
@@ -143,7 +170,10 @@ def _is_single(shelf: _Shelf, now: float) -> bool:
 
 def _fill(shelf: _Shelf, broker: Connection, table: Table, clock: Callable[[], float]) -> None:
     shelf.rows, shelf.began = None, clock()
-    shelf.rows = dict(_LISTED[table[0]](broker, table[1]))
+    try:
+        shelf.rows = dict(_LISTED[table[0]](broker, table[1]))
+    except (LookupError, TypeError, AttributeError, RecursionError, JSONDecodeError) as error:
+        raise BrokerError("the broker's answer cannot be read; is it another broker?") from error
     took = clock() - shelf.began
     shelf.age_max = min(AGE_SECONDS_MAX, max(AGE_SECONDS, 10 * took))
 
