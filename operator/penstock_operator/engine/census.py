@@ -9,6 +9,7 @@ listed as well, so that a resync of thousands of users reads none of theirs by i
 import logging
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from penstock_operator.api import GROUP, KINDS, VERSION
@@ -19,6 +20,7 @@ from penstock_operator.engine.intake import gone, seen
 from penstock_operator.engine.users import forget_generated
 from penstock_operator.engine.world import World
 from penstock_operator.links import ApiError
+from penstock_operator.links.certificates import remove_unused_files
 
 Manifest = dict[str, Any]
 RETRY_SECONDS: Final = 5.0
@@ -90,6 +92,7 @@ class Census:
             else:
                 forget_unused(self._world)
                 forget_generated(self._world)
+                remove_unused_files(datetime.now(UTC))
                 if not has_started:
                     has_started = True
                     start()

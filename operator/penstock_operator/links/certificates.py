@@ -8,6 +8,8 @@ import os
 import socket
 import ssl
 import tempfile
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from threading import Lock
 
@@ -17,6 +19,8 @@ SECONDS = 5.0
 PREFIX = "penstock-"
 # Half of the folder of the operator's pod.
 FILES_BYTES_MAX = 8 << 20
+# Files are read when a connection is made, so that one that was asked for so long ago is read by nobody.
+UNUSED_SECONDS = 600.0
 _lock = Lock()
 
 
@@ -27,7 +31,7 @@ class UntrustedError(Exception):
 def pem_file(text: str, folder: Path | None = None) -> str:
     """Return a file with this content, readable only by the operator, so open connections keep theirs.
 
-    The files of before stay for a while, in bounded space: the pod is evicted if its folder is full.
+    The files of before stay until `remove_unused_files`, in bounded space: the pod is evicted if its folder is full.
     """
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     path = (folder or Path(tempfile.gettempdir())) / f"{PREFIX}{digest}.pem"
@@ -41,6 +45,16 @@ def pem_file(text: str, folder: Path | None = None) -> str:
             file.write(text)
         Path(beside).replace(path)
     return str(path)
+
+
+def remove_unused_files(now: datetime, folder: Path | None = None) -> None:
+    """Remove the files that nothing asked for lately: keys of Secrets that are gone, or have others now."""
+    with _lock:
+        for path in (folder or Path(tempfile.gettempdir())).glob(f"{PREFIX}*"):
+            # One that cannot be removed must not end the thread of the caller.
+            with suppress(OSError):
+                if path.stat().st_mtime < now.timestamp() - UNUSED_SECONDS:
+                    path.unlink()
 
 
 def _make_space(folder: Path, byte_count: int) -> None:
