@@ -151,7 +151,7 @@ class Operator:
             await asyncio.to_thread(self._leadership.stop)
 
     async def _health(self, _: web.Request) -> web.Response:
-        """Report healthy while the kinds can be listed and some worker of each lane makes progress."""
+        """Report healthy while the kinds can be listed and the workers of Clusters make progress."""
         reason = self._leadership.reason if self._leadership is not None and not self._acts() else ""
         return verdict(self._census.problem or self._stuck(), reason)
 

@@ -61,8 +61,12 @@ class Lanes:
 
     @property
     def last_turn(self) -> float:
-        """Return the time since which all lanes have made progress."""
-        return min(lane.last_turn for lane in self._all)
+        """Return the time since which the lanes of Clusters and of the objects in them have made progress.
+
+        Brokers that the operator does not run may take all workers of their lane for long, on purpose. A restart, which
+        this time decides, would hold up all others and help nobody.
+        """
+        return min(self._clusters.last_turn, self._topology.last_turn)
 
     @property
     def _all(self) -> tuple[Workers, ...]:
