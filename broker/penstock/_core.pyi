@@ -10,6 +10,7 @@ from typing import Any, Self, final
 __all__ = [
     "ArchivedRuns",
     "Backup",
+    "BackupFile",
     "BadBody",
     "Call",
     "Channel",
