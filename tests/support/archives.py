@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from penstock.native import BackupFile
@@ -66,13 +67,21 @@ class ReadableDefinitions:
 
 
 def archive_of_one_vhost(
-    folder: Path, vhost: str = "a/b", log: ReadableLog | None = None, part: int = 1 << 20
+    folder: Path,
+    vhost: str = "a/b",
+    log: ReadableLog | None = None,
+    part: int = 1 << 20,
+    prepare: Callable[[Path], None] = lambda _: None,
 ) -> bytes:
-    """Return the archive of a data directory with one vhost, read in parts of that size."""
+    """Return the archive of a data directory with one vhost, read in parts of that size.
+
+    `prepare` is called with the vhost's directory.
+    """
     with DataDirectory.open(folder / "data") as data:
         write_users(data.users_file, [])
         write_vhosts(data.vhosts_file, [vhost])
         create_vhost_directory(data.vhost_directory(vhost), vhost)
+        prepare(data.vhost_directory(vhost))
         (folder / "definitions").mkdir()
         copy = VhostCopy(vhost, ReadableDefinitions(folder / "definitions"), log or ReadableLog())
         stream = open_backup_stream(data, [copy], copy_users(data), ("1.2.3", TIME))

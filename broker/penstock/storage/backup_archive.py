@@ -129,6 +129,26 @@ def decoded_list(content: bytes, source: str) -> ArchiveList:
     return ArchiveList(found["version"], found["data_id"], int(created.timestamp()), tuple(found["vhosts"]), files)
 
 
+def is_archivable(name: str) -> bool:
+    """Return whether a file of this name may be in an archive."""
+    parts = name.split("/")
+    is_plain = all(_PART.fullmatch(part) and part not in (".", "..") for part in parts)
+    is_placed = name in TOP_FILES if len(parts) == 1 else _FOLDER.fullmatch(parts[0]) is not None
+    return is_plain and is_placed and len(parts) <= _PARTS_MAX and len(name) <= _NAME_LENGTH_MAX
+
+
+def check_restorable(archive: ArchiveList) -> None:
+    """Raise StorageError for a list that a restore would refuse: such a backup must not be called complete."""
+    encoded = archive.encoded()
+    try:
+        size = list_size(encoded[:BLOCK], LIST)
+        found = decoded_list(encoded[BLOCK : BLOCK + size], LIST)
+    except StorageError as error:
+        cause = f"could not be restored: its archive {error.rule}"
+        raise StorageError(Thing("backup", archive.data_id), cause, "report this") from error
+    assert found == archive, "the list is read as another one"
+
+
 def folders(names: Iterable[str]) -> Iterator[str]:
     """Yield the folders that files of these names are in, some more than once."""
     for name in names:
@@ -166,10 +186,7 @@ def _is_count(value: object) -> TypeGuard[int]:
 
 def _check_names(names: list[str], source: str) -> None:
     for name in names:
-        parts = name.split("/")
-        is_plain = all(_PART.fullmatch(part) and part not in (".", "..") for part in parts)
-        is_placed = name in TOP_FILES if len(parts) == 1 else _FOLDER.fullmatch(parts[0]) is not None
-        if not is_plain or not is_placed or len(parts) > _PARTS_MAX or len(name) > _NAME_LENGTH_MAX:
+        if not is_archivable(name):
             raise _refused(source, f"has a file of the name {name[:200]!r}, which no backup has")
     if len(set(names)) != len(names) or not set(names).isdisjoint(folders(names)):
         raise _refused(source, "has two files of one name")

@@ -13,7 +13,15 @@ from typing import Final
 
 from penstock.model.errors import StorageError, Thing
 from penstock.storage.backup import OpenLog, UsersCopy, VhostCopy, users_files
-from penstock.storage.backup_archive import ArchivedFile, ArchiveList, header, padding, trailer
+from penstock.storage.backup_archive import (
+    ArchivedFile,
+    ArchiveList,
+    check_restorable,
+    header,
+    is_archivable,
+    padding,
+    trailer,
+)
 from penstock.storage.definitions_proof import PROOF
 from penstock.storage.directory import DataDirectory, directory_name
 
@@ -92,6 +100,7 @@ def open_backup_stream(
         files.extend(file for vhost in held for file in _files(vhost))
         version, time = origin
         archive = ArchiveList(version, data.data_id, time, tuple(vhost.name for vhost in vhosts), tuple(files))
+        check_restorable(archive)
         return BackupStream(archive, _pieces(archive, small, held, passed), opened)
     except BaseException:
         opened.close()
@@ -102,8 +111,10 @@ def _opened(data: DataDirectory, vhost: VhostCopy, opened: ExitStack) -> _OpenVh
     log = vhost.log.open()
     opened.callback(log.close)
     source = data.vhost_directory(vhost.name)
+    # A restore refuses names that no broker gives, such as that of a copy made by hand.
+    files = (path for path in source.glob("*.json") if is_archivable(f"{source.name}/{path.name}") and path.is_file())
     try:
-        small = {path.name: path.read_bytes() for path in sorted((source / ".vhost", *source.glob("*.json")))}
+        small = {path.name: path.read_bytes() for path in sorted((source / ".vhost", *files))}
     except OSError as error:
         raise StorageError(
             Thing("file", str(error.filename)), f"cannot be read: {error.strerror}", "repair the disk, then retry"

@@ -55,6 +55,29 @@ def test_other_tools_read_an_archive(tmp_path: Path) -> None:
     assert is_archive(archive[:512])
 
 
+def test_a_file_that_no_broker_made_does_not_keep_a_backup_from_being_restored(tmp_path: Path) -> None:
+    # The download was complete, and every restore refused the name.
+    def add(folder: Path) -> None:
+        (folder / "policies copy.json").write_text("[]")
+        (folder / f"{'x' * 70}.json").write_text("[]")
+        (folder / "folder.json").mkdir()
+
+    archive = archive_of_one_vhost(tmp_path, prepare=add)
+
+    assert restore(archive, tmp_path / "new") == ["a/b"]
+    folder = tmp_path / "new" / directory_name("a/b")
+    assert [path.name for path in folder.glob("*.json")] == ["policies.json"]
+
+
+def test_an_archive_that_no_restore_would_accept_is_not_begun(tmp_path: Path) -> None:
+    log = ReadableLog()
+    log.opened.files.append(("msgs copy", 0, 0))
+
+    with pytest.raises(StorageError, match=r"could not be restored: .*'[0-9a-f]{40}/msgs copy', which no backup has"):
+        archive_of_one_vhost(tmp_path, log=log)
+    assert log.opened.is_closed
+
+
 def test_a_log_is_released_when_the_stream_has_passed_it(tmp_path: Path) -> None:
     log = ReadableLog()
 
