@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from penstock.model.arguments import Arguments, Value
 from penstock.model.field_table import FieldTableError, decode_table, encode_table
 from penstock.model.names import QUEUE_ID_MAX, ExchangeName, QueueId, QueueName, RoutingKey
-from penstock.model.records import X_DURABILITY, Binding, DestinationKind, Exchange, ExchangeKind, Queue
+from penstock.model.old_names import OF_ARGUMENTS, with_todays_names
+from penstock.model.records import Binding, DestinationKind, Exchange, ExchangeKind, Queue
 
 FRAME_BYTES_MAX = 4 * 1024 * 1024  # arguments are bounded to 64 KiB of text: ten times what a frame can need
 QUEUE_ID_ARGUMENT = "x-penstock-id"
-X_LEVEL = "x-level"
-"""The name of X_DURABILITY in directories that were written before 0.1.0."""
 METHOD_FRAME, FRAME_END = 1, 0xCE
 FRAME_HEADER = struct.Struct(">BHI")
 _METHOD = struct.Struct(">HH")
@@ -198,8 +197,7 @@ def _read_exchange(reader: _Reader) -> Change:
 
 def _read_queue(reader: _Reader) -> Change:
     name, bits, arguments = reader.short(), reader.octet(), reader.table()
-    if X_LEVEL in arguments:
-        arguments[X_DURABILITY] = arguments.pop(X_LEVEL)
+    arguments = with_todays_names(arguments, OF_ARGUMENTS)
     queue_id = arguments.pop(QUEUE_ID_ARGUMENT, None)
     if not isinstance(queue_id, int) or isinstance(queue_id, bool) or not 0 < queue_id <= QUEUE_ID_MAX:
         raise ValueError(f"the queue {name!r} has no usable {QUEUE_ID_ARGUMENT}: {queue_id!r}")

@@ -1,13 +1,14 @@
 """`policies.json` and `operator_policies.json` of a vhost, in LavinMQ's format.
 
 They are lists of objects with name, pattern, apply-to, priority and definition, checked field by field; an error names
-the place. This module does not know the meaning of a definition's keys.
+the place. This module does not know the meaning of a definition's keys, only what they were called before.
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from penstock.model.old_names import OF_POLICIES, with_todays_names
 from penstock.storage.jsonfiles import write_json
 from penstock.storage.records_json import Place, read_places
 
@@ -51,5 +52,5 @@ def _policy(place: Place) -> PolicyRecord:
         place.text("pattern"),
         place.text("apply-to", "all"),
         place.integer("priority", 0),
-        place.values("definition"),
+        with_todays_names(place.values("definition"), OF_POLICIES),
     )

@@ -26,6 +26,7 @@ from penstock.model.names import (
     routing_key,
     vhost_name,
 )
+from penstock.model.old_names import OF_ARGUMENTS, OF_POLICIES, with_todays_names
 from penstock.model.records import STAGE_PREFIX, X_QUEUE_TYPE, Access, Binding, DestinationKind, QueueKind
 from penstock.vhost.policies_json import OPERATOR_POLICY, POLICY_KEYS, VHOST_LIMITS, read_policy
 
@@ -152,6 +153,7 @@ class _Reader:
     def __init__(self, into: VhostName | None, *, skips: bool) -> None:
         self._into = into
         self._skips = skips
+        self._is_ours = False
         self._found = Definitions()
 
     def read(self, document: JSON) -> Definitions:
@@ -162,8 +164,8 @@ class _Reader:
             if str(item.get("name")) not in PARAMETERS_OF_THE_OTHER_CLUSTER:
                 self._problem(f"global_parameters: '{item.get('name', '')}' is not supported yet")
         self._found.users = self._objects(document, "users")
-        is_ours = "penstock_version" in document
-        whole = (lambda item: item) if is_ours else _whole_patterns
+        self._is_ours = "penstock_version" in document
+        whole = (lambda item: item) if self._is_ours else _whole_patterns
         self._found.permissions = list(map(whole, self._objects(document, "permissions")))
         self._found.topics = list(map(whole, self._objects(document, "topic_permissions")))
         for key, read in (
@@ -231,6 +233,8 @@ class _Reader:
         if queue_type not in (None, *QueueKind):
             self._problem(f"queue '{name}': the type '{queue_type}' is not supported yet")
         arguments = _read_arguments(item)
+        if self._is_ours:
+            arguments = with_todays_names(arguments, OF_ARGUMENTS)
         if queue_type == QueueKind.STREAM:
             arguments.setdefault(X_QUEUE_TYPE, queue_type)
         if arguments.get(X_QUEUE_TYPE) == QueueKind.STREAM:
@@ -264,7 +268,14 @@ class _Reader:
     def _policy(self, item: JSON) -> None:
         self._known(item, POLICY_KEYS)
         place = self._place(item)
-        self._found.policies.append((place, read_policy(place, item, is_operator=False)))
+        self._found.policies.append((place, read_policy(place, self._policy_of(item), is_operator=False)))
+
+    def _policy_of(self, item: JSON) -> JSON:
+        """Return a policy with today's names; those of another broker mean what they meant there."""
+        definition = item.get("definition")
+        if not self._is_ours or not isinstance(definition, dict):
+            return item
+        return {**item, "definition": with_todays_names(definition, OF_POLICIES)}
 
     def _parameter(self, item: JSON) -> None:
         """Operators' policies and limits travel as parameters."""
@@ -276,7 +287,7 @@ class _Reader:
             self._problem(f"parameters: '{item.get('name', '')}' is not supported yet")
             return
         place = self._place(item)
-        policy = read_policy(place, {**item["value"], "name": item.get("name")}, is_operator=True)
+        policy = read_policy(place, {**self._policy_of(item["value"]), "name": item.get("name")}, is_operator=True)
         self._found.policies.append((place, policy))
 
     def _place(self, item: JSON) -> VhostName:

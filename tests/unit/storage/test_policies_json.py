@@ -16,6 +16,20 @@ def test_what_was_written_is_read(tmp_path):
     assert json.loads((tmp_path / "policies.json").read_text())[0]["apply-to"] == "queues"
 
 
+def test_the_durability_of_a_policy_has_another_name_in_old_directories(tmp_path):
+    """A directory with such a policy did not open."""
+    definitions: list[dict[str, object]] = [
+        {"level": "disk", "max-age": "1D"},
+        {"max-age": "1D"},
+        {"level": "os", "durability": "disk"},
+    ]
+    for definition in definitions:
+        write_policies(tmp_path / "policies.json", "/", [PolicyRecord("a", "^x", "queues", 0, definition)])
+        (found,) = read_policies(tmp_path / "policies.json")
+        is_old = definition.keys() == {"level", "max-age"}
+        assert found.definition == ({"durability": "disk", "max-age": "1D"} if is_old else definition)
+
+
 def test_no_file_is_no_policy(tmp_path):
     assert read_policies(tmp_path / "policies.json") == []
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.metadata.commands import DeclareExchange, DeclareQueue, DeclareStream
+from penstock.metadata.commands import DeclareExchange, DeclareQueue, DeclareStream, SetPolicy
 from penstock.model.arguments import Arguments, Decimal, Timestamp
 from penstock.model.errors import AccessRefusedError, InvalidArgumentError, NotFoundError, PreconditionFailedError
 from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey, VhostName
@@ -432,6 +432,27 @@ def test_another_broker_s_patterns_become_whole_ones_and_ours_stay() -> None:
 
     assert theirs.permissions == [{**permission, "configure": "a", "write": ".*(?:b).*"}]
     assert ours.permissions == [permission]
+
+
+def test_an_old_export_of_ours_means_the_same_with_its_old_names() -> None:
+    """It was refused: queues had an unknown argument, policies an unknown key."""
+    policy = {"name": "p", "vhost": "/", "pattern": "^q", "definition": {"level": "disk"}}
+    document = {
+        "queues": [{"name": "q", "vhost": "/", "arguments": {"x-level": "disk"}}],
+        "policies": [policy],
+        "parameters": [{"component": "operator_policy", "name": "o", "vhost": "/", "value": policy}],
+    }
+
+    ours = read_definitions(json.dumps({"penstock_version": "0.1.0", **document}).encode(), None)
+
+    assert ours.problems == []
+    assert ours.queues[0][1].arguments == {"x-durability": "disk"}
+    for _, each in ours.policies:
+        assert isinstance(each, SetPolicy)
+        assert each.policy.definition == {"durability": "disk"}
+    assert len(ours.policies) == 2
+    theirs = read_definitions(json.dumps(document).encode(), None)
+    assert theirs.queues[0][1].arguments == {"x-level": "disk"}
 
 
 def test_what_is_not_supported_is_skipped_and_named() -> None:
