@@ -38,9 +38,10 @@ def run(*arguments: object, environment: dict[str, str] | None = None) -> "subpr
     )
 
 
-def in_background(*arguments: object) -> "subprocess.Popen[str]":
+def in_background(*arguments: object, environment: dict[str, str] | None = None) -> "subprocess.Popen[str]":
     command = [penstock_command(), *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    variables = os.environ | (environment or {})
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
 
 
 def check_restored(data_dir: Path) -> None:
@@ -133,11 +134,13 @@ def test_only_the_backup_with_the_digest_is_deleted(full: Broker, tmp_path: Path
     assert list(tmp_path.glob("*.tar")) == []
 
 
-def stopped_download(proxy: StoppingProxy, target: str | Path) -> "subprocess.Popen[str]":
+def stopped_download(
+    proxy: StoppingProxy, target: str | Path, environment: dict[str, str] | None = None
+) -> "subprocess.Popen[str]":
     """Begin a download that stands still after some megabytes."""
     proxy.stop_after = 5 << 20
     uri = f"penstock://guest:guest@127.0.0.1:{proxy.port}/"
-    downloading = in_background("backup", "download", target, "--uri", uri)
+    downloading = in_background("backup", "download", target, "--uri", uri, environment=environment)
     eventually(lambda: proxy.stop_after, None)
     return downloading
 
@@ -172,6 +175,24 @@ def test_a_client_that_is_killed_leaves_no_backup_and_the_broker_begins_another(
 
         eventually(lambda: "its client went away" in full.log, True)
         assert run("backup", "download", target, "--uri", full.uri()).returncode == 0
+
+
+@pytest.mark.parametrize("is_s3", [False, True])
+def test_a_download_that_is_asked_to_end_leaves_nothing(full: Broker, tmp_path: Path, is_s3: bool) -> None:
+    # Kubernetes ends a Job at its deadline so: each time the volume kept a part of a backup under another name.
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    with FakeS3() as s3, StoppingProxy(full.grpc) as proxy:
+        target = "s3://bucket/x.tar" if is_s3 else folder / "x.tar"
+        downloading = stopped_download(proxy, target, s3.environment)
+        downloading.send_signal(signal.SIGTERM)
+        _, errors = downloading.communicate(timeout=60)
+
+        assert downloading.returncode == 143, errors
+        assert list(folder.iterdir()) == []
+        assert (s3.objects, s3.uploads) == ({}, {})
+        proxy.go()
+        eventually(lambda: "its client went away" in full.log, True)
 
 
 def test_a_full_target_is_named_and_the_broker_goes_on(

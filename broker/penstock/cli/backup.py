@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import signal
 from collections.abc import Callable, Generator
 from contextlib import closing
 from importlib import import_module
@@ -44,6 +45,7 @@ def download(context: typer.Context, target: Target, uri: Uri = None, output: Ou
     """Download a backup to a file or to S3."""
     place = place_of(target)
     place.check_free()
+    signal.signal(signal.SIGTERM, _end)  # before there is anything to remove
     digest = hashlib.sha256()
     with connected(context, uri, timeout=PART_SECONDS_MAX) as connection:
         begun = connection.admin.begin_backup()
@@ -93,6 +95,11 @@ def delete(
         raise ValueError(f"'{target}' is another backup, with the SHA-256 {found}, and was not deleted")
     place.delete()
     print_done(f"{target} deleted", {"target": target, "deleted": True}, output)
+
+
+def _end(number: int, _: object) -> None:
+    """End the process by an exception, so that what was stored so far is removed."""
+    raise SystemExit(128 + number)
 
 
 def digest_of(first: bytes, read: Callable[[int], bytes]) -> str:

@@ -299,6 +299,8 @@ class Admin:
                 yield part.content
         except PenstockError:
             raise  # the broker ended the backup, or does so when the connection ends
+        except (KeyboardInterrupt, SystemExit):
+            raise  # so does the process, which must not wait for a broker that may hang
         except BaseException:
             with suppress(PenstockError):
                 self.end_backup(begun.id)
