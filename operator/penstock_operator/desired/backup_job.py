@@ -153,6 +153,9 @@ def _job(
         "metadata": metadata,
         "spec": {
             "backoffLimit": RETRIES_MAX,
+            # A pod that is being stopped may still store, and the broker makes one backup at a time: a second pod
+            # beside it would only use up the retries.
+            "podReplacementPolicy": "Failed",
             "activeDeadlineSeconds": seconds_max,
             "ttlSecondsAfterFinished": KEPT_SECONDS,
             "template": {"metadata": {"labels": {**labels, BACKUP_OF_LABEL: cluster}}, "spec": pod},

@@ -50,6 +50,11 @@ def test_the_pod_runs_where_the_cluster_s_pods_may() -> None:
     assert spec["tolerations"] == [{"key": "x", "operator": "Exists"}]
 
 
+def test_a_pod_that_is_being_stopped_is_replaced_when_it_has_ended() -> None:
+    # On a drained node the next pods met the first one's backup, failed at once, and were the last attempts.
+    assert made(Access("admin"))["spec"]["podReplacementPolicy"] == "Failed"
+
+
 @pytest.mark.parametrize("name", ["one", "a" * 253, "a." * 20 + "b" * 100, "nightly-20260101-020000"])
 def test_the_name_of_a_job_fits_a_label_and_is_that_of_one_backup(name: str) -> None:
     names = {job_name(name, uid, suffix) for uid in ("uid-1", "uid-2") for suffix in ("", "-delete")}
