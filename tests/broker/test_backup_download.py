@@ -135,10 +135,10 @@ def test_only_the_backup_with_the_digest_is_deleted(full: Broker, tmp_path: Path
 
 
 def stopped_download(
-    proxy: StoppingProxy, target: str | Path, environment: dict[str, str] | None = None
+    proxy: StoppingProxy, target: str | Path, environment: dict[str, str] | None = None, stop_after: int = 5 << 20
 ) -> "subprocess.Popen[str]":
     """Begin a download that stands still after some megabytes."""
-    proxy.stop_after = 5 << 20
+    proxy.stop_after = stop_after
     uri = f"penstock://guest:guest@127.0.0.1:{proxy.port}/"
     downloading = in_background("backup", "download", target, "--uri", uri, environment=environment)
     eventually(lambda: proxy.stop_after, None)
@@ -184,14 +184,15 @@ def test_a_download_that_is_asked_to_end_leaves_nothing(full: Broker, tmp_path: 
     folder.mkdir()
     with FakeS3() as s3, StoppingProxy(full.grpc) as proxy:
         target = "s3://bucket/x.tar" if is_s3 else folder / "x.tar"
-        downloading = stopped_download(proxy, target, s3.environment)
+        downloading = stopped_download(proxy, target, s3.environment, stop_after=15 << 20)
+        eventually(lambda: bool(s3.uploads) or (folder / ".x.tar.new").exists(), True)
         downloading.send_signal(signal.SIGTERM)
+        proxy.go()
         _, errors = downloading.communicate(timeout=60)
 
         assert downloading.returncode == 143, errors
         assert list(folder.iterdir()) == []
-        assert (s3.objects, s3.uploads) == ({}, {})
-        proxy.go()
+        assert (s3.objects, s3.uploads, s3.aborted) == ({}, {}, int(is_s3))
         eventually(lambda: "its client went away" in full.log, True)
 
 

@@ -32,6 +32,8 @@ RETRIES_MAX: Final = 2
 # How long an ended Job stays, for its log. The operator has its outcome in the Backup's status long before.
 KEPT_SECONDS: Final = 86_400
 DELETE_SECONDS_MAX: Final = 300
+# A command that is asked to end removes what it stored; before, a broker that hangs takes half a minute to be noticed.
+GRACE_SECONDS: Final = 60
 _NAME_LENGTH_MAX: Final = 40
 # The report goes into the termination message. The folder of a file on a volume may not exist yet.
 _STORE: Final = f'mkdir -p "$0" && exec python3 /packages/bin/penstock "$@" > {MESSAGE_FILE}'
@@ -168,6 +170,7 @@ def _pod(container: Manifest, target: Target) -> Manifest:
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": BROKER_UID,

@@ -52,7 +52,10 @@ def test_the_pod_runs_where_the_cluster_s_pods_may() -> None:
 
 def test_a_pod_that_is_being_stopped_is_replaced_when_it_has_ended() -> None:
     # On a drained node the next pods met the first one's backup, failed at once, and were the last attempts.
-    assert made(Access("admin"))["spec"]["podReplacementPolicy"] == "Failed"
+    job = made(Access("admin"))
+
+    assert job["spec"]["podReplacementPolicy"] == "Failed"
+    assert job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 60
 
 
 @pytest.mark.parametrize("name", ["one", "a" * 253, "a." * 20 + "b" * 100, "nightly-20260101-020000"])
