@@ -51,6 +51,8 @@ def parse_json(content: bytes, path: Path) -> object:
     except _DoubleKeyError as error:
         key = json.dumps(error.key, ensure_ascii=False)
         raise StorageError(_file(path), f"has the key {key} twice in one object", "remove one of them") from error
+    except ValueError as error:  # Python reads no integers of thousands of digits
+        raise _broken(path, 1, 1, "it has a number that is too long") from error
 
 
 class _DoubleKeyError(ValueError):

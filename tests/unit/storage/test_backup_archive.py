@@ -11,7 +11,7 @@ import pytest
 
 from penstock.model.errors import PreconditionFailedError, StorageError
 from penstock.storage import DataDirectory, directory_name, is_archive, read_vhosts, restore_archive
-from penstock.storage.backup_archive import TRAILER_BYTES
+from penstock.storage.backup_archive import LIST, TRAILER_BYTES, header, padding
 from support.archives import SEGMENT, TIME, ReadableLog, archive_by_hand, archive_of_one_vhost
 
 FOLDER = directory_name("/")
@@ -275,3 +275,12 @@ def test_a_directory_with_something_in_it_stays_as_it_is(tmp_path: Path) -> None
     with pytest.raises(PreconditionFailedError, match="is not empty"):
         restore(by_hand(), tmp_path / "new")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["note"]
+
+
+def test_a_list_with_an_endless_number_is_refused(tmp_path: Path) -> None:
+    # It was a ValueError about Python's limits.
+    text = b'{"format":' + b"9" * 5_000 + b"}"
+    archive = header(LIST, len(text), TIME) + text + bytes(padding(len(text)))
+
+    with pytest.raises(StorageError, match="it has a number that is too long"):
+        restore(archive, tmp_path / "new")
