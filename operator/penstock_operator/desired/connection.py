@@ -11,6 +11,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
 from penstock.client.errors import InvalidUriError
@@ -25,6 +26,10 @@ _AUTHORITY, _CERTIFICATE, _KEY = "ca.crt", "tls.crt", "tls.key"
 # A name within a domain, whose last label is none of a number: name servers and libraries read numbers as addresses.
 _NAME: Final = re.compile(r"(?:[a-z0-9](?:[-a-z0-9]*[a-z0-9])?\.)+[a-z](?:[-a-z0-9]*[a-z0-9])?")
 _NAME_LENGTH_MAX: Final = 253
+# Names that resolvers answer with loopback addresses without asking the cluster's DNS.
+_OWN_NAME: Final = re.compile(r"(?:.*\.)?localhost(?:\.localdomain[46]?)?")
+# IPv6 addresses whose last 32 bits a gateway, or the machine itself, takes for an IPv4 address.
+_TRANSLATED: Final = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "::/96")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +95,25 @@ def _check_host(host: str) -> None:
     except ValueError:
         if len(host) > _NAME_LENGTH_MAX or _NAME.fullmatch(host) is None:
             raise _invalid("has a wrong host in its uri; write a name with its domain, such as mq.shop.svc") from None
+        if _OWN_NAME.fullmatch(host):
+            raise _own_machine() from None
         return
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    chosen = mapped or found
-    if chosen.is_loopback or chosen.is_link_local or chosen.is_unspecified or chosen.is_multicast:
-        raise _invalid("has an address of the operator's own machine in its uri; write one that reaches the broker")
+    for each in (found, *_inner(found)):
+        if each.is_loopback or each.is_link_local or each.is_unspecified or each.is_multicast:
+            raise _own_machine()
+
+
+def _inner(found: IPv4Address | IPv6Address) -> list[IPv4Address]:
+    """Return the IPv4 addresses that an IPv6 address may lead to."""
+    if isinstance(found, IPv4Address):
+        return []
+    last = IPv4Address(int(found) & 0xFFFFFFFF)
+    is_translated = any(found in each for each in _TRANSLATED)
+    return [each for each in (found.ipv4_mapped, found.sixtofour, last if is_translated else None) if each is not None]
+
+
+def _own_machine() -> _ProblemError:
+    return _invalid("has an address of the operator's own machine in its uri; write one that reaches the broker")
 
 
 def _credentials(data: Mapping[str, str], uri: str, address: Address) -> tuple[str, str]:
