@@ -19,7 +19,7 @@ from penstock_operator.links.listings import FOREIGN_LENGTH_MAX, Listings
 PLACE = "shop/warehouse"
 PAGES = 100
 PAGE = 1_000
-USERS: dict[str, Any] = {"name": "web", "tags": []}
+USER: dict[str, Any] = {"name": "orders", "tags": []}
 Answer = Callable[[bytes], bytes]
 _handled: Any = grpc.unary_unary_rpc_method_handler
 
@@ -147,3 +147,26 @@ def test_the_lists_of_all_such_brokers_take_bounded_memory(liar: Fake) -> None:
     assert 0 < sum(lengths) <= FOREIGN_LENGTH_MAX
     assert 0 < len(lengths) < 5
     connection.close()
+
+
+@pytest.mark.parametrize("digest", [["a"], 7, "x" * 1_000_000, "\ud800", "Ä"])
+def test_what_is_kept_of_a_digest_is_short_and_goes(liar: Fake, digest: object) -> None:
+    """Digests as long as an answer were kept for each user, also after the last object was gone."""
+    user = {**USER, "password_hash": digest, "hashing_algorithm": "penstock_random_sha256"}
+    document = json.dumps({"parameters": [], "vhosts": [], "users": [user], "permissions": []})
+    answer = admin_pb2.ExportDefinitionsResponse(json=document.encode()).SerializeToString()
+    liar[0].answers["ExportDefinitions"] = lambda _: answer
+    brokers = Brokers(lambda: 0.0)
+    found = brokers.listings.find(brokers.get(PLACE, liar[1]), PLACE, spec("User"))
+    assert found is not None
+    assert brokers.has_password(PLACE, liar[1], found["digest"], "other")
+    brokers.has_password(PLACE, liar[1], found["digest"], found["algorithm"])
+    brokers.note_password(PLACE, liar[1])
+    brokers.rest(PLACE)
+
+    assert 0 < len(str(brokers._proven)) < 1_000
+    brokers.leave(PLACE)
+
+    assert not brokers._proven
+    assert not brokers._set
+    assert not brokers._resting

@@ -57,7 +57,7 @@ def forget_unused(world: World) -> None:
     """Close the connections that no object uses any more."""
     for secret in [each for each in list(world.connections) if not world.store.of_broker(each)]:
         world.connections.pop(secret, None)
-        world.brokers.forget(place_of(secret))
+        world.brokers.leave(place_of(secret))
 
 
 def place_of(secret: Key) -> str:

@@ -62,7 +62,7 @@ class Brokers:
         self._open: dict[tuple[str, Address], Connection] = {}
         self._used: dict[tuple[str, Address], float] = {}
         self._looked_at = clock()
-        # Place and user -> mark of the password and its digest on the broker; and when we set which password.
+        # Place and user -> marks of the password and of its digest on the broker; and when we set which password.
         self._proven: dict[tuple[str, str], tuple[str, str]] = {}
         self._set: dict[tuple[str, str], tuple[str, float]] = {}
         self._resting: dict[str, float] = {}
@@ -130,6 +130,15 @@ class Brokers:
         for connection in gone:
             connection.close()
 
+    def leave(self, place: str) -> None:
+        """Forget all about a broker in which no object is any more."""
+        self.forget(place)
+        with self._lock:
+            self._resting.pop(place, None)
+            for known in (self._proven, self._set):
+                for account in [each for each in known if each[0] == place]:
+                    del known[account]
+
     def ask(self, place: str, address: Address, question: Callable[[Connection], T]) -> T:
         """Ask over a new connection, as a client that arrives now does, and close it.
 
@@ -150,7 +159,7 @@ class Brokers:
     def note_password(self, place: str, address: Address) -> None:
         """Note that we have set this password."""
         with self._lock:
-            self._set[place, address.user] = (_mark(address), self._clock())
+            self._set[place, address.user] = (_mark(address.password), self._clock())
 
     def _see_digests(self, place: str, digests: dict[str, str], began: float) -> None:
         """Take the digests of passwords that we set shortly before they were listed for those of ours."""
@@ -158,7 +167,7 @@ class Brokers:
             for (of, user), (mark, at) in list(self._set.items()):
                 if of == place and at < began:
                     if user in digests and began - at <= OURS_SECONDS:
-                        self._proven[of, user] = (mark, digests[user])
+                        self._proven[of, user] = (mark, _mark(digests[user]))
                     del self._set[of, user]
 
     def has_password(self, place: str, address: Address, digest: str, algorithm: str = "") -> bool:
@@ -166,13 +175,13 @@ class Brokers:
         is_known = fits(address.password, digest, algorithm)
         if is_known is not None:
             return is_known
-        account, mark = (place, address.user), _mark(address)
+        account, mark, seen = (place, address.user), _mark(address.password), _mark(digest)
         with self._lock:
             known = self._proven.get(account)
-        is_right = known == (mark, digest) or self._accepts(place, address)
+        is_right = known == (mark, seen) or self._accepts(place, address)
         with self._lock:
             if is_right and digest:
-                self._proven[account] = (mark, digest)
+                self._proven[account] = (mark, seen)
             elif not is_right:
                 self._proven.pop(account, None)
         return is_right
@@ -188,6 +197,6 @@ class Brokers:
         return True
 
 
-def _mark(address: Address) -> str:
-    """Return what tells passwords apart without keeping them."""
-    return hashlib.sha256(address.password.encode()).hexdigest()
+def _mark(text: str) -> str:
+    """Return what tells passwords apart without keeping them, and digests, which a broker may make long."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -220,8 +220,8 @@ def _accounts(broker: Connection, _: str) -> Iterator[tuple[Row, Fields]]:
     for vhost in found["vhosts"]:
         yield (VHostSpec.__name__, vhost["name"]), {"limits": _limits(limits.get(vhost["name"], {}))}
     for user in found["users"]:
-        fields: Fields = {"tags": sorted(user["tags"]), "digest": user.get("password_hash", "")}
-        fields["algorithm"] = user.get("hashing_algorithm", "")
+        fields: Fields = {"tags": sorted(user["tags"]), "digest": str(user.get("password_hash") or "")}
+        fields["algorithm"] = str(user.get("hashing_algorithm") or "")
         if "limits" in user:  # not from a broker from before users had limits
             fields["limits"] = _limits(user["limits"])
         yield (UserSpec.__name__, user["name"]), fields
