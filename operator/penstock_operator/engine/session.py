@@ -87,6 +87,8 @@ class Session:
             raise NotYet(_reason(error), str(error)) from error
         except ValueError as error:  # a name that no URI holds
             raise NotYet("InvalidArgument", str(error)) from error
+        except PenstockError as error:
+            raise NotYet("BrokerBlocked", str(error)) from error
 
     def _ask(self, ask: Callable[[], T]) -> T:
         """Ask the broker; first open a virtual host that someone else made, which refuses access at first."""

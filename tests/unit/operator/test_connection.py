@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from penstock.client.errors import BlockedError, CancelledError, PenstockError
 from penstock_operator.engine import Key
 from penstock_operator.engine.connection import forget_unused
 from penstock_operator.links import BrokerUnreachableError
@@ -274,3 +275,18 @@ def test_a_connection_that_no_object_uses_is_closed(world: OperatorWorld) -> Non
     forget_unused(world.world)
 
     assert world.world.connections == {}
+
+
+@pytest.mark.parametrize("error", [BlockedError("full"), CancelledError("ended")])
+def test_a_broker_that_takes_no_connection_is_reported(
+    world: OperatorWorld, monkeypatch: pytest.MonkeyPatch, error: PenstockError
+) -> None:
+    """It was logged as a bug, and the object said nothing."""
+
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(broker(world), "connect", refuse)
+    apply_user(world)
+
+    assert world.condition("User", "web") == ("False", "BrokerBlocked")
