@@ -43,6 +43,8 @@ class LogStream:
     def write(self, text: str) -> int:
         """Queue text, or drop it as a whole. Return its length, as every text stream does."""
         data = text.encode(errors="backslashreplace")
+        if not data:
+            return 0
         with self._changed:
             if self._bytes + len(data) > self._bytes_max:
                 self._drop(data)

@@ -136,3 +136,17 @@ def test_a_crash_ends_the_process_although_its_log_is_not_read(pipe):
     filled(writer)
 
     assert subprocess.run([sys.executable, "-c", CRASH], stderr=writer, check=False, timeout=60).returncode == 1
+
+
+def test_empty_text_takes_no_room(pipe):
+    """It counted for nothing, so that it was queued without bound while the log was not read."""
+    reader, writer = pipe
+    count = filled(writer)
+    stream = LogStream(writer, Reports().append)
+    stream.write("first\n")
+
+    assert [stream.write("") for _ in range(1_000)] == [0] * 1_000
+
+    assert len(stream._queue) == 1
+    exactly(reader, count)
+    assert stream.drain(SECONDS)
