@@ -72,3 +72,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     word = "FAIL" if item.session.testsfailed > before else "ok"
     says = item.name.removeprefix("test_").replace("_", " ")
     print(f"\n{word:4} {time.monotonic() - started:6.1f} s  {says}", flush=True)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Print a failure when it happens: the scenarios after it may take long."""
+    if report.failed:
+        print(f"\n{report.longreprtext}", flush=True)
