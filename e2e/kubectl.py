@@ -67,11 +67,11 @@ class Kubectl:
         self("wait", "--for=condition=Ready", what, "--namespace", namespace, f"--timeout={seconds}s")
 
     def condition(self, kind: str, name: str, type_: str = "Ready", namespace: str = "default") -> tuple[str, str, str]:
-        """Return status, reason and message, empty when the condition is absent."""
+        """Return status, reason and message, empty when the condition is absent; those of pods have no reason."""
         found = self.get(kind, name, namespace) or {}
         for each in found.get("status", {}).get("conditions", []):
             if each["type"] == type_:
-                return each["status"], each["reason"], each.get("message", "")
+                return each["status"], each.get("reason", ""), each.get("message", "")
         return "", "", ""
 
     def password(self, secret: str = "mq-default-user", namespace: str = "default") -> str:
