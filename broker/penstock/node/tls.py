@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from cryptography import x509
-
 from penstock.kit.logging import logger
 from penstock.native import NamedCertificate, Tls
 from penstock.node.config import Settings, StartError
@@ -83,6 +81,9 @@ class TlsFiles:
         return self._expiries
 
     def _expiries_in(self, content: dict[Path, bytes]) -> dict[str, float]:
+        # A broker without TLS does not load this package, which takes 10 MB.
+        from cryptography import x509
+
         served = [path for path in content if path == self._certificate or path.suffix == ".crt"]
         return {
             path.name: min(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.model.errors import PreconditionFailedError, StorageError
+from penstock.native import BackupFile
 from penstock.storage import DataDirectory, directory_name, is_archive, read_vhosts, restore_archive
 from penstock.storage.backup_archive import LIST, TRAILER_BYTES, header, padding
 from support.archives import SEGMENT, TIME, ReadableLog, archive_by_hand, archive_of_one_vhost
@@ -71,7 +72,7 @@ def test_a_file_that_no_broker_made_does_not_keep_a_backup_from_being_restored(t
 
 def test_an_archive_that_no_restore_would_accept_is_not_begun(tmp_path: Path) -> None:
     log = ReadableLog()
-    log.opened.files.append(("msgs copy", 0, 0))
+    log.opened.files.append(BackupFile(path="msgs copy", bytes=0, size=0))
 
     with pytest.raises(StorageError, match=r"could not be restored: .*'[0-9a-f]{40}/msgs copy', which no backup has"):
         archive_of_one_vhost(tmp_path, log=log)
