@@ -34,7 +34,11 @@ def test_an_operator_that_is_upgraded_leaves_an_older_broker_as_it_is(
     load.start()
     pod, settings = pod_uid(kubectl), configuration(kubectl)
 
-    kubectl.helm("upgrade", "penstock-operator", str(ROOT / "charts/penstock-operator"), "--wait", "--timeout", "180s")
+    # Without new values Helm keeps those of before, and so the earlier image.
+    kubectl.helm(
+        *("upgrade", "penstock-operator", str(ROOT / "charts/penstock-operator"), "--reset-values"),
+        *("--wait", "--timeout", "180s"),
+    )
     kubectl("rollout", "status", "deployment", "penstock-operator", "--timeout=120s")
     kubectl("annotate", "psc", "mq", "look=again", "--overwrite")
     until(lambda: kubectl.condition("psc", "mq", "Applied")[0] == "True", "today's operator looked at it")
