@@ -38,6 +38,7 @@ import grpc  # noqa: E402
 import penstock  # noqa: E402, F401
 from penstock.v1 import admin_pb2 as admin  # noqa: E402, F401
 from penstock.v1 import admin_pb2_grpc, messaging_pb2_grpc  # noqa: E402
+from penstock.v1 import backup_pb2 as backups  # noqa: E402, F401
 from penstock.v1 import messaging_pb2 as wire  # noqa: E402, F401
 
 SECONDS_MAX = 300

@@ -5,7 +5,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from rig import GUEST, PYTHON, Broker, admin, administration, run
+from rig import GUEST, PYTHON, Broker, administration, backups, run
 
 
 def check():
@@ -14,7 +14,7 @@ def check():
         backup, copy, restored = folder / "backup", folder / "copy", folder / "restored"
         broker.start()
         with broker.channel() as channel:
-            request = admin.BackupRequest(directory=str(backup))
+            request = backups.BackupRequest(directory=str(backup))
             administration(channel).Backup(request, metadata=GUEST, timeout=60)
         users = (broker.data / "users.json").stat().st_mode & 0o777
         (found,) = backup.rglob("users.json")

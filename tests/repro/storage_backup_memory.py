@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from rig import GUEST, MIB, Broker, CannotRunError, admin, administration, penstock, run
+from rig import GUEST, MIB, Broker, CannotRunError, administration, backups, penstock, run
 
 FREEZE, THAW = 0xC0045877, 0xC0045878
 ROUNDS, MESSAGES, QUEUES = 14, 100_000, 40
@@ -51,7 +51,7 @@ def _check(mount):
             frozen = os.open(mount, os.O_RDONLY)
             fcntl.ioctl(frozen, FREEZE, 0)
             try:
-                request = admin.BackupRequest(directory=str(mount / "copy"))
+                request = backups.BackupRequest(directory=str(mount / "copy"))
                 backup = administration(channel).Backup.future(request, metadata=GUEST, timeout=240)
                 time.sleep(1)
                 held = not backup.done()
