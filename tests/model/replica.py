@@ -1,4 +1,4 @@
-"""What the model of replication is made of: its rules, the entries of a log, messages, the record, and a replica."""
+"""The parts of the model of replication: rules, log entries, messages, the coordinator's record, and a replica."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,7 +19,7 @@ class Rule(Enum):
     CUT_BY_EPOCH = "a follower cuts its log to its high watermark"
     ACKNOWLEDGE_SYNCED = "entries are acknowledged before they are synced, and a crash keeps the seat"
     ACKNOWLEDGE_VERIFIED = "the length of the log is acknowledged, not what was compared"
-    UNKNOWN_STAYS_PENDING = "a read ends a change of which nobody knows whether it was made"
+    UNKNOWN_STAYS_PENDING = "a read ends a change whose outcome is unknown"
     SET_BY_VERSION = "a change of the record compares its epoch, not its version"
     FLOOR = "the in-sync set shrinks below its minimum"
     DESTRUCTION_WAITS = "destructive entries take effect before they are committed"
@@ -38,7 +38,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the coordinator keeps of the shard."""
+    """The state of the shard that the coordinator stores."""
 
     epoch: int
     leader: tuple[int, int]

@@ -4,7 +4,7 @@ There are a few replicas, one record of who leads that is changed by compare-and
 and reorders messages, processes that crash and lose what they had not synced, and disks that are lost. Any replica
 campaigns at any time. Nothing has a clock, since safety may not depend on one.
 
-Checked all the time: what is committed at a position never changes, every leader has all of it, nobody cuts off what
+Checked throughout: what is committed at a position never changes, every leader has all of it, no replica cuts off what
 it knows to be committed, a disk that may be lost is never the last one, and no destructive entry takes effect that is
 not committed later. Each rule of the protocol can be taken out, and a check has to fail then.
 

@@ -49,7 +49,7 @@ class ReadableLog:
 
 
 class ReadableDefinitions:
-    """Those of a new file in a folder."""
+    """The definitions of a vhost, as a new file in a folder has them."""
 
     def __init__(self, folder: Path) -> None:
         create_definitions(folder / "definitions.amqp")

@@ -1,4 +1,4 @@
-"""What a Backup is and does next, from its status, its Job and the pods of the Job. Pure.
+"""Decides the next step and the status of a Backup from its status, its Job and the pods of the Job. Pure.
 
 A Backup goes from Pending to Running to Completed or Failed, and never back: a finished one is never run again. Text of
 a pod is bytes from outside: it is bounded, and a report that cannot be read costs the sizes and no more, as the exit

@@ -1,4 +1,4 @@
-"""What a ScheduledBackup does now: from its spec, its status, the time and its Backups. Pure.
+"""Decides the next step of a ScheduledBackup from its spec, its status, the time and its Backups. Pure.
 
 One Backup at a time: a time that is due while one runs is skipped. Of several times that were missed, the last one is
 done late. A Backup is named after its due time, so that it is made once, whoever makes it. Only completed Backups that

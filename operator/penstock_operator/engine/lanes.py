@@ -64,7 +64,7 @@ class Lanes:
         """Return the time since which the lanes of Clusters and of the objects in them have made progress.
 
         Brokers that the operator does not run may take all workers of their lane for long, on purpose. A restart, which
-        this time decides, would hold up all others and help nobody.
+        this time decides, would delay all other objects and change nothing.
         """
         return min(self._clusters.last_turn, self._topology.last_turn)
 

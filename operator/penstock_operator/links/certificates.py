@@ -19,7 +19,7 @@ SECONDS = 5.0
 PREFIX = "penstock-"
 # Half of the folder of the operator's pod.
 FILES_BYTES_MAX = 8 << 20
-# Files are read when a connection is made, so that one that was asked for so long ago is read by nobody.
+# Files are read when a connection is made, so a file that no call has asked for in this time is not in use.
 UNUSED_SECONDS = 600.0
 _lock = Lock()
 

@@ -1,4 +1,4 @@
-"""What a Secret may say of a broker that the operator does not run. It is written by whoever may write Secrets."""
+"""Parsing of connection Secrets, which lead to brokers that the operator does not run. Tenants write them."""
 
 import base64
 
