@@ -3,6 +3,7 @@
 Processor time comes from /proc, so that every row is measured alike, whatever makes its load.
 """
 
+import inspect
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+import penstock
 from support import Broker
 from support.broker import penstock_command
 
@@ -27,6 +29,12 @@ def output_flags(kind: str) -> tuple[str, ...]:
     done = subprocess.run([penstock_command(), "perf", kind, "--help"], stdout=subprocess.PIPE, check=True, text=True)
     keep = ("--keep",) if "--keep" in done.stdout else ()
     return (*keep, "--output", "json") if "--output" in done.stdout else (*keep, "--json")
+
+
+@cache
+def durability_name() -> str:
+    """Return what the measured commit calls the durability of a confirm; older ones call it a level."""
+    return "durability" if "durability" in inspect.signature(penstock.connect).parameters else "level"
 
 
 def administration(connection: Any) -> Any:
@@ -48,6 +56,11 @@ class Load:
     def uri(self) -> str:
         return self.broker.uri()
 
+    @property
+    def durability(self) -> dict[str, Any]:
+        """The option of a connection, and of a put, that says when messages are confirmed."""
+        return {durability_name(): self.level}
+
     def perf(self, kind: str, *flags: str, seconds: float | None = None) -> dict[str, Any]:
         """Run the native load generator as a process; for `seconds`, unless flags end it sooner."""
         limit = self.seconds if seconds is None else seconds
@@ -59,7 +72,7 @@ class Load:
             self.uri,
             "--seconds",
             str(limit),
-            *flags,
+            *(f"--{durability_name()}" if flag == "--durability" else flag for flag in flags),
             *output_flags(kind),
         ]
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=limit * 3 + 60)

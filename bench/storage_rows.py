@@ -107,7 +107,7 @@ def fan_out(load: Load) -> dict[str, float]:
     started = time.perf_counter()
     pipelined(load.broker.address, "Bind", (admin.BindRequest(vhost="/", binding=one) for one in bindings))
     figures = {"bound": time.perf_counter() - started}
-    with penstock.connect(load.uri, durability=load.level) as connection:
+    with penstock.connect(load.uri, **load.durability) as connection:
         connection.publish(bytes(BODY_BYTES), "amq.fanout")
         started, count = time.perf_counter(), 0
         with load.counting_cpu(figures, lambda: count):
@@ -130,7 +130,7 @@ async def _crowd(load: Load) -> dict[str, float]:
     figures: dict[str, float] = {}
     idle = load.resident_bytes()
     count = 0
-    async with penstock.aio.connect(load.uri, durability=load.level) as connection:
+    async with penstock.aio.connect(load.uri, **load.durability) as connection:
         await connection.declare_queue("shared")
         async with Crowd(load.broker.address, "/", "shared", CROWD_COUNT, CROWD_CONNECTIONS) as members:
             started = time.perf_counter()

@@ -78,7 +78,7 @@ def find_time(load: Load) -> dict[str, float]:
     """Find offsets for times drawn from all of a large stream, one per call."""
     body = bytes(LARGE_BODY_BYTES)
     count = load.backlog * 1_000 // LARGE_BODY_BYTES
-    with penstock.connect(load.uri, durability=load.level) as connection:
+    with penstock.connect(load.uri, **load.durability) as connection:
         connection.declare_stream(STREAM)
         stream = connection.stream(STREAM)
         for _ in range(max(1, count // CHUNK)):
