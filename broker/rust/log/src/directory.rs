@@ -1,4 +1,4 @@
-//! The directory of a sealed segment: the offsets of each queue's messages. See `docs/format.md`, "Directories".
+//! The directory of a sealed segment: the offsets of each queue's messages. See `docs/format.md`, "Indexes".
 //!
 //! Invariants: a directory is consistent with its segment's records, and it is on the disk before a checkpoint depends
 //! on it. One that is missing, has bad sectors or a wrong checksum is derived again from its segment and kept in memory
