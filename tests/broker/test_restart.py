@@ -214,7 +214,7 @@ def killed(broker: Broker) -> None:
 
 @pytest.mark.parametrize("end", [stopped, killed])
 def test_a_start_from_a_snapshot_that_is_told_so_gives_no_number_again(own: Broker, end: Restart) -> None:
-    """Follow the steps of docs/storage.md, "What a start does"."""
+    """Follow the steps of docs/storage.md, "Recovery at a start"."""
     snapshot = own.data_dir.with_name("snapshot")
     with own:
         with penstock.connect(own.uri(), durability="os") as connection:

@@ -63,7 +63,7 @@ def run_to_the_end(
 
 
 def started_again(writing: DataStreamWriter) -> None:
-    """Run to the end, also on a machine so busy that Spark gives its Python up; docs/spark.md, "Limits"."""
+    """Run to the end, although Spark may give its Python up: docs/spark.md, "Limits of Spark's Python sources"."""
     for _ in range(10):
         query = writing.start()
         try:
