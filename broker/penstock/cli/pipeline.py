@@ -1,6 +1,7 @@
 """`penstock pipeline`: write, check and run pipelines on Spark, and archives of streams, which need no Spark.
 
-Progress goes to stderr, the summary to stdout, after SIGINT and SIGTERM as well. PySpark is asked for when a pipeline
+Progress goes to stderr, the summary to stdout. A pipeline prints its summary after SIGINT and SIGTERM as well; projects
+and archives that a signal ends print none, and their next run does the work again. PySpark is asked for when a pipeline
 runs, not before.
 """
 
