@@ -28,10 +28,11 @@ DIGESTS, CONTRACT = "broker/penstock/identity/digest_bounds.py", "proto/penstock
 BOUNDS = [
     Bound("docs/clients.md", r"never more than ([\d,]+)\.", SERVE, "PREFETCH_MAX"),
     Bound("docs/clients.md", r"never more than ([\d,]+)\. It returns when", ENGINE, "LEASE_MESSAGES_MAX"),
+    Bound("docs/clients.md", r"at most ([\d,]+) runs of consecutive messages", ENGINE, "LEASE_RANGES_MAX"),
     Bound("docs/clients.md", r"at most (\d+) owners", ENGINE, "OWNERS_MAX"),
     Bound("docs/clients.md", r"an owner at most (\d+) leases", ENGINE, "LEASES_MAX"),
     Bound("docs/clients.md", r"first after (\d+) ms", "broker/rust/client/src/back_off.rs", "MS_MIN"),
-    Bound("docs/clients.md", r"at most every (\d+) s", "broker/rust/client/src/back_off.rs", "MS_MAX", 1_000),
+    Bound("docs/clients.md", r"growing delays of up to (\d+) s", "broker/rust/client/src/back_off.rs", "MS_MAX", 1_000),
     Bound(
         "docs/configuration.md",
         r"at most ([\d,]+) characters",
