@@ -8,11 +8,15 @@ import contextlib
 import errno
 import json
 import os
+import re
 from pathlib import Path
 
 from penstock.model.errors import DiskFullError, NotWrittenError, StorageError, Thing
 
 JSON_BYTES_MAX = 256 * 1024 * 1024
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+# Escapes in their order, so that a backslash that is escaped begins none. The group is half a pair without the other.
+_ESCAPES = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F])|.)", re.DOTALL)
 
 
 def read_json(path: Path) -> object:
@@ -42,6 +46,7 @@ def parse_json(content: bytes, path: Path) -> object:
     except UnicodeDecodeError as error:
         line, column = _place(content, error.start)
         raise _broken(path, line, column, "this is not UTF-8") from error
+    _check_surrogates(text, path)
     try:
         return json.loads(text, object_pairs_hook=_without_doubles)
     except json.JSONDecodeError as error:
@@ -53,6 +58,16 @@ def parse_json(content: bytes, path: Path) -> object:
         raise StorageError(_file(path), f"has the key {key} twice in one object", "remove one of them") from error
     except ValueError as error:  # Python reads no integers of thousands of digits
         raise _broken(path, 1, 1, "it has a number that is too long") from error
+
+
+def _check_surrogates(text: str, path: Path) -> None:
+    """Raise StorageError for half a surrogate pair: Python reads it, and fails wherever the text is used."""
+    if not _HALF.search(text):
+        return
+    for escape in _ESCAPES.finditer(text):
+        if escape[1]:
+            line, at = text.count("\n", 0, escape.start()) + 1, text.rfind("\n", 0, escape.start())
+            raise _broken(path, line, escape.start() - at, "this is half of a surrogate pair")
 
 
 class _DoubleKeyError(ValueError):

@@ -152,7 +152,10 @@ def _check_space(folder: Path, found: ArchiveList) -> None:
 
 def _checked_vhosts(folder: Path, found: ArchiveList, source: str) -> list[str]:
     """Return the names of the vhosts, which the list, `vhosts.json` and the folders must agree on."""
-    names = read_vhosts(folder / VHOSTS)
+    try:
+        names = read_vhosts(folder / VHOSTS)
+    except StorageError as error:  # it names a file in a folder that is removed
+        raise not_whole(source, f"its {VHOSTS} {error.rule}") from error
     folders = {path.name for path in folder.iterdir() if path.is_dir()}
     if names is None or tuple(names) != found.vhosts or folders != {directory_name(name) for name in names}:
         raise not_whole(source, "its list, its vhosts.json and its files are of different virtual hosts")

@@ -237,6 +237,21 @@ def test_a_list_that_no_broker_writes_is_refused(tmp_path: Path, changes: dict[s
     assert not (tmp_path / "new").exists()
 
 
+def test_a_vhosts_file_with_half_a_surrogate_pair_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    # It was "'utf-8' codec can't encode character '\\ud800' in position 0: surrogates not allowed".
+    files = [("users.json", USERS), ("vhosts.json", rb'[{"name": "\ud800", "dir": "0"}]')]
+    archive = archive_by_hand(listed([(name, len(body)) for name, body in files]), files)
+
+    with pytest.raises(StorageError) as caught:
+        restore(archive, tmp_path / "new")
+
+    assert str(caught.value) == (
+        "archive 'the.tar' is not whole: its vhosts.json is not valid JSON at line 1 column 12: this is half of a"
+        " surrogate pair; copy it again, or use another one; nothing was restored"
+    )
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_folder_of_no_vhost_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="of different virtual hosts"):
         restore(by_hand((f"{'0' * 40}/x", b"")), tmp_path / "new")

@@ -39,6 +39,32 @@ def test_a_file_that_nests_without_end_is_an_error(tmp_path):
         read_json(path)
 
 
+@pytest.mark.parametrize(
+    ("content", "line", "column"),
+    [
+        (r'["\ud800"]', 1, 3),
+        ('[\n  "a\\uDC00"]', 2, 5),
+        (r'["\ud83d\ude00\ud83d"]', 1, 15),
+        (r'["\\\ud800"]', 1, 5),
+        (r'{"\udbff": 1, "\udbff": 2}', 1, 3),
+    ],
+)
+def test_half_a_surrogate_pair_is_an_error_with_its_place(tmp_path, content, line, column):
+    # A restore of an archive with such a name failed with Python's words about a codec.
+    path = tmp_path / "vhosts.json"
+    path.write_text(content)
+
+    with pytest.raises(StorageError, match=f"line {line} column {column}: this is half of a surrogate pair"):
+        read_json(path)
+
+
+def test_whole_surrogate_pairs_and_escaped_backslashes_are_read(tmp_path):
+    path = tmp_path / "vhosts.json"
+    path.write_text(r'["\ud83d\uDE00", "\\ud800"]')
+
+    assert read_json(path) == ["\U0001f600", r"\ud800"]
+
+
 def test_a_key_that_stands_twice_is_an_error(tmp_path):
     path = tmp_path / "users.json"
     path.write_text('[{"name": "a", "name": "b"}]')
