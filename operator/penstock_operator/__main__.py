@@ -17,7 +17,7 @@ from aiohttp import web
 from penstock_operator.api import KINDS
 from penstock_operator.engine import Key, Store, World
 from penstock_operator.engine.backup import BackupReconciler
-from penstock_operator.engine.backup_times import completed_times, following_times
+from penstock_operator.engine.backup_times import completed_times, following_times, overdue_times
 from penstock_operator.engine.census import Census
 from penstock_operator.engine.cluster import ClusterReconciler
 from penstock_operator.engine.lanes import Lanes
@@ -75,6 +75,7 @@ class Operator:
         self._counts.backups.read_by(
             lambda: completed_times(self._store) if self._acts() else {},
             lambda: following_times(self._store) if self._acts() else {},
+            lambda: overdue_times(self._store) if self._acts() else {},
         )
 
     def run(self) -> None:

@@ -23,6 +23,7 @@ from penstock_operator.api.fields import (
 FILE_PATTERN: Final = r"^([A-Za-z0-9_=][-A-Za-z0-9._=]*/)*([A-Za-z0-9_=][-A-Za-z0-9._=]*)?$"
 File = Annotated[str, Field(max_length=512, pattern=FILE_PATTERN)]
 Deadline = Annotated[int, Field(ge=60, le=604_800)]
+DEADLINE_SECONDS: Final = 3_600
 Age = Annotated[str, Field(max_length=8, pattern="^[1-9][0-9]{0,5}[mhd]$")]
 Schedule = Annotated[str, Field(max_length=128, pattern=r"^[-0-9A-Za-z*,/#]+( [-0-9A-Za-z*,/#]+){4}$")]
 FOLDER: Final = "Empty, or with a '/' at its end, it is a folder, and the file is called after the Backup: NAME.backup."
@@ -144,7 +145,7 @@ class BackupSpec(Model):
     cluster_ref: LocalClusterRef = immutable("clusterRef", description="The Cluster, in the same namespace.")
     target: Target = immutable("target", extra_rules=[_ONE_TARGET], description="The place of the file.")
     deletion_policy: Literal["Retain", "Delete"] = Field("Retain", description=_DELETION)
-    deadline_seconds: Deadline = immutable("deadlineSeconds", default=3_600, description=_DEADLINE)
+    deadline_seconds: Deadline = immutable("deadlineSeconds", default=DEADLINE_SECONDS, description=_DEADLINE)
     resources: JobResources = part(JobResources)
 
 
@@ -153,7 +154,7 @@ class BackupTemplate(Model):
 
     target: FolderTarget = Field(description="The folder of the files.")
     deletion_policy: Literal["Retain", "Delete"] = Field("Retain", description=_DELETION)
-    deadline_seconds: Deadline = Field(3_600, description=_DEADLINE)
+    deadline_seconds: Deadline = Field(DEADLINE_SECONDS, description=_DEADLINE)
     resources: JobResources = part(JobResources)
 
 

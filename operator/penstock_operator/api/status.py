@@ -78,6 +78,9 @@ class ScheduledBackupStatus(Model):
     conditions: Conditions = Field(default_factory=list)
     last_schedule_time: Time | None = Field(None, description="The last time that was due.")
     next_schedule_time: Time | None = Field(None, description="The next time that is due.")
+    due_since: Time | None = Field(
+        None, description="The first time that was due since the newest completed Backup. Absent: none was."
+    )
     last_backup_name: str | None = Field(None, description="The Backup that was made last.")
     last_completed_name: str | None = Field(None, description="The newest Backup that completed.")
 

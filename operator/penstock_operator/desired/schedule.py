@@ -2,7 +2,8 @@
 
 One Backup at a time: a time that is due while one runs is skipped. Of several times that were missed, the last one is
 done late. A Backup is named after its due time, so that it is made once, whoever makes it. Only completed Backups that
-the schedule made are deleted, and never the newest one.
+the schedule made are deleted, and never the newest one. A time that was due stays so until a Backup of it, or of a
+later time, has completed.
 """
 
 from collections.abc import Iterable
@@ -13,9 +14,10 @@ from typing import Any, Final
 from penstock_operator.api.backup import Retention, ScheduledBackupSpec
 from penstock_operator.desired.backup import Phase, has_ended, phase_of
 from penstock_operator.desired.cron import Cron
-from penstock_operator.desired.naming import SCHEDULE_ANNOTATION, SCHEDULE_LABEL
+from penstock_operator.desired.naming import DUE_ANNOTATION, SCHEDULE_ANNOTATION, SCHEDULE_LABEL
 
 Manifest = dict[str, Any]
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
 _UNITS: Final = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 
 
@@ -48,12 +50,13 @@ Action = Make | Skip | Delete
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A ScheduledBackup: its name and uid, when it was made, and the last time that it dealt with."""
+    """A ScheduledBackup: its name and uid, when it was made, and what its status has of the last decision."""
 
     name: str
     uid: str
     made_at: datetime
     last: datetime | None = None
+    due_since: datetime | None = None
 
     def owns(self, backup: Manifest) -> bool:
         metadata = backup["metadata"]
@@ -63,11 +66,15 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The actions in their order, the last time that is dealt with then, and the next one."""
+    """The actions in their order, the last time that is dealt with then, and the next one.
+
+    `due_since` is the first time that was due and that no completed Backup is of; times that are left out do not count.
+    """
 
     actions: tuple[Action, ...]
     last: datetime | None
     following: datetime | None
+    due_since: datetime | None = None
 
 
 def decide(
@@ -80,23 +87,34 @@ def decide(
     is_first = schedule.last is None and spec.immediate
     if due is None and is_first and schedule.made_at <= now:
         due = schedule.made_at
-    actions: list[Action] = []
-    if due is not None and not spec.suspend:
-        actions += _due(cron, schedule, since, due, ours)
-    actions += [Delete(name) for name in expired(spec.retention, now, ours)]
-    following = None if spec.suspend else cron.next(max(now, since))
-    return Decision(tuple(actions), due or schedule.last, following)
+    deletions = [Delete(name) for name in expired(spec.retention, now, ours)]
+    if spec.suspend:
+        return Decision(tuple(deletions), due or schedule.last, None)
+    first = None if due is None else min(cron.next(since) or due, due)
+    actions = [] if due is None else _due(schedule, first, due, ours)
+    due_since = _due_since(schedule.due_since, first, ours)
+    return Decision((*actions, *deletions), due or schedule.last, cron.next(max(now, since)), due_since)
 
 
-def _due(cron: Cron, schedule: Schedule, since: datetime, due: datetime, ours: list[Manifest]) -> list[Action]:
+def _due(schedule: Schedule, first: datetime | None, due: datetime, ours: list[Manifest]) -> list[Action]:
     name = backup_name(schedule.name, due)
     if any(each["metadata"]["name"] == name for each in ours):
         return []  # it was made before a crash
     running = sorted(each["metadata"]["name"] for each in ours if not has_ended(each))
     if running:
         return [Skip(due, running[0])]
-    first = cron.next(since)
     return [Make(name, due, first if first is not None and first < due else None)]
+
+
+def _due_since(known: datetime | None, first: datetime | None, ours: Iterable[Manifest]) -> datetime | None:
+    """Return the first of the times that were due, before and now, after that of the newest completed Backup."""
+    done = max((_due_of(each) for each in ours if phase_of(each) is Phase.COMPLETED), default=_NEVER)
+    return min((each for each in (known, first) if each is not None and each > done), default=None)
+
+
+def _due_of(backup: Manifest) -> datetime:
+    annotations = backup["metadata"].get("annotations") or {}
+    return parse_time(str(annotations.get(DUE_ANNOTATION) or ""), _NEVER)
 
 
 def expired(retention: Retention, now: datetime, ours: Iterable[Manifest]) -> list[str]:

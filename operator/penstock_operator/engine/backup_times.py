@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Final
 
+from penstock_operator.api.backup import DEADLINE_SECONDS
 from penstock_operator.desired.backup import newest_completed
 from penstock_operator.desired.schedule import parse_time
 from penstock_operator.engine.store import Store
@@ -23,6 +24,17 @@ def following_times(store: Store) -> Times:
         at = (each.get("status") or {}).get("nextScheduleTime")
         if at:
             found[each["metadata"]["namespace"], each["metadata"]["name"]] = _seconds(str(at))
+    return found
+
+
+def overdue_times(store: Store) -> Times:
+    """Return when the Backup of each schedule that is due is overdue: after the time that it may take."""
+    found: Times = {}
+    for each in store.of_kind("ScheduledBackup"):
+        since = (each.get("status") or {}).get("dueSince")
+        if since:
+            deadline = (each["spec"].get("template") or {}).get("deadlineSeconds", DEADLINE_SECONDS)
+            found[each["metadata"]["namespace"], each["metadata"]["name"]] = _seconds(str(since)) + deadline
     return found
 
 

@@ -71,7 +71,8 @@ class ScheduleReconciler:
         if refusal is not None:
             says = refusal
         ours = [each for each in backups if schedule.owns(each)]
-        status = {"nextScheduleTime": _text(decision.following), "lastCompletedName": newest(ours)}
+        status = {"nextScheduleTime": _text(decision.following), "dueSince": _text(decision.due_since)}
+        status |= {"lastCompletedName": newest(ours)}
         if refusal is None:
             made = [each.name for each in decision.actions if isinstance(each, Make)]
             status |= {"lastScheduleTime": _text(decision.last)} | ({"lastBackupName": made[0]} if made else {})
@@ -145,9 +146,11 @@ def _foreign(found: Manifest, schedule: Schedule) -> Says | None:
 
 
 def _schedule_of(manifest: Manifest, now: datetime) -> Schedule:
-    metadata, last = manifest["metadata"], manifest.get("status", {}).get("lastScheduleTime")
+    metadata, status = manifest["metadata"], manifest.get("status", {})
     made_at = parse_time(str(metadata.get("creationTimestamp") or ""), now)
-    return Schedule(metadata["name"], metadata["uid"], made_at, parse_time(str(last), now) if last else None)
+    last, due = (status.get(name) for name in ("lastScheduleTime", "dueSince"))
+    last, due = (parse_time(str(each), now) if each else None for each in (last, due))
+    return Schedule(metadata["name"], metadata["uid"], made_at, last, due)
 
 
 def _says(manifest: Manifest, decision: Decision) -> Says:

@@ -11,15 +11,18 @@ Times = Mapping[tuple[str, str], float]
 
 
 class BackupGauges(Collector):
-    """Collector of the newest completed Backup of each Cluster, and of the next time of each schedule."""
+    """Collector of the newest completed Backup of each Cluster, and of the times of each schedule."""
 
     def __init__(self) -> None:
         self._completed: Callable[[], Times] = dict
         self._following: Callable[[], Times] = dict
+        self._overdue: Callable[[], Times] = dict
 
-    def read_by(self, completed: Callable[[], Times], following: Callable[[], Times]) -> None:
+    def read_by(
+        self, completed: Callable[[], Times], following: Callable[[], Times], overdue: Callable[[], Times]
+    ) -> None:
         """Read the metrics by these functions from now on."""
-        self._completed, self._following = completed, following
+        self._completed, self._following, self._overdue = completed, following, overdue
 
     def collect(self) -> Iterator[Metric]:
         yield _family(
@@ -33,6 +36,12 @@ class BackupGauges(Collector):
             "When the next Backup of a schedule is due.",
             "name",
             self._following(),
+        )
+        yield _family(
+            "penstock_operator_scheduled_backup_overdue_timestamp_seconds",
+            "When the Backup of a schedule that is due, and has not completed, is overdue.",
+            "name",
+            self._overdue(),
         )
 
 

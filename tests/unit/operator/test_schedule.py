@@ -104,6 +104,47 @@ def test_times_that_passed_while_it_was_suspended_are_dealt_with() -> None:
     assert suspended.following is None
 
 
+@pytest.mark.parametrize(
+    ("now", "last", "since", "done", "more", "expected"),
+    [
+        ("03-01T01:00", None, None, None, {}, None),
+        ("03-01T02:00", None, None, None, {}, "03-01T02:00"),
+        ("03-02T02:00", "03-01T02:00", None, "03-01T02:00", {}, "03-02T02:00"),
+        # It stays until a Backup has completed, also of a later time.
+        ("03-01T02:05", "03-01T02:00", "03-01T02:00", "02-28T02:00", {}, "03-01T02:00"),
+        ("03-02T02:00", "03-01T02:00", "03-01T02:00", None, {}, "03-01T02:00"),
+        ("03-01T02:05", "03-01T02:00", "03-01T02:00", "03-01T02:00", {}, None),
+        ("03-02T02:05", "03-02T02:00", "03-01T02:00", "03-02T02:00", {}, None),
+        # One has completed, and the next is due.
+        ("03-02T02:00", "03-01T02:00", "03-01T02:00", "03-01T02:00", {}, "03-02T02:00"),
+        # An outage: the first time that was missed.
+        ("03-05T12:00", "03-01T02:00", None, "03-01T02:00", {}, "03-02T02:00"),
+        ("03-01T00:00", None, None, None, {"immediate": True}, "03-01T00:00"),
+        # Times that pass while it is suspended are left out, and those before it as well.
+        ("03-05T02:00", "03-01T02:00", None, "03-01T02:00", {"suspend": True}, None),
+        ("03-05T02:00", "03-01T02:00", "03-01T02:00", None, {"suspend": True}, None),
+        ("03-05T03:00", "03-05T02:00", None, "03-01T02:00", {}, None),
+    ],
+)
+def test_a_time_is_due_until_a_backup_of_it_or_of_a_later_one_has_completed(
+    now: str, last: str | None, since: str | None, done: str | None, more: dict[str, Any], expected: str | None
+) -> None:
+    wanted = spec(**more)
+    schedule = Schedule("nightly", "uid-1", at(MADE_AT), _in_2026(last), _in_2026(since))
+    ended = backup("done", "Completed", f"2026-{done}:05")
+    ended["metadata"]["annotations"]["penstock.dev/due"] = f"2026-{done}:00Z"
+    others = [backup("failed", "Failed"), backup("by-hand", "Completed", "2026-03-31T00:00:00", labels={})]
+    backups = [*others, *([ended] if done else [])]
+
+    decision = decide(wanted, Cron.parse(wanted.schedule), schedule, at(f"2026-{now}:00"), backups)
+
+    assert decision.due_since == _in_2026(expected)
+
+
+def _in_2026(text: str | None) -> datetime | None:
+    return at(f"2026-{text}:00") if text else None
+
+
 DONE: list[Known] = [
     ("a", "Completed", "2026-03-01T02:05:00"),
     ("b", "Completed", "2026-03-02T02:05:00"),

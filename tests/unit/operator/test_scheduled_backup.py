@@ -1,12 +1,13 @@
 """Scheduled Backups on the fakes: each due time once, whoever dies; retention; metrics."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from penstock_operator.engine import Key
-from penstock_operator.engine.backup_times import completed_times, following_times
+from penstock_operator.engine.backup_times import completed_times, following_times, overdue_times
 from penstock_operator.links.counts import Counts
 from support.backup_jobs import VOLUME, end_job, jobs, status
 from support.operator_world import OperatorWorld
@@ -34,6 +35,14 @@ def look(world: OperatorWorld, time: str) -> float | None:
     again = world.reconcile(NIGHTLY)
     world.settle()
     return again
+
+
+def end_running(world: OperatorWorld, condition: str, at: str) -> None:
+    """End the only Job that runs."""
+    (job,) = (each for each in jobs(world) if "status" not in each)
+    ended = {"type": condition, "status": "True", "lastTransitionTime": at}
+    world.kubernetes.edit("Job", job["metadata"]["name"], {"status": {"conditions": [ended]}})
+    world.settle()
 
 
 def backups(world: OperatorWorld) -> list[str]:
@@ -143,10 +152,7 @@ def test_old_backups_go_by_retention_and_the_files_as_the_template_says(world: O
     schedule(world, retention={"count": 1})
     for day in (1, 2, 3):
         look(world, f"2026-01-0{day}T02:00:00")
-        (job,) = (each for each in jobs(world) if "status" not in each)
-        done = {"type": "Complete", "status": "True", "lastTransitionTime": f"2026-01-0{day}T02:05:00Z"}
-        world.kubernetes.edit("Job", job["metadata"]["name"], {"status": {"conditions": [done]}})
-        world.settle()
+        end_running(world, "Complete", f"2026-01-0{day}T02:05:00Z")
 
     assert backups(world) == ["nightly-20260103-020000"]
     assert world.kubernetes.events.count(("ScheduledBackup", "nightly", "BackupExpired")) == 2
@@ -221,10 +227,46 @@ def test_the_metrics_have_the_newest_completed_backup_and_the_next_time(world: O
     world.settle()
     counts = Counts()
     assert "penstock_operator_backup_completed_timestamp_seconds" in counts.exposition().decode(), "named without any"
-    counts.backups.read_by(lambda: completed_times(world.store), lambda: following_times(world.store))
+    counts.backups.read_by(lambda: completed_times(world.store), lambda: following_times(world.store), dict)
     text = counts.exposition().decode()
 
     completed = 'penstock_operator_backup_completed_timestamp_seconds{cluster="mq",namespace="default"} 1.7672259e+09'
     following = 'penstock_operator_scheduled_backup_next_timestamp_seconds{name="nightly",namespace="default"} 1.767232'
     assert completed in text
     assert following in text
+
+
+def overdue(world: OperatorWorld) -> dict[tuple[str, str], float]:
+    return dict(overdue_times(world.store))
+
+
+def test_a_backup_that_is_due_is_overdue_after_the_time_that_it_may_take(world: OperatorWorld) -> None:
+    # Backups that failed every night told no one until the newest one was old.
+    schedule(world, template={"target": VOLUME, "deadlineSeconds": 600})
+    assert overdue(world) == {}
+
+    look(world, "2026-01-01T02:00:00")
+    due = datetime(2026, 1, 1, 2, tzinfo=UTC).timestamp()
+    assert told(world)["dueSince"] == "2026-01-01T02:00:00Z"
+    assert overdue(world) == {("default", "nightly"): due + 600}
+
+    end_running(world, "Failed", "2026-01-01T02:05:00Z")
+    look(world, "2026-01-02T02:00:00")
+    assert overdue(world) == {("default", "nightly"): due + 600}, "a second one does not make the first one good"
+
+    end_running(world, "Complete", "2026-01-02T02:05:00Z")
+    assert "dueSince" not in told(world)
+    assert overdue(world) == {}
+
+
+def test_a_backup_that_kubernetes_refuses_is_overdue_and_one_of_a_suspended_schedule_is_not(
+    world: OperatorWorld,
+) -> None:
+    schedule(world)
+    world.kubernetes.kinds_refused.add("Backup")
+    look(world, "2026-01-01T02:00:00")
+    assert list(overdue(world)) == [("default", "nightly")]
+
+    world.kubernetes.change("ScheduledBackup", "nightly", {"suspend": True})
+    world.settle()
+    assert overdue(world) == {}
