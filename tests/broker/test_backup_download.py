@@ -103,6 +103,40 @@ def test_a_download_to_s3_is_restored_and_deleted(full: Broker, tmp_path: Path) 
     check_restored(tmp_path / "new")
 
 
+@pytest.mark.parametrize("is_in_s3", [False, True])
+def test_an_attempt_that_finds_the_file_of_the_same_request_reports_it(
+    full: Broker, tmp_path: Path, is_in_s3: bool
+) -> None:
+    # A pod that died between storing and reporting was replaced by one that failed, as the file existed.
+    with FakeS3() as s3:
+        target = "s3://bucket/x.tar" if is_in_s3 else str(tmp_path / "x.tar")
+
+        def download(request_id: str) -> "subprocess.CompletedProcess[str]":
+            environment = s3.environment | {"PENSTOCK_BACKUP_REQUEST_ID": request_id}
+            return run("backup", "download", target, "--uri", full.uri(), "-o", "json", environment=environment)
+
+        def content() -> bytes:
+            return s3.objects["bucket/x.tar"] if is_in_s3 else Path(target).read_bytes()
+
+        first = download("uid-1")
+        assert first.returncode == 0, first.stderr
+        stored = content()
+
+        again = download("uid-1")
+        assert (again.returncode, json.loads(again.stdout)) == (0, json.loads(first.stdout))
+
+        for other in ("uid-2", ""):
+            refused = download(other)
+            assert (refused.returncode, "exists; name another" in refused.stderr) == (1, True)
+        assert content() == stored
+
+        if not is_in_s3:
+            Path(target).write_bytes(stored[:-1])
+            broken = download("uid-1")
+            assert (broken.returncode, "is not whole" in broken.stderr) == (1, True)
+            assert Path(target).read_bytes() == stored[:-1]
+
+
 def test_only_archives_of_backups_are_deleted(full: Broker, tmp_path: Path) -> None:
     target, other = tmp_path / "x.tar", tmp_path / "note"
     other.write_text("mine")
@@ -143,6 +177,29 @@ def stopped_download(
     downloading = in_background("backup", "download", target, "--uri", uri, environment=environment)
     eventually(lambda: proxy.stop_after, None)
     return downloading
+
+
+@pytest.mark.parametrize("is_s3", [False, True])
+def test_a_file_of_the_same_request_that_comes_meanwhile_is_reported(full: Broker, tmp_path: Path, is_s3: bool) -> None:
+    # On a node that was lost the first pod may still store.
+    with FakeS3() as s3, StoppingProxy(full.grpc) as proxy:
+        environment = s3.environment | {"PENSTOCK_BACKUP_REQUEST_ID": "uid-1"}
+        first, target = tmp_path / "first.tar", "s3://bucket/x.tar" if is_s3 else tmp_path / "x.tar"
+        assert run("backup", "download", first, "--uri", full.uri(), environment=environment).returncode == 0
+        content = first.read_bytes()
+        downloading = stopped_download(proxy, target, environment, stop_after=15 << 20)
+        if is_s3:
+            s3.objects["bucket/x.tar"] = content
+        else:
+            first.rename(tmp_path / "x.tar")
+        proxy.go()
+        output, errors = downloading.communicate(timeout=60)
+
+        assert downloading.returncode == 0, errors
+        assert output.endswith(f"stored as {target} by an earlier attempt\n")
+        assert (s3.objects["bucket/x.tar"] if is_s3 else (tmp_path / "x.tar").read_bytes()) == content
+        assert s3.uploads == {}
+        assert list(tmp_path.glob(".*")) == []
 
 
 def test_a_broker_that_is_killed_meanwhile_leaves_no_file_and_a_failed_command(full: Broker, tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def archive_of_one_vhost(
     log: ReadableLog | None = None,
     part: int = 1 << 20,
     prepare: Callable[[Path], None] = lambda _: None,
+    request_id: str = "",
 ) -> bytes:
     """Return the archive of a data directory with one vhost, read in parts of that size.
 
@@ -84,7 +85,7 @@ def archive_of_one_vhost(
         prepare(data.vhost_directory(vhost))
         (folder / "definitions").mkdir()
         copy = VhostCopy(vhost, ReadableDefinitions(folder / "definitions"), log or ReadableLog())
-        stream = open_backup_stream(data, [copy], copy_users(data), ("1.2.3", TIME))
+        stream = open_backup_stream(data, [copy], copy_users(data), ("1.2.3", TIME), request_id=request_id)
         parts = iter(lambda: stream.read(part), b"")
         found = b"".join(parts)
         assert stream.total_bytes == len(found)

@@ -231,7 +231,7 @@ class FakeBackups:
     async def write(self, directory: str) -> WrittenBackup:
         return WrittenBackup(vhost_count=1, bytes=100)
 
-    async def begin(self, owner: str, connection: ConnectionId) -> BegunBackup:
+    async def begin(self, owner: str, connection: ConnectionId, request_id: str) -> BegunBackup:
         return BegunBackup(f"{owner} {connection}", bytes=4, vhost_count=1, data_id="", version="1")
 
     async def read(self, owner: str, backup: str, offset: int) -> BackupPart:

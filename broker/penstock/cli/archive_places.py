@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from obstore.store import S3Store
 
-__all__ = ["FilePlace", "Place", "S3Place", "place_of"]
+__all__ = ["FilePlace", "Place", "S3Place", "TakenError", "place_of"]
 
 S3 = "s3://"
 UPLOAD_PARTS_MAX = 10_000
@@ -33,14 +33,21 @@ REQUEST_SECONDS_MAX = 600
 """So long one request may take: it sends or fetches one part."""
 
 
+class TakenError(ValueError):
+    """There is a file or an object already."""
+
+
 class Place(Protocol):
     """A file or an object, which may be there or not."""
 
     def check_free(self) -> None:
-        """Raise ValueError when something is there already."""
+        """Raise TakenError when something is there already."""
 
     def store(self, parts: Iterable[bytes], size: int) -> None:
-        """Store the parts, `size` bytes in all, when the last one has come. An error of theirs leaves nothing."""
+        """Store the parts, `size` bytes in all, when the last one has come. An error of theirs leaves nothing.
+
+        Raises TakenError when something is there already, which stays.
+        """
 
     def opened(self) -> contextlib.AbstractContextManager[Callable[[int], bytes]]:
         """Yield a function that returns the next bytes, at most so many. Raises OSError."""
@@ -72,7 +79,7 @@ class FilePlace:
 
     def check_free(self) -> None:
         if self._path.exists() or self._path.is_symlink():
-            raise ValueError(f"'{self._path}' exists; name another file, or delete it first")
+            raise TakenError(f"'{self._path}' exists; name another file, or delete it first")
 
     def store(self, parts: Iterable[bytes], size: int) -> None:  # noqa: ARG002 - only an object has to know it
         descriptor = self._claimed()
@@ -150,7 +157,7 @@ class S3Place:
     def check_free(self) -> None:
         with self._named("examined"), contextlib.suppress(FileNotFoundError):
             self._obstore.head(self._store, self._key)
-            raise ValueError(f"'{self._target}' exists; name another object, or delete it first")
+            raise TakenError(f"'{self._target}' exists; name another object, or delete it first")
 
     def store(self, parts: Iterable[bytes], size: int) -> None:
         part_bytes = max(UPLOAD_PART_BYTES_MIN, -(-size // UPLOAD_PARTS_MAX))

@@ -7,11 +7,11 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.archive_places import place_of
+from penstock.cli.archive_places import Place, TakenError, place_of
 from penstock.cli.group import Commands
 from penstock.cli.options import Uri, connected
 from penstock.cli.output import Output, print_done
@@ -25,6 +25,16 @@ PART_SECONDS_MAX = 120.0
 
 app = Commands(help="Back up a running broker.")
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="A file, or s3://BUCKET/KEY.")]
+RequestId = Annotated[
+    str,
+    typer.Option(
+        "--request-id",
+        envvar="PENSTOCK_BACKUP_REQUEST_ID",
+        help="Accept a file that an attempt of this id stored.",
+        metavar="ID",
+        show_default=False,
+    ),
+]
 
 
 @app.command()
@@ -41,14 +51,30 @@ def write(
 
 
 @app.command()
-def download(context: typer.Context, target: Target, uri: Uri = None, output: Output = None) -> None:
+def download(
+    context: typer.Context, target: Target, uri: Uri = None, request_id: RequestId = "", output: Output = None
+) -> None:
     """Download a backup to a file or to S3."""
     place = place_of(target)
-    place.check_free()
-    signal.signal(signal.SIGTERM, _end)  # before there is anything to remove
+    try:
+        place.check_free()
+        signal.signal(signal.SIGTERM, _end)  # before there is anything to remove
+        done = _stored(context, uri, place, request_id)
+        text = f"{done['bytes']:,} bytes stored as {target}"
+    except TakenError:
+        before = _stored_before(place, target, request_id)
+        if before is None:
+            raise
+        done = before
+        text = f"{done['bytes']:,} bytes were stored as {target} by an earlier attempt"
+    print_done(text, {"target": target, **done}, output)
+
+
+def _stored(context: typer.Context, uri: str | None, place: Place, request_id: str) -> dict[str, Any]:
+    """Store a backup, and report it."""
     digest = hashlib.sha256()
     with connected(context, uri, timeout=PART_SECONDS_MAX) as connection:
-        begun = connection.admin.begin_backup()
+        begun = connection.admin.begin_backup(request_id)
 
         def parts() -> Generator[bytes]:
             with closing(connection.admin.download_backup(begun)) as archive:
@@ -58,15 +84,22 @@ def download(context: typer.Context, target: Target, uri: Uri = None, output: Ou
 
         with closing(parts()) as archive:
             place.store(archive, begun.bytes)
-    done = {
-        "target": target,
-        "bytes": begun.bytes,
-        "vhosts": begun.vhost_count,
-        "sha256": digest.hexdigest(),
-        "data_id": begun.data_id,
-        "version": begun.version,
-    }
-    print_done(f"{begun.bytes:,} bytes stored as {target}", done, output)
+    return _report(begun.bytes, begun.vhost_count, digest.hexdigest(), begun.data_id, begun.version)
+
+
+def _stored_before(place: Place, target: str, request_id: str) -> dict[str, Any] | None:
+    """Report the backup that an earlier attempt stored and could not report; None for a file of another request."""
+    if not request_id:
+        return None
+    with place.opened() as read:
+        found = import_module("penstock.storage").find_stored(read, target, request_id)
+    if found is None:
+        return None
+    return _report(found.bytes, found.vhost_count, found.sha256, found.data_id, found.version)
+
+
+def _report(size: int, vhost_count: int, sha256: str, data_id: str, version: str) -> dict[str, Any]:
+    return {"bytes": size, "vhosts": vhost_count, "sha256": sha256, "data_id": data_id, "version": version}
 
 
 @app.command()

@@ -350,8 +350,9 @@ def backup(directory: str) -> Steps[int]:
     return answer.bytes
 
 
-def begin_backup() -> Steps[BegunBackup]:
-    answer = yield from call("BeginBackup", backup_pb2.BeginBackupRequest(), backup_pb2.BeginBackupResponse)
+def begin_backup(request_id: str) -> Steps[BegunBackup]:
+    request = backup_pb2.BeginBackupRequest(request_id=request_id)
+    answer = yield from call("BeginBackup", request, backup_pb2.BeginBackupResponse)
     return BegunBackup(answer.id, answer.bytes, answer.vhost_count, answer.data_id, answer.version)
 
 

@@ -269,9 +269,12 @@ class AsyncAdmin:
         """Copy everything into an empty or new directory of the broker's machine; return the bytes written."""
         return await self._run(admin_calls.backup(directory))
 
-    async def begin_backup(self) -> BegunBackup:
-        """Fix a copy of everything, to be downloaded on this connection. Each part is waited for five minutes."""
-        return await self._run(admin_calls.begin_backup())
+    async def begin_backup(self, request_id: str = "") -> BegunBackup:
+        """Fix a copy of everything, to be downloaded on this connection. Each part is waited for five minutes.
+
+        The archive names `request_id`, by which a client that repeats a request recognizes its own file.
+        """
+        return await self._run(admin_calls.begin_backup(request_id))
 
     async def read_backup(self, backup: str, offset: int) -> BackupPart:
         """Return a part of a begun backup; `download_backup` reads all of them."""

@@ -29,7 +29,15 @@ from penstock.services.downloads import IDLE_SECONDS, Download, finished
 from penstock.services.ports import BackupPart, BegunBackup, WrittenBackup
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading
-from penstock.storage import DataDirectory, UsersCopy, VhostCopy, copy_users, open_backup_stream, write_backup
+from penstock.storage import (
+    DataDirectory,
+    UsersCopy,
+    VhostCopy,
+    copy_users,
+    is_request_id,
+    open_backup_stream,
+    write_backup,
+)
 from penstock.vhost.vhost import Vhost, VhostBackup
 from penstock.vhost.vhosts import Vhosts
 
@@ -71,16 +79,19 @@ class Backups:
         finally:
             self._is_under_way = False
 
-    async def begin(self, owner: str, connection: ConnectionId) -> BegunBackup:
+    async def begin(self, owner: str, connection: ConnectionId, request_id: str) -> BegunBackup:
         thing = Thing("backup", _DOWNLOAD)
+        if request_id and not is_request_id(request_id):
+            rule = "has a request id that is not 1 to 128 letters, digits, dots, dashes and underscores"
+            raise InvalidArgumentError(thing, rule, "write another one, or none", field="request_id")
         self._enter(thing)
         fixed = ExitStack()
         fixed.callback(self._leave)
         try:
             copies, users = await self._fixed(thing, fixed)
             origin = (version, self._clock.now_ms() // 1_000)
-            opening = functools.partial(open_backup_stream, self._data, copies, users, origin, self._releasing())
-            stream = await finished(opening)
+            where = (self._data, copies, users, origin, self._releasing(), request_id)
+            stream = await finished(functools.partial(open_backup_stream, *where))
         except BaseException:
             fixed.close()
             raise
@@ -226,10 +237,10 @@ class BackupVerbs:
         return await self._backups.write(directory)
 
     @changing("BeginBackup")
-    async def begin_backup(self, principal: Principal) -> BegunBackup:
-        """Fix a copy of the whole broker, to be read part by part."""
+    async def begin_backup(self, principal: Principal, request_id: str = "") -> BegunBackup:
+        """Fix a copy of the whole broker, to be read part by part. The archive names the request."""
         principal.require_administrator(Thing("backup", _DOWNLOAD))
-        begun = await self._backups.begin(principal.name, principal.connection_id)
+        begun = await self._backups.begin(principal.name, principal.connection_id, request_id)
         if principal.connection.has_ended:  # before there was something to end with it
             await self._backups.end(principal.name, begun.id)
         return begun

@@ -266,8 +266,11 @@ class Backups(Protocol):
         """
         ...
 
-    async def begin(self, owner: str, connection: ConnectionId) -> BegunBackup:
-        """Fix a backup to be downloaded by this user. It ends with the connection. Raises refusals and StorageError."""
+    async def begin(self, owner: str, connection: ConnectionId, request_id: str) -> BegunBackup:
+        """Fix a backup to be downloaded by this user. It ends with the connection. Raises refusals and StorageError.
+
+        The archive names the request, if it has an id.
+        """
         ...
 
     async def read(self, owner: str, backup: str, offset: int) -> BackupPart:

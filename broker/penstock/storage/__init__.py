@@ -5,8 +5,9 @@ The package keeps them whole through every interruption and does not know their 
 
 from penstock.model.errors import StorageError
 from penstock.storage.amqp_frames import Bound, Change, Declared, ExchangeDeleted, QueueDeleted, Unbound
+from penstock.storage.archive_reader import StoredArchive, find_stored
 from penstock.storage.backup import UsersCopy, VhostCopy, copy_users, restore_backup, write_backup
-from penstock.storage.backup_archive import BLOCK
+from penstock.storage.backup_archive import BLOCK, is_request_id
 from penstock.storage.backup_stream import BackupStream, open_backup_stream
 from penstock.storage.definitions_amqp import DefinitionsCopy, DefinitionsFile
 from penstock.storage.definitions_fold import Fold
@@ -38,6 +39,7 @@ __all__ = [
     "PermissionRecord",
     "QueueDeleted",
     "StorageError",
+    "StoredArchive",
     "TopicRecord",
     "Unbound",
     "UserRecord",
@@ -45,8 +47,10 @@ __all__ = [
     "VhostCopy",
     "copy_users",
     "directory_name",
+    "find_stored",
     "holds_data",
     "is_archive",
+    "is_request_id",
     "open_backup_stream",
     "read_users",
     "read_vhosts",

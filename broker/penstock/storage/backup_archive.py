@@ -33,6 +33,8 @@ _PARTS_MAX: Final = 4
 _PART = re.compile(r"[A-Za-z0-9._-]+")
 _FOLDER = re.compile(r"[0-9a-f]{40}")
 _KEYS: Final = {"format", "version", "data_id", "created_at", "vhosts", "files"}
+_REQUEST: Final = "request_id"
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _END: Final = bytes(2 * BLOCK)
 TRAILER_BYTES: Final = 2 * BLOCK + len(_END)
 
@@ -48,13 +50,17 @@ class ArchivedFile:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveList:
-    """The first entry: what wrote the archive, when (seconds since 1970), and what is in it."""
+    """The first entry: what wrote the archive, when (seconds since 1970), and what is in it.
+
+    `request_id` is the client's, empty without one.
+    """
 
     version: str
     data_id: str
     created_at: int
     vhosts: tuple[str, ...]
     files: tuple[ArchivedFile, ...]
+    request_id: str = ""
 
     def encoded(self) -> bytes:
         """Return the archive's first bytes: the header of the list, and the list."""
@@ -69,7 +75,7 @@ class ArchiveList:
             "created_at": datetime.fromtimestamp(self.created_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "vhosts": list(self.vhosts),
             "files": files,
-        }
+        } | ({_REQUEST: self.request_id} if self.request_id else {})
         text = (json.dumps(content, ensure_ascii=False) + "\n").encode()
         return header(LIST, len(text), self.created_at) + text + bytes(padding(len(text)))
 
@@ -115,7 +121,10 @@ def decoded_list(content: bytes, source: str) -> ArchiveList:
         raise _refused(
             source, f"has the format {found.get('format')!r}, not {FORMAT}", "restore it with another version"
         )
-    if not isinstance(found, dict) or set(found) != _KEYS or not isinstance(found["files"], list):
+    if not isinstance(found, dict) or set(found) - {_REQUEST} != _KEYS or not isinstance(found["files"], list):
+        raise _refused(source, f"has no valid {LIST}")
+    request = found.get(_REQUEST)
+    if request is not None and not is_request_id(request):
         raise _refused(source, f"has no valid {LIST}")
     texts = [found["version"], found["data_id"], *found["vhosts"]] if isinstance(found["vhosts"], list) else [None]
     if not all(isinstance(text, str) for text in texts):
@@ -126,7 +135,13 @@ def decoded_list(content: bytes, source: str) -> ArchiveList:
         raise _refused(source, "has no valid time") from error
     files = tuple(_file(entry, source) for entry in found["files"])
     _check_names([file.name for file in files], source)
-    return ArchiveList(found["version"], found["data_id"], int(created.timestamp()), tuple(found["vhosts"]), files)
+    about = (found["version"], found["data_id"], int(created.timestamp()), tuple(found["vhosts"]))
+    return ArchiveList(*about, files, request or "")
+
+
+def is_request_id(text: object) -> TypeGuard[str]:
+    """Return whether an archive may name a request so."""
+    return isinstance(text, str) and _REQUEST_ID.fullmatch(text) is not None
 
 
 def is_archivable(name: str) -> bool:

@@ -86,11 +86,12 @@ def open_backup_stream(
     users: UsersCopy,
     origin: tuple[str, int],
     passed: Callable[[VhostCopy], None] = lambda _: None,
+    request_id: str = "",
 ) -> BackupStream:
     """Open the files of fixed vhosts. Blocks. Raises StorageError.
 
     `origin` is the broker's version and the time in seconds since 1970. `passed` is called on the reading thread when
-    a vhost is in the stream.
+    a vhost is in the stream. The archive names `request_id`, if there is one.
     """
     opened = ExitStack()
     try:
@@ -99,7 +100,8 @@ def open_backup_stream(
         files = [ArchivedFile(name, len(content), len(content)) for name, content in small.items()]
         files.extend(file for vhost in held for file in _files(vhost))
         version, time = origin
-        archive = ArchiveList(version, data.data_id, time, tuple(vhost.name for vhost in vhosts), tuple(files))
+        names = tuple(vhost.name for vhost in vhosts)
+        archive = ArchiveList(version, data.data_id, time, names, tuple(files), request_id)
         check_restorable(archive)
         return BackupStream(archive, _pieces(archive, small, held, passed), opened)
     except BaseException:

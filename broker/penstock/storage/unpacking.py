@@ -5,36 +5,17 @@ The bytes are hostile until the last entry has proven them whole, and their list
 when everything was checked. One piece is in memory at a time, beside the list.
 """
 
-import hashlib
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 from penstock.model.errors import StorageError, Thing
-from penstock.storage.backup_archive import (
-    BLOCK,
-    PROOF,
-    TRAILER_BYTES,
-    ArchivedFile,
-    ArchiveList,
-    decoded_list,
-    header,
-    list_size,
-    not_an_archive,
-    not_whole,
-    padding,
-    trailer,
-)
+from penstock.storage.archive_reader import PIECE_BYTES, ArchiveReader, Read
+from penstock.storage.backup_archive import ArchivedFile, ArchiveList, header, list_size, not_whole, padding
 from penstock.storage.directory import VHOSTS, directory_name
 from penstock.storage.jsonfiles import write_all
 from penstock.storage.records_json import read_vhosts
 from penstock.storage.restored import complete_restored, restored_directory
-
-PIECE_BYTES: Final = 1 << 20
-Read = Callable[[int], bytes]
-"""Returns the next bytes, at most so many, and none at the end."""
 
 
 def is_archive(first: bytes) -> bool:
@@ -51,7 +32,7 @@ def restore_archive(read: Read, source: str, target: Path) -> list[str]:
     `source` names the archive in errors. Blocks. Raises StorageError when the archive is not whole or not a backup's,
     and PreconditionFailedError when the new directory holds something.
     """
-    archived = _Archived(read, source)
+    archived = ArchiveReader(read, source)
     found = archived.read_list()
     with restored_directory(target) as folder:
         _check_space(folder, found)
@@ -65,63 +46,7 @@ def restore_archive(read: Read, source: str, target: Path) -> list[str]:
     return names
 
 
-class _Archived:
-    """An archive's bytes in their order. Each is hashed when it is taken."""
-
-    def __init__(self, read: Read, source: str) -> None:
-        self._read = read
-        self._source = source
-        self._digest = hashlib.sha256()
-
-    def read_list(self) -> ArchiveList:
-        """Return the list, which comes first."""
-        block = self._first_block()
-        size = list_size(block, self._source)
-        content = self.take(size)
-        found = decoded_list(content, self._source)
-        self.expect(bytes(padding(size)), "other bytes follow its list")
-        return found
-
-    def take(self, count: int) -> bytes:
-        """Return exactly so many bytes."""
-        parts = []
-        while count:
-            part = self._next(min(count, PIECE_BYTES))
-            if not part:
-                raise not_whole(self._source, "it ends too early")
-            self._digest.update(part)
-            parts.append(part)
-            count -= len(part)
-        return b"".join(parts)
-
-    def expect(self, expected: bytes, otherwise: str) -> None:
-        if self.take(len(expected)) != expected:
-            raise not_whole(self._source, otherwise)
-
-    def end(self, found: ArchiveList) -> None:
-        """Check the proof, and that nothing follows it."""
-        expected = trailer(self._digest.hexdigest(), found.created_at)
-        assert len(expected) == TRAILER_BYTES
-        if self.take(TRAILER_BYTES) != expected:
-            raise not_whole(self._source, f"its bytes differ from the SHA-256 in {PROOF}")
-        if self._next(1):
-            raise not_whole(self._source, "other bytes follow its end")
-
-    def _next(self, count: int) -> bytes:
-        try:
-            return self._read(count)
-        except OSError as error:
-            rule = f"cannot be read: {error.strerror or error}"
-            raise StorageError(Thing("archive", self._source), rule, "try again; nothing was restored") from error
-
-    def _first_block(self) -> bytes:
-        try:
-            return self.take(BLOCK)
-        except StorageError as error:
-            raise not_an_archive(self._source) from error
-
-
-def _unpack(archived: _Archived, file: ArchivedFile, path: Path) -> None:
+def _unpack(archived: ArchiveReader, file: ArchivedFile, path: Path) -> None:
     path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18penstock/v1/backup.proto\x12\x0bpenstock.v1\"\"\n\rBackupRequest\x12\x11\n\tdirectory\x18\x01 \x01(\t\"4\n\x0e\x42\x61\x63kupResponse\x12\x13\n\x0bvhost_count\x18\x01 \x01(\r\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\"\x14\n\x12\x42\x65ginBackupRequest\"g\n\x13\x42\x65ginBackupResponse\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\x12\x13\n\x0bvhost_count\x18\x03 \x01(\r\x12\x0f\n\x07\x64\x61ta_id\x18\x04 \x01(\t\x12\x0f\n\x07version\x18\x05 \x01(\t\"/\n\x11ReadBackupRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"F\n\x12ReadBackupResponse\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\x0c\x12\x0f\n\x07is_last\x18\x02 \x01(\x08\x12\x0e\n\x06sha256\x18\x03 \x01(\t\"\x1e\n\x10\x45ndBackupRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x13\n\x11\x45ndBackupResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18penstock/v1/backup.proto\x12\x0bpenstock.v1\"\"\n\rBackupRequest\x12\x11\n\tdirectory\x18\x01 \x01(\t\"4\n\x0e\x42\x61\x63kupResponse\x12\x13\n\x0bvhost_count\x18\x01 \x01(\r\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\"(\n\x12\x42\x65ginBackupRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"g\n\x13\x42\x65ginBackupResponse\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\x12\x13\n\x0bvhost_count\x18\x03 \x01(\r\x12\x0f\n\x07\x64\x61ta_id\x18\x04 \x01(\t\x12\x0f\n\x07version\x18\x05 \x01(\t\"/\n\x11ReadBackupRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"F\n\x12ReadBackupResponse\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\x0c\x12\x0f\n\x07is_last\x18\x02 \x01(\x08\x12\x0e\n\x06sha256\x18\x03 \x01(\t\"\x1e\n\x10\x45ndBackupRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x13\n\x11\x45ndBackupResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,15 +36,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BACKUPRESPONSE']._serialized_start=77
   _globals['_BACKUPRESPONSE']._serialized_end=129
   _globals['_BEGINBACKUPREQUEST']._serialized_start=131
-  _globals['_BEGINBACKUPREQUEST']._serialized_end=151
-  _globals['_BEGINBACKUPRESPONSE']._serialized_start=153
-  _globals['_BEGINBACKUPRESPONSE']._serialized_end=256
-  _globals['_READBACKUPREQUEST']._serialized_start=258
-  _globals['_READBACKUPREQUEST']._serialized_end=305
-  _globals['_READBACKUPRESPONSE']._serialized_start=307
-  _globals['_READBACKUPRESPONSE']._serialized_end=377
-  _globals['_ENDBACKUPREQUEST']._serialized_start=379
-  _globals['_ENDBACKUPREQUEST']._serialized_end=409
-  _globals['_ENDBACKUPRESPONSE']._serialized_start=411
-  _globals['_ENDBACKUPRESPONSE']._serialized_end=430
+  _globals['_BEGINBACKUPREQUEST']._serialized_end=171
+  _globals['_BEGINBACKUPRESPONSE']._serialized_start=173
+  _globals['_BEGINBACKUPRESPONSE']._serialized_end=276
+  _globals['_READBACKUPREQUEST']._serialized_start=278
+  _globals['_READBACKUPREQUEST']._serialized_end=325
+  _globals['_READBACKUPRESPONSE']._serialized_start=327
+  _globals['_READBACKUPRESPONSE']._serialized_end=397
+  _globals['_ENDBACKUPREQUEST']._serialized_start=399
+  _globals['_ENDBACKUPREQUEST']._serialized_end=429
+  _globals['_ENDBACKUPRESPONSE']._serialized_start=431
+  _globals['_ENDBACKUPRESPONSE']._serialized_end=450
 # @@protoc_insertion_point(module_scope)

@@ -19,8 +19,10 @@ class BackupResponse(_message.Message):
     def __init__(self, vhost_count: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class BeginBackupRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("request_id",)
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    def __init__(self, request_id: _Optional[str] = ...) -> None: ...
 
 class BeginBackupResponse(_message.Message):
     __slots__ = ("id", "bytes", "vhost_count", "data_id", "version")

@@ -122,7 +122,10 @@ func (x *BackupResponse) GetBytes() uint64 {
 }
 
 type BeginBackupRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The archive names it, so that a client that repeats a request recognizes the file that an earlier attempt stored.
+	// Up to 128 letters, digits, dots, dashes and underscores; empty: the archive names none.
+	RequestId     string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -155,6 +158,13 @@ func (x *BeginBackupRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use BeginBackupRequest.ProtoReflect.Descriptor instead.
 func (*BeginBackupRequest) Descriptor() ([]byte, []int) {
 	return file_penstock_v1_backup_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *BeginBackupRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
 }
 
 type BeginBackupResponse struct {
@@ -441,8 +451,10 @@ const file_penstock_v1_backup_proto_rawDesc = "" +
 	"\x0eBackupResponse\x12\x1f\n" +
 	"\vvhost_count\x18\x01 \x01(\rR\n" +
 	"vhostCount\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"\x14\n" +
-	"\x12BeginBackupRequest\"\x8f\x01\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"3\n" +
+	"\x12BeginBackupRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\"\x8f\x01\n" +
 	"\x13BeginBackupResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x1f\n" +

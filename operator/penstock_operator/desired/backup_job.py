@@ -1,8 +1,9 @@
 """The Jobs of a Backup: one that stores it and one that deletes its file; and the container that restores a Cluster.
 
 Each runs the broker's image as an unprivileged user on a read-only root without a token. A Job's name follows from the
-Backup's uid, so that a restarted operator finds it and makes no second one. The command's report is the termination
-message; when it fails, that is the end of its log.
+Backup's uid, so that a restarted operator finds it and makes no second one. The uid is also the id of the request: a
+pod that replaces one that had stored the file, and could not report it, recognizes the file. The command's report is
+the termination message; when it fails, that is the end of its log.
 """
 
 import hashlib
@@ -29,6 +30,8 @@ Manifest = dict[str, Any]
 BACKUP_FOLDER: Final = "/backup"
 MESSAGE_FILE: Final = "/dev/termination-log"
 RETRIES_MAX: Final = 2
+# A variable, not an option, as an older image would refuse an option that it does not know.
+REQUEST_VARIABLE: Final = "PENSTOCK_BACKUP_REQUEST_ID"
 # How long an ended Job stays, for its log. The operator has its outcome in the Backup's status long before.
 KEPT_SECONDS: Final = 86_400
 DELETE_SECONDS_MAX: Final = 300
@@ -70,6 +73,7 @@ def backup_job(manifest: Manifest, spec: BackupSpec, owner: Owner, access: Acces
     words += ["--password-file", f"{ADMINISTRATOR_FOLDER}/password"]
     container = _container("backup", owner.spec.image, target, words, spec.resources.manifest(), makes_folder=True)
     container["imagePullPolicy"] = owner.spec.image_pull_policy
+    container["env"] = [*container.get("env", []), {"name": REQUEST_VARIABLE, "value": metadata["uid"]}]
     container["volumeMounts"] += [{"name": name, "mountPath": path, "readOnly": True} for name, path, _ in files]
     pod = _pod(container, target)
     pod["volumes"] += [{"name": name, "secret": secret} for name, _, secret in files]

@@ -5,7 +5,7 @@ import pytest
 from penstock_operator.api import BackupSpec, ClusterSpec
 from penstock_operator.api.backup import FILE_PATTERN, Target
 from penstock_operator.desired import Owner
-from penstock_operator.desired.backup_job import Access, backup_job, job_name
+from penstock_operator.desired.backup_job import Access, backup_job, deletion_job, job_name
 from support.kubernetes_fake import Manifest
 
 SPEC = BackupSpec.model_validate({"clusterRef": {"name": "mq"}, "target": {"volume": {"claimName": "backups"}}})
@@ -48,6 +48,21 @@ def test_the_pod_runs_where_the_cluster_s_pods_may() -> None:
     assert spec["imagePullSecrets"] == [{"name": "registry"}]
     assert spec["nodeSelector"] == {"disk": "fast"}
     assert spec["tolerations"] == [{"key": "x", "operator": "Exists"}]
+
+
+@pytest.mark.parametrize(
+    "target", [{"volume": {"claimName": "b"}}, {"s3": {"bucket": "backups", "credentialsSecret": {"name": "s"}}}]
+)
+def test_a_retry_knows_the_file_of_its_backup_by_the_backup_s_uid(target: Manifest) -> None:
+    # A pod that died between storing and reporting was replaced by pods that failed, as the file existed.
+    spec = BackupSpec.model_validate({"clusterRef": {"name": "mq"}, "target": target})
+    owner = Owner("mq", "shop", "uid-1", ClusterSpec.model_validate(CLUSTER))
+    manifest = {"metadata": {"name": "one", "namespace": "shop", "uid": "uid-2"}}
+    (container,) = backup_job(manifest, spec, owner, Access("admin"))["spec"]["template"]["spec"]["containers"]
+
+    assert {"name": "PENSTOCK_BACKUP_REQUEST_ID", "value": "uid-2"} in container["env"]
+    (deletion,) = deletion_job(manifest, spec, "penstock:test", [])["spec"]["template"]["spec"]["containers"]
+    assert "PENSTOCK_BACKUP_REQUEST_ID" not in str(deletion)
 
 
 def test_a_pod_that_is_being_stopped_is_replaced_when_it_has_ended() -> None:

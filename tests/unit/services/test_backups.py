@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.kit.clock import SystemClock
-from penstock.model.errors import PreconditionFailedError, StorageError, Thing
+from penstock.model.errors import InvalidArgumentError, PreconditionFailedError, StorageError, Thing
+from penstock.model.names import ConnectionId
 from penstock.services.backups import Backups
 from penstock.storage import DataDirectory, write_users
 
@@ -119,3 +120,16 @@ def test_vhosts_are_fixed_again_when_a_user_was_deleted_meanwhile(
             assert vhost.is_closed
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("request_id", ["a/b", "a b", "a" * 129, "é", "a\n"])
+def test_a_request_id_that_an_archive_cannot_have_is_refused_and_nothing_is_fixed(
+    tmp_path: Path, request_id: str
+) -> None:
+    vhosts = Vhosts(Vhost("/"))
+    backups = backups_of(vhosts, tmp_path)
+
+    for _ in range(2):
+        with pytest.raises(InvalidArgumentError, match="request id"):
+            asyncio.run(backups.begin("root", ConnectionId(1), request_id))
+    assert not vhosts.is_kept

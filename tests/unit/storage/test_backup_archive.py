@@ -222,6 +222,10 @@ def test_a_file_of_more_zeros_than_a_segment_has_is_refused(tmp_path: Path) -> N
     [
         ({"format": 2}, "has the format 2, not 1"),
         ({"more": 1}, "no valid"),
+        ({"request_id": ""}, "no valid"),
+        ({"request_id": 1}, "no valid"),
+        ({"request_id": "a" * 129}, "no valid"),
+        ({"request_id": "a/b"}, "no valid"),
         ({"vhosts": "/"}, "no valid"),
         ({"vhosts": [1]}, "no valid"),
         ({"files": {}}, "no valid"),

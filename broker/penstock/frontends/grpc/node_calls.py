@@ -50,9 +50,9 @@ async def backup(services: Services, principal: Principal, request: backups.Back
 
 
 async def begin_backup(
-    services: Services, principal: Principal, _: backups.BeginBackupRequest
+    services: Services, principal: Principal, request: backups.BeginBackupRequest
 ) -> backups.BeginBackupResponse:
-    begun = await services.backups.begin_backup(principal)
+    begun = await services.backups.begin_backup(principal, request.request_id)
     return backups.BeginBackupResponse(
         id=begun.id, bytes=begun.bytes, vhost_count=begun.vhost_count, data_id=begun.data_id, version=begun.version
     )
