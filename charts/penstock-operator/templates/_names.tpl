@@ -60,10 +60,10 @@ another release or to none, because Helm refuses to touch it; off if the kinds a
 {{- join " " $found -}}
 {{- end -}}
 
-{{- /* The annotations of an alert that say where its section of docs/alerts.md is. */ -}}
+{{- /* The annotations of an alert that name a section of docs/failures.md, by its anchor. */ -}}
 {{- define "penstock-operator.runbook" -}}
-{{- $anchor := index . 0 | lower -}}
-runbook: docs/alerts.md#{{ $anchor }}
+{{- $anchor := index . 0 -}}
+runbook: {{ printf "docs/failures.md#%s" $anchor | quote }}
 {{- with (index . 1).Values.alerts.runbookUrl }}
 runbook_url: {{ printf "%s#%s" . $anchor | quote }}
 {{- end }}

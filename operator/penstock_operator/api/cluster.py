@@ -237,12 +237,12 @@ class ServiceMonitor(Model):
 
 
 class PrometheusRule(Model):
-    """The alerts that docs/alerts.md explains."""
+    """The alerts that docs/failures.md explains."""
 
     enabled: bool = False
     labels: Labels = Field(default_factory=dict)
     runbook_url: Annotated[str, Field(max_length=TEXT_LENGTH_MAX, pattern=r"^(https?://[^\s#]+)?$")] = Field(
-        "", description="Where you publish docs/alerts.md. Each alert then has a runbook_url in it."
+        "", description="Where you publish docs/failures.md. Each alert then has a runbook_url in it."
     )
 
 

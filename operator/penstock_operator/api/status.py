@@ -12,7 +12,7 @@ class Condition(Model):
 
     type: Annotated[str, Field(max_length=316)]
     status: Literal["True", "False", "Unknown"]
-    reason: Annotated[str, Field(max_length=1024)]
+    reason: Annotated[str, Field(max_length=1024, description="docs/failures.md has a section of this name.")]
     message: Annotated[str, Field(max_length=32_768)] = ""
     last_transition_time: str = Field(json_schema_extra={"format": "date-time"})
     observed_generation: int | None = Field(None, ge=0)

@@ -1,4 +1,4 @@
-"""Alerts of a Cluster as a PrometheusRule, with the section of docs/alerts.md for each.
+"""Alerts of a Cluster as a PrometheusRule, with the section of docs/failures.md for each.
 
 A test checks that the alerts use only metrics that the broker has. Alerts about the operator are in its chart.
 """
@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from penstock_operator.desired.naming import Owner
 
-RUNBOOK: Final = "docs/alerts.md"
+RUNBOOK: Final = "docs/failures.md"
 DOWN: Final = "PenstockDown"
 Alert: TypeAlias = tuple[str, str, str, str, str]
 
