@@ -34,6 +34,8 @@ class FakeKubernetes:
         self.writes: list[tuple[str, str, str]] = []
         self.on_change: Callable[[Manifest, bool], None] = lambda manifest, is_gone: None
         self.kinds_missing: set[str] = set()
+        self.kinds_without_status: set[str] = set()
+        """Kinds whose CRD has no subresource for the status."""
         self.kinds_forbidden: set[str] = set()
         self.namespaces_forbidden: set[str] = set()
         """Namespaces in which the operator has no role: nothing of ours can be listed there."""
@@ -142,6 +144,8 @@ class FakeKubernetes:
         known = self.objects.get(_place(manifest))
         if known is None:
             raise ApiError(404, "it is not there")
+        if part == "status" and manifest["kind"] in self.kinds_without_status:
+            raise ApiError(404, "the server could not find the requested resource")
         version = change.get("metadata", {}).get("resourceVersion")
         if version is not None and version != known["metadata"]["resourceVersion"]:
             raise ApiError(409, "it changed meanwhile")

@@ -140,10 +140,16 @@ class ClusterReconciler:
             self._world.add(other, 0.0)
 
     def _pause(self, manifest: Manifest) -> None:
-        """Report the pause, and leave the rest of the status as it was: it tells of the manifest applied last."""
-        before = manifest.get("status", {}).get("conditions", [])
+        """Report the pause, and leave the rest of the status as it was: it tells of the manifest applied last.
+
+        A StatefulSet that is missing is not made: users may have paused the Cluster to take it away.
+        """
+        metadata, before = manifest["metadata"], manifest.get("status", {}).get("conditions", [])
         kept = [each for each in before if each["type"] != "Paused"]
-        paused = Says("Paused", "True", "Paused", "set spec.paused to false to go on")
+        workload = self._world.kubernetes.read("apps/v1", "StatefulSet", metadata["namespace"], metadata["name"])
+        is_missing = workload is None or "deletionTimestamp" in workload["metadata"]
+        lacks = "there is no StatefulSet, so that nothing starts the pod again; " if is_missing else ""
+        paused = Says("Paused", "True", "Paused", f"{lacks}set spec.paused to false to go on")
         generation = manifest["metadata"].get("generation", 0)
         told = merged(before, [paused], generation, self._world.now())
         self._world.write_status(manifest, {"conditions": [*kept, *told], "phase": "Paused"})

@@ -16,7 +16,7 @@ from penstock_operator.desired.naming import ADMINISTRATOR, FINALIZER, RELEASE_A
 from penstock_operator.desired.ownership import DEFAULT_VHOST, Remove, Tell, plan_removal
 from penstock_operator.desired.topology import Need, same_kinds
 from penstock_operator.engine.backlog import Key
-from penstock_operator.engine.census import Census
+from penstock_operator.engine.census import LACKING, Census
 from penstock_operator.engine.claims import successors
 from penstock_operator.engine.connection import connect_to_leave, is_lost
 from penstock_operator.engine.home import Home, NotYet, admits, enter, known_owner, may_administer
@@ -24,7 +24,7 @@ from penstock_operator.engine.report import report_event, report_waiting
 from penstock_operator.engine.session import Session
 from penstock_operator.engine.store import broker_of
 from penstock_operator.engine.world import World
-from penstock_operator.links import BrokerUnreachableError
+from penstock_operator.links import ApiError, BrokerUnreachableError
 
 Manifest = dict[str, Any]
 RETRY_SECONDS: Final = 10.0
@@ -78,13 +78,23 @@ class Removal:
         if spec is None:
             return None
         for kind in (*_kinds(key), "Cluster"):
-            self._census.freshen(kind, world.store.deletion_seen(key))
+            self._list_again(kind, world.store.deletion_seen(key))
         broker, owner = broker_of(manifest), None
         if broker.kind == "Cluster":
             owner = self._owner_by(broker)
             if owner is None:
                 return None
         return self._remove_from(broker, owner, key, manifest, spec)
+
+    def _list_again(self, kind: str, moment: int) -> None:
+        """List a kind, whose objects may need the thing. Raises NotYet while the kind or the role is missing."""
+        try:
+            self._census.freshen(kind, moment)
+        except ApiError as error:
+            if error.code not in LACKING:
+                raise
+            why = f"objects of kind {kind}, which may need this, cannot be listed: {error}"
+            raise NotYet("KindNotListed", f"{why}; upgrade the operator's chart") from error
 
     def _owner_by(self, key: Key) -> Owner | None:
         """Return the Cluster; None when it is gone, and its broker with it. Raises NotYet."""

@@ -113,7 +113,14 @@ class World:
         try:
             return self.kubernetes.patch(manifest, change, part=part)
         except ApiError as error:
-            if error.code == NOT_FOUND:
-                metadata = manifest["metadata"]
-                self.store.drop(Key(manifest["kind"], metadata.get("namespace", ""), metadata["name"]), metadata["uid"])
+            if error.code != NOT_FOUND:
+                raise
+            metadata = manifest["metadata"]
+            key = Key(manifest["kind"], metadata.get("namespace", ""), metadata["name"])
+            there = self.kubernetes.read(manifest["apiVersion"], key.kind, key.namespace, key.name)
+            if part and there is not None and there["metadata"].get("uid") == metadata["uid"]:
+                # Dropped, it would claim nothing any more.
+                why = f"its kind has no subresource '{part}'; upgrade the kinds of the operator's chart"
+                raise ApiError(NOT_FOUND, why) from error
+            self.store.drop(key, metadata["uid"])
             raise

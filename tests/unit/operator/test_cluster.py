@@ -237,6 +237,34 @@ def test_a_cluster_that_is_paused_is_left_alone_until_it_is_not(world: OperatorW
     assert world.kubernetes.objects["ConfigMap", "default", "mq-config"]["data"] != {}
 
 
+def test_a_cluster_that_is_paused_while_its_workload_is_made_anew_says_that_nothing_starts_its_pod(
+    world: OperatorWorld,
+) -> None:
+    # Growing the volume deletes the StatefulSet. Paused at this moment, a broker that died stayed away without a word.
+    def message() -> str:
+        conditions = world.kubernetes.objects["Cluster", "default", "mq"]["status"]["conditions"]
+        return next(str(each["message"]) for each in conditions if each["type"] == "Paused")
+
+    storage = {"metadata": {"name": "standard", "namespace": ""}, "kind": "StorageClass", "allowVolumeExpansion": True}
+    world.kubernetes.objects["StorageClass", "", "standard"] = storage
+    world.kubernetes.objects["PersistentVolumeClaim", "default", "data-mq-0"]["spec"]["storageClassName"] = "standard"
+    world.kubernetes.kinds_lingering.add("StatefulSet")
+    world.kubernetes.change("Cluster", "mq", {"storage": {"size": "20Gi"}})
+    world.reconcile(Key("Cluster", "default", "mq"))
+    world.kubernetes.change("Cluster", "mq", {"paused": True})
+    world.reconcile(Key("Cluster", "default", "mq"))
+    assert message().startswith("there is no StatefulSet, so that nothing starts the pod again; ")
+
+    world.kubernetes.finish("StatefulSet", "mq")
+    world.kubernetes.change("Cluster", "mq", {"paused": False})
+    world.settle()
+    assert world.kubernetes.get("StatefulSet", "mq") is not None
+
+    world.kubernetes.change("Cluster", "mq", {"paused": True})
+    world.reconcile(Key("Cluster", "default", "mq"))
+    assert message() == "set spec.paused to false to go on"
+
+
 @pytest.mark.parametrize(("when_deleted", "is_kept"), [("Retain", True), ("Delete", False)])
 def test_the_secret_stays_as_long_as_the_volume_does(when_deleted: str, is_kept: bool) -> None:
     world = OperatorWorld()
