@@ -43,7 +43,7 @@ def main() -> int:
         return 0
     results: dict[str, list[dict[str, float]]] = {}
     for row in chosen:
-        console.print(f"[dim]{row.key}: {row.title}, level {row.level}, {options.runs} runs[/dim]")
+        console.print(f"[dim]{row.key}: {row.title}, durability {row.durability}, {options.runs} runs[/dim]")
         results[row.key] = measured(row, options)
     console.print(as_table(chosen, results))
     if options.update_docs:
@@ -58,7 +58,7 @@ def compared(rows: list[Row], options: argparse.Namespace, console: Console) -> 
     flags = [f"--{name}={getattr(options, name)}" for name in ("seconds", "backlog", "queues", "directory")]
     pairs = {}
     for row in rows:
-        console.print(f"[dim]{row.key}: {row.title}, level {row.level}, {options.runs} runs of each[/dim]")
+        console.print(f"[dim]{row.key}: {row.title}, durability {row.durability}, {options.runs} runs of each[/dim]")
         pairs[row.key] = against.alternated(row, python, options.runs, flags)
     return against.as_table(rows, pairs, options.base)
 

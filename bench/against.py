@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CPU = "broker_cpu_us"
 COLUMNS = (
     "case",
-    "level",
+    "durability",
     "figure",
     "base: min",
     "median",
@@ -91,7 +91,7 @@ def once(python: Path, row: Row, flags: list[str]) -> dict[str, float]:
 def as_table(rows: list[Row], pairs: dict[str, Pair], commit: str) -> Table:
     table = Table(title=f"{commit} and this checkout; {machine()}")
     for column in COLUMNS:
-        table.add_column(column, justify="left" if column in {"case", "level", "figure"} else "right")
+        table.add_column(column, justify="left" if column in {"case", "durability", "figure"} else "right")
     for section, members in groupby(rows, lambda row: row.section):
         table.add_row(f"[bold]{section}[/bold]")
         for row in members:
@@ -112,6 +112,6 @@ def lines(row: Row, pair: Pair) -> list[list[str]]:
         middles = [median(values) for values in spreads]
         ratio = f"{middles[1] / middles[0]:.3f}" if middles[0] else ""
         cells = [shown(value) for values in spreads for value in (min(values), median(values), max(values))]
-        first = ["", "", "", ""] if found else [row.title, row.level, *cpu]
+        first = ["", "", "", ""] if found else [row.title, row.durability, *cpu]
         found.append([*first[:2], f"{figure.key}, {figure.unit}", *cells, ratio, *first[2:]])
     return found

@@ -51,7 +51,7 @@ def put(load: Load) -> dict[str, float]:
         connection.declare_stream(STREAM)
     client, options = _connected(load)
     table = pa.table({"body": pa.array([bytes(BODY_BYTES)] * PUT_ROWS, pa.binary())})
-    descriptor = flight.FlightDescriptor.for_command(json.dumps({"stream": STREAM, **load.durability}))
+    descriptor = flight.FlightDescriptor.for_command(json.dumps({"stream": STREAM, **load.confirms}))
     figures: dict[str, float] = {}
     confirmed = 0
     with client:

@@ -48,7 +48,7 @@ class Load:
 
     broker: Broker
     seconds: float
-    level: str
+    durability: str
     backlog: int = 10_000_000
     queues: int = 100_000
 
@@ -57,9 +57,9 @@ class Load:
         return self.broker.uri()
 
     @property
-    def durability(self) -> dict[str, Any]:
+    def confirms(self) -> dict[str, Any]:
         """The option of a connection, and of a put, that says when messages are confirmed."""
-        return {durability_name(): self.level}
+        return {durability_name(): self.durability}
 
     def perf(self, kind: str, *flags: str, seconds: float | None = None) -> dict[str, Any]:
         """Run the native load generator as a process; for `seconds`, unless flags end it sooner."""
@@ -100,7 +100,7 @@ class Load:
 
 class Measurable(Protocol):
     @property
-    def level(self) -> str: ...
+    def durability(self) -> str: ...
     @property
     def measure(self) -> Callable[[Load], dict[str, float]]: ...
 
@@ -117,4 +117,4 @@ class Runner:
 
     def run(self, row: Measurable) -> dict[str, float]:
         with tempfile.TemporaryDirectory(dir=self._directory) as folder, Broker(Path(folder) / "data") as broker:
-            return row.measure(Load(broker, self._seconds, row.level, self._backlog, self._queues))
+            return row.measure(Load(broker, self._seconds, row.durability, self._backlog, self._queues))

@@ -22,7 +22,7 @@ async def _publish_awaited(load: Load) -> dict[str, float]:
     """Run a thousand tasks, each awaiting the confirm of one message before the next."""
     figures: dict[str, float] = {}
     total = 0
-    async with penstock.aio.connect(load.uri, **load.durability) as connection:
+    async with penstock.aio.connect(load.uri, **load.confirms) as connection:
         await connection.declare_queue(QUEUE)
         started = time.perf_counter()
 
@@ -52,7 +52,7 @@ def _publish_many(load: Load, native: bool) -> dict[str, float]:
     figures: dict[str, float] = {}
     bodies = [BODY] * CHUNK
     total = 0
-    with penstock.connect(load.uri, native=native, **load.durability) as connection:
+    with penstock.connect(load.uri, native=native, **load.confirms) as connection:
         connection.declare_queue(QUEUE)
         started = time.perf_counter()
         with load.counting_cpu(figures, lambda: total):
@@ -66,7 +66,7 @@ def consume(load: Load) -> dict[str, float]:
     """Fill a queue, then consume, read and acknowledge every message."""
     figures: dict[str, float] = {}
     count = 0
-    with penstock.connect(load.uri, **load.durability) as connection:
+    with penstock.connect(load.uri, **load.confirms) as connection:
         connection.declare_queue(QUEUE)
         total = int(load.seconds * 1_000_000)
         for _ in range(total // CHUNK):

@@ -14,7 +14,7 @@ from bench.rows import Figure, Row
 Results = dict[str, list[dict[str, float]]]
 
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
-COLUMNS = ("case", "level", "figure", "min", "median", "max", "wanted", "reached", "peer")
+COLUMNS = ("case", "durability", "figure", "min", "median", "max", "wanted", "reached", "peer")
 
 
 def as_table(rows: list[Row], results: Results) -> Table:
@@ -47,7 +47,7 @@ def lines(row: Row, runs: list[dict[str, float]]) -> list[list[str]]:
     for number, figure in enumerate(row.figures):
         values = [run[figure.key] for run in runs]
         least, middle, greatest = min(values), median(values), max(values)
-        first = [row.title, row.level] if number == 0 else ["", ""]
+        first = [row.title, row.durability] if number == 0 else ["", ""]
         spread = [shown(value) for value in (least, middle, greatest)]
         judged = [wanted(figure), reached(figure, middle), peer(row.key, figure.key)]
         found.append([*first, f"{figure.key}, {figure.unit}", *spread, *judged])

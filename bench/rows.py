@@ -33,7 +33,7 @@ class Row:
     title: str
     figures: tuple[Figure, ...]
     measure: Callable[[Load], dict[str, float]]
-    level: str = "os"
+    durability: str = "os"
     section: str = "Message paths"
 
 
@@ -46,7 +46,7 @@ def throughput(size: int, batch: int, consumers: int) -> Callable[[Load], dict[s
 
     def measure(load: Load) -> dict[str, float]:
         flags = f"--size {size} --batch {batch} --publishers 1 --consumers {consumers} --queues 1 --in-flight 1000"
-        found = load.perf("throughput", *flags.split(), "--durability", load.level)
+        found = load.perf("throughput", *flags.split(), "--durability", load.durability)
         rate = min(found["confirmed_per_s"], found["consumed_per_s"]) if consumers else found["confirmed_per_s"]
         return {"rate": rate, "broker_cpu_us": found["broker_cpu_us"]}
 
@@ -96,11 +96,11 @@ LARGE = "1 KB, 1 publisher, 1 consumer, batches of 100, confirms and acks"
 
 ROWS = (
     Row("batched", BATCHED, (rate(3_000_000), cpu(0.25)), throughput(16, 100, 1)),
-    Row("batched-disk", BATCHED, (rate(None), cpu()), throughput(16, 100, 1), level="disk"),
+    Row("batched-disk", BATCHED, (rate(None), cpu()), throughput(16, 100, 1), durability="disk"),
     Row("single", SINGLE, (rate(500_000), cpu()), throughput(16, 1, 0)),
-    Row("single-disk", SINGLE, (rate(None), cpu()), throughput(16, 1, 0), level="disk"),
+    Row("single-disk", SINGLE, (rate(None), cpu()), throughput(16, 1, 0), durability="disk"),
     Row("large", LARGE, (rate(300_000), cpu()), throughput(1_024, 100, 1)),
-    Row("large-disk", LARGE, (rate(None), cpu()), throughput(1_024, 100, 1), level="disk"),
+    Row("large-disk", LARGE, (rate(None), cpu()), throughput(1_024, 100, 1), durability="disk"),
     Row(
         "python-publish",
         "Python `await publish()`, 1,000 tasks on uvloop, 100 B",

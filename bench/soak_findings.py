@@ -122,10 +122,10 @@ def figures(samples: Sequence[Sample], settings: Settings) -> list[tuple[str, st
     ]
 
 
-def latency(level: str, windows: Sequence[dict[str, Any]]) -> list[tuple[str, str, str]]:
+def latency(durability: str, windows: Sequence[dict[str, Any]]) -> list[tuple[str, str, str]]:
     p50, p99 = (median(window[key] for window in windows) / 1e3 for key in ("p50", "p99"))
     longest = max(window["max"] for window in windows) / 1e3
-    return [(f"confirm at level {level}: p50, p99, longest", f"{p50:.2f}, {p99:.2f}, {longest:.1f} ms", "")]
+    return [(f"confirm with durability {durability}: p50, p99, longest", f"{p50:.2f}, {p99:.2f}, {longest:.1f} ms", "")]
 
 
 def widest(samples: Sequence[Sample]) -> str:

@@ -16,11 +16,11 @@ from select import select
 import penstock
 from bench.soak_ledger import Ledger, body
 
-__all__ = ["BODY_BYTES", "LEVELS", "QUEUE", "Probe"]
+__all__ = ["BODY_BYTES", "DURABILITIES", "QUEUE", "Probe"]
 
 QUEUE = "probe"
 BODY_BYTES = 104
-LEVELS = ("os", "disk")
+DURABILITIES = ("os", "disk")
 PAUSE_SECONDS = 0.01
 LINE_SECONDS = 1.0
 
@@ -31,7 +31,7 @@ class Probe:
 
     uri: str
     ledger: Ledger
-    times: dict[str, list[float]] = field(default_factory=lambda: {level: [] for level in LEVELS})
+    times: dict[str, list[float]] = field(default_factory=lambda: {durability: [] for durability in DURABILITIES})
     pid: int | None = None
 
     async def follow(self, deadline: float) -> None:
@@ -45,8 +45,8 @@ class Probe:
         async for line in process.stdout:
             found = json.loads(line)
             self.ledger.confirmed = found["published"]
-            for level in LEVELS:
-                self.times[level] += found[level]
+            for durability in DURABILITIES:
+                self.times[durability] += found[durability]
         ending.cancel()
         self.pid = None
         if await process.wait() != 0:
@@ -54,14 +54,14 @@ class Probe:
 
     def taken(self) -> dict[str, list[float]]:
         """Return the times since the last call, sorted."""
-        found = {level: sorted(times) for level, times in self.times.items()}
+        found = {durability: sorted(times) for durability, times in self.times.items()}
         for times in self.times.values():
             times.clear()
         return found
 
 
 def measure(uri: str) -> None:
-    connections = {level: penstock.connect(uri, durability=level) for level in LEVELS}
+    connections = {durability: penstock.connect(uri, durability=durability) for durability in DURABILITIES}
     published = 0
     while not has_ended():
         times = measured(connections, published)
@@ -73,15 +73,15 @@ def measure(uri: str) -> None:
 
 def measured(connections: dict[str, penstock.Connection], first: int) -> dict[str, list[float]]:
     """Return the confirm times of about a second; the messages are numbered from `first` on."""
-    times: dict[str, list[float]] = {level: [] for level in connections}
+    times: dict[str, list[float]] = {durability: [] for durability in connections}
     numbers = count(first)
     ends = time.perf_counter() + LINE_SECONDS
     while (now := time.perf_counter()) < ends:
-        for level, connection in connections.items():
+        for durability, connection in connections.items():
             content = body(next(numbers), BODY_BYTES)
             started = time.perf_counter()
             connection.publish(content, routing_key=QUEUE)
-            times[level].append(round((time.perf_counter() - started) * 1e6, 1))
+            times[durability].append(round((time.perf_counter() - started) * 1e6, 1))
         time.sleep(max(0.0, now + PAUSE_SECONDS - time.perf_counter()))
     return times
 

@@ -78,7 +78,7 @@ def publish(load: Load, bodies: Callable[[random.Random], list[bytes]]) -> int:
             yield pa.RecordBatch.from_arrays([pa.array(bodies(draw), pa.binary()), keys], schema=schema)
 
     with Wire(load.uri) as wire:
-        wire.put({"stream": STREAM, "durability": load.level}, schema, batches())
+        wire.put({"stream": STREAM, "durability": load.durability}, schema, batches())
     return count
 
 

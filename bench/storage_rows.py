@@ -31,7 +31,7 @@ def durable(flags: str) -> Callable[[Load], dict[str, float]]:
 
     def measure(load: Load) -> dict[str, float]:
         before = written_bytes(load.broker.data_dir, load.broker.pid)
-        found = load.perf("throughput", "--size", str(BODY_BYTES), *flags.split(), "--durability", load.level)
+        found = load.perf("throughput", "--size", str(BODY_BYTES), *flags.split(), "--durability", load.durability)
         written = written_bytes(load.broker.data_dir, load.broker.pid) - before
         return {
             "rate": found["confirmed_per_s"],
@@ -48,7 +48,7 @@ def backlog(load: Load) -> dict[str, float]:
     """Fill one queue, kill the broker, start it, drain the queue."""
     broker, count = load.broker, load.backlog
     idle = anonymous_bytes(broker.pid)
-    fill = ("--size", str(BODY_BYTES), "--consumers", "0", "--messages", str(count), "--durability", load.level)
+    fill = ("--size", str(BODY_BYTES), "--consumers", "0", "--messages", str(count), "--durability", load.durability)
     figures: dict[str, float] = {}
     with most_file_bytes(broker.pid, figures, "mapped_filling"):
         load.perf("throughput", *fill, seconds=LONG_SECONDS)
@@ -107,7 +107,7 @@ def fan_out(load: Load) -> dict[str, float]:
     started = time.perf_counter()
     pipelined(load.broker.address, "Bind", (admin.BindRequest(vhost="/", binding=one) for one in bindings))
     figures = {"bound": time.perf_counter() - started}
-    with penstock.connect(load.uri, **load.durability) as connection:
+    with penstock.connect(load.uri, **load.confirms) as connection:
         connection.publish(bytes(BODY_BYTES), "amq.fanout")
         started, count = time.perf_counter(), 0
         with load.counting_cpu(figures, lambda: count):
@@ -130,7 +130,7 @@ async def _crowd(load: Load) -> dict[str, float]:
     figures: dict[str, float] = {}
     idle = load.resident_bytes()
     count = 0
-    async with penstock.aio.connect(load.uri, **load.durability) as connection:
+    async with penstock.aio.connect(load.uri, **load.confirms) as connection:
         await connection.declare_queue("shared")
         async with Crowd(load.broker.address, "/", "shared", CROWD_COUNT, CROWD_CONNECTIONS) as members:
             started = time.perf_counter()

@@ -27,14 +27,14 @@ ROOT = Path(__file__).parent.parent
 def append(load: Load) -> dict[str, float]:
     """Append as the row of a queue: one publisher, batches of 100, 1,000 unconfirmed."""
     flags = f"--size {BODY_BYTES} --batch 100 --publishers 1 --consumers 0 --in-flight 1000 --stream"
-    found = load.perf("throughput", *flags.split(), "--durability", load.level)
+    found = load.perf("throughput", *flags.split(), "--durability", load.durability)
     return {"rate": found["confirmed_per_s"], "broker_cpu_us": found["broker_cpu_us"]}
 
 
 def append_and_read(load: Load) -> dict[str, float]:
     """Append beside a reader that gets each message as it comes; return the slower of both."""
     flags = f"--size {BODY_BYTES} --batch 100 --publishers 1 --consumers 1 --in-flight 1000 --stream"
-    found = load.perf("throughput", *flags.split(), "--durability", load.level)
+    found = load.perf("throughput", *flags.split(), "--durability", load.durability)
     return {"rate": min(found["confirmed_per_s"], found["consumed_per_s"]), "broker_cpu_us": found["broker_cpu_us"]}
 
 
@@ -78,7 +78,7 @@ def find_time(load: Load) -> dict[str, float]:
     """Find offsets for times drawn from all of a large stream, one per call."""
     body = bytes(LARGE_BODY_BYTES)
     count = load.backlog * 1_000 // LARGE_BODY_BYTES
-    with penstock.connect(load.uri, **load.durability) as connection:
+    with penstock.connect(load.uri, **load.confirms) as connection:
         connection.declare_stream(STREAM)
         stream = connection.stream(STREAM)
         for _ in range(max(1, count // CHUNK)):

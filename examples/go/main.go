@@ -77,7 +77,7 @@ func publish(ctx context.Context, messaging pb.MessagingServiceClient, count int
 	if err != nil {
 		return 0, err
 	}
-	open := &pb.PublishRequest{Request: &pb.PublishRequest_Open{Open: &pb.PublishOpen{Level: pb.Level_LEVEL_OS}}}
+	open := &pb.PublishRequest{Request: &pb.PublishRequest_Open{Open: &pb.PublishOpen{Durability: pb.Durability_DURABILITY_OS}}}
 	if err := stream.Send(open); err != nil {
 		return 0, err
 	}

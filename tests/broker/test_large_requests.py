@@ -36,7 +36,7 @@ def root(broker: Broker, vhost: str) -> Iterator[penstock.Connection]:
 
 def publish(channel: grpc.Channel, vhost: str, batch: bytes, who: tuple[tuple[str, str], ...]) -> Iterator[bytes]:
     """Send an encoded batch; yield responses as they come."""
-    opening = wire.PublishRequest(open=wire.PublishOpen(vhost=vhost, level=wire.LEVEL_OS)).SerializeToString()
+    opening = wire.PublishRequest(open=wire.PublishOpen(vhost=vhost, durability=wire.DURABILITY_OS)).SerializeToString()
     length, number = bytearray(), len(batch)
     while number > 127:
         length.append(number & 127 | 128)

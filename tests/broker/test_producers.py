@@ -36,7 +36,9 @@ class Producing:
 
     def __init__(self, channel: grpc.Channel, vhost: str, who: tuple[tuple[str, str], ...] = GUEST) -> None:
         self._waiting: SimpleQueue[wire.PublishRequest | None] = SimpleQueue()
-        self._waiting.put(wire.PublishRequest(open=wire.PublishOpen(vhost=vhost, producer="p", level=wire.LEVEL_OS)))
+        self._waiting.put(
+            wire.PublishRequest(open=wire.PublishOpen(vhost=vhost, producer="p", durability=wire.DURABILITY_OS))
+        )
         stub = messaging_pb2_grpc.MessagingServiceStub(channel)
         self._answers = stub.Publish(iter(self._waiting.get, None), metadata=who, timeout=60)
         self._number = 0
@@ -132,7 +134,7 @@ def test_a_broker_started_anew_is_sent_nothing_past_a_message_that_was_refused(n
         with penstock.connect(broker.uri()) as root:
             root.declare_queue("letters", durable=True)
         transport = open_transport(Options.read(broker.uri(), native, "os", 60.0))
-        publisher = transport.publisher(PublisherOptions("/", level=1, producer="p"))
+        publisher = transport.publisher(PublisherOptions("/", durability=1, producer="p"))
         publisher.publish_many([b"5"], "late", "", sequence=5)
         assert [outcome.code for outcome in outcomes_of(publisher, 1)] == [5], "there is no such exchange"
 

@@ -71,7 +71,7 @@ def test_the_broker_rejects_such_a_message_and_stores_the_others(
         wire.Message(body=b"odd", properties=odd),
         wire.Message(body=b"two"),
     ]
-    opening = wire.PublishRequest(open=wire.PublishOpen(vhost=vhost, level=wire.LEVEL_OS))
+    opening = wire.PublishRequest(open=wire.PublishOpen(vhost=vhost, durability=wire.DURABILITY_OS))
     batch = wire.PublishRequest(batch=wire.PublishBatch(routing_key=queue, messages=messages))
     method: Callable[..., Iterator[wire.PublishResponse]] = channel.stream_stream(
         PUBLISH, wire.PublishRequest.SerializeToString, wire.PublishResponse.FromString

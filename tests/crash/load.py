@@ -37,7 +37,12 @@ class Publisher(Thread):
     """
 
     def __init__(
-        self, channel: grpc.Channel, exchange_of: Callable[[int], str], level: wire.Level, first: int, enough: int
+        self,
+        channel: grpc.Channel,
+        exchange_of: Callable[[int], str],
+        durability: wire.Durability,
+        first: int,
+        enough: int,
     ) -> None:
         super().__init__(name="publisher")
         self.confirmed: list[int] = []
@@ -48,7 +53,7 @@ class Publisher(Thread):
         self._enough = enough
         self._changed = Condition()
         self._is_over = False
-        self._opening = wire.PublishOpen(level=level)
+        self._opening = wire.PublishOpen(durability=durability)
         self._exchange_of = exchange_of
         self._stub = stubs.MessagingServiceStub(channel)
 

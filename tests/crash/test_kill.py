@@ -26,7 +26,7 @@ from support import Broker
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "100"))
 SEED = int(os.environ.get("KILL_SEED", "0")) or Random().randrange(1, 1_000_000)
 CONFIRMS = (1, 3_000)
-LEVELS = (wire.LEVEL_OS, wire.LEVEL_DISK)
+DURABILITIES = (wire.DURABILITY_OS, wire.DURABILITY_DISK)
 SETTINGS = """
 segment_bytes_min = 65536
 segment_bytes_max = 1048576
@@ -61,11 +61,11 @@ def channel(broker: Broker) -> Iterator[grpc.Channel]:
 
 def round_under_load(broker: Broker, ledger: Ledger, name: str, random: Random) -> None:
     confirms = random.randint(*CONFIRMS)
-    waits_for = random.randrange(len(LEVELS))
+    waits_for = random.randrange(len(DURABILITIES))
     with channel(broker) as upward, channel(broker) as downward:
         publishers = [
-            Publisher(upward, exchange_of, level, ledger.published.next_of(at), confirms)
-            for at, level in enumerate(LEVELS)
+            Publisher(upward, exchange_of, durability, ledger.published.next_of(at), confirms)
+            for at, durability in enumerate(DURABILITIES)
         ]
         taken, given = Consumer(downward, "taken"), Consumer(downward, "given", requeues=True)
         operator = Operator(upward, name, "all", "purged")

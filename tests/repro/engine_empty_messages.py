@@ -22,7 +22,7 @@ def varint(number):
 
 
 def check():
-    opening = wire.PublishRequest(open=wire.PublishOpen(level=wire.LEVEL_OS)).SerializeToString()
+    opening = wire.PublishRequest(open=wire.PublishOpen(durability=wire.DURABILITY_OS)).SerializeToString()
     head = wire.PublishBatch(routing_key="flood").SerializeToString()
     count = (REQUEST_BYTES - len(head)) // 2
     batch = head + b"\x22\x00" * count  # field 4 of the batch, 0 bytes

@@ -15,7 +15,7 @@ BODY = b"for everybody"
 def publish(channel):
     stream = Stream(
         messaging(channel).Publish,
-        wire.PublishRequest(open=wire.PublishOpen(producer="anna", level=wire.LEVEL_OS)),
+        wire.PublishRequest(open=wire.PublishOpen(producer="anna", durability=wire.DURABILITY_OS)),
         wire.PublishRequest(
             batch=wire.PublishBatch(
                 exchange="all", mandatory=True, messages=[wire.Message(body=BODY)], producer_sequence=1

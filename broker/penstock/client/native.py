@@ -61,7 +61,7 @@ class NativeTransport:
         return Publisher(
             self._channel,
             options.vhost,
-            options.level,
+            options.durability,
             in_flight_max=options.in_flight_max,
             batch_max=options.batch_max,
             reconnect=options.reconnect,

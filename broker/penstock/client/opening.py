@@ -73,7 +73,7 @@ class Options:
 
     @property
     def publisher(self) -> PublisherOptions:
-        return PublisherOptions(vhost=self.address.vhost, level=DURABILITIES[self.durability])
+        return PublisherOptions(vhost=self.address.vhost, durability=DURABILITIES[self.durability])
 
 
 def open_transport(options: Options) -> Transport:

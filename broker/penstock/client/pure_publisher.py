@@ -255,7 +255,7 @@ class PurePublisher:
     def _requests(self, life: int) -> Iterator[bytes]:
         options = self._options
         opening = messaging_pb2.PublishOpen(vhost=options.vhost, producer=options.producer)
-        opening.level = messaging_pb2.Level.Name(options.level)  # type: ignore[assignment]
+        opening.durability = messaging_pb2.Durability.Name(options.durability)  # type: ignore[assignment]
         yield messaging_pb2.PublishRequest(open=opening).SerializeToString()
         with self._changed:
             if not self._is_over(life):

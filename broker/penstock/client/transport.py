@@ -65,7 +65,7 @@ class TransportOptions:
 @dataclass(frozen=True, slots=True)
 class PublisherOptions:
     vhost: str
-    level: int = 0
+    durability: int = 0
     in_flight_max: int = IN_FLIGHT_MAX
     batch_max: int = 1_000
     reconnect: bool = True

@@ -22,8 +22,8 @@ from penstock.model.records import (
     X_MAX_LENGTH_BYTES,
     X_PARTITIONS,
     X_QUEUE_TYPE,
+    Durability,
     HeadersMatch,
-    Level,
     QueueKind,
 )
 
@@ -98,7 +98,7 @@ def is_exchange(value: Value) -> bool:
 
 
 def is_safer(one: Value, other: Value) -> bool:
-    return one == Level.DISK and other != Level.DISK
+    return one == Durability.DISK and other != Durability.DISK
 
 
 def is_shorter(one: Value, other: Value) -> bool:
@@ -148,10 +148,10 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
     Argument(
         X_DURABILITY,
         _QUEUES,
-        choice(Level, "replicated"),
+        choice(Durability, "replicated"),
         policy_key="durability",
         stricter=is_safer,
-        engine_field="level",
+        engine_field="durability",
         about="durability: what a confirm of the queue's messages promises",
     ),
     Argument(X_DEDICATED, _QUEUES, BOOLEAN, engine_field="is_dedicated", about="the queue has a log of its own"),

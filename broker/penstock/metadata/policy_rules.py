@@ -16,7 +16,7 @@ from penstock.metadata.topology import VhostTopology
 from penstock.model.arguments import Arguments, freeze_arguments
 from penstock.model.errors import InvalidArgumentError, NotFoundError, Thing, TooLargeError
 from penstock.model.names import DEFAULT_EXCHANGE
-from penstock.model.records import ALTERNATE_KEYS, STAGE_PREFIX, Exchange, Level, Queue
+from penstock.model.records import ALTERNATE_KEYS, STAGE_PREFIX, Durability, Exchange, Queue
 
 POLICIES_MAX: Final = 1_000
 PATTERNS_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -76,9 +76,9 @@ def _changed(state: VhostTopology, policies: Policies, *, is_operator: bool) -> 
     return Decision(Done(), [PersistPolicies(tuple(policies.values()), is_operator=is_operator)], changes)
 
 
-def _for_engine(thing: Exchange | Queue) -> tuple[object, Level | None]:
+def _for_engine(thing: Exchange | Queue) -> tuple[object, Durability | None]:
     """Return the parts that a policy can change."""
-    return freeze_arguments(thing.arguments), thing.least_level if isinstance(thing, Queue) else None
+    return freeze_arguments(thing.arguments), thing.least_durability if isinstance(thing, Queue) else None
 
 
 def _all_things(state: VhostTopology) -> list[Exchange | Queue]:
@@ -103,14 +103,14 @@ def effective_queue(state: VhostTopology, queue: Queue) -> Queue:
         return queue  # what a stage promises and keeps is the broker's to say
     target = Target.STREAM if queue.is_stream else Target.CLASSIC
     added = _added(state, queue.name, queue.arguments, target)
-    least = _least_level(state, queue.name, target)
-    return replace(queue, arguments=added, least_level=least) if added is not queue.arguments else queue
+    least = _least_durability(state, queue.name, target)
+    return replace(queue, arguments=added, least_durability=least) if added is not queue.arguments else queue
 
 
-def _least_level(state: VhostTopology, name: str, target: Target) -> Level | None:
+def _least_durability(state: VhostTopology, name: str, target: Target) -> Durability | None:
     """None for `os`, which every message has."""
     operator = matching(state.operator_policies.values(), name, target)
-    return Level.DISK if operator is not None and operator.definition.get(DURABILITY) == Level.DISK else None
+    return Durability.DISK if operator is not None and operator.definition.get(DURABILITY) == Durability.DISK else None
 
 
 def matching(policies: Iterable[Policy], name: str, target: Target) -> Policy | None:

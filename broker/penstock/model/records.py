@@ -42,8 +42,8 @@ class Access(StrEnum):
     READ = "read"
 
 
-class Level(StrEnum):
-    """Durability that a confirm promises."""
+class Durability(StrEnum):
+    """The promise of a confirm."""
 
     OS = "os"
     DISK = "disk"
@@ -119,7 +119,7 @@ class Queue:
     arguments: Arguments = field(default_factory=dict)
     owner: ConnectionId | None = None
     """The only connection that may use it, when it is exclusive."""
-    least_level: Level | None = None
+    least_durability: Durability | None = None
     """Minimum durability by an operator policy, whatever the publisher chose. Not part of the declaration."""
 
     @property
@@ -132,9 +132,9 @@ class Queue:
         return self.durable and self.owner is None
 
     @property
-    def level(self) -> Level | None:
+    def durability(self) -> Durability | None:
         value = self.arguments.get(X_DURABILITY)
-        return Level(value) if isinstance(value, str) else None
+        return Durability(value) if isinstance(value, str) else None
 
     @property
     def kind(self) -> QueueKind:

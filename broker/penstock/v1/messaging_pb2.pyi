@@ -8,11 +8,11 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class Level(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+class Durability(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    LEVEL_UNSPECIFIED: _ClassVar[Level]
-    LEVEL_OS: _ClassVar[Level]
-    LEVEL_DISK: _ClassVar[Level]
+    DURABILITY_UNSPECIFIED: _ClassVar[Durability]
+    DURABILITY_OS: _ClassVar[Durability]
+    DURABILITY_DISK: _ClassVar[Durability]
 
 class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -20,9 +20,9 @@ class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OUTCOME_ACK: _ClassVar[Outcome]
     OUTCOME_REJECT: _ClassVar[Outcome]
     OUTCOME_REQUEUE: _ClassVar[Outcome]
-LEVEL_UNSPECIFIED: Level
-LEVEL_OS: Level
-LEVEL_DISK: Level
+DURABILITY_UNSPECIFIED: Durability
+DURABILITY_OS: Durability
+DURABILITY_DISK: Durability
 OUTCOME_UNSPECIFIED: Outcome
 OUTCOME_ACK: Outcome
 OUTCOME_REJECT: Outcome
@@ -37,14 +37,14 @@ class PublishRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[PublishOpen, _Mapping]] = ..., batch: _Optional[_Union[PublishBatch, _Mapping]] = ...) -> None: ...
 
 class PublishOpen(_message.Message):
-    __slots__ = ("vhost", "level", "producer")
+    __slots__ = ("vhost", "durability", "producer")
     VHOST_FIELD_NUMBER: _ClassVar[int]
-    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     vhost: str
-    level: Level
+    durability: Durability
     producer: str
-    def __init__(self, vhost: _Optional[str] = ..., level: _Optional[_Union[Level, str]] = ..., producer: _Optional[str] = ...) -> None: ...
+    def __init__(self, vhost: _Optional[str] = ..., durability: _Optional[_Union[Durability, str]] = ..., producer: _Optional[str] = ...) -> None: ...
 
 class PublishBatch(_message.Message):
     __slots__ = ("exchange", "routing_key", "mandatory", "messages", "producer_sequence")

@@ -55,8 +55,8 @@ def _apply_batch(shard: Shard, batch: list[Change]) -> None:
                     id=queue.id,
                     name=queue.name,
                     auto_delete=queue.auto_delete,
-                    level=queue.level,
-                    least_level=queue.least_level,
+                    level=queue.durability,
+                    least_level=queue.least_durability,
                     retention=_retention(queue.retention),
                 )
                 for queue in queues

@@ -27,55 +27,55 @@ const (
 )
 
 // The durability that a confirm promises.
-type Level int32
+type Durability int32
 
 const (
 	// Chosen by the queue's argument x-durability, otherwise by the message: disk for persistent ones, os for transient ones.
-	Level_LEVEL_UNSPECIFIED Level = 0
+	Durability_DURABILITY_UNSPECIFIED Durability = 0
 	// In the page cache: survives a crash of the process.
-	Level_LEVEL_OS Level = 1
+	Durability_DURABILITY_OS Durability = 1
 	// Synced to disk: survives power loss.
-	Level_LEVEL_DISK Level = 2
+	Durability_DURABILITY_DISK Durability = 2
 )
 
-// Enum value maps for Level.
+// Enum value maps for Durability.
 var (
-	Level_name = map[int32]string{
-		0: "LEVEL_UNSPECIFIED",
-		1: "LEVEL_OS",
-		2: "LEVEL_DISK",
+	Durability_name = map[int32]string{
+		0: "DURABILITY_UNSPECIFIED",
+		1: "DURABILITY_OS",
+		2: "DURABILITY_DISK",
 	}
-	Level_value = map[string]int32{
-		"LEVEL_UNSPECIFIED": 0,
-		"LEVEL_OS":          1,
-		"LEVEL_DISK":        2,
+	Durability_value = map[string]int32{
+		"DURABILITY_UNSPECIFIED": 0,
+		"DURABILITY_OS":          1,
+		"DURABILITY_DISK":        2,
 	}
 )
 
-func (x Level) Enum() *Level {
-	p := new(Level)
+func (x Durability) Enum() *Durability {
+	p := new(Durability)
 	*p = x
 	return p
 }
 
-func (x Level) String() string {
+func (x Durability) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (Level) Descriptor() protoreflect.EnumDescriptor {
+func (Durability) Descriptor() protoreflect.EnumDescriptor {
 	return file_penstock_v1_messaging_proto_enumTypes[0].Descriptor()
 }
 
-func (Level) Type() protoreflect.EnumType {
+func (Durability) Type() protoreflect.EnumType {
 	return &file_penstock_v1_messaging_proto_enumTypes[0]
 }
 
-func (x Level) Number() protoreflect.EnumNumber {
+func (x Durability) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use Level.Descriptor instead.
-func (Level) EnumDescriptor() ([]byte, []int) {
+// Deprecated: Use Durability.Descriptor instead.
+func (Durability) EnumDescriptor() ([]byte, []int) {
 	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{0}
 }
 
@@ -217,9 +217,9 @@ func (*PublishRequest_Open) isPublishRequest_Request() {}
 func (*PublishRequest_Batch) isPublishRequest_Request() {}
 
 type PublishOpen struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Vhost string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
-	Level Level                  `protobuf:"varint,2,opt,name=level,proto3,enum=penstock.v1.Level" json:"level,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Vhost      string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Durability Durability             `protobuf:"varint,2,opt,name=durability,proto3,enum=penstock.v1.Durability" json:"durability,omitempty"`
 	// With a name, messages may have sequences. The broker confirms a message whose sequence is not above the highest stored one
 	// of this producer without storing it again. After a message is refused or returned, the broker refuses higher sequences
 	// with FAILED_PRECONDITION until that sequence arrives again. One stream at a time may use a name.
@@ -265,11 +265,11 @@ func (x *PublishOpen) GetVhost() string {
 	return ""
 }
 
-func (x *PublishOpen) GetLevel() Level {
+func (x *PublishOpen) GetDurability() Durability {
 	if x != nil {
-		return x.Level
+		return x.Durability
 	}
-	return Level_LEVEL_UNSPECIFIED
+	return Durability_DURABILITY_UNSPECIFIED
 }
 
 func (x *PublishOpen) GetProducer() string {
@@ -2103,10 +2103,12 @@ const file_penstock_v1_messaging_proto_rawDesc = "" +
 	"\x0ePublishRequest\x12.\n" +
 	"\x04open\x18\x01 \x01(\v2\x18.penstock.v1.PublishOpenH\x00R\x04open\x121\n" +
 	"\x05batch\x18\x02 \x01(\v2\x19.penstock.v1.PublishBatchH\x00R\x05batchB\t\n" +
-	"\arequest\"i\n" +
+	"\arequest\"x\n" +
 	"\vPublishOpen\x12\x14\n" +
-	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12(\n" +
-	"\x05level\x18\x02 \x01(\x0e2\x12.penstock.v1.LevelR\x05level\x12\x1a\n" +
+	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x127\n" +
+	"\n" +
+	"durability\x18\x02 \x01(\x0e2\x17.penstock.v1.DurabilityR\n" +
+	"durability\x12\x1a\n" +
 	"\bproducer\x18\x03 \x01(\tR\bproducer\"\xc8\x01\n" +
 	"\fPublishBatch\x12\x1a\n" +
 	"\bexchange\x18\x01 \x01(\tR\bexchange\x12\x1f\n" +
@@ -2253,12 +2255,12 @@ const file_penstock_v1_messaging_proto_rawDesc = "" +
 	"LeaseOwner\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x14\n" +
 	"\x05acked\x18\x02 \x01(\x04R\x05acked\x12*\n" +
-	"\x06leases\x18\x03 \x03(\v2\x12.penstock.v1.LeaseR\x06leases*<\n" +
-	"\x05Level\x12\x15\n" +
-	"\x11LEVEL_UNSPECIFIED\x10\x00\x12\f\n" +
-	"\bLEVEL_OS\x10\x01\x12\x0e\n" +
+	"\x06leases\x18\x03 \x03(\v2\x12.penstock.v1.LeaseR\x06leases*P\n" +
 	"\n" +
-	"LEVEL_DISK\x10\x02*\\\n" +
+	"Durability\x12\x1a\n" +
+	"\x16DURABILITY_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rDURABILITY_OS\x10\x01\x12\x13\n" +
+	"\x0fDURABILITY_DISK\x10\x02*\\\n" +
 	"\aOutcome\x12\x17\n" +
 	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vOUTCOME_ACK\x10\x01\x12\x12\n" +
@@ -2290,7 +2292,7 @@ func file_penstock_v1_messaging_proto_rawDescGZIP() []byte {
 var file_penstock_v1_messaging_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_penstock_v1_messaging_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_penstock_v1_messaging_proto_goTypes = []any{
-	(Level)(0),                    // 0: penstock.v1.Level
+	(Durability)(0),               // 0: penstock.v1.Durability
 	(Outcome)(0),                  // 1: penstock.v1.Outcome
 	(*PublishRequest)(nil),        // 2: penstock.v1.PublishRequest
 	(*PublishOpen)(nil),           // 3: penstock.v1.PublishOpen
@@ -2328,7 +2330,7 @@ var file_penstock_v1_messaging_proto_goTypes = []any{
 var file_penstock_v1_messaging_proto_depIdxs = []int32{
 	3,  // 0: penstock.v1.PublishRequest.open:type_name -> penstock.v1.PublishOpen
 	4,  // 1: penstock.v1.PublishRequest.batch:type_name -> penstock.v1.PublishBatch
-	0,  // 2: penstock.v1.PublishOpen.level:type_name -> penstock.v1.Level
+	0,  // 2: penstock.v1.PublishOpen.durability:type_name -> penstock.v1.Durability
 	5,  // 3: penstock.v1.PublishBatch.messages:type_name -> penstock.v1.Message
 	32, // 4: penstock.v1.Message.properties:type_name -> penstock.v1.Properties
 	33, // 5: penstock.v1.PublishResponse.confirmed:type_name -> penstock.v1.Range

@@ -24,7 +24,7 @@ def streams() -> FakeStreams:
 
 @pytest.fixture
 def publisher(streams: FakeStreams) -> Iterator[PurePublisher]:
-    options = PublisherOptions("/", level=1, in_flight_max=100, batch_max=10, message_bytes_max=1_000)
+    options = PublisherOptions("/", durability=1, in_flight_max=100, batch_max=10, message_bytes_max=1_000)
     publisher = PurePublisher(streams, options, Backoff(lambda: 0.0, first=0.0))
     yield publisher
     publisher.close()
@@ -57,10 +57,10 @@ def outcomes(publisher: PurePublisher, count: int) -> list[PureOutcome]:
     return found
 
 
-def test_a_stream_opens_with_its_vhost_and_level(publisher: PurePublisher, streams: FakeStreams) -> None:
+def test_a_stream_opens_with_its_vhost_and_durability(publisher: PurePublisher, streams: FakeStreams) -> None:
     opening = messaging_pb2.PublishRequest.FromString(streams.next_stream().sent(1)[0]).open
 
-    assert (opening.vhost, opening.level) == ("/", messaging_pb2.LEVEL_OS)
+    assert (opening.vhost, opening.durability) == ("/", messaging_pb2.DURABILITY_OS)
 
 
 def test_what_waits_goes_out_in_batches_in_order(publisher: PurePublisher, streams: FakeStreams) -> None:
@@ -294,7 +294,7 @@ def test_mandatory_messages_do_not_share_a_batch_with_others(publisher: PurePubl
 
 def test_a_publisher_that_is_dropped_ends_and_opens_no_stream_again(streams: FakeStreams) -> None:
     """Its thread held it: it reconnected until the end of the process, also on a channel that was closed."""
-    port = PurePublisher(streams, PublisherOptions("/", level=1), Backoff(lambda: 0.0, first=0.0))
+    port = PurePublisher(streams, PublisherOptions("/", durability=1), Backoff(lambda: 0.0, first=0.0))
     publishing = Publishing(port, StatusError, WAIT_MS)
     stream = streams.next_stream()
 

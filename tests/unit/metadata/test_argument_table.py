@@ -26,7 +26,7 @@ from penstock.metadata.argument_table import (
 from penstock.metadata.policies import check_policy, make_policy
 from penstock.model.arguments import Arguments, Value
 from penstock.model.errors import InvalidArgumentError, Thing
-from penstock.model.records import Exchange, ExchangeKind, HeadersMatch, Level, Queue, QueueKind
+from penstock.model.records import Durability, Exchange, ExchangeKind, HeadersMatch, Queue, QueueKind
 
 CONFIGURATION = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 SUPPORTED = [row for row in ARGUMENTS if row.type is not None]
@@ -48,7 +48,7 @@ def good(row: Argument) -> Value:
         (PARTITION_COUNT, 4),
     ]
     found = [value for type_, value in by_type if row.type is type_]
-    choices = {"x-queue-type": QueueKind.STREAM, "x-durability": Level.DISK, "x-match": HeadersMatch.ANY}
+    choices = {"x-queue-type": QueueKind.STREAM, "x-durability": Durability.DISK, "x-match": HeadersMatch.ANY}
     return found[0] if found else str(choices[row.name].value)
 
 

@@ -32,7 +32,7 @@ def changed(decision):
         change.exchange.name: change.exchange.alternate if isinstance(change, PutExchange) else None
         for change in decision.changes
         if isinstance(change, PutExchange)
-    } | {change.queue.name: change.queue.level for change in decision.changes if isinstance(change, PutQueue)}
+    } | {change.queue.name: change.queue.durability for change in decision.changes if isinstance(change, PutQueue)}
 
 
 def test_a_policy_is_in_force_when_it_is_set_and_ends_when_it_is_cleared(machine):
@@ -67,7 +67,7 @@ def test_the_highest_priority_counts_and_nothing_of_the_others(machine):
     put(machine, "low", "^q$", {"durability": "disk", "alternate-exchange": "a"}, priority=1)
 
     assert changed(put(machine, "high", "^q$", {"durability": "os"}, priority=2)) == {"q": "os"}
-    assert machine.changes[-1].queue.level == "os"
+    assert machine.changes[-1].queue.durability == "os"
     high = [change for change in machine.changes if isinstance(change, PutExchange) and change.exchange.name == "q"]
     assert high[-1].exchange.alternate is None, "the other policy's key does not shine through"
     assert changed(put(machine, "same", "^q$", {"durability": "disk"}, priority=2)) == {}, "the first by name counts"
@@ -158,7 +158,7 @@ def test_an_operator_s_level_is_the_least_that_a_publisher_can_choose(machine):
     assert least(put(machine, "safe", "^q", {"durability": "disk"}, operator=True)) == {"q": "disk", "q2": "disk"}
     assert least(machine.queue("q3")) == {"q3": "disk"}
     again = restore(VhostName("/"), entries_of(machine.state), 1)
-    found = {change.queue.least_level for change in changes_of(again) if isinstance(change, PutQueue)}
+    found = {change.queue.least_durability for change in changes_of(again) if isinstance(change, PutQueue)}
     assert found == {"disk"}, "after a start too"
     assert least(clear(machine, "safe", operator=True)) == {"q": None, "q2": None, "q3": None}
     assert least(put(machine, "calm", "^q", {"durability": "os"}, operator=True)) == {}
@@ -166,7 +166,9 @@ def test_an_operator_s_level_is_the_least_that_a_publisher_can_choose(machine):
 
 def least(decision):
     """Return the engine's minimum durability of queues."""
-    return {change.queue.name: change.queue.least_level for change in decision.changes if isinstance(change, PutQueue)}
+    return {
+        change.queue.name: change.queue.least_durability for change in decision.changes if isinstance(change, PutQueue)
+    }
 
 
 def test_setting_the_same_again_changes_nothing(machine):
@@ -185,8 +187,8 @@ def test_policies_are_there_again_after_a_start(machine):
 
     assert (again.policies, again.operator_policies) == (machine.state.policies, machine.state.operator_policies)
     (queue,) = (change.queue for change in changes_of(again) if isinstance(change, PutQueue))
-    assert queue.level == "disk"
-    assert again.queues[QueueName("q")].level is None, "the declaration stays what it was"
+    assert queue.durability == "disk"
+    assert again.queues[QueueName("q")].durability is None, "the declaration stays what it was"
 
 
 def test_every_change_persists_all_of_a_kind(machine):

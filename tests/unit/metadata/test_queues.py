@@ -22,7 +22,7 @@ from penstock.model.errors import (
     PreconditionFailedError,
 )
 from penstock.model.names import QUEUE_ID_MAX, ConnectionId, QueueId, QueueName
-from penstock.model.records import Level
+from penstock.model.records import Durability
 from support.machine import RANDOM, Machine
 
 
@@ -96,8 +96,8 @@ def test_the_level_is_understood_and_echoed(machine: Machine) -> None:
     machine.queue("a", arguments={"x-durability": "disk"})
     machine.queue("b")
 
-    assert machine.queue_named("a").level is Level.DISK
-    assert machine.queue_named("b").level is None
+    assert machine.queue_named("a").durability is Durability.DISK
+    assert machine.queue_named("b").durability is None
 
 
 @pytest.mark.parametrize(
