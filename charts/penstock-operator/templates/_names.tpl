@@ -4,7 +4,7 @@
 
 {{- define "penstock-operator.selector" -}}
 app.kubernetes.io/name: penstock-operator
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "penstock-operator.labels" -}}

@@ -148,3 +148,23 @@ def test_the_page_of_an_alert_is_a_url_where_one_is_given() -> None:
 @charts
 def test_the_readme_of_a_chart_lists_its_values(chart: Path) -> None:
     assert (chart / "README.md").read_text() == readme(chart), "run `make crds`"
+
+
+@charts
+def test_a_name_that_yaml_may_take_for_a_number_is_quoted(chart: Path) -> None:
+    # In a namespace '2026' the API server refused every object: its namespace was a number.
+    texts = "\n".join(path.read_text() for path in sorted((chart / "templates").rglob("*.*")))
+    name = r'(?:\.Release\.Name(?:space)?|\.name" \.|\$name|\$class|secretName| \.)'
+    bare = re.findall(rf": \{{\{{-? ?([^|}}]*{name}) ?\}}\}}\s*$", texts, re.MULTILINE)
+
+    assert bare == []
+
+
+@charts
+def test_amounts_of_resources_are_texts_or_numbers(chart: Path) -> None:
+    # A list was refused only by the API server, and by the chart penstock a number as well, as in "cpu: 2".
+    schema = json.loads((chart / "values.schema.json").read_text())
+    parts = schema["properties"]["resources"]["properties"]
+
+    assert parts == {part: {"$ref": "#/definitions/amounts"} for part in ("requests", "limits")}
+    assert schema["definitions"]["amounts"]["additionalProperties"]["type"] == ["string", "number"]
