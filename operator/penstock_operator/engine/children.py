@@ -32,10 +32,14 @@ class ForeignError(ApiError):
 
 @dataclass(slots=True)
 class Applied:
-    """The outcome: kinds that this Kubernetes lacks, children that it refused, those that are still terminating."""
+    """The outcome: kinds that this Kubernetes lacks, children that it refused, those that are still terminating.
+
+    Of the refused ones, `foreign` are there and are another owner's, by kind and name.
+    """
 
     missing: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    foreign: set[tuple[str, str]] = field(default_factory=set)
     terminating: list[str] = field(default_factory=list)
 
 
@@ -43,16 +47,15 @@ def apply_children(world: World, manifest: Manifest, owner: Owner, plan: Plan) -
     """Apply all children of a Cluster, and delete those that its manifest no longer wants."""
     found = Applied()
     wanted = children(owner, plan)
-    foreign: set[str] = set()
     for each in wanted:
-        if each["kind"] == "StatefulSet" and foreign & OF_THE_POD:
+        if each["kind"] == "StatefulSet" and OF_THE_POD & {kind for kind, _ in found.foreign}:
             continue
         name = f"{each['kind']} '{each['metadata']['name']}'"
         try:
             if not _apply(world, manifest, each):
                 found.terminating.append(name)
         except ForeignError as error:
-            foreign.add(each["kind"])
+            found.foreign.add((each["kind"], each["metadata"]["name"]))
             found.refused[name] = str(error)
         except ApiError as error:
             if error.code == NOT_FOUND and (each["apiVersion"], each["kind"]) in OPTIONAL:

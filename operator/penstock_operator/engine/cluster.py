@@ -30,6 +30,8 @@ SOON_SECONDS = 1.0
 # Between two log-ins while the broker reads a new password, which Kubernetes brings within about a minute.
 PASSWORD_SECONDS = 5.0
 WAITING_SECONDS = 10.0
+# The reason where the Service of the Cluster's name is another owner's.
+ELSEWHERE = "ApplyRefused"
 
 
 class ClusterReconciler:
@@ -94,9 +96,10 @@ class ClusterReconciler:
         self, owner: Owner, planned: Plan, applied: Applied, growth: tuple[str, str] | None, lacking: Says | None
     ) -> Facts:
         brokers = look(self._world, owner)
-        is_served = bool(planned.ordinals) and is_running(brokers)
+        problem = _elsewhere(owner, applied)
+        is_served = bool(planned.ordinals) and is_running(brokers) and problem is None
         tls = ask_certificate(self._world, owner, is_served=is_served)
-        facts = Facts(tuple(brokers), None, applied.refused, growth, tuple(applied.missing), tls, lacking)
+        facts = Facts(tuple(brokers), problem, applied.refused, growth, tuple(applied.missing), tls, lacking)
         if not is_served:
             return facts
         answer, problem, password = ask(self._world, owner, planned)
@@ -117,7 +120,8 @@ class ClusterReconciler:
         is_ready = all(each.broker is not None for each in facts.of(planned)) and "NoEndpoint" not in reasons
         if is_ready:
             return self._world.resync()
-        return SOON_SECONDS if is_running(list(facts.brokers)) else WAITING_SECONDS
+        is_asked = facts.problem is None or facts.problem[0] != ELSEWHERE
+        return SOON_SECONDS if is_asked and is_running(list(facts.brokers)) else WAITING_SECONDS
 
     # ------------------------------------------------------------ the status
 
@@ -177,3 +181,11 @@ class ClusterReconciler:
         self._world.write_finalizers(manifest, [each for each in finalizers if each != FINALIZER])
         self._wake_topology(key)
         return None
+
+
+def _elsewhere(owner: Owner, applied: Applied) -> tuple[str, str] | None:
+    """Return why the broker is not asked: another owner's Service may lead to another broker, with the password."""
+    if ("Service", owner.name) not in applied.foreign:
+        return None
+    name = f"Service '{owner.name}'"
+    return ELSEWHERE, f"the broker is not asked, as {name} may lead elsewhere: {applied.refused[name]}"

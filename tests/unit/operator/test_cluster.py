@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client.uri import Tls
+from penstock import Connection
+from penstock.client.uri import Address, Tls
 from penstock_operator.engine import Key
+from penstock_operator.links import Brokers
 from penstock_operator.links.certificates import UntrustedError
 from support.admin_fake import FakeBroker
 from support.operator_world import OperatorWorld
@@ -221,6 +223,26 @@ def test_a_service_of_somebody_else_is_not_taken() -> None:
 
     assert world.condition("Cluster", "mq") == ("False", "ApplyRefused")
     assert world.kubernetes.objects["Service", "default", "mq"]["spec"] == {}
+
+
+def test_a_cluster_whose_name_is_that_of_another_s_service_asks_no_broker(world: OperatorWorld) -> None:
+    # Cluster 'mq' has the Service 'mq-nodes': the password of Cluster 'mq-nodes' went to the broker of 'mq', which
+    # refused it, and the reason was CredentialsRejected.
+    def connect(address: Address) -> Connection:
+        raise AssertionError(f"asked {address.host}")
+
+    service = copy.deepcopy(world.kubernetes.objects["Service", "default", "mq-nodes"])
+    world.world.brokers = Brokers(world.clock, connect)
+    world.apply("Cluster", "mq-nodes", {"image": "penstock:test"})
+    ready = [{"type": "Ready", "status": "True"}]
+    world.kubernetes.add({"kind": "Pod", "metadata": {"name": "mq-nodes-0"}, "status": {"conditions": ready}})
+
+    again = world.reconcile(Key("Cluster", "default", "mq-nodes"))
+
+    assert world.condition("Cluster", "mq-nodes") == ("False", "ApplyRefused")
+    assert world.condition("Cluster", "mq-nodes", "Applied") == ("False", "ApplyRefused")
+    assert world.kubernetes.objects["Service", "default", "mq-nodes"] == service
+    assert again == 10
 
 
 def test_a_cluster_that_is_paused_is_left_alone_until_it_is_not(world: OperatorWorld) -> None:
