@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use penstock_serve::{
     Admitted, Answer, ArchiveRows, Call, CallRequest, Caller, FoundPartition, FoundStreams, Refusal, Reply, StagePlace,
+    kind_of_code,
 };
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyRuntimeError;
@@ -227,6 +228,6 @@ impl PyCall {
 
     #[pyo3(signature = (code, message, details = Vec::new()))]
     fn refuse(&self, code: i32, message: String, details: Vec<u8>) -> PyResult<()> {
-        self.reply(Err(Refusal { code, message, details }))
+        self.reply(Err(Refusal { kind: kind_of_code(code), text: message, details }))
     }
 }

@@ -12,12 +12,12 @@ use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tonic::{Code, Status};
 
 use crate::caller::Caller;
 use crate::changes::Changes;
 use crate::connection_state::ConnectionState;
 use crate::listing::Listing;
+use crate::refusal::Refusal;
 
 /// Streams that ask again at a time whether they may go on.
 const RECHECKS_MAX: usize = 64;
@@ -179,24 +179,6 @@ pub struct Admitted {
     pub by_key: bool,
 }
 
-/// Python's refusal: a gRPC status code, a text, and a serialised google.rpc.Status.
-#[derive(Debug)]
-pub struct Refusal {
-    pub code: i32,
-    pub message: String,
-    pub details: Vec<u8>,
-}
-
-impl From<Refusal> for Status {
-    fn from(refusal: Refusal) -> Status {
-        let code = Code::from_i32(refusal.code);
-        if refusal.details.is_empty() {
-            return Status::new(code, refusal.message);
-        }
-        Status::with_details(code, refusal.message, refusal.details.into())
-    }
-}
-
 /// One thing to decide. Dropping it unanswered tells whoever asked that the broker failed.
 #[derive(Debug)]
 pub struct Call {
@@ -352,20 +334,20 @@ impl Calls {
     /// Ask Python and wait for its answer.
     ///
     /// # Errors
-    /// Python's refusal, and `RESOURCE_EXHAUSTED` when too many calls wait already.
-    pub(crate) async fn ask(&self, call: Call) -> Result<Answer, Status> {
+    /// Python's refusal, and [`Kind::LimitReached`](crate::refusal::Kind) when too many calls wait already.
+    pub(crate) async fn ask(&self, call: Call) -> Result<Answer, Refusal> {
         let place = Place::Counted { _open: self.enter(&call.caller)? };
         self.ask_from(place, call).await
     }
 
     /// Ask for a stream that is open whether it may go on, when few enough do.
-    pub(crate) async fn ask_again(&self, call: Call) -> Result<Answer, Status> {
+    pub(crate) async fn ask_again(&self, call: Call) -> Result<Answer, Refusal> {
         let turns = [Arc::clone(&self.rechecks)];
         self.ask_in_turn(turns, call).await
     }
 
     /// Ask for a publisher that is open what it may write, when few enough do: one change may make all of them ask.
-    pub(crate) async fn ask_permit(&self, call: Call) -> Result<Answer, Status> {
+    pub(crate) async fn ask_permit(&self, call: Call) -> Result<Answer, Refusal> {
         let turns = [Arc::clone(&call.caller.state.turns), Arc::clone(&self.permits)];
         self.ask_in_turn(turns, call).await
     }
@@ -373,11 +355,11 @@ impl Calls {
     /// A place among the calls that wait for messages, which have a bound, and one of each connection.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED` when there is none.
+    /// [`Kind::LimitReached`](crate::refusal::Kind) when there is none.
     #[cfg(feature = "flight")]
-    pub(crate) fn wait_place(&self, caller: &Caller) -> Result<[OwnedSemaphorePermit; 2], Status> {
+    pub(crate) fn wait_place(&self, caller: &Caller) -> Result<[OwnedSemaphorePermit; 2], Refusal> {
         let full = |whose: &str| {
-            Status::resource_exhausted(format!("too many calls{whose} wait for messages; ask without `wait_ms`"))
+            Refusal::limit_reached(format!("too many calls{whose} wait for messages; ask without `wait_ms`"))
         };
         let of_connection = Arc::clone(&caller.state.waits).try_acquire_owned();
         let of_connection = of_connection.map_err(|_| full(" of this connection"))?;
@@ -385,7 +367,7 @@ impl Calls {
         Ok([of_connection, of_all])
     }
 
-    async fn ask_in_turn<const N: usize>(&self, turns: [Arc<Semaphore>; N], call: Call) -> Result<Answer, Status> {
+    async fn ask_in_turn<const N: usize>(&self, turns: [Arc<Semaphore>; N], call: Call) -> Result<Answer, Refusal> {
         let mut permits = Vec::with_capacity(N);
         for turn in turns {
             // It is never closed.
@@ -394,27 +376,26 @@ impl Calls {
         self.ask_from(Place::Turn { _permits: permits }, call).await
     }
 
-    async fn ask_from(&self, place: Place, mut call: Call) -> Result<Answer, Status> {
+    async fn ask_from(&self, place: Place, mut call: Call) -> Result<Answer, Refusal> {
         let (reply, answer) = oneshot::channel();
         let (state, again) = (Arc::clone(&call.caller.state), call.again);
         let _deciding = state.deciding();
         call.reply = Some(Reply { answer: reply, _place: place });
         self.queue(call);
         let Ok(answer) = answer.await else {
-            return Err(Status::internal("the broker failed while it decided this call; its log says why"));
+            return Err(Refusal::bug("the broker failed while it decided this call; its log says why"));
         };
-        let answer = answer.map_err(Status::from);
         if !again {
-            state.decided(answer.as_ref().err().map(Status::code));
+            state.decided(answer.as_ref().err().map(|refused| refused.kind));
         }
         answer
     }
 
     /// Asks for admission to a vhost or a queue.
-    pub(crate) async fn admit(&self, call: Call) -> Result<Admitted, Status> {
+    pub(crate) async fn admit(&self, call: Call) -> Result<Admitted, Refusal> {
         match self.ask(call).await? {
             Answer::Admitted(admitted) => Ok(admitted),
-            _ => Err(Status::internal("the broker answered an admission with something else")),
+            _ => Err(Refusal::bug("the broker answered an admission with something else")),
         }
     }
 
@@ -434,7 +415,7 @@ impl Calls {
         }
     }
 
-    fn enter(&self, caller: &Caller) -> Result<[Open; 2], Status> {
+    fn enter(&self, caller: &Caller) -> Result<[Open; 2], Refusal> {
         let of_connection_max = self.calls_max / CONNECTION_PART;
         let (of_connection, own_count) = Open::count(&caller.state.waiting);
         let (of_all, count) = Open::count(&self.open_count);
@@ -445,7 +426,7 @@ impl Calls {
                 (self.calls_max, "")
             };
             let text = format!("{max} calls{whose} wait for a decision already; try again later");
-            return Err(Status::resource_exhausted(text));
+            return Err(Refusal::limit_reached(text));
         }
         Ok([of_connection, of_all])
     }
@@ -479,6 +460,8 @@ mod tests {
 
     use super::{Answer, Call, CallRequest, Calls};
     use crate::caller::Caller;
+    #[cfg(feature = "flight")]
+    use crate::refusal::Kind;
 
     fn ask<'a>(calls: &'a Calls, caller: &Caller) -> std::pin::Pin<Box<dyn Future<Output = bool> + 'a>> {
         let call = Call::new(CallRequest::Enter, caller);
@@ -497,7 +480,7 @@ mod tests {
         let (greedy, modest) = (Caller::default(), Caller::default());
         let mut places: Vec<_> = (0..256).map(|_| calls.wait_place(&greedy).unwrap()).collect();
 
-        assert_eq!(calls.wait_place(&greedy).unwrap_err().code(), tonic::Code::ResourceExhausted);
+        assert_eq!(calls.wait_place(&greedy).unwrap_err().kind, Kind::LimitReached);
         assert!(calls.wait_place(&modest).is_ok());
         places.pop();
         assert!(calls.wait_place(&greedy).is_ok());

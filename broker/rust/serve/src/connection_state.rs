@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::{Semaphore, watch};
-use tonic::{Code, Status};
+
+use crate::refusal::{Kind, Refusal};
 
 /// Log-ins that may fail one after another before the connection is closed.
 const FAILURES_MAX: usize = 10;
@@ -91,14 +92,14 @@ impl ConnectionState {
         self.failure_count.load(Ordering::Relaxed) >= FAILURES_MAX
     }
 
-    /// Note that a call was decided: with a refusal's code, or admitted.
-    pub fn decided(&self, refused: Option<Code>) {
+    /// Note that a call was decided: with a refusal's kind, or admitted.
+    pub fn decided(&self, refused: Option<Kind>) {
         if refused.is_none_or(is_after_log_in) {
             self.failure_count.store(0, Ordering::Relaxed);
             if !self.is_known() {
                 self.is_known.store(true, Ordering::Release);
             }
-        } else if refused == Some(Code::Unauthenticated) || !self.is_known() {
+        } else if refused == Some(Kind::Unauthenticated) || !self.is_known() {
             self.failure_count.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -122,21 +123,21 @@ impl ConnectionState {
     ///
     /// # Errors
     /// When the client has not logged in and has as many open as it may.
-    pub fn public_place(self: &Arc<Self>) -> Result<PublicPlace, Status> {
+    pub fn public_place(self: &Arc<Self>) -> Result<PublicPlace, Refusal> {
         let place = PublicPlace(Arc::clone(self));
         let count = self.public_count.fetch_add(1, Ordering::AcqRel) + 1;
         if count > PUBLIC_MAX && !self.is_known() {
             let text =
                 format!("{PUBLIC_MAX} requests without credentials are open on this connection; close one, or log in");
-            return Err(Status::resource_exhausted(text));
+            return Err(Refusal::limit_reached(text));
         }
         Ok(place)
     }
 }
 
 /// Refusals that only callers with valid credentials get.
-fn is_after_log_in(code: Code) -> bool {
-    matches!(code, Code::PermissionDenied | Code::NotFound | Code::AlreadyExists | Code::FailedPrecondition)
+fn is_after_log_in(kind: Kind) -> bool {
+    matches!(kind, Kind::AccessRefused | Kind::NotFound | Kind::PreconditionFailed)
 }
 
 /// A decision that the client waits for until this is dropped.
@@ -163,19 +164,18 @@ impl Drop for PublicPlace {
 mod tests {
     use std::sync::Arc;
 
-    use tonic::Code;
-
     use super::{ConnectionState, FAILURES_MAX, PUBLIC_MAX};
+    use crate::refusal::Kind;
 
     #[test]
     fn a_client_is_known_after_a_decision_that_needs_valid_credentials() {
         for (refused, is_known) in [
             (None, true),
-            (Some(Code::PermissionDenied), true),
-            (Some(Code::NotFound), true),
-            (Some(Code::Unauthenticated), false),
-            (Some(Code::Unavailable), false),
-            (Some(Code::ResourceExhausted), false),
+            (Some(Kind::AccessRefused), true),
+            (Some(Kind::NotFound), true),
+            (Some(Kind::Unauthenticated), false),
+            (Some(Kind::Unavailable), false),
+            (Some(Kind::LimitReached), false),
         ] {
             let state = ConnectionState::default();
             state.decided(refused);
@@ -186,13 +186,13 @@ mod tests {
     #[test]
     fn log_ins_that_fail_one_after_another_are_counted_until_one_succeeds() {
         let state = ConnectionState::default();
-        (1..FAILURES_MAX).for_each(|_| state.decided(Some(Code::Unauthenticated)));
+        (1..FAILURES_MAX).for_each(|_| state.decided(Some(Kind::Unauthenticated)));
         assert!(!state.has_failed_too_often());
         state.decided(None);
-        (1..FAILURES_MAX).for_each(|_| state.decided(Some(Code::Unauthenticated)));
+        (1..FAILURES_MAX).for_each(|_| state.decided(Some(Kind::Unauthenticated)));
         assert!(!state.has_failed_too_often());
 
-        state.decided(Some(Code::Unauthenticated));
+        state.decided(Some(Kind::Unauthenticated));
 
         assert!(state.has_failed_too_often());
     }

@@ -21,6 +21,7 @@ use crate::caller::Caller;
 use crate::calls::{Call, CallRequest, Calls};
 use crate::deliveries::Pending;
 use crate::quotas::Allowance;
+use crate::refusal::Refusal;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::Rights;
 use crate::stalls::{Later, when_free};
@@ -134,7 +135,7 @@ impl ConsumeStream {
                 Err(failed) => return Some(Err(failed)),
             }
             if let Some(refused) = self.rights.refused() {
-                return Some(Err(refused));
+                return Some(Err(refused.into()));
             }
             let shard = Arc::clone(self.consumer.shard());
             let mut subscription = &self.consumer.subscription;
@@ -171,7 +172,7 @@ impl ConsumeStream {
                         }
                         return Some(Ok(response));
                     }
-                    Err(failed) => return Some(Err(failed)),
+                    Err(failed) => return Some(Err(failed.into())),
                 }
             }
             if stopping && when_free(&shard, || subscription.unacked_count()).await == 0 {
@@ -184,7 +185,7 @@ impl ConsumeStream {
                     self.rung = true;
                     continue;
                 }
-                refused = self.rights.until_refused() => return Some(Err(refused)),
+                refused = self.rights.until_refused() => return Some(Err(refused.into())),
                 () = until_stopped(&mut self.stopping), if !stopping => continue,
                 () = sleep(pause.unwrap_or_default()), if pause.is_some() => continue,
             };
@@ -232,14 +233,14 @@ impl ConsumeStream {
 pub(crate) async fn apply_settlement(
     subscription: &Subscription,
     settlement: &SettlementView<'_>,
-) -> Result<(u64, u64), Status> {
+) -> Result<(u64, u64), Refusal> {
     let how = match settlement.outcome {
         ACK => Settle::Ack,
         REJECT => Settle::Reject,
         REQUEUE => Settle::Requeue,
         other => {
             let text = format!("unknown outcome {other}; use 1 (ack), 2 (reject) or 3 (requeue)");
-            return Err(Status::invalid_argument(text));
+            return Err(Refusal::invalid(text));
         }
     };
     let mut ranges = Vec::with_capacity(settlement.range_count);
@@ -250,7 +251,7 @@ pub(crate) async fn apply_settlement(
     let mut settling = Settling::of(&ranges);
     while !settling.is_done() {
         let settled = when_free(subscription.shard(), || subscription.settle_part(&mut settling, how)).await;
-        let (settled_count, settled_bytes) = settled.map_err(|error| status::of_engine(&error))?;
+        let (settled_count, settled_bytes) = settled?;
         count += settled_count;
         bytes += settled_bytes;
         if !settling.is_done() {

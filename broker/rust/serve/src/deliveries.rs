@@ -8,11 +8,10 @@ use penstock_engine::{
     Subscription, Target,
 };
 use penstock_wire::grpc::deliveries::{DeliveriesEncoder, DeliveryRef};
-use tonic::Status;
 
+use crate::refusal::{Kind, Refusal};
 use crate::responses::FramedMessage;
 use crate::stalls::{Later, when_free};
-use crate::status;
 
 /// One response carries about this many bytes of deliveries; a larger message goes alone.
 const RESPONSE_BYTES: usize = 48 * 1024;
@@ -129,7 +128,7 @@ impl Pending {
     }
 
     /// Encodes one response's worth and tells the recipient what went out; `None` when nothing of it could be read.
-    pub async fn encode(&mut self, recipient: &mut (impl Recipient + Send)) -> Result<Option<FramedMessage>, Status> {
+    pub async fn encode(&mut self, recipient: &mut (impl Recipient + Send)) -> Result<Option<FramedMessage>, Refusal> {
         self.warm().await?;
         self.sizes.clear();
         let queue = recipient.queue();
@@ -140,7 +139,7 @@ impl Pending {
                 Ok(if encoder.size() < RESPONSE_BYTES { Room::ForMore } else { Room::Full })
             })?;
             encoder.finish();
-            Ok::<(), Status>(())
+            Ok::<(), Refusal>(())
         })?;
         when_free(&recipient.shard(), || self.tell(recipient)).await?;
         Ok((!self.sizes.is_empty()).then_some(out))
@@ -152,7 +151,7 @@ impl Pending {
     }
 
     /// Encodes what fits into an answer to a Get, at least one message; the rest stays pending.
-    pub async fn encode_get(&mut self, mut subscription: &Subscription, bytes_max: usize) -> Result<GetBody, Status> {
+    pub async fn encode_get(&mut self, mut subscription: &Subscription, bytes_max: usize) -> Result<GetBody, Refusal> {
         let shard = Recipient::shard(&subscription);
         let mut out = FramedMessage::begin(self.bytes_about());
         let mut encoder = DeliveriesEncoder::begin_get(&mut out);
@@ -175,7 +174,7 @@ impl Pending {
     }
 
     /// What the next message that can be read takes in a response at most; nothing when there is none.
-    pub async fn next_bytes(&mut self, recipient: &mut (impl Recipient + Send)) -> Result<Option<usize>, Status> {
+    pub async fn next_bytes(&mut self, recipient: &mut (impl Recipient + Send)) -> Result<Option<usize>, Refusal> {
         let mut bytes = None;
         while bytes.is_none() && !self.is_empty() {
             self.warm().await?;
@@ -220,24 +219,24 @@ impl Pending {
     }
 
     /// Tells the recipient what went out and what cannot be read.
-    fn tell(&mut self, recipient: &mut impl Recipient) -> Result<(), Status> {
+    fn tell(&mut self, recipient: &mut impl Recipient) -> Result<(), Refusal> {
         self.drop_corrupt(recipient)?;
         if self.sizes.is_empty() {
             return Ok(());
         }
-        recipient.sent(&self.sizes).map_err(|error| status::of_engine(&error))
+        Ok(recipient.sent(&self.sizes)?)
     }
 
-    async fn drop_corrupt_in_turn(&mut self, recipient: &mut (impl Recipient + Send)) -> Result<(), Status> {
+    async fn drop_corrupt_in_turn(&mut self, recipient: &mut (impl Recipient + Send)) -> Result<(), Refusal> {
         if self.corrupt.is_none() {
             return Ok(());
         }
         when_free(&recipient.shard(), || self.drop_corrupt(recipient)).await
     }
 
-    fn drop_corrupt(&mut self, recipient: &mut impl Recipient) -> Result<(), Status> {
+    fn drop_corrupt(&mut self, recipient: &mut impl Recipient) -> Result<(), Refusal> {
         let Some((sequence, error)) = self.corrupt.take() else { return Ok(()) };
-        if recipient.drop_corrupt(sequence, &error).map_err(|error| status::of_engine(&error))? {
+        if recipient.drop_corrupt(sequence, &error)? {
             self.runs.clear();
         }
         Ok(())
@@ -253,8 +252,8 @@ impl Pending {
     fn push(
         &mut self,
         queue: QueueId,
-        take: &mut impl FnMut(&MessageView<'_>, Picked) -> Result<Room, Status>,
-    ) -> Result<(), Status> {
+        take: &mut impl FnMut(&MessageView<'_>, Picked) -> Result<Room, Refusal>,
+    ) -> Result<(), Refusal> {
         let Some(run) = self.runs.front_mut() else { return Ok(()) };
         while run.warm_count > 0 {
             let Some(&picked) = run.picked.as_slice().first() else { break };
@@ -272,7 +271,7 @@ impl Pending {
                     self.corrupt = Some((picked.taken.sequence, error));
                     Room::Full
                 }
-                Err(error) => return Err(status::of_engine(&EngineError::Log(error))),
+                Err(error) => return Err(EngineError::Log(error).into()),
             };
             run.picked.next();
             run.warm_count -= 1;
@@ -288,7 +287,7 @@ impl Pending {
 
     /// Makes sure that the next messages can be read without waiting for the disk, so that a cold read never blocks other
     /// streams and a bad sector is an error.
-    async fn warm(&mut self) -> Result<(), Status> {
+    async fn warm(&mut self) -> Result<(), Refusal> {
         let Some(chunk) = self.cold_chunk() else { return Ok(()) };
         if chunk.is_resident() || bring_in(&chunk.segment, chunk.from, chunk.last).await?.is_ok() {
             self.warmed(chunk.count);
@@ -335,7 +334,7 @@ impl Pending {
         &mut self,
         recipient: &mut impl Recipient,
         take: &mut impl FnMut(&MessageView<'_>, Picked) -> bool,
-    ) -> Result<(), Status> {
+    ) -> Result<(), Refusal> {
         self.warm_here()?;
         self.sizes.clear();
         let mut take = |view: &MessageView<'_>, picked| if take(view, picked) { Room::ForMore } else { Room::Full };
@@ -343,7 +342,7 @@ impl Pending {
         self.tell(recipient)
     }
 
-    fn warm_here(&mut self) -> Result<(), Status> {
+    fn warm_here(&mut self) -> Result<(), Refusal> {
         let Some(chunk) = self.cold_chunk() else { return Ok(()) };
         if chunk.is_resident() || populate(&chunk.segment, chunk.from, chunk.last)?.is_ok() {
             self.warmed(chunk.count);
@@ -370,16 +369,16 @@ impl Chunk {
 }
 
 /// Brings in pages on a thread that may block.
-async fn bring_in(segment: &Arc<Segment>, from: u32, to: u32) -> Result<Result<(), LogError>, Status> {
+async fn bring_in(segment: &Arc<Segment>, from: u32, to: u32) -> Result<Result<(), LogError>, Refusal> {
     let segment = Arc::clone(segment);
     let populated = tokio::task::spawn_blocking(move || populate(&segment, from, to)).await;
-    populated.map_err(|_| Status::internal("reading a segment failed"))?
+    populated.map_err(|_| Refusal::bug("reading a segment failed"))?
 }
 
 /// The inner error says that the pages cannot be read.
-fn populate(segment: &Segment, from: u32, to: u32) -> Result<Result<(), LogError>, Status> {
+fn populate(segment: &Segment, from: u32, to: u32) -> Result<Result<(), LogError>, Refusal> {
     match segment.populate(from, to) {
-        Err(error) if !matches!(error, LogError::Corrupt { .. }) => Err(status::of_engine(&EngineError::Log(error))),
+        Err(error) if !matches!(error, LogError::Corrupt { .. }) => Err(EngineError::Log(error).into()),
         populated => Ok(populated),
     }
 }
@@ -397,7 +396,7 @@ fn add_to(ranges: &mut Vec<SequenceRange>, sequence: Sequence) {
     }
 }
 
-fn push_one(encoder: &mut DeliveriesEncoder<'_>, view: &MessageView<'_>, picked: Picked) -> Result<(), Status> {
+fn push_one(encoder: &mut DeliveriesEncoder<'_>, view: &MessageView<'_>, picked: Picked) -> Result<(), Refusal> {
     let delivery = DeliveryRef {
         sequence: picked.taken.sequence.0,
         body: view.body,
@@ -409,5 +408,5 @@ fn push_one(encoder: &mut DeliveriesEncoder<'_>, view: &MessageView<'_>, picked:
         stored_at_ms: view.stored_at_ms,
         key: view.key,
     };
-    encoder.push(&delivery).map_err(|error| Status::data_loss(error.to_string()))
+    encoder.push(&delivery).map_err(|error| Refusal::new(Kind::Corrupt, error.to_string()))
 }

@@ -19,6 +19,7 @@ use tonic::body::Body;
 use crate::caller::Caller;
 use crate::calls::{Call, CallRequest, Calls};
 use crate::peer::Peer;
+use crate::refusal::Refusal;
 
 /// Enough for every message that opens a stream, and for every administrative call but an import.
 const STRANGE_BYTES_MAX: usize = 16 << 10;
@@ -40,7 +41,7 @@ pub(crate) struct Gate {
 /// Whether it is known who calls.
 enum Standing {
     Strange { calls: Arc<Calls>, caller: Box<Caller>, received: usize },
-    Asking { asking: BoxFuture<'static, Result<(), Status>>, held: Option<Frame<Bytes>> },
+    Asking { asking: BoxFuture<'static, Result<(), Refusal>>, held: Option<Frame<Bytes>> },
     Known,
 }
 
@@ -112,7 +113,7 @@ impl http_body::Body for Gate {
                 let known = ready!(asking.as_mut().poll(cx));
                 let held = held.take();
                 if let Err(refused) = known {
-                    return Poll::Ready(Some(Err(refused)));
+                    return Poll::Ready(Some(Err(refused.into())));
                 }
                 self.standing = Standing::Known;
                 return Poll::Ready(held.map(Ok));

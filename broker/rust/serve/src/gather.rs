@@ -10,11 +10,10 @@ use penstock_engine::{MESSAGES_AT_ONCE, Payload, Producer, ProducerSession, Publ
 use penstock_wire::WireError;
 use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp, user_id_of};
 use penstock_wire::grpc::publish::MessageRef;
-use tonic::Status;
 
-use crate::permits::{Denial, Permits, Verdict, key_denial, property_denial, user_id_denial};
-use crate::requests::{End, Incoming, Malformed, Requests};
-use crate::status;
+use crate::permits::{Permits, Verdict, key_denial, property_denial, user_id_denial};
+use crate::refusal::Refusal;
+use crate::requests::{End, Incoming, Requests};
 
 /// AMQP's delivery mode of messages that ask to survive.
 const PERSISTENT: u8 = 2;
@@ -24,7 +23,7 @@ const PERSISTENT: u8 = 2;
 pub(crate) struct Round<'a> {
     pub batch: Vec<Publication<'a>>,
     /// Those that are denied, by their place among all, with their sequences.
-    pub denied: Vec<(usize, Option<u64>, Denial)>,
+    pub denied: Vec<(usize, Option<u64>, Refusal)>,
     pub count: usize,
     /// Behind the last of them.
     pub end: End,
@@ -48,7 +47,7 @@ impl Round<'_> {
         // They were read before.
         let _ = requests.each(count, |incoming| {
             end = incoming.end;
-            Ok::<_, Malformed>(ControlFlow::Continue(()))
+            Ok::<_, Refusal>(ControlFlow::Continue(()))
         });
         (count, end)
     }
@@ -112,18 +111,18 @@ pub(crate) enum Obstacle {
     Unknown(Unknown),
     /// A message with properties, on a stream that had none before.
     Properties,
-    Malformed(Status),
+    Malformed(Refusal),
 }
 
 impl From<WireError> for Obstacle {
     fn from(error: WireError) -> Obstacle {
-        Obstacle::Malformed(status::of_wire(&error))
+        Obstacle::Malformed(error.into())
     }
 }
 
-impl From<Malformed> for Obstacle {
-    fn from(Malformed(status): Malformed) -> Obstacle {
-        Obstacle::Malformed(status)
+impl From<Refusal> for Obstacle {
+    fn from(refusal: Refusal) -> Obstacle {
+        Obstacle::Malformed(refusal)
     }
 }
 
@@ -142,7 +141,7 @@ pub(crate) struct Limits<'a> {
 impl Limits<'_> {
     fn producer_of(&self, sequence: Option<u64>) -> Result<Option<Producer>, Obstacle> {
         let Some(sequence) = sequence else { return Ok(None) };
-        let session = self.producer.ok_or_else(|| Obstacle::Malformed(Status::invalid_argument(UNNAMED)))?;
+        let session = self.producer.ok_or_else(|| Obstacle::Malformed(Refusal::invalid(UNNAMED)))?;
         Ok(Some(Producer { id: session.id(), sequence }))
     }
 }
@@ -197,7 +196,7 @@ fn denial_of(
     block: Option<&[u8]>,
     permits: &mut Permits,
     limits: Limits<'_>,
-) -> Result<Option<Denial>, Obstacle> {
+) -> Result<Option<Refusal>, Obstacle> {
     match permits.look_up(message.exchange, message.routing_key) {
         Verdict::Admitted => match block {
             Some(block) if let Some(denial) = impersonates(block, permits, limits.user)? => Ok(Some(denial)),
@@ -212,7 +211,7 @@ fn denial_of(
 
 /// Return why a message with another user's name as `user_id` is denied.
 #[inline]
-fn impersonates(block: &[u8], permits: &Permits, user: &[u8]) -> Result<Option<Denial>, Obstacle> {
+fn impersonates(block: &[u8], permits: &Permits, user: &[u8]) -> Result<Option<Refusal>, Obstacle> {
     let Some(user_id) = user_id_of(block)?.filter(|user_id| *user_id != user) else { return Ok(None) };
     match permits.impersonation() {
         Some(true) => Ok(None),
@@ -227,16 +226,16 @@ pub(crate) fn unknown_keys(
     bounds: Bounds,
     permits: &mut Permits,
     exchange: &[u8],
-) -> Result<Vec<Vec<u8>>, Status> {
+) -> Result<Vec<Vec<u8>>, Refusal> {
     let mut keys = HashSet::new();
     let read = requests.each(bounds.messages, |Incoming { message, .. }| {
         let (is_here, key) = (message.exchange == exchange, message.routing_key);
         if is_here && !keys.contains(key) && permits.look_up(exchange, key) == Verdict::UnknownKey {
             keys.insert(key.to_vec());
         }
-        Ok::<_, Malformed>(ControlFlow::Continue(()))
+        Ok::<_, Refusal>(ControlFlow::Continue(()))
     });
-    read.map_err(|Malformed(status)| status)?;
+    read?;
     Ok(keys.into_iter().collect())
 }
 
@@ -264,15 +263,14 @@ fn publication<'a>(
     let (exchange, key) = (message.exchange, message.routing_key);
     let payload = Payload::new(exchange, key, block.unwrap_or(&PERSISTENT_ONLY), message.body)
         .and_then(|payload| message.key.map_or(Ok(payload), |key| payload.with_key(key)))
-        .map_err(|error| Obstacle::Malformed(Status::invalid_argument(error.to_string())))?;
+        .map_err(|error| Obstacle::Malformed(Refusal::invalid(error.to_string())))?;
     Ok(Publication { payload, exchange, key, headers, persistent, mandatory })
 }
 
-fn too_large(size: usize, limits: Limits<'_>) -> Option<Denial> {
+fn too_large(size: usize, limits: Limits<'_>) -> Option<Refusal> {
     let max = limits.message_bytes_max;
     let limit = || limits.whose.map_or("message_bytes_max".to_owned(), |whose| format!("max-message-bytes of {whose}"));
-    (size > max).then(|| Denial {
-        code: tonic::Code::ResourceExhausted as i32,
-        reason: format!("a message of {size} bytes is larger than {}, {max}; split it", limit()),
+    (size > max).then(|| {
+        Refusal::limit_reached(format!("a message of {size} bytes is larger than {}, {max}; split it", limit()))
     })
 }

@@ -38,6 +38,7 @@ mod pull;
 mod pulls;
 mod quotas;
 mod read;
+mod refusal;
 mod requests;
 mod responses;
 mod rights;
@@ -52,10 +53,12 @@ mod workers;
 
 pub use caller::Caller;
 pub use calls::{
-    Admitted, Answer, ArchiveRows, ArchivedRuns, Call, CallRequest, Calls, FoundPartition, FoundStreams, Refusal,
-    Reply, StagePlace,
+    Admitted, Answer, ArchiveRows, ArchivedRuns, Call, CallRequest, Calls, FoundPartition, FoundStreams, Reply,
+    StagePlace,
 };
 pub use listing::{Listing, OpenConsumer};
 pub use quotas::{Holder, QuotaLimits, Quotas};
+pub use refusal::{Kind, Refusal};
 pub use server::{Server, ServerOptions};
+pub use status::kind_of_code;
 pub use tls::{Certificate, ClientCertificates, Tls, TlsError, TlsOptions};

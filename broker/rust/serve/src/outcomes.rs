@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use penstock_wire::grpc::publish::encode_publish_response;
 
-use crate::permits::Denial;
+use crate::refusal::Refusal;
 use crate::responses::FramedMessage;
+use crate::status;
 
 /// Ranges that may wait for a sync before the stream stops reading.
 const WAITING_MAX: usize = 65_536;
@@ -16,7 +17,7 @@ pub(crate) struct Outcomes {
     confirmed: Vec<(u64, u64)>,
     confirmed_count: u64,
     returned: Vec<(u64, &'static str)>,
-    rejected: Vec<(u64, u64, Denial)>,
+    rejected: Vec<(u64, u64, Refusal)>,
     waiting: VecDeque<(u64, u64, u64)>,
 }
 
@@ -45,10 +46,10 @@ impl Outcomes {
         self.returned.push((number, "NO_ROUTE"));
     }
 
-    pub fn reject(&mut self, number: u64, denial: &Denial) {
+    pub fn reject(&mut self, number: u64, refused: &Refusal) {
         match self.rejected.last_mut() {
-            Some((_, last, before)) if *last + 1 == number && before == denial => *last = number,
-            _ => self.rejected.push((number, number, denial.clone())),
+            Some((_, last, before)) if *last + 1 == number && before == refused => *last = number,
+            _ => self.rejected.push((number, number, refused.clone())),
         }
     }
 
@@ -89,7 +90,7 @@ impl Outcomes {
         let rejected: Vec<(u64, u64, i32, &str)> = self
             .rejected
             .iter()
-            .map(|(first, last, denial)| (*first, *last, denial.code, denial.reason.as_str()))
+            .map(|(first, last, refused)| (*first, *last, status::code_of(refused.kind) as i32, refused.text.as_str()))
             .collect();
         let out = FramedMessage::of(16 + 16 * self.confirmed.len(), |out| {
             encode_publish_response(out, &self.confirmed, &self.returned, &rejected);

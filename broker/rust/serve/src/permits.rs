@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use penstock_wire::amqp::properties::without_effect;
 use penstock_wire::is_same;
 use rustc_hash::FxHashMap;
-use tonic::{Code, Status};
 
 use crate::caller::Caller;
 use crate::calls::{Admitted, Answer, Call, CallRequest, Calls};
+use crate::refusal::{Kind, Refusal};
 
 /// Exchanges a stream asked for: more than these are forgotten and asked for again.
 const PERMITS_MAX: usize = 4096;
@@ -29,33 +29,20 @@ const REFRESHES_MAX: usize = 8;
 /// AMQP's bound. Longer keys are refused with their message.
 const KEY_BYTES_MAX: usize = 255;
 
-/// Why messages to an exchange are rejected.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Denial {
-    pub code: i32,
-    pub reason: String,
-}
-
-impl Denial {
-    pub fn to_status(&self) -> Status {
-        Status::new(Code::from_i32(self.code), self.reason.clone())
-    }
-}
-
 /// What Python said of an exchange. Clients choose the keys, many of them: they are hashed so that nobody can make them
 /// collide.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Permit {
     Open,
     ByKey(HashMap<Vec<u8>, bool>),
-    Closed(Denial),
+    Closed(Refusal),
 }
 
 /// What is known of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict<'a> {
     Admitted,
-    Denied(&'a Denial),
+    Denied(&'a Refusal),
     /// The exchange is open, and not for this routing key.
     KeyDenied,
     UnknownExchange,
@@ -147,36 +134,35 @@ pub(crate) struct Asker<'a> {
 
 impl Asker<'_> {
     /// Asks for an exchange. An error concerns the caller, not the exchange.
-    pub async fn exchange(&self, permits: &mut Permits, exchange: Vec<u8>) -> Result<(), Status> {
+    pub async fn exchange(&self, permits: &mut Permits, exchange: Vec<u8>) -> Result<(), Refusal> {
         let (vhost, name) = (self.vhost.to_owned(), text(&exchange));
         let call = Call::new(CallRequest::PermitExchange { vhost, exchange: name }, self.caller);
         let permit = match self.calls.ask_permit(call).await {
             Ok(Answer::Admitted(Admitted { by_key: true, .. })) => Permit::ByKey(HashMap::new()),
             Ok(_) => Permit::Open,
             Err(refused) if ends_stream(&refused) => return Err(refused),
-            Err(refused) => {
-                Permit::Closed(Denial { code: refused.code() as i32, reason: refused.message().to_owned() })
-            }
+            // The details are about the one call that was refused.
+            Err(refused) => Permit::Closed(Refusal { details: Vec::new(), ..refused }),
         };
         permits.learn(exchange, permit);
         Ok(())
     }
 
     /// Asks for routing keys of an exchange that is open for some.
-    pub async fn keys(&self, permits: &mut Permits, exchange: &[u8], keys: &[Vec<u8>]) -> Result<(), Status> {
+    pub async fn keys(&self, permits: &mut Permits, exchange: &[u8], keys: &[Vec<u8>]) -> Result<(), Refusal> {
         for keys in keys.chunks(KEYS_ASKED_MAX) {
             let (vhost, name) = (self.vhost.to_owned(), text(exchange));
             let request = CallRequest::PermitKeys { vhost, exchange: name, keys: keys.to_vec() };
             match self.calls.ask_permit(Call::new(request, self.caller)).await? {
                 Answer::Keys(answers) if answers.len() == keys.len() => permits.learn_keys(exchange, keys, &answers),
-                _ => return Err(Status::internal("the broker did not answer for every routing key")),
+                _ => return Err(Refusal::bug("the broker did not answer for every routing key")),
             }
         }
         Ok(())
     }
 
     /// Ask whether the user may publish with another user's name. An error concerns the caller, not the name.
-    pub async fn impersonation(&self, permits: &mut Permits) -> Result<(), Status> {
+    pub async fn impersonation(&self, permits: &mut Permits) -> Result<(), Refusal> {
         let call = Call::new(CallRequest::PermitUserId { vhost: self.vhost.to_owned() }, self.caller);
         let may = match self.calls.ask_permit(call).await {
             Ok(_) => true,
@@ -191,10 +177,10 @@ impl Asker<'_> {
     ///
     /// # Errors
     /// Why not.
-    pub async fn admit_user_id(&self, user_id: &[u8], user: &[u8]) -> Result<(), Status> {
+    pub async fn admit_user_id(&self, user_id: &[u8], user: &[u8]) -> Result<(), Refusal> {
         let mut permits = Permits::default();
         self.impersonation(&mut permits).await?;
-        if permits.impersonation == Some(true) { Ok(()) } else { Err(user_id_denial(user_id, user).to_status()) }
+        if permits.impersonation == Some(true) { Ok(()) } else { Err(user_id_denial(user_id, user)) }
     }
 
     /// Asks until it is known whether the caller may write all these routing keys to one exchange. Forgets what it knew when
@@ -202,7 +188,7 @@ impl Asker<'_> {
     ///
     /// # Errors
     /// Why not, of the first that is denied.
-    pub async fn admit(&self, permits: &mut Permits, exchange: &[u8], keys: &[&[u8]]) -> Result<(), Status> {
+    pub async fn admit(&self, permits: &mut Permits, exchange: &[u8], keys: &[&[u8]]) -> Result<(), Refusal> {
         permits.begin_round();
         loop {
             let generation = || self.calls.generation(self.caller, self.user, self.vhost);
@@ -212,8 +198,8 @@ impl Asker<'_> {
             for key in keys {
                 match permits.look_up(exchange, key) {
                     Verdict::Admitted => {}
-                    Verdict::Denied(denial) => return Err(denial.to_status()),
-                    Verdict::KeyDenied => return Err(key_denial(exchange, key).to_status()),
+                    Verdict::Denied(denial) => return Err(denial.clone()),
+                    Verdict::KeyDenied => return Err(key_denial(exchange, key)),
                     Verdict::UnknownExchange => is_known = false,
                     Verdict::UnknownKey => unknown.push(*key),
                 }
@@ -239,36 +225,36 @@ fn text(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-pub(crate) fn user_id_denial(user_id: &[u8], user: &[u8]) -> Denial {
+pub(crate) fn user_id_denial(user_id: &[u8], user: &[u8]) -> Refusal {
     let (user_id, user) = (String::from_utf8_lossy(user_id), String::from_utf8_lossy(user));
     let reason = format!(
         "user_id property set to '{user_id}' but authenticated user was '{user}'; leave the property out, or let an \
          administrator give the user the tag 'impersonator'"
     );
-    Denial { code: Code::FailedPrecondition as i32, reason }
+    Refusal::new(Kind::PreconditionFailed, reason)
 }
 
-pub(crate) fn key_denial(exchange: &[u8], key: &[u8]) -> Denial {
+pub(crate) fn key_denial(exchange: &[u8], key: &[u8]) -> Refusal {
     let (exchange, key) = (String::from_utf8_lossy(exchange), String::from_utf8_lossy(key));
     let reason = format!(
         "exchange '{exchange}' is closed to this user for write with the routing key '{key}'; let an administrator set the \
          user's topic permission to a write pattern that matches the key"
     );
-    Denial { code: Code::PermissionDenied as i32, reason }
+    Refusal::new(Kind::AccessRefused, reason)
 }
 
 /// Return why a message with these properties is denied, if one of them has no effect yet.
 #[inline]
-pub(crate) fn property_denial(block: &[u8]) -> Option<Denial> {
+pub(crate) fn property_denial(block: &[u8]) -> Option<Refusal> {
     without_effect(block).map(|name| {
         let reason = format!("the property '{name}' is not supported yet; publish without it");
-        Denial { code: Code::Unimplemented as i32, reason }
+        Refusal::new(Kind::Unsupported, reason)
     })
 }
 
 /// Refusals that concern the caller, not one exchange.
-fn ends_stream(refused: &Status) -> bool {
-    matches!(refused.code(), Code::Unauthenticated | Code::Unavailable | Code::Internal | Code::ResourceExhausted)
+fn ends_stream(refused: &Refusal) -> bool {
+    matches!(refused.kind, Kind::Unauthenticated | Kind::Unavailable | Kind::Bug | Kind::LimitReached)
 }
 
 #[cfg(test)]
@@ -277,9 +263,10 @@ mod tests {
     use std::collections::HashMap;
     use std::sync::Arc;
 
-    use super::{Asker, Denial, KEYS_MAX, Permit, Permits, REFRESHES_MAX, Verdict};
+    use super::{Asker, KEYS_MAX, Permit, Permits, REFRESHES_MAX, Verdict};
     use crate::caller::Caller;
     use crate::calls::{Admitted, Answer, Calls};
+    use crate::refusal::{Kind, Refusal};
 
     /// A publisher whose answers were always forgotten before the last of them came asked for ever and stored nothing.
     #[tokio::test]
@@ -359,7 +346,7 @@ mod tests {
     #[test]
     fn a_denied_exchange_stays_denied_beside_an_admitted_one() {
         let mut permits = Permits::default();
-        let denial = Denial { code: 7, reason: "no".to_owned() };
+        let denial = Refusal::new(Kind::AccessRefused, "no");
         permits.learn(b"a".to_vec(), Permit::Open);
         permits.learn(b"b".to_vec(), Permit::Closed(denial.clone()));
 

@@ -40,7 +40,7 @@ where
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let place = match request.extensions().get::<Peer>().map(|peer| peer.state.public_place()) {
             Some(Ok(place)) => place,
-            Some(Err(refused)) => return Box::pin(async move { Ok(refused.into_http()) }),
+            Some(Err(refused)) => return Box::pin(async move { Ok(Status::from(refused).into_http()) }),
             None => return Box::pin(async { Ok(Status::internal("a request without a connection").into_http()) }),
         };
         let answer = self.0.call(request);

@@ -20,8 +20,9 @@ use crate::caller::Caller;
 use crate::calls::Calls;
 use crate::gather::{Blocks, Bounds, Limits, Obstacle, Round, Unknown, convert_properties, gather, unknown_keys};
 use crate::outcomes::Outcomes;
-use crate::permits::{Asker, Denial, Permits};
+use crate::permits::{Asker, Permits};
 use crate::quotas::Allowance;
+use crate::refusal::Refusal;
 use crate::requests::Requests;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::Rights;
@@ -84,7 +85,7 @@ enum Event {
     Frame(Result<Option<Bytes>, Status>),
     Synced(Result<(), EngineError>),
     Stopping,
-    Refused(Status),
+    Refused(Refusal),
     /// A pause is over.
     Resumed,
 }
@@ -197,7 +198,7 @@ impl PublishStream {
                 Err(status::of_engine(&error))
             }
             Event::Stopping => Err(status::stopping()),
-            Event::Refused(refused) => Err(refused),
+            Event::Refused(refused) => Err(refused.into()),
         }
     }
 
@@ -230,7 +231,7 @@ impl PublishStream {
     /// Stores a round of what came, asking for each exchange that is written for the first time, and for its routing keys.
     async fn store_round(&mut self) -> Result<(), Status> {
         if let Some(refused) = self.rights.refused() {
-            return Err(refused);
+            return Err(refused.into());
         }
         self.permits.begin_round();
         loop {
@@ -240,7 +241,7 @@ impl PublishStream {
             self.permits.refresh(last_change, generation);
             match self.store() {
                 Ok(()) => break,
-                Err(Obstacle::Malformed(failed)) => return Err(failed),
+                Err(Obstacle::Malformed(failed)) => return Err(failed.into()),
                 Err(Obstacle::Unknown(unknown)) => self.ask(unknown).await?,
                 Err(Obstacle::Properties) => self.has_properties = true,
             }
@@ -256,7 +257,7 @@ impl PublishStream {
     }
 
     /// What a round needs to know before it can be gathered.
-    async fn ask(&mut self, unknown: Unknown) -> Result<(), Status> {
+    async fn ask(&mut self, unknown: Unknown) -> Result<(), Refusal> {
         let asker = Asker { calls: &self.calls, caller: &self.caller, user: &self.user, vhost: self.shard.name() };
         match unknown {
             Unknown::Exchange(exchange) => asker.exchange(&mut self.permits, exchange).await,
@@ -280,7 +281,7 @@ impl PublishStream {
         let producer = self.producer.as_ref();
         let (shard, level, fates) = (&self.shard, self.level, &mut self.fates);
         let published = at(shard, || shard.publish_round(producer, &round.batch, level, now_ms(), fates));
-        let mut published = published.map_err(|error| Obstacle::Malformed(status::of_engine(&error)))?;
+        let mut published = published.map_err(Refusal::from)?;
         let refused = published.refused.take();
         let stored = if refused.is_some() { round.batch.len() } else { self.fates.len() };
         self.bounds.follow(stored, round.batch.len());
@@ -373,16 +374,13 @@ impl Rounds {
     }
 }
 
-fn not_stored(refused: Option<&EngineError>) -> Denial {
-    match refused.map(status::of_engine) {
-        Some(refused) => Denial { code: refused.code() as i32, reason: refused.message().to_owned() },
-        None => Denial { code: tonic::Code::Internal as i32, reason: "the message was not stored".to_owned() },
-    }
+fn not_stored(refused: Option<&EngineError>) -> Refusal {
+    refused.map_or_else(|| Refusal::bug("the message was not stored"), Refusal::from)
 }
 
-fn no_exchange(publication: Option<&Publication<'_>>) -> Denial {
+fn no_exchange(publication: Option<&Publication<'_>>) -> Refusal {
     let name = String::from_utf8_lossy(publication.map_or(b"", |publication| publication.exchange));
-    Denial { code: tonic::Code::NotFound as i32, reason: format!("exchange '{name}' is not there; declare it first") }
+    Refusal::not_found(format!("exchange '{name}' is not there; declare it first"))
 }
 
 pub(crate) fn now_ms() -> u64 {

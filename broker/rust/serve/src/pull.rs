@@ -26,6 +26,7 @@ use crate::consume::{PREFETCH_MAX, apply_settlement};
 use crate::deliveries::Pending;
 use crate::pulls::{Held, Key, Place, Pulls};
 use crate::quotas::{Allowance, Quotas};
+use crate::refusal::Refusal;
 use crate::responses::{FramedMessage, Responder};
 use crate::rights::Question;
 use crate::stalls::{Later, when_free};
@@ -181,7 +182,7 @@ impl Drop for Release {
 impl Passage {
     /// Puts messages back that do not fit, all but so many of those that are pending; gives how many are ready then, when there
     /// were any. Another call of the connection may hold them next: they are none of this one's from then on.
-    async fn put_back(&mut self, pending: &mut Pending, kept: usize) -> Result<Option<u64>, Status> {
+    async fn put_back(&mut self, pending: &mut Pending, kept: usize) -> Result<Option<u64>, Refusal> {
         let ranges = pending.split_off(kept);
         let mut left = pending.sent_ranges();
         left.append(&mut pending.ranges());
@@ -195,14 +196,14 @@ impl Passage {
             *taken = left;
             subscription.put_back(&ranges)
         });
-        put_back.await.map(Some).map_err(|error| status::of_engine(&error))
+        Ok(put_back.await.map(Some)?)
     }
 
-    async fn arrive(&mut self) -> Result<(), Status> {
+    async fn arrive(&mut self) -> Result<(), Refusal> {
         if self.auto_ack {
             let (subscription, taken) = (&self.subscription, &self.taken);
             let settled = when_free(subscription.shard(), || subscription.settle(taken, Settle::Ack)).await;
-            settled.map_err(|error| status::of_engine(&error))?;
+            settled?;
         }
         self.arrived = true;
         Ok(())
@@ -230,7 +231,7 @@ impl Responder for GetAnswer {
     async fn step(&mut self) -> Option<Result<FramedMessage, Status>> {
         match self.response.take() {
             Some(response) => Some(Ok(response)),
-            None => self.passage.arrive().await.err().map(Err),
+            None => self.passage.arrive().await.err().map(|failed| Err(failed.into())),
         }
     }
 }

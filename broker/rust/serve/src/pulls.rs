@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex, Weak};
 use penstock_engine::{Shard, Subscription};
 use rustc_hash::FxHashMap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tonic::Status;
 
+use crate::refusal::Refusal;
 use crate::rights::{Question, Rights};
 use crate::stalls::Later;
-use crate::status;
 
 /// What of one connection's responses may be on its way, as large as its window for publishing.
 const WINDOW_KIB: usize = 16 << 10;
@@ -109,9 +108,9 @@ impl Pulls {
     }
 
     /// Waits until so many bytes more may be on their way.
-    pub async fn room_for(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Status> {
+    pub async fn room_for(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Refusal> {
         let kib = u32::try_from(bytes.div_ceil(1024).min(WINDOW_KIB)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.window).acquire_many_owned(kib).await;
-        room.map_err(|_| status::stopping())
+        room.map_err(|_| Refusal::stopping())
     }
 }

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use penstock_engine::{Counters, Metric};
 use rustc_hash::FxHashMap;
-use tonic::Status;
 
 use crate::bucket::Bucket;
+use crate::refusal::{Kind, Refusal};
 
 /// A pause is looked at again after this, so that a limit which is lifted, or bytes that others gave back, are noticed.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
@@ -189,9 +189,9 @@ impl Allowance {
     /// Counts one more stream.
     ///
     /// # Errors
-    /// `FAILED_PRECONDITION` when the user or the virtual host has as many as it may: clients do not try that again by themselves,
+    /// [`Kind::PreconditionFailed`] when the user or the virtual host has as many as it may: clients do not try that again by themselves,
     /// as they would when something is exhausted.
-    pub fn open(quotas: &Arc<Quotas>, counters: &Arc<Counters>, user: &str, vhost: &str) -> Result<Allowance, Status> {
+    pub fn open(quotas: &Arc<Quotas>, counters: &Arc<Counters>, user: &str, vhost: &str) -> Result<Allowance, Refusal> {
         let mut allowance = Allowance::of_call(quotas, counters, user, vhost);
         allowance.is_stream = true;
         allowance.held_by.iter().for_each(|quota| add(&quota.streams, 1));
@@ -200,7 +200,7 @@ impl Allowance {
             if let Some(max) = limit.filter(|max| quota.streams.load(Ordering::Relaxed) > *max) {
                 counters.add(Metric::StreamsRefused, 1);
                 let text = format!("{} has {max} streams open, as many as it may; close one", quota.whose);
-                return Err(Status::failed_precondition(text));
+                return Err(Refusal::new(Kind::PreconditionFailed, text));
             }
         }
         Ok(allowance)
@@ -378,7 +378,7 @@ mod tests {
         let first = open(&quotas, "a");
 
         let refused = Allowance::open(&quotas, &Arc::default(), "a", "/").unwrap_err();
-        assert_eq!(refused.message(), "user 'a' has 1 streams open, as many as it may; close one");
+        assert_eq!(refused.text, "user 'a' has 1 streams open, as many as it may; close one");
 
         drop(first);
         open(&quotas, "a");

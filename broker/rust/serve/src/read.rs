@@ -87,7 +87,7 @@ impl ReadStream {
                 return Ok(Some(FramedMessage::of(64, |out| encode_read_cancelled(out, reason))));
             }
             if let Some(refused) = self.rights.refused() {
-                return Err(refused);
+                return Err(refused.into());
             }
             if *self.stopping.borrow() {
                 return Err(status::stopping());
@@ -112,7 +112,7 @@ impl ReadStream {
                 biased;
                 request = self.input.message(), if !self.input_ended => request,
                 () = self.reader.signal().heard() => continue,
-                refused = self.rights.until_refused() => return Err(refused),
+                refused = self.rights.until_refused() => return Err(refused.into()),
                 () = until_stopped(&mut self.stopping) => continue,
             };
             self.apply(request).await?;

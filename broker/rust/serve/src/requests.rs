@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 
 use bytes::Bytes;
-use penstock_wire::WireError;
 use penstock_wire::grpc::publish::{MessageRef, Messages, PublishFrame, parse_publish};
 use tonic::Status;
 
+use crate::refusal::Refusal;
 use crate::status;
 
 /// One round takes at most so many bytes of messages, and the message that goes beyond.
@@ -30,16 +30,6 @@ struct Request {
     first_sequence: u64,
     /// Messages of it that were taken.
     taken: u64,
-}
-
-/// Why what came cannot be read.
-#[derive(Debug)]
-pub(crate) struct Malformed(pub Status);
-
-impl From<WireError> for Malformed {
-    fn from(error: WireError) -> Malformed {
-        Malformed(status::of_wire(&error))
-    }
 }
 
 /// A message that came.
@@ -106,9 +96,9 @@ impl Requests {
     /// Hands over the next messages until `take` breaks off; a round takes at most `messages_max`. They are the same until `advance`.
     ///
     /// # Errors
-    /// What `take` gives, and `Malformed` as one.
+    /// What `take` gives, and a refusal of what cannot be read as one.
     #[inline]
-    pub fn each<'a, E: From<Malformed>>(
+    pub fn each<'a, E: From<Refusal>>(
         &'a self,
         messages_max: usize,
         mut take: impl FnMut(Incoming<'a>) -> Result<ControlFlow<()>, E>,
@@ -118,7 +108,7 @@ impl Requests {
             let (mut messages, mut taken) = (request.messages(), request.taken);
             while left > 0 && bytes < ROUND_BYTES_MAX {
                 let Some(message) = messages.next() else { break };
-                let message = message.map_err(Malformed::from)?;
+                let message = message.map_err(Refusal::from)?;
                 let beside = message.properties.map_or(0, <[u8]>::len) + message.key.map_or(0, <[u8]>::len);
                 bytes += message.body.len() + beside;
                 left -= 1;
@@ -162,11 +152,11 @@ impl Request {
 
     /// The producer's sequence of the message at that place of the request.
     #[inline]
-    fn sequence(&self, at: u64) -> Result<Option<u64>, Malformed> {
+    fn sequence(&self, at: u64) -> Result<Option<u64>, Refusal> {
         match self.first_sequence {
             0 => Ok(None),
             first => match first.checked_add(at) {
-                None => Err(Malformed(Status::invalid_argument("no sequence is above 2^64 - 1"))),
+                None => Err(Refusal::invalid("no sequence is above 2^64 - 1")),
                 sequence => Ok(sequence),
             },
         }
@@ -190,7 +180,8 @@ mod tests {
     use bytes::Bytes;
     use penstock_wire::grpc::{BatchEncoder, encode_publish_open};
 
-    use super::{End, Malformed, Requests};
+    use super::{End, Requests};
+    use crate::refusal::Refusal;
 
     fn request(first_sequence: u64, bodies: &[&[u8]]) -> Bytes {
         let mut encoder = BatchEncoder::begin(Vec::new(), "e", "k", true);
@@ -206,7 +197,7 @@ mod tests {
             assert!(incoming.mandatory);
             end = incoming.end;
             found.push((String::from_utf8(incoming.message.body.to_vec()).unwrap(), incoming.sequence));
-            Ok::<_, Malformed>(ControlFlow::Continue(()))
+            Ok::<_, Refusal>(ControlFlow::Continue(()))
         });
         read.unwrap();
         (found, end)
@@ -216,7 +207,7 @@ mod tests {
         let mut count = 0;
         let read = requests.each(max, |_| {
             count += 1;
-            Ok::<_, Malformed>(ControlFlow::Continue(()))
+            Ok::<_, Refusal>(ControlFlow::Continue(()))
         });
         (count, read.is_ok())
     }

@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 use penstock_engine::{EngineError, ProducerSession, Shard};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tonic::{Code, Status};
 
 use crate::calls::{Call, Calls};
+use crate::refusal::{Kind, Refusal};
 use crate::stalls::when_free;
-use crate::status;
 
 /// How long a stream goes on while nobody can tell whether it may, because a server does not answer.
 const UNDECIDED_MAX: Duration = Duration::from_secs(30);
@@ -21,7 +20,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 /// A stream's right to go on. Dropping it ends the asking.
 pub(crate) struct Rights {
-    refused: watch::Receiver<Option<Status>>,
+    refused: watch::Receiver<Option<Refusal>>,
     asking: JoinHandle<()>,
 }
 
@@ -56,13 +55,13 @@ impl Question {
         shard: &Shard,
         name: &str,
         (user, vhost): (&str, &str),
-    ) -> Result<ProducerSession, Status> {
+    ) -> Result<ProducerSession, Refusal> {
         loop {
             let is_current = || !self.is_outdated(user, vhost);
             let opened = when_free(shard, || shard.open_producer_while(name, user, is_current)).await;
             match opened {
                 Err(EngineError::NotAdmitted) => self.renew(user, vhost).await?,
-                opened => return opened.map_err(|error| status::of_engine(&error)),
+                opened => return Ok(opened?),
             }
         }
     }
@@ -72,7 +71,7 @@ impl Question {
         self.calls.changes().rights_of(user, vhost) > self.since || self.own_changes.has_changed().unwrap_or(false)
     }
 
-    async fn renew(&mut self, user: &str, vhost: &str) -> Result<(), Status> {
+    async fn renew(&mut self, user: &str, vhost: &str) -> Result<(), Refusal> {
         self.since = self.since.max(self.calls.changes().rights_of(user, vhost));
         self.own_changes.mark_unchanged();
         self.calls.ask_again(self.call.again()).await.map(|_| ())
@@ -82,14 +81,14 @@ impl Question {
     /// gone, whether or not anybody looks at the stream.
     pub fn watch(self, user: &str, vhost: &str, at_end: impl FnOnce() + Send + 'static) -> Rights {
         let (told, refused) = watch::channel(None);
-        let asking = tokio::spawn(self.ask_after_changes(user.to_owned(), vhost.to_owned(), move |status| {
-            told.send_replace(Some(status));
+        let asking = tokio::spawn(self.ask_after_changes(user.to_owned(), vhost.to_owned(), move |refused| {
+            told.send_replace(Some(refused));
             at_end();
         }));
         Rights { refused, asking }
     }
 
-    async fn ask_after_changes(mut self, user: String, vhost: String, end: impl FnOnce(Status)) {
+    async fn ask_after_changes(mut self, user: String, vhost: String, end: impl FnOnce(Refusal)) {
         while self.changed(&user, &vhost).await {
             if let Some(refused) = self.ask().await {
                 return end(refused);
@@ -116,13 +115,13 @@ impl Question {
     }
 
     /// Why the stream has to end, or nothing.
-    async fn ask(&self) -> Option<Status> {
+    async fn ask(&self) -> Option<Refusal> {
         let asked_at = Instant::now();
         loop {
             let Err(refused) = self.calls.ask_again(self.call.again()).await else { return None };
-            match refused.code() {
-                Code::Unauthenticated | Code::PermissionDenied => return Some(refused),
-                Code::Unavailable | Code::ResourceExhausted | Code::Internal => {}
+            match refused.kind {
+                Kind::Unauthenticated | Kind::AccessRefused => return Some(refused),
+                Kind::Unavailable | Kind::LimitReached | Kind::Bug => {}
                 // What the stream is about is gone, which it hears of by itself.
                 _ => return None,
             }
@@ -136,12 +135,12 @@ impl Question {
 
 impl Rights {
     /// Why the stream has to end, once it has to.
-    pub fn refused(&self) -> Option<Status> {
+    pub fn refused(&self) -> Option<Refusal> {
         self.refused.borrow().clone()
     }
 
     /// Waits until the stream has to end.
-    pub async fn until_refused(&mut self) -> Status {
+    pub async fn until_refused(&mut self) -> Refusal {
         match self.refused.wait_for(Option::is_some).await.map(|refused| refused.clone()) {
             Ok(Some(refused)) => refused,
             // Nobody asks any more: the broker is going down, which the stream hears of by itself.
@@ -158,11 +157,11 @@ mod tests {
     use std::time::Duration;
 
     use penstock_engine::{Engine, EngineOptions};
-    use tonic::Code;
 
     use super::Question;
     use crate::caller::Caller;
-    use crate::calls::{Answer, Call, CallRequest, Calls, Refusal};
+    use crate::calls::{Answer, Call, CallRequest, Calls};
+    use crate::refusal::{Kind, Refusal};
 
     /// The next call that waits.
     async fn next(calls: &Calls) -> Call {
@@ -177,9 +176,8 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(20), taken).await.unwrap()
     }
 
-    fn refuse(call: Call, code: Code) {
-        let refusal = Refusal { code: code as i32, message: "no".to_owned(), details: Vec::new() };
-        call.reply.unwrap().send(Err(refusal));
+    fn refuse(call: Call, kind: Kind) {
+        call.reply.unwrap().send(Err(Refusal::new(kind, "no")));
     }
 
     /// A name that was opened on an answer from before the user's deletion belonged to the next user of that name.
@@ -221,9 +219,9 @@ mod tests {
         let deleted = open("third");
         calls.recheck(None, None);
         let opening = tokio::spawn(deleted);
-        refuse(next(&calls).await, Code::Unauthenticated);
+        refuse(next(&calls).await, Kind::Unauthenticated);
 
-        assert_eq!(opening.await.unwrap().unwrap_err().code(), Code::Unauthenticated);
+        assert_eq!(opening.await.unwrap().unwrap_err().kind, Kind::Unauthenticated);
         assert_eq!(shard.producer_owner("third").unwrap(), None);
         engine.close().unwrap();
     }
@@ -242,12 +240,12 @@ mod tests {
         first.reply.unwrap().send(Ok(Answer::Payload(Vec::new())));
         assert!(rights.refused().is_none());
         calls.recheck(None, None);
-        refuse(next(&calls).await, Code::PermissionDenied);
+        refuse(next(&calls).await, Kind::AccessRefused);
 
         while !ended.load(Ordering::Acquire) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assert_eq!(rights.until_refused().await.code(), Code::PermissionDenied);
+        assert_eq!(rights.until_refused().await.kind, Kind::AccessRefused);
     }
 
     #[tokio::test]
@@ -257,11 +255,11 @@ mod tests {
             Question::of(&calls, &Call::new(CallRequest::Enter, &Caller::default())).watch("anna", "/", || ());
 
         calls.recheck(None, None);
-        refuse(next(&calls).await, Code::Unavailable);
+        refuse(next(&calls).await, Kind::Unavailable);
         assert!(rights.refused().is_none());
-        refuse(next(&calls).await, Code::Unauthenticated);
+        refuse(next(&calls).await, Kind::Unauthenticated);
 
-        assert_eq!(rights.until_refused().await.code(), Code::Unauthenticated);
+        assert_eq!(rights.until_refused().await.kind, Kind::Unauthenticated);
     }
 
     #[tokio::test]
@@ -304,9 +302,9 @@ mod tests {
         calls.recheck(None, None);
 
         let mut rights = question.watch("anna", "/", || ());
-        refuse(next(&calls).await, Code::PermissionDenied);
+        refuse(next(&calls).await, Kind::AccessRefused);
 
-        assert_eq!(rights.until_refused().await.code(), Code::PermissionDenied);
+        assert_eq!(rights.until_refused().await.kind, Kind::AccessRefused);
     }
 
     #[tokio::test]

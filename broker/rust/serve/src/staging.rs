@@ -275,7 +275,7 @@ fn block_of(message: &MessageRef<'_>, (bytes_max, limit): (usize, &str)) -> Resu
     let Some(properties) = message.properties else { return Ok(PERSISTENT_ONLY.to_vec()) };
     let mut block = Vec::new();
     properties_to_amqp(Some(properties), &mut block).map_err(|error| status::of_wire(&error))?;
-    property_denial(&block).map_or(Ok(block), |denial| Err(denial.to_status()))
+    property_denial(&block).map_or(Ok(block), |denial| Err(denial.into()))
 }
 
 async fn publish(messaging: &Messaging, caller: &Caller, payload: &Bytes) -> Result<Vec<u8>, Status> {

@@ -1,52 +1,48 @@
-//! The one table from what the engine and the codecs say to gRPC status codes.
+//! Refusals as gRPC statuses: the one table from kinds to codes.
 
-use penstock_engine::{EngineError, LogError};
+use penstock_engine::EngineError;
 use penstock_wire::WireError;
-use tonic::Status;
+use tonic::{Code, Status};
 
-pub(crate) fn of_engine(error: &EngineError) -> Status {
-    let text = error.to_string();
-    match error {
-        EngineError::NoQueue(..) | EngineError::NoExchange(..) | EngineError::NoLease { .. } => Status::not_found(text),
-        EngineError::Queue(_)
-        | EngineError::StagedRows { .. }
-        | EngineError::StagedDiffers { .. }
-        | EngineError::StagedForgotten { .. } => Status::failed_precondition(text),
-        EngineError::StageBusy => Status::aborted(text),
-        EngineError::Routing(_)
-        | EngineError::IsStream(_)
-        | EngineError::NotStream(_)
-        | EngineError::BeyondEnd { .. }
-        | EngineError::GroupName { .. }
-        | EngineError::LeaseOwner { .. }
-        | EngineError::LeasePart { .. }
-        | EngineError::ProducerReserved(_) => Status::invalid_argument(text),
-        EngineError::ProducerOwned(_) => Status::permission_denied(text),
-        EngineError::TooMany { .. } | EngineError::EndingsOfUsers(_) => Status::resource_exhausted(text),
-        EngineError::ProducerTaken(_)
-        | EngineError::ProducersOfUser(_)
-        | EngineError::ProducerEnded(_)
-        | EngineError::ProducerBehind(_)
-        | EngineError::BatchDiffers { .. }
-        | EngineError::BatchForgotten { .. }
-        | EngineError::NoBatches(_)
-        | EngineError::QueueShut
-        | EngineError::LeaseNumber { .. } => Status::failed_precondition(text),
-        _ if error.is_full() => Status::resource_exhausted(full(error)),
-        EngineError::Log(_) | EngineError::Io { .. } => Status::data_loss(text),
-        EngineError::Stopped(..) | EngineError::Closed(_) | EngineError::NotAdmitted => Status::unavailable(text),
+use crate::refusal::{Kind, Refusal};
+
+const TABLE: [(Kind, Code); 11] = [
+    (Kind::Unauthenticated, Code::Unauthenticated),
+    (Kind::AccessRefused, Code::PermissionDenied),
+    (Kind::NotFound, Code::NotFound),
+    (Kind::PreconditionFailed, Code::FailedPrecondition),
+    (Kind::InvalidArgument, Code::InvalidArgument),
+    (Kind::LimitReached, Code::ResourceExhausted),
+    (Kind::Unsupported, Code::Unimplemented),
+    (Kind::Conflict, Code::Aborted),
+    (Kind::Unavailable, Code::Unavailable),
+    (Kind::Corrupt, Code::DataLoss),
+    (Kind::Bug, Code::Internal),
+];
+
+/// The kind that a code stands for. Python's front end for gRPC uses those of the table, and others only by a bug.
+#[must_use]
+pub fn kind_of_code(code: i32) -> Kind {
+    let code = Code::from_i32(code);
+    TABLE.iter().find(|(_, of_kind)| *of_kind == code).map_or(Kind::Bug, |(kind, _)| *kind)
+}
+
+pub(crate) fn code_of(kind: Kind) -> Code {
+    TABLE.iter().find(|(of_code, _)| *of_code == kind).map_or(Code::Internal, |(_, code)| *code)
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Status {
+        let code = code_of(refusal.kind);
+        if refusal.details.is_empty() {
+            return Status::new(code, refusal.text);
+        }
+        Status::with_details(code, refusal.text, refusal.details.into())
     }
 }
 
-/// Without the directory, which is the operators' business: it stands in the broker's log and metrics.
-fn full(error: &EngineError) -> String {
-    let room = match error {
-        EngineError::Log(LogError::Full { free, needed, .. }) => {
-            format!(" is almost full: {free} bytes free, {needed} reserved")
-        }
-        _ => " is full".to_owned(),
-    };
-    format!("the broker's disk{room}; consume or delete messages, or make the disk larger")
+pub(crate) fn of_engine(error: &EngineError) -> Status {
+    Refusal::from(error).into()
 }
 
 pub(crate) fn of_wire(error: &WireError) -> Status {
@@ -64,5 +60,25 @@ pub(crate) fn opened_twice() -> Status {
 
 /// What a stream ends with when the broker stops: clients connect again elsewhere or later.
 pub(crate) fn stopping() -> Status {
-    Status::unavailable("the broker is stopping; connect again")
+    Refusal::stopping().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::{Code, Kind, TABLE, code_of, kind_of_code};
+
+    #[test]
+    fn every_kind_has_a_code_of_its_own() {
+        let kinds: HashSet<_> = TABLE.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(kinds.len(), TABLE.len());
+        assert!(TABLE.iter().all(|&(kind, code)| kind_of_code(code as i32) == kind && code_of(kind) == code));
+    }
+
+    #[test]
+    fn a_code_that_no_kind_has_is_a_bug() {
+        assert_eq!(kind_of_code(Code::Ok as i32), Kind::Bug);
+        assert_eq!(kind_of_code(-1), Kind::Bug);
+    }
 }

@@ -104,7 +104,7 @@ async fn until_new(
     loop {
         tokio::select! {
             biased;
-            refused = rights.until_refused() => return Err(refused),
+            refused = rights.until_refused() => return Err(refused.into()),
             () = until_stopped(&mut stopping) => return Err(status::stopping()),
             () = sleep_until(end) => return Ok(true),
             () = signal.heard() => {}

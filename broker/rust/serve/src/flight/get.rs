@@ -108,7 +108,7 @@ impl Responder for GetStream {
             biased;
             refused = self.rights.until_refused() => {
                 self.building = None;
-                return Some(Err(refused));
+                return Some(Err(refused.into()));
             }
             built = building => built,
             () = until_stopped(&mut self.stopping) => {

@@ -24,6 +24,7 @@ use crate::messaging::Messaging;
 use crate::permits::{Asker, Permits, property_denial, user_id_denial};
 use crate::publish::now_ms;
 use crate::quotas::Allowance;
+use crate::refusal::Refusal;
 use crate::rights::{Question, Rights};
 use crate::staging::{self, Place};
 use crate::stalls::{at, until_free, when_free};
@@ -228,7 +229,7 @@ impl Publishing {
         }
         let asker =
             Asker { calls: &self.messaging.calls, caller: &self.caller, user: &self.user, vhost: self.shard.name() };
-        asker.admit(&mut self.permits, self.exchange.as_bytes(), &keys).await
+        Ok(asker.admit(&mut self.permits, self.exchange.as_bytes(), &keys).await?)
     }
 
     /// Store a round of rows from one on; return nothing when it has to be asked first whether the user may publish with
@@ -320,7 +321,7 @@ impl Publishing {
         let user_id = user_id_of(block).map_err(|error| status::of_wire(&error))?;
         let Some(user_id) = user_id.filter(|user_id| *user_id != user) else { return Ok(true) };
         match self.permits.impersonation() {
-            Some(false) => Err(user_id_denial(user_id, user).to_status()),
+            Some(false) => Err(user_id_denial(user_id, user).into()),
             known => Ok(known.is_some()),
         }
     }
@@ -340,8 +341,7 @@ impl Publishing {
             if !properties.is_empty() {
                 properties_to_amqp(Some(&properties), &mut block).map_err(|error| status::of_wire(&error))?;
                 if let Some(denial) = property_denial(&block) {
-                    let status = denial.to_status();
-                    return Err(Status::new(status.code(), format!("row {at}: {}", status.message())));
+                    return Err(Refusal::new(denial.kind, format!("row {at}: {}", denial.text)).into());
                 }
             }
         }

@@ -86,7 +86,7 @@ async fn publish(
             biased;
             message = input.message() => message?,
             () = until_stopped(&mut stopping) => return Err(status::stopping()),
-            refused = rights.until_refused() => return Err(refused),
+            refused = rights.until_refused() => return Err(refused.into()),
         };
         let Some(message) = message else { return publishing.end() };
         data = decode(message)?;
