@@ -63,7 +63,7 @@ BOUNDS = [
     Bound("docs/security.md", r"for at most (\d+) streams at a time", SERVE, "RECHECKS_MAX"),
     Bound("docs/security.md", r"for at most (\d+) seconds\. The broker", SERVE, "UNDECIDED_MAX"),
     Bound("docs/security.md", r"requests larger than (\d+) KiB", SERVE, "STRANGE_BYTES_MAX", KIB),
-    Bound("docs/security.md", r"or (\d+) requests, and one", f"{SERVE}/publish.rs", "REQUESTS_MAX"),
+    Bound("docs/security.md", r"or (\d+) requests, and one", f"{SERVE}/grpc/publish.rs", "REQUESTS_MAX"),
     Bound("docs/security.md", r"truncated at ([\d,]+)", "broker/penstock/services/audit.py", "SUBJECT_CHARACTERS_MAX"),
     Bound("docs/security.md", r"argon2id \| (\d+) MiB", DIGESTS, "argon2_memory_kib", KIB),
     Bound("docs/security.md", r"argon2id \| \d+ MiB, (\d+) passes", DIGESTS, "argon2_passes"),
@@ -79,7 +79,7 @@ BOUNDS = [
     Bound(
         "docs/kubernetes.md", r"its own metrics on port (\d+)", "operator/penstock_operator/settings.py", "http_port"
     ),
-    Bound(CONTRACT, r"0 means 1, and more than ([\d,]+) means", f"{SERVE}/pull.rs", "COUNT_MAX"),
+    Bound(CONTRACT, r"0 means 1, and more than ([\d,]+) means", f"{SERVE}/grpc/pull.rs", "COUNT_MAX"),
     Bound(CONTRACT, r"0 means 1,000, and more than ([\d,]+) means", SERVE, "PREFETCH_MAX"),
     Bound(CONTRACT, r"0, and more than ([\d,]+), means", ENGINE, "LEASE_MESSAGES_MAX"),
     Bound(CONTRACT, r"At most ([\d,]+), none of them empty", "broker/rust/wire/src", "RANGES_MAX"),

@@ -2,10 +2,10 @@
 
 use std::sync::Mutex;
 
-use penstock_serve::{
+use penstock_serve::host::{
     Admitted, Answer, ArchiveRows, Call, CallRequest, Caller, FoundPartition, FoundStreams, Refusal, Reply, StagePlace,
-    kind_of_code,
 };
+use penstock_serve::kind_of_code;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -98,7 +98,7 @@ impl From<StreamPartition> for FoundPartition {
         let StreamPartition { stream, name, queue_id, at_timestamp, archived } = partition;
         let archived = archived.map(|ArchivedRuns { below, runs, bytes }| {
             let runs = runs.into_iter().map(|OffsetRun { first, end }| (first, end)).collect();
-            penstock_serve::ArchivedRuns { below, runs, bytes }
+            penstock_serve::host::ArchivedRuns { below, runs, bytes }
         });
         FoundPartition { stream, name, queue_id, at_timestamp, archived }
     }

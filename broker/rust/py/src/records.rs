@@ -3,7 +3,7 @@
 use std::fmt;
 
 use penstock_engine::{LeaseStanding, StreamStanding};
-use penstock_serve::QuotaLimits;
+use penstock_serve::host::QuotaLimits;
 use pyo3::prelude::*;
 
 /// Frozen classes whose constructors take their fields by keyword.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use penstock_serve::{Certificate, ClientCertificates, Holder, OpenConsumer, Server, ServerOptions, Tls, TlsOptions};
+use penstock_serve::host::{Certificate, ClientCertificates, Holder, HostOptions, OpenConsumer, Tls, TlsOptions};
+use penstock_serve::{GrpcOptions, Server, ServerOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -66,17 +67,15 @@ impl PyServer {
         tls: Option<&PyTls>,
     ) -> PyResult<PyServer> {
         let tls = tls.map(|tls| tls.tls.clone());
-        let options = ServerOptions {
-            address,
+        let host = HostOptions {
             threads,
             message_bytes_max,
-            descriptors,
             calls_max,
             connections_max,
-            streams_max,
             first_request: Duration::from_millis(first_request_ms),
             tls,
         };
+        let options = ServerOptions { host, grpc: GrpcOptions { address, descriptors, streams_max } };
         let engine = std::sync::Arc::clone(&engine.engine);
         let server = py.detach(|| Server::start(engine, &options))?;
         Ok(PyServer { server })

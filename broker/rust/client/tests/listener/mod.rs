@@ -13,7 +13,8 @@ use penstock_client::{Channel, ChannelSettings, Reader, ReaderSettings};
 use penstock_engine::{
     Engine, EngineOptions, Payload, Publication, QueueId, QueueLevels, QueueSettings, Shard, StreamSettings,
 };
-use penstock_serve::{Admitted, Answer, Call, CallRequest, Calls, Server, ServerOptions};
+use penstock_serve::host::{Admitted, Answer, Call, CallRequest, Calls, HostOptions};
+use penstock_serve::{GrpcOptions, Server, ServerOptions};
 
 pub const STREAM: QueueId = QueueId(1);
 const QUEUE: QueueId = QueueId(2);
@@ -99,17 +100,16 @@ struct Listener {
 
 impl Listener {
     fn start(engine: &Arc<Engine>, address: &str) -> Listener {
-        let options = ServerOptions {
-            address: address.to_owned(),
+        let host = HostOptions {
             threads: 1,
             message_bytes_max: 1 << 20,
-            descriptors: Vec::new(),
             calls_max: 100,
             connections_max: 1000,
-            streams_max: 1000,
             first_request: Duration::from_secs(60),
             tls: None,
         };
+        let grpc = GrpcOptions { address: address.to_owned(), descriptors: Vec::new(), streams_max: 1000 };
+        let options = ServerOptions { host, grpc };
         let server = Server::start(Arc::clone(engine), &options).unwrap();
         let stopping = Arc::<AtomicBool>::default();
         let (calls, stopped) = (Arc::clone(server.calls()), Arc::clone(&stopping));

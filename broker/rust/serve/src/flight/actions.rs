@@ -7,8 +7,8 @@ use super::describe;
 use super::ending;
 use super::messages::{Answers, first};
 use super::protocol::{Action, ActionResult, ActionType, framed};
-use crate::caller::Caller;
-use crate::messaging::Messaging;
+use crate::host::broker::Broker;
+use crate::host::caller::Caller;
 
 const DESCRIBE_STREAMS: &str = "DescribeStreams";
 const END_PRODUCERS: &str = "EndProducers";
@@ -27,15 +27,11 @@ pub(super) fn list() -> Answers {
     Answers::of(all.map(|one| framed(&told(one))))
 }
 
-pub(super) async fn perform(
-    messaging: Messaging,
-    caller: Caller,
-    mut input: Streaming<Bytes>,
-) -> Result<Answers, Status> {
+pub(super) async fn perform(broker: Broker, caller: Caller, mut input: Streaming<Bytes>) -> Result<Answers, Status> {
     let action: Action = first(&mut input).await?;
     let body = match action.kind.as_str() {
-        DESCRIBE_STREAMS => describe::answer(messaging, caller, &action.body).await?,
-        END_PRODUCERS => ending::answer(messaging, caller, &action.body).await?,
+        DESCRIBE_STREAMS => describe::answer(broker, caller, &action.body).await?,
+        END_PRODUCERS => ending::answer(broker, caller, &action.body).await?,
         other => {
             let kind: String = other.chars().take(100).collect();
             let text = format!("DoAction has no action '{kind}'; use {DESCRIBE_STREAMS} or {END_PRODUCERS}");

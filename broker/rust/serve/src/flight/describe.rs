@@ -12,13 +12,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tonic::Status;
 
 use super::description::{Description, Wanted, described, is_covered, runs_max};
-use crate::caller::Caller;
-use crate::calls::{Answer, Call, Calls, FoundStreams};
-use crate::messaging::Messaging;
-use crate::rights::Question;
-use crate::stalls::when_free;
-use crate::status;
-use crate::stopping::until_stopped;
+use crate::grpc::status;
+use crate::host::broker::Broker;
+use crate::host::caller::Caller;
+use crate::host::calls::{Answer, Call, Calls, FoundStreams};
+use crate::host::rights::Question;
+use crate::host::stalls::when_free;
+use crate::host::stopping::until_stopped;
 
 /// Streams may move on to their archives between two questions about them, and a stream is deleted in its log a moment before
 /// Python forgets its name. Each pause before the next question is twice as long.
@@ -26,23 +26,23 @@ const ASKS_MAX: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
 /// The answer to a body, as JSON.
-pub(super) async fn answer(messaging: Messaging, caller: Caller, body: &[u8]) -> Result<Vec<u8>, Status> {
+pub(super) async fn answer(broker: Broker, caller: Caller, body: &[u8]) -> Result<Vec<u8>, Status> {
     let wanted = Wanted::parse(body)?;
     let call = Call::new(wanted.request(), &caller);
-    let question = Question::of(&messaging.calls, &call);
-    let mut found = ask(&messaging.calls, call).await?;
+    let question = Question::of(&broker.calls, &call);
+    let mut found = ask(&broker.calls, call).await?;
     if let Some(wait) = wanted.wait()
-        && until_new(&messaging, &caller, (&wanted, wait), &found, question).await?
+        && until_new(&broker, &caller, (&wanted, wait), &found, question).await?
         && wanted.depends_on_time()
     {
-        found = ask(&messaging.calls, Call::new(wanted.request(), &caller)).await?;
+        found = ask(&broker.calls, Call::new(wanted.request(), &caller)).await?;
     }
     for round in 0..ASKS_MAX {
-        if let Some(description) = look(&messaging, &found).await? {
+        if let Some(description) = look(&broker, &found).await? {
             return Ok(description.to_json());
         }
         sleep(FIRST_PAUSE * 2_u32.pow(round)).await;
-        found = ask(&messaging.calls, Call::new(wanted.request(), &caller)).await?;
+        found = ask(&broker.calls, Call::new(wanted.request(), &caller)).await?;
     }
     Err(Status::unavailable("the streams change too fast to be described; ask again"))
 }
@@ -55,8 +55,8 @@ async fn ask(calls: &Calls, call: Call) -> Result<FoundStreams, Status> {
 }
 
 /// How the partitions stand now; `None` when one is gone, or the archive has to be asked about more of it.
-async fn look(messaging: &Messaging, found: &FoundStreams) -> Result<Option<Description>, Status> {
-    let shard = messaging.shard(&found.vhost)?;
+async fn look(broker: &Broker, found: &FoundStreams) -> Result<Option<Description>, Status> {
+    let shard = broker.shard(&found.vhost)?;
     let runs_max = runs_max(found.partitions.len());
     let mut description = Description::default();
     for partition in &found.partitions {
@@ -87,20 +87,20 @@ pub(super) async fn outlook(
 
 /// Waits until something is new, or the time is over; returns whether it had to wait.
 async fn until_new(
-    messaging: &Messaging,
+    broker: &Broker,
     caller: &Caller,
     (wanted, wait): (&Wanted, Duration),
     found: &FoundStreams,
     question: Question,
 ) -> Result<bool, Status> {
-    let shard = messaging.shard(&found.vhost)?;
+    let shard = broker.shard(&found.vhost)?;
     let end = Instant::now() + wait;
     let mut signal = Arc::<Signal>::default();
     if is_anything_new(&shard, wanted, found, &signal).await? {
         return Ok(false);
     }
-    let _place = messaging.calls.wait_place(caller)?;
-    let (mut stopping, mut rights) = (messaging.stopping.clone(), question.watch(&found.user, &found.vhost, || ()));
+    let _place = broker.calls.wait_place(caller)?;
+    let (mut stopping, mut rights) = (broker.stopping.clone(), question.watch(&found.user, &found.vhost, || ()));
     loop {
         tokio::select! {
             biased;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tonic::Status;
 
 use super::asks::parse;
-use crate::calls::{CallRequest, FoundPartition};
+use crate::host::calls::{CallRequest, FoundPartition};
 
 const STREAMS_MAX: usize = 1_000;
 const WAIT_MS_MAX: u64 = 60_000;
@@ -144,7 +144,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{RUNS_MAX, Wanted, described, is_covered, runs_max};
-    use crate::calls::{ArchivedRuns, FoundPartition};
+    use crate::host::calls::{ArchivedRuns, FoundPartition};
 
     fn found(archived: Option<ArchivedRuns>) -> FoundPartition {
         FoundPartition { stream: "e".to_owned(), name: "e-0".to_owned(), archived, ..FoundPartition::default() }

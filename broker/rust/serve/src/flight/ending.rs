@@ -8,15 +8,15 @@ use tokio::task::spawn_blocking;
 use tonic::Status;
 
 use super::asks::Ending;
-use crate::caller::Caller;
-use crate::calls::{Call, CallRequest};
-use crate::messaging::Messaging;
-use crate::status;
+use crate::grpc::status;
+use crate::host::broker::Broker;
+use crate::host::caller::Caller;
+use crate::host::calls::{Call, CallRequest};
 
 /// The most names in a call.
 const NAMES_MAX: usize = 4096;
 
-pub(super) async fn answer(messaging: Messaging, caller: Caller, body: &[u8]) -> Result<Vec<u8>, Status> {
+pub(super) async fn answer(broker: Broker, caller: Caller, body: &[u8]) -> Result<Vec<u8>, Status> {
     let Ending { vhost, producers } = Ending::parse(body)?;
     if producers.len() > NAMES_MAX {
         return Err(Status::invalid_argument(format!(
@@ -26,8 +26,8 @@ pub(super) async fn answer(messaging: Messaging, caller: Caller, body: &[u8]) ->
     if producers.iter().any(|name| name.is_empty() || name.len() > NAME_BYTES_MAX) {
         return Err(Status::invalid_argument("a producer's name has 1 to 255 bytes; check `producers`"));
     }
-    let admitted = messaging.calls.admit(Call::new(CallRequest::OpenPublish { vhost }, &caller)).await?;
-    let shard = messaging.shard(&admitted.vhost)?;
+    let admitted = broker.calls.admit(Call::new(CallRequest::OpenPublish { vhost }, &caller)).await?;
+    let shard = broker.shard(&admitted.vhost)?;
     // It waits for the disk.
     let ended = spawn_blocking(move || shard.end_producers(&producers, &admitted.user)).await;
     let ended = ended.map_err(|_| Status::internal("deleting the names failed"))?;

@@ -17,13 +17,13 @@ use super::lease;
 use super::messages::{first, not_encoded, of_arrow};
 use super::protocol::{DATA_APP_METADATA, DATA_BODY, DATA_HEADER, FlightTicket};
 use super::source::Source;
-use crate::caller::Caller;
-use crate::calls::{Admitted, Call, CallRequest};
-use crate::messaging::Messaging;
-use crate::responses::{FramedMessage, Responder};
-use crate::rights::{Question, Rights};
-use crate::status;
-use crate::stopping::until_stopped;
+use crate::grpc::responses::{FramedMessage, Responder};
+use crate::grpc::status;
+use crate::host::broker::Broker;
+use crate::host::caller::Caller;
+use crate::host::calls::{Admitted, Call, CallRequest};
+use crate::host::rights::{Question, Rights};
+use crate::host::stopping::until_stopped;
 
 /// What a ticket asks for.
 enum Rows {
@@ -56,27 +56,23 @@ pub(super) struct GetStream {
 }
 
 /// Reads a ticket, asks whether it may be read, and begins.
-pub(super) async fn open(
-    messaging: Messaging,
-    caller: Caller,
-    mut input: Streaming<Bytes>,
-) -> Result<GetStream, Status> {
+pub(super) async fn open(broker: Broker, caller: Caller, mut input: Streaming<Bytes>) -> Result<GetStream, Status> {
     let reading = Reading::parse(&first::<FlightTicket>(&mut input).await?.ticket)?;
     let projection = projection_of(reading.columns())?;
     let call = match &reading {
         Reading::Range(ticket) => admission(&caller, ticket),
         Reading::Lease(ticket) => lease::admission(&caller, ticket),
     };
-    let question = Question::of(&messaging.calls, &call);
-    let Admitted { vhost, queue_id, user, .. } = messaging.calls.admit(call).await?;
-    let shard = messaging.shard(&vhost)?;
+    let question = Question::of(&broker.calls, &call);
+    let Admitted { vhost, queue_id, user, .. } = broker.calls.admit(call).await?;
+    let shard = broker.shard(&vhost)?;
     let mut encoder = Encoder::new(&projection.schema()).map_err(|error| not_encoded(&error))?;
     let schema = encoder.schema();
     let shape = |partition: &str, filter| Shape { encoder, projection, partition: partition.to_owned(), filter };
     let rows = match reading {
         Reading::Range(ticket) => {
             let shape = shape(&ticket.partition, ticket.filter());
-            Rows::Range(Box::new(Source::open(messaging.calls, caller, shard, queue_id, ticket, shape).await?))
+            Rows::Range(Box::new(Source::open(broker.calls, caller, shard, queue_id, ticket, shape).await?))
         }
         Reading::Lease(ticket) => {
             let reader = lease::read(&shard, queue_id, &ticket).await?;
@@ -84,7 +80,7 @@ pub(super) async fn open(
         }
     };
     let (building, rights) = (Some(tokio::spawn(rows.next())), question.watch(&user, &vhost, || ()));
-    Ok(GetStream { schema, building, stopping: messaging.stopping, rights })
+    Ok(GetStream { schema, building, stopping: broker.stopping, rights })
 }
 
 fn admission(caller: &Caller, ticket: &Ticket) -> Call {

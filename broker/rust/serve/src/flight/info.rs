@@ -16,10 +16,10 @@ use super::messages::{Answers, first, not_encoded};
 use super::protocol::{
     Criteria, FlightDescriptor, FlightEndpoint, FlightInfo, FlightTicket, PATH, SchemaResult, framed,
 };
-use crate::caller::Caller;
-use crate::calls::{Answer, Call, CallRequest, Calls};
-use crate::messaging::Messaging;
-use crate::status;
+use crate::grpc::status;
+use crate::host::broker::Broker;
+use crate::host::caller::Caller;
+use crate::host::calls::{Answer, Call, CallRequest, Calls};
 
 /// One answer names at most so many endpoints.
 const ENDPOINTS_MAX: u32 = 4096;
@@ -142,32 +142,32 @@ pub(super) enum Asked {
 }
 
 pub(super) async fn answer(
-    messaging: Messaging,
+    broker: Broker,
     caller: Caller,
     mut input: Streaming<Bytes>,
     asked: Asked,
 ) -> Result<Answers, Status> {
     if asked == Asked::List {
         let criteria: Criteria = first(&mut input).await?;
-        let infos = list(&messaging.calls, &caller, &criteria.expression).await?;
+        let infos = list(&broker.calls, &caller, &criteria.expression).await?;
         return Ok(Answers::of(infos.iter().map(framed)));
     }
-    let info = describe(&messaging, &caller, first(&mut input).await?).await?;
+    let info = describe(&broker, &caller, first(&mut input).await?).await?;
     let answer = if asked == Asked::Info { framed(&info) } else { framed(&SchemaResult { schema: info.schema }) };
     Ok(Answers::of([answer]))
 }
 
 /// The endpoints of a descriptor.
-async fn describe(messaging: &Messaging, caller: &Caller, descriptor: FlightDescriptor) -> Result<FlightInfo, Status> {
+async fn describe(broker: &Broker, caller: &Caller, descriptor: FlightDescriptor) -> Result<FlightInfo, Status> {
     let wanted = Wanted::of(&descriptor)?;
     let projection = projection_of(wanted.columns.as_deref())?;
     let endpoints_min = wanted.endpoints_min.unwrap_or(0);
     if endpoints_min > ENDPOINTS_MAX {
         return Err(Status::invalid_argument(format!("endpoints_min is at most {ENDPOINTS_MAX}; ask for fewer")));
     }
-    let mut partitions = offsets(&messaging.calls, caller, &wanted).await?;
+    let mut partitions = offsets(&broker.calls, caller, &wanted).await?;
     if endpoints_min > 1 {
-        find_runs(messaging, &wanted.vhost, &mut partitions).await?;
+        find_runs(broker, &wanted.vhost, &mut partitions).await?;
     }
     let ranges: Vec<(u64, u64)> = partitions.iter().map(|partition| range_of(&wanted, partition)).collect();
     let mut info = info_of(&projection, descriptor)?;
@@ -232,8 +232,8 @@ fn range_of(wanted: &Wanted, partition: &Partition) -> (u64, u64) {
 }
 
 /// Looks which offsets of the partitions have rows.
-async fn find_runs(messaging: &Messaging, vhost: &str, partitions: &mut [Partition]) -> Result<(), Status> {
-    let shard = messaging.shard(if vhost.is_empty() { "/" } else { vhost })?;
+async fn find_runs(broker: &Broker, vhost: &str, partitions: &mut [Partition]) -> Result<(), Status> {
+    let shard = broker.shard(if vhost.is_empty() { "/" } else { vhost })?;
     for partition in partitions {
         let found = outlook(&shard, QueueId(partition.id), RUNS_MAX).await?;
         partition.runs = found.map(|outlook| outlook.runs);

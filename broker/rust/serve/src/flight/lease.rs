@@ -7,11 +7,11 @@ use tonic::Status;
 
 use super::asks::LeaseTicket;
 use super::batches::{FILL_MAX, Rows};
-use crate::caller::Caller;
-use crate::calls::{Call, CallRequest};
-use crate::deliveries::Recipient;
-use crate::stalls::when_free;
-use crate::status;
+use crate::grpc::deliveries::Recipient;
+use crate::grpc::status;
+use crate::host::caller::Caller;
+use crate::host::calls::{Call, CallRequest};
+use crate::host::stalls::when_free;
 
 /// Who may get a queue's messages may read its leases.
 pub(super) fn admission(caller: &Caller, ticket: &LeaseTicket) -> Call {

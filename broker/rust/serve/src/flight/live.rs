@@ -9,9 +9,9 @@ use penstock_engine::{EngineError, Filled, LogError, Progress, QueueId, Sequence
 use tonic::Status;
 
 use super::batches::{FILL_MAX, Rows};
-use crate::deliveries::Recipient;
-use crate::stalls::Later;
-use crate::status;
+use crate::grpc::deliveries::Recipient;
+use crate::grpc::status;
+use crate::host::stalls::Later;
 
 /// See the module.
 pub(super) struct Live {

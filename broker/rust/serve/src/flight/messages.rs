@@ -5,7 +5,7 @@ use penstock_arrow::ArrowFault;
 use prost::Message;
 use tonic::{Status, Streaming};
 
-use crate::responses::{FramedMessage, Responder};
+use crate::grpc::responses::{FramedMessage, Responder};
 
 /// Answers that are there from the beginning.
 #[derive(Default)]

@@ -31,10 +31,11 @@ use tonic::body::Body;
 use tonic::server::NamedService;
 use tower_service::Service;
 
-use crate::caller::Caller;
-use crate::gate::guard_as;
-use crate::messaging::{Messaging, receive};
-use crate::responses::{FramedMessage, respond};
+use crate::grpc::gate::guard_as;
+use crate::grpc::messaging::receive;
+use crate::grpc::responses::{FramedMessage, respond};
+use crate::host::broker::Broker;
+use crate::host::caller::Caller;
 use info::{Asked, check_caller};
 use messages::Answers;
 
@@ -50,12 +51,12 @@ const PUT_BYTES_MAX: usize = 64 << 20;
 /// See the module.
 #[derive(Clone)]
 pub(crate) struct Flight {
-    messaging: Messaging,
+    broker: Broker,
 }
 
 impl Flight {
-    pub fn new(messaging: Messaging) -> Flight {
-        Flight { messaging }
+    pub fn new(broker: Broker) -> Flight {
+        Flight { broker }
     }
 }
 
@@ -73,30 +74,30 @@ impl Service<http::Request<Body>> for Flight {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let messaging = self.messaging.clone();
-        Box::pin(async move { Ok(answer(messaging, request).await.unwrap_or_else(Status::into_http)) })
+        let broker = self.broker.clone();
+        Box::pin(async move { Ok(answer(broker, request).await.unwrap_or_else(Status::into_http)) })
     }
 }
 
-async fn answer(messaging: Messaging, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
+async fn answer(broker: Broker, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
     let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
     let bytes_max = match method.as_str() {
         "DoPut" => PUT_BYTES_MAX,
         "DoAction" => ACTION_BYTES_MAX,
         _ => ASK_BYTES_MAX,
     };
-    let request = guard_as(request, &messaging.calls, messaging.first_request, with_token);
+    let request = guard_as(request, &broker.calls, broker.first_request, with_token);
     let (caller, input) = receive(request, bytes_max)?;
     let caller = with_token(caller);
     Ok(match method.as_str() {
-        "DoGet" => respond(get::open(messaging, caller, input)),
-        "DoPut" => respond(put::open(messaging, caller, input)),
-        "GetFlightInfo" => respond(info::answer(messaging, caller, input, Asked::Info)),
-        "GetSchema" => respond(info::answer(messaging, caller, input, Asked::Schema)),
-        "ListFlights" => respond(info::answer(messaging, caller, input, Asked::List)),
-        "DoAction" => respond(actions::perform(messaging, caller, input)),
+        "DoGet" => respond(get::open(broker, caller, input)),
+        "DoPut" => respond(put::open(broker, caller, input)),
+        "GetFlightInfo" => respond(info::answer(broker, caller, input, Asked::Info)),
+        "GetSchema" => respond(info::answer(broker, caller, input, Asked::Schema)),
+        "ListFlights" => respond(info::answer(broker, caller, input, Asked::List)),
+        "DoAction" => respond(actions::perform(broker, caller, input)),
         "ListActions" => respond(async { Ok(actions::list()) }),
-        "Handshake" => shake_hands(messaging, caller).await?,
+        "Handshake" => shake_hands(broker, caller).await?,
         other => {
             let text = format!("{other} is not supported; read with DoGet and publish with DoPut");
             return Err(Status::unimplemented(text));
@@ -105,8 +106,8 @@ async fn answer(messaging: Messaging, request: http::Request<Body>) -> Result<ht
 }
 
 /// Checks the credentials and gives them back as the token of later calls.
-async fn shake_hands(messaging: Messaging, caller: Caller) -> Result<http::Response<Body>, Status> {
-    check_caller(&messaging.calls, &caller).await?;
+async fn shake_hands(broker: Broker, caller: Caller) -> Result<http::Response<Body>, Status> {
+    check_caller(&broker.calls, &caller).await?;
     let credentials = caller.authorization.split_once(' ').map_or("", |(_, credentials)| credentials);
     let token = HeaderValue::try_from(format!("Bearer {credentials}"));
     let token = token.map_err(|_| Status::unauthenticated("the credentials are not a valid header"))?;

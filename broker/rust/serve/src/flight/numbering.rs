@@ -9,9 +9,9 @@ use penstock_engine::{EngineError, Payload, Producer, ProducerSession, Publicati
 use tonic::Status;
 
 use super::asks::Put;
-use crate::rights::Question;
-use crate::stalls::{at, when_free};
-use crate::status;
+use crate::grpc::status;
+use crate::host::rights::Question;
+use crate::host::stalls::{at, when_free};
 
 /// See the module.
 pub(super) struct Numbering {

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use prost::Message;
 
-use crate::responses::FramedMessage;
+use crate::grpc::responses::FramedMessage;
 
 /// Kinds of a [`FlightDescriptor`].
 pub(crate) const PATH: i32 = 1;

@@ -18,17 +18,17 @@ use super::asks::{Put, PutDurability};
 use super::info::streams;
 use super::messages::of_arrow;
 use super::numbering::Numbering;
-use crate::caller::Caller;
-use crate::calls::{Call, CallRequest};
-use crate::messaging::Messaging;
-use crate::permits::{Asker, Permits, property_denial, user_id_denial};
-use crate::publish::now_ms;
-use crate::quotas::Allowance;
-use crate::refusal::Refusal;
-use crate::rights::{Question, Rights};
-use crate::staging::{self, Place};
-use crate::stalls::{at, until_free, when_free};
-use crate::status;
+use crate::grpc::publish::now_ms;
+use crate::grpc::staging::{self, Place};
+use crate::grpc::status;
+use crate::host::broker::Broker;
+use crate::host::caller::Caller;
+use crate::host::calls::{Call, CallRequest};
+use crate::host::permits::{Asker, Permits, property_denial, user_id_denial};
+use crate::host::quotas::Allowance;
+use crate::host::refusal::Refusal;
+use crate::host::rights::{Question, Rights};
+use crate::host::stalls::{at, until_free, when_free};
 
 /// One round stores at most this much, so that other publishers get their turn.
 const ROUND_ROWS_MAX: usize = 4096;
@@ -57,7 +57,7 @@ pub(super) struct Progress {
 
 /// See the module.
 pub(super) struct Publishing {
-    messaging: Messaging,
+    broker: Broker,
     caller: Caller,
     shard: Arc<Shard>,
     /// Who publishes.
@@ -92,20 +92,20 @@ struct Stored {
 
 impl Publishing {
     /// Also gives the right to go on, for whoever waits for rows.
-    pub async fn open(messaging: Messaging, caller: Caller, put: Put) -> Result<(Publishing, Rights), Status> {
+    pub async fn open(broker: Broker, caller: Caller, put: Put) -> Result<(Publishing, Rights), Status> {
         if put.stage.is_some() {
-            return Self::open_stage(messaging, caller, put).await;
+            return Self::open_stage(broker, caller, put).await;
         }
         let level = put.durability.map(|level| match level {
             PutDurability::Os => Level::Os,
             PutDurability::Disk => Level::Disk,
         });
         let call = Call::new(CallRequest::OpenPublish { vhost: put.vhost.clone() }, &caller);
-        let mut question = Question::of(&messaging.calls, &call);
-        let admitted = messaging.calls.admit(call).await?;
-        let (shard, allowance) = messaging.enter(&admitted)?;
+        let mut question = Question::of(&broker.calls, &call);
+        let admitted = broker.calls.admit(call).await?;
+        let (shard, allowance) = broker.enter(&admitted)?;
         let (exchange, routing_key) = match &put.stream {
-            Some(name) => place_of(&messaging, &caller, &put.vhost, name.clone()).await?,
+            Some(name) => place_of(&broker, &caller, &put.vhost, name.clone()).await?,
             None => (put.exchange.clone(), put.routing_key.clone()),
         };
         if put.producer.len() > NAME_BYTES_MAX {
@@ -113,7 +113,7 @@ impl Publishing {
         }
         let numbering = Numbering::open(&mut question, &shard, &put, (&admitted.user, &admitted.vhost)).await?;
         let publishing = Publishing {
-            messaging,
+            broker,
             caller,
             shard,
             user: admitted.user,
@@ -130,7 +130,7 @@ impl Publishing {
         Ok((publishing, rights))
     }
 
-    async fn open_stage(messaging: Messaging, caller: Caller, put: Put) -> Result<(Publishing, Rights), Status> {
+    async fn open_stage(broker: Broker, caller: Caller, put: Put) -> Result<(Publishing, Rights), Status> {
         let target = StageTarget {
             vhost: &put.vhost,
             stage: put.stage.as_deref().unwrap_or_default(),
@@ -138,14 +138,14 @@ impl Publishing {
             exchange: &put.exchange,
             routing_key: &put.routing_key,
         };
-        let question = Question::of(&messaging.calls, &staging::call(&caller, &target));
-        let place = Place::find(&messaging, &caller, &target).await?;
-        let allowance = place.allowance(&messaging)?;
+        let question = Question::of(&broker.calls, &staging::call(&caller, &target));
+        let place = Place::find(&broker, &caller, &target).await?;
+        let allowance = place.allowance(&broker)?;
         let Place { shard, queue, exchange, routing_key, user } = place;
         let attempt = when_free(&shard, || shard.new_attempt()).await.map_err(|error| status::of_engine(&error))?;
         let tag = StageTag { batch: put.batch.unwrap_or_default(), attempt }.to_text();
         let publishing = Publishing {
-            messaging,
+            broker,
             caller,
             shard,
             user,
@@ -197,7 +197,7 @@ impl Publishing {
             until_free(&self.shard).await;
             let Some(stored) = self.store(&rows, from)? else {
                 let asker = Asker {
-                    calls: &self.messaging.calls,
+                    calls: &self.broker.calls,
                     caller: &self.caller,
                     user: &self.user,
                     vhost: self.shard.name(),
@@ -228,7 +228,7 @@ impl Publishing {
             keys.push(row.routing_key.unwrap_or(self.routing_key.as_bytes()));
         }
         let asker =
-            Asker { calls: &self.messaging.calls, caller: &self.caller, user: &self.user, vhost: self.shard.name() };
+            Asker { calls: &self.broker.calls, caller: &self.caller, user: &self.user, vhost: self.shard.name() };
         Ok(asker.admit(&mut self.permits, self.exchange.as_bytes(), &keys).await?)
     }
 
@@ -328,7 +328,7 @@ impl Publishing {
 
     /// The properties of a row as they are stored. What is too large is refused here.
     fn block_of(&self, rows: &PutRows<'_>, at: usize, row: &PutRow<'_>) -> Result<Vec<u8>, Status> {
-        let (max, whose) = self.allowance.message_bytes_max(self.messaging.message_bytes_max);
+        let (max, whose) = self.allowance.message_bytes_max(self.broker.message_bytes_max);
         if row.body.len() > max {
             let limit = whose.map_or("message_bytes_max".to_owned(), |whose| format!("max-message-bytes of {whose}"));
             let text = format!("row {at}: a body of {} bytes is larger than {limit}, {max}", row.body.len());
@@ -384,13 +384,8 @@ fn payload<'a>(row: &PutRow<'a>, block: &'a [u8], exchange: &'a [u8], key: &'a [
 
 /// Exchange and routing key by which a stream is written: the exchange of its name when it has partitions, or when it is no
 /// stream at all; else its queue by the default exchange.
-async fn place_of(
-    messaging: &Messaging,
-    caller: &Caller,
-    vhost: &str,
-    name: String,
-) -> Result<(String, String), Status> {
-    match streams(&messaging.calls, caller, vhost, Some(&name)).await {
+async fn place_of(broker: &Broker, caller: &Caller, vhost: &str, name: String) -> Result<(String, String), Status> {
+    match streams(&broker.calls, caller, vhost, Some(&name)).await {
         Ok(found) if found.iter().any(|stream| stream.name == name && stream.partitions == [name.as_str()]) => {
             Ok((String::new(), name))
         }

@@ -14,12 +14,12 @@ use super::info::check_caller;
 use super::messages::{decode, first, of_arrow};
 use super::protocol::{FlightData, PutResult, framed};
 use super::publishing::{Progress, Publishing};
-use crate::caller::Caller;
-use crate::messaging::Messaging;
-use crate::responses::{FramedMessage, Responder};
-use crate::rights::Rights;
-use crate::status;
-use crate::stopping::until_stopped;
+use crate::grpc::responses::{FramedMessage, Responder};
+use crate::grpc::status;
+use crate::host::broker::Broker;
+use crate::host::caller::Caller;
+use crate::host::rights::Rights;
+use crate::host::stopping::until_stopped;
 
 pub(super) struct Results {
     progress: watch::Receiver<Progress>,
@@ -35,14 +35,14 @@ impl Drop for Results {
     }
 }
 
-pub(super) async fn open(messaging: Messaging, caller: Caller, mut input: Streaming<Bytes>) -> Result<Results, Status> {
+pub(super) async fn open(broker: Broker, caller: Caller, mut input: Streaming<Bytes>) -> Result<Results, Status> {
     // A first message may be large: nobody's is read before it is known who sends it.
-    check_caller(&messaging.calls, &caller).await?;
+    check_caller(&broker.calls, &caller).await?;
     let data: FlightData = first(&mut input).await?;
     let descriptor = data.descriptor.as_ref();
     let put = Put::of(descriptor.ok_or_else(|| Status::invalid_argument("the first message has no descriptor"))?)?;
-    let stopping = messaging.stopping.clone();
-    let publishing = Publishing::open(messaging, caller, put).await?;
+    let stopping = broker.stopping.clone();
+    let publishing = Publishing::open(broker, caller, put).await?;
     let (told, progress) = watch::channel(Progress::default());
     let publishing = tokio::spawn(publish(data, input, publishing, stopping, told));
     Ok(Results { progress, publishing: Some(publishing) })

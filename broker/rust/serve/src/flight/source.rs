@@ -14,10 +14,10 @@ use tonic::Status;
 use super::asks::Ticket;
 use super::batches::{Batches, Report, Shape};
 use super::live::Live;
-use crate::caller::Caller;
-use crate::calls::{Answer, ArchiveRows, Call, CallRequest, Calls};
-use crate::stalls::{Later, when_free};
-use crate::status;
+use crate::grpc::status;
+use crate::host::caller::Caller;
+use crate::host::calls::{Answer, ArchiveRows, Call, CallRequest, Calls};
+use crate::host::stalls::{Later, when_free};
 
 /// What stands before a message of Arrow's encapsulated format, and before its header's length.
 const CONTINUATION: u32 = u32::MAX;

@@ -1,11 +1,11 @@
-//! How many connections each address has open whose clients did not log in yet, so that one address does not take the places
-//! of all.
+//! How many connections may be open, and how many of them each address has whose clients did not log in yet, so that one address
+//! does not take the places of all. All listeners of a host share the places.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
 
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// An address may always have so many.
 const EACH_MIN: usize = 16;
@@ -13,7 +13,7 @@ const EACH_MIN: usize = 16;
 /// Of an IPv6 address: the network, because its owner has all addresses in it.
 const NETWORK_OF_V6: u128 = !0 << 64;
 
-/// See the module. Clients choose their addresses, so these are hashed in a way that clients do not foresee.
+/// The connections of each address without a log-in. Clients choose their addresses, so these are hashed in a way that clients do not foresee.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     counts: Mutex<HashMap<IpAddr, usize>>,
@@ -24,10 +24,6 @@ impl Addresses {
     /// An address may have three quarters of all connections: the rest is left to others.
     pub fn new(connections_max: usize) -> Arc<Addresses> {
         Arc::new(Addresses { counts: Mutex::default(), each_max: EACH_MIN.max(connections_max - connections_max / 4) })
-    }
-
-    pub fn each_max(&self) -> usize {
-        self.each_max
     }
 
     /// Take a place, when the address has one left.
@@ -65,15 +61,83 @@ impl Drop for AddressPlace {
 }
 
 /// A connection's place among all, and among those of its address until its client has logged in.
+#[derive(Debug)]
 pub(crate) struct Place {
-    pub of_address: Option<AddressPlace>,
-    pub _of_all: OwnedSemaphorePermit,
+    of_address: Option<AddressPlace>,
+    _of_all: OwnedSemaphorePermit,
+}
+
+impl Place {
+    /// The client has logged in.
+    pub fn leave_address(&mut self) {
+        self.of_address = None;
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    all: Arc<Semaphore>,
+    addresses: Arc<Addresses>,
+    connections_max: usize,
+}
+
+impl Places {
+    pub fn new(connections_max: usize) -> Places {
+        let connections_max = connections_max.clamp(1, Semaphore::MAX_PERMITS);
+        let all = Arc::new(Semaphore::new(connections_max));
+        Places { all, addresses: Addresses::new(connections_max), connections_max }
+    }
+
+    /// A place for one more connection.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn take(&self, address: IpAddr) -> Result<Place, String> {
+        let of_address = self.addresses.place(address);
+        let of_all = Arc::clone(&self.all).try_acquire_owned();
+        match (of_address, of_all) {
+            (Some(of_address), Ok(of_all)) => Ok(Place { of_address: Some(of_address), _of_all: of_all }),
+            (_, Err(_)) => {
+                Err(format!("{} connections are open, as many as connections_max allows", self.connections_max))
+            }
+            (None, Ok(_)) => {
+                let max = self.addresses.each_max;
+                Err(format!(
+                    "{max} connections from this address wait for a log-in, three quarters of connections_max; log in on them"
+                ))
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::{Addresses, EACH_MIN};
+    use super::{Addresses, EACH_MIN, Places};
+
+    #[test]
+    fn a_place_is_free_again_once_its_connection_is_gone() {
+        let places = Places::new(1);
+        let only = places.take("192.0.2.7".parse().unwrap()).unwrap();
+
+        let refused = places.take("192.0.2.8".parse().unwrap()).unwrap_err();
+        assert_eq!(refused, "1 connections are open, as many as connections_max allows");
+
+        drop(only);
+        assert!(places.take("192.0.2.8".parse().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn a_client_that_logged_in_leaves_its_address_s_place_to_others() {
+        let places = Places::new(20);
+        let mut taken: Vec<_> = (0..EACH_MIN).map(|_| places.take("192.0.2.7".parse().unwrap()).unwrap()).collect();
+        assert!(places.take("192.0.2.7".parse().unwrap()).unwrap_err().contains("from this address"));
+
+        taken[0].leave_address();
+
+        assert!(places.take("192.0.2.7".parse().unwrap()).is_ok());
+    }
 
     #[test]
     fn an_address_has_three_quarters_of_the_places_and_others_have_theirs() {

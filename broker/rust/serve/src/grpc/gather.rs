@@ -11,9 +11,9 @@ use penstock_wire::WireError;
 use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp, user_id_of};
 use penstock_wire::grpc::publish::MessageRef;
 
-use crate::permits::{Permits, Verdict, key_denial, property_denial, user_id_denial};
-use crate::refusal::Refusal;
-use crate::requests::{End, Incoming, Requests};
+use crate::grpc::requests::{End, Incoming, Requests};
+use crate::host::permits::{Permits, Verdict, key_denial, property_denial, user_id_denial};
+use crate::host::refusal::Refusal;
 
 /// AMQP's delivery mode of messages that ask to survive.
 const PERSISTENT: u8 = 2;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::connection_state::ConnectionState;
+use crate::host::connection_state::ConnectionState;
 
 /// Who asks: connection, address and credentials as they came.
 #[derive(Clone, Debug, Default)]

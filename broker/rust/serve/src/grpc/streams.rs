@@ -13,20 +13,21 @@ use tonic::server::NamedService;
 use tonic::{Status, Streaming};
 use tower_service::Service;
 
-use crate::admin::ask;
-use crate::caller::Caller;
-use crate::calls::{Admitted, Call, CallRequest};
-use crate::gate::guard;
-use crate::messaging::{Messaging, receive};
-use crate::read::ReadStream;
-use crate::responses::respond;
-use crate::rights::Question;
-use crate::stalls::{Later, soon};
-use crate::status;
+use crate::grpc::admin::ask;
+use crate::grpc::gate::guard;
+use crate::grpc::messaging::receive;
+use crate::grpc::read::ReadStream;
+use crate::grpc::responses::respond;
+use crate::grpc::status;
+use crate::host::broker::Broker;
+use crate::host::caller::Caller;
+use crate::host::calls::{Admitted, Call, CallRequest};
+use crate::host::rights::Question;
+use crate::host::stalls::{Later, soon};
 
 #[derive(Clone)]
 pub(crate) struct Streams {
-    pub messaging: Messaging,
+    pub broker: Broker,
 }
 
 impl NamedService for Streams {
@@ -43,19 +44,19 @@ impl Service<http::Request<Body>> for Streams {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let Messaging { calls, message_bytes_max, first_request, .. } = self.messaging.clone();
+        let Broker { calls, message_bytes_max, first_request, .. } = self.broker.clone();
         let request = guard(request, &calls, first_request);
         if !request.uri().path().ends_with("/Read") {
             return Box::pin(async move { Ok(ask(calls, message_bytes_max, request).await) });
         }
-        let messaging = self.messaging.clone();
+        let broker = self.broker.clone();
         let opened = receive(request, message_bytes_max);
-        let response = opened.map(|(caller, input)| respond(open_read(messaging, caller, input)));
+        let response = opened.map(|(caller, input)| respond(open_read(broker, caller, input)));
         Box::pin(async move { Ok(response.unwrap_or_else(Status::into_http)) })
     }
 }
 
-async fn open_read(messaging: Messaging, caller: Caller, mut input: Streaming<Bytes>) -> Result<ReadStream, Status> {
+async fn open_read(broker: Broker, caller: Caller, mut input: Streaming<Bytes>) -> Result<ReadStream, Status> {
     let first = input.message().await?.ok_or_else(status::not_opened)?;
     let parsed = parse_read_request(&first).map_err(|error| status::of_wire(&error))?;
     let ReadFrame::Open(open) = parsed else { return Err(status::not_opened()) };
@@ -69,9 +70,9 @@ async fn open_read(messaging: Messaging, caller: Caller, mut input: Streaming<By
         single_active: open.single_active,
     };
     let call = Call::new(request, &caller);
-    let question = Question::of(&messaging.calls, &call);
-    let Admitted { vhost, queue_id, user, .. } = messaging.calls.admit(call).await?;
-    let shard = messaging.shard(&vhost)?;
+    let question = Question::of(&broker.calls, &call);
+    let Admitted { vhost, queue_id, user, .. } = broker.calls.admit(call).await?;
+    let shard = broker.shard(&vhost)?;
     let (group, end, single_active) = (open.group.to_owned(), open.end, open.single_active);
     let from = from_of(open.start);
     // Looking for a time reads records, which may have to come from the disk.
@@ -90,7 +91,7 @@ async fn open_read(messaging: Messaging, caller: Caller, mut input: Streaming<By
             soon(&shard, move || place.leave());
         });
     });
-    Ok(ReadStream::new(input, messaging.stopping, rights, reader, credit))
+    Ok(ReadStream::new(input, broker.stopping, rights, reader, credit))
 }
 
 fn from_of(start: Start) -> ReadFrom {

@@ -14,13 +14,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_rustls::server::TlsStream;
-use tonic::transport::server::Connected;
 
-use crate::addresses::Place;
-use crate::caller::Caller;
-use crate::calls::{Call, CallRequest, Calls};
-use crate::listing::Closing;
-use crate::peer::Peer;
+use crate::host::caller::Caller;
+use crate::host::calls::{Call, CallRequest, Calls};
+use crate::host::listing::Closing;
+use crate::host::peer::Peer;
+use crate::host::places::Place;
 
 /// How long a connection goes on at a time while a decision about its client is under way.
 const DECISION_PAUSE: Duration = Duration::from_millis(100);
@@ -44,8 +43,8 @@ impl Socket {
     }
 }
 
-/// A connection that tells Python when it ends.
-pub(crate) struct Connection {
+/// A connection that tells Python when it ends. Its bytes are read and written in the clear, whatever it goes through.
+pub struct Connection {
     socket: Socket,
     peer: Peer,
     calls: Arc<Calls>,
@@ -61,7 +60,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Its client has `patience` to log in.
-    pub fn new(
+    pub(crate) fn new(
         (socket, peer): (Socket, SocketAddr),
         calls: Arc<Calls>,
         counters: Arc<Counters>,
@@ -82,6 +81,12 @@ impl Connection {
         Connection { socket, peer, calls, counters, deadline, closing, is_closing: false, place }
     }
 
+    /// What its requests have in common.
+    #[must_use]
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
     /// Fail once the connection has to be closed.
     fn check(&mut self, cx: &mut Context<'_>) -> std::io::Result<()> {
         self.end(cx).map_or(Ok(()), |text| Err(std::io::Error::new(std::io::ErrorKind::TimedOut, text)))
@@ -97,7 +102,7 @@ impl Connection {
         let deadline = self.deadline.as_mut()?;
         if !self.is_closing && state.is_known() {
             self.deadline = None;
-            self.place.of_address = None;
+            self.place.leave_address();
             return None;
         }
         while deadline.as_mut().poll(cx).is_ready() {
@@ -127,14 +132,6 @@ impl Drop for Connection {
         let (connection, peer) = (self.peer.connection, self.peer.address.clone());
         let caller = Caller { connection, peer, ..Caller::default() };
         self.calls.tell(Call::new(CallRequest::Disconnected, &caller));
-    }
-}
-
-impl Connected for Connection {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
-        self.peer.clone()
     }
 }
 

@@ -10,9 +10,9 @@ use penstock_engine::{EngineError, ProducerSession, Shard};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::calls::{Call, Calls};
-use crate::refusal::{Kind, Refusal};
-use crate::stalls::when_free;
+use crate::host::calls::{Call, Calls};
+use crate::host::refusal::{Kind, Refusal};
+use crate::host::stalls::when_free;
 
 /// How long a stream goes on while nobody can tell whether it may, because a server does not answer.
 const UNDECIDED_MAX: Duration = Duration::from_secs(30);
@@ -159,9 +159,9 @@ mod tests {
     use penstock_engine::{Engine, EngineOptions};
 
     use super::Question;
-    use crate::caller::Caller;
-    use crate::calls::{Answer, Call, CallRequest, Calls};
-    use crate::refusal::{Kind, Refusal};
+    use crate::host::caller::Caller;
+    use crate::host::calls::{Answer, Call, CallRequest, Calls};
+    use crate::host::refusal::{Kind, Refusal};
 
     /// The next call that waits.
     async fn next(calls: &Calls) -> Call {

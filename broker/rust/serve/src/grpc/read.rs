@@ -14,12 +14,12 @@ use penstock_wire::grpc::read::{
 use tokio::sync::watch;
 use tonic::{Status, Streaming};
 
-use crate::deliveries::Pending;
-use crate::responses::{FramedMessage, Responder};
-use crate::rights::Rights;
-use crate::stalls::{Later, when_free};
-use crate::status;
-use crate::stopping::until_stopped;
+use crate::grpc::deliveries::Pending;
+use crate::grpc::responses::{FramedMessage, Responder};
+use crate::grpc::status;
+use crate::host::rights::Rights;
+use crate::host::stalls::{Later, when_free};
+use crate::host::stopping::until_stopped;
 
 /// Messages found under one hold of the shard's lock.
 const FILL_MAX: u32 = 1024;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use penstock_engine::{Counters, Metric};
 use rustc_hash::FxHashMap;
 
-use crate::bucket::Bucket;
-use crate::refusal::{Kind, Refusal};
+use crate::host::bucket::Bucket;
+use crate::host::refusal::{Kind, Refusal};
 
 /// A pause is looked at again after this, so that a limit which is lifted, or bytes that others gave back, are noticed.
 const PAUSE_MAX: Duration = Duration::from_millis(100);

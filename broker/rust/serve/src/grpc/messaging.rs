@@ -3,36 +3,34 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use penstock_engine::{Engine, Level, QueueId, Shard, SubscriptionOptions};
+use penstock_engine::{Level, QueueId, SubscriptionOptions};
 use penstock_wire::grpc::consume::{ConsumeFrame, parse_consume_request};
 use penstock_wire::grpc::publish::{PublishFrame, parse_publish};
-use tokio::sync::watch;
 use tonic::body::Body;
-use tonic::metadata::MetadataMap;
 use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status, Streaming};
 use tower_service::Service;
 
-use crate::admin::ask;
-use crate::caller::Caller;
-use crate::calls::{Admitted, Call, CallRequest, Calls};
-use crate::codec::BytesCodec;
-use crate::consume::{ConsumeStream, Consumer, PREFETCH_MAX};
-use crate::gate::guard;
-use crate::listing::OpenConsumer;
-use crate::peer::Peer;
-use crate::publish::{Opened, PublishStream};
-use crate::pull::PullContext;
-use crate::pulls::Pulls;
-use crate::quotas::{Allowance, Quotas};
-use crate::responses::respond;
-use crate::rights::Question;
-use crate::stalls::{Later, soon, when_free};
-use crate::status;
+use crate::grpc::admin::ask;
+use crate::grpc::codec::BytesCodec;
+use crate::grpc::consume::{ConsumeStream, Consumer, PREFETCH_MAX};
+use crate::grpc::gate::guard;
+use crate::grpc::peer::{caller_of, caller_of_headers};
+use crate::grpc::publish::{Opened, PublishStream};
+use crate::grpc::pull::PullContext;
+use crate::grpc::responses::respond;
+use crate::grpc::status;
+use crate::host::broker::Broker;
+use crate::host::caller::Caller;
+use crate::host::calls::{Call, CallRequest};
+use crate::host::listing::OpenConsumer;
+use crate::host::peer::Peer;
+use crate::host::pulls::Pulls;
+use crate::host::rights::Question;
+use crate::host::stalls::{Later, soon, when_free};
 
 /// Messages a consumer may hold when it does not say.
 const PREFETCH_DEFAULT: u32 = 1000;
@@ -40,16 +38,9 @@ const PREFETCH_DEFAULT: u32 = 1000;
 /// What a request may hold beside a message's body: its properties, key and names.
 pub(crate) const ENVELOPE_BYTES_MAX: usize = (1 << 20) + (128 << 10);
 
-/// What every call needs.
 #[derive(Clone)]
 pub(crate) struct Messaging {
-    pub engine: Arc<Engine>,
-    pub calls: Arc<Calls>,
-    pub quotas: Arc<Quotas>,
-    pub stopping: watch::Receiver<bool>,
-    pub message_bytes_max: usize,
-    /// What a request has for its first message.
-    pub first_request: Duration,
+    pub broker: Broker,
 }
 
 impl NamedService for Messaging {
@@ -67,14 +58,14 @@ impl Service<http::Request<Body>> for Messaging {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let messaging = self.clone();
-        let request = guard(request, &messaging.calls, messaging.first_request);
+        let request = guard(request, &messaging.broker.calls, messaging.broker.first_request);
         Box::pin(async move {
-            let bytes_max = messaging.message_bytes_max.saturating_add(ENVELOPE_BYTES_MAX);
+            let bytes_max = messaging.broker.message_bytes_max.saturating_add(ENVELOPE_BYTES_MAX);
             let method = request.uri().path().rsplit('/').next().unwrap_or_default();
             match method {
                 // What is decided there, not on the way of messages.
                 "ReserveLease" | "AckLeases" | "ReleaseLeases" | "ListLeases" => {
-                    return Ok(ask(messaging.calls, bytes_max, request).await);
+                    return Ok(ask(messaging.broker.calls, bytes_max, request).await);
                 }
                 "Publish" => return Ok(messaging.publish(request, bytes_max).unwrap_or_else(Status::into_http)),
                 "Consume" => return Ok(messaging.consume(request, bytes_max).unwrap_or_else(Status::into_http)),
@@ -103,7 +94,7 @@ impl UnaryService<Bytes> for Settling {
         let messaging = self.messaging.clone();
         Box::pin(async move {
             let peer = request.extensions().get::<Peer>().ok_or_else(no_connection)?;
-            let caller = Caller::of(peer, request.metadata());
+            let caller = caller_of(peer, request.metadata());
             let context = messaging.pulling(caller, Arc::clone(&peer.pulls));
             context.settle(request.into_inner()).await.map(Response::new)
         })
@@ -129,7 +120,7 @@ impl Messaging {
     }
 
     fn pulling(self, caller: Caller, pulls: Arc<Pulls>) -> PullContext {
-        PullContext { engine: self.engine, calls: self.calls, quotas: self.quotas, caller, pulls }
+        PullContext { broker: self.broker, caller, pulls }
     }
 
     async fn open_publish(self, caller: Caller, mut input: Streaming<Bytes>) -> Result<PublishStream, Status> {
@@ -138,18 +129,18 @@ impl Messaging {
         let PublishFrame::Open { vhost, level, producer } = parsed else { return Err(status::not_opened()) };
         let level = level_of(level)?;
         let call = Call::new(CallRequest::OpenPublish { vhost: vhost.to_owned() }, &caller);
-        let mut question = Question::of(&self.calls, &call);
-        let admitted = self.calls.admit(call).await?;
-        let (shard, allowance) = self.enter(&admitted)?;
+        let mut question = Question::of(&self.broker.calls, &call);
+        let admitted = self.broker.calls.admit(call).await?;
+        let (shard, allowance) = self.broker.enter(&admitted)?;
         let producer = match producer {
             "" => None,
             name => Some(question.producer_session(&shard, name, (&admitted.user, &admitted.vhost)).await?),
         };
         let (rights, message_bytes_max) =
-            (question.watch(&admitted.user, &admitted.vhost, || ()), self.message_bytes_max);
+            (question.watch(&admitted.user, &admitted.vhost, || ()), self.broker.message_bytes_max);
         let user = admitted.user;
         let opened = Opened { rights, shard, allowance, level, producer, user, message_bytes_max };
-        Ok(PublishStream::new(input, self.calls, caller, self.stopping, opened))
+        Ok(PublishStream::new(input, self.broker.calls, caller, self.broker.stopping, opened))
     }
 
     async fn open_consume(self, caller: Caller, mut input: Streaming<Bytes>) -> Result<ConsumeStream, Status> {
@@ -159,10 +150,10 @@ impl Messaging {
         };
         let request = CallRequest::OpenConsume { vhost: open.vhost.to_owned(), queue: open.queue.to_owned() };
         let call = Call::new(request, &caller);
-        let question = Question::of(&self.calls, &call);
-        let admitted = self.calls.admit(call).await?;
+        let question = Question::of(&self.broker.calls, &call);
+        let admitted = self.broker.calls.admit(call).await?;
         let queue_id = admitted.queue_id;
-        let (shard, allowance) = self.enter(&admitted)?;
+        let (shard, allowance) = self.broker.enter(&admitted)?;
         let options = SubscriptionOptions {
             prefetch: if open.prefetch == 0 { PREFETCH_DEFAULT } else { open.prefetch.min(PREFETCH_MAX) },
             auto_ack: open.auto_ack,
@@ -177,7 +168,7 @@ impl Messaging {
             tag => tag.to_owned(),
         };
         let (user, vhost) = (admitted.user.clone(), admitted.vhost.clone());
-        let listed = self.calls.listing().consumes(OpenConsumer {
+        let listed = self.broker.calls.listing().consumes(OpenConsumer {
             connection: caller.connection,
             user: admitted.user,
             vhost: admitted.vhost,
@@ -187,7 +178,7 @@ impl Messaging {
             auto_ack: open.auto_ack,
             exclusive: open.exclusive,
         });
-        let consumer = Consumer { calls: Arc::clone(&self.calls), caller, subscription, listed };
+        let consumer = Consumer { calls: Arc::clone(&self.broker.calls), caller, subscription, listed };
         let consumer = Arc::new(Later::new(&shard, consumer));
         let leaving = Arc::downgrade(&consumer);
         let rights = question.watch(&user, &vhost, move || {
@@ -196,18 +187,7 @@ impl Messaging {
                 soon(&shard, move || consumer.leave());
             });
         });
-        Ok(ConsumeStream::new(input, self.stopping, consumer, (rights, allowance), &tag))
-    }
-
-    /// The vhost of somebody who was admitted, and what a stream of theirs may do in it.
-    pub(crate) fn enter(&self, admitted: &Admitted) -> Result<(Arc<Shard>, Allowance), Status> {
-        let shard = self.shard(&admitted.vhost)?;
-        let allowance = Allowance::open(&self.quotas, self.engine.counters(), &admitted.user, &admitted.vhost)?;
-        Ok((shard, allowance))
-    }
-
-    pub(crate) fn shard(&self, vhost: &str) -> Result<Arc<Shard>, Status> {
-        self.engine.shard(vhost).ok_or_else(|| Status::not_found(format!("virtual host '{vhost}' is not there")))
+        Ok(ConsumeStream::new(input, self.broker.stopping, consumer, (rights, allowance), &tag))
     }
 }
 
@@ -215,7 +195,7 @@ impl Messaging {
 pub(crate) fn receive(request: http::Request<Body>, bytes_max: usize) -> Result<(Caller, Streaming<Bytes>), Status> {
     let (parts, body) = request.into_parts();
     let peer = parts.extensions.get::<Peer>().ok_or_else(no_connection)?.clone();
-    let caller = Caller::of(&peer, &MetadataMap::from_headers(parts.headers));
+    let caller = caller_of_headers(&peer, &parts.headers);
     Ok((caller, Streaming::new_request(BytesCodec, body, None, Some(bytes_max))))
 }
 

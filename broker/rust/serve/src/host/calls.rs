@@ -13,11 +13,11 @@ use rustc_hash::FxHashMap;
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::caller::Caller;
-use crate::changes::Changes;
-use crate::connection_state::ConnectionState;
-use crate::listing::Listing;
-use crate::refusal::Refusal;
+use crate::host::caller::Caller;
+use crate::host::changes::Changes;
+use crate::host::connection_state::ConnectionState;
+use crate::host::listing::Listing;
+use crate::host::refusal::Refusal;
 
 /// Streams that ask again at a time whether they may go on.
 const RECHECKS_MAX: usize = 64;
@@ -334,7 +334,7 @@ impl Calls {
     /// Ask Python and wait for its answer.
     ///
     /// # Errors
-    /// Python's refusal, and [`Kind::LimitReached`](crate::refusal::Kind) when too many calls wait already.
+    /// Python's refusal, and [`Kind::LimitReached`](crate::host::refusal::Kind) when too many calls wait already.
     pub(crate) async fn ask(&self, call: Call) -> Result<Answer, Refusal> {
         let place = Place::Counted { _open: self.enter(&call.caller)? };
         self.ask_from(place, call).await
@@ -355,7 +355,7 @@ impl Calls {
     /// A place among the calls that wait for messages, which have a bound, and one of each connection.
     ///
     /// # Errors
-    /// [`Kind::LimitReached`](crate::refusal::Kind) when there is none.
+    /// [`Kind::LimitReached`](crate::host::refusal::Kind) when there is none.
     #[cfg(feature = "flight")]
     pub(crate) fn wait_place(&self, caller: &Caller) -> Result<[OwnedSemaphorePermit; 2], Refusal> {
         let full = |whose: &str| {
@@ -459,9 +459,9 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::{Answer, Call, CallRequest, Calls};
-    use crate::caller::Caller;
+    use crate::host::caller::Caller;
     #[cfg(feature = "flight")]
-    use crate::refusal::Kind;
+    use crate::host::refusal::Kind;
 
     fn ask<'a>(calls: &'a Calls, caller: &Caller) -> std::pin::Pin<Box<dyn Future<Output = bool> + 'a>> {
         let call = Call::new(CallRequest::Enter, caller);

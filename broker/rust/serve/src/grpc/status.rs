@@ -4,7 +4,7 @@ use penstock_engine::EngineError;
 use penstock_wire::WireError;
 use tonic::{Code, Status};
 
-use crate::refusal::{Kind, Refusal};
+use crate::host::refusal::{Kind, Refusal};
 
 const TABLE: [(Kind, Code); 11] = [
     (Kind::Unauthenticated, Code::Unauthenticated),

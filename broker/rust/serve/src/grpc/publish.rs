@@ -16,19 +16,19 @@ use tokio::task::yield_now;
 use tokio::time::sleep;
 use tonic::{Status, Streaming};
 
-use crate::caller::Caller;
-use crate::calls::Calls;
-use crate::gather::{Blocks, Bounds, Limits, Obstacle, Round, Unknown, convert_properties, gather, unknown_keys};
-use crate::outcomes::Outcomes;
-use crate::permits::{Asker, Permits};
-use crate::quotas::Allowance;
-use crate::refusal::Refusal;
-use crate::requests::Requests;
-use crate::responses::{FramedMessage, Responder};
-use crate::rights::Rights;
-use crate::stalls::{at, until_free, when_free};
-use crate::status;
-use crate::stopping::until_stopped;
+use crate::grpc::gather::{Blocks, Bounds, Limits, Obstacle, Round, Unknown, convert_properties, gather, unknown_keys};
+use crate::grpc::outcomes::Outcomes;
+use crate::grpc::requests::Requests;
+use crate::grpc::responses::{FramedMessage, Responder};
+use crate::grpc::status;
+use crate::host::caller::Caller;
+use crate::host::calls::Calls;
+use crate::host::permits::{Asker, Permits};
+use crate::host::quotas::Allowance;
+use crate::host::refusal::Refusal;
+use crate::host::rights::Rights;
+use crate::host::stalls::{at, until_free, when_free};
+use crate::host::stopping::until_stopped;
 
 /// At most this many requests or bytes are taken in before they are stored.
 const REQUESTS_MAX: usize = 512;

@@ -25,18 +25,21 @@ use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status};
 use tower_service::Service;
 
-use crate::admin::ask;
-use crate::caller::Caller;
-use crate::calls::{Admitted, Answer, Call, CallRequest, StagePlace};
-use crate::codec::BytesCodec;
-use crate::gate::guard;
-use crate::messaging::{ENVELOPE_BYTES_MAX, Messaging};
-use crate::peer::Peer;
-use crate::permits::{Asker, Permits, property_denial};
-use crate::publish::now_ms;
-use crate::quotas::Allowance;
-use crate::stalls::when_free;
-use crate::status;
+use crate::grpc::admin::ask;
+use crate::grpc::codec::BytesCodec;
+use crate::grpc::gate::guard;
+use crate::grpc::messaging::ENVELOPE_BYTES_MAX;
+use crate::grpc::peer::caller_of;
+use crate::grpc::publish::now_ms;
+use crate::grpc::status;
+use crate::host::broker::Broker;
+use crate::host::caller::Caller;
+use crate::host::calls::{Admitted, Answer, Call, CallRequest, StagePlace};
+use crate::host::peer::Peer;
+use crate::host::permits::{Asker, Permits, property_denial};
+use crate::host::quotas::Allowance;
+use crate::host::refusal::Refusal;
+use crate::host::stalls::when_free;
 
 /// One round stages about as many bytes, so that other streams get their turn.
 const ROUND_BYTES_MAX: usize = 1 << 20;
@@ -45,7 +48,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Clone)]
 pub(crate) struct Staging {
-    pub messaging: Messaging,
+    pub broker: Broker,
 }
 
 impl NamedService for Staging {
@@ -69,24 +72,24 @@ impl Service<http::Request<Body>> for Staging {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let messaging = self.messaging.clone();
-        let request = guard(request, &messaging.calls, messaging.first_request);
+        let broker = self.broker.clone();
+        let request = guard(request, &broker.calls, broker.first_request);
         Box::pin(async move {
             let method = match request.uri().path().rsplit('/').next().unwrap_or_default() {
                 "Stage" => Method::Stage,
                 "PublishStaged" => Method::Publish,
                 "DiscardStaged" => Method::Discard,
-                _ => return Ok(ask(messaging.calls, messaging.message_bytes_max, request).await),
+                _ => return Ok(ask(broker.calls, broker.message_bytes_max, request).await),
             };
-            let bytes_max = messaging.message_bytes_max.saturating_add(ENVELOPE_BYTES_MAX);
+            let bytes_max = broker.message_bytes_max.saturating_add(ENVELOPE_BYTES_MAX);
             let mut grpc = Grpc::new(BytesCodec).max_decoding_message_size(bytes_max);
-            Ok(grpc.unary(Asked { messaging, method }, request).await)
+            Ok(grpc.unary(Asked { broker, method }, request).await)
         })
     }
 }
 
 struct Asked {
-    messaging: Messaging,
+    broker: Broker,
     method: Method,
 }
 
@@ -95,16 +98,16 @@ impl UnaryService<Bytes> for Asked {
     type Future = BoxFuture<'static, Result<Response<Vec<u8>>, Status>>;
 
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
-        let (messaging, method) = (self.messaging.clone(), self.method);
+        let (broker, method) = (self.broker.clone(), self.method);
         Box::pin(async move {
             let peer = request.extensions().get::<Peer>();
             let peer = peer.ok_or_else(|| Status::internal("a request without a connection"))?;
-            let caller = Caller::of(peer, request.metadata());
+            let caller = caller_of(peer, request.metadata());
             let payload = request.into_inner();
             let answer = match method {
-                Method::Stage => stage(&messaging, &caller, &payload).await?,
-                Method::Publish => publish(&messaging, &caller, &payload).await?,
-                Method::Discard => discard(&messaging, &caller, &payload).await?,
+                Method::Stage => stage(&broker, &caller, &payload).await?,
+                Method::Publish => publish(&broker, &caller, &payload).await?,
+                Method::Discard => discard(&broker, &caller, &payload).await?,
             };
             Ok(Response::new(answer))
         })
@@ -123,18 +126,18 @@ pub(crate) struct Place {
 
 impl Place {
     /// What its user may do in its virtual host, as one who publishes.
-    pub fn allowance(&self, messaging: &Messaging) -> Result<Allowance, Status> {
+    pub fn allowance(&self, broker: &Broker) -> Result<Allowance, Refusal> {
         let (vhost, user) = (self.shard.name().to_owned(), self.user.clone());
-        messaging.enter(&Admitted { vhost, user, ..Admitted::default() }).map(|(_, allowance)| allowance)
+        broker.enter(&Admitted { vhost, user, ..Admitted::default() }).map(|(_, allowance)| allowance)
     }
 
     /// Asks for the stage of a target, which is made when it is not there.
-    pub async fn find(messaging: &Messaging, caller: &Caller, target: &StageTarget<'_>) -> Result<Place, Status> {
-        let Answer::Stage(place) = messaging.calls.ask(call(caller, target)).await? else {
+    pub async fn find(broker: &Broker, caller: &Caller, target: &StageTarget<'_>) -> Result<Place, Status> {
+        let Answer::Stage(place) = broker.calls.ask(call(caller, target)).await? else {
             return Err(Status::internal("the broker answered a stage with something else"));
         };
         let StagePlace { vhost, queue_id, user, exchange, routing_key } = place;
-        Ok(Place { shard: messaging.shard(&vhost)?, queue: QueueId(queue_id), exchange, routing_key, user })
+        Ok(Place { shard: broker.shard(&vhost)?, queue: QueueId(queue_id), exchange, routing_key, user })
     }
 }
 
@@ -150,18 +153,18 @@ pub(crate) fn call(caller: &Caller, target: &StageTarget<'_>) -> Call {
     Call::new(request, caller)
 }
 
-async fn stage(messaging: &Messaging, caller: &Caller, payload: &Bytes) -> Result<Vec<u8>, Status> {
+async fn stage(broker: &Broker, caller: &Caller, payload: &Bytes) -> Result<Vec<u8>, Status> {
     let request = parse_stage_request(payload).map_err(|error| status::of_wire(&error))?;
-    let place = Place::find(messaging, caller, &request.target).await?;
-    permit(messaging, caller, &place, &request).await?;
-    let mut allowance = place.allowance(messaging)?;
+    let place = Place::find(broker, caller, &request.target).await?;
+    permit(broker, caller, &place, &request).await?;
+    let mut allowance = place.allowance(broker)?;
     while let Some(pause) = allowance.publish_pause() {
         sleep(pause).await;
     }
-    let (bytes_max, whose) = allowance.message_bytes_max(messaging.message_bytes_max);
+    let (bytes_max, whose) = allowance.message_bytes_max(broker.message_bytes_max);
     let limit = whose.map_or("message_bytes_max".to_owned(), |whose| format!("max-message-bytes of {whose}"));
     if let Some(user_id) = foreign_user_id(&request, place.user.as_bytes(), (bytes_max, &limit))? {
-        let asker = Asker { calls: &messaging.calls, caller, user: &place.user, vhost: place.shard.name() };
+        let asker = Asker { calls: &broker.calls, caller, user: &place.user, vhost: place.shard.name() };
         asker.admit_user_id(&user_id, place.user.as_bytes()).await?;
     }
     let Place { shard, queue, .. } = place;
@@ -182,13 +185,8 @@ async fn stage(messaging: &Messaging, caller: &Caller, payload: &Bytes) -> Resul
 }
 
 /// Asks whether the target's exchange may be written with the rows' routing keys.
-async fn permit(
-    messaging: &Messaging,
-    caller: &Caller,
-    place: &Place,
-    request: &StageRequest<'_>,
-) -> Result<(), Status> {
-    let asker = Asker { calls: &messaging.calls, caller, user: &place.user, vhost: place.shard.name() };
+async fn permit(broker: &Broker, caller: &Caller, place: &Place, request: &StageRequest<'_>) -> Result<(), Status> {
+    let asker = Asker { calls: &broker.calls, caller, user: &place.user, vhost: place.shard.name() };
     let mut permits = Permits::default();
     let mut rows = rows_of(request).peekable();
     while rows.peek().is_some() {
@@ -278,8 +276,8 @@ fn block_of(message: &MessageRef<'_>, (bytes_max, limit): (usize, &str)) -> Resu
     property_denial(&block).map_or(Ok(block), |denial| Err(denial.into()))
 }
 
-async fn publish(messaging: &Messaging, caller: &Caller, payload: &Bytes) -> Result<Vec<u8>, Status> {
-    let (place, request) = decided(messaging, caller, payload).await?;
+async fn publish(broker: &Broker, caller: &Caller, payload: &Bytes) -> Result<Vec<u8>, Status> {
+    let (place, request) = decided(broker, caller, payload).await?;
     let (batch, attempts) = (request.batch, request.attempts);
     let attempts: Vec<_> = attempts.into_iter().map(|(attempt, count)| StagedAttempt { attempt, count }).collect();
     let outcome = in_turn(move || {
@@ -292,8 +290,8 @@ async fn publish(messaging: &Messaging, caller: &Caller, payload: &Bytes) -> Res
     Ok(out)
 }
 
-async fn discard(messaging: &Messaging, caller: &Caller, payload: &Bytes) -> Result<Vec<u8>, Status> {
-    let (place, request) = decided(messaging, caller, payload).await?;
+async fn discard(broker: &Broker, caller: &Caller, payload: &Bytes) -> Result<Vec<u8>, Status> {
+    let (place, request) = decided(broker, caller, payload).await?;
     let (batch, attempts) = (request.batch, request.attempts);
     let attempts: Vec<u64> = attempts.into_iter().map(|(attempt, _)| attempt).collect();
     let dropped = in_turn(move || place.shard.discard_staged(place.queue, batch, &attempts)).await?;
@@ -303,12 +301,12 @@ async fn discard(messaging: &Messaging, caller: &Caller, payload: &Bytes) -> Res
 }
 
 async fn decided<'a>(
-    messaging: &Messaging,
+    broker: &Broker,
     caller: &Caller,
     payload: &'a Bytes,
 ) -> Result<(Place, DecideRequest<'a>), Status> {
     let request = parse_decide_request(payload).map_err(|error| status::of_wire(&error))?;
-    Ok((Place::find(messaging, caller, &request.target).await?, request))
+    Ok((Place::find(broker, caller, &request.target).await?, request))
 }
 
 /// On a thread that may block; waits without one while another call decides about the same stage.

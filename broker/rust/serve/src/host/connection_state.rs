@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::{Semaphore, watch};
 
-use crate::refusal::{Kind, Refusal};
+use crate::host::refusal::{Kind, Refusal};
 
 /// Log-ins that may fail one after another before the connection is closed.
 const FAILURES_MAX: usize = 10;
@@ -165,7 +165,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::{ConnectionState, FAILURES_MAX, PUBLIC_MAX};
-    use crate::refusal::Kind;
+    use crate::host::refusal::Kind;
 
     #[test]
     fn a_client_is_known_after_a_decision_that_needs_valid_credentials() {

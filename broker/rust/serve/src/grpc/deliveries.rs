@@ -9,9 +9,9 @@ use penstock_engine::{
 };
 use penstock_wire::grpc::deliveries::{DeliveriesEncoder, DeliveryRef};
 
-use crate::refusal::{Kind, Refusal};
-use crate::responses::FramedMessage;
-use crate::stalls::{Later, when_free};
+use crate::grpc::responses::FramedMessage;
+use crate::host::refusal::{Kind, Refusal};
+use crate::host::stalls::{Later, when_free};
 
 /// One response carries about this many bytes of deliveries; a larger message goes alone.
 const RESPONSE_BYTES: usize = 48 * 1024;

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use penstock_wire::grpc::publish::{MessageRef, Messages, PublishFrame, parse_publish};
 use tonic::Status;
 
-use crate::refusal::Refusal;
-use crate::status;
+use crate::grpc::status;
+use crate::host::refusal::Refusal;
 
 /// One round takes at most so many bytes of messages, and the message that goes beyond.
 const ROUND_BYTES_MAX: usize = 1 << 20;
@@ -181,7 +181,7 @@ mod tests {
     use penstock_wire::grpc::{BatchEncoder, encode_publish_open};
 
     use super::{End, Requests};
-    use crate::refusal::Refusal;
+    use crate::host::refusal::Refusal;
 
     fn request(first_sequence: u64, bodies: &[&[u8]]) -> Bytes {
         let mut encoder = BatchEncoder::begin(Vec::new(), "e", "k", true);

@@ -82,9 +82,14 @@ impl Tls {
                 builder.with_client_cert_verifier(verifier)
             }
         };
-        let mut config = builder.with_cert_resolver(Arc::new(names));
-        config.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(Tls { config: Arc::new(config) })
+        Ok(Tls { config: Arc::new(builder.with_cert_resolver(Arc::new(names))) })
+    }
+
+    /// The same for a protocol of these names (ALPN).
+    pub(crate) fn named(&self, alpn: &[&[u8]]) -> Tls {
+        let mut config = ServerConfig::clone(&self.config);
+        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+        Tls { config: Arc::new(config) }
     }
 }
 

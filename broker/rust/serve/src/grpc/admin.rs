@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -12,17 +11,16 @@ use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status};
 use tower_service::Service;
 
-use crate::caller::Caller;
-use crate::calls::{Answer, Call, CallRequest, Calls};
-use crate::codec::BytesCodec;
-use crate::gate::guard;
-use crate::peer::Peer;
+use crate::grpc::codec::BytesCodec;
+use crate::grpc::gate::guard;
+use crate::grpc::peer::caller_of;
+use crate::host::broker::Broker;
+use crate::host::calls::{Answer, Call, CallRequest, Calls};
+use crate::host::peer::Peer;
 
 #[derive(Clone)]
 pub(crate) struct Admin {
-    pub calls: Arc<Calls>,
-    pub message_bytes_max: usize,
-    pub first_request: Duration,
+    pub broker: Broker,
 }
 
 impl NamedService for Admin {
@@ -39,10 +37,10 @@ impl Service<http::Request<Body>> for Admin {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let admin = self.clone();
+        let Broker { calls, message_bytes_max, first_request, .. } = self.broker.clone();
         Box::pin(async move {
-            let request = guard(request, &admin.calls, admin.first_request);
-            Ok(ask(admin.calls, admin.message_bytes_max, request).await)
+            let request = guard(request, &calls, first_request);
+            Ok(ask(calls, message_bytes_max, request).await)
         })
     }
 }
@@ -69,7 +67,7 @@ impl UnaryService<Bytes> for Asking {
         Box::pin(async move {
             let peer = request.extensions().get::<Peer>();
             let peer = peer.ok_or_else(|| Status::internal("a request without a connection"))?;
-            let caller = Caller::of(peer, request.metadata());
+            let caller = caller_of(peer, request.metadata());
             let request = CallRequest::Unary { method, payload: request.into_inner() };
             match calls.ask(Call::new(request, &caller)).await? {
                 Answer::Payload(payload) => Ok(Response::new(payload)),

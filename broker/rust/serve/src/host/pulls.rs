@@ -6,9 +6,9 @@ use penstock_engine::{Shard, Subscription};
 use rustc_hash::FxHashMap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::refusal::Refusal;
-use crate::rights::{Question, Rights};
-use crate::stalls::Later;
+use crate::host::refusal::Refusal;
+use crate::host::rights::{Question, Rights};
+use crate::host::stalls::Later;
 
 /// What of one connection's responses may be on its way, as large as its window for publishing.
 const WINDOW_KIB: usize = 16 << 10;

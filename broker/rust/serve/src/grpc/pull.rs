@@ -15,22 +15,23 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use penstock_engine::{Engine, QueueId, SequenceRange, Settle, Subscription, SubscriptionOptions};
+use penstock_engine::{QueueId, SequenceRange, Settle, Subscription, SubscriptionOptions};
 use penstock_wire::grpc::get::{GetRequest, encode_settle_response, parse_get_request, parse_settle_request};
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::{Status, Streaming};
 
-use crate::caller::Caller;
-use crate::calls::{Admitted, Call, CallRequest, Calls};
-use crate::consume::{PREFETCH_MAX, apply_settlement};
-use crate::deliveries::Pending;
-use crate::pulls::{Held, Key, Place, Pulls};
-use crate::quotas::{Allowance, Quotas};
-use crate::refusal::Refusal;
-use crate::responses::{FramedMessage, Responder};
-use crate::rights::Question;
-use crate::stalls::{Later, when_free};
-use crate::status;
+use crate::grpc::consume::{PREFETCH_MAX, apply_settlement};
+use crate::grpc::deliveries::Pending;
+use crate::grpc::responses::{FramedMessage, Responder};
+use crate::grpc::status;
+use crate::host::broker::Broker;
+use crate::host::caller::Caller;
+use crate::host::calls::{Admitted, Call, CallRequest};
+use crate::host::pulls::{Held, Key, Place, Pulls};
+use crate::host::quotas::Allowance;
+use crate::host::refusal::Refusal;
+use crate::host::rights::Question;
+use crate::host::stalls::{Later, when_free};
 
 /// One Get gives at most this many messages.
 const COUNT_MAX: u32 = 1000;
@@ -40,9 +41,7 @@ const RESPONSE_BYTES_MAX: usize = (4 << 20) - (64 << 10);
 
 /// What a pull needs to know of the process and the client.
 pub(crate) struct PullContext {
-    pub engine: Arc<Engine>,
-    pub calls: Arc<Calls>,
-    pub quotas: Arc<Quotas>,
+    pub broker: Broker,
     pub caller: Caller,
     pub pulls: Arc<Pulls>,
 }
@@ -55,8 +54,8 @@ impl PullContext {
         let mut room = self.pulls.room_for(RESPONSE_BYTES_MAX).await?;
         let (vhost, queue) = (request.vhost.to_owned(), request.queue.to_owned());
         let call = Call::new(CallRequest::OpenGet { vhost, queue }, &self.caller);
-        let question = Question::of(&self.calls, &call);
-        let admitted = self.calls.admit(call).await?;
+        let question = Question::of(&self.broker.calls, &call);
+        let admitted = self.broker.calls.admit(call).await?;
         let mut allowance = self.check_room(&admitted)?;
         let (mut passage, mut pending, mut ready_count) = self.take(admitted, question, &request).await?;
         let held = Arc::clone(&passage.subscription);
@@ -82,7 +81,8 @@ impl PullContext {
         request: &GetRequest<'_>,
     ) -> Result<(Later<Passage>, Pending, u64), Status> {
         let Admitted { vhost, queue_id, user, .. } = admitted;
-        let shard = self.engine.shard(&vhost).ok_or_else(|| Status::not_found(format!("no virtual host '{vhost}'")))?;
+        let shard =
+            self.broker.engine.shard(&vhost).ok_or_else(|| Status::not_found(format!("no virtual host '{vhost}'")))?;
         let queue = QueueId(queue_id);
         let home = shard.home_of(queue);
         let options = SubscriptionOptions { prefetch: 0, auto_ack: false, exclusive: false, pull: true };
@@ -124,9 +124,10 @@ impl PullContext {
         let request = parse_settle_request(&payload).map_err(|error| status::of_wire(&error))?;
         let (vhost, queue) = (request.vhost.to_owned(), request.queue.to_owned());
         let call = Call::new(CallRequest::OpenSettle { vhost, queue }, &self.caller);
-        let Admitted { vhost, queue_id, user, .. } = self.calls.admit(call).await?;
+        let Admitted { vhost, queue_id, user, .. } = self.broker.calls.admit(call).await?;
         let key = Key { user, vhost, queue: queue_id };
         let shard = self
+            .broker
             .engine
             .shard(&key.vhost)
             .ok_or_else(|| Status::not_found(format!("no virtual host '{}'", key.vhost)))?;
@@ -146,8 +147,8 @@ impl PullContext {
     /// Messages that are pulled are counted as in flight until their response was written; nobody gets more while what is
     /// counted is too much.
     fn check_room(&self, admitted: &Admitted) -> Result<Allowance, Status> {
-        let counters = self.engine.counters();
-        let mut allowance = Allowance::of_call(&self.quotas, counters, &admitted.user, &admitted.vhost);
+        let counters = self.broker.engine.counters();
+        let mut allowance = Allowance::of_call(&self.broker.quotas, counters, &admitted.user, &admitted.vhost);
         match allowance.delivery_pause() {
             None => Ok(allowance),
             Some(_) => Err(Status::resource_exhausted(
@@ -247,7 +248,7 @@ mod tests {
     use penstock_engine::{Engine, EngineOptions, Payload, Publication, QueueId, QueueSettings, SubscriptionOptions};
 
     use super::{Passage, Pending};
-    use crate::stalls::Later;
+    use crate::host::stalls::Later;
 
     const PATIENCE: Duration = Duration::from_secs(60);
     const QUEUE: QueueId = QueueId(1);

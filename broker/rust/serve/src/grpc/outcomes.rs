@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use penstock_wire::grpc::publish::encode_publish_response;
 
-use crate::refusal::Refusal;
-use crate::responses::FramedMessage;
-use crate::status;
+use crate::grpc::responses::FramedMessage;
+use crate::grpc::status;
+use crate::host::refusal::Refusal;
 
 /// Ranges that may wait for a sync before the stream stops reading.
 const WAITING_MAX: usize = 65_536;

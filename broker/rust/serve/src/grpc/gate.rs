@@ -16,10 +16,11 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::caller::Caller;
-use crate::calls::{Call, CallRequest, Calls};
-use crate::peer::Peer;
-use crate::refusal::Refusal;
+use crate::grpc::peer::caller_of_headers;
+use crate::host::caller::Caller;
+use crate::host::calls::{Call, CallRequest, Calls};
+use crate::host::peer::Peer;
+use crate::host::refusal::Refusal;
 
 /// Enough for every message that opens a stream, and for every administrative call but an import.
 const STRANGE_BYTES_MAX: usize = 16 << 10;
@@ -59,7 +60,7 @@ pub(crate) fn guard_as(
 ) -> http::Request<Body> {
     let (parts, body) = request.into_parts();
     let Some(peer) = parts.extensions.get::<Peer>() else { return http::Request::from_parts(parts, body) };
-    let caller = Box::new(known_as(Caller::of_headers(peer, &parts.headers)));
+    let caller = Box::new(known_as(caller_of_headers(peer, &parts.headers)));
     let opened = Instant::now();
     let gate = Gate {
         body,

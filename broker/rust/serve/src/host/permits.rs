@@ -10,9 +10,9 @@ use penstock_wire::amqp::properties::without_effect;
 use penstock_wire::is_same;
 use rustc_hash::FxHashMap;
 
-use crate::caller::Caller;
-use crate::calls::{Admitted, Answer, Call, CallRequest, Calls};
-use crate::refusal::{Kind, Refusal};
+use crate::host::caller::Caller;
+use crate::host::calls::{Admitted, Answer, Call, CallRequest, Calls};
+use crate::host::refusal::{Kind, Refusal};
 
 /// Exchanges a stream asked for: more than these are forgotten and asked for again.
 const PERMITS_MAX: usize = 4096;
@@ -264,9 +264,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::{Asker, KEYS_MAX, Permit, Permits, REFRESHES_MAX, Verdict};
-    use crate::caller::Caller;
-    use crate::calls::{Admitted, Answer, Calls};
-    use crate::refusal::{Kind, Refusal};
+    use crate::host::caller::Caller;
+    use crate::host::calls::{Admitted, Answer, Calls};
+    use crate::host::refusal::{Kind, Refusal};
 
     /// A publisher whose answers were always forgotten before the last of them came asked for ever and stored nothing.
     #[tokio::test]

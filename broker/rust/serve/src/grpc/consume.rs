@@ -17,16 +17,16 @@ use tokio::task::yield_now;
 use tokio::time::sleep;
 use tonic::{Status, Streaming};
 
-use crate::caller::Caller;
-use crate::calls::{Call, CallRequest, Calls};
-use crate::deliveries::Pending;
-use crate::quotas::Allowance;
-use crate::refusal::Refusal;
-use crate::responses::{FramedMessage, Responder};
-use crate::rights::Rights;
-use crate::stalls::{Later, when_free};
-use crate::status;
-use crate::stopping::until_stopped;
+use crate::grpc::deliveries::Pending;
+use crate::grpc::responses::{FramedMessage, Responder};
+use crate::grpc::status;
+use crate::host::caller::Caller;
+use crate::host::calls::{Call, CallRequest, Calls};
+use crate::host::quotas::Allowance;
+use crate::host::refusal::Refusal;
+use crate::host::rights::Rights;
+use crate::host::stalls::{Later, when_free};
+use crate::host::stopping::until_stopped;
 
 /// No consumer holds more: settling in the middle of what is held costs by its number.
 pub(crate) const PREFETCH_MAX: u32 = 65_535;

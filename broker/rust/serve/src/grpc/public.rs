@@ -13,8 +13,8 @@ use tonic::body::Body;
 use tonic::server::NamedService;
 use tower_service::Service;
 
-use crate::connection_state::PublicPlace;
-use crate::peer::Peer;
+use crate::host::connection_state::PublicPlace;
+use crate::host::peer::Peer;
 
 /// See the module.
 #[derive(Clone)]

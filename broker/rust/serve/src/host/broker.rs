@@ -1,0 +1,37 @@
+//! What sessions of every protocol need of the broker.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_engine::{Engine, Shard};
+use tokio::sync::watch;
+
+use super::calls::{Admitted, Calls};
+use super::quotas::{Allowance, Quotas};
+use super::refusal::Refusal;
+
+/// See the module. It is one for all listeners of a host.
+#[derive(Clone)]
+pub struct Broker {
+    pub engine: Arc<Engine>,
+    pub calls: Arc<Calls>,
+    pub quotas: Arc<Quotas>,
+    /// Whether the broker stops.
+    pub stopping: watch::Receiver<bool>,
+    pub message_bytes_max: usize,
+    /// What a TLS handshake may take, a connection's log-in after it, and a request's first message.
+    pub first_request: Duration,
+}
+
+impl Broker {
+    /// The vhost of somebody who was admitted, and what a stream of theirs may do in it.
+    pub(crate) fn enter(&self, admitted: &Admitted) -> Result<(Arc<Shard>, Allowance), Refusal> {
+        let shard = self.shard(&admitted.vhost)?;
+        let allowance = Allowance::open(&self.quotas, self.engine.counters(), &admitted.user, &admitted.vhost)?;
+        Ok((shard, allowance))
+    }
+
+    pub(crate) fn shard(&self, vhost: &str) -> Result<Arc<Shard>, Refusal> {
+        self.engine.shard(vhost).ok_or_else(|| Refusal::not_found(format!("virtual host '{vhost}' is not there")))
+    }
+}

@@ -1,0 +1,42 @@
+//! What listeners of every protocol are served with. See [`Host`].
+//!
+//! Files use each other without a circle, in this order: refusals; who asks (`caller`) and what is asked (`calls`, `rights`,
+//! `permits`); limits (`quotas`) and what all of them have in common (`broker`); sockets (`peer`, `places`, `connection`,
+//! `accept`); `serving`.
+
+pub(crate) mod accept;
+pub(crate) mod broker;
+mod bucket;
+pub(crate) mod caller;
+pub(crate) mod calls;
+mod changes;
+pub(crate) mod connection;
+pub(crate) mod connection_state;
+pub(crate) mod listing;
+pub(crate) mod peer;
+pub(crate) mod permits;
+mod places;
+pub(crate) mod pulls;
+pub(crate) mod quotas;
+pub(crate) mod refusal;
+pub(crate) mod rights;
+pub(crate) mod serving;
+pub(crate) mod stalls;
+pub(crate) mod stopping;
+pub(crate) mod tls;
+mod workers;
+
+pub use accept::Protocol;
+pub use broker::Broker;
+pub use caller::Caller;
+pub use calls::{
+    Admitted, Answer, ArchiveRows, ArchivedRuns, Call, CallRequest, Calls, FoundPartition, FoundStreams, Reply,
+    StagePlace,
+};
+pub use connection::Connection;
+pub use listing::{Listing, OpenConsumer};
+pub use peer::Peer;
+pub use quotas::{Holder, QuotaLimits, Quotas};
+pub use refusal::{Kind, Refusal};
+pub use serving::{Bound, Host, HostOptions};
+pub use tls::{Certificate, ClientCertificates, Tls, TlsError, TlsOptions};

@@ -1,0 +1,37 @@
+//! A connection as its requests see it.
+
+use std::sync::Arc;
+
+use super::caller::Caller;
+use super::connection_state::ConnectionState;
+use super::pulls::Pulls;
+
+/// What all requests of a connection have in common.
+#[derive(Clone)]
+pub struct Peer {
+    pub connection: u64,
+    pub address: String,
+    /// See [`Caller`].
+    pub certificate: Option<Arc<[u8]>>,
+    pub(crate) pulls: Arc<Pulls>,
+    pub(crate) state: Arc<ConnectionState>,
+}
+
+impl Peer {
+    /// Who asks, with credentials as the header `authorization` of HTTP has them: `Basic` or `Bearer`.
+    #[must_use]
+    pub fn caller(&self, authorization: &str) -> Caller {
+        Caller {
+            connection: self.connection,
+            peer: self.address.clone(),
+            authorization: authorization.to_owned(),
+            certificate: self.certificate.clone(),
+            state: Arc::clone(&self.state),
+        }
+    }
+
+    /// Note that the client asked for something: the broker hears of the end of such connections.
+    pub fn asks(&self) {
+        self.state.asks();
+    }
+}

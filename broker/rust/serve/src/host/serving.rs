@@ -1,0 +1,140 @@
+//! The host: threads, decisions, limits, and the places of connections, for listeners of any protocol.
+//!
+//! A listener binds an address here and gets connections whose place is counted, whose TLS handshake is over, and which end by
+//! themselves when nobody logs in. It runs on the host's threads until the host stops.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::Stream;
+use penstock_engine::Engine;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::host::accept::{Door, Protocol, accept};
+use crate::host::broker::Broker;
+use crate::host::calls::Calls;
+use crate::host::connection::Connection;
+use crate::host::places::Places;
+use crate::host::tls::Tls;
+use crate::host::workers::Workers;
+
+/// What the host is told at its start.
+#[derive(Clone, Debug)]
+pub struct HostOptions {
+    pub threads: usize,
+    pub message_bytes_max: usize,
+    /// Calls that may wait for a decision at a time.
+    pub calls_max: usize,
+    /// Of all listeners together.
+    pub connections_max: usize,
+    /// See [`Broker`].
+    pub first_request: Duration,
+    /// Plaintext without.
+    pub tls: Option<Tls>,
+}
+
+/// See the module.
+pub struct Host {
+    /// Gone once it has stopped.
+    workers: Mutex<Option<Workers>>,
+    listeners: Mutex<JoinSet<()>>,
+    broker: Broker,
+    places: Places,
+    stopping: watch::Sender<bool>,
+    /// What is served now, without the protocols of the listeners.
+    tls: watch::Sender<Option<Tls>>,
+    told: watch::Sender<Option<Instant>>,
+}
+
+/// A listener's address, and its connections until this is dropped.
+pub struct Bound<C> {
+    pub address: SocketAddr,
+    pub connections: C,
+}
+
+impl Host {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// When threads cannot be started.
+    pub fn start(engine: Arc<Engine>, options: &HostOptions) -> std::io::Result<Host> {
+        let workers = Workers::start(options.threads.max(1), Arc::clone(&engine))?;
+        let (stopping, stopped) = watch::channel(false);
+        let broker = Broker {
+            engine,
+            calls: Arc::new(Calls::new(options.calls_max)?),
+            quotas: Arc::default(),
+            stopping: stopped,
+            message_bytes_max: options.message_bytes_max,
+            first_request: options.first_request,
+        };
+        Ok(Host {
+            workers: Mutex::new(Some(workers)),
+            listeners: Mutex::default(),
+            broker,
+            places: Places::new(options.connections_max),
+            stopping,
+            tls: watch::Sender::new(options.tls.clone()),
+            told: watch::Sender::new(None),
+        })
+    }
+
+    #[must_use]
+    pub fn broker(&self) -> &Broker {
+        &self.broker
+    }
+
+    /// Binds HOST:PORT, and accepts connections of a protocol there; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// When the address cannot be bound, or the host has stopped.
+    pub fn bind(
+        &self,
+        protocol: Protocol,
+        address: &str,
+    ) -> std::io::Result<Bound<impl Stream<Item = std::io::Result<Connection>> + Send + use<>>> {
+        let (broker, places) = (self.broker.clone(), self.places.clone());
+        let door = Door { broker, protocol, tls: self.tls.subscribe(), places, told: self.told.clone() };
+        self.run(async move {
+            let listener = TcpListener::bind(address).await?;
+            Ok(Bound { address: listener.local_addr()?, connections: accept(listener, door) })
+        })
+        .unwrap_or_else(|| Err(std::io::Error::other("the host has stopped")))
+    }
+
+    /// Runs a listener on the host's threads. It ends by itself once the broker stops and its connections are done.
+    pub fn serve(&self, listener: impl Future<Output = ()> + Send + 'static) {
+        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(workers) = workers.as_ref() else { return };
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.spawn_on(listener, workers.runtime().handle());
+    }
+
+    /// Does something on the calling thread that needs the host's runtime; nothing once it has stopped.
+    pub fn run<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        workers.as_ref().map(|workers| workers.runtime().block_on(work))
+    }
+
+    /// What connections from now on are served with; those that are there stay. A plaintext listener stays one.
+    pub fn set_tls(&self, tls: Tls) {
+        self.tls.send_if_modified(|served| served.as_mut().map(|served| *served = tls).is_some());
+    }
+
+    /// Tells all listeners to stop, and closes what is left after `grace`. Calls that Python has not answered by then fail.
+    pub fn stop(&self, grace: Duration) {
+        self.stopping.send_replace(true);
+        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(workers) = workers else { return };
+        let mut listeners = std::mem::take(&mut *self.listeners.lock().unwrap_or_else(PoisonError::into_inner));
+        workers.runtime().block_on(async {
+            // Whoever is still there after the grace has had its chance.
+            let _ = tokio::time::timeout(grace, async { while listeners.join_next().await.is_some() {} }).await;
+            listeners.detach_all();
+        });
+        workers.shutdown(Duration::from_secs(1));
+    }
+}

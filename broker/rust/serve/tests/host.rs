@@ -1,0 +1,42 @@
+//! Looks in the sources of the host for a protocol: whatever serves one has to find all it needs in there.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+/// Crates and modules that speak a protocol.
+const PROTOCOLS: &[&str] = &[
+    "tonic",
+    "tower_service",
+    "http::",
+    "http_body",
+    "prost",
+    "penstock_wire::grpc",
+    "penstock_arrow",
+    "crate::grpc",
+    "crate::flight",
+    "crate::server",
+];
+
+fn found_in(code: &str) -> Vec<&'static str> {
+    let code: String =
+        code.lines().filter(|line| !line.trim_start().starts_with("//")).map(|line| format!("{line}\n")).collect();
+    PROTOCOLS.iter().copied().filter(|protocol| code.contains(protocol)).collect()
+}
+
+#[test]
+fn the_host_speaks_no_protocol() {
+    let files = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/host")).unwrap();
+    let files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    assert!(files.len() > 20, "{files:?}");
+
+    let speaks = files.iter().map(|file| (file, found_in(&std::fs::read_to_string(file).unwrap())));
+    let speaks: Vec<_> = speaks.filter(|(_, found)| !found.is_empty()).collect();
+
+    assert!(speaks.is_empty(), "{speaks:#?}");
+}
+
+#[test]
+fn a_protocol_is_found_in_code_and_not_in_comments() {
+    assert_eq!(found_in("// tonic\nuse tonic::Status;\n"), ["tonic"]);
+    assert!(found_in("//! tonic\n").is_empty());
+}
