@@ -23,11 +23,11 @@ const TAKERS: &[&str] = &[
     ".discard_staged(",
     "shard.stage(",
     ".refuse(",
-    ".settle(&",
+    "subscription.settle(&",
     ".settle(taken",
     ".put_back(&ranges",
-    ".set_prefetch(",
-    ".unacked_count(",
+    "subscription.set_prefetch(",
+    "subscription.unacked_count(",
     ".take_now(",
     ".home_of(queue).read(",
     "home.read(",
@@ -114,7 +114,7 @@ const DOORS: &[&str] = &["at", "when_free", "soon", "spawn_blocking", "in_turn"]
 const INSIDE: &[&str] = &["release_empty", "tell", "drop_corrupt", "leave", "take_here"];
 /// The same by file: what is dropped there is kept in a `Later`, what fills there builds record batches.
 const INSIDE_OF: &[(&str, &str)] =
-    &[("consume.rs", "drop"), ("pull.rs", "drop"), ("live.rs", "fill"), ("streams.rs", "open_read")];
+    &[("consuming.rs", "drop"), ("pull.rs", "drop"), ("live.rs", "fill"), ("streams.rs", "open_read")];
 
 /// The names before the parentheses that are open at the end of a text.
 fn open_calls(text: &str) -> Vec<&str> {

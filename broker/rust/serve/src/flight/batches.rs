@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 use tonic::Status;
 
 use super::messages::not_encoded;
-use crate::grpc::deliveries::{Pending, Recipient};
+use crate::host::deliveries::{Pending, Recipient};
 
 /// A batch ends with the row that reaches one of these.
 const BATCH_BYTES: usize = 2 << 20;

@@ -7,10 +7,10 @@ use tonic::Status;
 
 use super::asks::LeaseTicket;
 use super::batches::{FILL_MAX, Rows};
-use crate::grpc::deliveries::Recipient;
 use crate::grpc::status;
 use crate::host::caller::Caller;
 use crate::host::calls::{Call, CallRequest};
+use crate::host::deliveries::Recipient;
 use crate::host::stalls::when_free;
 
 /// Who may get a queue's messages may read its leases.

@@ -9,8 +9,8 @@ use penstock_engine::{EngineError, Filled, LogError, Progress, QueueId, Sequence
 use tonic::Status;
 
 use super::batches::{FILL_MAX, Rows};
-use crate::grpc::deliveries::Recipient;
 use crate::grpc::status;
+use crate::host::deliveries::Recipient;
 use crate::host::stalls::Later;
 
 /// See the module.

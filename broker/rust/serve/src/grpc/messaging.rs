@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use penstock_engine::{Level, QueueId, SubscriptionOptions};
+use penstock_engine::Level;
 use penstock_wire::grpc::consume::{ConsumeFrame, parse_consume_request};
 use penstock_wire::grpc::publish::{PublishFrame, parse_publish};
 use tonic::body::Body;
@@ -16,21 +16,19 @@ use tower_service::Service;
 
 use crate::grpc::admin::ask;
 use crate::grpc::codec::BytesCodec;
-use crate::grpc::consume::{ConsumeStream, Consumer, PREFETCH_MAX};
+use crate::grpc::consume::ConsumeStream;
 use crate::grpc::gate::guard;
 use crate::grpc::peer::{caller_of, caller_of_headers};
-use crate::grpc::publish::{Opened, PublishStream};
+use crate::grpc::publish::PublishStream;
 use crate::grpc::pull::PullContext;
 use crate::grpc::responses::respond;
 use crate::grpc::status;
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
-use crate::host::calls::{Call, CallRequest};
-use crate::host::listing::OpenConsumer;
+use crate::host::consuming::{ConsumeOptions, Consuming};
 use crate::host::peer::Peer;
+use crate::host::publishing::Publishing;
 use crate::host::pulls::Pulls;
-use crate::host::rights::Question;
-use crate::host::stalls::{Later, soon, when_free};
 
 /// Messages a consumer may hold when it does not say.
 const PREFETCH_DEFAULT: u32 = 1000;
@@ -127,20 +125,8 @@ impl Messaging {
         let first = input.message().await?.ok_or_else(status::not_opened)?;
         let parsed = parse_publish(&first).map_err(|error| status::of_wire(&error))?;
         let PublishFrame::Open { vhost, level, producer } = parsed else { return Err(status::not_opened()) };
-        let level = level_of(level)?;
-        let call = Call::new(CallRequest::OpenPublish { vhost: vhost.to_owned() }, &caller);
-        let mut question = Question::of(&self.broker.calls, &call);
-        let admitted = self.broker.calls.admit(call).await?;
-        let (shard, allowance) = self.broker.enter(&admitted)?;
-        let producer = match producer {
-            "" => None,
-            name => Some(question.producer_session(&shard, name, (&admitted.user, &admitted.vhost)).await?),
-        };
-        let (rights, message_bytes_max) =
-            (question.watch(&admitted.user, &admitted.vhost, || ()), self.broker.message_bytes_max);
-        let user = admitted.user;
-        let opened = Opened { rights, shard, allowance, level, producer, user, message_bytes_max };
-        Ok(PublishStream::new(input, self.broker.calls, caller, self.broker.stopping, opened))
+        let publishing = Publishing::open(&self.broker, caller, vhost, level_of(level)?, producer).await?;
+        Ok(PublishStream::new(input, self.broker.stopping, publishing))
     }
 
     async fn open_consume(self, caller: Caller, mut input: Streaming<Bytes>) -> Result<ConsumeStream, Status> {
@@ -148,46 +134,16 @@ impl Messaging {
         let ConsumeFrame::Open(open) = parse_consume_request(&first).map_err(|error| status::of_wire(&error))? else {
             return Err(status::not_opened());
         };
-        let request = CallRequest::OpenConsume { vhost: open.vhost.to_owned(), queue: open.queue.to_owned() };
-        let call = Call::new(request, &caller);
-        let question = Question::of(&self.broker.calls, &call);
-        let admitted = self.broker.calls.admit(call).await?;
-        let queue_id = admitted.queue_id;
-        let (shard, allowance) = self.broker.enter(&admitted)?;
-        let options = SubscriptionOptions {
-            prefetch: if open.prefetch == 0 { PREFETCH_DEFAULT } else { open.prefetch.min(PREFETCH_MAX) },
+        let options = ConsumeOptions {
+            vhost: open.vhost,
+            queue: open.queue,
+            consumer_tag: open.consumer_tag,
+            prefetch: if open.prefetch == 0 { PREFETCH_DEFAULT } else { open.prefetch },
             auto_ack: open.auto_ack,
             exclusive: open.exclusive,
-            pull: false,
         };
-        let shard = shard.home_of(QueueId(queue_id));
-        let subscribed = when_free(&shard, || shard.subscribe(QueueId(queue_id), options)).await;
-        let subscription = subscribed.map_err(|error| status::of_engine(&error))?;
-        let tag = match open.consumer_tag {
-            "" => format!("consumer-{}-{queue_id}", caller.connection),
-            tag => tag.to_owned(),
-        };
-        let (user, vhost) = (admitted.user.clone(), admitted.vhost.clone());
-        let listed = self.broker.calls.listing().consumes(OpenConsumer {
-            connection: caller.connection,
-            user: admitted.user,
-            vhost: admitted.vhost,
-            queue: open.queue.to_owned(),
-            consumer_tag: tag.clone(),
-            prefetch: options.prefetch,
-            auto_ack: open.auto_ack,
-            exclusive: open.exclusive,
-        });
-        let consumer = Consumer { calls: Arc::clone(&self.broker.calls), caller, subscription, listed };
-        let consumer = Arc::new(Later::new(&shard, consumer));
-        let leaving = Arc::downgrade(&consumer);
-        let rights = question.watch(&user, &vhost, move || {
-            // What it held goes to others at once, also when its client reads nothing any more.
-            leaving.upgrade().into_iter().for_each(|consumer| {
-                soon(&shard, move || consumer.leave());
-            });
-        });
-        Ok(ConsumeStream::new(input, self.broker.stopping, consumer, (rights, allowance), &tag))
+        let consuming = Consuming::open(&self.broker, caller, options).await?;
+        Ok(ConsumeStream::new(input, self.broker.stopping, consuming))
     }
 }
 

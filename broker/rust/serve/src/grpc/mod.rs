@@ -5,14 +5,13 @@
 //! `listener`.
 
 pub(crate) mod admin;
+pub(crate) mod arrived;
 pub(crate) mod codec;
 pub(crate) mod consume;
 pub(crate) mod deliveries;
 pub(crate) mod gate;
-pub(crate) mod gather;
 pub(crate) mod listener;
 pub(crate) mod messaging;
-pub(crate) mod outcomes;
 pub(crate) mod peer;
 pub(crate) mod public;
 pub(crate) mod publish;

@@ -20,13 +20,15 @@ use penstock_wire::grpc::get::{GetRequest, encode_settle_response, parse_get_req
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::{Status, Streaming};
 
-use crate::grpc::consume::{PREFETCH_MAX, apply_settlement};
-use crate::grpc::deliveries::Pending;
+use crate::grpc::consume::settled_by;
+use crate::grpc::deliveries::{encode_get, next_bytes};
 use crate::grpc::responses::{FramedMessage, Responder};
 use crate::grpc::status;
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
 use crate::host::calls::{Admitted, Call, CallRequest};
+use crate::host::consuming::{PREFETCH_MAX, settle};
+use crate::host::deliveries::Pending;
 use crate::host::pulls::{Held, Key, Place, Pulls};
 use crate::host::quotas::Allowance;
 use crate::host::refusal::Refusal;
@@ -60,13 +62,15 @@ impl PullContext {
         let (mut passage, mut pending, mut ready_count) = self.take(admitted, question, &request).await?;
         let held = Arc::clone(&passage.subscription);
         let mut subscription = &**held;
-        if let Some(bytes) = pending.next_bytes(&mut subscription).await?.filter(|bytes| *bytes > RESPONSE_BYTES_MAX) {
+        if let Some(bytes) =
+            next_bytes(&mut pending, &mut subscription).await?.filter(|bytes| *bytes > RESPONSE_BYTES_MAX)
+        {
             // It goes alone; whoever holds nothing waits for room.
             ready_count = passage.put_back(&mut pending, 1).await?.unwrap_or(ready_count);
             drop(room);
             room = self.pulls.room_for(bytes).await?;
         }
-        let encoded = pending.encode_get(subscription, RESPONSE_BYTES_MAX).await?;
+        let encoded = encode_get(&mut pending, subscription, RESPONSE_BYTES_MAX).await?;
         ready_count = passage.put_back(&mut pending, 0).await?.unwrap_or(ready_count);
         allowance.delivered(pending.sent_bytes());
         let response = Some(encoded.finish_get(ready_count).waiting_for_room());
@@ -134,7 +138,10 @@ impl PullContext {
         let home = shard.home_of(QueueId(queue_id));
         let place = self.pulls.place(&key);
         let settled = match Held::of(&mut *place.lock().await, &home) {
-            Some(held) => apply_settlement(&held.subscription, &request.settlement).await.map(|(count, _)| count),
+            Some(held) => match settled_by(&request.settlement) {
+                Ok((ranges, how)) => settle(&held.subscription, &ranges, how).await.map(|(count, _)| count),
+                Err(refused) => Err(refused),
+            },
             None => Ok(0),
         };
         drop(place);

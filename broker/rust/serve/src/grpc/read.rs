@@ -14,9 +14,10 @@ use penstock_wire::grpc::read::{
 use tokio::sync::watch;
 use tonic::{Status, Streaming};
 
-use crate::grpc::deliveries::Pending;
+use crate::grpc::deliveries::encode;
 use crate::grpc::responses::{FramedMessage, Responder};
 use crate::grpc::status;
+use crate::host::deliveries::Pending;
 use crate::host::rights::Rights;
 use crate::host::stalls::{Later, when_free};
 use crate::host::stopping::until_stopped;
@@ -101,7 +102,7 @@ impl ReadStream {
                 return Ok(None);
             }
             if !self.pending.is_empty() && self.credit != Some(0) {
-                let Some(response) = self.pending.encode(&mut self.reader).await? else { continue };
+                let Some(response) = encode(&mut self.pending, &mut self.reader).await? else { continue };
                 self.credit = self.credit.map(|credit| credit - 1);
                 return Ok(Some(response));
             }

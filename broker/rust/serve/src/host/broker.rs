@@ -6,9 +6,10 @@ use std::time::Duration;
 use penstock_engine::{Engine, Shard};
 use tokio::sync::watch;
 
-use super::calls::{Admitted, Calls};
-use super::quotas::{Allowance, Quotas};
-use super::refusal::Refusal;
+use crate::host::caller::Caller;
+use crate::host::calls::{Admitted, Call, CallRequest, Calls};
+use crate::host::quotas::{Allowance, Quotas};
+use crate::host::refusal::Refusal;
 
 /// See the module. It is one for all listeners of a host.
 #[derive(Clone)]
@@ -24,6 +25,14 @@ pub struct Broker {
 }
 
 impl Broker {
+    /// Asks who a client is, by its credentials. A connection whose client did not log in is closed after a while.
+    ///
+    /// # Errors
+    /// Why it may not enter.
+    pub async fn log_in(&self, caller: &Caller) -> Result<Admitted, Refusal> {
+        self.calls.admit(Call::new(CallRequest::Enter, caller)).await
+    }
+
     /// The vhost of somebody who was admitted, and what a stream of theirs may do in it.
     pub(crate) fn enter(&self, admitted: &Admitted) -> Result<(Arc<Shard>, Allowance), Refusal> {
         let shard = self.shard(&admitted.vhost)?;

@@ -1,8 +1,8 @@
 //! What listeners of every protocol are served with. See [`Host`].
 //!
 //! Files use each other without a circle, in this order: refusals; who asks (`caller`) and what is asked (`calls`, `rights`,
-//! `permits`); limits (`quotas`) and what all of them have in common (`broker`); sockets (`peer`, `places`, `connection`,
-//! `accept`); `serving`.
+//! `permits`); limits (`quotas`) and what all of them have in common (`broker`); sessions (`publishing`, `consuming`); sockets
+//! (`peer`, `places`, `connection`, `accept`); `serving`.
 
 pub(crate) mod accept;
 pub(crate) mod broker;
@@ -12,10 +12,15 @@ pub(crate) mod calls;
 mod changes;
 pub(crate) mod connection;
 pub(crate) mod connection_state;
+pub(crate) mod consuming;
+pub(crate) mod deliveries;
+pub(crate) mod gather;
 pub(crate) mod listing;
+pub(crate) mod outcomes;
 pub(crate) mod peer;
 pub(crate) mod permits;
 mod places;
+pub(crate) mod publishing;
 pub(crate) mod pulls;
 pub(crate) mod quotas;
 pub(crate) mod refusal;
@@ -34,8 +39,13 @@ pub use calls::{
     StagePlace,
 };
 pub use connection::Connection;
+pub use consuming::{ConsumeOptions, Consuming, PREFETCH_MAX, Turn};
+pub use deliveries::Room;
+pub use gather::{Message, Obstacle, Source, Unknown};
 pub use listing::{Listing, OpenConsumer};
+pub use outcomes::Decided;
 pub use peer::Peer;
+pub use publishing::Publishing;
 pub use quotas::{Holder, QuotaLimits, Quotas};
 pub use refusal::{Kind, Refusal};
 pub use serving::{Bound, Host, HostOptions};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::caller::Caller;
-use super::connection_state::ConnectionState;
-use super::pulls::Pulls;
+use crate::host::caller::Caller;
+use crate::host::connection_state::ConnectionState;
+use crate::host::pulls::Pulls;
 
 /// What all requests of a connection have in common.
 #[derive(Clone)]

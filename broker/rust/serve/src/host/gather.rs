@@ -1,4 +1,4 @@
-//! A round of a publish stream: messages with their permits, ready to be stored together, and those that are denied.
+//! A round of a publisher: messages with their permits, ready to be stored together, and those that are denied.
 //!
 //! What must stay true: a round has at most so many messages, whatever becomes of them, and what it costs is gone after it; of a
 //! producer's messages none is stored in the round that denies one before it.
@@ -8,19 +8,66 @@ use std::ops::ControlFlow;
 
 use penstock_engine::{MESSAGES_AT_ONCE, Payload, Producer, ProducerSession, Publication};
 use penstock_wire::WireError;
-use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, properties_to_amqp, user_id_of};
-use penstock_wire::grpc::publish::MessageRef;
+use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, user_id_of};
 
-use crate::grpc::requests::{End, Incoming, Requests};
 use crate::host::permits::{Permits, Verdict, key_denial, property_denial, user_id_denial};
 use crate::host::refusal::Refusal;
 
 /// AMQP's delivery mode of messages that ask to survive.
 const PERSISTENT: u8 = 2;
 
+/// A message that came.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a, End> {
+    pub exchange: &'a [u8],
+    pub routing_key: &'a [u8],
+    /// As AMQP 0-9-1 has them in a content header.
+    pub properties: Option<&'a [u8]>,
+    pub body: &'a [u8],
+    /// What messages of a partitioned stream are grouped by.
+    pub key: Option<&'a [u8]>,
+    pub mandatory: bool,
+    /// The producer's.
+    pub sequence: Option<u64>,
+    /// What has been taken when this message has.
+    pub end: End,
+}
+
+/// What a publisher sent and the broker did not store yet, in order.
+pub trait Source {
+    /// A place behind a message.
+    type End: Copy + Default + Send;
+
+    fn is_empty(&self) -> bool;
+
+    /// How many messages are left.
+    fn message_count(&self) -> usize;
+
+    /// Hands over the next messages until `take` breaks off, at most so many. They are the same until `advance`.
+    ///
+    /// # Errors
+    /// What `take` gives, a refusal of what cannot be read, and [`Obstacle::Properties`].
+    fn each<'a>(
+        &'a self,
+        messages_max: usize,
+        take: impl FnMut(Message<'a, Self::End>) -> Result<ControlFlow<()>, Obstacle>,
+    ) -> Result<(), Obstacle>;
+
+    /// Goes on behind a message; returns the bytes that this takes.
+    fn advance(&mut self, end: Self::End) -> usize;
+
+    /// Makes the properties of the next messages what AMQP has, for a protocol that has others.
+    ///
+    /// # Errors
+    /// When they cannot be.
+    fn convert_properties(&mut self, messages_max: usize) -> Result<(), Refusal> {
+        let _ = messages_max;
+        Ok(())
+    }
+}
+
 /// The messages of a round.
-#[derive(Default)]
-pub(crate) struct Round<'a> {
+pub(crate) struct Round<'a, End> {
     pub batch: Vec<Publication<'a>>,
     /// Those that are denied, by their place among all, with their sequences.
     pub denied: Vec<(usize, Option<u64>, Refusal)>,
@@ -29,9 +76,9 @@ pub(crate) struct Round<'a> {
     pub end: End,
 }
 
-impl Round<'_> {
+impl<End: Copy + Default> Round<'_, End> {
     /// How many of its messages are done with once the first `stored` of its batch are, and where the last of them ends.
-    pub fn until(&self, stored: usize, requests: &Requests) -> (usize, End) {
+    pub fn until(&self, stored: usize, source: &impl Source<End = End>) -> (usize, End) {
         if stored >= self.batch.len() {
             return (self.count, self.end);
         }
@@ -45,9 +92,9 @@ impl Round<'_> {
         }
         let mut end = End::default();
         // They were read before.
-        let _ = requests.each(count, |incoming| {
-            end = incoming.end;
-            Ok::<_, Refusal>(ControlFlow::Continue(()))
+        let _ = source.each(count, |message| {
+            end = message.end;
+            Ok(ControlFlow::Continue(()))
         });
         (count, end)
     }
@@ -63,7 +110,7 @@ impl Round<'_> {
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
     /// At most [`MESSAGES_AT_ONCE`].
-    messages: usize,
+    pub messages: usize,
 }
 
 impl Bounds {
@@ -77,27 +124,9 @@ impl Bounds {
     }
 }
 
-/// The properties of a round's messages as AMQP blocks, in the order of the messages that have any.
-#[derive(Default)]
-pub(crate) struct Blocks {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-}
-
-impl Blocks {
-    pub fn clear(&mut self) {
-        self.bytes.clear();
-        self.ends.clear();
-    }
-
-    fn get(&self, index: usize) -> Option<&[u8]> {
-        let start = index.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied())?;
-        self.bytes.get(start..*self.ends.get(index)?)
-    }
-}
-
 /// What has to be asked for.
-pub(crate) enum Unknown {
+#[derive(Debug)]
+pub enum Unknown {
     Exchange(Vec<u8>),
     /// Routing keys of this exchange.
     Keys(Vec<u8>),
@@ -106,10 +135,11 @@ pub(crate) enum Unknown {
 }
 
 /// Why a round could not be gathered.
-pub(crate) enum Obstacle {
+#[derive(Debug)]
+pub enum Obstacle {
     /// Something that has to be asked for.
     Unknown(Unknown),
-    /// A message with properties, on a stream that had none before.
+    /// A message with properties that are to be converted first.
     Properties,
     Malformed(Refusal),
 }
@@ -148,31 +178,24 @@ impl Limits<'_> {
 
 const UNNAMED: &str = "a batch with producer_sequence on a stream without a producer; name one in `open`";
 
-/// Reads the messages of a round and looks up their permits. `blocks` has the properties of those that have any.
-pub(crate) fn gather<'a>(
-    requests: &'a Requests,
+/// Reads the messages of a round and looks up their permits.
+pub(crate) fn gather<'a, S: Source>(
+    source: &'a S,
     bounds: Bounds,
     permits: &mut Permits,
-    blocks: Option<&'a Blocks>,
     limits: Limits<'_>,
-) -> Result<Round<'a>, Obstacle> {
-    let batch = Vec::with_capacity(requests.message_count().min(bounds.messages));
-    let mut round = Round { batch, ..Round::default() };
-    let (mut block_index, mut has_denied_sequence) = (0, false);
-    requests.each(bounds.messages, |Incoming { message, mandatory, sequence, end }| {
+) -> Result<Round<'a, S::End>, Obstacle> {
+    let batch = Vec::with_capacity(source.message_count().min(bounds.messages));
+    let mut round = Round { batch, denied: Vec::new(), count: 0, end: S::End::default() };
+    let mut has_denied_sequence = false;
+    source.each(bounds.messages, |message| {
+        let (sequence, block) = (message.sequence, message.properties);
         let producer = limits.producer_of(sequence)?;
-        let block = match message.properties {
-            None => None,
-            Some(_) => {
-                block_index += 1;
-                Some(blocks.and_then(|blocks| blocks.get(block_index - 1)).ok_or(Obstacle::Properties)?)
-            }
-        };
-        match denial_of(&message, block, permits, limits)?.or_else(|| block.and_then(property_denial)) {
+        match denial_of(&message, permits, limits)?.or_else(|| block.and_then(property_denial)) {
             // The engine has to hear of the denied one first.
             None if has_denied_sequence && sequence.is_some() => return Ok(ControlFlow::Break(())),
             None => {
-                let mut publication = publication(&message, block, mandatory)?;
+                let mut publication = publication(&message)?;
                 if let Some(producer) = producer {
                     publication.payload = publication.payload.with_producer(producer);
                 }
@@ -184,21 +207,20 @@ pub(crate) fn gather<'a>(
             }
         }
         round.count += 1;
-        round.end = end;
-        Ok::<_, Obstacle>(ControlFlow::Continue(()))
+        round.end = message.end;
+        Ok(ControlFlow::Continue(()))
     })?;
     Ok(round)
 }
 
 #[inline]
-fn denial_of(
-    message: &MessageRef<'_>,
-    block: Option<&[u8]>,
+fn denial_of<End>(
+    message: &Message<'_, End>,
     permits: &mut Permits,
     limits: Limits<'_>,
 ) -> Result<Option<Refusal>, Obstacle> {
     match permits.look_up(message.exchange, message.routing_key) {
-        Verdict::Admitted => match block {
+        Verdict::Admitted => match message.properties {
             Some(block) if let Some(denial) = impersonates(block, permits, limits.user)? => Ok(Some(denial)),
             _ => Ok(too_large(message.body.len(), limits)),
         },
@@ -222,46 +244,34 @@ fn impersonates(block: &[u8], permits: &Permits, user: &[u8]) -> Result<Option<R
 
 /// The routing keys that a round's messages have for an exchange and that were not asked for yet, once each.
 pub(crate) fn unknown_keys(
-    requests: &Requests,
+    source: &impl Source,
     bounds: Bounds,
     permits: &mut Permits,
     exchange: &[u8],
 ) -> Result<Vec<Vec<u8>>, Refusal> {
     let mut keys = HashSet::new();
-    let read = requests.each(bounds.messages, |Incoming { message, .. }| {
+    let read = source.each(bounds.messages, |message| {
         let (is_here, key) = (message.exchange == exchange, message.routing_key);
         if is_here && !keys.contains(key) && permits.look_up(exchange, key) == Verdict::UnknownKey {
             keys.insert(key.to_vec());
         }
-        Ok::<_, Refusal>(ControlFlow::Continue(()))
-    });
-    read?;
-    Ok(keys.into_iter().collect())
-}
-
-pub(crate) fn convert_properties(requests: &Requests, bounds: Bounds, blocks: &mut Blocks) -> Result<(), Obstacle> {
-    blocks.clear();
-    requests.each(bounds.messages, |Incoming { message, .. }| {
-        if let Some(properties) = message.properties {
-            properties_to_amqp(Some(properties), &mut blocks.bytes)?;
-            blocks.ends.push(blocks.bytes.len());
-        }
         Ok(ControlFlow::Continue(()))
-    })
+    });
+    match read {
+        // Those behind properties that are not converted yet are asked for later.
+        Ok(()) | Err(Obstacle::Properties | Obstacle::Unknown(_)) => Ok(keys.into_iter().collect()),
+        Err(Obstacle::Malformed(refused)) => Err(refused),
+    }
 }
 
 #[inline]
-fn publication<'a>(
-    message: &MessageRef<'a>,
-    block: Option<&'a [u8]>,
-    mandatory: bool,
-) -> Result<Publication<'a>, Obstacle> {
-    let (headers, persistent) = match block {
+fn publication<'a, End>(message: &Message<'a, End>) -> Result<Publication<'a>, Obstacle> {
+    let (headers, persistent) = match message.properties {
         Some(block) => (headers_of(block)?, delivery_mode_of(block)? == PERSISTENT),
         None => (None, true),
     };
-    let (exchange, key) = (message.exchange, message.routing_key);
-    let payload = Payload::new(exchange, key, block.unwrap_or(&PERSISTENT_ONLY), message.body)
+    let &Message { exchange, routing_key: key, mandatory, .. } = message;
+    let payload = Payload::new(exchange, key, message.properties.unwrap_or(&PERSISTENT_ONLY), message.body)
         .and_then(|payload| message.key.map_or(Ok(payload), |key| payload.with_key(key)))
         .map_err(|error| Obstacle::Malformed(Refusal::invalid(error.to_string())))?;
     Ok(Publication { payload, exchange, key, headers, persistent, mandatory })

@@ -1,23 +1,27 @@
-//! What became of a stream's messages: confirmed ranges, returned and rejected numbers, and what waits for the disk.
+//! What became of a publisher's messages: confirmed ranges, returned and rejected numbers, and what waits for the disk.
 
 use std::collections::VecDeque;
 
-use penstock_wire::grpc::publish::encode_publish_response;
-
-use crate::grpc::responses::FramedMessage;
-use crate::grpc::status;
 use crate::host::refusal::Refusal;
 
-/// Ranges that may wait for a sync before the stream stops reading.
+/// Ranges that may wait for a sync before nothing more is read from the publisher.
 const WAITING_MAX: usize = 65_536;
+
+/// What a publisher is to be told, by the numbers that it counts.
+#[derive(Debug, Default)]
+pub struct Decided {
+    /// First and last numbers of ranges.
+    pub confirmed: Vec<(u64, u64)>,
+    pub returned: Vec<(u64, &'static str)>,
+    /// First and last numbers of ranges, and why.
+    pub rejected: Vec<(u64, u64, Refusal)>,
+}
 
 /// Invariant: rounds in `waiting` only grow, and no number is in two places.
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes {
-    confirmed: Vec<(u64, u64)>,
+    decided: Decided,
     confirmed_count: u64,
-    returned: Vec<(u64, &'static str)>,
-    rejected: Vec<(u64, u64, Refusal)>,
     waiting: VecDeque<(u64, u64, u64)>,
 }
 
@@ -28,9 +32,9 @@ impl Outcomes {
 
     fn confirm_range(&mut self, first: u64, last: u64) {
         self.confirmed_count += last - first + 1;
-        match self.confirmed.last_mut() {
+        match self.decided.confirmed.last_mut() {
             Some((_, end)) if *end + 1 == first => *end = last,
-            _ => self.confirmed.push((first, last)),
+            _ => self.decided.confirmed.push((first, last)),
         }
     }
 
@@ -43,13 +47,13 @@ impl Outcomes {
     }
 
     pub fn give_back(&mut self, number: u64) {
-        self.returned.push((number, "NO_ROUTE"));
+        self.decided.returned.push((number, "NO_ROUTE"));
     }
 
     pub fn reject(&mut self, number: u64, refused: &Refusal) {
-        match self.rejected.last_mut() {
+        match self.decided.rejected.last_mut() {
             Some((_, last, before)) if *last + 1 == number && before == refused => *last = number,
-            _ => self.rejected.push((number, number, refused.clone())),
+            _ => self.decided.rejected.push((number, number, refused.clone())),
         }
     }
 
@@ -79,26 +83,20 @@ impl Outcomes {
     }
 
     pub fn returned_count(&self) -> u64 {
-        self.returned.len() as u64
+        self.decided.returned.len() as u64
     }
 
-    /// The next response and how many messages it confirms, when there is anything to say.
-    pub fn take(&mut self) -> Option<(FramedMessage, u64)> {
-        if self.confirmed.is_empty() && self.returned.is_empty() && self.rejected.is_empty() {
+    /// Hands over what the publisher is to be told, and how many messages that confirms, when there is anything.
+    pub fn take<T>(&mut self, tell: impl FnOnce(&Decided) -> T) -> Option<(T, u64)> {
+        let decided = &mut self.decided;
+        if decided.confirmed.is_empty() && decided.returned.is_empty() && decided.rejected.is_empty() {
             return None;
         }
-        let rejected: Vec<(u64, u64, i32, &str)> = self
-            .rejected
-            .iter()
-            .map(|(first, last, refused)| (*first, *last, status::code_of(refused.kind) as i32, refused.text.as_str()))
-            .collect();
-        let out = FramedMessage::of(16 + 16 * self.confirmed.len(), |out| {
-            encode_publish_response(out, &self.confirmed, &self.returned, &rejected);
-        });
-        self.confirmed.clear();
-        self.returned.clear();
-        self.rejected.clear();
-        Some((out, std::mem::take(&mut self.confirmed_count)))
+        let told = tell(decided);
+        decided.confirmed.clear();
+        decided.returned.clear();
+        decided.rejected.clear();
+        Some((told, std::mem::take(&mut self.confirmed_count)))
     }
 }
 
@@ -112,11 +110,11 @@ mod tests {
         outcomes.wait(1, 100);
         outcomes.wait(2, 100);
         outcomes.wait(3, 200);
-        assert!(outcomes.take().is_none());
+        assert!(outcomes.take(|_| ()).is_none());
 
         outcomes.synced(150);
 
-        assert_eq!(outcomes.take().map(|(_, count)| count), Some(2));
+        assert_eq!(outcomes.take(|_| ()).map(|(_, count)| count), Some(2));
         assert_eq!(outcomes.next_round(), Some(200));
     }
 
@@ -126,6 +124,6 @@ mod tests {
         outcomes.wait(1, 100);
         outcomes.confirm(2);
 
-        assert_eq!(outcomes.take().map(|(_, count)| count), Some(1));
+        assert_eq!(outcomes.take(|_| ()).map(|(_, count)| count), Some(1));
     }
 }
