@@ -1,0 +1,214 @@
+//! A protocol that is no gRPC on the host: what it needs to log in, publish, consume and settle is all there.
+#![allow(clippy::unwrap_used)]
+
+mod lines;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use penstock_engine::{Engine, EngineOptions, QueueId, Shard};
+use penstock_serve::host::{Admitted, Answer, Call, CallRequest, Calls, Host, HostOptions, Kind, Refusal};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const JOBS: QueueId = QueueId(1);
+
+/// What decides instead of Python.
+#[derive(Default)]
+struct Decider {
+    is_over: AtomicBool,
+    /// Whether anna is no user any more.
+    is_deleted: AtomicBool,
+    asked: Mutex<Vec<CallRequest>>,
+}
+
+impl Decider {
+    fn run(&self, calls: &Calls) {
+        while !self.is_over.load(Ordering::Acquire) {
+            for mut call in calls.take() {
+                self.asked.lock().unwrap().push(call.request.clone());
+                let reply = call.reply.take();
+                reply.into_iter().for_each(|reply| reply.send(self.decide(&call)));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn decide(&self, call: &Call) -> Result<Answer, Refusal> {
+        if self.is_deleted.load(Ordering::Acquire) || call.caller.authorization != "Basic anna:secret" {
+            return Err(Refusal::new(Kind::Unauthenticated, "wrong user or password"));
+        }
+        let queue_id = match &call.request {
+            CallRequest::PermitExchange { exchange, .. } if exchange == "closed" => {
+                return Err(Refusal::new(Kind::AccessRefused, "no write permission on exchange 'closed'"));
+            }
+            CallRequest::OpenConsume { queue, .. } if queue != "jobs" => {
+                return Err(Refusal::new(Kind::NotFound, format!("queue '{queue}' not found")));
+            }
+            CallRequest::OpenConsume { .. } => JOBS.0,
+            _ => 0,
+        };
+        Ok(Answer::Admitted(Admitted { vhost: "/".to_owned(), queue_id, user: "anna".to_owned(), by_key: false }))
+    }
+}
+
+/// A broker with one queue, and a listener for lines.
+struct Broker {
+    engine: Arc<Engine>,
+    shard: Arc<Shard>,
+    host: Host,
+    address: SocketAddr,
+    decider: Arc<Decider>,
+    deciding: JoinHandle<()>,
+    _directory: tempfile::TempDir,
+}
+
+impl Broker {
+    fn start(connections_max: usize) -> Broker {
+        let directory = tempfile::tempdir().unwrap();
+        let options = EngineOptions {
+            segment_bytes_min: 64 << 10,
+            segment_bytes_max: 256 << 10,
+            segment_idle: PATIENCE,
+            disk_free_bytes_min: 0,
+            compaction_bytes_per_second: 0,
+            producer_memory: Duration::ZERO,
+            producers_of_user_max: 4096,
+        };
+        let engine = Arc::new(Engine::new(options).unwrap());
+        let shard = engine.open_shard("/", directory.path(), false).unwrap();
+        shard.put_queue(JOBS, "jobs", false, None).unwrap();
+        let (threads, message_bytes_max, calls_max) = (1, 1 << 20, 64);
+        let options =
+            HostOptions { threads, message_bytes_max, calls_max, connections_max, first_request: PATIENCE, tls: None };
+        let host = Host::start(Arc::clone(&engine), &options).unwrap();
+        let bound = host.bind(lines::LINES, "127.0.0.1:0").unwrap();
+        host.serve(lines::serve(host.broker().clone(), bound.connections));
+        let (calls, decider) = (Arc::clone(&host.broker().calls), Arc::<Decider>::default());
+        let decides = Arc::clone(&decider);
+        let deciding = std::thread::spawn(move || decides.run(&calls));
+        Broker { engine, shard, host, address: bound.address, decider, deciding, _directory: directory }
+    }
+
+    fn connect(&self) -> Client {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client { lines: BufReader::new(stream) }
+    }
+
+    fn log_in(&self) -> Client {
+        let mut client = self.connect();
+        assert_eq!(client.ask("LOGIN anna secret"), "WELCOME anna");
+        client
+    }
+
+    fn until(&self, is_so: impl Fn(&Broker) -> bool) {
+        let mut looks = 0;
+        while !is_so(self) {
+            looks += 1;
+            assert!(looks < 60_000, "it never comes");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn stop(self) {
+        self.host.stop(PATIENCE);
+        self.decider.is_over.store(true, Ordering::Release);
+        self.deciding.join().unwrap();
+        self.engine.close().unwrap();
+    }
+}
+
+struct Client {
+    lines: BufReader<TcpStream>,
+}
+
+impl Client {
+    fn say(&mut self, line: &str) {
+        self.lines.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    /// The next line; an empty one at the end of the connection.
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        self.say(line);
+        self.hear()
+    }
+}
+
+#[test]
+fn a_client_logs_in_publishes_consumes_and_settles() {
+    let broker = Broker::start(10);
+    let mut client = broker.connect();
+    assert_eq!(client.ask("PUBLISH - jobs one"), "REFUSED Unauthenticated log in first");
+    assert_eq!(client.ask("LOGIN anna wrong"), "REFUSED Unauthenticated wrong user or password");
+    assert_eq!(client.ask("LOGIN anna secret"), "WELCOME anna");
+
+    assert_eq!(client.ask("PUBLISH - jobs one"), "CONFIRMED 1 1");
+    assert_eq!(client.ask("PUBLISH - nowhere two"), "RETURNED 2 NO_ROUTE");
+    assert_eq!(client.ask("PUBLISH closed jobs three"), "REJECTED 3 3 no write permission on exchange 'closed'");
+    assert_eq!(client.ask("CONSUME jobs"), "MESSAGE 1 one");
+    assert_eq!(client.ask("ACK 1"), "SETTLED 1");
+
+    let counts = broker.shard.queue_counts(&[JOBS]).unwrap();
+    assert_eq!((counts[0].ready_count, counts[0].unacked_count), (0, 0));
+    drop(client);
+    broker.until(|broker| broker.decider.asked.lock().unwrap().contains(&CallRequest::Disconnected));
+    let asked = broker.decider.asked.lock().unwrap().clone();
+    assert!(asked.contains(&CallRequest::OpenPublish { vhost: "/".to_owned() }), "{asked:?}");
+    broker.stop();
+}
+
+#[test]
+fn what_a_client_held_is_delivered_again_when_it_leaves() {
+    let broker = Broker::start(10);
+    let mut first = broker.log_in();
+    assert_eq!(first.ask("CONSUME nothing"), "REFUSED NotFound queue 'nothing' not found");
+    for number in 1..=3 {
+        assert_eq!(first.ask(&format!("PUBLISH - jobs {number}")), format!("CONFIRMED {number} {number}"));
+    }
+    assert_eq!(first.ask("CONSUME jobs"), "MESSAGE 1 1");
+    assert_eq!(first.hear(), "MESSAGE 2 2");
+
+    let mut second = broker.log_in();
+    assert_eq!(second.ask("CONSUME jobs"), "MESSAGE 3 3");
+    drop(first);
+
+    assert_eq!(second.hear(), "MESSAGE 1 1 again");
+    broker.stop();
+}
+
+#[test]
+fn a_consumer_ends_when_its_user_is_deleted() {
+    let broker = Broker::start(10);
+    let mut client = broker.log_in();
+    client.say("CONSUME jobs");
+    broker.until(|broker| !broker.host.broker().calls.listing().consumers().is_empty());
+
+    broker.decider.is_deleted.store(true, Ordering::Release);
+    broker.host.broker().calls.recheck(Some("anna"), None);
+
+    assert_eq!(client.hear(), "REFUSED Unauthenticated wrong user or password");
+    broker.until(|broker| broker.host.broker().calls.listing().consumers().is_empty());
+    broker.stop();
+}
+
+#[test]
+fn a_client_without_a_place_is_told_so_in_its_own_protocol() {
+    let broker = Broker::start(1);
+    let first = broker.log_in();
+
+    let refused = broker.connect().hear();
+
+    assert_eq!(refused, "REFUSED 1 connections are open, as many as connections_max allows");
+    drop(first);
+    broker.stop();
+}
