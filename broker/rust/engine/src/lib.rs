@@ -98,7 +98,7 @@ pub use reader::{Progress, ReadFrom, ReadRange, ReadSettings, ReaderPlace, Strea
 pub use repetition::{BatchStanding, Repetition};
 pub use runs::joined;
 pub use shard::Shard;
-pub use signal::Signal;
+pub use signal::{ReadyList, Signal};
 pub use staging::{StageStanding, StagedAttempt, StagedBatch, StagedOutcome};
 pub use storing::MESSAGES_AT_ONCE;
 pub use stream::StreamSettings;

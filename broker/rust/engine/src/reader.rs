@@ -121,6 +121,19 @@ impl Shard {
     /// # Errors
     /// `NoQueue`; `NotStream`; `TooMany` groups; `Log` when a record cannot be read.
     pub fn read(self: &Arc<Self>, queue: QueueId, settings: ReadSettings<'_>) -> Result<StreamReader, EngineError> {
+        self.read_with(queue, settings, Arc::default())
+    }
+
+    /// The same with a signal of the caller, such as one of a ready list.
+    ///
+    /// # Errors
+    /// As [`Shard::read`].
+    pub fn read_with(
+        self: &Arc<Self>,
+        queue: QueueId,
+        settings: ReadSettings<'_>,
+        signal: Arc<Signal>,
+    ) -> Result<StreamReader, EngineError> {
         let at_time = match settings.from {
             ReadFrom::Timestamp(timestamp_ms) => Some(self.offset_at(queue, timestamp_ms)?),
             _ => None,
@@ -145,7 +158,7 @@ impl Shard {
         };
         let stored = settings.group.and_then(|group| stream.offset_of(group));
         let begin = stored.map_or(wanted, |offset| Sequence(offset).next()).max(first);
-        let (id, signal) = stream.enter(settings.group, settings.single_active);
+        let id = stream.enter(&signal, settings.group, settings.single_active);
         self.counters().add(Metric::Readers, 1);
         let (shard, group) = (Arc::clone(self), settings.group.map(str::to_owned));
         let place = ReaderPlace { shard, queue, id, group: group.clone(), open: AtomicBool::new(true) };

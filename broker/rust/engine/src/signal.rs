@@ -1,26 +1,59 @@
-//! How a shard tells a consumer's task that there is work, or that it has ended.
+//! How a shard tells a consumer's task that there is work, or that the consumer has ended.
+//!
+//! A consumer has a waker of its own, or its task serves many consumers and gives them one ready list: it collects those
+//! whose signals rang, each once however often, and wakes the task once for all of them.
+//!
+//! Invariant: a signal that rings after its consumer was taken from the list is on it again, so that no ring is lost.
 
-use std::sync::OnceLock;
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
 /// One consumer's waker. A signal without a listener is kept; several signals are merged.
 #[derive(Debug, Default)]
 pub struct Signal {
-    bell: Notify,
+    waker: Waker,
     cancelled: OnceLock<String>,
+}
+
+#[derive(Debug)]
+enum Waker {
+    Own(Notify),
+    Listed(Listed),
+}
+
+impl Default for Waker {
+    fn default() -> Waker {
+        Waker::Own(Notify::new())
+    }
+}
+
+/// A consumer's place on a ready list.
+#[derive(Debug)]
+struct Listed {
+    list: Arc<ReadyList>,
+    token: u64,
+    /// Whether it is on the list now.
+    is_ready: AtomicBool,
 }
 
 impl Signal {
     /// Signals that there may be something to take.
-    pub fn ring(&self) {
-        self.bell.notify_one();
+    pub fn ring(self: &Arc<Self>) {
+        match &self.waker {
+            Waker::Own(waker) => waker.notify_one(),
+            // It is on the list: the task takes it later than this, and then looks at its queue.
+            Waker::Listed(listed) if listed.is_ready.swap(true, Ordering::AcqRel) => {}
+            Waker::Listed(listed) => listed.list.add(self),
+        }
     }
 
     /// Ends the consumer; the first reason stays.
-    pub fn cancel(&self, reason: &str) {
+    pub fn cancel(self: &Arc<Self>, reason: &str) {
         let _ = self.cancelled.set(reason.to_owned());
-        self.bell.notify_one();
+        self.ring();
     }
 
     /// Why the consumer ended, once it has.
@@ -28,8 +61,103 @@ impl Signal {
         self.cancelled.get().map(String::as_str)
     }
 
-    /// Waits for a signal.
+    /// Waits for a signal. One of a ready list is heard there, and never here.
     pub async fn heard(&self) {
-        self.bell.notified().await;
+        match &self.waker {
+            Waker::Own(waker) => waker.notified().await,
+            Waker::Listed(_) => pending().await,
+        }
+    }
+}
+
+/// The consumers of one task whose signals rang; see the module. One task at a time waits for it.
+#[derive(Debug, Default)]
+pub struct ReadyList {
+    rung: Mutex<Vec<Weak<Signal>>>,
+    waker: Notify,
+}
+
+impl ReadyList {
+    /// A signal for one more consumer, which the list names by `token`.
+    #[must_use]
+    pub fn signal(self: &Arc<Self>, token: u64) -> Arc<Signal> {
+        let listed = Listed { list: Arc::clone(self), token, is_ready: AtomicBool::new(false) };
+        Arc::new(Signal { waker: Waker::Listed(listed), cancelled: OnceLock::new() })
+    }
+
+    /// Waits until there is a consumer on the list.
+    pub async fn heard(&self) {
+        while self.rung().is_empty() {
+            self.waker.notified().await;
+        }
+    }
+
+    /// Moves the tokens of the consumers on the list to `tokens`, in the order in which they rang. Those whose
+    /// subscriptions are gone are left out.
+    pub fn take(&self, tokens: &mut Vec<u64>) {
+        for signal in self.rung().drain(..).filter_map(|signal| signal.upgrade()) {
+            if let Waker::Listed(listed) = &signal.waker {
+                // This comes after every ring that found it on the list, so the next look sees the messages of these rings.
+                listed.is_ready.swap(false, Ordering::AcqRel);
+                tokens.push(listed.token);
+            }
+        }
+    }
+
+    fn add(&self, signal: &Arc<Signal>) {
+        let mut rung = self.rung();
+        // Once the list is full: each look at it is paid by as many additions.
+        if rung.len() == rung.capacity() {
+            rung.retain(|signal| signal.strong_count() > 0);
+        }
+        let is_first = rung.is_empty();
+        rung.push(Arc::downgrade(signal));
+        drop(rung);
+        if is_first {
+            self.waker.notify_one();
+        }
+    }
+
+    fn rung(&self) -> MutexGuard<'_, Vec<Weak<Signal>>> {
+        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(list: &ReadyList) -> Vec<u64> {
+        let mut tokens = Vec::new();
+        list.take(&mut tokens);
+        tokens
+    }
+
+    #[test]
+    fn a_signal_is_on_the_list_once_until_it_is_taken() {
+        let list = Arc::<ReadyList>::default();
+        let [one, other] = [1, 2].map(|token| list.signal(token));
+        other.ring();
+        one.ring();
+        other.ring();
+        assert_eq!(taken(&list), [2, 1]);
+        assert_eq!(taken(&list), [0; 0]);
+
+        other.cancel("it ended");
+
+        assert_eq!(taken(&list), [2]);
+    }
+
+    #[test]
+    fn signals_that_are_gone_are_forgotten() {
+        let list = Arc::<ReadyList>::default();
+        let stays = list.signal(0);
+        stays.ring();
+
+        (1..100_000).for_each(|token| list.signal(token).ring());
+
+        let capacity = list.rung().capacity();
+        assert!(capacity < 64, "{capacity}");
+        assert_eq!(taken(&list), [0]);
     }
 }

@@ -79,10 +79,10 @@ impl Stream {
 
     /// Adds a reader, to a group's turns when it is single-active. Otherwise it is alone in its group: the readers
     /// before it end, as a lone reader ends with the next one.
-    pub fn enter(&mut self, group: Option<&str>, single_active: bool) -> (ReaderId, Arc<Signal>) {
+    pub fn enter(&mut self, signal: &Arc<Signal>, group: Option<&str>, single_active: bool) -> ReaderId {
         self.last_reader += 1;
-        let (id, signal) = (ReaderId(self.last_reader), Arc::<Signal>::default());
-        self.readers.insert(id, Arc::clone(&signal));
+        let id = ReaderId(self.last_reader);
+        self.readers.insert(id, Arc::clone(signal));
         if let Some(name) = group {
             let group = self.groups.entry(name.to_owned()).or_default();
             group.reader_count += 1;
@@ -96,7 +96,7 @@ impl Stream {
             let reason = taken_over(name);
             over.iter().filter_map(|id| self.readers.get(id)).for_each(|signal| signal.cancel(&reason));
         }
-        (id, signal)
+        id
     }
 
     /// Removes a reader; the next one of its group becomes active.
@@ -202,10 +202,15 @@ pub(crate) fn groups_in(found: &BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>) -> FxHash
 mod tests {
     use super::*;
 
+    fn enter(stream: &mut Stream, group: &str, single_active: bool) -> (ReaderId, Arc<Signal>) {
+        let signal = Arc::default();
+        (stream.enter(&signal, Some(group), single_active), signal)
+    }
+
     #[test]
     fn the_active_readers_of_a_group_follow_each_other_as_they_came() {
         let mut stream = Stream::new(StreamSettings::default(), BTreeMap::new());
-        let [first, second, third] = std::array::from_fn(|_| stream.enter(Some("g"), true).0);
+        let [first, second, third] = std::array::from_fn(|_| enter(&mut stream, "g", true).0);
         assert!(stream.is_active(first, "g") && !stream.is_active(second, "g"));
 
         stream.leave(second, Some("g"));
@@ -219,19 +224,19 @@ mod tests {
     fn a_reader_that_takes_no_turns_has_its_group_until_another_comes() {
         let mut stream = Stream::new(StreamSettings::default(), BTreeMap::new());
         let is_over = |signal: &Signal| signal.cancelled().is_some_and(|reason| reason.contains("single_active"));
-        let (first, one) = stream.enter(Some("g"), false);
-        let (_, elsewhere) = stream.enter(Some("h"), false);
+        let (first, one) = enter(&mut stream, "g", false);
+        let (_, elsewhere) = enter(&mut stream, "h", false);
 
-        let (_, two) = stream.enter(Some("g"), false);
+        let (_, two) = enter(&mut stream, "g", false);
         assert!(is_over(&one) && !is_over(&two) && !is_over(&elsewhere));
         stream.leave(first, Some("g"));
 
-        let (third, three) = stream.enter(Some("g"), true);
+        let (third, three) = enter(&mut stream, "g", true);
         assert!(is_over(&two) && stream.is_active(third, "g"));
-        let (fourth, four) = stream.enter(Some("g"), true);
+        let (fourth, four) = enter(&mut stream, "g", true);
         assert!(!is_over(&three));
 
-        let (_, five) = stream.enter(Some("g"), false);
+        let (_, five) = enter(&mut stream, "g", false);
         assert!(is_over(&three) && is_over(&four) && !is_over(&five));
         assert!(!stream.is_active(third, "g") && !stream.is_active(fourth, "g"));
     }
@@ -239,12 +244,12 @@ mod tests {
     #[test]
     fn a_group_without_readers_stays_for_its_offset_only() {
         let mut stream = Stream::new(StreamSettings::default(), BTreeMap::new());
-        let (id, _) = stream.enter(Some("g"), false);
+        let (id, _) = enter(&mut stream, "g", false);
         stream.leave(id, Some("g"));
         assert_eq!(stream.groups().count(), 0);
 
         stream.store("g", 7);
-        let (id, _) = stream.enter(Some("g"), false);
+        let (id, _) = enter(&mut stream, "g", false);
         stream.leave(id, Some("g"));
 
         assert_eq!(stream.groups().map(|(name, group)| (name, group.offset)).collect::<Vec<_>>(), [("g", Some(7))]);

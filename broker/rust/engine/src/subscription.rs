@@ -72,7 +72,19 @@ impl Shard {
         queue: QueueId,
         options: SubscriptionOptions,
     ) -> Result<Subscription, EngineError> {
-        let signal = Arc::new(Signal::default());
+        self.subscribe_with(queue, options, Arc::default())
+    }
+
+    /// The same with a signal of the caller, such as one of a ready list.
+    ///
+    /// # Errors
+    /// As [`Shard::subscribe`].
+    pub fn subscribe_with(
+        self: &Arc<Self>,
+        queue: QueueId,
+        options: SubscriptionOptions,
+        signal: Arc<Signal>,
+    ) -> Result<Subscription, EngineError> {
         let id = {
             let mut guard = self.lock()?;
             guard.check(self.name())?;

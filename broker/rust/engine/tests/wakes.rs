@@ -1,7 +1,8 @@
 //! No ready message stays while a consumer waits that would take it, whatever the other consumers do.
 //!
 //! A consumer is modelled as the task that serves it: it takes while its client's window has space, and listens for its
-//! waker once there is nothing to take. One whose window is full does neither. Nothing depends on threads or clocks.
+//! waker once there is nothing to take. One whose window is full does neither. Some have a waker of their own, others are
+//! on one ready list. Nothing depends on threads or clocks.
 #![allow(clippy::unwrap_used)]
 
 use std::pin::pin;
@@ -10,8 +11,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use penstock_engine::{
-    Engine, EngineOptions, Payload, Publication, QueueId, Sequence, SequenceRange, Settle, Shard, Subscription,
-    SubscriptionOptions,
+    Engine, EngineOptions, Payload, Publication, QueueId, ReadyList, Sequence, SequenceRange, Settle, Shard, Signal,
+    Subscription, SubscriptionOptions,
 };
 use proptest::prelude::*;
 
@@ -25,6 +26,7 @@ enum Step {
     Publish(u8),
     Join {
         prefetch: u32,
+        is_listed: bool,
     },
     Leave(usize),
     Flow(usize, u32),
@@ -39,7 +41,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let how = prop_oneof![3 => Just(Settle::Ack), 1 => Just(Settle::Requeue)];
     let step = prop_oneof![
         6 => (1u8..6).prop_map(Step::Publish),
-        3 => prefetch().prop_map(|prefetch| Step::Join { prefetch }),
+        3 => (prefetch(), any::<bool>()).prop_map(|(prefetch, is_listed)| Step::Join { prefetch, is_listed }),
         1 => who().prop_map(Step::Leave),
         3 => (who(), prefetch()).prop_map(|(who, prefetch)| Step::Flow(who, prefetch)),
         4 => (who(), 1u8..3).prop_map(|(who, responses)| Step::Read(who, responses)),
@@ -50,6 +52,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 struct Consumer {
     subscription: Subscription,
+    /// Its number on the ready list, if it is there.
+    token: Option<u64>,
+    /// The list named it.
+    is_named: bool,
     prefetch: u32,
     /// Responses that its client can take.
     room: u8,
@@ -58,7 +64,10 @@ struct Consumer {
 }
 
 impl Consumer {
-    fn hears(&self) -> bool {
+    fn hears(&mut self) -> bool {
+        if self.token.is_some() {
+            return std::mem::take(&mut self.is_named);
+        }
         let heard = pin!(self.subscription.signal().heard());
         heard.poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
     }
@@ -93,17 +102,15 @@ impl Consumer {
 struct House {
     shard: Arc<Shard>,
     consumers: Vec<Consumer>,
+    list: Arc<ReadyList>,
+    joined_count: u64,
 }
 
 impl House {
     fn apply(&mut self, step: Step) {
         match step {
             Step::Publish(count) => self.publish(count),
-            Step::Join { prefetch } => {
-                let options = SubscriptionOptions { prefetch, auto_ack: false, exclusive: false, pull: false };
-                let subscription = self.shard.subscribe(QUEUE, options).unwrap();
-                self.consumers.push(Consumer { subscription, prefetch, room: 1, listens: false });
-            }
+            Step::Join { prefetch, is_listed } => self.join(prefetch, is_listed),
             Step::Leave(who) => {
                 if let Some(who) = who.checked_rem(self.consumers.len()) {
                     self.consumers.remove(who);
@@ -131,6 +138,15 @@ impl House {
         }
     }
 
+    fn join(&mut self, prefetch: u32, is_listed: bool) {
+        self.joined_count += 1;
+        let token = is_listed.then_some(self.joined_count);
+        let signal = token.map_or_else(Arc::<Signal>::default, |token| self.list.signal(token));
+        let options = SubscriptionOptions { prefetch, auto_ack: false, exclusive: false, pull: false };
+        let subscription = self.shard.subscribe_with(QUEUE, options, signal).unwrap();
+        self.consumers.push(Consumer { subscription, token, is_named: false, prefetch, room: 1, listens: false });
+    }
+
     fn consumer(&mut self, who: usize) -> Option<&mut Consumer> {
         let who = who.checked_rem(self.consumers.len())?;
         self.consumers.get_mut(who)
@@ -151,7 +167,15 @@ impl House {
     }
 
     fn settle_down(&mut self) {
-        while self.consumers.iter_mut().map(Consumer::run).fold(false, |any, ran| any | ran) {}
+        loop {
+            let mut named = Vec::new();
+            self.list.take(&mut named);
+            let is_named = |consumer: &&mut Consumer| consumer.token.is_some_and(|token| named.contains(&token));
+            self.consumers.iter_mut().filter(is_named).for_each(|consumer| consumer.is_named = true);
+            if !self.consumers.iter_mut().map(Consumer::run).fold(false, |any, ran| any | ran) {
+                return;
+            }
+        }
     }
 
     fn check(&self) {
@@ -178,7 +202,7 @@ proptest! {
         }).unwrap();
         let shard = engine.open_shard("/", directory.path(), false).unwrap();
         shard.put_queue(QUEUE, "jobs", false, None).unwrap();
-        let mut house = House { shard, consumers: Vec::new() };
+        let mut house = House { shard, consumers: Vec::new(), list: Arc::default(), joined_count: 0 };
         for step in steps {
             house.apply(step);
             house.settle_down();

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 const TAKERS: &[&str] = &[
     "shard.subscribe(",
     "home.subscribe(",
+    ".subscribe_with(",
     ".open_producer(",
     ".open_producer_while(",
     ".new_attempt(",
@@ -31,6 +32,7 @@ const TAKERS: &[&str] = &[
     ".take_now(",
     ".home_of(queue).read(",
     "home.read(",
+    ".read_with(",
     ".read_lease(",
     ".stream_outlook(",
     ".watch_stream(",
