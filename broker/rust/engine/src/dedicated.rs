@@ -171,7 +171,9 @@ impl Shard {
             guard.closed = true;
             home.note_closed();
             let mut entry = guard.queues.remove(&id);
-            entry.iter_mut().for_each(|entry| entry.cancel(&format!("queue '{}' was deleted", entry.name)));
+            if let Some(entry) = &mut entry {
+                entry.cancel(&format!("queue '{}' was deleted", entry.name), &mut guard.wakes);
+            }
             let count = entry.map_or(0, |entry| entry.machine.ready_count() + entry.machine.unacked_count());
             (count, guard.log.end())
         };

@@ -145,7 +145,7 @@ impl Shard {
             }
             left = left.saturating_sub(held_count.max(1));
         }
-        entry.wake(returned.iter().map(SequenceRange::count).sum());
+        state.wake(queue, returned.iter().map(SequenceRange::count).sum());
         Ok(returned)
     }
 }

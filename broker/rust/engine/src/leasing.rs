@@ -80,12 +80,11 @@ impl Shard {
         let mut guard = self.lock()?;
         let kept = taken.and_then(|()| self.keep(&mut guard, &taking, (owner, number), now_ms));
         // Messages beyond the lease are put back undelivered.
-        let entry = self.entry(&mut guard, queue)?;
         if !matches!(kept, Ok(Some(_))) {
-            let put_back = entry.machine.put_back(taking.id(), &[SequenceRange::ALL]);
-            entry.wake(put_back);
+            let put_back = self.entry(&mut guard, queue)?.machine.put_back(taking.id(), &[SequenceRange::ALL]);
+            guard.wake(queue, put_back);
         }
-        let ready_count = entry.machine.ready_count();
+        let ready_count = self.entry(&mut guard, queue)?.machine.ready_count();
         let position = guard.log.end();
         drop(guard);
         match kept? {
@@ -133,14 +132,14 @@ impl Shard {
         let mut held = entry.machine.held(taking.id());
         if let Some(beyond) = held.ranges.get(LEASE_RANGES_MAX..).filter(|beyond| !beyond.is_empty()) {
             let put_back = entry.machine.put_back(taking.id(), beyond);
-            entry.wake(put_back);
             held = entry.machine.held(taking.id());
+            state.wake(queue, put_back);
         }
         if held.count == 0 {
             return Ok(None);
         }
         // Its reader is unknown here, so released messages count as delivered.
-        entry.machine.sent(taking.id(), &[SequenceRange::ALL]);
+        self.entry(state, queue)?.machine.sent(taking.id(), &[SequenceRange::ALL]);
         let lease = Lease { holder: taking.id(), ranges: held.ranges, bytes: held.bytes, reserved_at_ms: now_ms };
         state.log.append_mark(&marks::owner_of_leases(queue), &key_of(owner, number), &lease.mark())?;
         state.write()?;

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use crate::delivery_mark::DeliveryMark;
 use crate::lease::Leases;
 use crate::level::QueueLevels;
-use crate::signal::Signal;
+use crate::signal::{Signal, Wakes};
 use crate::stream::{Stream, StreamSettings};
 
 /// A queue of the topology.
@@ -99,22 +99,22 @@ impl QueueEntry {
     }
 
     /// Ends its consumers and readers.
-    pub fn cancel(&mut self, reason: &str) {
-        self.signals.values().for_each(|signal| signal.cancel(reason));
-        self.stream.iter_mut().for_each(|stream| stream.cancel(reason));
+    pub fn cancel(&mut self, reason: &str, wakes: &mut Wakes) {
+        self.signals.values().for_each(|signal| wakes.cancel(signal, reason));
+        self.stream.iter_mut().for_each(|stream| stream.cancel(reason, wakes));
     }
 
     /// Wakes as many waiting consumers as `fresh_count` new ready messages can feed, in turn. A woken consumer takes,
     /// and wakes the next one when something stays ready, so that no message stays while a consumer waits.
-    pub fn wake(&mut self, fresh_count: u64) {
+    pub fn wake(&mut self, fresh_count: u64, wakes: &mut Wakes) {
         if let Some(stream) = &mut self.stream {
-            stream.wake();
+            stream.wake(wakes);
             return;
         }
         for _ in 0..fresh_count.min(self.signals.len() as u64) {
             let Some(id) = self.machine.next_to_wake() else { return };
             if let Some(signal) = self.signals.get(&id) {
-                signal.ring();
+                wakes.add(signal);
             }
         }
     }

@@ -91,8 +91,9 @@ impl ReaderPlace {
         }
         self.shard.counters().subtract(Metric::Readers, 1);
         let Ok(mut guard) = self.shard.lock() else { return };
-        if let Ok(QueueEntry { stream: Some(stream), .. }) = self.shard.entry(&mut guard, self.queue) {
-            stream.leave(self.id, self.group.as_deref());
+        let State { queues, wakes, .. } = &mut *guard;
+        if let Some(QueueEntry { stream: Some(stream), .. }) = queues.get_mut(&self.queue) {
+            stream.leave(self.id, self.group.as_deref(), wakes);
         }
     }
 }
@@ -140,7 +141,8 @@ impl Shard {
         };
         let mut guard = self.lock()?;
         guard.check(self.name())?;
-        let entry = self.entry(&mut guard, queue)?;
+        let State { queues, wakes, .. } = &mut *guard;
+        let entry = queues.get_mut(&queue).ok_or_else(|| EngineError::NoQueue(queue.0, self.name().to_owned()))?;
         let (machine, name) = (&entry.machine, &entry.name);
         let stream = entry.stream.as_mut().ok_or_else(|| EngineError::NotStream(name.clone()))?;
         if settings.group.is_some_and(|group| !stream.has_room_for(group)) {
@@ -158,7 +160,7 @@ impl Shard {
         };
         let stored = settings.group.and_then(|group| stream.offset_of(group));
         let begin = stored.map_or(wanted, |offset| Sequence(offset).next()).max(first);
-        let id = stream.enter(&signal, settings.group, settings.single_active);
+        let id = stream.enter(&signal, settings.group, settings.single_active, wakes);
         self.counters().add(Metric::Readers, 1);
         let (shard, group) = (Arc::clone(self), settings.group.map(str::to_owned));
         let place = ReaderPlace { shard, queue, id, group: group.clone(), open: AtomicBool::new(true) };

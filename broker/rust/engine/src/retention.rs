@@ -127,7 +127,7 @@ impl Shard {
         // From the lower end on, so that messages without a segment go too and block nothing.
         let first = entry.machine.settled().below();
         let settled = entry.machine.settle_fresh(SequenceRange { first, last: last.last }, bytes);
-        entry.wake(0);
+        guard.wake(id, 0);
         guard.log_settled(id, Outcome::Expire, &settled)?;
         Ok(settled.count)
     }

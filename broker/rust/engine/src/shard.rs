@@ -309,9 +309,9 @@ impl Shard {
             return Ok(());
         }
         self.note_closed();
-        for entry in guard.queues.values_mut() {
-            entry.cancel(&format!("virtual host '{}' was closed", self.name));
-        }
+        let State { queues, wakes, .. } = &mut *guard;
+        let reason = format!("virtual host '{}' was closed", self.name);
+        queues.values_mut().for_each(|entry| entry.cancel(&reason, wakes));
         let marked = if delete { Ok(()) } else { guard.end_delivery_marks() };
         let result = if delete { Ok(()) } else { guard.log.close() };
         let end = guard.log.end();

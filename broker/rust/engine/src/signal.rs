@@ -3,7 +3,8 @@
 //! A consumer has a waker of its own, or its task serves many consumers and gives them one ready list: it collects those
 //! whose signals rang, each once however often, and wakes the task once for all of them.
 //!
-//! Invariant: a signal that rings after its consumer was taken from the list is on it again, so that no ring is lost.
+//! Invariants: signals ring by `Wakes` alone, after the lock under which they were found is released; a signal that rings
+//! after its consumer was taken from the list is on it again, so that no ring is lost.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,20 +41,13 @@ struct Listed {
 }
 
 impl Signal {
-    /// Signals that there may be something to take.
-    pub fn ring(self: &Arc<Self>) {
+    fn ring(self: &Arc<Self>) {
         match &self.waker {
             Waker::Own(waker) => waker.notify_one(),
             // It is on the list: the task takes it later than this, and then looks at its queue.
             Waker::Listed(listed) if listed.is_ready.swap(true, Ordering::AcqRel) => {}
             Waker::Listed(listed) => listed.list.add(self),
         }
-    }
-
-    /// Ends the consumer; the first reason stays.
-    pub fn cancel(self: &Arc<Self>, reason: &str) {
-        let _ = self.cancelled.set(reason.to_owned());
-        self.ring();
     }
 
     /// Why the consumer ended, once it has.
@@ -67,6 +61,36 @@ impl Signal {
             Waker::Own(waker) => waker.notified().await,
             Waker::Listed(_) => pending().await,
         }
+    }
+}
+
+/// Signals to ring. A shard's state collects them under its lock, and they ring when they are dropped, after it. The first
+/// needs no memory of its own: one is usual.
+#[derive(Debug, Default)]
+pub(crate) struct Wakes {
+    first: Option<Arc<Signal>>,
+    others: Vec<Arc<Signal>>,
+}
+
+impl Wakes {
+    /// There may be something to take.
+    pub fn add(&mut self, signal: &Arc<Signal>) {
+        match &self.first {
+            None => self.first = Some(Arc::clone(signal)),
+            Some(_) => self.others.push(Arc::clone(signal)),
+        }
+    }
+
+    /// Ends the consumer; the first reason stays.
+    pub fn cancel(&mut self, signal: &Arc<Signal>, reason: &str) {
+        let _ = signal.cancelled.set(reason.to_owned());
+        self.add(signal);
+    }
+}
+
+impl Drop for Wakes {
+    fn drop(&mut self) {
+        self.first.iter().chain(&self.others).for_each(Signal::ring);
     }
 }
 
@@ -143,9 +167,13 @@ mod tests {
         assert_eq!(taken(&list), [2, 1]);
         assert_eq!(taken(&list), [0; 0]);
 
-        other.cancel("it ended");
+        let mut wakes = Wakes::default();
+        wakes.cancel(&other, "it ended");
+        wakes.add(&one);
+        assert_eq!((other.cancelled(), taken(&list)), (Some("it ended"), vec![]));
+        drop(wakes);
 
-        assert_eq!(taken(&list), [2]);
+        assert_eq!(taken(&list), [2, 1]);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::producer_logs::{LogNumber, Noting};
 use crate::producers::Producers;
 use crate::publication::PassedOn;
 use crate::queue_entry::{QueueEntry, QueueSettings};
+use crate::signal::Wakes;
 use crate::stream::Stream;
 
 /// Route of the last message: publishers repeat themselves.
@@ -47,6 +48,8 @@ pub(crate) struct State {
     pub last_route: LastRoute,
     pub targets: Vec<Target>,
     pub touched: Vec<QueueId>,
+    /// Signals that ring once the lock is released.
+    pub wakes: Wakes,
     /// Sealed segments that were reported to the fold thread.
     pub sealed_seen: u64,
     /// The first sequence of a new queue; above 1 once a start had to skip sequences.
@@ -84,6 +87,7 @@ impl State {
             last_route: LastRoute::default(),
             targets: Vec::new(),
             touched: Vec::new(),
+            wakes: Wakes::default(),
             sealed_seen: 0,
             first_sequence,
             corruptions: Corruptions::default(),
@@ -117,6 +121,13 @@ impl State {
             (Some(settings), Some(stream)) => stream.set(settings),
             (Some(settings), none) => *none = Some(Stream::new(settings, groups)),
             (None, stream) => *stream = None,
+        }
+    }
+
+    /// Wakes consumers of a queue; see [`QueueEntry::wake`].
+    pub fn wake(&mut self, queue: QueueId, fresh_count: u64) {
+        if let Some(entry) = self.queues.get_mut(&queue) {
+            entry.wake(fresh_count, &mut self.wakes);
         }
     }
 

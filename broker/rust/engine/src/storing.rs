@@ -1,5 +1,5 @@
 //! Storing a batch in one log: route each message, append one record that names its queues, advance the queues, write
-//! once, wake consumers.
+//! once, wake consumers after the lock is released.
 
 use penstock_log::{Position, Target};
 use penstock_queue::QueueId;
@@ -62,7 +62,7 @@ impl Shard {
                 self.ran_out(state.log.room());
             }
             state.write()?;
-            state.ring_touched();
+            state.wake_touched();
             let passed = std::mem::take(&mut state.passed_on);
             let is_all_elsewhere = stored.elsewhere_count > 0 && stored.elsewhere_count == fates.len() - base;
             let end = if is_all_elsewhere { Position(0) } else { state.log.end() };
@@ -306,12 +306,12 @@ impl State {
         levels
     }
 
-    fn ring_touched(&mut self) {
+    fn wake_touched(&mut self) {
         let mut touched: Vec<QueueId> = std::mem::take(&mut self.touched);
         for queue in touched.drain(..) {
             if let Some(entry) = self.queues.get_mut(&queue) {
                 let fresh_count = std::mem::take(&mut entry.fresh_count);
-                entry.wake(fresh_count);
+                entry.wake(fresh_count, &mut self.wakes);
             }
         }
         self.touched = touched;

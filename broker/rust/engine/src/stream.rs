@@ -11,7 +11,7 @@ use penstock_log::marks;
 use penstock_queue::QueueId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::signal::Signal;
+use crate::signal::{Signal, Wakes};
 use crate::watchers::Watchers;
 
 /// The most groups of a stream.
@@ -79,7 +79,13 @@ impl Stream {
 
     /// Adds a reader, to a group's turns when it is single-active. Otherwise it is alone in its group: the readers
     /// before it end, as a lone reader ends with the next one.
-    pub fn enter(&mut self, signal: &Arc<Signal>, group: Option<&str>, single_active: bool) -> ReaderId {
+    pub fn enter(
+        &mut self,
+        signal: &Arc<Signal>,
+        group: Option<&str>,
+        single_active: bool,
+        wakes: &mut Wakes,
+    ) -> ReaderId {
         self.last_reader += 1;
         let id = ReaderId(self.last_reader);
         self.readers.insert(id, Arc::clone(signal));
@@ -94,13 +100,13 @@ impl Stream {
                 group.alone = Some(id);
             }
             let reason = taken_over(name);
-            over.iter().filter_map(|id| self.readers.get(id)).for_each(|signal| signal.cancel(&reason));
+            over.iter().filter_map(|id| self.readers.get(id)).for_each(|signal| wakes.cancel(signal, &reason));
         }
         id
     }
 
     /// Removes a reader; the next one of its group becomes active.
-    pub fn leave(&mut self, id: ReaderId, group: Option<&str>) {
+    pub fn leave(&mut self, id: ReaderId, group: Option<&str>, wakes: &mut Wakes) {
         self.readers.remove(&id);
         self.waiting.remove(&id);
         let Some((name, group)) = group.and_then(|name| self.groups.get_mut(name).map(|group| (name, group))) else {
@@ -111,7 +117,7 @@ impl Stream {
         group.turns.retain(|&turn| turn != id);
         group.alone = group.alone.filter(|&alone| alone != id);
         if was_active && let Some(signal) = group.turns.front().and_then(|next| self.readers.get(next)) {
-            signal.ring();
+            wakes.add(signal);
         }
         if group.reader_count == 0 && group.offset.is_none() {
             self.groups.remove(name);
@@ -134,16 +140,16 @@ impl Stream {
     }
 
     /// Wakes waiting readers and watchers.
-    pub fn wake(&mut self) {
-        self.watchers.ring();
+    pub fn wake(&mut self, wakes: &mut Wakes) {
+        self.watchers.wake(wakes);
         for id in self.waiting.drain() {
-            self.readers.get(&id).into_iter().for_each(|signal| signal.ring());
+            self.readers.get(&id).into_iter().for_each(|signal| wakes.add(signal));
         }
     }
 
-    pub fn cancel(&mut self, reason: &str) {
-        self.watchers.ring();
-        self.readers.values().for_each(|signal| signal.cancel(reason));
+    pub fn cancel(&mut self, reason: &str, wakes: &mut Wakes) {
+        self.watchers.wake(wakes);
+        self.readers.values().for_each(|signal| wakes.cancel(signal, reason));
     }
 
     pub fn groups(&self) -> impl Iterator<Item = (&str, &Group)> {
@@ -204,7 +210,7 @@ mod tests {
 
     fn enter(stream: &mut Stream, group: &str, single_active: bool) -> (ReaderId, Arc<Signal>) {
         let signal = Arc::default();
-        (stream.enter(&signal, Some(group), single_active), signal)
+        (stream.enter(&signal, Some(group), single_active, &mut Wakes::default()), signal)
     }
 
     #[test]
@@ -213,9 +219,9 @@ mod tests {
         let [first, second, third] = std::array::from_fn(|_| enter(&mut stream, "g", true).0);
         assert!(stream.is_active(first, "g") && !stream.is_active(second, "g"));
 
-        stream.leave(second, Some("g"));
+        stream.leave(second, Some("g"), &mut Wakes::default());
         assert!(stream.is_active(first, "g"));
-        stream.leave(first, Some("g"));
+        stream.leave(first, Some("g"), &mut Wakes::default());
 
         assert!(stream.is_active(third, "g"));
     }
@@ -229,7 +235,7 @@ mod tests {
 
         let (_, two) = enter(&mut stream, "g", false);
         assert!(is_over(&one) && !is_over(&two) && !is_over(&elsewhere));
-        stream.leave(first, Some("g"));
+        stream.leave(first, Some("g"), &mut Wakes::default());
 
         let (third, three) = enter(&mut stream, "g", true);
         assert!(is_over(&two) && stream.is_active(third, "g"));
@@ -245,12 +251,12 @@ mod tests {
     fn a_group_without_readers_stays_for_its_offset_only() {
         let mut stream = Stream::new(StreamSettings::default(), BTreeMap::new());
         let (id, _) = enter(&mut stream, "g", false);
-        stream.leave(id, Some("g"));
+        stream.leave(id, Some("g"), &mut Wakes::default());
         assert_eq!(stream.groups().count(), 0);
 
         stream.store("g", 7);
         let (id, _) = enter(&mut stream, "g", false);
-        stream.leave(id, Some("g"));
+        stream.leave(id, Some("g"), &mut Wakes::default());
 
         assert_eq!(stream.groups().map(|(name, group)| (name, group.offset)).collect::<Vec<_>>(), [("g", Some(7))]);
         stream.forget("g");

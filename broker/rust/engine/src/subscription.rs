@@ -141,13 +141,13 @@ impl Subscription {
         let mut guard = self.shard.lock()?;
         let taken = self.take(&mut guard, count_max, &mut Vec::new(), filled);
         let taken = taken.and_then(|()| guard.mark_deliveries(self.queue));
-        if let Ok(entry) = self.shard.entry(&mut guard, self.queue) {
-            if filled.is_empty() {
-                entry.machine.wait(self.id);
-            }
-            // It may have been woken for the messages that it left: wake another one.
-            entry.wake(1);
+        if filled.is_empty()
+            && let Ok(entry) = self.shard.entry(&mut guard, self.queue)
+        {
+            entry.machine.wait(self.id);
         }
+        // It may have been woken for the messages that it left: wake another one.
+        guard.wake(self.queue, 1);
         let passed = guard.log.take_passed();
         // Releasing pages takes time.
         drop(guard);
@@ -185,9 +185,9 @@ impl Subscription {
             filled.clear();
             let numbers: Vec<_> = taken.iter().map(|taken| (taken.sequence, 0)).collect();
             let put_back = entry.machine.put_back(self.id, &ranges_of(&numbers).unwrap_or_default());
-            entry.wake(put_back);
+            guard.wake(self.queue, put_back);
         }
-        let ready_count = entry.machine.ready_count();
+        let ready_count = self.shard.entry(&mut guard, self.queue)?.machine.ready_count();
         let passed = guard.log.take_passed();
         drop(guard);
         drop(passed);
@@ -197,9 +197,8 @@ impl Subscription {
     /// Wakes another waiting consumer, when this one was woken and takes nothing now. It does not wait itself: it has
     /// to take later.
     pub fn pass_on(&self) {
-        let Ok(mut guard) = self.shard.lock() else { return };
-        if let Ok(entry) = self.shard.entry(&mut guard, self.queue) {
-            entry.wake(1);
+        if let Ok(mut guard) = self.shard.lock() {
+            guard.wake(self.queue, 1);
         }
     }
 
@@ -307,7 +306,7 @@ impl Subscription {
             let entry = self.shard.entry(state, self.queue)?;
             let range = SequenceRange { first: sequence, last: sequence };
             let returned = entry.machine.settle(self.id, &[range], Settle::Requeue);
-            entry.wake(returned.count);
+            state.wake(self.queue, returned.count);
             return Ok(());
         }
         self.drop_all(state, &[sequence])?;
@@ -369,7 +368,7 @@ impl Subscription {
         entry.delivered_count += sizes.len() as u64;
         if let Some(ranges) = ranges_of(too_many) {
             let put_back = entry.machine.put_back(self.id, &ranges);
-            entry.wake(put_back);
+            guard.wake(self.queue, put_back);
         }
         Ok(())
     }
@@ -382,8 +381,9 @@ impl Subscription {
         let mut guard = self.shard.lock()?;
         let entry = self.shard.entry(&mut guard, self.queue)?;
         let put_back = entry.machine.put_back(self.id, ranges);
-        entry.wake(put_back);
-        Ok(entry.machine.ready_count())
+        let ready_count = entry.machine.ready_count();
+        guard.wake(self.queue, put_back);
+        Ok(ready_count)
     }
 
     /// Leaves its messages held under its id.
@@ -418,7 +418,7 @@ impl Subscription {
         let entry = self.shard.entry(&mut guard, self.queue)?;
         let settled = entry.machine.settle_some(self.id, settling, how, SETTLED_AT_ONCE);
         if how == Settle::Requeue {
-            entry.wake(settled.count);
+            guard.wake(self.queue, settled.count);
         }
         match how {
             Settle::Ack => guard.log_settled(self.queue, Outcome::Ack, &settled)?,
@@ -455,7 +455,7 @@ impl Subscription {
             entry.machine.set_prefetch(self.id, prefetch);
         }
         // With credit it takes; without credit it passes on a wake-up that it cannot use.
-        self.signal.ring();
+        guard.wakes.add(&self.signal);
         Ok(())
     }
 
@@ -474,9 +474,10 @@ impl Subscription {
         let returned = entry.machine.unsubscribe(self.id);
         entry.signals.remove(&self.id);
         entry.pull_count = entry.pull_count.saturating_sub(usize::from(self.options.pull));
-        // Messages that it held, sent or not, and the one that it may have been woken for and did not take.
-        entry.wake(entry.machine.ready_count());
+        let ready_count = entry.machine.ready_count();
         let unused = is_unused(entry, self.options).then(|| Unused { queue: entry.name.clone(), id: self.queue });
+        // Messages that it held, sent or not, and the one that it may have been woken for and did not take.
+        guard.wake(self.queue, ready_count);
         if guard.check(self.shard.name()).is_ok() {
             // They are unacked on the disk anyway. If the record finds no space, as on a full disk, a start does not
             // count the delivery. A failed write stops the shard by itself.
@@ -499,7 +500,7 @@ impl Subscription {
                 return;
             }
             let returned = entry.machine.settle_some(self.id, &mut settling, Settle::Requeue, SETTLED_AT_ONCE);
-            entry.wake(returned.count);
+            guard.wake(self.queue, returned.count);
             // As at the end: a delivery that cannot be written is not counted.
             let _ = guard.log_returned(self.queue, &returned.ranges);
             drop(guard);

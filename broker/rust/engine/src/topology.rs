@@ -93,7 +93,7 @@ impl Shard {
         guard.routing.remove_queue(&entry.name);
         guard.shut.remove(&id);
         guard.identities.remove(&id);
-        entry.cancel(&format!("queue '{}' was deleted", entry.name));
+        entry.cancel(&format!("queue '{}' was deleted", entry.name), &mut guard.wakes);
         match guard.forget_stage(id).and_then(|()| Ok(guard.log.append_delete(id)?)) {
             // The definitions decide: the next start deletes queues that they do not name.
             Err(error) if error.is_full() => {}
@@ -167,7 +167,7 @@ impl Shard {
             count += settled.count;
             if parts_left == 0 {
                 // A reader may have reached its end.
-                self.entry(&mut guard, id)?.wake(0);
+                guard.wake(id, 0);
                 return Ok(count);
             }
             parts_left -= 1;

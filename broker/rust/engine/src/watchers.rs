@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::signal::Signal;
+use crate::signal::{Signal, Wakes};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -20,9 +20,9 @@ impl Watchers {
         self.0.push(Arc::downgrade(signal));
     }
 
-    pub fn ring(&mut self) {
+    pub fn wake(&mut self, wakes: &mut Wakes) {
         for watcher in self.0.drain(..) {
-            watcher.upgrade().into_iter().for_each(|signal| signal.ring());
+            watcher.upgrade().into_iter().for_each(|signal| wakes.add(&signal));
         }
     }
 }
@@ -32,7 +32,7 @@ mod tests {
     use std::sync::Arc;
     use std::task::{Context, Waker};
 
-    use super::{Signal, Watchers};
+    use super::{Signal, Wakes, Watchers};
 
     fn is_rung(signal: &Signal) -> bool {
         let heard = std::pin::pin!(signal.heard());
@@ -46,10 +46,10 @@ mod tests {
         watchers.add(&other);
         assert!(!is_rung(&one));
 
-        watchers.ring();
+        watchers.wake(&mut Wakes::default());
         assert!(is_rung(&one) && is_rung(&other));
 
-        watchers.ring();
+        watchers.wake(&mut Wakes::default());
         assert!(!is_rung(&one));
     }
 
@@ -64,7 +64,7 @@ mod tests {
         }
 
         assert!(watchers.0.capacity() < 64, "{}", watchers.0.capacity());
-        watchers.ring();
+        watchers.wake(&mut Wakes::default());
         assert!(stays.iter().all(|signal| is_rung(signal)));
     }
 }

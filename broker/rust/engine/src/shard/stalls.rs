@@ -1,7 +1,7 @@
 //! A shard's lock, held, and what is known of the shard while the lock is held for long.
 //!
-//! Invariant: when the lock of a stopped shard is released, the reason is stored outside it, so that it can be read
-//! without the lock.
+//! Invariants: when the lock of a stopped shard is released, the reason is stored outside it, so that it can be read
+//! without the lock; consumers are woken after it is released, so that none of them waits for it.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,6 +12,7 @@ use penstock_log::LogStats;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::corruption::Corruption;
+use crate::signal::Wakes;
 use crate::state::State;
 
 /// Last known state of a shard for stalls, and their detection.
@@ -51,8 +52,9 @@ impl Default for Stalls {
 
 /// The lock, held.
 pub(crate) struct Held<'a> {
-    // Dropped in this order: first release, then notify.
+    // Dropped in this order: first release, then wake and notify.
     state: MutexGuard<'a, State>,
+    wakes: Wakes,
     tells: TellsWhenDropped<'a>,
 }
 
@@ -61,6 +63,7 @@ impl Drop for Held<'_> {
         if let Some(reason) = &self.state.stopped {
             self.tells.0.fault.get_or_init(|| reason.clone());
         }
+        std::mem::swap(&mut self.wakes, &mut self.state.wakes);
     }
 }
 
@@ -69,7 +72,7 @@ struct TellsWhenDropped<'a>(&'a Stalls);
 impl Stalls {
     pub fn taken<'a>(&'a self, state: MutexGuard<'a, State>) -> Held<'a> {
         self.holds.fetch_add(1, Ordering::Relaxed);
-        Held { state, tells: TellsWhenDropped(self) }
+        Held { state, wakes: Wakes::default(), tells: TellsWhenDropped(self) }
     }
 }
 
