@@ -5,13 +5,13 @@
 //!
 //! A file uses only files of the groups before its own, and files of its own group without a circle:
 //!
-//! 1. values, which know no shard: `clock`, `counters`, `corruption`, `decision`, `delivery_mark`, `error`, `identity`, `lease`, `level`,
+//! 1. values, which know no shard: `clock`, `counters`, `corruption`, `credit`, `decision`, `delivery_mark`, `error`, `identity`, `lease`, `level`,
 //!    `notices`, `producer_endings`, `producer_groups`, `producers`, `producer_logs`, `producer_reach`, `publication`, `repetition`,
 //!    `runs`, `signal`, `space`, `stream`, `watchers`, `work_queues`;
 //! 2. the state under a shard's lock: `queue_entry`, `state`, `delivered`;
 //! 3. `shard`: the lock, the position of the last sync, and the own logs of queues;
 //! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`, `producer_complete`, `producer_removal`),
-//!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`subscription`, `leasing`), reading streams
+//!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`holding`, `subscription`, `leasing`), reading streams
 //!    (`reader`, `offsets`, `outlook`, `retention`), stages (`stage_reader`, `staging`);
 //! 5. its life: `background` (the threads), `dedicated` (own logs), `backup`, `topology`;
 //! 6. `engine`: all shards of a process.
@@ -22,12 +22,14 @@ mod backup;
 mod clock;
 mod corruption;
 mod counters;
+mod credit;
 mod decision;
 mod dedicated;
 mod delivered;
 mod delivery_mark;
 mod engine;
 mod error;
+mod holding;
 mod identity;
 mod lease;
 mod lease_ending;
@@ -72,6 +74,7 @@ mod work_queues;
 pub use backup::{Backup, FileOfBackup, OpenBackup};
 pub use corruption::Corruption;
 pub use counters::{Counters, Metric};
+pub use credit::Credit;
 pub use decision::StageTag;
 pub use dedicated::DEDICATED_MAX;
 pub use engine::{Engine, EngineOptions};

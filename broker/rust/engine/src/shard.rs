@@ -16,7 +16,8 @@ use penstock_queue::{QueueId, Sequence};
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
-use self::stalls::{Held, Stalls};
+pub(crate) use self::stalls::Held;
+use self::stalls::Stalls;
 use crate::corruption::{CorruptFile, Corruption, corruption_line, lost_line};
 use crate::counters::{Counters, Metric};
 use crate::error::EngineError;

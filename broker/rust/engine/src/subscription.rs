@@ -12,7 +12,9 @@ use penstock_queue::{
 };
 
 use crate::counters::Metric;
+use crate::credit::{Credit, Share};
 use crate::error::EngineError;
+use crate::holding::Holding;
 use crate::queue_entry::QueueEntry;
 use crate::shard::Shard;
 use crate::signal::Signal;
@@ -59,6 +61,8 @@ pub struct Subscription {
     id: SubscriptionId,
     signal: Arc<Signal>,
     options: SubscriptionOptions,
+    /// Its part of a credit that others share.
+    share: Option<Arc<Share>>,
     open: AtomicBool,
 }
 
@@ -72,10 +76,10 @@ impl Shard {
         queue: QueueId,
         options: SubscriptionOptions,
     ) -> Result<Subscription, EngineError> {
-        self.subscribe_with(queue, options, Arc::default())
+        self.subscribe_with(queue, options, Arc::default(), None)
     }
 
-    /// The same with a signal of the caller, such as one of a ready list.
+    /// The same with a signal of the caller, such as one of a ready list, and with a credit that it shares with others.
     ///
     /// # Errors
     /// As [`Shard::subscribe`].
@@ -84,6 +88,7 @@ impl Shard {
         queue: QueueId,
         options: SubscriptionOptions,
         signal: Arc<Signal>,
+        credit: Option<&Arc<Credit>>,
     ) -> Result<Subscription, EngineError> {
         let id = {
             let mut guard = self.lock()?;
@@ -102,7 +107,8 @@ impl Shard {
         if !options.pull {
             self.counters().add(Metric::Consumers, 1);
         }
-        Ok(Subscription { shard: Arc::clone(self), queue, id, signal, options, open: AtomicBool::new(true) })
+        let (shard, share) = (Arc::clone(self), credit.map(|credit| Share::new(credit, &signal)));
+        Ok(Subscription { shard, queue, id, signal, options, share, open: AtomicBool::new(true) })
     }
 }
 
@@ -127,6 +133,11 @@ impl Subscription {
         self.id
     }
 
+    fn lock(&self) -> Result<Holding<'_>, EngineError> {
+        let held = self.shard.lock()?;
+        Ok(Holding { held, queue: self.queue, id: self.id, share: self.share.as_deref() })
+    }
+
     #[must_use]
     pub fn is_auto_ack(&self) -> bool {
         self.options.auto_ack
@@ -138,10 +149,12 @@ impl Subscription {
     /// # Errors
     /// `NoQueue` once the queue is gone; `Log` when a message's record cannot be found.
     pub fn fill(&self, count_max: u32, filled: &mut Vec<Filled>) -> Result<(), EngineError> {
-        let mut guard = self.shard.lock()?;
+        let mut guard = self.lock()?;
         let taken = self.take(&mut guard, count_max, &mut Vec::new(), filled);
         let taken = taken.and_then(|()| guard.mark_deliveries(self.queue));
+        // Without shared credit it waits for that, and messages wake another one.
         if filled.is_empty()
+            && !self.share.as_ref().is_some_and(|share| share.waits())
             && let Ok(entry) = self.shard.entry(&mut guard, self.queue)
         {
             entry.machine.wait(self.id);
@@ -175,7 +188,7 @@ impl Subscription {
         mark: impl FnOnce(&mut State, QueueId) -> Result<(), EngineError>,
         filled: &mut Vec<Filled>,
     ) -> Result<u64, EngineError> {
-        let mut guard = self.shard.lock()?;
+        let mut guard = self.lock()?;
         let mut taken = Vec::new();
         let pulled = self.take_parts(&mut guard, count_max, &mut taken, filled);
         let pulled = pulled.and_then(|()| mark(&mut guard, self.queue));
@@ -197,7 +210,7 @@ impl Subscription {
     /// Wakes another waiting consumer, when this one was woken and takes nothing now. It does not wait itself: it has
     /// to take later.
     pub fn pass_on(&self) {
-        if let Ok(mut guard) = self.shard.lock() {
+        if let Ok(mut guard) = self.lock() {
             guard.wake(self.queue, 1);
         }
     }
@@ -236,7 +249,13 @@ impl Subscription {
     ) -> Result<(), EngineError> {
         loop {
             let before = taken.len();
-            self.shard.entry(state, self.queue)?.machine.take(self.id, count_max, taken);
+            let machine = &mut self.shard.entry(state, self.queue)?.machine;
+            let granted = self.share.as_ref().map_or(count_max, |share| {
+                let ready_count = u32::try_from(machine.ready_count()).unwrap_or(u32::MAX);
+                let credit = u32::try_from(machine.credit(self.id)).unwrap_or(u32::MAX);
+                share.reserve(count_max.min(credit).min(ready_count))
+            });
+            machine.take(self.id, granted, taken);
             let fresh = taken.get(before..).unwrap_or_default();
             if fresh.is_empty() || self.find(state, fresh, filled)? > 0 {
                 return Ok(());
@@ -299,7 +318,7 @@ impl Subscription {
     pub fn drop_corrupt(&self, sequence: Sequence, error: &LogError) -> Result<(), EngineError> {
         let LogError::Corrupt { path, at, why } = error else { return Ok(()) };
         let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let mut guard = self.shard.lock()?;
+        let mut guard = self.lock()?;
         let state = &mut *guard;
         // Checking a directory reads all of it: once per file is enough.
         if !state.corruptions.has(&file) && state.log.rebuild_directory(&file)? {
@@ -340,7 +359,7 @@ impl Subscription {
     pub fn sent(&self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError> {
         let bytes: u64 = sizes.iter().map(|&(_, size)| u64::from(size)).sum();
         {
-            let mut guard = self.shard.lock()?;
+            let mut guard = self.lock()?;
             let entry = self.shard.entry(&mut guard, self.queue)?;
             entry.delivered_count += sizes.len() as u64;
             let machine = &mut entry.machine;
@@ -362,7 +381,7 @@ impl Subscription {
 
     /// Reports the sizes of messages that it keeps, and puts those in `too_many` back undelivered.
     pub(crate) fn sized(&self, sizes: &[(Sequence, u32)], too_many: &[(Sequence, u32)]) -> Result<(), EngineError> {
-        let mut guard = self.shard.lock()?;
+        let mut guard = self.lock()?;
         let entry = self.shard.entry(&mut guard, self.queue)?;
         entry.machine.sized(self.id, sizes);
         entry.delivered_count += sizes.len() as u64;
@@ -378,7 +397,7 @@ impl Subscription {
     /// # Errors
     /// `NoQueue` once the queue is gone.
     pub fn put_back(&self, ranges: &[SequenceRange]) -> Result<u64, EngineError> {
-        let mut guard = self.shard.lock()?;
+        let mut guard = self.lock()?;
         let entry = self.shard.entry(&mut guard, self.queue)?;
         let put_back = entry.machine.put_back(self.id, ranges);
         let ready_count = entry.machine.ready_count();
@@ -389,7 +408,7 @@ impl Subscription {
     /// Leaves its messages held under its id.
     pub(crate) fn hand_over(self) {
         self.open.store(false, Ordering::Release);
-        let Ok(mut guard) = self.shard.lock() else { return };
+        let Ok(mut guard) = self.lock() else { return };
         if let Ok(entry) = self.shard.entry(&mut guard, self.queue) {
             entry.signals.remove(&self.id);
             entry.pull_count = entry.pull_count.saturating_sub(usize::from(self.options.pull));
@@ -414,7 +433,7 @@ impl Subscription {
     /// # Errors
     /// As [`Subscription::settle`].
     pub fn settle_part(&self, settling: &mut Settling<'_>, how: Settle) -> Result<(u64, u64), EngineError> {
-        let mut guard = self.shard.lock()?;
+        let mut guard = self.lock()?;
         let entry = self.shard.entry(&mut guard, self.queue)?;
         let settled = entry.machine.settle_some(self.id, settling, how, SETTLED_AT_ONCE);
         if how == Settle::Requeue {
@@ -440,7 +459,7 @@ impl Subscription {
     /// How many messages it holds.
     #[must_use]
     pub fn unacked_count(&self) -> u32 {
-        let Ok(mut guard) = self.shard.lock() else { return 0 };
+        let Ok(mut guard) = self.lock() else { return 0 };
         self.shard.entry(&mut guard, self.queue).map_or(0, |entry| entry.machine.unsettled_of(self.id))
     }
 
@@ -449,7 +468,7 @@ impl Subscription {
     /// # Errors
     /// `NoQueue` once the queue is gone.
     pub fn set_prefetch(&self, prefetch: u32) -> Result<(), EngineError> {
-        let mut guard = self.shard.lock()?;
+        let mut guard = self.lock()?;
         let entry = self.shard.entry(&mut guard, self.queue)?;
         if self.open.load(Ordering::Acquire) {
             entry.machine.set_prefetch(self.id, prefetch);
@@ -469,7 +488,15 @@ impl Subscription {
             self.shard.counters().subtract(Metric::Consumers, 1);
         }
         self.return_most();
-        let mut guard = self.shard.lock().ok()?;
+        let unused = self.end();
+        self.share.iter().for_each(|share| share.leave());
+        unused
+    }
+}
+
+impl Subscription {
+    fn end(&self) -> Option<Unused> {
+        let mut guard = self.lock().ok()?;
         let entry = self.shard.entry(&mut guard, self.queue).ok()?;
         let returned = entry.machine.unsubscribe(self.id);
         entry.signals.remove(&self.id);
@@ -485,14 +512,12 @@ impl Subscription {
         }
         unused
     }
-}
 
-impl Subscription {
     /// Requeues its messages part by part, except for the last part. It takes nothing meanwhile.
     fn return_most(&self) {
         let mut settling = Settling::of(&[SequenceRange::ALL]);
         while !settling.is_done() {
-            let Ok(mut guard) = self.shard.lock() else { return };
+            let Ok(mut guard) = self.lock() else { return };
             let is_well = guard.check(self.shard.name()).is_ok();
             let Ok(entry) = self.shard.entry(&mut guard, self.queue) else { return };
             entry.machine.set_prefetch(self.id, 0);

@@ -54,7 +54,7 @@ fn publish(shard: &Shard, numbers: &[u32]) {
 
 fn subscribe(house: &House, list: &Arc<ReadyList>, number: u32) -> Subscription {
     let options = SubscriptionOptions { prefetch: 10, auto_ack: true, exclusive: false, pull: false };
-    house.shard.subscribe_with(QueueId(10 + number), options, list.signal(u64::from(number))).unwrap()
+    house.shard.subscribe_with(QueueId(10 + number), options, list.signal(u64::from(number)), None).unwrap()
 }
 
 /// Takes all there is; returns how many messages that were.

@@ -223,7 +223,7 @@ fn for_a_ready_list() {
     let house = open_queue(directory.path());
     let list = Arc::<ReadyList>::default();
     let options = SubscriptionOptions { prefetch: 10, auto_ack: false, exclusive: false, pull: false };
-    let waiting = house.shard.subscribe_with(STREAM, options, list.signal(3)).unwrap();
+    let waiting = house.shard.subscribe_with(STREAM, options, list.signal(3), None).unwrap();
     assert_eq!(take(&waiting), 0);
     let asking = Arc::new(Asking { shard: Arc::clone(&house.shard), found_free: Mutex::default() });
     let waker = Waker::from(Arc::clone(&asking));

@@ -1,4 +1,5 @@
-//! No ready message stays while a consumer waits that would take it, whatever the other consumers do.
+//! No ready message stays while a consumer waits that would take it, whatever the other consumers do. Some of them share a
+//! credit, of two queues.
 //!
 //! A consumer is modelled as the task that serves it: it takes while its client's window has space, and listens for its
 //! waker once there is nothing to take. One whose window is full does neither. Some have a waker of their own, others are
@@ -11,28 +12,41 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use penstock_engine::{
-    Engine, EngineOptions, Payload, Publication, QueueId, ReadyList, Sequence, SequenceRange, Settle, Shard, Signal,
-    Subscription, SubscriptionOptions,
+    Credit, Engine, EngineOptions, Payload, Publication, QueueId, ReadyList, Sequence, SequenceRange, Settle, Shard,
+    Signal, Subscription, SubscriptionOptions,
 };
 use proptest::prelude::*;
 
-const QUEUE: QueueId = QueueId(1);
+const QUEUES: [(QueueId, &str); 2] = [(QueueId(1), "jobs"), (QueueId(2), "more")];
 
 /// The most messages of a response.
 const FILL_MAX: u32 = 4;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Publish(u8),
-    Join {
-        prefetch: u32,
-        is_listed: bool,
-    },
+    Publish(usize, u8),
+    Join(Options),
     Leave(usize),
     Flow(usize, u32),
     /// The client can take so many more responses.
     Read(usize, u8),
     SettleAll(usize, Settle),
+    /// Of the shared credit.
+    Limit(u32),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Options {
+    queue: usize,
+    prefetch: u32,
+    is_listed: bool,
+    shares: bool,
+}
+
+fn options() -> impl Strategy<Value = Options> {
+    let prefetch = prop_oneof![Just(0u32), Just(1), Just(3), Just(1000)];
+    let options = (0usize..2, prefetch, any::<bool>(), any::<bool>());
+    options.prop_map(|(queue, prefetch, is_listed, shares)| Options { queue, prefetch, is_listed, shares })
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -40,12 +54,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let prefetch = || prop_oneof![Just(0u32), Just(1), Just(3), Just(1000)];
     let how = prop_oneof![3 => Just(Settle::Ack), 1 => Just(Settle::Requeue)];
     let step = prop_oneof![
-        6 => (1u8..6).prop_map(Step::Publish),
-        3 => (prefetch(), any::<bool>()).prop_map(|(prefetch, is_listed)| Step::Join { prefetch, is_listed }),
+        6 => (0usize..2, 1u8..6).prop_map(|(queue, count)| Step::Publish(queue, count)),
+        3 => options().prop_map(Step::Join),
         1 => who().prop_map(Step::Leave),
         3 => (who(), prefetch()).prop_map(|(who, prefetch)| Step::Flow(who, prefetch)),
         4 => (who(), 1u8..3).prop_map(|(who, responses)| Step::Read(who, responses)),
         3 => (who(), how).prop_map(|(who, how)| Step::SettleAll(who, how)),
+        1 => (0u32..6).prop_map(Step::Limit),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -56,6 +71,7 @@ struct Consumer {
     token: Option<u64>,
     /// The list named it.
     is_named: bool,
+    options: Options,
     prefetch: u32,
     /// Responses that its client can take.
     room: u8,
@@ -104,13 +120,15 @@ struct House {
     consumers: Vec<Consumer>,
     list: Arc<ReadyList>,
     joined_count: u64,
+    credit: Arc<Credit>,
+    limit: u32,
 }
 
 impl House {
     fn apply(&mut self, step: Step) {
         match step {
-            Step::Publish(count) => self.publish(count),
-            Step::Join { prefetch, is_listed } => self.join(prefetch, is_listed),
+            Step::Publish(queue, count) => self.publish(queue, count),
+            Step::Join(options) => self.join(options),
             Step::Leave(who) => {
                 if let Some(who) = who.checked_rem(self.consumers.len()) {
                     self.consumers.remove(who);
@@ -135,16 +153,23 @@ impl House {
                     consumer.listens = false;
                 }
             }
+            Step::Limit(limit) => {
+                self.limit = limit;
+                self.credit.set_limit(limit);
+            }
         }
     }
 
-    fn join(&mut self, prefetch: u32, is_listed: bool) {
+    fn join(&mut self, options: Options) {
         self.joined_count += 1;
-        let token = is_listed.then_some(self.joined_count);
+        let token = options.is_listed.then_some(self.joined_count);
         let signal = token.map_or_else(Arc::<Signal>::default, |token| self.list.signal(token));
-        let options = SubscriptionOptions { prefetch, auto_ack: false, exclusive: false, pull: false };
-        let subscription = self.shard.subscribe_with(QUEUE, options, signal).unwrap();
-        self.consumers.push(Consumer { subscription, token, is_named: false, prefetch, room: 1, listens: false });
+        let (queue, prefetch) = (QUEUES[options.queue].0, options.prefetch);
+        let settings = SubscriptionOptions { prefetch, auto_ack: false, exclusive: false, pull: false };
+        let credit = options.shares.then_some(&self.credit);
+        let subscription = self.shard.subscribe_with(queue, settings, signal, credit).unwrap();
+        let consumer = Consumer { subscription, token, is_named: false, options, prefetch, room: 1, listens: false };
+        self.consumers.push(consumer);
     }
 
     fn consumer(&mut self, who: usize) -> Option<&mut Consumer> {
@@ -152,12 +177,13 @@ impl House {
         self.consumers.get_mut(who)
     }
 
-    fn publish(&self, count: u8) {
-        let payload = || Payload::new(b"", b"jobs", b"", b"x").unwrap();
+    fn publish(&self, queue: usize, count: u8) {
+        let key = QUEUES[queue].1.as_bytes();
+        let payload = || Payload::new(b"", key, b"", b"x").unwrap();
         let publication = |_| Publication {
             payload: payload(),
             exchange: b"",
-            key: b"jobs",
+            key,
             headers: None,
             persistent: false,
             mandatory: false,
@@ -179,9 +205,18 @@ impl House {
     }
 
     fn check(&self) {
-        let ready_count = self.shard.queue_counts(&[QUEUE]).unwrap()[0].ready_count;
-        let idle = self.consumers.iter().position(|consumer| consumer.listens && consumer.has_credit());
-        assert!(ready_count == 0 || idle.is_none(), "{ready_count} ready beside consumer {idle:?}, which waits");
+        let sharing = self.consumers.iter().filter(|consumer| consumer.options.shares);
+        let held_count: u64 = sharing.map(|consumer| u64::from(consumer.subscription.unacked_count())).sum();
+        assert_eq!(self.credit.held_count(), held_count);
+        let is_idle = |consumer: &Consumer| {
+            let is_refused = consumer.options.shares && held_count >= u64::from(self.limit);
+            consumer.listens && consumer.has_credit() && !is_refused
+        };
+        for (queue, (id, _)) in QUEUES.into_iter().enumerate() {
+            let ready_count = self.shard.queue_counts(&[id]).unwrap()[0].ready_count;
+            let idle = self.consumers.iter().position(|consumer| consumer.options.queue == queue && is_idle(consumer));
+            assert!(ready_count == 0 || idle.is_none(), "{ready_count} ready beside consumer {idle:?}, which waits");
+        }
     }
 }
 
@@ -201,8 +236,15 @@ proptest! {
  producers_of_user_max: 4096,
         }).unwrap();
         let shard = engine.open_shard("/", directory.path(), false).unwrap();
-        shard.put_queue(QUEUE, "jobs", false, None).unwrap();
-        let mut house = House { shard, consumers: Vec::new(), list: Arc::default(), joined_count: 0 };
+        QUEUES.into_iter().for_each(|(id, name)| shard.put_queue(id, name, false, None).unwrap());
+        let mut house = House {
+            shard,
+            consumers: Vec::new(),
+            list: Arc::default(),
+            joined_count: 0,
+            credit: Arc::new(Credit::new(4)),
+            limit: 4,
+        };
         for step in steps {
             house.apply(step);
             house.settle_down();
