@@ -21,6 +21,7 @@ pub struct Credit(Mutex<Shared>);
 #[derive(Debug)]
 struct Shared {
     limit: u32,
+    is_paused: bool,
     held: u64,
     /// Shares that were refused, in the order of their refusals.
     waiting: VecDeque<Arc<Share>>,
@@ -41,7 +42,7 @@ impl Credit {
     /// A credit for so many messages; `u32::MAX` is no limit.
     #[must_use]
     pub fn new(limit: u32) -> Credit {
-        Credit(Mutex::new(Shared { limit, held: 0, waiting: VecDeque::new() }))
+        Credit(Mutex::new(Shared { limit, is_paused: false, held: 0, waiting: VecDeque::new() }))
     }
 
     /// How many messages its subscriptions hold.
@@ -53,6 +54,15 @@ impl Credit {
     /// Changes how many messages its subscriptions may hold; they keep messages beyond that.
     pub fn set_limit(&self, limit: u32) {
         self.change(|shared| shared.limit = limit);
+    }
+
+    /// Its subscriptions take nothing until it is resumed.
+    pub fn pause(&self) {
+        self.change(|shared| shared.is_paused = true);
+    }
+
+    pub fn resume(&self) {
+        self.change(|shared| shared.is_paused = false);
     }
 
     fn change(&self, change: impl FnOnce(&mut Shared)) {
@@ -70,7 +80,7 @@ impl Credit {
 
 impl Shared {
     fn left(&self) -> u64 {
-        u64::from(self.limit).saturating_sub(self.held)
+        if self.is_paused { 0 } else { u64::from(self.limit).saturating_sub(self.held) }
     }
 
     fn wake_next(&mut self, wakes: &mut Wakes) {
@@ -186,6 +196,23 @@ mod tests {
 
         assert!(is_woken(&other) && !other.waits());
         assert_eq!(other.reserve(5), 1);
+    }
+
+    #[test]
+    fn while_it_is_paused_nothing_is_left_of_it() {
+        let credit = Arc::new(Credit::new(5));
+        let [one, other] = [(); 2].map(|()| share(&credit));
+        assert_eq!(one.reserve(1), 1);
+        credit.pause();
+        assert_eq!([&one, &other].map(|share| share.reserve(1)), [0, 0]);
+        one.recount(0, &mut Wakes::default());
+        assert!(!is_woken(&one) && !is_woken(&other));
+
+        credit.resume();
+
+        assert!(is_woken(&one) && !is_woken(&other), "in turn");
+        one.recount(one.reserve(1), &mut Wakes::default());
+        assert!(is_woken(&other));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! subscription requeues its messages.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use penstock_log::{LogError, Outcome, Segment};
 use penstock_queue::{
@@ -61,6 +61,9 @@ pub struct Subscription {
     id: SubscriptionId,
     signal: Arc<Signal>,
     options: SubscriptionOptions,
+    /// Counts while it is not paused.
+    prefetch: AtomicU32,
+    is_paused: AtomicBool,
     /// Its part of a credit that others share.
     share: Option<Arc<Share>>,
     open: AtomicBool,
@@ -90,6 +93,7 @@ impl Shard {
         signal: Arc<Signal>,
         credit: Option<&Arc<Credit>>,
     ) -> Result<Subscription, EngineError> {
+        let prefetch = if options.pull { 0 } else { options.prefetch };
         let id = {
             let mut guard = self.lock()?;
             guard.check(self.name())?;
@@ -97,7 +101,6 @@ impl Shard {
             if entry.stream.is_some() {
                 return Err(EngineError::IsStream(entry.name.clone()));
             }
-            let prefetch = if options.pull { 0 } else { options.prefetch };
             let settings = SubscriptionSettings { prefetch, auto_ack: options.auto_ack, exclusive: options.exclusive };
             let id = entry.machine.subscribe(settings)?;
             entry.signals.insert(id, Arc::clone(&signal));
@@ -108,7 +111,8 @@ impl Shard {
             self.counters().add(Metric::Consumers, 1);
         }
         let (shard, share) = (Arc::clone(self), credit.map(|credit| Share::new(credit, &signal)));
-        Ok(Subscription { shard, queue, id, signal, options, share, open: AtomicBool::new(true) })
+        let (prefetch, is_paused, open) = (AtomicU32::new(prefetch), AtomicBool::new(false), AtomicBool::new(true));
+        Ok(Subscription { shard, queue, id, signal, options, prefetch, is_paused, share, open })
     }
 }
 
@@ -463,15 +467,37 @@ impl Subscription {
         self.shard.entry(&mut guard, self.queue).map_or(0, |entry| entry.machine.unsettled_of(self.id))
     }
 
-    /// Changes how many messages it may hold.
+    /// Changes how many messages it may hold; while it is paused this counts later.
     ///
     /// # Errors
     /// `NoQueue` once the queue is gone.
     pub fn set_prefetch(&self, prefetch: u32) -> Result<(), EngineError> {
+        self.prefetch.store(prefetch, Ordering::Release);
+        self.apply_flow()
+    }
+
+    /// Takes nothing until it is resumed, and keeps what it holds.
+    ///
+    /// # Errors
+    /// As [`Subscription::set_prefetch`].
+    pub fn pause(&self) -> Result<(), EngineError> {
+        self.is_paused.store(true, Ordering::Release);
+        self.apply_flow()
+    }
+
+    /// # Errors
+    /// As [`Subscription::set_prefetch`].
+    pub fn resume(&self) -> Result<(), EngineError> {
+        self.is_paused.store(false, Ordering::Release);
+        self.apply_flow()
+    }
+
+    fn apply_flow(&self) -> Result<(), EngineError> {
         let mut guard = self.lock()?;
         let entry = self.shard.entry(&mut guard, self.queue)?;
         if self.open.load(Ordering::Acquire) {
-            entry.machine.set_prefetch(self.id, prefetch);
+            let is_paused = self.is_paused.load(Ordering::Acquire);
+            entry.machine.set_prefetch(self.id, if is_paused { 0 } else { self.prefetch.load(Ordering::Acquire) });
         }
         // With credit it takes; without credit it passes on a wake-up that it cannot use.
         guard.wakes.add(&self.signal);

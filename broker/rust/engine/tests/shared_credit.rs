@@ -125,6 +125,23 @@ fn messages_that_it_cannot_take_go_to_another_consumer() {
     house.close();
 }
 
+#[test]
+fn a_paused_consumer_takes_nothing_and_keeps_what_it_holds() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = with_messages(directory.path(), 20);
+    let consumer = subscribe(&house.shard, QUEUE, 3, &Arc::new(Credit::new(u32::MAX)));
+    assert_eq!(take(&consumer, 2).len(), 2);
+
+    consumer.pause().unwrap();
+    consumer.set_prefetch(5).unwrap();
+
+    assert_eq!((take(&consumer, 10).len(), consumer.unacked_count()), (0, 2));
+    consumer.resume().unwrap();
+    assert_eq!(take(&consumer, 10).len(), 3);
+    drop(consumer);
+    house.close();
+}
+
 /// Consumers on threads of their own, of queues with different locks: each message comes, and never too many are unacked.
 #[test]
 fn none_is_forgotten_when_credit_comes_back_on_other_threads() {

@@ -31,8 +31,10 @@ enum Step {
     /// The client can take so many more responses.
     Read(usize, u8),
     SettleAll(usize, Settle),
+    Pause(usize, bool),
     /// Of the shared credit.
     Limit(u32),
+    PauseAll(bool),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +62,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (who(), prefetch()).prop_map(|(who, prefetch)| Step::Flow(who, prefetch)),
         4 => (who(), 1u8..3).prop_map(|(who, responses)| Step::Read(who, responses)),
         3 => (who(), how).prop_map(|(who, how)| Step::SettleAll(who, how)),
+        2 => (who(), any::<bool>()).prop_map(|(who, is_paused)| Step::Pause(who, is_paused)),
         1 => (0u32..6).prop_map(Step::Limit),
+        2 => any::<bool>().prop_map(Step::PauseAll),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -73,6 +77,7 @@ struct Consumer {
     is_named: bool,
     options: Options,
     prefetch: u32,
+    is_paused: bool,
     /// Responses that its client can take.
     room: u8,
     /// It found nothing and listens.
@@ -111,7 +116,7 @@ impl Consumer {
     }
 
     fn has_credit(&self) -> bool {
-        self.subscription.unacked_count() < self.prefetch
+        !self.is_paused && self.subscription.unacked_count() < self.prefetch
     }
 }
 
@@ -122,6 +127,7 @@ struct House {
     joined_count: u64,
     credit: Arc<Credit>,
     limit: u32,
+    is_paused: bool,
 }
 
 impl House {
@@ -153,6 +159,17 @@ impl House {
                     consumer.listens = false;
                 }
             }
+            Step::Pause(who, is_paused) => {
+                if let Some(consumer) = self.consumer(who) {
+                    consumer.is_paused = is_paused;
+                    let subscription = &consumer.subscription;
+                    if is_paused { subscription.pause() } else { subscription.resume() }.unwrap();
+                }
+            }
+            Step::PauseAll(is_paused) => {
+                self.is_paused = is_paused;
+                if is_paused { self.credit.pause() } else { self.credit.resume() }
+            }
             Step::Limit(limit) => {
                 self.limit = limit;
                 self.credit.set_limit(limit);
@@ -168,7 +185,8 @@ impl House {
         let settings = SubscriptionOptions { prefetch, auto_ack: false, exclusive: false, pull: false };
         let credit = options.shares.then_some(&self.credit);
         let subscription = self.shard.subscribe_with(queue, settings, signal, credit).unwrap();
-        let consumer = Consumer { subscription, token, is_named: false, options, prefetch, room: 1, listens: false };
+        let (is_named, is_paused, listens) = (false, false, false);
+        let consumer = Consumer { subscription, token, is_named, options, prefetch, is_paused, room: 1, listens };
         self.consumers.push(consumer);
     }
 
@@ -209,7 +227,7 @@ impl House {
         let held_count: u64 = sharing.map(|consumer| u64::from(consumer.subscription.unacked_count())).sum();
         assert_eq!(self.credit.held_count(), held_count);
         let is_idle = |consumer: &Consumer| {
-            let is_refused = consumer.options.shares && held_count >= u64::from(self.limit);
+            let is_refused = consumer.options.shares && (self.is_paused || held_count >= u64::from(self.limit));
             consumer.listens && consumer.has_credit() && !is_refused
         };
         for (queue, (id, _)) in QUEUES.into_iter().enumerate() {
@@ -244,6 +262,7 @@ proptest! {
             joined_count: 0,
             credit: Arc::new(Credit::new(4)),
             limit: 4,
+            is_paused: false,
         };
         for step in steps {
             house.apply(step);

@@ -28,6 +28,8 @@ const TAKERS: &[&str] = &[
     ".settle(taken",
     ".put_back(&ranges",
     "subscription.set_prefetch(",
+    "subscription.pause()",
+    "subscription.resume()",
     "subscription.unacked_count(",
     ".take_now(",
     ".home_of(queue).read(",
