@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use penstock_log::{Disk, Kept, LogOptions, RealDisk, Repaired};
+use tokio::sync::watch;
 
 use crate::background::{RoomKeeper, Threads, start};
 use crate::counters::Counters;
@@ -134,6 +135,12 @@ impl Engine {
     pub fn disk(&self) -> (bool, u64) {
         let free = self.shards().iter().find_map(|shard| shard.room()).and_then(|room| room.free);
         (self.space.is_full(), free.unwrap_or_else(|| self.space.free()))
+    }
+
+    /// Whether publishers are refused because the disk is full, and each change of that.
+    #[must_use]
+    pub fn watch_space(&self) -> watch::Receiver<bool> {
+        self.space.watch()
     }
 
     /// The open shards.

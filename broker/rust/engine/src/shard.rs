@@ -410,6 +410,7 @@ impl Shard {
         EngineError::Log(LogError::Full { path: self.directory.clone(), free, needed })
     }
 
+    /// Notes that the log found no space. It wakes tasks: call it without the lock.
     pub(crate) fn ran_out(&self, room: Room) {
         if !self.is_full() {
             self.around.space.ran_out(room, &self.around.notices);

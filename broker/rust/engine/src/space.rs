@@ -2,12 +2,13 @@
 //!
 //! Invariants: a publisher checks it with one load. The answer changes when a shard found no space for a segment, and
 //! when the fold thread checks; it changes back only when there is space for the next segment of every shard, so that
-//! it does not oscillate.
+//! it does not oscillate. A watcher learns every answer that stays.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use penstock_log::Room;
+use tokio::sync::watch;
 
 use crate::notices::Notices;
 
@@ -17,13 +18,20 @@ pub(crate) struct Space {
     is_full: AtomicBool,
     free: AtomicU64,
     needed: AtomicU64,
-    /// Held while the answer changes, so that each change is logged once and in order.
+    /// The same answer, for tasks that wait for the next one.
+    answers: watch::Sender<bool>,
+    /// Held while the answer changes, so that each change is logged and sent once and in order.
     changing: Mutex<()>,
 }
 
 impl Space {
     pub fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Relaxed)
+    }
+
+    /// The answer, and the next ones.
+    pub fn watch(&self) -> watch::Receiver<bool> {
+        self.answers.subscribe()
     }
 
     /// The free space at the last check.
@@ -55,6 +63,7 @@ impl Space {
         if self.is_full.swap(is_full, Ordering::Relaxed) == is_full {
             return;
         }
+        self.answers.send_replace(is_full);
         let (free, needed) = (room.free.unwrap_or(0), room.needed);
         if is_full {
             notices.warn(format!(
@@ -95,6 +104,21 @@ mod tests {
         let told: Vec<bool> = notices.take().into_iter().map(|notice| notice.is_warning).collect();
         assert_eq!(told, [true, false]);
         assert_eq!((space.free(), space.needed()), (110, 100));
+    }
+
+    #[test]
+    fn a_watcher_learns_each_change_and_nothing_between() {
+        let (space, notices) = (Space::default(), Notices::default());
+        let mut answers = space.watch();
+        let mut learnt = Vec::new();
+        for free in [150, 99, 98, 119, 120, 121] {
+            space.look(std::iter::once(room(free)), &notices);
+            learnt.push(answers.has_changed().is_ok_and(|is_so| is_so).then(|| *answers.borrow_and_update()));
+        }
+
+        assert_eq!(learnt, [None, Some(true), None, None, Some(false), None]);
+        space.ran_out(room(119), &notices);
+        assert!(*space.watch().borrow(), "one that comes later begins with the answer");
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl Shard {
     /// `NoQueue`; `NotStream`; `Log` when the disk is full, which leaves the first of the rows in the stage, or when it
     /// failed; `Stopped` and `Closed`.
     pub fn stage(&self, queue: QueueId, rows: &[Payload<'_>], now_ms: u64) -> Result<Position, EngineError> {
-        let (staged, end, has_sealed) = {
+        let (staged, end, has_sealed, room) = {
             let mut guard = self.lock()?;
             let state = &mut *guard;
             state.check(self.name())?;
@@ -104,12 +104,11 @@ impl Shard {
             }
             state.stored_at_ms = state.stored_at_ms.max(now_ms);
             let staged = state.stage_all(queue, rows);
-            if staged.as_ref().is_err_and(EngineError::is_full) {
-                self.ran_out(state.log.room());
-            }
+            let room = staged.as_ref().is_err_and(EngineError::is_full).then(|| state.log.room());
             state.write()?;
-            (staged, state.log.end(), state.has_sealed())
+            (staged, state.log.end(), state.has_sealed(), room)
         };
+        room.into_iter().for_each(|room| self.ran_out(room));
         if has_sealed {
             self.request_fold();
         }

@@ -49,7 +49,7 @@ impl Shard {
         fates: &mut Vec<Fate>,
     ) -> Result<Round, EngineError> {
         let base = fates.len();
-        let (round, stored, has_sealed) = {
+        let (round, stored, has_sealed, room) = {
             let mut guard = self.lock()?;
             let state = &mut *guard;
             state.check(self.name())?;
@@ -58,9 +58,8 @@ impl Shard {
             let full = self.is_full().then(|| self.full());
             let was_full = full.is_some();
             let (stored, refused) = state.store_all(batch, level, full, fates)?;
-            if !was_full && refused.as_ref().is_some_and(EngineError::is_full) {
-                self.ran_out(state.log.room());
-            }
+            let ran_out = !was_full && refused.as_ref().is_some_and(EngineError::is_full);
+            let room = ran_out.then(|| state.log.room());
             state.write()?;
             state.wake_touched();
             let passed = std::mem::take(&mut state.passed_on);
@@ -74,8 +73,10 @@ impl Shard {
                 state.producers.changed(session.id());
             }
             let published = Published { end, elsewhere: Places::default(), refused };
-            (Round { published, passed, logs, has_repeats: state.has_repeats }, stored, state.has_sealed())
+            let round = Round { published, passed, logs, has_repeats: state.has_repeats };
+            (round, stored, state.has_sealed(), room)
         };
+        room.into_iter().for_each(|room| self.ran_out(room));
         self.counters().add(Metric::Published, stored.count);
         self.counters().add(Metric::PublishedBytes, stored.bytes);
         if has_sealed {

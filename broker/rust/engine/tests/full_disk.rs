@@ -12,7 +12,7 @@ use penstock_engine::{
     Engine, EngineOptions, Fate, Filled, Payload, Publication, QueueId, Sequence, SequenceRange, Settle, Shard,
     SubscriptionOptions,
 };
-use penstock_log::{Disk, RealDisk};
+use penstock_log::{Disk, RealDisk, Space};
 
 const QUEUE: QueueId = QueueId(1);
 
@@ -150,4 +150,36 @@ fn a_consumer_that_leaves_while_there_is_no_room_at_all_stops_nothing() {
     disk.0.store(false, Ordering::SeqCst);
     assert!(publish(&shard, b"body").is_some());
     assert_eq!(shard.totals().unwrap(), (2, 0));
+}
+
+/// The real disk, which says that nothing is free while it is set.
+#[derive(Debug, Default)]
+struct Scarce(AtomicBool);
+
+impl Disk for Scarce {
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        let space = RealDisk.space(path)?;
+        Ok(if self.0.load(Ordering::SeqCst) { Space { free: 0, ..space } } else { space })
+    }
+}
+
+/// Publishers that are blocked without a question each time wait for the change itself.
+#[tokio::test]
+async fn a_watcher_of_the_space_learns_that_it_is_full_and_that_it_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(Scarce::default());
+    let (engine, shard) = open_on(directory.path(), 0, Arc::clone(&disk) as _);
+    let mut space = engine.watch_space();
+    assert!(!*space.borrow_and_update());
+    disk.0.store(true, Ordering::SeqCst);
+    while publish(&shard, &[1; 1000]).is_some() {}
+
+    assert!(space.has_changed().unwrap() && *space.borrow_and_update());
+
+    disk.0.store(false, Ordering::SeqCst);
+    let changed = tokio::time::timeout(Duration::from_secs(120), space.changed()).await;
+    assert!(changed.is_ok_and(|changed| changed.is_ok()), "the space came back unnoticed");
+    assert!(!*space.borrow_and_update());
+    assert!(publish(&shard, b"after").is_some());
+    engine.close().unwrap();
 }
