@@ -5,7 +5,7 @@
 //!
 //! A file uses only files of the groups before its own, and files of its own group without a circle:
 //!
-//! 1. values, which know no shard: `clock`, `counters`, `corruption`, `credit`, `decision`, `delivery_mark`, `error`, `identity`, `lease`, `level`,
+//! 1. values, which know no shard: `assigned`, `clock`, `counters`, `corruption`, `credit`, `decision`, `delivery_mark`, `error`, `identity`, `lease`, `level`,
 //!    `notices`, `producer_endings`, `producer_groups`, `producers`, `producer_logs`, `producer_reach`, `publication`, `repetition`,
 //!    `runs`, `signal`, `space`, `stream`, `watchers`, `work_queues`;
 //! 2. the state under a shard's lock: `queue_entry`, `state`, `delivered`;
@@ -17,6 +17,7 @@
 //! 6. `engine`: all shards of a process.
 #![forbid(unsafe_code)]
 
+mod assigned;
 mod background;
 mod backup;
 mod clock;
@@ -71,6 +72,7 @@ mod topology;
 mod watchers;
 mod work_queues;
 
+pub use assigned::Assigned;
 pub use backup::{Backup, FileOfBackup, OpenBackup};
 pub use corruption::Corruption;
 pub use counters::{Counters, Metric};

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use penstock_log::Producer;
 use penstock_queue::QueueId;
 
+use crate::assigned::assign_all;
 use crate::error::EngineError;
 use crate::places::Published;
 use crate::producer_logs::Logs;
@@ -70,6 +71,7 @@ impl Shard {
             stored => {
                 let stored = stored?;
                 published.elsewhere.add(&home, stored.end);
+                assign_all(&mut published.assigned, &stored.assigned, |index| places.get(index).copied());
                 Ok(stored.refused)
             }
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use penstock_log::Position;
 
+use crate::assigned::Assigned;
 use crate::error::EngineError;
 use crate::shard::Shard;
 
@@ -62,8 +63,8 @@ impl fmt::Debug for Places {
     }
 }
 
-/// Positions of the logs after a batch, for durability `disk`.
-#[derive(Debug)]
+/// Positions of the logs after a batch, for durability `disk`, and what else its publisher may need.
+#[derive(Debug, Default)]
 pub struct Published {
     /// In the vhost's log; 0 when everything went to others.
     pub end: Position,
@@ -72,6 +73,9 @@ pub struct Published {
     /// Why the messages without a fate, the last of the batch, and the `Full` ones were not stored: there was no space
     /// for the first of them.
     pub refused: Option<EngineError>,
+    /// The sequences of the messages that were stored now, if the publisher asked for them. One that was stored before has
+    /// none here.
+    pub assigned: Vec<Assigned>,
 }
 
 impl Published {

@@ -41,6 +41,23 @@ impl Shard {
         in_rounds(batch, fates, |rest, fates| self.publish_round(producer, rest, level, now_ms, fates))
     }
 
+    /// The same, and also returns the sequences that the messages got in their queues. Messages of others come between the
+    /// rounds of a long batch.
+    ///
+    /// # Errors
+    /// As [`Shard::publish_as`].
+    pub fn publish_with_sequences(
+        &self,
+        producer: Option<&ProducerSession>,
+        batch: &[Publication<'_>],
+        level: Option<Level>,
+        now_ms: u64,
+        fates: &mut Vec<Fate>,
+    ) -> Result<Published, EngineError> {
+        let sent = Sent { producer, batch, level, now_ms, with_sequences: true };
+        in_rounds(batch, fates, |batch, fates| self.send_round(Sent { batch, ..sent }, fates))
+    }
+
     /// Whether a message reaches a queue now.
     ///
     /// # Errors
@@ -64,9 +81,13 @@ impl Shard {
         now_ms: u64,
         fates: &mut Vec<Fate>,
     ) -> Result<Published, EngineError> {
+        self.send_round(Sent { producer, batch, level, now_ms, with_sequences: false }, fates)
+    }
+
+    fn send_round(&self, sent: Sent<'_>, fates: &mut Vec<Fate>) -> Result<Published, EngineError> {
+        let Sent { producer, batch, .. } = sent;
         let base = fates.len();
         producer.map_or(Ok(()), |session| self.learn_producer(session))?;
-        let sent = Sent { producer, batch, level, now_ms };
         let Round { mut published, passed, logs, has_repeats } = self.store_round(sent, fates)?;
         let fates = fates.get_mut(base..).unwrap_or_default();
         if !passed.is_empty() {

@@ -7,6 +7,7 @@ use penstock_log::{Log, Outcome, Position, Target, marks};
 use penstock_queue::{AckSet, Matched, Queue, QueueId, Routing, Sequence, SequenceRange, Settled};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::assigned::Assigned;
 use crate::corruption::Corruptions;
 use crate::decision::Stage;
 use crate::error::EngineError;
@@ -47,6 +48,8 @@ pub(crate) struct State {
     pub has_repeats: bool,
     pub last_route: LastRoute,
     pub targets: Vec<Target>,
+    /// The sequences of the current publish, if its publisher asked for them.
+    pub assigned: Option<Vec<Assigned>>,
     pub touched: Vec<QueueId>,
     /// Signals that ring once the lock is released.
     pub wakes: Wakes,
@@ -86,6 +89,7 @@ impl State {
             has_repeats: false,
             last_route: LastRoute::default(),
             targets: Vec::new(),
+            assigned: None,
             touched: Vec::new(),
             wakes: Wakes::default(),
             sealed_seen: 0,

@@ -5,6 +5,7 @@ use penstock_log::{Position, Target};
 use penstock_queue::QueueId;
 use penstock_wire::is_same;
 
+use crate::assigned::{assign, assign_all};
 use crate::counters::Metric;
 use crate::error::EngineError;
 use crate::level::{Level, QueueLevels};
@@ -27,6 +28,8 @@ pub(crate) struct Sent<'a> {
     pub batch: &'a [Publication<'a>],
     pub level: Option<Level>,
     pub now_ms: u64,
+    /// Whether the publisher asked for the sequences of its messages.
+    pub with_sequences: bool,
 }
 
 /// Result of one hold of the lock.
@@ -45,7 +48,7 @@ impl Shard {
     /// unless it was refused.
     pub(crate) fn store_round(
         &self,
-        Sent { producer, batch, level, now_ms }: Sent<'_>,
+        Sent { producer, batch, level, now_ms, with_sequences }: Sent<'_>,
         fates: &mut Vec<Fate>,
     ) -> Result<Round, EngineError> {
         let base = fates.len();
@@ -57,6 +60,7 @@ impl Shard {
             state.stored_at_ms = state.stored_at_ms.max(now_ms);
             let full = self.is_full().then(|| self.full());
             let was_full = full.is_some();
+            state.assigned = with_sequences.then(Vec::new);
             let (stored, refused) = state.store_all(batch, level, full, fates)?;
             let ran_out = !was_full && refused.as_ref().is_some_and(EngineError::is_full);
             let room = ran_out.then(|| state.log.room());
@@ -72,7 +76,8 @@ impl Shard {
             {
                 state.producers.changed(session.id());
             }
-            let published = Published { end, elsewhere: Places::default(), refused };
+            let assigned = state.assigned.take().unwrap_or_default();
+            let published = Published { end, elsewhere: Places::default(), refused, assigned };
             let round = Round { published, passed, logs, has_repeats: state.has_repeats };
             (round, stored, state.has_sealed(), room)
         };
@@ -97,14 +102,16 @@ pub(crate) fn in_rounds<'a>(
     fates: &mut Vec<Fate>,
     mut round: impl FnMut(&'a [Publication<'a>], &mut Vec<Fate>) -> Result<Published, EngineError>,
 ) -> Result<Published, EngineError> {
-    let mut all = Published { end: Position(0), elsewhere: Places::default(), refused: None };
+    let mut all = Published::default();
     let mut rest = batch;
     loop {
         let before = fates.len();
+        let done = batch.len() - rest.len();
         let published = round(rest, fates)?;
         all.end = all.end.max(published.end);
         all.elsewhere.add_all(&published.elsewhere);
         all.refused = published.refused;
+        assign_all(&mut all.assigned, &published.assigned, |index| Some(done + index));
         rest = rest.get(fates.len() - before..).unwrap_or_default();
         if rest.is_empty() || all.refused.is_some() {
             return Ok(all);
@@ -210,14 +217,19 @@ impl State {
         }
         full.take().map_or(Ok(()), Err)?;
         self.log.reserve(&publication.payload, self.matched.queues.len())?;
-        let fate = self.store(publication, level).inspect_err(|error| self.stopped = Some(error.to_string()))?;
+        let fate =
+            self.store(publication, (place, level)).inspect_err(|error| self.stopped = Some(error.to_string()))?;
         stored.count += 1;
         stored.bytes += publication.payload.body_bytes();
         Ok(fate)
     }
 
-    fn store(&mut self, publication: &Publication<'_>, level: Option<Level>) -> Result<Fate, EngineError> {
-        let levels = self.assign_sequences(publication.payload.body_bytes());
+    fn store(
+        &mut self,
+        publication: &Publication<'_>,
+        (place, level): (usize, Option<Level>),
+    ) -> Result<Fate, EngineError> {
+        let levels = self.assign_sequences(publication.payload.body_bytes(), place);
         if self.targets.is_empty() {
             return Ok(publication.fate_nowhere());
         }
@@ -288,13 +300,16 @@ impl State {
     }
 
     /// Assigns the message its sequence in every matched queue; returns the strictest durability that queues require.
-    fn assign_sequences(&mut self, body_bytes: u64) -> QueueLevels {
+    fn assign_sequences(&mut self, body_bytes: u64, place: usize) -> QueueLevels {
         let mut levels = QueueLevels::default();
         self.targets.clear();
         for &queue in &self.matched.queues {
             let Some(entry) = self.queues.get_mut(&queue) else { continue };
             let sequence = entry.machine.publish(body_bytes);
             self.targets.push(Target { queue, sequence });
+            if let Some(assigned) = &mut self.assigned {
+                assign(assigned, queue, place, sequence);
+            }
             levels = levels.stricter(entry.levels);
             if !entry.is_watched() {
                 continue;

@@ -19,6 +19,7 @@ const TAKERS: &[&str] = &[
     ".reaches_queue(",
     ".publish_round(",
     ".publish_as(",
+    ".publish_with_sequences(",
     ".publish_staged(",
     ".end_producers(",
     ".discard_staged(",
