@@ -81,6 +81,10 @@ pub enum EngineError {
     NoBatches(String),
     #[error("a queue that it goes to is being deleted; publish it again")]
     QueueShut,
+    #[error(
+        "a queue that it goes to has as many messages as it may have; consume some or raise its limit, and publish it again"
+    )]
+    QueueLength,
     #[error("another call decides about this stage; wait until it has ended")]
     StageBusy,
     #[error(

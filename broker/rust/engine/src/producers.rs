@@ -336,7 +336,7 @@ impl Producers {
     pub fn note(&mut self, producer: Producer, fate: Fate) {
         match fate {
             Fate::Stored(_) | Fate::Unroutable => self.taken(producer),
-            Fate::Returned | Fate::NoExchange | Fate::Shut | Fate::Full => self.refused(producer),
+            Fate::Returned | Fate::NoExchange | Fate::Shut | Fate::Full | Fate::Overflow => self.refused(producer),
             Fate::Behind(_) => {}
         }
     }

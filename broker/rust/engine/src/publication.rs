@@ -43,15 +43,18 @@ pub enum Fate {
     Shut,
     /// The own log of one of its queues had no space. Other logs may have it.
     Full,
+    /// One of its queues has as many ready messages as it may: no queue of the same log got it. Other logs may have it.
+    Overflow,
 }
 
 impl Fate {
-    /// Why it was not stored, when the cause is temporary or an earlier refused message.
+    /// Why it was not stored, when the cause is temporary or an earlier refused message, and not the disk.
     #[must_use]
     pub fn held_back(&self) -> Option<EngineError> {
         match self {
             Fate::Behind(refused) => Some(EngineError::ProducerBehind(*refused)),
             Fate::Shut => Some(EngineError::QueueShut),
+            Fate::Overflow => Some(EngineError::QueueLength),
             _ => None,
         }
     }
@@ -61,7 +64,10 @@ impl Fate {
         match (self, other) {
             (Fate::Stored(one), Fate::Stored(other)) => Fate::Stored(one.max(other)),
             (Fate::Unroutable | Fate::Returned, Fate::Stored(_)) => other,
-            (Fate::Stored(_) | Fate::Unroutable | Fate::Returned, Fate::Behind(_) | Fate::Shut | Fate::Full) => other,
+            (
+                Fate::Stored(_) | Fate::Unroutable | Fate::Returned,
+                Fate::Behind(_) | Fate::Shut | Fate::Full | Fate::Overflow,
+            ) => other,
             _ => self,
         }
     }

@@ -34,6 +34,8 @@ pub(crate) struct State {
     pub streams: FxHashSet<QueueId>,
     /// Queues that are about to be deleted as empty: nothing is stored in them.
     pub shut: FxHashSet<QueueId>,
+    /// How many ready messages queues may have, of those with a limit.
+    pub length_limits: FxHashMap<QueueId, u64>,
     pub routing: Routing,
     pub matched: Matched,
     /// Queues with an own log, and their names once the routing tables have them.
@@ -80,6 +82,7 @@ impl State {
             queues: FxHashMap::default(),
             streams: FxHashSet::default(),
             shut: FxHashSet::default(),
+            length_limits: FxHashMap::default(),
             routing: Routing::default(),
             matched: Matched::default(),
             elsewhere: FxHashMap::default(),

@@ -203,6 +203,9 @@ impl State {
         if !self.shut.is_empty() && self.matched.queues.iter().any(|queue| self.shut.contains(queue)) {
             return Ok(Fate::Shut);
         }
+        if !self.length_limits.is_empty() && self.overflows(publication) {
+            return Ok(Fate::Overflow);
+        }
         stored.targets += self.matched.queues.len();
         if !self.elsewhere.is_empty() {
             if self.set_apart(publication, place)? {
@@ -291,6 +294,16 @@ impl State {
             last.generation = generation;
         }
         true
+    }
+
+    /// Whether a matched queue of this log has as many ready messages as it may, and the message is a new one.
+    fn overflows(&self, publication: &Publication<'_>) -> bool {
+        if publication.payload.producer().is_some_and(|producer| self.producers.has_stored(producer)) {
+            return false;
+        }
+        let limits = self.matched.queues.iter().filter_map(|queue| Some((self.length_limits.get(queue)?, queue)));
+        let mut entries = limits.filter_map(|(limit, queue)| Some((limit, self.queues.get(queue)?)));
+        entries.any(|(&limit, entry)| entry.machine.ready_count() >= limit)
     }
 
     /// The strictest durability that matched queues require.

@@ -92,6 +92,7 @@ impl Shard {
         let mut entry = guard.queues.remove(&id).ok_or_else(|| EngineError::NoQueue(id.0, self.name().to_owned()))?;
         guard.routing.remove_queue(&entry.name);
         guard.shut.remove(&id);
+        guard.length_limits.remove(&id);
         guard.identities.remove(&id);
         entry.cancel(&format!("queue '{}' was deleted", entry.name), &mut guard.wakes);
         match guard.forget_stage(id).and_then(|()| Ok(guard.log.append_delete(id)?)) {
@@ -144,6 +145,24 @@ impl Shard {
             return home.reopen_queue(id);
         }
         self.lock()?.shut.remove(&id);
+        Ok(())
+    }
+
+    /// Limits how many ready messages a queue may have, or lets it have any number: a message that comes to a full one is
+    /// refused. Messages that it has stay, and unacked ones that come back are no new ones.
+    ///
+    /// # Errors
+    /// `NoQueue`; `Stopped` when a bug poisoned the shard.
+    pub fn limit_length(&self, id: QueueId, ready_max: Option<u64>) -> Result<(), EngineError> {
+        if let Some(home) = self.dedicated.get(id) {
+            return home.limit_length(id, ready_max);
+        }
+        let mut guard = self.lock()?;
+        self.entry(&mut guard, id)?;
+        match ready_max {
+            Some(ready_max) => guard.length_limits.insert(id, ready_max),
+            None => guard.length_limits.remove(&id),
+        };
         Ok(())
     }
 

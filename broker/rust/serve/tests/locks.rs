@@ -78,6 +78,7 @@ const NOT_HERE: &[&str] = &[
     "forget_producers",
     "leases",
     "log_stats",
+    "limit_length",
     "look",
     "note_complete",
     "offset_at",

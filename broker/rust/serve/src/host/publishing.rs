@@ -245,7 +245,7 @@ impl Answers {
                 (Some(Fate::Stored(_) | Fate::Unroutable), _) => outcomes.confirm(number),
                 (Some(Fate::Returned), _) => outcomes.give_back(number),
                 (Some(Fate::NoExchange), _) => outcomes.reject(number, &no_exchange(publication)),
-                (Some(fate @ (Fate::Behind(_) | Fate::Shut)), _) => {
+                (Some(fate @ (Fate::Behind(_) | Fate::Shut | Fate::Overflow)), _) => {
                     outcomes.reject(number, &not_stored(fate.held_back().as_ref()));
                 }
                 (Some(Fate::Full) | None, _) => outcomes.reject(number, &not_stored(self.refused.as_ref())),
