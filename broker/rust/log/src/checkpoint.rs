@@ -302,7 +302,8 @@ mod tests {
     use crate::batches::{ProducerBatches, sequence_in};
     use crate::disk::RealDisk;
     use crate::encode::{Payload, Stamp, encode_mark, encode_message};
-    use crate::record::{MarkView, Producer, Record, Target, decode_record, seed_of};
+    use crate::format::Coding;
+    use crate::record::{EpochView, MarkView, Producer, Record, Target, decode_record};
 
     const LOG_ID: [u8; 16] = [3; 16];
 
@@ -353,7 +354,7 @@ mod tests {
 
     fn fold_step(state: &mut FoldState, (id, batch, row): (u64, u32, u32), is_removal: bool) {
         let mut record = Vec::new();
-        let stamp = Stamp { position: state.position, seed: seed_of(9) };
+        let stamp = Stamp { position: state.position, coding: Coding::of_segment(9) };
         if is_removal {
             encode_mark(&mut record, stamp, &MarkView { owner: &owner_of_producer(id), key: b"", value: b"" });
         } else {
@@ -364,7 +365,7 @@ mod tests {
             encode_message(&mut record, stamp, &payload, 1, &[target]);
         }
         let end = Position(state.position.0 + record.len() as u64);
-        state.apply(&decode_record(&record, 9).unwrap().record, end);
+        state.apply(&decode_record(&record, Coding::of_segment(9)).unwrap().record, end);
     }
 
     fn batches_of(ids: impl Iterator<Item = u64>, rows: &[(u32, u32, u32)]) -> ProducerBatches {
@@ -426,7 +427,7 @@ mod tests {
                 for state in [&mut whole, &mut from_checkpoint] {
                     match target {
                         Some(target) => state.apply_unreadable(target),
-                        None => state.apply(&Record::Epoch { epoch: 1, raise: true }, Position(0)),
+                        None => state.apply(&Record::Epoch(EpochView::of_one(1, true)), Position(0)),
                     }
                 }
                 prop_assert_eq!(&from_checkpoint, &whole);

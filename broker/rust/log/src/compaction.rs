@@ -16,6 +16,7 @@ use crate::directory::Lookup;
 use crate::disk::Disk;
 use crate::error::LogError;
 use crate::fold_ticket::{Keeper, Retired, Running};
+use crate::format::Format;
 use crate::manifest::{Entry, Manifest};
 use crate::record::Position;
 use crate::recovery::Sealed;
@@ -130,7 +131,7 @@ impl CompactionTicket {
     fn begin(&self, keeper: &mut Keeper) -> Result<Option<Rewriting>, Fault> {
         let Some(chosen) = self.choose(keeper) else { return Ok(None) };
         let segment_id = random_id(&self.directory).map_err(Fault::Output)?;
-        let header = SegmentHeader { log_id: self.log_id, segment_id, first: Position(0), epoch: self.epoch };
+        let header = SegmentHeader::new(Format::One, self.log_id, segment_id, (self.epoch, Position(0)));
         let holdings = keeper.catalog.holdings().get(chosen).unwrap_or_default();
         Rewriting::plan(&self.directory, holdings, &keeper.state, header)
     }

@@ -12,6 +12,7 @@ use crate::directory::{Directory, write_whole};
 use crate::disk::Disk;
 use crate::error::{Corruption, LogError};
 use crate::fold::FoldState;
+use crate::format::Coding;
 use crate::record::{Decoded, Record, Target, decode_with, le_u64};
 use crate::segment::{Segment, corrupt_path};
 
@@ -60,8 +61,8 @@ pub(crate) fn file_name(segment: &Segment) -> String {
 }
 
 /// The targets of the record that begins these bytes, as far as they can be read: its head may be the corrupt part.
-fn claimed_in(record: &[u8], seed: u32) -> Vec<Target> {
-    match decode_with(record, seed, false) {
+fn claimed_in(record: &[u8], coding: Coding) -> Vec<Target> {
+    match decode_with(record, coding, false) {
         Ok(Decoded { record: Record::Message(message), .. }) => message.targets().collect(),
         _ => Vec::new(),
     }
@@ -69,12 +70,12 @@ fn claimed_in(record: &[u8], seed: u32) -> Vec<Target> {
 
 /// The same for the record at an offset.
 pub(crate) fn claimed_targets(segment: &Segment, offset: u64) -> Vec<Target> {
-    claimed_in(segment.bytes_from(offset), segment.seed())
+    claimed_in(segment.bytes_from(offset), segment.coding())
 }
 
 /// The targets of the record that begins these bytes, but only queues that a state knows.
-pub(crate) fn known_targets(record: &[u8], seed: u32, state: &FoldState) -> BTreeSet<QueueId> {
-    let claimed = claimed_in(record, seed).into_iter().map(|target| target.queue);
+pub(crate) fn known_targets(record: &[u8], coding: Coding, state: &FoldState) -> BTreeSet<QueueId> {
+    let claimed = claimed_in(record, coding).into_iter().map(|target| target.queue);
     claimed.filter(|queue| state.queues.contains_key(queue)).collect()
 }
 

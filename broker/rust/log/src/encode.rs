@@ -1,7 +1,11 @@
 //! Encoding of records. See `docs/format.md`, "Records".
 //!
 //! Invariants: `record` decodes exactly these bytes, and nothing is allocated per record beyond the buffer itself. A
-//! payload's checksum is computed when it is made, before any lock is held.
+//! payload's checksum is computed when it is made, before any lock is held. The fields that differ between formats are
+//! written by the modules `one` and `two`.
+
+mod one;
+mod two;
 
 use std::num::NonZeroU32;
 
@@ -9,10 +13,11 @@ use penstock_queue::{QueueId, SequenceRange};
 
 use crate::batches::RowDigest;
 use crate::error::LogError;
+use crate::format::{Coding, Format};
 use crate::record::{
-    FLAG_KEY, FLAG_LONG_PROPERTIES, FLAG_PRODUCER, HEADER_BYTES, KIND_DELETE, KIND_EPOCH, KIND_MARK, KIND_MESSAGE,
-    KIND_SETTLE, MESSAGE_FIXED_BYTES, MarkView, MessageView, ONE_TARGET_BYTES, Outcome, PRODUCER_BYTES, Position,
-    Producer, RANGE_BYTES, RECORD_BYTES_MAX, RawMessage, TARGET_BYTES, TARGETS_MAX, Target, crc_of, head_crc, seed_of,
+    Attributes, EpochView, FLAG_KEY, FLAG_LONG_PROPERTIES, FLAG_PRODUCER, HEADER_BYTES, KIND_DELETE, KIND_EPOCH,
+    KIND_MARK, KIND_MESSAGE, KIND_SETTLE, MESSAGE_FIXED_BYTES, MarkView, MessageView, ONE_TARGET_BYTES, Outcome,
+    Position, Producer, RECORD_BYTES_MAX, RawMessage, TARGET_BYTES, Target, crc_of, head_crc,
 };
 
 /// The content of a message, with its checksum.
@@ -25,6 +30,7 @@ pub struct Payload<'a> {
     key: Option<&'a [u8]>,
     producer: Option<Producer>,
     batch_digest: Option<NonZeroU32>,
+    attributes: Option<&'a Attributes>,
     crc: u32,
     bytes: u32,
 }
@@ -43,14 +49,15 @@ impl<'a> Payload<'a> {
             }
         }
         let bytes = (exchange.len() + routing_key.len() + properties.len()) as u64 + body.len() as u64;
-        let bytes_max = RECORD_BYTES_MAX - (HEADER_BYTES + MESSAGE_FIXED_BYTES + 4 + TARGETS_MAX * TARGET_BYTES) as u64;
+        let targets_bytes = Format::NEWEST.targets_max() * TARGET_BYTES;
+        let bytes_max = RECORD_BYTES_MAX - (HEADER_BYTES + MESSAGE_FIXED_BYTES + 4 + targets_bytes) as u64;
         if bytes > bytes_max {
             return Err(LogError::RecordTooLarge { bytes, bytes_max });
         }
         let crc = crc_of(0, [exchange, routing_key, properties, body]);
         let bytes = bytes as u32;
-        let (key, producer, batch_digest) = (None, None, None);
-        Ok(Payload { exchange, routing_key, properties, body, key, producer, batch_digest, crc, bytes })
+        let (key, producer, batch_digest, attributes) = (None, None, None, None);
+        Ok(Payload { exchange, routing_key, properties, body, key, producer, batch_digest, attributes, crc, bytes })
     }
 
     /// The same with a key, which routes it to a partition and is passed on to readers.
@@ -71,6 +78,12 @@ impl<'a> Payload<'a> {
     #[must_use]
     pub fn with_batch_digest(self, digest: NonZeroU32) -> Payload<'a> {
         Payload { batch_digest: Some(digest), ..self }
+    }
+
+    /// The same with fields that only format 2 has.
+    #[must_use]
+    pub fn with_attributes(self, attributes: &'a Attributes) -> Payload<'a> {
+        Payload { attributes: Some(attributes), ..self }
     }
 
     /// The same for a record without the producer.
@@ -109,22 +122,34 @@ impl<'a> Payload<'a> {
         self.properties.len() > u16::MAX as usize
     }
 
-    /// How many bytes its record has with that many targets; the targets are within their bound.
-    pub(crate) fn record_bytes(&self, targets: usize) -> usize {
-        HEADER_BYTES + MESSAGE_FIXED_BYTES + targets * TARGET_BYTES + self.optional_bytes() + self.bytes as usize
+    /// Whether a format has all of its fields.
+    pub(crate) fn fits(&self, format: Format) -> bool {
+        format == Format::Two || self.attributes.is_none()
     }
 
-    fn optional_bytes(&self) -> usize {
+    /// How many bytes its record has with that many targets; the targets are within their bound.
+    pub(crate) fn record_bytes(&self, format: Format, targets: usize) -> usize {
+        let fixed = HEADER_BYTES + MESSAGE_FIXED_BYTES + targets * TARGET_BYTES;
+        fixed + self.optional_bytes(format) + self.bytes as usize
+    }
+
+    fn optional_bytes(&self, format: Format) -> usize {
         let long = if self.has_long_properties() { 4 } else { 0 };
-        long + self.key.map_or(0, |key| 2 + key.len()) + self.producer.map_or(0, |_| PRODUCER_BYTES)
+        let producer_bytes = match format {
+            Format::One => one::PRODUCER_BYTES,
+            Format::Two => two::PRODUCER_BYTES,
+        };
+        let producer = self.producer.map_or(0, |_| producer_bytes);
+        long + self.key.map_or(0, |key| 2 + key.len()) + producer + self.attributes.map_or(0, two::attribute_bytes)
     }
 
     fn flags(&self) -> u8 {
         let long = if self.has_long_properties() { FLAG_LONG_PROPERTIES } else { 0 };
-        long | self.key.map_or(0, |_| FLAG_KEY) | self.producer.map_or(0, |_| FLAG_PRODUCER)
+        let common = long | self.key.map_or(0, |_| FLAG_KEY) | self.producer.map_or(0, |_| FLAG_PRODUCER);
+        common | self.attributes.map_or(0, two::attribute_flags)
     }
 
-    fn put_optional(&self, out: &mut Vec<u8>) {
+    fn put_optional(&self, out: &mut Vec<u8>, format: Format) {
         if self.has_long_properties() {
             out.extend_from_slice(&(self.properties.len() as u32).to_le_bytes());
         }
@@ -134,17 +159,24 @@ impl<'a> Payload<'a> {
         }
         if let Some(producer) = self.producer {
             out.extend_from_slice(&producer.id.get().to_le_bytes());
+            if format == Format::Two {
+                let epoch = self.attributes.map_or(0, |attributes| attributes.producer_epoch);
+                out.extend_from_slice(&epoch.to_le_bytes());
+            }
             out.extend_from_slice(&self.batch_digest.map_or(0, NonZeroU32::get).to_le_bytes());
             out.extend_from_slice(&producer.sequence.to_le_bytes());
+        }
+        if let Some(attributes) = self.attributes {
+            two::put_attributes(out, attributes);
         }
     }
 }
 
-/// Where a record will be: its position, and the checksum of its segment's id.
+/// Where a record will be: its position, and the coding of its segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp {
     pub(crate) position: Position,
-    pub(crate) seed: u32,
+    pub(crate) coding: Coding,
 }
 
 const FIXED_BYTES: usize = HEADER_BYTES + MESSAGE_FIXED_BYTES;
@@ -157,7 +189,8 @@ pub(crate) fn encode_message(
     targets: &[Target],
 ) {
     let start = out.len();
-    let length = payload.record_bytes(targets.len());
+    let Coding { format, seed } = stamp.coding;
+    let length = payload.record_bytes(format, targets.len());
     out.reserve(length);
     let flags = payload.flags();
     let mut fixed = [0; ONE_TARGET_BYTES];
@@ -171,17 +204,17 @@ pub(crate) fn encode_message(
     head[8..10].copy_from_slice(&short_properties.to_le_bytes());
     if let ([target], 0) = (targets, flags) {
         // Nearly every message takes this path: everything of a fixed size is assembled before it goes to the buffer.
-        fixed[FIXED_BYTES..].copy_from_slice(&target_bytes(target));
-        let crc = head_crc(&fixed, ONE_TARGET_BYTES, stamp.seed);
+        fixed[FIXED_BYTES..].copy_from_slice(&target_bytes(target, format));
+        let crc = head_crc(&fixed, ONE_TARGET_BYTES, seed);
         fixed[20..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
         out.extend_from_slice(&fixed);
     } else {
         out.extend_from_slice(&fixed[..FIXED_BYTES]);
         for target in targets {
-            out.extend_from_slice(&target_bytes(target));
+            out.extend_from_slice(&target_bytes(target, format));
         }
-        payload.put_optional(out);
-        seal_head(out, start, stamp.seed);
+        payload.put_optional(out, format);
+        seal_head(out, start, seed);
     }
     for part in [payload.exchange, payload.routing_key, payload.properties, payload.body] {
         if !part.is_empty() {
@@ -190,15 +223,16 @@ pub(crate) fn encode_message(
     }
 }
 
-fn target_bytes(target: &Target) -> [u8; TARGET_BYTES] {
-    let mut bytes = [0; TARGET_BYTES];
-    bytes[..4].copy_from_slice(&target.queue.0.to_le_bytes());
-    bytes[4..].copy_from_slice(&target.sequence.0.to_le_bytes());
-    bytes
+#[inline]
+fn target_bytes(target: &Target, format: Format) -> [u8; TARGET_BYTES] {
+    match format {
+        Format::One => one::target_bytes(target),
+        Format::Two => two::target_bytes(target),
+    }
 }
 
-/// Writes a message again, with another segment's id and only these of its targets; all else is unchanged.
-pub(crate) fn encode_pruned(out: &mut Vec<u8>, message: &MessageView<'_>, targets: &[Target], segment_id: u64) {
+/// Writes a message again, for another segment and with only these of its targets; all else is unchanged.
+pub(crate) fn encode_pruned(out: &mut Vec<u8>, message: &MessageView<'_>, targets: &[Target], coding: Coding) {
     let start = out.len();
     let RawMessage { fixed, optional, payload } = message.raw();
     let length = FIXED_BYTES + targets.len() * TARGET_BYTES + optional.len() + payload.len();
@@ -207,10 +241,10 @@ pub(crate) fn encode_pruned(out: &mut Vec<u8>, message: &MessageView<'_>, target
     out[start..start + 4].copy_from_slice(&(length as u32).to_le_bytes());
     out[start + 6..start + 8].copy_from_slice(&(targets.len() as u16).to_le_bytes());
     for target in targets {
-        out.extend_from_slice(&target_bytes(target));
+        out.extend_from_slice(&target_bytes(target, coding.format));
     }
     out.extend_from_slice(optional);
-    seal_head(out, start, seed_of(segment_id));
+    seal_head(out, start, coding.seed);
     out.extend_from_slice(payload);
 }
 
@@ -221,33 +255,42 @@ pub(crate) struct Settlement {
     pub(crate) outcome: Outcome,
     pub(crate) count: u64,
     pub(crate) bytes: u64,
+    /// Requeued messages are not to be delivered before this time; only format 2 has it.
+    pub(crate) due_at_ms: Option<u64>,
 }
 
-pub(crate) const SETTLE_FIXED_BYTES: usize = 21;
-
-pub(crate) fn settle_bytes(ranges: usize) -> usize {
-    HEADER_BYTES + SETTLE_FIXED_BYTES + ranges * RANGE_BYTES
+impl Settlement {
+    pub(crate) fn record_bytes(&self, format: Format, ranges: usize) -> usize {
+        HEADER_BYTES
+            + match format {
+                Format::One => one::SETTLE_FIXED_BYTES + ranges * one::RANGE_BYTES,
+                Format::Two => two::settle_fixed_bytes(self) + ranges * two::RANGE_BYTES,
+            }
+    }
 }
 
 pub(crate) fn encode_settle(out: &mut Vec<u8>, stamp: Stamp, settlement: Settlement, ranges: &[SequenceRange]) {
-    let start = begin(out, stamp, settle_bytes(ranges.len()), KIND_SETTLE, ranges.len() as u16);
-    out.extend_from_slice(&settlement.queue.0.to_le_bytes());
-    out.push(settlement.outcome.code());
-    out.extend_from_slice(&settlement.count.to_le_bytes());
-    out.extend_from_slice(&settlement.bytes.to_le_bytes());
-    for range in ranges {
-        out.extend_from_slice(&range.first.0.to_le_bytes());
-        out.extend_from_slice(&range.last.0.to_le_bytes());
+    let format = stamp.coding.format;
+    let length = settlement.record_bytes(format, ranges.len());
+    let start = begin(out, stamp, length, KIND_SETTLE, ranges.len() as u16);
+    match format {
+        Format::One => one::put_settle(out, &settlement, ranges),
+        Format::Two => two::put_settle(out, &settlement, ranges),
     }
-    seal_head(out, start, stamp.seed);
+    seal_head(out, start, stamp.coding.seed);
 }
 
-pub(crate) const DELETE_BYTES: usize = HEADER_BYTES + 4;
+pub(crate) fn delete_bytes(format: Format) -> usize {
+    HEADER_BYTES + if format == Format::One { one::QUEUE_BYTES } else { two::QUEUE_BYTES }
+}
 
 pub(crate) fn encode_delete(out: &mut Vec<u8>, stamp: Stamp, queue: QueueId) {
-    let start = begin(out, stamp, DELETE_BYTES, KIND_DELETE, 0);
-    out.extend_from_slice(&queue.0.to_le_bytes());
-    seal_head(out, start, stamp.seed);
+    let start = begin(out, stamp, delete_bytes(stamp.coding.format), KIND_DELETE, 0);
+    match stamp.coding.format {
+        Format::One => out.extend_from_slice(&queue.0.to_le_bytes()),
+        Format::Two => two::put_queue(out, queue),
+    }
+    seal_head(out, start, stamp.coding.seed);
 }
 
 pub(crate) fn mark_bytes(mark: &MarkView<'_>) -> usize {
@@ -262,16 +305,21 @@ pub(crate) fn encode_mark(out: &mut Vec<u8>, stamp: Stamp, mark: &MarkView<'_>) 
     for part in [mark.owner, mark.key, mark.value] {
         out.extend_from_slice(part);
     }
-    seal_head(out, start, stamp.seed);
+    seal_head(out, start, stamp.coding.seed);
 }
 
-pub(crate) const EPOCH_BYTES: usize = HEADER_BYTES + 9;
+pub(crate) fn epoch_bytes(format: Format) -> usize {
+    HEADER_BYTES + if format == Format::One { one::EPOCH_BYTES } else { two::EPOCH_BYTES }
+}
 
-pub(crate) fn encode_epoch(out: &mut Vec<u8>, stamp: Stamp, epoch: u64, raise: bool) {
-    let start = begin(out, stamp, EPOCH_BYTES, KIND_EPOCH, 0);
-    out.extend_from_slice(&epoch.to_le_bytes());
-    out.push(u8::from(raise));
-    seal_head(out, start, stamp.seed);
+pub(crate) fn encode_epoch(out: &mut Vec<u8>, stamp: Stamp, epoch: &EpochView) {
+    let start = begin(out, stamp, epoch_bytes(stamp.coding.format), KIND_EPOCH, 0);
+    out.extend_from_slice(&epoch.epoch.to_le_bytes());
+    out.push(epoch.raises);
+    if stamp.coding.format == Format::Two {
+        two::put_begun(out, epoch.begun.unwrap_or_default());
+    }
+    seal_head(out, start, stamp.coding.seed);
 }
 
 fn begin(out: &mut Vec<u8>, stamp: Stamp, length: usize, kind: u8, count: u16) -> usize {
@@ -298,268 +346,6 @@ fn seal_head(out: &mut [u8], start: usize, seed: u32) {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used)]
-    use penstock_queue::Sequence;
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::record::{DecodeError, Record, decode_record, outline, seed_of};
-
-    const SEGMENT_ID: u64 = 0x1122_3344_5566_7788;
-
-    fn stamp() -> Stamp {
-        Stamp { position: Position(0x0a0b_0c0d), seed: seed_of(SEGMENT_ID) }
-    }
-
-    fn target(queue: u32, sequence: u64) -> Target {
-        Target { queue: QueueId(queue), sequence: Sequence(sequence) }
-    }
-
-    fn message_record(payload: &Payload<'_>, targets: &[Target]) -> Vec<u8> {
-        let mut out = Vec::new();
-        encode_message(&mut out, stamp(), payload, 0x0123_4567_89ab, targets);
-        out
-    }
-
-    #[test]
-    fn a_message_is_laid_out_as_the_format_draws_it() {
-        let payload = Payload::new(b"", b"orders", &[0, 0, 0], &[9; 100]).unwrap();
-
-        let record = message_record(&payload, &[target(7, 42)]);
-
-        assert_eq!(record.len(), 155);
-        assert_eq!(record[..4], 155_u32.to_le_bytes());
-        assert_eq!(record[4..8], [1, 0, 1, 0], "kind, flags, count");
-        assert_eq!(record[8..16], 0x0a0b_0c0d_u64.to_le_bytes());
-        assert_eq!(record[16..20], crc32c::crc32c(&record[46..]).to_le_bytes());
-        assert_eq!(record[24..30], [0xab, 0x89, 0x67, 0x45, 0x23, 0x01]);
-        assert_eq!(record[30..34], [0, 6, 3, 0], "lengths of exchange, routing key and properties");
-        assert_eq!(record[34..38], 7_u32.to_le_bytes());
-        assert_eq!(record[38..46], 42_u64.to_le_bytes());
-        assert_eq!(record[46..52], *b"orders");
-        let mut head = SEGMENT_ID.to_le_bytes().to_vec();
-        head.extend_from_slice(&record[..20]);
-        head.extend_from_slice(&record[24..46]);
-        assert_eq!(record[20..24], crc32c::crc32c(&head).to_le_bytes());
-    }
-
-    #[test]
-    fn a_pruned_message_keeps_all_but_its_targets_and_the_checksum_of_its_head() {
-        let properties = vec![5; 70_000];
-        let payload = Payload::new(b"e", b"k", &properties, b"body").unwrap();
-        let record = message_record(&payload, &[target(1, 1), target(2, 8), target(3, 9)]);
-        let Record::Message(view) = decode_record(&record, SEGMENT_ID).unwrap().record else { panic!("a message") };
-
-        let mut pruned = vec![0xff; 3];
-        encode_pruned(&mut pruned, &view, &[target(1, 1), target(3, 9)], 77);
-
-        let pruned = &pruned[3..];
-        assert_eq!(pruned.len(), record.len() - TARGET_BYTES);
-        assert_eq!(pruned[8..20], record[8..20], "position and the payload's checksum");
-        assert_eq!(decode_record(pruned, SEGMENT_ID), Err(DecodeError::HeadChecksum));
-        let decoded = decode_record(pruned, 77).unwrap();
-        let Record::Message(found) = decoded.record else { panic!("a message") };
-        found.verify().unwrap();
-        assert_eq!(found.targets().collect::<Vec<_>>(), [target(1, 1), target(3, 9)]);
-        assert_eq!((found.stored_at_ms, found.properties, found.body), (view.stored_at_ms, view.properties, view.body));
-    }
-
-    #[test]
-    fn properties_above_64_kib_are_read_back() {
-        let properties = vec![5; 70_000];
-        let payload = Payload::new(b"e", b"k", &properties, b"body").unwrap();
-
-        let record = message_record(&payload, &[target(1, 1)]);
-
-        let Record::Message(view) = decode_record(&record, SEGMENT_ID).unwrap().record else { panic!("a message") };
-        view.verify().unwrap();
-        assert_eq!((view.exchange, view.routing_key, view.body), (&b"e"[..], &b"k"[..], &b"body"[..]));
-        assert_eq!(view.properties, properties);
-    }
-
-    #[test]
-    fn reserved_fields_are_passed_over() {
-        let payload = Payload::new(b"", b"k", b"", b"body").unwrap();
-        let mut record = message_record(&payload, &[target(1, 1)]);
-        let optional = [&[3, 0][..], b"key", &[7; 20], &[8; 8], &[9; 8], &[1]].concat();
-        record.splice(46..46, optional.iter().copied());
-        let length = record.len() as u32;
-        record[..4].copy_from_slice(&length.to_le_bytes());
-        record[5] = 0b0111_1110;
-        let crc = head_crc(&record, 46 + optional.len(), seed_of(SEGMENT_ID));
-        record[20..24].copy_from_slice(&crc.to_le_bytes());
-
-        let Record::Message(view) = decode_record(&record, SEGMENT_ID).unwrap().record else { panic!("a message") };
-
-        view.verify().unwrap();
-        assert_eq!((view.routing_key, view.body), (&b"k"[..], &b"body"[..]));
-    }
-
-    #[test]
-    fn a_record_of_an_earlier_life_of_the_file_is_none() {
-        let payload = Payload::new(b"", b"k", b"", b"body").unwrap();
-        let record = message_record(&payload, &[target(1, 1)]);
-
-        assert_eq!(decode_record(&record, SEGMENT_ID + 1), Err(DecodeError::HeadChecksum));
-    }
-
-    fn settlement() -> Settlement {
-        Settlement { queue: QueueId(3), outcome: Outcome::Requeue, count: 2, bytes: 77 }
-    }
-
-    const MARK: MarkView<'_> = MarkView { owner: b"owner", key: b"key", value: b"a value" };
-
-    fn with_all(payload: Payload<'_>) -> Payload<'_> {
-        let producer = Producer { id: 0x0102_0304_0506_0708.try_into().unwrap(), sequence: 99 };
-        payload.with_key(b"a key").unwrap().with_producer(producer)
-    }
-
-    #[test]
-    fn a_key_and_a_producer_are_laid_out_as_the_format_draws_them() {
-        let payload = with_all(Payload::new(b"", b"k", b"", b"body").unwrap());
-
-        let record = message_record(&payload, &[target(7, 42)]);
-
-        assert_eq!(record.len(), payload.record_bytes(1));
-        assert_eq!(record[5], 0b110);
-        assert_eq!(record[46..53], *b"\x05\0a key");
-        assert_eq!(record[53..61], [8, 7, 6, 5, 4, 3, 2, 1]);
-        assert_eq!(record[61..65], [0; 4], "it numbers no batches");
-        assert_eq!(record[65..73], 99_u64.to_le_bytes());
-        let Record::Message(view) = decode_record(&record, SEGMENT_ID).unwrap().record else { panic!("a message") };
-        view.verify().unwrap();
-        assert_eq!((view.key, view.producer), (payload.key(), payload.producer()));
-        assert_eq!((view.routing_key, view.body), (&b"k"[..], &b"body"[..]));
-        assert_eq!(outline(&record), None, "those are read whole");
-        assert_eq!(view.batch_digest, None);
-    }
-
-    #[test]
-    fn a_digest_of_a_batch_is_beside_the_producer() {
-        let digest = NonZeroU32::new(0x0102_0304);
-        let payload = with_all(Payload::new(b"", b"k", b"", b"body").unwrap()).with_batch_digest(digest.unwrap());
-
-        let record = message_record(&payload, &[target(7, 42)]);
-
-        assert_eq!(record.len(), payload.record_bytes(1));
-        assert_eq!(record[61..65], [4, 3, 2, 1]);
-        let Record::Message(view) = decode_record(&record, SEGMENT_ID).unwrap().record else { panic!("a message") };
-        view.verify().unwrap();
-        assert_eq!((view.producer, view.batch_digest), (payload.producer(), digest));
-    }
-
-    #[test]
-    fn a_key_longer_than_its_length_can_say_is_refused() {
-        let payload = Payload::new(b"", b"", b"", b"").unwrap();
-
-        assert!(payload.with_key(&[0; 65_535]).is_ok());
-        assert!(matches!(payload.with_key(&[0; 65_536]), Err(LogError::FieldTooLong { .. })));
-    }
-
-    /// One record of each kind that is written.
-    fn records() -> Vec<Vec<u8>> {
-        let payload = Payload::new(b"exchange", b"key", b"prop", b"some body").unwrap();
-        let range = SequenceRange::new(Sequence(4), Sequence(9)).unwrap();
-        let mut settle = Vec::new();
-        encode_settle(&mut settle, stamp(), settlement(), &[range, range]);
-        let mut delete = Vec::new();
-        encode_delete(&mut delete, stamp(), QueueId(12));
-        let mut epoch = Vec::new();
-        encode_epoch(&mut epoch, stamp(), 5, true);
-        let mut mark = Vec::new();
-        encode_mark(&mut mark, stamp(), &MARK);
-        let keyed = message_record(&with_all(payload), &[target(1, 1)]);
-        vec![message_record(&payload, &[target(1, 1), target(2, 9)]), settle, delete, epoch, mark, keyed]
-    }
-
-    #[test]
-    fn settle_delete_epoch_and_mark_are_read_back() {
-        let records = records();
-        let read = |at: usize| decode_record(&records[at], SEGMENT_ID).unwrap();
-
-        let Record::Settle(settle) = read(1).record else { panic!("a settlement") };
-        assert_eq!((settle.queue, settle.outcome), (QueueId(3), Outcome::Requeue));
-        assert_eq!((settle.count, settle.bytes), (2, 77));
-        assert_eq!(settle.ranges().map(|range| (range.first.0, range.last.0)).collect::<Vec<_>>(), [(4, 9), (4, 9)]);
-        assert_eq!(read(2).record, Record::Delete(QueueId(12)));
-        assert_eq!(read(3).record, Record::Epoch { epoch: 5, raise: true });
-        assert_eq!(read(4).record, Record::Mark(MARK));
-        let lengths = [settle_bytes(2), DELETE_BYTES, EPOCH_BYTES, mark_bytes(&MARK)];
-        assert_eq!(lengths, [1, 2, 3, 4].map(|at| read(at).length as usize));
-    }
-
-    fn verified(bytes: &[u8]) -> Result<(), DecodeError> {
-        match decode_record(bytes, SEGMENT_ID)?.record {
-            Record::Message(view) => view.verify(),
-            _ => Ok(()),
-        }
-    }
-
-    #[test]
-    fn every_bit_of_every_record_is_under_a_checksum() {
-        for record in records() {
-            verified(&record).unwrap();
-            for at in 0..record.len() * 8 {
-                let mut changed = record.clone();
-                changed[at / 8] ^= 1 << (at % 8);
-                assert!(verified(&changed).is_err(), "bit {at} of a record of kind {}", record[4]);
-            }
-        }
-    }
-
-    #[test]
-    fn a_record_that_is_cut_is_none() {
-        for record in records() {
-            for bytes in 0..record.len() {
-                assert!(decode_record(&record[..bytes], SEGMENT_ID).is_err());
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn messages_are_read_back(
-            parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 4),
-            targets in prop::collection::vec((any::<u32>(), any::<u64>()), 1..20),
-        ) {
-            let payload = Payload::new(&parts[0], &parts[1], &parts[2], &parts[3]).unwrap();
-            let targets: Vec<Target> = targets.into_iter().map(|(queue, sequence)| target(queue, sequence)).collect();
-            let mut record = message_record(&payload, &targets);
-            prop_assert_eq!(record.len(), payload.record_bytes(targets.len()));
-            record.extend_from_slice(b"what follows");
-
-            let decoded = decode_record(&record, SEGMENT_ID).unwrap();
-
-            prop_assert_eq!(decoded.position, stamp().position);
-            let Record::Message(view) = decoded.record else { panic!("a message") };
-            view.verify().unwrap();
-            prop_assert_eq!([view.exchange, view.routing_key, view.properties, view.body], [&parts[0][..], &parts[1], &parts[2], &parts[3]]);
-            prop_assert_eq!(view.targets().collect::<Vec<_>>(), targets.clone());
-            prop_assert_eq!(view.stored_at_ms, 0x0123_4567_89ab);
-            let outline = outline(&record).unwrap();
-            prop_assert_eq!((outline.length, outline.body_bytes), (decoded.length, parts[3].len() as u64));
-            prop_assert_eq!(outline.targets().collect::<Vec<_>>(), targets);
-        }
-
-        #[test]
-        fn any_bytes_are_refused_or_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0..7_u8) {
-            let _ = (decode_record(&bytes, SEGMENT_ID), outline(&bytes));
-            // With a valid length, kind and checksum the fields themselves are reached.
-            let mut bytes = bytes;
-            bytes.resize(bytes.len().max(HEADER_BYTES), 0);
-            let length = bytes.len() as u32;
-            bytes[..4].copy_from_slice(&length.to_le_bytes());
-            bytes[4] = kind;
-            bytes[5] &= 0b0111_1111;
-            bytes[6..8].copy_from_slice(&u16::from(length as u8 % 8).to_le_bytes());
-            for head_bytes in HEADER_BYTES..=bytes.len() {
-                let crc = head_crc(&bytes, head_bytes, seed_of(SEGMENT_ID));
-                bytes[20..24].copy_from_slice(&crc.to_le_bytes());
-                if let Ok(decoded) = decode_record(&bytes, SEGMENT_ID) {
-                    crate::fold::FoldState::default().apply(&decoded.record, Position(0));
-                }
-            }
-        }
-    }
-}
+mod tests;
+#[cfg(test)]
+mod tests_of_two;

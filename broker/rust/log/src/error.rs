@@ -16,6 +16,13 @@ pub enum LogError {
     Corrupt { path: PathBuf, at: u64, why: Corruption },
     #[error("{} has format {found}, this version reads up to {supported}; start a newer version", path.display())]
     NewerFormat { path: PathBuf, found: u32, supported: u32 },
+    #[error(
+        "{} has {what} at byte {at} that version {} does not know; start the version that wrote it, or a newer one",
+        path.display(), env!("CARGO_PKG_VERSION")
+    )]
+    Newer { path: PathBuf, at: u64, what: &'static str },
+    #[error("{what} cannot be stored in format 1; let the broker write format 2")]
+    NotInFormat { what: &'static str },
     #[error("a record of {bytes} bytes is more than the {bytes_max} that a log stores; send a smaller message")]
     RecordTooLarge { bytes: u64, bytes_max: u64 },
     #[error("{field} has {bytes} bytes, at most {bytes_max} can be stored")]
@@ -129,6 +136,14 @@ impl LogError {
 
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
         LogError::Io { action, path: path.to_owned(), source }
+    }
+
+    pub(crate) fn newer_record(path: &Path, at: u64) -> Self {
+        LogError::Newer { path: path.to_owned(), at, what: "a record with a part" }
+    }
+
+    pub(crate) fn newer_flags(path: &Path) -> Self {
+        LogError::Newer { path: path.to_owned(), at: 58, what: "a flag" }
     }
 
     pub(crate) fn corrupt(path: &Path, at: u64, why: impl Into<Corruption>) -> Self {

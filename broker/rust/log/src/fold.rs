@@ -187,11 +187,9 @@ impl FoldState {
                 marks::forget_queue(&mut self.marks, *queue);
             }
             Record::Mark(mark) => self.put_mark(mark.owner, mark.key, mark.value),
-            Record::Epoch { epoch, raise } => {
-                self.epoch = self.epoch.max(*epoch);
-                if *raise {
-                    self.raise();
-                }
+            Record::Epoch(begun) => {
+                self.epoch = self.epoch.max(begun.epoch);
+                (0..begun.raises).for_each(|_| self.raise());
             }
         }
         self.position = end;
@@ -308,15 +306,16 @@ mod tests {
     use crate::encode::{
         Payload, Settlement, Stamp, encode_delete, encode_epoch, encode_mark, encode_message, encode_settle,
     };
-    use crate::record::{MarkView, Producer, decode_record};
+    use crate::format::Coding;
+    use crate::record::{EpochView, MarkView, Producer, decode_record};
 
     const QUEUE: QueueId = QueueId(4);
 
     fn apply(state: &mut FoldState, encode: impl FnOnce(&mut Vec<u8>, Stamp)) {
         let mut bytes = Vec::new();
         let position = state.position;
-        encode(&mut bytes, Stamp { position, seed: crate::record::seed_of(9) });
-        let decoded = decode_record(&bytes, 9).unwrap();
+        encode(&mut bytes, Stamp { position, coding: Coding::of_segment(9) });
+        let decoded = decode_record(&bytes, Coding::of_segment(9)).unwrap();
         state.apply(&decoded.record, Position(position.0 + bytes.len() as u64));
     }
 
@@ -328,7 +327,7 @@ mod tests {
 
     fn settle(state: &mut FoldState, outcome: Outcome, first: u64, last: u64) {
         let count = last - first + 1;
-        let settlement = Settlement { queue: QUEUE, outcome, count, bytes: 5 * count };
+        let settlement = Settlement { queue: QUEUE, outcome, count, bytes: 5 * count, due_at_ms: None };
         let range = SequenceRange::new(Sequence(first), Sequence(last)).unwrap();
         apply(state, |out, stamp| encode_settle(out, stamp, settlement, &[range]));
     }
@@ -339,7 +338,7 @@ mod tests {
         store(&mut state, 1);
         store(&mut state, 2);
 
-        apply(&mut state, |out, stamp| encode_epoch(out, stamp, 1, true));
+        apply(&mut state, |out, stamp| encode_epoch(out, stamp, &EpochView::of_one(1, true)));
 
         let queue = &state.queues[&QUEUE];
         assert_eq!(queue.next, Sequence(3 + RAISE));
@@ -358,7 +357,7 @@ mod tests {
         assert_eq!(received(&state), 2);
 
         settle(&mut state, Outcome::Drop, 1, 2);
-        apply(&mut state, |out, stamp| encode_epoch(out, stamp, 1, true));
+        apply(&mut state, |out, stamp| encode_epoch(out, stamp, &EpochView::of_one(1, true)));
         assert_eq!(received(&state), 2, "a raise counts nothing, and a settlement takes nothing back");
         store(&mut state, 3 + RAISE);
         assert_eq!(received(&state), 3);
@@ -373,7 +372,7 @@ mod tests {
     fn a_sequence_that_a_raise_skipped_counts_once_a_message_has_it() {
         let mut state = FoldState::default();
         (1..=5).for_each(|sequence| store(&mut state, sequence));
-        apply(&mut state, |out, stamp| encode_epoch(out, stamp, 1, true));
+        apply(&mut state, |out, stamp| encode_epoch(out, stamp, &EpochView::of_one(1, true)));
 
         // The start that raised had found three of the five messages.
         (4..=7).for_each(|sequence| store(&mut state, sequence + RAISE));
@@ -385,7 +384,7 @@ mod tests {
     #[test]
     fn a_queue_that_is_new_after_a_raise_has_received_nothing_before() {
         let mut state = FoldState::default();
-        apply(&mut state, |out, stamp| encode_epoch(out, stamp, 1, true));
+        apply(&mut state, |out, stamp| encode_epoch(out, stamp, &EpochView::of_one(1, true)));
         store(&mut state, 1 + RAISE);
 
         assert_eq!(state.queues[&QUEUE].received(), 1);

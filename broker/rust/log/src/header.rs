@@ -87,11 +87,7 @@ pub(crate) fn rewritten_segment(
     let path = rewritten_path(directory, entry.number, entry.edition);
     let (header, bytes, is_readable) = match read_header(&path) {
         Ok(HeaderFound::Segment(header, _)) => (header, file_bytes(&path)?, true),
-        Ok(_) => {
-            let log_id = log_id.unwrap_or_default();
-            let header = SegmentHeader { log_id, segment_id: entry.segment_id, first: entry.first, epoch: 0 };
-            (header, file_bytes(&path)?, false)
-        }
+        Ok(_) => (entry.header(log_id.unwrap_or_default()), file_bytes(&path)?, false),
         Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };

@@ -22,6 +22,7 @@ mod encode;
 mod error;
 mod fold;
 mod fold_ticket;
+mod format;
 mod fresh;
 mod header;
 mod index;
@@ -43,6 +44,7 @@ mod repair;
 mod resync;
 mod rewriting;
 mod segment;
+mod segment_header;
 mod skipped;
 mod sync;
 
@@ -59,12 +61,13 @@ pub use encode::Payload;
 pub use error::{Corruption, LogError, Missing};
 pub use fold::{FoldState, FoldedQueue, RAISE};
 pub use fold_ticket::{FoldTicket, Folded, Retired};
+pub use format::{Coding, Format};
 pub use inspect::{CorruptRecord, SegmentReport, inspect};
 pub use kept::Kept;
 pub use log::{Log, LogOptions, LogStats, Opened, Passed, Portion, Room};
 pub use record::{
-    DecodeError, Decoded, MarkView, MessageView, Outcome, Position, Producer, RANGES_MAX, RECORD_BYTES_MAX, Record,
-    SettleView, TARGETS_MAX, Target, decode_record,
+    Attributes, Begun, DecodeError, Decoded, EpochView, MarkView, MessageView, Outcome, Position, Producer, RANGES_MAX,
+    RECORD_BYTES_MAX, Record, SettleView, TARGETS_MAX, Target, decode_record,
 };
 pub use recovery::Recovery;
 pub use repair::{Repaired, repair};

@@ -32,15 +32,16 @@ use crate::corruption::Quarantined;
 use crate::directory::Lookup;
 use crate::disk::{Disk, RealDisk};
 use crate::encode::{
-    DELETE_BYTES, EPOCH_BYTES, Payload, Settlement, Stamp, encode_delete, encode_epoch, encode_mark, encode_message,
-    encode_settle, mark_bytes, settle_bytes,
+    Payload, Settlement, Stamp, delete_bytes, encode_delete, encode_epoch, encode_mark, encode_message, encode_settle,
+    epoch_bytes, mark_bytes,
 };
 use crate::error::LogError;
 use crate::fold::FoldState;
 use crate::fold_ticket::Keeper;
+use crate::format::Format;
 use crate::kept::{Kept, Share};
 use crate::names::number_of;
-use crate::record::{MarkView, Outcome, Position, RANGES_MAX, RECORD_BYTES_MAX, Record, TARGETS_MAX, Target};
+use crate::record::{EpochView, MarkView, Outcome, Position, RANGES_MAX, RECORD_BYTES_MAX, Record, Target};
 use crate::recovery::{Recovered, Recovery, Sealed, recover};
 use crate::segment::{Located, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use crate::sync::{SyncTicket, SyncedFile, Unsynced};
@@ -171,11 +172,11 @@ impl Log {
         log.quarantined.extend(quarantined.iter().filter_map(|found| number_of(&found.file)));
         log.fence(lost.iter().filter_map(|path| number_of(&path.file_name()?.to_string_lossy())));
         let mut end = log.append_epoch(raise)?;
-        state.apply(&Record::Epoch { epoch: log.epoch, raise }, end);
+        state.apply(&Record::Epoch(EpochView::of_one(log.epoch, raise)), end);
         for _ in 0..if raise { missed_starts } else { 0 } {
             // Above the sequences that those starts assigned, also when their records are back.
             end = log.append_epoch(true)?;
-            state.apply(&Record::Epoch { epoch: log.epoch, raise: true }, end);
+            state.apply(&Record::Epoch(EpochView::of_one(log.epoch, true)), end);
         }
         log.write()?;
         if raise || is_new {
@@ -202,12 +203,13 @@ impl Log {
         stored_at_ms: u64,
         targets: &[Target],
     ) -> Result<Position, LogError> {
-        if targets.len() <= TARGETS_MAX {
+        let targets_max = self.format().targets_max();
+        if targets.len() <= targets_max {
             return self.append_copy(payload, stored_at_ms, targets);
         }
         self.reserve(payload, targets.len())?;
-        let last = targets.len().div_ceil(TARGETS_MAX) - 1;
-        for (place, targets) in targets.chunks(TARGETS_MAX).enumerate() {
+        let last = targets.len().div_ceil(targets_max) - 1;
+        for (place, targets) in targets.chunks(targets_max).enumerate() {
             // A log may end after any record: the producer's sequence counts as stored with the last of them.
             let payload = if place == last { *payload } else { payload.without_producer() };
             self.append_copy(&payload, stored_at_ms, targets)?;
@@ -221,8 +223,12 @@ impl Log {
         stored_at_ms: u64,
         targets: &[Target],
     ) -> Result<Position, LogError> {
-        check_count("targets", targets.len(), 1, TARGETS_MAX)?;
-        let stamp = self.place(payload.record_bytes(targets.len()), Purpose::Message)?;
+        let format = self.format();
+        check_count("targets", targets.len(), 1, format.targets_max())?;
+        if !payload.fits(format) {
+            return Err(LogError::NotInFormat { what: "an attribute of a message" });
+        }
+        let stamp = self.place(payload.record_bytes(format, targets.len()), Purpose::Message)?;
         for target in targets {
             let next = self.active.index.next_of(target.queue);
             if target.sequence.0 < next {
@@ -241,9 +247,10 @@ impl Log {
     /// Reserves space for a message, so that appending it cannot fail for lack of space. For more targets than one
     /// record names, space for all its copies is reserved in one segment.
     pub fn reserve(&mut self, payload: &Payload<'_>, target_count: usize) -> Result<(), LogError> {
-        let (copies, rest) = (target_count / TARGETS_MAX, target_count % TARGETS_MAX);
-        let last = if rest > 0 { payload.record_bytes(rest) } else { 0 };
-        self.place(copies * payload.record_bytes(TARGETS_MAX) + last, Purpose::Message).map(|_| ())
+        let (format, targets_max) = (self.format(), self.format().targets_max());
+        let (copies, rest) = (target_count / targets_max, target_count % targets_max);
+        let last = if rest > 0 { payload.record_bytes(format, rest) } else { 0 };
+        self.place(copies * payload.record_bytes(format, targets_max) + last, Purpose::Message).map(|_| ())
     }
 
     /// Appends the settlement of `count` messages, whose bodies have `bytes` bytes in all. Returns the position after
@@ -256,10 +263,10 @@ impl Log {
         bytes: u64,
         ranges: &[SequenceRange],
     ) -> Result<Position, LogError> {
-        let mut settlement = Settlement { queue, outcome, count, bytes };
+        let mut settlement = Settlement { queue, outcome, count, bytes, due_at_ms: None };
         // Totals are subtracted once; the records after the first only name more ranges.
         for part in ranges.chunks(RANGES_MAX) {
-            let stamp = self.place(settle_bytes(part.len()), Purpose::Upkeep)?;
+            let stamp = self.place(settlement.record_bytes(self.format(), part.len()), Purpose::Upkeep)?;
             encode_settle(&mut self.tail, stamp, settlement, part);
             settlement = Settlement { count: 0, bytes: 0, ..settlement };
         }
@@ -268,7 +275,7 @@ impl Log {
 
     /// Appends the deletion of a queue. Returns the position after it.
     pub fn append_delete(&mut self, queue: QueueId) -> Result<Position, LogError> {
-        let stamp = self.place(DELETE_BYTES, Purpose::Upkeep)?;
+        let stamp = self.place(delete_bytes(self.format()), Purpose::Upkeep)?;
         encode_delete(&mut self.tail, stamp, queue);
         self.hints.get_mut().remove(&queue);
         Ok(self.appended())
@@ -462,8 +469,8 @@ impl Log {
         let log_id = log_id.map_or_else(|| random(directory), Ok)?;
         let directory: Arc<Path> = Arc::from(directory);
         let (end, epoch) = (state.position, state.epoch + 1);
-        let header = SegmentHeader { log_id, segment_id: random_id(&directory)?, first: end, epoch };
-        let least = SEGMENT_HEADER_BYTES + EPOCH_BYTES as u64;
+        let header = SegmentHeader::new(Format::One, log_id, random_id(&directory)?, (epoch, end));
+        let least = SEGMENT_HEADER_BYTES + epoch_bytes(Format::One) as u64;
         let bytes = options.segment_bytes_min.max(least);
         let size = Size::bare(bytes, least);
         let (active, unsynced) = Active::create(&directory, options.disk.as_ref(), next_number, &header, size)?;
@@ -528,9 +535,15 @@ impl Log {
     }
 
     fn append_epoch(&mut self, raise: bool) -> Result<Position, LogError> {
-        let stamp = self.place(EPOCH_BYTES, Purpose::Upkeep)?;
-        encode_epoch(&mut self.tail, stamp, self.epoch, raise);
+        let stamp = self.place(epoch_bytes(self.format()), Purpose::Upkeep)?;
+        encode_epoch(&mut self.tail, stamp, &EpochView::of_one(self.epoch, raise));
         Ok(self.appended())
+    }
+
+    /// The format of the segment that records are appended to.
+    #[inline]
+    fn format(&self) -> Format {
+        self.active.segment.coding().format
     }
 
     fn appended(&self) -> Position {
@@ -554,7 +567,7 @@ impl Log {
         if end > self.active.reserved {
             self.make_place(end, length as u64, purpose)?;
         }
-        Ok(Stamp { position, seed: self.active.segment.seed() })
+        Ok(Stamp { position, coding: self.active.segment.coding() })
     }
 }
 

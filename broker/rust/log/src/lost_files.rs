@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use crate::directory::write_whole;
 use crate::disk::Disk;
-use crate::encode::EPOCH_BYTES;
+use crate::encode::epoch_bytes;
 use crate::error::LogError;
+use crate::format::Format;
 use crate::names::number_of;
 use crate::record::{Position, le_u64};
 use crate::segment::segment_path;
@@ -36,7 +37,7 @@ pub(crate) fn between(directory: &Path, after: u64, before: u64) -> Option<Lost>
 /// has its epoch's record at least.
 pub(crate) fn behind(after: u64, missing: (Position, Position)) -> Lost {
     let bytes = missing.1.0.saturating_sub(missing.0.0);
-    after + 1..=after + 1 + bytes / EPOCH_BYTES as u64
+    after + 1..=after + 1 + bytes / epoch_bytes(Format::One) as u64
 }
 
 /// Loads the numbers that earlier starts recorded, from files of these names.

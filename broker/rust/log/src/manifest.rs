@@ -11,9 +11,10 @@ use crate::checkpoint::unlink_if_there;
 use crate::directory::write_whole;
 use crate::disk::Disk;
 use crate::error::{Corruption, LogError};
+use crate::format::Format;
 use crate::names::Names;
 use crate::record::{Position, le_u32, le_u64};
-use crate::segment::{FORMAT, Segment, rewritten_path};
+use crate::segment::{FORMAT, Segment, SegmentHeader, rewritten_path};
 
 const MAGIC: &[u8; 8] = b"PNSTKMAN";
 const HEADER_BYTES: usize = 40;
@@ -39,6 +40,11 @@ impl Entry {
             first: segment.first(),
             end,
         })
+    }
+
+    /// The header of its segment, as far as it is known without the file.
+    pub(crate) fn header(&self, log_id: [u8; 16]) -> SegmentHeader {
+        SegmentHeader::new(Format::One, log_id, self.segment_id, (0, self.first))
     }
 }
 

@@ -1,14 +1,21 @@
 //! Decoding of records and their checks. See `docs/format.md`, "Records".
 //!
 //! Invariants: no bytes, however hostile, make decoding panic or read past them, and every bit of a record is under one
-//! of its two checksums. The head's checksum starts from the segment's random id, so that bytes of an earlier use of a
-//! file are not records. This module knows nothing of files.
+//! of its two checksums. The head's checksum starts from that of a [`Coding`], so that bytes of an earlier use of a file
+//! are not records. A whole record with a part that this version does not know is not called corrupt. The fields that
+//! differ between formats are read by the modules `one` and `two`. This module knows nothing of files.
+
+mod fields;
+pub(crate) mod one;
+pub(crate) mod two;
 
 use std::num::{NonZeroU32, NonZeroU64};
 
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 
+use self::fields::{Fields, Optional, mark_in};
 use crate::batches::RowDigest;
+use crate::format::{Coding, Format};
 
 /// Bytes before a record's head: length, kind, flags, count, position and the two checksums.
 pub const HEADER_BYTES: usize = 24;
@@ -28,14 +35,7 @@ pub(crate) const KIND_EPOCH: u8 = 5;
 pub(crate) const FLAG_LONG_PROPERTIES: u8 = 1;
 pub(crate) const FLAG_KEY: u8 = 1 << 1;
 pub(crate) const FLAG_PRODUCER: u8 = 1 << 2;
-const FLAG_EXPIRES: u8 = 1 << 3;
-const FLAG_DUE: u8 = 1 << 4;
-const FLAG_PRIORITY: u8 = 1 << 5;
-const FLAG_GROUP: u8 = 1 << 6;
-const FLAGS_KNOWN: u8 =
-    FLAG_LONG_PROPERTIES | FLAG_KEY | FLAG_PRODUCER | FLAG_EXPIRES | FLAG_DUE | FLAG_PRIORITY | FLAG_GROUP;
 
-pub(crate) const PRODUCER_BYTES: usize = 20;
 pub(crate) const MESSAGE_FIXED_BYTES: usize = 10;
 pub(crate) const TARGET_BYTES: usize = 12;
 /// The head of a message for one queue, without optional parts.
@@ -45,7 +45,6 @@ const CRC_AT: usize = 20;
 const CRC_BYTES: usize = HEADER_BYTES - CRC_AT;
 /// Parts of at most this size together are copied side by side for their checksum.
 const GATHERED_BYTES_MAX: usize = 128;
-pub(crate) const RANGE_BYTES: usize = 16;
 
 /// A record's position in the log, counted in bytes over all segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -108,6 +107,10 @@ pub enum DecodeError {
     Flags,
     #[error("an unknown outcome")]
     Outcome,
+    #[error("the number of a queue is larger than this version knows")]
+    Queue,
+    #[error("a newer version wrote this record, and this one does not know a part of it")]
+    Newer,
     #[error("a record's fields do not fit its length")]
     Fields,
     #[error("the checksum of a record's head does not match")]
@@ -134,7 +137,49 @@ pub enum Record<'a> {
     Settle(SettleView<'a>),
     Delete(QueueId),
     Mark(MarkView<'a>),
-    Epoch { epoch: u64, raise: bool },
+    Epoch(EpochView),
+}
+
+/// The beginning of an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochView {
+    pub epoch: u64,
+    /// How many times the next sequence of every queue is raised.
+    pub raises: u8,
+    /// Who began it; `None` in format 1.
+    pub begun: Option<Begun>,
+}
+
+impl EpochView {
+    /// That of a start in format 1.
+    pub(crate) fn of_one(epoch: u64, raise: bool) -> EpochView {
+        EpochView { epoch, raises: u8::from(raise), begun: None }
+    }
+}
+
+/// When an epoch began, and the replica that leads it: zeros without replication.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Begun {
+    pub at_ms: u64,
+    pub leader: [u8; 16],
+}
+
+/// Fields of a message that most do not have. Format 1 has none of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// Of the producer; 0 without one.
+    pub producer_epoch: u16,
+    pub expires_at_ms: Option<u64>,
+    /// Not to be delivered before this time.
+    pub due_at_ms: Option<u64>,
+    pub priority: Option<u8>,
+    /// The first 16 bytes of the SHA-256 of the id by which repetitions are recognised.
+    pub dedup: Option<[u8; 16]>,
+    /// The message that this one was copied from.
+    pub source: Option<Target>,
+    pub created_at_ms: Option<u64>,
+    /// There is no body, which is not the same as an empty one.
+    pub is_tombstone: bool,
 }
 
 /// A stored message. Making one checks bounds only; [`MessageView::verify`] checks the checksums.
@@ -152,13 +197,34 @@ pub struct MessageView<'a> {
     targets: &'a [u8],
     bytes: &'a [u8],
     head_bytes: u32,
-    seed: u32,
+    coding: Coding,
 }
 
 impl<'a> MessageView<'a> {
     /// The queues it was stored for.
     pub fn targets(&self) -> impl ExactSizeIterator<Item = Target> + use<'a> {
-        targets_in(self.targets)
+        targets_in(self.targets, self.coding.format)
+    }
+
+    /// The fields that most messages do not have.
+    #[must_use]
+    pub fn attributes(&self) -> Attributes {
+        self.optional().map(|optional| optional.attributes).unwrap_or_default()
+    }
+
+    /// The checksum of its head, in format 2 as it was before any rewriting: by it and the position replicas compare it.
+    #[must_use]
+    pub fn checksum(&self) -> u32 {
+        let original = self.optional().and_then(|optional| optional.original);
+        original.unwrap_or_else(|| self.bytes.get(CRC_AT..).map_or(0, le_u32))
+    }
+
+    fn optional(&self) -> Option<Optional<'a>> {
+        let flags = self.bytes.get(5).copied()?;
+        if flags == 0 {
+            return None;
+        }
+        optional_in(&mut Fields(self.raw().optional), flags, self.coding.format).ok()
     }
 
     /// The digest of its content without the exchange, in whose place a staged row has something else.
@@ -183,7 +249,7 @@ impl<'a> MessageView<'a> {
     /// Whether both checksums match.
     pub fn verify(&self) -> Result<(), DecodeError> {
         let head_bytes = self.head_bytes as usize;
-        verify_head(self.bytes, head_bytes, self.seed)?;
+        verify_head(self.bytes, head_bytes, self.coding.seed)?;
         let payload = self.bytes.get(head_bytes..).unwrap_or_default();
         let stored = self.bytes.get(16..20).map_or(0, le_u32);
         if crc32c::crc32c(payload) == stored { Ok(()) } else { Err(DecodeError::PayloadChecksum) }
@@ -206,15 +272,20 @@ pub struct SettleView<'a> {
     pub outcome: Outcome,
     pub count: u64,
     pub bytes: u64,
+    /// Requeued messages are not to be delivered before this time.
+    pub due_at_ms: Option<u64>,
     ranges: &'a [u8],
+    format: Format,
 }
 
 impl<'a> SettleView<'a> {
     /// The ranges; a range with its end below its start is skipped.
     pub fn ranges(&self) -> impl Iterator<Item = SequenceRange> + use<'a> {
-        self.ranges.chunks_exact(RANGE_BYTES).filter_map(|range| {
-            let (first, last) = range.split_at(8);
-            SequenceRange::new(Sequence(le_u64(first)), Sequence(le_u64(last)))
+        let format = self.format;
+        let range_bytes = if format == Format::One { one::RANGE_BYTES } else { two::RANGE_BYTES };
+        self.ranges.chunks_exact(range_bytes).filter_map(move |range| match format {
+            Format::One => one::range(range),
+            Format::Two => two::range(range),
         })
     }
 }
@@ -228,41 +299,27 @@ pub struct MarkView<'a> {
 }
 
 /// Reads the record that `bytes` begin with and checks its head; the payload is checked by [`MessageView::verify`].
-pub fn decode_record(bytes: &[u8], segment_id: u64) -> Result<Decoded<'_>, DecodeError> {
-    decode_with(bytes, seed_of(segment_id), true)
-}
-
-/// The checksum so far, after the segment's id.
-pub(crate) fn seed_of(segment_id: u64) -> u32 {
-    crc32c::crc32c(&segment_id.to_le_bytes())
+pub fn decode_record(bytes: &[u8], coding: Coding) -> Result<Decoded<'_>, DecodeError> {
+    decode_with(bytes, coding, true)
 }
 
 /// Like [`decode_record`]; without `check_head` for bytes that this process wrote or has checked.
-pub(crate) fn decode_with(bytes: &[u8], seed: u32, check_head: bool) -> Result<Decoded<'_>, DecodeError> {
-    let Framed { record, kind, flags, count, position } = Framed::read(bytes)?;
-    let length = record.len() as u32;
-    if kind == KIND_MESSAGE {
-        let view = message_in(record, flags, count, seed)?;
-        if check_head {
-            verify_head(record, view.head_bytes as usize, seed)?;
-        }
-        return Ok(Decoded { position, length, record: Record::Message(view) });
-    }
-    if check_head {
-        verify_head(record, record.len(), seed)?;
-    }
-    if flags != 0 {
-        return Err(DecodeError::Flags);
-    }
-    Ok(Decoded { position, length, record: headed(record, kind, count)? })
+pub(crate) fn decode_with(bytes: &[u8], coding: Coding, check_head: bool) -> Result<Decoded<'_>, DecodeError> {
+    let framed = Framed::read(bytes)?;
+    let length = framed.record.len() as u32;
+    let record = framed.content(coding, check_head).map_err(|error| framed.or_newer(error, coding))?;
+    Ok(Decoded { position: framed.position, length, record })
 }
 
 /// The message that begins these bytes, of which only bounds are checked; `None` for a record of another kind. Readers
 /// call this for each message, so it makes nothing that they do not use.
 #[inline]
-pub(crate) fn message_at(bytes: &[u8], seed: u32) -> Result<Option<MessageView<'_>>, DecodeError> {
-    let Framed { record, kind, flags, count, .. } = Framed::read(bytes)?;
-    if kind == KIND_MESSAGE { message_in(record, flags, count, seed).map(Some) } else { Ok(None) }
+pub(crate) fn message_at(bytes: &[u8], coding: Coding) -> Result<Option<MessageView<'_>>, DecodeError> {
+    let framed = Framed::read(bytes)?;
+    if framed.kind != KIND_MESSAGE {
+        return Ok(None);
+    }
+    framed.message(coding).map(Some).map_err(|error| framed.or_newer(error, coding))
 }
 
 /// A record's header, and all of its bytes.
@@ -290,6 +347,110 @@ impl<'a> Framed<'a> {
         let position = Position(u64::from_le_bytes([p0, p1, p2, p3, p4, p5, p6, p7]));
         Ok(Framed { record, kind, flags, count: u16::from_le_bytes([c0, c1]) as usize, position })
     }
+
+    fn content(&self, coding: Coding, check_head: bool) -> Result<Record<'a>, DecodeError> {
+        if self.kind == KIND_MESSAGE {
+            let view = self.message(coding)?;
+            if check_head {
+                verify_head(self.record, view.head_bytes as usize, coding.seed)?;
+            }
+            return Ok(Record::Message(view));
+        }
+        // Before the checksum: a record with either may also have a payload.
+        if !(KIND_SETTLE..=KIND_EPOCH).contains(&self.kind) {
+            return Err(DecodeError::Kind);
+        }
+        if self.flags != 0 {
+            return Err(DecodeError::Flags);
+        }
+        if check_head {
+            verify_head(self.record, self.record.len(), coding.seed)?;
+        }
+        self.headed(coding.format)
+    }
+
+    #[inline]
+    fn message(&self, coding: Coding) -> Result<MessageView<'a>, DecodeError> {
+        if self.count == 0 || self.count > coding.format.targets_max() {
+            return Err(DecodeError::Fields);
+        }
+        let mut head = Fields(self.record.get(HEADER_BYTES..).unwrap_or_default());
+        let &[t0, t1, t2, t3, t4, t5, exchange_bytes, key_bytes, n0, n1] = head.array::<MESSAGE_FIXED_BYTES>()?;
+        let stored_at_ms = u64::from_le_bytes([t0, t1, t2, t3, t4, t5, 0, 0]);
+        let mut properties_bytes = u16::from_le_bytes([n0, n1]) as usize;
+        let targets = head.take(self.count * TARGET_BYTES)?;
+        if coding.format == Format::Two && !two::are_known(targets) {
+            return Err(DecodeError::Queue);
+        }
+        let (mut key, mut producer, mut batch_digest) = (None, None, None);
+        if self.flags != 0 {
+            let optional = optional_in(&mut head, self.flags, coding.format)?;
+            properties_bytes = optional.properties_bytes.map_or(properties_bytes, |bytes| bytes as usize);
+            (key, producer, batch_digest) = (optional.key, optional.producer, optional.batch_digest);
+        }
+        let head_bytes = (self.record.len() - head.0.len()) as u32;
+        let exchange = head.take(exchange_bytes as usize)?;
+        let routing_key = head.take(key_bytes as usize)?;
+        let properties = head.take(properties_bytes)?;
+        Ok(MessageView {
+            stored_at_ms,
+            exchange,
+            routing_key,
+            properties,
+            body: head.0,
+            key,
+            producer,
+            batch_digest,
+            targets,
+            bytes: self.record,
+            head_bytes,
+            coding,
+        })
+    }
+
+    /// The kinds that are all head and have no payload.
+    fn headed(&self, format: Format) -> Result<Record<'a>, DecodeError> {
+        let mut head = Fields(self.record.get(HEADER_BYTES..).unwrap_or_default());
+        let found = match (self.kind, format) {
+            (KIND_SETTLE, Format::One) => Record::Settle(one::settle_in(&mut head, self.count)?),
+            (KIND_SETTLE, Format::Two) => Record::Settle(two::settle_in(&mut head, self.count)?),
+            (KIND_DELETE, Format::One) => Record::Delete(QueueId(head.u32()?)),
+            (KIND_DELETE, Format::Two) => Record::Delete(two::queue_in(&mut head)?),
+            (KIND_MARK, _) => Record::Mark(mark_in(&mut head)?),
+            (KIND_EPOCH, Format::One) => Record::Epoch(one::epoch_in(&mut head)?),
+            (KIND_EPOCH, Format::Two) => Record::Epoch(two::epoch_in(&mut head)?),
+            _ => return Err(DecodeError::Kind),
+        };
+        if head.0.is_empty() { Ok(found) } else { Err(DecodeError::Fields) }
+    }
+
+    /// An error, or [`DecodeError::Newer`] where the record is whole nevertheless: a part that this version does not know
+    /// is not corrupt. Such a part hides where the head ends, so every end is tried; two matching checksums are no chance.
+    #[cold]
+    fn or_newer(&self, error: DecodeError, coding: Coding) -> DecodeError {
+        use DecodeError::{Flags, Kind, Outcome};
+        if coding.format == Format::One || !matches!(error, Flags | Kind | Outcome | DecodeError::Queue) {
+            return error;
+        }
+        let [head_crc, payload_crc] = [20, 16].map(|at| self.record.get(at..).map_or(0, le_u32));
+        let mut crc = crc32c::crc32c_append(coding.seed, self.record.get(..CRC_AT).unwrap_or_default());
+        let mut rest = self.record.get(HEADER_BYTES..).unwrap_or_default();
+        loop {
+            if crc == head_crc && crc32c::crc32c(rest) == payload_crc {
+                return DecodeError::Newer;
+            }
+            let Some((next, after)) = rest.split_first_chunk::<1>() else { return error };
+            crc = crc32c::crc32c_append(crc, next);
+            rest = after;
+        }
+    }
+}
+
+fn optional_in<'a>(head: &mut Fields<'a>, flags: u8, format: Format) -> Result<Optional<'a>, DecodeError> {
+    match format {
+        Format::One => one::optional_in(head, flags),
+        Format::Two => two::optional_in(head, flags),
+    }
 }
 
 /// The parts of a message that folding needs: its targets and its body's size.
@@ -299,6 +460,7 @@ pub(crate) struct Outline<'a> {
     pub(crate) body_bytes: u64,
     pub(crate) position: Position,
     targets: &'a [u8],
+    format: Format,
 }
 
 impl<'a> Outline<'a> {
@@ -310,13 +472,13 @@ impl<'a> Outline<'a> {
     }
 
     pub(crate) fn targets(&self) -> impl Iterator<Item = Target> + use<'a> {
-        targets_in(self.targets)
+        targets_in(self.targets, self.format)
     }
 }
 
 /// The outline of a message without flags: folding reads every record of a log, and nearly all are of this kind. `None`
 /// for all others, which [`decode_with`] reads.
-pub(crate) fn outline(bytes: &[u8]) -> Option<Outline<'_>> {
+pub(crate) fn outline(bytes: &[u8], format: Format) -> Option<Outline<'_>> {
     let fixed: &[u8; HEADER_BYTES + MESSAGE_FIXED_BYTES] = bytes.first_chunk()?;
     if fixed[4..6] != [KIND_MESSAGE, 0] {
         return None;
@@ -327,13 +489,17 @@ pub(crate) fn outline(bytes: &[u8]) -> Option<Outline<'_>> {
     let before_body =
         usize::from(fixed[30]) + usize::from(fixed[31]) + usize::from(u16::from_le_bytes([fixed[32], fixed[33]]));
     let body_bytes = u64::from(length).checked_sub((fixed.len() + targets_bytes + before_body) as u64)?;
-    Some(Outline { length, body_bytes, position: Position(le_u64(&fixed[8..16])), targets })
+    if format == Format::Two && !two::are_known(targets) {
+        return None;
+    }
+    Some(Outline { length, body_bytes, position: Position(le_u64(&fixed[8..16])), targets, format })
 }
 
-fn targets_in(targets: &[u8]) -> impl ExactSizeIterator<Item = Target> + use<'_> {
-    targets.chunks_exact(TARGET_BYTES).map(|target| {
-        let (queue, sequence) = target.split_at(4);
-        Target { queue: QueueId(le_u32(queue)), sequence: Sequence(le_u64(sequence)) }
+fn targets_in(targets: &[u8], format: Format) -> impl ExactSizeIterator<Item = Target> + use<'_> {
+    let (targets, _) = targets.as_chunks::<TARGET_BYTES>();
+    targets.iter().map(move |target| match format {
+        Format::One => one::target(target),
+        Format::Two => two::target(target),
     })
 }
 
@@ -374,135 +540,6 @@ pub(crate) fn crc_of<const N: usize>(seed: u32, parts: [&[u8]; N]) -> u32 {
 fn verify_head(record: &[u8], head_bytes: usize, seed: u32) -> Result<(), DecodeError> {
     let stored = record.get(20..24).map_or(0, le_u32);
     if head_crc(record, head_bytes, seed) == stored { Ok(()) } else { Err(DecodeError::HeadChecksum) }
-}
-
-#[inline]
-fn message_in(record: &[u8], flags: u8, count: usize, seed: u32) -> Result<MessageView<'_>, DecodeError> {
-    if flags & !FLAGS_KNOWN != 0 {
-        return Err(DecodeError::Flags);
-    }
-    if count == 0 || count > TARGETS_MAX {
-        return Err(DecodeError::Fields);
-    }
-    let mut head = Fields(record.get(HEADER_BYTES..).unwrap_or_default());
-    let &[t0, t1, t2, t3, t4, t5, exchange_bytes, key_bytes, n0, n1] = head.array::<MESSAGE_FIXED_BYTES>()?;
-    let stored_at_ms = u64::from_le_bytes([t0, t1, t2, t3, t4, t5, 0, 0]);
-    let mut properties_bytes = u16::from_le_bytes([n0, n1]) as usize;
-    let targets = head.take(count * TARGET_BYTES)?;
-    let mut optional = Optional::default();
-    if flags != 0 {
-        if flags & FLAG_LONG_PROPERTIES != 0 {
-            properties_bytes = le_u32(head.take(4)?) as usize;
-        }
-        optional = optional_in(&mut head, flags)?;
-    }
-    let head_bytes = (record.len() - head.0.len()) as u32;
-    let exchange = head.take(exchange_bytes as usize)?;
-    let routing_key = head.take(key_bytes as usize)?;
-    let properties = head.take(properties_bytes)?;
-    Ok(MessageView {
-        stored_at_ms,
-        exchange,
-        routing_key,
-        properties,
-        body: head.0,
-        key: optional.key,
-        producer: optional.producer,
-        batch_digest: optional.batch_digest,
-        targets,
-        bytes: record,
-        head_bytes,
-        seed,
-    })
-}
-
-/// The parts of a head that flags announce and that are in use.
-#[derive(Default)]
-struct Optional<'a> {
-    key: Option<&'a [u8]>,
-    producer: Option<Producer>,
-    batch_digest: Option<NonZeroU32>,
-}
-
-/// The key and the producer. Later parts have no use yet; they are skipped to find what follows.
-fn optional_in<'a>(head: &mut Fields<'a>, flags: u8) -> Result<Optional<'a>, DecodeError> {
-    let mut found = Optional::default();
-    if flags & FLAG_KEY != 0 {
-        let &[b0, b1] = head.array::<2>()?;
-        found.key = Some(head.take(u16::from_le_bytes([b0, b1]) as usize)?);
-    }
-    if flags & FLAG_PRODUCER != 0 {
-        let fields = head.array::<PRODUCER_BYTES>()?;
-        let sequence = le_u64(fields.get(12..).unwrap_or_default());
-        found.producer = NonZeroU64::new(le_u64(fields)).map(|id| Producer { id, sequence });
-        found.batch_digest = NonZeroU32::new(le_u32(fields.get(8..).unwrap_or_default()));
-    }
-    for (flag, bytes) in [(FLAG_EXPIRES, 8), (FLAG_DUE, 8), (FLAG_PRIORITY, 1)] {
-        if flags & flag != 0 {
-            head.take(bytes)?;
-        }
-    }
-    Ok(found)
-}
-
-/// The kinds that are all head and have no payload.
-fn headed(record: &[u8], kind: u8, count: usize) -> Result<Record<'_>, DecodeError> {
-    let mut head = Fields(record.get(HEADER_BYTES..).unwrap_or_default());
-    let found = match kind {
-        KIND_SETTLE => {
-            let queue = QueueId(head.u32()?);
-            let &[outcome] = head.array::<1>()?;
-            let outcome = Outcome::from_code(outcome)?;
-            let (settled, bytes) = (head.u64()?, head.u64()?);
-            Record::Settle(SettleView {
-                queue,
-                outcome,
-                count: settled,
-                bytes,
-                ranges: head.take(count * RANGE_BYTES)?,
-            })
-        }
-        KIND_DELETE => Record::Delete(QueueId(head.u32()?)),
-        KIND_MARK => {
-            let &[o0, o1, k0, k1] = head.array::<4>()?;
-            let value_bytes = head.u32()? as usize;
-            let owner = head.take(u16::from_le_bytes([o0, o1]) as usize)?;
-            let key = head.take(u16::from_le_bytes([k0, k1]) as usize)?;
-            Record::Mark(MarkView { owner, key, value: head.take(value_bytes)? })
-        }
-        KIND_EPOCH => {
-            let epoch = head.u64()?;
-            let &[raise] = head.array::<1>()?;
-            Record::Epoch { epoch, raise: raise != 0 }
-        }
-        _ => return Err(DecodeError::Kind),
-    };
-    if head.0.is_empty() { Ok(found) } else { Err(DecodeError::Fields) }
-}
-
-/// The remaining bytes of a head.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or(DecodeError::Fields)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], DecodeError> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(DecodeError::Fields)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn u32(&mut self) -> Result<u32, DecodeError> {
-        self.array().map(|bytes| u32::from_le_bytes(*bytes))
-    }
-
-    fn u64(&mut self) -> Result<u64, DecodeError> {
-        self.array().map(|bytes| u64::from_le_bytes(*bytes))
-    }
 }
 
 /// The number in the first four bytes; 0 when there are fewer, which callers rule out by the slice they pass.

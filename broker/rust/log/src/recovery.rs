@@ -27,7 +27,7 @@ use crate::lost_files::{self, Lost};
 use crate::manifest::{Entry, Manifest};
 use crate::names::Names;
 use crate::orphans::remove_orphans;
-use crate::record::{DecodeError, Decoded, Position, Record};
+use crate::record::{DecodeError, Decoded, EpochView, Position, Record};
 use crate::resync::write_again;
 use crate::segment::{
     Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, corrupt_path, directory_path, rewritten_path, segment_path,
@@ -306,7 +306,7 @@ impl Reader<'_> {
         }
         // Without a directory it was dead when the checkpoint was made, unless the file was deleted.
         let contents = self.contents(&segment)?;
-        let walked = self.walk(&segment, &contents, end, None);
+        let walked = self.walk(&segment, &contents, end, None)?;
         let lookup = Lookup::Memory(Arc::new(walked.index));
         let is_live = lookup.any_run(|queue, first, count| self.state.has_live(queue, first, count))?;
         if !is_live && self.lost_before.iter().any(|lost| lost.contains(&segment.number())) {
@@ -329,7 +329,7 @@ impl Reader<'_> {
             None => self.synced,
         };
         let contents = self.contents(&segment)?;
-        let walked = self.walk(&segment, &contents, owed, Some(header.epoch));
+        let walked = self.walk(&segment, &contents, owed, Some(header.epoch))?;
         self.quarantined.extend(walked.corrupt);
         self.state.position = self.state.position.max(walked.end);
         let at = segment.offset_of(walked.end);
@@ -358,7 +358,13 @@ impl Reader<'_> {
 
     /// Indexes the records up to the torn tail, which begins with a bad one at or above `owed`, and skips bad ones
     /// before it. With the epoch in which the segment was begun, records above the state's position are folded.
-    fn walk(&mut self, segment: &Segment, contents: &Contents, owed: Position, fold: Option<u64>) -> Walked {
+    fn walk(
+        &mut self,
+        segment: &Segment,
+        contents: &Contents,
+        owed: Position,
+        fold: Option<u64>,
+    ) -> Result<Walked, LogError> {
         let mut walked = Walked { index: MemoryIndex::default(), end: owed, corrupt: Vec::new() };
         // Records of a rewritten one keep their positions: its end is that of its file.
         let owed_to = if segment.is_rewritten() { segment.bytes() } else { segment.offset_of(owed) };
@@ -373,7 +379,7 @@ impl Reader<'_> {
                     let end = segment.position_of(walk.offset());
                     if let Some(epoch) = begun_in.take() {
                         // Every epoch begins a segment with its record.
-                        let own = u64::from(matches!(decoded.record, Record::Epoch { .. }));
+                        let own = u64::from(matches!(decoded.record, Record::Epoch(_)));
                         let before = epoch.saturating_sub(own);
                         let missed = before.saturating_sub(self.state.epoch);
                         self.missed_starts = self.missed_starts.saturating_add(missed);
@@ -385,18 +391,19 @@ impl Reader<'_> {
                         walked.corrupt.push(self.found_bad(segment, contents, at, Corruption::Unreadable));
                     }
                 }
+                Err(error @ DecodeError::Newer) => return Err(segment.unreadable(at, error)),
                 Err(error) => {
                     // A write that was cut short leaves no unreadable sector.
                     let is_bad = contents.is_bad(at, contents.claimed_end(at));
                     let goes_on = (is_owed || self.keeps_order || is_bad) && walk.resume();
                     if !is_owed && !goes_on {
                         walked.end = segment.position_of(at);
-                        return walked;
+                        return Ok(walked);
                     }
                     if !goes_on && error == DecodeError::End && self.has_headless {
                         // The records after its end were in that file.
                         self.has_lost |= fold.is_some();
-                        return walked;
+                        return Ok(walked);
                     }
                     let why = if is_bad { Corruption::Unreadable } else { error.into() };
                     let is_short = !goes_on && error == DecodeError::End && fold.is_some();
@@ -404,7 +411,7 @@ impl Reader<'_> {
                     let found = gone.unwrap_or_else(|| self.found_bad(segment, contents, at, why));
                     self.note_lost((found, at), fold, &mut walked.corrupt);
                     if !goes_on {
-                        return walked;
+                        return Ok(walked);
                     }
                 }
             }
@@ -414,7 +421,7 @@ impl Reader<'_> {
     /// The report of a record that cannot be read.
     fn found_bad(&self, segment: &Segment, contents: &Contents, at: u64, why: Corruption) -> Quarantined {
         let mut found = Quarantined::new(segment, at, why);
-        let queues = known_targets(contents.from(at), segment.seed(), &self.state);
+        let queues = known_targets(contents.from(at), segment.coding(), &self.state);
         queues.into_iter().for_each(|queue| found.concern(queue));
         found
     }
@@ -436,7 +443,7 @@ impl Reader<'_> {
             }
         }
         if let Some(end) = end {
-            self.has_raised |= matches!(decoded.record, Record::Epoch { raise: true, .. });
+            self.has_raised |= matches!(decoded.record, Record::Epoch(begun) if begun.raises > 0);
             self.state.apply(&decoded.record, end);
             self.recovery.records += 1;
             self.recovery.bytes_read += u64::from(decoded.length);
@@ -452,7 +459,7 @@ impl Reader<'_> {
             // Every epoch begins a segment with its record, so that one may be lost. A needless raise only skips
             // sequences.
             let end = self.state.position;
-            self.state.apply(&Record::Epoch { epoch, raise: true }, end);
+            self.state.apply(&Record::Epoch(EpochView::of_one(epoch, true)), end);
         }
     }
 

@@ -92,9 +92,7 @@ fn repair_headers(directory: &Path, disk: &dyn Disk) -> Result<(), LogError> {
     let manifest = Manifest::load(directory, &mut log_id)?;
     for entry in &manifest.entries {
         if let Some((segment, false)) = rewritten_segment(directory, entry, log_id)? {
-            let (log_id, segment_id) = (log_id.unwrap_or_default(), entry.segment_id);
-            let header = SegmentHeader { log_id, segment_id, first: entry.first, epoch: 0 };
-            repair_header(disk, segment.path(), &header)?;
+            repair_header(disk, segment.path(), &entry.header(log_id.unwrap_or_default()))?;
         }
     }
     Ok(())

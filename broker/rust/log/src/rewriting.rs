@@ -18,6 +18,7 @@ use crate::disk::Disk;
 use crate::encode::encode_pruned;
 use crate::error::{Corruption, LogError};
 use crate::fold::FoldState;
+use crate::format::Coding;
 use crate::index::MemoryIndex;
 use crate::manifest;
 use crate::record::{Position, Target};
@@ -193,7 +194,7 @@ impl Rewriting {
         let from = planned.target as usize;
         let targets = self.targets.get(from..from + planned.count as usize).unwrap_or_default();
         let offset = self.written + self.buffer.len() as u64;
-        let copied = copy_record(source, planned.offset, targets, self.header.segment_id, &mut self.buffer);
+        let copied = copy_record(source, planned.offset, targets, self.header.coding(), &mut self.buffer);
         let body_bytes = copied.map_err(|error| Fault::Source(Arc::clone(source.segment()), error))?;
         let Ok(offset) = u32::try_from(offset) else { return Err(Fault::NotWorthIt) };
         for target in targets {
@@ -271,12 +272,12 @@ impl Groups {
     }
 }
 
-/// Appends a record with only these of its targets, with another segment's id; returns its body's size.
+/// Appends a record with only these of its targets, for another segment; returns its body's size.
 fn copy_record(
     source: &mut RecordReader,
     offset: u32,
     targets: &[Target],
-    segment_id: u64,
+    coding: Coding,
     out: &mut Vec<u8>,
 ) -> Result<u64, LogError> {
     let segment = Arc::clone(source.segment());
@@ -284,7 +285,7 @@ fn copy_record(
     if !targets.iter().all(|target| message.targets().any(|found| found == *target)) {
         return Err(segment.corrupt(u64::from(offset), Corruption::NoRecordHere));
     }
-    encode_pruned(out, &message, targets, segment_id);
+    encode_pruned(out, &message, targets, coding);
     Ok(message.body.len() as u64)
 }
 

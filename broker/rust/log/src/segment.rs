@@ -17,15 +17,16 @@ pub(crate) use self::walk::{Check, Walk};
 use crate::active::STEP_BYTES;
 use crate::disk::{Disk, RealDisk};
 use crate::error::{Corruption, LogError};
+use crate::format::Coding;
 use crate::fresh::{Fresh, now_ms};
 use crate::map::Map;
 use crate::record::{
-    DecodeError, HEADER_BYTES, MessageView, Position, Record, Target, decode_with, le_u32, le_u64, message_at, seed_of,
+    DecodeError, HEADER_BYTES, MessageView, Position, Record, Target, decode_with, le_u32, le_u64, message_at,
 };
+pub(crate) use crate::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
-pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
+/// The format of the other files.
 pub(crate) const FORMAT: u32 = 1;
-const MAGIC: &[u8; 8] = b"PNSTKSEG";
 
 /// The name of the segment file with that number.
 pub(crate) fn segment_path(directory: &Path, number: u64) -> PathBuf {
@@ -64,49 +65,6 @@ pub(crate) fn directory_path(segment: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The first 64 bytes of a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SegmentHeader {
-    pub(crate) log_id: [u8; 16],
-    pub(crate) segment_id: u64,
-    pub(crate) first: Position,
-    pub(crate) epoch: u64,
-}
-
-impl SegmentHeader {
-    pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES as usize] {
-        let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
-        bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
-        bytes[12..16].copy_from_slice(&(SEGMENT_HEADER_BYTES as u32).to_le_bytes());
-        bytes[16..32].copy_from_slice(&self.log_id);
-        bytes[32..40].copy_from_slice(&self.segment_id.to_le_bytes());
-        bytes[40..48].copy_from_slice(&self.first.0.to_le_bytes());
-        bytes[48..56].copy_from_slice(&self.epoch.to_le_bytes());
-        let crc = crc32c::crc32c(&bytes[..60]);
-        bytes[60..].copy_from_slice(&crc.to_le_bytes());
-        bytes
-    }
-
-    pub(crate) fn decode(bytes: &[u8; SEGMENT_HEADER_BYTES as usize], path: &Path) -> Result<SegmentHeader, LogError> {
-        if &bytes[..8] != MAGIC || le_u32(&bytes[60..]) != crc32c::crc32c(&bytes[..60]) {
-            return Err(LogError::corrupt(path, 0, Corruption::SegmentHeader));
-        }
-        let found = le_u32(&bytes[8..12]);
-        if found > FORMAT {
-            return Err(LogError::NewerFormat { path: path.to_owned(), found, supported: FORMAT });
-        }
-        let mut log_id = [0; 16];
-        log_id.copy_from_slice(&bytes[16..32]);
-        Ok(SegmentHeader {
-            log_id,
-            segment_id: le_u64(&bytes[32..40]),
-            first: Position(le_u64(&bytes[40..48])),
-            epoch: le_u64(&bytes[48..56]),
-        })
-    }
-}
-
 /// Path of a segment and how far it can be read; shared by all its maps.
 #[derive(Debug)]
 struct Place {
@@ -118,7 +76,7 @@ struct Place {
     /// Where the positions of a rewritten segment end; its records keep theirs, with gaps and in any order.
     rewritten_end: Option<Position>,
     segment_id: u64,
-    seed: u32,
+    coding: Coding,
     bytes: u64,
     readable: AtomicU64,
     sealed: AtomicBool,
@@ -150,10 +108,10 @@ impl Segment {
     #[inline]
     pub fn message(&self, offset: u32) -> Result<MessageView<'_>, LogError> {
         let record = self.readable_bytes()?.get(offset as usize..).unwrap_or_default();
-        match message_at(record, self.place.seed) {
+        match message_at(record, self.place.coding) {
             Ok(Some(message)) => Ok(message),
             Ok(None) => Err(self.corrupt(u64::from(offset), Corruption::NoRecordHere)),
-            Err(error) => Err(self.corrupt(u64::from(offset), error)),
+            Err(error) => Err(self.unreadable(u64::from(offset), error)),
         }
     }
 
@@ -185,8 +143,8 @@ impl Segment {
     /// The message that begins these bytes of an `offset` of the segment, after checks of its position and both its
     /// checksums.
     pub(crate) fn check_record<'a>(&self, record: &'a [u8], offset: u32) -> Result<MessageView<'a>, LogError> {
-        let corrupt = |error: DecodeError| self.corrupt(u64::from(offset), error);
-        let decoded = decode_with(record, self.place.seed, true).map_err(corrupt)?;
+        let corrupt = |error: DecodeError| self.unreadable(u64::from(offset), error);
+        let decoded = decode_with(record, self.place.coding, true).map_err(corrupt)?;
         if !self.is_placed(decoded.position, u64::from(offset)) {
             return Err(corrupt(DecodeError::Position));
         }
@@ -282,7 +240,7 @@ impl Segment {
             first: header.first,
             rewritten_end,
             segment_id: header.segment_id,
-            seed: seed_of(header.segment_id),
+            coding: header.coding(),
             bytes,
             readable: AtomicU64::new(SEGMENT_HEADER_BYTES),
             sealed: AtomicBool::new(false),
@@ -311,8 +269,8 @@ impl Segment {
         directory_path(&self.place.path)
     }
 
-    pub(crate) fn seed(&self) -> u32 {
-        self.place.seed
+    pub(crate) fn coding(&self) -> Coding {
+        self.place.coding
     }
 
     pub(crate) fn first(&self) -> Position {
@@ -393,6 +351,15 @@ impl Segment {
     #[cold]
     pub(crate) fn corrupt(&self, at: u64, why: impl Into<Corruption>) -> LogError {
         LogError::corrupt(&self.place.path, at, why)
+    }
+
+    /// The error of a record that cannot be read: one of a newer version is not corrupt.
+    #[cold]
+    pub(crate) fn unreadable(&self, at: u64, error: DecodeError) -> LogError {
+        match error {
+            DecodeError::Newer => LogError::newer_record(&self.place.path, at),
+            error => self.corrupt(at, error),
+        }
     }
 
     /// Takes its pages out of this process's memory.

@@ -417,14 +417,14 @@ fn a_newer_format_is_refused_by_number() {
     one_segment(directory.path(), 1);
     let path = first_segment(directory.path());
     let mut bytes = std::fs::read(&path).unwrap();
-    bytes[8] = 2;
+    bytes[8] = 3;
     let crc = crc32c::crc32c(&bytes[..60]);
     bytes[60..64].copy_from_slice(&crc.to_le_bytes());
     std::fs::write(&path, bytes).unwrap();
 
     let error = Log::open(directory.path(), LogOptions::default()).unwrap_err();
 
-    assert!(matches!(error, LogError::NewerFormat { found: 2, supported: 1, .. }));
+    assert!(matches!(error, LogError::NewerFormat { found: 3, supported: 2, .. }));
 }
 
 #[test]

@@ -24,6 +24,7 @@ targets! {
     flight_put in "../../../../fuzz/fuzz_targets/flight_put.rs",
     json_bodies in "../../../../fuzz/fuzz_targets/json_bodies.rs",
     log_record in "../../../../fuzz/fuzz_targets/log_record.rs",
+    log_record_2 in "../../../../fuzz/fuzz_targets/log_record_2.rs",
     properties in "../../../../fuzz/fuzz_targets/properties.rs",
     publish_batch in "../../../../fuzz/fuzz_targets/publish_batch.rs",
     read_request in "../../../../fuzz/fuzz_targets/read_request.rs",

@@ -1,0 +1,139 @@
+//! The fields of records of format 2. See `docs/format.md`, "Records of format 2".
+//!
+//! Invariant: a flag, an outcome or a queue's number that is not known here is refused, never skipped.
+
+use std::num::{NonZeroU32, NonZeroU64};
+
+use penstock_queue::{QueueId, Sequence, SequenceRange};
+
+use super::fields::{Fields, Optional, key_in};
+use super::{
+    Begun, DecodeError, EpochView, FLAG_KEY, FLAG_LONG_PROPERTIES, FLAG_PRODUCER, Outcome, Producer, SettleView,
+    TARGET_BYTES, Target,
+};
+use crate::format::Format;
+
+pub(crate) const FLAG_EXPIRES: u8 = 1 << 3;
+pub(crate) const FLAG_DUE: u8 = 1 << 4;
+pub(crate) const FLAG_PRIORITY: u8 = 1 << 5;
+const FLAG_ORIGINAL: u8 = 1 << 6;
+pub(crate) const FLAG_MORE: u8 = 1 << 7;
+
+pub(crate) const MORE_DEDUP: u16 = 1;
+pub(crate) const MORE_SOURCE: u16 = 1 << 1;
+pub(crate) const MORE_CREATED: u16 = 1 << 2;
+pub(crate) const MORE_TOMBSTONE: u16 = 1 << 3;
+const MORE_KNOWN: u16 = MORE_DEDUP | MORE_SOURCE | MORE_CREATED | MORE_TOMBSTONE;
+
+/// Requeued messages are not to be delivered before a time.
+pub(crate) const OUTCOME_REQUEUE_AT: u8 = 5;
+/// Sequences have 56 bits.
+pub(crate) const SEQUENCE_MAX: u64 = (1 << 56) - 1;
+pub(crate) const RANGE_BYTES: usize = 14;
+
+#[inline]
+pub(super) fn target(&[q0, q1, q2, q3, _, s0, s1, s2, s3, s4, s5, s6]: &[u8; TARGET_BYTES]) -> Target {
+    let queue = QueueId(u32::from_le_bytes([q0, q1, q2, q3]));
+    Target { queue, sequence: Sequence(u64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, 0])) }
+}
+
+/// Whether all targets are queues that this version can name: it knows numbers of 32 bits, of the 40 that there are.
+#[inline]
+pub(super) fn are_known(targets: &[u8]) -> bool {
+    let (targets, _) = targets.as_chunks::<TARGET_BYTES>();
+    targets.iter().all(|&[_, _, _, _, high, ..]| high == 0)
+}
+
+/// The bytes of a target. The sequence is within its bound.
+#[inline]
+pub(crate) fn target_bytes(target: &Target) -> [u8; TARGET_BYTES] {
+    let [q0, q1, q2, q3] = target.queue.0.to_le_bytes();
+    let [s0, s1, s2, s3, s4, s5, s6, _] = target.sequence.0.to_le_bytes();
+    [q0, q1, q2, q3, 0, s0, s1, s2, s3, s4, s5, s6]
+}
+
+pub(super) fn range(bytes: &[u8]) -> Option<SequenceRange> {
+    let &[a, b, c, d, e, f, g, h, i, j, k, l, m, n] = bytes.first_chunk::<RANGE_BYTES>()?;
+    let [first, last] = [[a, b, c, d, e, f, g, 0], [h, i, j, k, l, m, n, 0]].map(u64::from_le_bytes);
+    SequenceRange::new(Sequence(first), Sequence(last))
+}
+
+pub(super) fn optional_in<'a>(head: &mut Fields<'a>, flags: u8) -> Result<Optional<'a>, DecodeError> {
+    let mut found = Optional::default();
+    let has = |flag: u8| flags & flag != 0;
+    if has(FLAG_LONG_PROPERTIES) {
+        found.properties_bytes = Some(head.u32()?);
+    }
+    if has(FLAG_KEY) {
+        found.key = Some(key_in(head)?);
+    }
+    if has(FLAG_PRODUCER) {
+        let (id, epoch, digest, sequence) = (head.u64()?, head.u16()?, head.u32()?, head.u64()?);
+        found.producer = NonZeroU64::new(id).map(|id| Producer { id, sequence });
+        found.batch_digest = NonZeroU32::new(digest);
+        found.attributes.producer_epoch = epoch;
+    }
+    if has(FLAG_EXPIRES) {
+        found.attributes.expires_at_ms = Some(head.u48()?);
+    }
+    if has(FLAG_DUE) {
+        found.attributes.due_at_ms = Some(head.u48()?);
+    }
+    if has(FLAG_PRIORITY) {
+        found.attributes.priority = Some(head.u8()?);
+    }
+    if has(FLAG_ORIGINAL) {
+        found.original = Some(head.u32()?);
+    }
+    if has(FLAG_MORE) {
+        more_in(head, &mut found)?;
+    }
+    Ok(found)
+}
+
+fn more_in<'a>(head: &mut Fields<'a>, found: &mut Optional<'a>) -> Result<(), DecodeError> {
+    let flags = head.u16()?;
+    if flags & !MORE_KNOWN != 0 {
+        return Err(DecodeError::Flags);
+    }
+    let has = |flag: u16| flags & flag != 0;
+    let attributes = &mut found.attributes;
+    if has(MORE_DEDUP) {
+        attributes.dedup = Some(*head.array()?);
+    }
+    if has(MORE_SOURCE) {
+        let source = head.array()?;
+        if !are_known(source) {
+            return Err(DecodeError::Queue);
+        }
+        attributes.source = Some(target(source));
+    }
+    if has(MORE_CREATED) {
+        attributes.created_at_ms = Some(head.u48()?);
+    }
+    attributes.is_tombstone = has(MORE_TOMBSTONE);
+    Ok(())
+}
+
+pub(super) fn queue_in(head: &mut Fields<'_>) -> Result<QueueId, DecodeError> {
+    match *head.array()? {
+        [a, b, c, d, 0] => Ok(QueueId(u32::from_le_bytes([a, b, c, d]))),
+        _ => Err(DecodeError::Queue),
+    }
+}
+
+pub(super) fn settle_in<'a>(head: &mut Fields<'a>, count: usize) -> Result<SettleView<'a>, DecodeError> {
+    let queue = queue_in(head)?;
+    let (outcome, due_at_ms) = match head.u8()? {
+        OUTCOME_REQUEUE_AT => (Outcome::Requeue, Some(head.u48()?)),
+        code => (Outcome::from_code(code)?, None),
+    };
+    let (settled, bytes) = (head.u64()?, head.u64()?);
+    let ranges = head.take(count * RANGE_BYTES)?;
+    Ok(SettleView { queue, outcome, count: settled, bytes, due_at_ms, ranges, format: Format::Two })
+}
+
+pub(super) fn epoch_in(head: &mut Fields<'_>) -> Result<EpochView, DecodeError> {
+    let (epoch, raises, at_ms) = (head.u64()?, head.u8()?, head.u48()?);
+    Ok(EpochView { epoch, raises, begun: Some(Begun { at_ms, leader: *head.array()? }) })
+}
