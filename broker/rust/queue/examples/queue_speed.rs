@@ -8,7 +8,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use penstock_queue::{
-    Destination, ExchangeKind, Matched, Queue, QueueId, Routing, Sequence, SequenceRange, Settle, SubscriptionSettings,
+    AckSet, Destination, ExchangeKind, Matched, Queue, QueueId, Routing, Sequence, SequenceRange, Settle,
+    SubscriptionSettings,
 };
 
 const RUNS: usize = 7;
@@ -23,6 +24,12 @@ fn main() -> Outcome {
     report("publish, take 100, size 100, settle one by one, a message", MESSAGES, || pass(1_000, settle_each))?;
     report("the same with 65,000 held", MESSAGES, || pass(65_000, settle_range))?;
     report("publish alone, a message", MESSAGES, publish)?;
+    report("ack in order, an ack", MESSAGES, || ack(|place| place))?;
+    report("ack in order but the first, an ack", MESSAGES, || ack(|place| place + 1))?;
+    report("ack every second before the one below it, an ack", MESSAGES, || ack(|place| place ^ 1))?;
+    report("ack hundreds of two consumers in turns, an ack", MESSAGES, || ack(in_turns))?;
+    report("ack 500,000 of a million at random, an ack", 500_000, || ack_scattered(500_000))?;
+    report("ack a million at random, an ack", 1_000_000, || ack_scattered(1_000_000))?;
     report("wake, take 1, settle 1 with 10,000 subscriptions, a message", MESSAGES / 10, many_subscriptions)?;
     report("requeue 100 and take them again, a message", MESSAGES / 10, requeue)?;
     routing()
@@ -91,6 +98,33 @@ fn publish() -> Outcome {
     Ok(())
 }
 
+/// Acks each message once, in the order that `place` has them.
+fn ack(place: fn(u64) -> u64) -> Outcome {
+    let mut settled = AckSet::default();
+    for number in 0..u64::from(MESSAGES) {
+        let sequence = Sequence(Sequence::FIRST.0 + place(number));
+        black_box(&mut settled).insert(SequenceRange { first: sequence, last: sequence });
+    }
+    Ok(())
+}
+
+/// The second hundred of two before the first.
+fn in_turns(number: u64) -> u64 {
+    let batch = u64::from(BATCH);
+    number / (2 * batch) * (2 * batch) + (number + batch) % (2 * batch)
+}
+
+/// Acks so many of about a million messages, each at a place that has nothing to do with the last.
+fn ack_scattered(count: u64) -> Outcome {
+    let mut settled = AckSet::default();
+    for number in 0..count {
+        let sequence = Sequence(Sequence::FIRST.0 + (number * 0x9_e375) % (1 << 20));
+        black_box(&mut settled).insert(SequenceRange { first: sequence, last: sequence });
+    }
+    black_box(settled.next_unsettled(Sequence::FIRST));
+    Ok(())
+}
+
 fn many_subscriptions() -> Outcome {
     let mut queue = Queue::new();
     for _ in 0..MANY {
@@ -150,13 +184,34 @@ fn routing() -> Outcome {
         let what = format!("route through exchange '{exchange}' with 10,000 bindings");
         report(&what, count, || route(&routing, exchange, key, count))?;
     }
-    report("add and remove one of 10,001 topic bindings", MESSAGES / 10, || {
-        for _ in 0..MESSAGES / 10 {
-            routing.add_route("topic", "site.new.#", None, Destination::Queue("queue-5"))?;
-            routing.remove_route("topic", "site.new.#", None, Destination::Queue("queue-5"))?;
-        }
-        Ok(())
-    })
+    [MANY, 10 * MANY].into_iter().try_for_each(bind)
+}
+
+/// Binds and unbinds one more queue beside so many bindings of each exchange.
+fn bind(count: u32) -> Outcome {
+    let mut routing = Routing::new();
+    let exchanges =
+        [("direct", ExchangeKind::Direct), ("topic", ExchangeKind::Topic), ("fanout", ExchangeKind::Fanout)];
+    exchanges.iter().for_each(|&(name, kind)| routing.put_exchange(name, kind, None));
+    for number in 0..count {
+        let queue = format!("queue-{number}");
+        routing.put_queue(&queue, QueueId(number));
+        routing.add_route("direct", &queue, None, Destination::Queue(&queue))?;
+        routing.add_route("topic", &format!("site.{number}.*.#"), None, Destination::Queue(&queue))?;
+        routing.add_route("fanout", "", None, Destination::Queue(&queue))?;
+    }
+    let changes = 2 * MANY;
+    for (exchange, _) in exchanges {
+        report(&format!("bind and unbind beside {count} bindings of a {exchange} exchange"), changes, || {
+            for number in 0..changes {
+                let (key, queue) = (format!("site.{number}.new"), format!("queue-{}", number % count));
+                routing.add_route(exchange, &key, None, Destination::Queue(&queue))?;
+                routing.remove_route(exchange, &key, None, Destination::Queue(&queue))?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
 }
 
 fn route(routing: &Routing, exchange: &str, key: &str, count: u32) -> Outcome {
