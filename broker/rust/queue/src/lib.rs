@@ -1,11 +1,13 @@
 //! The queue machine and the routing tables: pure state, no I/O, no clock, no thread.
 //!
-//! Files only use those below them: `ids`; `ack_set`, `held`, `ring`; `settled`; `backlog` and `subscription`; `slots`;
-//! `machine`. The routing tables need `ids` alone.
+//! Files only use those below them: `ids`; `bitmap`; `block`; `ack_set`, `held`, `ring`; `settled`; `backlog` and
+//! `subscription`; `slots`; `machine`. The routing tables need `ids` alone.
 #![forbid(unsafe_code)]
 
 pub mod ack_set;
 mod backlog;
+mod bitmap;
+mod block;
 mod held;
 pub mod ids;
 mod machine;
