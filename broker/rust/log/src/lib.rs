@@ -45,6 +45,7 @@ mod resync;
 mod rewriting;
 mod segment;
 mod segment_header;
+pub mod settled_blocks;
 mod skipped;
 mod sync;
 
