@@ -143,6 +143,26 @@ def test_a_stage_is_hidden_from_lists_and_exports_and_cannot_be_declared(
     assert connection.admin.list_stages() == []
 
 
+def test_a_stage_that_was_ended_is_not_made_anew_by_a_late_task(
+    connection: penstock.Connection, plain: penstock.Connection
+) -> None:
+    connection.declare_stream("orders")
+    connection.stage("job", stream="orders").stage(1, [b"a"])
+    assert connection.admin.delete_stage("job", ended=True) == 1
+    with pytest.raises(penstock.NotFoundError):
+        connection.admin.delete_stage("unmade", ended=True)
+
+    for name in ("job", "unmade"):
+        with pytest.raises(penstock.PreconditionFailedError, match=f"stage '{name}' in vhost .* was ended: its job is"):
+            connection.stage(name, stream="orders").stage(1, [b"late"])
+    assert connection.admin.list_stages() == []
+    connection.declare_exchange("open", "fanout")
+    assert plain.stage("job", exchange="open").stage(1, [b"of another user"]).count == 1
+    assert connection.stage("another", stream="orders").stage(1, [b"a"]).count == 1
+    connection.admin.delete_stage("another")
+    assert connection.stage("another", stream="orders").stage(1, [b"a"]).count == 1, "it was deleted and not ended"
+
+
 def test_rows_of_a_larger_attempt_go_with_several_calls(connection: penstock.Connection) -> None:
     connection.declare_stream("orders")
     stage = connection.stage("nightly", stream="orders")

@@ -55,3 +55,32 @@ def test_a_stage_without_a_batch_or_with_a_durability_is_refused(broker: Broker,
         put(broker, vhost, table, stream="clicks", stage="job")
     with pytest.raises(pa.ArrowInvalid, match="always on the disk"):
         put(broker, vhost, table, stream="clicks", stage="job", batch=1, durability="os")
+
+
+def finish(writer: Any, results: Any, rows: pa.Table) -> None:
+    writer.write_table(rows)
+    writer.done_writing()
+    while results.read() is not None:
+        pass
+    writer.close()
+
+
+def test_a_put_that_is_open_when_its_stage_is_ended_fails_and_makes_none(broker: Broker, vhost: str) -> None:
+    token = base64.b64encode(b"guest:guest").decode()
+    options = flight.FlightCallOptions(headers=[(b"authorization", f"Basic {token}".encode())])
+    rows = pa.table({"body": [b"a", b"b"]})
+    command = json.dumps({"vhost": vhost, "stream": "clicks", "stage": "job", "batch": 0})
+    with (
+        penstock.connect(broker.uri(vhost)) as connection,
+        flight.FlightClient(f"grpc://{broker.address}") as client,
+    ):
+        connection.declare_stream("clicks")
+        writer, results = client.do_put(flight.FlightDescriptor.for_command(command), rows.schema, options)
+        writer.write_table(rows)
+        assert results.read() is not None
+        connection.admin.delete_stage("job", ended=True)
+
+        with pytest.raises((pa.ArrowException, KeyError, OSError), match="is not in shard"):
+            finish(writer, results, rows)
+
+        assert connection.admin.list_stages() == []

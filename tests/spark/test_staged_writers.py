@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event
 from time import monotonic
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 import penstock
 from penstock.client.errors import ConnectionLostError, DeadlineError
 from penstock.spark import staging
+from penstock.spark.errors import RefusedError
 from penstock.spark.options import WriteOptions, parse_write_options
 from penstock.spark.staging import Staged, stage_rows
 from penstock.spark.writing import BatchWriter, MicroBatchWriter
@@ -55,6 +57,24 @@ def test_a_batch_that_the_driver_repeats_with_other_tasks_is_published_once(
         writer.commit([stage_rows(iter([]), options, "a-query", 1)], 1)
     BatchWriter(options, SCHEMA).commit([])
     connection.admin.delete_stage("a-query")
+    connection.delete_stream("staged-sink")
+
+
+def test_a_task_that_is_late_does_not_make_the_stage_of_a_write_that_is_over_anew(
+    options: WriteOptions, connection: penstock.Connection
+) -> None:
+    before = connection.admin.list_stages()
+    for end in ("commit", "abort"):
+        writer = BatchWriter(options, SCHEMA)
+
+        def written(body: bytes, writer: BatchWriter = writer) -> Any:
+            return writer.write(iter([pa.record_batch({"body": [body]})]))
+
+        getattr(writer, end)([written(b"a")])
+
+        with pytest.raises(RefusedError, match="was ended: its job is over"):
+            written(b"late")
+    assert connection.admin.list_stages() == before
     connection.delete_stream("staged-sink")
 
 

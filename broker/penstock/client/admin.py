@@ -76,9 +76,12 @@ class Admin:
         """Return the stages of staged publishing."""
         return self._run(staging.list_stages(self._vhost))
 
-    def delete_stage(self, name: str) -> int:
-        """Delete a stage and its record of published batches; return the number of rows that were in it."""
-        return self._run(staging.delete_stage(self._vhost, name))
+    def delete_stage(self, name: str, *, ended: bool = False) -> int:
+        """Delete a stage and its record of published batches; return the number of rows that were in it.
+
+        With `ended` its job is over: for an hour this user cannot open a stage of this name, also if there is none now.
+        """
+        return self._run(staging.delete_stage(self._vhost, name, ended=ended))
 
     def list_producers(self) -> list[Producer]:
         """Return the names of deduplicating publishers, sorted."""

@@ -75,9 +75,12 @@ class AsyncAdmin:
         """Return the stages of staged publishing."""
         return await self._run(staging.list_stages(self._vhost))
 
-    async def delete_stage(self, name: str) -> int:
-        """Delete a stage and its record of published batches; return the number of rows that were in it."""
-        return await self._run(staging.delete_stage(self._vhost, name))
+    async def delete_stage(self, name: str, *, ended: bool = False) -> int:
+        """Delete a stage and its record of published batches; return the number of rows that were in it.
+
+        With `ended` its job is over: for an hour this user cannot open a stage of this name, also if there is none now.
+        """
+        return await self._run(staging.delete_stage(self._vhost, name, ended=ended))
 
     async def list_producers(self) -> list[Producer]:
         """Return the names of deduplicating publishers, sorted."""

@@ -134,8 +134,8 @@ def list_stages(vhost: str) -> Steps[list[StageInfo]]:
     ]
 
 
-def delete_stage(vhost: str, name: str) -> Steps[int]:
-    request = staging_pb2.DeleteStageRequest(vhost=vhost, name=name)
+def delete_stage(vhost: str, name: str, *, ended: bool) -> Steps[int]:
+    request = staging_pb2.DeleteStageRequest(vhost=vhost, name=name, ended=ended)
     answer = yield from _call("DeleteStage", request, staging_pb2.DeleteStageResponse)
     return answer.dropped_count
 

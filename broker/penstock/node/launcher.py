@@ -27,6 +27,7 @@ from penstock.kit.settings import CALLS_MAX
 from penstock.kit.tasks import spawn
 from penstock.model.names import DEFAULT_VHOST, SERVER_NAMED_RANDOM_LENGTH
 from penstock.native import Engine, Server, Tls, version
+from penstock.node.abandoned_stages import AbandonedStages
 from penstock.node.backends import make_sign_in
 from penstock.node.config import Settings, StartError
 from penstock.node.files import connections_that_fit
@@ -115,6 +116,10 @@ class Broker:
         if self._load is not None:
             reloading = Reloading(self._settings, self._load, self._take)
             self._undo.callback(spawn(reloading.watch(), name="settings").cancel)
+        if self._settings.producer_memory_days:
+            memory_ms = int(self._settings.producer_memory_days * 86_400_000)
+            abandoned = AbandonedStages(self._vhosts, SystemClock(), memory_ms)
+            self._undo.callback(spawn(abandoned.watch(), name="abandoned stages").cancel)
         for name in self._settings.unsupported_listeners():
             _log.warning("this listener is not supported yet", setting=name)
         self.state.move(Phase.READY)

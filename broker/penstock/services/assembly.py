@@ -10,6 +10,7 @@ from penstock.services.clients import ClientVerbs
 from penstock.services.connections import Connections
 from penstock.services.definitions import DefinitionVerbs
 from penstock.services.events import Events, TokenChanged
+from penstock.services.ended_stages import EndedStages
 from penstock.services.leases import LeaseVerbs
 from penstock.services.limits import LimitVerbs
 from penstock.services.listeners import Listeners
@@ -96,7 +97,7 @@ def build(parts: Parts) -> Services:
         admission=AdmissionVerbs(vhosts, connections, tokens),
         streams=StreamVerbs(vhosts, parts.archives, events),
         leases=LeaseVerbs(vhosts),
-        stages=StageVerbs(vhosts, tokens),
+        stages=StageVerbs(vhosts, tokens, EndedStages(parts.clock)),
         definitions=DefinitionVerbs(vhosts, parts.definitions_users, parts.node, events),
         backups=BackupVerbs(parts.backups),
         status=StatusVerbs(parts.node),

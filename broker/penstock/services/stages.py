@@ -1,8 +1,11 @@
 """Stages: rows that are not visible yet. A listener stages and decides them once it knows where the stage is."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
-from penstock.model.names import vhost_name
+from penstock.model.errors import NotFoundError, PreconditionFailedError
+from penstock.model.names import check_name, vhost_name
+from penstock.services.ended_stages import EndedStages
 from penstock.services.principal import Principal
 from penstock.services.token_sessions import TokenSessions
 from penstock.services.verbs import changing, reading, repeated
@@ -30,9 +33,10 @@ class OpenedStage:
 
 
 class StageVerbs:
-    def __init__(self, vhosts: Vhosts, tokens: TokenSessions) -> None:
+    def __init__(self, vhosts: Vhosts, tokens: TokenSessions, ended: EndedStages) -> None:
         self._vhosts = vhosts
         self._tokens = tokens
+        self._ended = ended
 
     @repeated
     async def open_stage(
@@ -41,7 +45,15 @@ class StageVerbs:
         """Admit a principal that may publish to the target; the stage is made when it is not there."""
         found = self._vhosts.get(vhost_name(vhost))
         rights = principal.in_vhost(found.name)
+        self._ended.check(principal.name, found.name, name)
         queue_id, goal = await found.stages.open(rights, name, target.stream, target.exchange, target.routing_key)
+        try:
+            self._ended.check(principal.name, found.name, name)
+        except PreconditionFailedError:
+            # It was ended meanwhile, perhaps before it was made.
+            with suppress(NotFoundError):
+                await found.stages.delete(rights, name)
+            raise
         if not again:
             self._tokens.opened(principal)
         return OpenedStage(found.name, queue_id, goal.exchange, goal.routing_key)
@@ -53,7 +65,10 @@ class StageVerbs:
         return await found.stages.statuses(principal.in_vhost(found.name))
 
     @changing("DeleteStage", "vhost", "name")
-    async def delete_stage(self, principal: Principal, vhost: str, name: str) -> int:
-        """Return the number of rows that were deleted with it."""
+    async def delete_stage(self, principal: Principal, vhost: str, name: str, *, ended: bool = False) -> int:
+        """Return the number of rows that were deleted with it. With `ended` the user cannot open it for an hour."""
         found = self._vhosts.get(vhost_name(vhost))
+        if ended:
+            check_name("stage", name)
+            self._ended.add(principal.name, found.name, name)
         return await found.stages.delete(principal.in_vhost(found.name), name)

@@ -81,11 +81,11 @@ def discard_staged(
 
 
 def delete_stage(options: WriteOptions, name: str) -> None:
-    """Delete the stage of a job that is over and cannot be repeated."""
+    """Delete the stage of a job that is over and cannot be repeated; no task that still runs makes it anew."""
 
     def delete(connection: Connection) -> None:
         with suppress(NotFoundError):  # no task had rows
-            connection.admin.delete_stage(name)
+            connection.admin.delete_stage(name, ended=True)
 
     asked_again(options, delete)
 

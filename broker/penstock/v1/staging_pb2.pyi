@@ -118,12 +118,14 @@ class StageInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., exchange: _Optional[str] = ..., routing_key: _Optional[str] = ..., row_count: _Optional[int] = ..., bytes: _Optional[int] = ..., last_batch: _Optional[int] = ..., copying: bool = ..., last_staged_ms: _Optional[int] = ...) -> None: ...
 
 class DeleteStageRequest(_message.Message):
-    __slots__ = ("vhost", "name")
+    __slots__ = ("vhost", "name", "ended")
     VHOST_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
     vhost: str
     name: str
-    def __init__(self, vhost: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    ended: bool
+    def __init__(self, vhost: _Optional[str] = ..., name: _Optional[str] = ..., ended: bool = ...) -> None: ...
 
 class DeleteStageResponse(_message.Message):
     __slots__ = ("dropped_count",)

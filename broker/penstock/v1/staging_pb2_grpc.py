@@ -95,7 +95,8 @@ class StagingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteStage(self, request, context):
-        """Deletes a stage with its rows and the number of its last batch.
+        """Deletes a stage with its rows and the number of its last batch. The broker itself deletes a stage that never decided a batch
+        and got no row for the time of the setting producer_memory_days.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

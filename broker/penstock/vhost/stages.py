@@ -90,6 +90,25 @@ class Stages:
             )
         return (await self._owner.submit(DeleteQueue(queue.name, NOBODY))).dropped_count
 
+    async def undecided(self) -> list[tuple[Queue, int]]:
+        """Return the queues of stages that never decided a batch, with the time of their last row, 0 without rows."""
+        queues = await self._owner.read(lambda: rules.all_of(self._topology))
+        ids = [queue.id for queue in queues]
+        states = await self._owner.apart(self._owner.shard.stream_states, ids)
+        decided = await self._owner.apart(self._owner.shard.stage_states, ids)
+        return [
+            (queue, state.last_timestamp_ms)
+            for queue, state, stage in zip(queues, states, decided, strict=True)
+            if stage.last_batch is None and not stage.is_copying
+        ]
+
+    async def delete_abandoned(self, queue: Queue) -> int:
+        """Delete the queue of a stage for the broker itself, unless another one has its name by now."""
+        found = await self._owner.read(lambda: self._topology.queues.get(queue.name))
+        if found is None or found.id != queue.id:
+            return 0
+        return (await self._owner.submit(DeleteQueue(queue.name, NOBODY))).dropped_count
+
     def _look(self, name: str, stream: str, exchange: str, key: str) -> tuple[Target, Queue | None]:
         target = rules.target_of(self._topology, stream, exchange, key)
         return target, self._topology.queues.get(rules.queue_of(name))

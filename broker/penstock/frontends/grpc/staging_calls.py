@@ -26,5 +26,6 @@ async def list_stages(
 async def delete_stage(
     services: Services, principal: Principal, request: wire.DeleteStageRequest
 ) -> wire.DeleteStageResponse:
-    dropped = await services.stages.delete_stage(principal, vhost_of(request.vhost), request.name)
+    vhost, name = vhost_of(request.vhost), request.name
+    dropped = await services.stages.delete_stage(principal, vhost, name, ended=request.ended)
     return wire.DeleteStageResponse(dropped_count=dropped)
