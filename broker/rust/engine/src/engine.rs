@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use penstock_log::{Disk, Kept, LogOptions, RealDisk, Repaired};
+use penstock_log::{Disk, Format, Kept, LogOptions, RealDisk, Repaired};
 use tokio::sync::watch;
 
 use crate::background::{RoomKeeper, Threads, start};
@@ -98,6 +98,7 @@ impl Engine {
             segment_bytes_max: self.segment_bytes_max(directory),
             raise,
             free_bytes_min: self.options.disk_free_bytes_min,
+            format: Format::One,
             kept: Arc::clone(&self.kept),
             disk: Arc::clone(&self.disk),
         };

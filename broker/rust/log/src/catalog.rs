@@ -295,11 +295,13 @@ impl Catalog {
         run.end.min(self.holdings.partition_point(|held| held.segment.number() < barrier))
     }
 
-    /// Where a run of neighbours ends whose live bytes fit in one segment; it always has the first of them.
+    /// Where a run of neighbours of one format ends whose live bytes fit in one segment; it always has the first of them.
     fn run_from(&self, first: usize, bytes_max: u64, belongs: impl Fn(&Holding) -> bool) -> usize {
         let mut bytes = 0_u64;
         let mut to = first;
-        for held in self.holdings.iter().skip(first).take(RUN_MAX).take_while(|held| belongs(held)) {
+        let format = self.holdings.get(first).map(|held| held.segment.format());
+        let belongs = |held: &&Holding| Some(held.segment.format()) == format && belongs(held);
+        for held in self.holdings.iter().skip(first).take(RUN_MAX).take_while(belongs) {
             bytes = bytes.saturating_add(held.live_bytes());
             if to > first && bytes > bytes_max {
                 break;

@@ -2,24 +2,29 @@
 //! "Checkpoints".
 //!
 //! Invariants: a checkpoint gets its name only when it and everything it depends on are on the disk, the newest two are
-//! kept, and one whose checksum does not match is skipped for the one before.
+//! kept, and one whose checksum does not match is skipped for the one before. The bytes of the formats are known to the
+//! modules `one` and `two`.
+
+mod fields;
+mod one;
+mod two;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use penstock_queue::{QueueId, Sequence, SequenceRange};
+use penstock_queue::Sequence;
 
+use self::fields::{Fields, put_u32, put_u64};
+use self::two::Sections;
 use crate::backup::Holds;
 use crate::directory::write_whole;
 use crate::disk::Disk;
 use crate::error::{Corruption, LogError};
-use crate::fold::{FoldState, FoldedQueue};
+use crate::fold::FoldState;
+use crate::format::Format;
 use crate::header::is_bad_sector;
-use crate::live_segments::{self, LiveSegment};
-use crate::marks::{LIVE_SEGMENTS, SKIPPED, owner_of_producer, producer_value};
+use crate::live_segments::LiveSegment;
 use crate::record::{Position, le_u32};
-use crate::segment::FORMAT;
-use crate::skipped;
 
 const MAGIC: &[u8; 8] = b"PNSTKCKP";
 const HEADER_BYTES: usize = 72;
@@ -97,14 +102,14 @@ impl Checkpoints {
         &mut self,
         disk: &dyn Disk,
         directory: &Path,
-        log_id: &[u8; 16],
+        (log_id, format): (&[u8; 16], Format),
         state: &FoldState,
         live: &[LiveSegment],
     ) -> Result<u64, LogError> {
         let number = self.kept.last().map_or(1, |&(number, _)| number + 1);
         let path = checkpoint_path(directory, number);
         let temporary = path.with_file_name(format!("checkpoint.{number:010}.tmp"));
-        let bytes = encode(log_id, state, live);
+        let bytes = encode((log_id, format), state, live);
         write_whole(disk, &temporary, &bytes)?;
         disk.rename(&temporary, &path).map_err(|error| LogError::io("rename", &temporary, error))?;
         disk.sync_directory(directory).map_err(|error| LogError::io("sync", directory, error))?;
@@ -129,85 +134,22 @@ pub(crate) fn unlink_if_there(disk: &dyn Disk, path: &Path) -> Result<(), LogErr
     }
 }
 
-pub(crate) fn encode(log_id: &[u8; 16], state: &FoldState, live: &[LiveSegment]) -> Vec<u8> {
+pub(crate) fn encode((log_id, format): (&[u8; 16], Format), state: &FoldState, live: &[LiveSegment]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_BYTES + state.queues.len() * 48 + 64);
     out.extend_from_slice(MAGIC);
-    put_u32(&mut out, FORMAT);
+    put_u32(&mut out, format.number());
     put_u32(&mut out, HEADER_BYTES as u32);
     out.extend_from_slice(log_id);
     put_u64(&mut out, state.position.0);
     put_u64(&mut out, state.epoch);
     put_u64(&mut out, state.first_sequence.0);
-    put_u32(&mut out, state.highest_queue_id.0);
-    put_u32(&mut out, state.queues.len() as u32);
-    let skipped = skipped::encode(state);
-    let lists = usize::from(!live.is_empty()) + usize::from(!skipped.is_empty());
-    put_u32(&mut out, (state.marks.len() + state.producers.len() + lists) as u32);
-    put_u32(&mut out, 0);
-    let mut ids: Vec<_> = state.queues.keys().copied().collect();
-    ids.sort_unstable();
-    for id in ids {
-        if let Some(queue) = state.queues.get(&id) {
-            put_queue(&mut out, id, queue);
-        }
-    }
-    for ((owner, key), value) in &state.marks {
-        put_mark(&mut out, [owner, key, value]);
-    }
-    let mut producers: Vec<_> = state.producers.iter().collect();
-    producers.sort_unstable();
-    for (&id, &sequence) in producers {
-        let value = producer_value(sequence, state.batches.get(id));
-        put_mark(&mut out, [&owner_of_producer(id), &[], &value]);
-    }
-    if !live.is_empty() {
-        put_mark(&mut out, [LIVE_SEGMENTS, &[], &live_segments::encode(state.position, live)]);
-    }
-    if !skipped.is_empty() {
-        put_mark(&mut out, [SKIPPED, &[], &skipped]);
+    match format {
+        Format::One => one::put(&mut out, state, live),
+        Format::Two => two::put(&mut out, state, live),
     }
     let crc = crc32c::crc32c(&out);
     put_u32(&mut out, crc);
     out
-}
-
-fn put_queue(out: &mut Vec<u8>, id: QueueId, queue: &FoldedQueue) {
-    put_u32(out, id.0);
-    let ranges_at = out.len();
-    put_u32(out, 0);
-    put_u32(out, queue.delivery_counts.len() as u32);
-    put_u32(out, 0);
-    for number in [queue.next.0, queue.settled.below().0, queue.count, queue.bytes] {
-        put_u64(out, number);
-    }
-    let mut ranges = 0_u32;
-    for range in queue.settled.ranges() {
-        put_u64(out, range.first.0);
-        put_u64(out, range.last.0);
-        ranges += 1;
-    }
-    out[ranges_at..ranges_at + 4].copy_from_slice(&ranges.to_le_bytes());
-    for (sequence, count) in &queue.delivery_counts {
-        put_u64(out, sequence.0);
-        put_u32(out, *count);
-    }
-}
-
-fn put_mark(out: &mut Vec<u8>, parts: [&[u8]; 3]) {
-    for part in parts {
-        put_u32(out, part.len() as u32);
-    }
-    for part in parts {
-        out.extend_from_slice(part);
-    }
-}
-
-fn put_u32(out: &mut Vec<u8>, number: u32) {
-    out.extend_from_slice(&number.to_le_bytes());
-}
-
-fn put_u64(out: &mut Vec<u8>, number: u64) {
-    out.extend_from_slice(&number.to_le_bytes());
 }
 
 /// Content of a checkpoint: the log's id, the state, and the segments that it depends on.
@@ -221,91 +163,51 @@ pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Content, LogError> {
         return Err(corrupt());
     }
     let found = content.get(8..12).map_or(0, le_u32);
-    if found > FORMAT {
-        return Err(LogError::NewerFormat { path: path.to_owned(), found, supported: FORMAT });
-    }
-    state_in(content).ok_or_else(corrupt)
+    let supported = Format::NEWEST.number();
+    let format =
+        Format::of_number(found).ok_or_else(|| LogError::NewerFormat { path: path.to_owned(), found, supported })?;
+    let mut fields = Fields(content.get(16..).unwrap_or_default());
+    let (log_id, mut state) = begin(&mut fields).ok_or_else(corrupt)?;
+    let live = match format {
+        Format::One => one::read(&mut fields, &mut state).ok_or_else(corrupt)?,
+        Format::Two => match two::read(&mut fields, &mut state).ok_or_else(corrupt)? {
+            Sections::Known(live) => live,
+            Sections::Newer => return Err(LogError::newer_section(path)),
+        },
+    };
+    if fields.0.is_empty() { Ok((log_id, state, live)) } else { Err(corrupt()) }
 }
 
-fn state_in(content: &[u8]) -> Option<Content> {
-    let mut fields = Fields(content.get(16..)?);
+/// The fields that both formats begin with.
+fn begin(fields: &mut Fields<'_>) -> Option<([u8; 16], FoldState)> {
     let mut log_id = [0; 16];
     log_id.copy_from_slice(fields.take(16)?);
     let mut state = FoldState { position: Position(fields.u64()?), epoch: fields.u64()?, ..FoldState::default() };
     state.first_sequence = Sequence(fields.u64()?);
-    state.highest_queue_id = QueueId(fields.u32()?);
-    let (queues, marks) = (fields.u32()?, fields.u32()?);
-    fields.u32()?;
-    for _ in 0..queues {
-        let (id, queue) = queue_in(&mut fields)?;
-        state.queues.insert(id, queue);
-    }
-    let (mut live, mut skipped) = (Vec::new(), Vec::new());
-    for _ in 0..marks {
-        let lengths = [fields.u32()?, fields.u32()?, fields.u32()?];
-        let [owner, key, value] = lengths.map(|length| fields.take(length as usize));
-        if owner == Some(LIVE_SEGMENTS) {
-            live = live_segments::decode(state.position, value?);
-        } else if owner == Some(SKIPPED) {
-            skipped = skipped::decode(state.position, value?);
-        } else {
-            state.put_mark(owner?, key?, value?);
-        }
-    }
-    skipped::restore(&mut state, skipped);
-    fields.0.is_empty().then_some((log_id, state, live))
-}
-
-fn queue_in(fields: &mut Fields<'_>) -> Option<(QueueId, FoldedQueue)> {
-    let id = QueueId(fields.u32()?);
-    let (ranges, deliveries) = (fields.u32()?, fields.u32()?);
-    fields.u32()?;
-    let next = Sequence(fields.u64()?);
-    let mut queue = FoldedQueue::starting_at(Sequence(fields.u64()?));
-    queue.next = next;
-    queue.count = fields.u64()?;
-    queue.bytes = fields.u64()?;
-    for _ in 0..ranges {
-        queue.settled.insert(SequenceRange::new(Sequence(fields.u64()?), Sequence(fields.u64()?))?);
-    }
-    for _ in 0..deliveries {
-        queue.delivery_counts.insert(Sequence(fields.u64()?), fields.u32()?);
-    }
-    Some((id, queue))
-}
-
-/// The remaining bytes of a checkpoint.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take(4).map(le_u32)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take(8).map(crate::record::le_u64)
-    }
+    Some((log_id, state))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use penstock_queue::{QueueId, SequenceRange};
     use proptest::prelude::*;
 
     use super::*;
     use crate::batches::{ProducerBatches, sequence_in};
     use crate::disk::RealDisk;
     use crate::encode::{Payload, Stamp, encode_mark, encode_message};
+    use crate::epochs::Epochs;
+    use crate::fold::FoldedQueue;
     use crate::format::Coding;
+    use crate::marks::{LIVE_SEGMENTS, SKIPPED, owner_of_producer};
     use crate::record::{EpochView, MarkView, Producer, Record, Target, decode_record};
 
     const LOG_ID: [u8; 16] = [3; 16];
+
+    fn formats() -> impl Strategy<Value = Format> {
+        prop_oneof![Just(Format::One), Just(Format::Two)]
+    }
 
     fn queues() -> impl Strategy<Value = FoldedQueue> {
         let ranges = prop::collection::vec((1..1000_u64, 0..50_u64), 0..10);
@@ -340,6 +242,7 @@ mod tests {
         let rows = prop::collection::vec((0..200_u32, 1..5_u32, 1..=u32::MAX), 0..300);
         (queues, marks, producers, rows, any::<[u64; 3]>(), any::<u32>()).prop_map(
             |(queues, marks, producers, rows, [position, epoch, first], highest)| FoldState {
+                epochs: Epochs::default(),
                 batches: batches_of(producers.keys().copied(), &rows),
                 position: Position(position),
                 epoch,
@@ -380,11 +283,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_state_is_read_back(state in states(), numbers in prop::collection::vec(any::<u64>(), 0..4)) {
+        fn a_state_is_read_back(
+            mut state in states(), numbers in prop::collection::vec(any::<u64>(), 0..4), format in formats(),
+            epochs in prop::collection::vec(any::<[u64; 2]>(), 0..4),
+        ) {
+            if format == Format::Two {
+                epochs.into_iter().for_each(|[epoch, first]| state.epochs.begin(epoch, Position(first)));
+            }
             let one = |&number: &u64| LiveSegment { number, edition: 2, first: Position(!number) };
             let live: Vec<_> = numbers.iter().map(one).collect();
 
-            let (log_id, found, listed) = decode(&encode(&LOG_ID, &state, &live), Path::new("checkpoint")).unwrap();
+            let (log_id, found, listed) = decode(&encode((&LOG_ID, format), &state, &live), Path::new("checkpoint")).unwrap();
 
             prop_assert_eq!(found, state);
             prop_assert_eq!(listed, live);
@@ -395,13 +304,13 @@ mod tests {
         #[test]
         fn folding_goes_on_from_a_checkpoint_as_from_the_beginning(
             steps in prop::collection::vec((1..4_u64, 0..200_u32, 1..5_u32, 0..20_u8), 1..300),
-            at in any::<prop::sample::Index>(),
+            at in any::<prop::sample::Index>(), format in formats(),
         ) {
             let mut whole = FoldState::default();
             let mut resumed = FoldState::default();
             for (place, (id, batch, row, kind)) in steps.iter().enumerate() {
                 if place == at.index(steps.len()) {
-                    resumed = decode(&encode(&LOG_ID, &resumed, &[]), Path::new("checkpoint")).unwrap().1;
+                    resumed = decode(&encode((&LOG_ID, format), &resumed, &[]), Path::new("checkpoint")).unwrap().1;
                 }
                 [&mut whole, &mut resumed].into_iter().for_each(|state| fold_step(state, (*id, *batch, *row), *kind == 0));
                 prop_assert_eq!(&whole, &resumed);
@@ -410,14 +319,14 @@ mod tests {
 
         #[test]
         fn folding_from_any_checkpoint_counts_the_same(
-            steps in prop::collection::vec(step(), 1..40), at in any::<prop::sample::Index>(),
+            steps in prop::collection::vec(step(), 1..40), at in any::<prop::sample::Index>(), format in formats(),
         ) {
             let mut whole = FoldState::default();
             let mut from_checkpoint = FoldState::default();
             let at = at.index(steps.len());
             for (number, step) in steps.into_iter().enumerate() {
                 if number == at {
-                    let bytes = encode(&LOG_ID, &from_checkpoint, &[]);
+                    let bytes = encode((&LOG_ID, format), &from_checkpoint, &[]);
                     from_checkpoint = decode(&bytes, Path::new("checkpoint")).unwrap().1;
                 }
                 let target = step.map(|(queue, jump)| {
@@ -435,9 +344,11 @@ mod tests {
         }
 
         #[test]
-        fn any_change_is_noticed(state in states(), at in any::<prop::sample::Index>(), bit in 0..8_u32) {
+        fn any_change_is_noticed(
+            state in states(), at in any::<prop::sample::Index>(), bit in 0..8_u32, format in formats(),
+        ) {
             let live = LiveSegment { number: 3, edition: 0, first: Position(9) };
-            let mut bytes = encode(&LOG_ID, &state, &[live]);
+            let mut bytes = encode((&LOG_ID, format), &state, &[live]);
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
 
@@ -446,8 +357,17 @@ mod tests {
         }
 
         #[test]
-        fn any_fields_are_refused_or_read_without_a_panic(fields in prop::collection::vec(any::<u8>(), 0..300)) {
-            let mut bytes = [MAGIC.as_slice(), &FORMAT.to_le_bytes(), &72_u32.to_le_bytes(), &fields].concat();
+        fn any_fields_are_refused_or_read_without_a_panic(
+            fields in prop::collection::vec(any::<u8>(), 0..300), format in formats(), kind in 0..8_u8, sections in 0..4_u8,
+        ) {
+            let mut bytes = [MAGIC.as_slice(), &format.number().to_le_bytes(), &72_u32.to_le_bytes(), &fields].concat();
+            // In format 2 the sections themselves are reached.
+            let length = bytes.len().saturating_sub(HEADER_BYTES + 12) as u64;
+            if format == Format::Two && bytes.len() >= HEADER_BYTES + 12 {
+                bytes[64..68].copy_from_slice(&[sections, 0, 0, 0]);
+                bytes[72..76].copy_from_slice(&[kind, 0, 0, 0]);
+                bytes[76..84].copy_from_slice(&length.to_le_bytes());
+            }
             let crc = crc32c::crc32c(&bytes);
             put_u32(&mut bytes, crc);
 
@@ -462,7 +382,7 @@ mod tests {
         let mut floors = Vec::new();
         for position in [10, 20, 30] {
             let state = FoldState { position: Position(position), ..FoldState::default() };
-            checkpoints.save(&RealDisk, directory.path(), &LOG_ID, &state, &[]).unwrap();
+            checkpoints.save(&RealDisk, directory.path(), (&LOG_ID, Format::Two), &state, &[]).unwrap();
             checkpoints.trim(&RealDisk, directory.path(), &Holds::default()).unwrap();
             floors.push(checkpoints.floor().0);
         }
@@ -473,5 +393,17 @@ mod tests {
         let mut log_id = None;
         let (found, state) = Checkpoints::load(directory.path(), &[2, 3], &mut log_id).unwrap();
         assert_eq!((found.floor(), state.position, log_id), (Position(20), Position(30), Some(LOG_ID)));
+    }
+
+    #[test]
+    fn a_section_of_a_newer_version_is_refused_and_is_not_corrupt() {
+        let mut bytes = encode((&LOG_ID, Format::Two), &FoldState::default(), &[]);
+        bytes.truncate(bytes.len() - 4);
+        bytes[64] += 1;
+        bytes.extend_from_slice(&[99, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]);
+        let crc = crc32c::crc32c(&bytes);
+        put_u32(&mut bytes, crc);
+
+        assert!(matches!(decode(&bytes, Path::new("checkpoint")), Err(LogError::Newer { .. })));
     }
 }

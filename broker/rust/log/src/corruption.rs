@@ -70,7 +70,8 @@ fn claimed_in(record: &[u8], coding: Coding) -> Vec<Target> {
 
 /// The same for the record at an offset.
 pub(crate) fn claimed_targets(segment: &Segment, offset: u64) -> Vec<Target> {
-    claimed_in(segment.bytes_from(offset), segment.coding())
+    let record = segment.bytes_from(offset);
+    claimed_in(record, segment.coding_of(record))
 }
 
 /// The targets of the record that begins these bytes, but only queues that a state knows.

@@ -39,6 +39,8 @@ pub enum LogError {
     Full { path: PathBuf, free: u64, needed: u64 },
     #[error("an earlier write failed and its bytes still wait; nothing is appended until a write succeeds")]
     WriteBehind,
+    #[error("no epoch has begun in the log in {} since it was opened; begin one before appending", path.display())]
+    NoEpoch { path: PathBuf },
     #[error("the log in {} is closed; open it again to append", path.display())]
     Closed { path: PathBuf },
     #[error("an earlier sync failed, so the log in {} is stopped; repair the disk, then restart the broker", path.display())]
@@ -140,6 +142,10 @@ impl LogError {
 
     pub(crate) fn newer_record(path: &Path, at: u64) -> Self {
         LogError::Newer { path: path.to_owned(), at, what: "a record with a part" }
+    }
+
+    pub(crate) fn newer_section(path: &Path) -> Self {
+        LogError::Newer { path: path.to_owned(), at: 64, what: "a section" }
     }
 
     pub(crate) fn newer_flags(path: &Path) -> Self {

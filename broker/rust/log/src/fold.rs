@@ -9,6 +9,7 @@ use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange};
 use rustc_hash::FxHashMap;
 
 use crate::batches::ProducerBatches;
+use crate::epochs::Epochs;
 use crate::marks::{self, ProducerMark};
 use crate::record::{Outcome, Outline, Position, Record, SettleView, Target};
 
@@ -37,6 +38,8 @@ pub struct FoldedQueue {
 pub struct FoldState {
     pub position: Position,
     pub epoch: u64,
+    /// Those of format 2.
+    pub epochs: Epochs,
     pub queues: FxHashMap<QueueId, FoldedQueue>,
     /// The highest id that any record named, deleted queues included.
     pub highest_queue_id: QueueId,
@@ -55,6 +58,7 @@ impl Default for FoldState {
         FoldState {
             position: Position(0),
             epoch: 0,
+            epochs: Epochs::default(),
             queues: FxHashMap::default(),
             highest_queue_id: QueueId(0),
             first_sequence: Sequence::FIRST,
@@ -189,6 +193,9 @@ impl FoldState {
             Record::Mark(mark) => self.put_mark(mark.owner, mark.key, mark.value),
             Record::Epoch(begun) => {
                 self.epoch = self.epoch.max(begun.epoch);
+                if begun.begun.is_some() {
+                    self.epochs.begin(begun.epoch, self.position);
+                }
                 (0..begun.raises).for_each(|_| self.raise());
             }
         }

@@ -19,6 +19,7 @@ use crate::directory::{self, Lookup};
 use crate::disk::Disk;
 use crate::error::{Corruption, LogError};
 use crate::fold::FoldState;
+use crate::format::Format;
 use crate::live_segments::LiveSegment;
 use crate::manifest::Entry;
 use crate::record::{DecodeError, Position};
@@ -72,6 +73,8 @@ pub struct FoldTicket {
     pub(crate) parts: Vec<FoldPart>,
     pub(crate) boundary: Position,
     pub(crate) log_id: [u8; 16],
+    /// Of the checkpoint.
+    pub(crate) format: Format,
     pub(crate) directory: Arc<Path>,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) synced_file: Arc<Mutex<SyncedFile>>,
@@ -161,12 +164,12 @@ impl FoldTicket {
         let listed = self.listed(&mut keeper, &live)?;
         let Keeper { state, checkpoints, catalog, .. } = &mut *keeper;
         let (disk, holds) = (self.disk.as_ref(), self.holds.as_ref());
-        let checkpoint_bytes = checkpoints.save(disk, &self.directory, &self.log_id, state, &listed)?;
+        let checkpoint_bytes = checkpoints.save(disk, &self.directory, (&self.log_id, self.format), state, &listed)?;
         checkpoints.trim(disk, &self.directory, holds)?;
         // Messages that died since the older checkpoint would stay until the next: saved twice, both have the same
         // state.
         if state.position.0 - checkpoints.floor().0 > COPY_BYTES_MIN.max(COPY_TIMES * checkpoint_bytes) {
-            match checkpoints.save(disk, &self.directory, &self.log_id, state, &listed) {
+            match checkpoints.save(disk, &self.directory, (&self.log_id, self.format), state, &listed) {
                 Err(error) if error.is_full() => {}
                 copied => copied.map(|_| ())?,
             }

@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use crate::epochs::Epochs;
 use crate::error::{Corruption, LogError};
 use crate::manifest::Entry;
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, rewritten_path};
@@ -82,12 +83,12 @@ pub(crate) fn is_bad_sector(error: &io::Error) -> bool {
 pub(crate) fn rewritten_segment(
     directory: &Path,
     entry: &Entry,
-    log_id: Option<[u8; 16]>,
+    (log_id, epochs): (Option<[u8; 16]>, &Epochs),
 ) -> Result<Option<(Segment, bool)>, LogError> {
     let path = rewritten_path(directory, entry.number, entry.edition);
     let (header, bytes, is_readable) = match read_header(&path) {
         Ok(HeaderFound::Segment(header, _)) => (header, file_bytes(&path)?, true),
-        Ok(_) => (entry.header(log_id.unwrap_or_default()), file_bytes(&path)?, false),
+        Ok(_) => (entry.header(log_id.unwrap_or_default(), epochs), file_bytes(&path)?, false),
         Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
@@ -97,7 +98,8 @@ pub(crate) fn rewritten_segment(
     if (header.segment_id, header.first) != (entry.segment_id, entry.first) {
         return Err(LogError::corrupt(&path, 32, Corruption::NotInManifest));
     }
-    let segment = Segment::rewritten(directory, (entry.number, entry.edition), &header, bytes, entry.end);
+    let (names, coded) = ((entry.number, entry.edition), (&header, header.codings(epochs, entry.end)));
+    let segment = Segment::rewritten(directory, names, coded, bytes, entry.end);
     Ok(Some((segment, is_readable)))
 }
 

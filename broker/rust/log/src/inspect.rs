@@ -11,6 +11,7 @@ use penstock_queue::{QueueId, Sequence, SequenceRange};
 use crate::checkpoint::Checkpoints;
 use crate::corruption::targets_at;
 use crate::directory::Directory;
+use crate::epochs::Epochs;
 use crate::error::LogError;
 use crate::fold::FoldState;
 use crate::header::{HeaderFound, read_header, rewritten_segment};
@@ -59,7 +60,7 @@ pub fn inspect(directory: &Path, verify: bool) -> Result<Vec<SegmentReport>, Log
     // An older checkpoint than the newest file depends on segments that went since.
     let is_newest = checkpoints.newest_number() == names.checkpoints.last().copied();
     let covered = checkpoints.newest();
-    let mut listed = list(directory, &names, covered)?;
+    let mut listed = list(directory, &names, &state)?;
     let mut inspection = Inspection { verify, covered, left: state, next: None };
     for Listed { number, epoch, report, segment } in listed.iter_mut().rev() {
         if let Some(segment) = segment {
@@ -82,9 +83,10 @@ struct Listed {
 }
 
 /// The segments that count, ascending.
-fn list(directory: &Path, names: &Names, covered: Position) -> Result<Vec<Listed>, LogError> {
+fn list(directory: &Path, names: &Names, state: &FoldState) -> Result<Vec<Listed>, LogError> {
+    let covered = state.position;
     let manifest = Manifest::load(directory, &mut None)?;
-    let mut listed = list_rewritten(directory, &manifest);
+    let mut listed = list_rewritten(directory, &manifest, &state.epochs);
     let mut without_header = Vec::new();
     for &number in &names.segments {
         let path = segment_path(directory, number);
@@ -127,12 +129,12 @@ fn list(directory: &Path, names: &Names, covered: Position) -> Result<Vec<Listed
     Ok(listed)
 }
 
-fn list_rewritten(directory: &Path, manifest: &Manifest) -> Vec<Listed> {
+fn list_rewritten(directory: &Path, manifest: &Manifest, epochs: &Epochs) -> Vec<Listed> {
     let mut listed = Vec::with_capacity(manifest.entries.len());
     for entry in &manifest.entries {
         let mut report = report_of(&rewritten_path(directory, entry.number, entry.edition));
         report.first_position = entry.first.0;
-        let segment = match rewritten_segment(directory, entry, None) {
+        let segment = match rewritten_segment(directory, entry, (None, epochs)) {
             // It was dead when a checkpoint was made.
             Ok(None) => continue,
             Ok(Some((segment, is_readable))) => {

@@ -3,6 +3,8 @@
 //! Invariants: positions are contiguous over all segments; nothing is visible to a reader before its write returned;
 //! synced <= written <= appended. The caller holds the log's lock: long work leaves as a ticket.
 
+mod closing;
+mod epoch;
 mod quarantine;
 mod reading;
 mod recent;
@@ -32,8 +34,8 @@ use crate::corruption::Quarantined;
 use crate::directory::Lookup;
 use crate::disk::{Disk, RealDisk};
 use crate::encode::{
-    Payload, Settlement, Stamp, delete_bytes, encode_delete, encode_epoch, encode_mark, encode_message, encode_settle,
-    epoch_bytes, mark_bytes,
+    Payload, Settlement, Stamp, delete_bytes, encode_delete, encode_mark, encode_message, encode_settle, epoch_bytes,
+    mark_bytes,
 };
 use crate::error::LogError;
 use crate::fold::FoldState;
@@ -41,7 +43,7 @@ use crate::fold_ticket::Keeper;
 use crate::format::Format;
 use crate::kept::{Kept, Share};
 use crate::names::number_of;
-use crate::record::{EpochView, MarkView, Outcome, Position, RANGES_MAX, RECORD_BYTES_MAX, Record, Target};
+use crate::record::{MarkView, Outcome, Position, RANGES_MAX, RECORD_BYTES_MAX, Target};
 use crate::recovery::{Recovered, Recovery, Sealed, recover};
 use crate::segment::{Located, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use crate::sync::{SyncTicket, SyncedFile, Unsynced};
@@ -63,6 +65,8 @@ pub struct LogOptions {
     pub raise: bool,
     /// Messages are refused rather than leave less free space than this on the disk.
     pub free_bytes_min: u64,
+    /// The format of new segments. A log that has one of a newer format goes on in that.
+    pub format: Format,
     /// Space that all logs on this disk keep free.
     pub kept: Arc<Kept>,
     pub disk: Arc<dyn Disk>,
@@ -75,6 +79,7 @@ impl Default for LogOptions {
             segment_bytes_max: 64 << 20,
             raise: false,
             free_bytes_min: 0,
+            format: Format::One,
             kept: Arc::default(),
             disk: Arc::new(RealDisk),
         }
@@ -93,6 +98,15 @@ pub struct Opened {
     pub set_aside: Vec<String>,
     /// Index files whose segments had been removed.
     pub removed_indexes: Vec<String>,
+    epoch_to_begin: Option<EpochToBegin>,
+}
+
+/// What the first epoch of a start in format 2 has to do.
+#[derive(Clone, Copy, Debug)]
+struct EpochToBegin {
+    raises: u8,
+    /// The log has no file yet that says its id.
+    is_new: bool,
 }
 
 /// Counters of one log.
@@ -107,6 +121,15 @@ pub struct LogStats {
     pub unfolded_segments: u64,
 }
 
+/// Whether a log can be appended to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// No epoch has begun since the log of format 2 was opened.
+    Opened,
+    Begun,
+    Closed,
+}
+
 /// A shard's log.
 #[derive(Debug)]
 pub struct Log {
@@ -119,7 +142,7 @@ pub struct Log {
     written: Position,
     /// A write failed: its bytes are still in `tail`.
     write_behind: bool,
-    closed: bool,
+    stage: Stage,
     bytes_written: u64,
     bytes_rewritten: u64,
     active: Active,
@@ -151,7 +174,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens the log in a directory, which is made when absent, and begins an epoch in a new segment.
+    /// Opens the log in a directory, which is made when absent. In format 1 this begins an epoch in a new segment; in
+    /// format 2 it appends nothing, and [`Opened::begin_epoch`] does.
     pub fn open(directory: &Path, options: LogOptions) -> Result<Opened, LogError> {
         std::fs::create_dir_all(directory).map_err(|error| LogError::io("create", directory, error))?;
         let mut options = options;
@@ -165,24 +189,20 @@ impl Log {
         let removed_indexes = recovered.removed_indexes.clone();
         let (lost, missed_starts) = (recovered.lost.clone(), recovered.missed_starts);
         let raise = options.raise || recovery.torn_bytes > 0 || recovered.has_lost;
+        // Above the sequences that those starts assigned, also when their records are back.
+        let raises = if raise { missed_starts.saturating_add(1).min(u64::from(u8::MAX)) as u8 } else { 0 };
         let is_new = recovered.log_id.is_none();
         let mut log = Log::after(directory, options, recovered)?;
         quarantined.iter().for_each(|found| log.quarantine(&found.file, found.at));
         log.unserved.extend(log.unserved_of(&quarantined));
         log.quarantined.extend(quarantined.iter().filter_map(|found| number_of(&found.file)));
         log.fence(lost.iter().filter_map(|path| number_of(&path.file_name()?.to_string_lossy())));
-        let mut end = log.append_epoch(raise)?;
-        state.apply(&Record::Epoch(EpochView::of_one(log.epoch, raise)), end);
-        for _ in 0..if raise { missed_starts } else { 0 } {
-            // Above the sequences that those starts assigned, also when their records are back.
-            end = log.append_epoch(true)?;
-            state.apply(&Record::Epoch(EpochView::of_one(log.epoch, true)), end);
-        }
-        log.write()?;
-        if raise || is_new {
-            // Sequences above the raise are assigned from now on: no later start may raise to the same ones.
-            let synced = log.begin_sync().map(SyncTicket::perform).transpose()?;
-            log.finish_sync(synced.unwrap_or(end));
+        let mut epoch_to_begin = None;
+        if log.format() == Format::One {
+            log.begin_as_one(&mut state, raises)?;
+            log.settle_start(raises > 0 || is_new)?;
+        } else {
+            epoch_to_begin = Some(EpochToBegin { raises, is_new });
         }
         if !quarantined.is_empty() {
             // With an earlier position a start after a power failure would take the corrupt record for the log's torn
@@ -190,7 +210,7 @@ impl Log {
             let synced = log.synced_file.lock().unwrap_or_else(PoisonError::into_inner);
             synced.sync(log.options.disk.as_ref())?;
         }
-        Ok(Opened { log, state, recovery, quarantined, set_aside, removed_indexes })
+        Ok(Opened { log, state, recovery, quarantined, set_aside, removed_indexes, epoch_to_begin })
     }
 
     /// Appends a message to the tail. Returns the position after it: the message is in the page cache once
@@ -324,6 +344,13 @@ impl Log {
         Ok(self.written)
     }
 
+    /// The format of the segment that records are appended to.
+    #[inline]
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.active.segment.format()
+    }
+
     /// The position after the last record appended.
     #[must_use]
     pub fn end(&self) -> Position {
@@ -414,39 +441,6 @@ impl Log {
         }
     }
 
-    /// Writes, syncs, and leaves a checkpoint at the end; its removals are durable. Messages can still be located;
-    /// nothing is appended any more.
-    pub fn close(&mut self) -> Result<(), LogError> {
-        if self.closed {
-            return Ok(());
-        }
-        self.write()?;
-        if self.written == self.folded {
-            // Messages that died before the newest checkpoint go with another one, and were not brought to the disk.
-            self.append_epoch(false)?;
-            self.write()?;
-        }
-        self.closed = true;
-        let sync = self.begin_sync().map(SyncTicket::perform).transpose()?;
-        self.finish_sync(sync.unwrap_or(self.synced));
-        let index = std::mem::take(&mut self.active.index);
-        let segment = Arc::clone(&self.active.segment);
-        segment.seal();
-        self.sealed.push(Sealed { segment, end: self.written, lookup: Lookup::Memory(Arc::new(index)) });
-        self.end_compaction()?;
-        // A running fold holds everything that this one needs until it is done.
-        self.folding = Arc::new(AtomicBool::new(false));
-        if let Some(ticket) = self.ticket(self.sealed.len() - 1) {
-            let folded = ticket.perform()?;
-            self.finish_fold(folded).perform()?;
-        }
-        // A dead segment that reappears in part after a power failure would look corrupt to a start after a clean stop.
-        // A fold that is still running syncs its own removals.
-        self.holds.close();
-        let names_synced = self.options.disk.sync_directory(&self.directory);
-        names_synced.map_err(|error| LogError::io("sync", &self.directory, error))
-    }
-
     #[must_use]
     pub fn stats(&self) -> LogStats {
         let segments = self.sealed.iter().map(|sealed| &sealed.segment).chain(std::iter::once(&self.active.segment));
@@ -464,13 +458,19 @@ impl Log {
 
 impl Log {
     fn after(directory: &Path, options: LogOptions, recovered: Recovered) -> Result<Log, LogError> {
-        let Recovered { log_id, state, checkpoints, synced, sealed, next_number, gone, gone_entries, lost, .. } =
-            recovered;
+        let Recovered {
+            log_id, format, state, checkpoints, synced, sealed, next_number, gone, gone_entries, lost, ..
+        } = recovered;
         let log_id = log_id.map_or_else(|| random(directory), Ok)?;
         let directory: Arc<Path> = Arc::from(directory);
-        let (end, epoch) = (state.position, state.epoch + 1);
-        let header = SegmentHeader::new(Format::One, log_id, random_id(&directory)?, (epoch, end));
-        let least = SEGMENT_HEADER_BYTES + epoch_bytes(Format::One) as u64;
+        let format = options.format.max(format);
+        let end = state.position;
+        let (epoch, stage) = match format {
+            Format::One => (state.epoch + 1, Stage::Begun),
+            Format::Two => (epoch::after(state.epoch, &directory)?, Stage::Opened),
+        };
+        let header = SegmentHeader::new(format, log_id, random_id(&directory)?, (epoch, end));
+        let least = SEGMENT_HEADER_BYTES + epoch_bytes(format) as u64;
         let bytes = options.segment_bytes_min.max(least);
         let size = Size::bare(bytes, least);
         let (active, unsynced) = Active::create(&directory, options.disk.as_ref(), next_number, &header, size)?;
@@ -501,7 +501,7 @@ impl Log {
             epoch,
             tail: Vec::with_capacity(TAIL_BYTES_KEPT / 16),
             write_behind: false,
-            closed: false,
+            stage,
             bytes_written: 0,
             bytes_rewritten: 0,
             active,
@@ -534,27 +534,21 @@ impl Log {
         Some(Located { segment: Arc::clone(segment), first, offsets })
     }
 
-    fn append_epoch(&mut self, raise: bool) -> Result<Position, LogError> {
-        let stamp = self.place(epoch_bytes(self.format()), Purpose::Upkeep)?;
-        encode_epoch(&mut self.tail, stamp, &EpochView::of_one(self.epoch, raise));
-        Ok(self.appended())
-    }
-
-    /// The format of the segment that records are appended to.
-    #[inline]
-    fn format(&self) -> Format {
-        self.active.segment.coding().format
-    }
-
     fn appended(&self) -> Position {
         Position(self.written.0 + self.tail.len() as u64)
+    }
+
+    #[cold]
+    fn refusal(&self) -> LogError {
+        let path = self.directory.to_path_buf();
+        if self.stage == Stage::Opened { LogError::NoEpoch { path } } else { LogError::Closed { path } }
     }
 
     /// Reserves space for a record of that length; returns where it will be.
     #[inline]
     fn place(&mut self, length: usize, purpose: Purpose) -> Result<Stamp, LogError> {
-        if self.closed {
-            return Err(LogError::Closed { path: self.directory.to_path_buf() });
+        if self.stage != Stage::Begun {
+            return Err(self.refusal());
         }
         if self.write_behind {
             return Err(LogError::WriteBehind);

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::checkpoint::unlink_if_there;
 use crate::directory::write_whole;
 use crate::disk::Disk;
+use crate::epochs::Epochs;
 use crate::error::{Corruption, LogError};
 use crate::format::Format;
 use crate::names::Names;
@@ -43,8 +44,12 @@ impl Entry {
     }
 
     /// The header of its segment, as far as it is known without the file.
-    pub(crate) fn header(&self, log_id: [u8; 16]) -> SegmentHeader {
-        SegmentHeader::new(Format::One, log_id, self.segment_id, (0, self.first))
+    pub(crate) fn header(&self, log_id: [u8; 16], epochs: &Epochs) -> SegmentHeader {
+        let epoch = epochs.of(self.first);
+        // Formats are never mixed in a segment, and the first epoch in the table is the first of format 2.
+        let format = epoch.map_or(Format::One, |_| Format::Two);
+        let header = SegmentHeader::new(format, log_id, self.segment_id, (epoch.unwrap_or(0), self.first));
+        SegmentHeader { is_rewritten: format == Format::Two, ..header }
     }
 }
 

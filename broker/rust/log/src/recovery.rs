@@ -17,9 +17,11 @@ use crate::contents::Contents;
 use crate::corruption::{Quarantined, file_name, known_targets, marked};
 use crate::directory::{Directory, Lookup};
 use crate::disk::Disk;
+use crate::epochs::count_of;
 use crate::error::{Corruption, LogError};
 use crate::fold::FoldState;
 use crate::fold_ticket::set_aside;
+use crate::format::Format;
 use crate::header::rewritten_segment;
 use crate::index::MemoryIndex;
 use crate::live_segments::{LiveSegment, find_gone};
@@ -57,6 +59,8 @@ pub(crate) struct Sealed {
 /// Result of recovery; `state` is at the log's end.
 pub(crate) struct Recovered {
     pub(crate) log_id: Option<[u8; 16]>,
+    /// The newest format of its segments.
+    pub(crate) format: Format,
     pub(crate) state: FoldState,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) synced: SyncedFile,
@@ -119,7 +123,8 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     reader.remove_all(leftovers.collect())?;
     reader.lost.iter().try_for_each(|lost| lost_files::save(disk, directory, lost))?;
     let missed_starts = reader.missed_starts.min(MISSED_STARTS_MAX);
-    let Reader { state, sealed, recovery, mut quarantined, set_aside, has_lost, lost_before, lost, .. } = reader;
+    let Reader { format, state, sealed, recovery, mut quarantined, set_aside, has_lost, lost_before, lost, .. } =
+        reader;
     quarantined.extend(gone.iter().filter_map(|(_, found)| found.clone()));
     let gone: Vec<LiveSegment> = gone.into_iter().map(|(one, _)| one).collect();
     let is_gone = |entry: &&Entry| {
@@ -134,6 +139,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     let lost = names.lost.into_iter().chain(lost.iter().map(|lost| lost_files::lost_path(directory, *lost.start())));
     Ok(Recovered {
         log_id,
+        format,
         state,
         checkpoints,
         synced,
@@ -156,6 +162,7 @@ struct Reader<'a> {
     directory: &'a Path,
     disk: &'a dyn Disk,
     keeps_order: bool,
+    format: Format,
     state: FoldState,
     /// Position of the checkpoint.
     floor: Position,
@@ -206,6 +213,8 @@ impl<'a> Reader<'a> {
             directory,
             disk,
             keeps_order,
+            // A segment may be gone that only a checkpoint knows of.
+            format: if state.epochs.iter().len() > 0 { Format::Two } else { Format::One },
             floor: state.position,
             live,
             numbers: &names.segments,
@@ -262,7 +271,10 @@ impl Reader<'_> {
 
     /// Reads a segment that the manifest names. A missing one was dead when a checkpoint was made.
     fn read_rewritten(&mut self, entry: &Entry, log_id: Option<[u8; 16]>) -> Result<(), LogError> {
-        let Some((segment, is_readable)) = rewritten_segment(self.directory, entry, log_id)? else { return Ok(()) };
+        let Some((segment, is_readable)) = rewritten_segment(self.directory, entry, (log_id, &self.state.epochs))?
+        else {
+            return Ok(());
+        };
         if !is_readable {
             self.quarantine_header(segment.path());
         }
@@ -377,13 +389,8 @@ impl Reader<'_> {
             match walk.step() {
                 Ok((offset, decoded)) => {
                     let end = segment.position_of(walk.offset());
-                    if let Some(epoch) = begun_in.take() {
-                        // Every epoch begins a segment with its record.
-                        let own = u64::from(matches!(decoded.record, Record::Epoch(_)));
-                        let before = epoch.saturating_sub(own);
-                        let missed = before.saturating_sub(self.state.epoch);
-                        self.missed_starts = self.missed_starts.saturating_add(missed);
-                        self.state.epoch = self.state.epoch.max(before);
+                    if begun_in.take().is_some() {
+                        self.enter_epoch(segment, matches!(decoded.record, Record::Epoch(_)));
                     }
                     self.take_in(&mut walked, offset, &decoded, fold.map(|_| end));
                     if contents.is_bad(at, walk.offset()) {
@@ -418,10 +425,25 @@ impl Reader<'_> {
         }
     }
 
+    /// Notes the epoch of a segment with records, and whether the first of them begins it: every epoch begins a segment
+    /// with its record.
+    fn enter_epoch(&mut self, segment: &Segment, is_begun: bool) {
+        let before = count_of(segment.epoch()).saturating_sub(u64::from(is_begun));
+        let missed = before.saturating_sub(count_of(self.state.epoch));
+        self.missed_starts = self.missed_starts.saturating_add(missed);
+        if !is_begun {
+            self.state.epoch = self.state.epoch.max(segment.epoch());
+        }
+        if segment.format() == Format::Two {
+            self.state.epochs.begin(segment.epoch(), segment.first());
+        }
+    }
+
     /// The report of a record that cannot be read.
     fn found_bad(&self, segment: &Segment, contents: &Contents, at: u64, why: Corruption) -> Quarantined {
         let mut found = Quarantined::new(segment, at, why);
-        let queues = known_targets(contents.from(at), segment.coding(), &self.state);
+        let record = contents.from(at);
+        let queues = known_targets(record, segment.coding_of(record), &self.state);
         queues.into_iter().for_each(|queue| found.concern(queue));
         found
     }

@@ -15,7 +15,7 @@ use crate::header::{HeaderFound, read_header, rewritten_segment};
 use crate::log::{Log, LogOptions};
 use crate::manifest::Manifest;
 use crate::names::Names;
-use crate::record::{Outcome, Target};
+use crate::record::{Begun, Outcome, Target};
 use crate::segment::{SegmentHeader, corrupt_path, segment_path};
 
 /// Actual or planned changes of a repair.
@@ -39,6 +39,7 @@ pub fn repair(directory: &Path, options: LogOptions) -> Result<Repaired, LogErro
     let mut repaired = Repaired { set_aside: hopeless(directory)?, ..Repaired::default() };
     let disk = options.disk.clone();
     let mut opened = Log::open(directory, options)?;
+    opened.begin_epoch(Begun::default())?;
     // Only now: the start needs these files to know that records are missing.
     for file in &repaired.set_aside {
         let path = directory.join(file);
@@ -59,7 +60,7 @@ pub fn repair(directory: &Path, options: LogOptions) -> Result<Repaired, LogErro
         repaired.dropped.extend(dropped);
     }
     opened.log.close()?;
-    repair_headers(directory, disk.as_ref())?;
+    repair_headers(directory, disk.as_ref(), &opened.state)?;
     // No live message is corrupt any more.
     for file in &files {
         unlink_if_there(disk.as_ref(), &corrupt_path(&directory.join(file)))?;
@@ -81,7 +82,7 @@ fn hopeless(directory: &Path) -> Result<Vec<String>, LogError> {
 }
 
 /// Writes headers again where their content is known from elsewhere.
-fn repair_headers(directory: &Path, disk: &dyn Disk) -> Result<(), LogError> {
+fn repair_headers(directory: &Path, disk: &dyn Disk, state: &FoldState) -> Result<(), LogError> {
     for number in Names::list(directory)?.segments {
         let path = segment_path(directory, number);
         if let HeaderFound::Copy(header, ..) = read_header(&path)? {
@@ -91,8 +92,8 @@ fn repair_headers(directory: &Path, disk: &dyn Disk) -> Result<(), LogError> {
     let mut log_id = None;
     let manifest = Manifest::load(directory, &mut log_id)?;
     for entry in &manifest.entries {
-        if let Some((segment, false)) = rewritten_segment(directory, entry, log_id)? {
-            repair_header(disk, segment.path(), &entry.header(log_id.unwrap_or_default()))?;
+        if let Some((segment, false)) = rewritten_segment(directory, entry, (log_id, &state.epochs))? {
+            repair_header(disk, segment.path(), &entry.header(log_id.unwrap_or_default(), &state.epochs))?;
         }
     }
     Ok(())

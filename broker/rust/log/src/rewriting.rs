@@ -16,9 +16,10 @@ use crate::checkpoint::unlink_if_there;
 use crate::directory::{self, Lookup};
 use crate::disk::Disk;
 use crate::encode::encode_pruned;
+use crate::epochs::Codings;
 use crate::error::{Corruption, LogError};
 use crate::fold::FoldState;
-use crate::format::Coding;
+use crate::format::Format;
 use crate::index::MemoryIndex;
 use crate::manifest;
 use crate::record::{Position, Target};
@@ -59,6 +60,7 @@ pub(crate) struct Rewriting {
     targets: Vec<Target>,
     done: usize,
     header: SegmentHeader,
+    codings: Codings,
     edition: u32,
     path: PathBuf,
     file: Option<File>,
@@ -71,7 +73,7 @@ pub(crate) struct Rewriting {
 }
 
 impl Rewriting {
-    /// Lists the live messages of these neighbours; `header` is that of the new segment but for its position.
+    /// Lists the live messages of these neighbours, which have one format; `header` has the ids of the new segment.
     pub(crate) fn plan(
         directory: &Path,
         holdings: &[Holding],
@@ -92,9 +94,14 @@ impl Rewriting {
         let edition = first.segment.edition().saturating_add(1);
         let bytes: u64 = holdings.iter().map(|held| held.segment.room_bytes()).sum();
         let is_merge = holdings.iter().all(|held| held.segment.is_rewritten());
+        let (format, epoch) = (first.segment.format(), first.segment.epoch());
+        let is_rewritten = format == Format::Two;
+        let epoch = if is_rewritten { epoch } else { header.epoch };
+        let header = SegmentHeader { format, epoch, first: first.segment.first(), is_rewritten, ..header };
         Ok(Some(Rewriting {
             end: last.end,
-            header: SegmentHeader { first: first.segment.first(), ..header },
+            header,
+            codings: header.codings(&state.epochs, last.end),
             edition,
             path: rewritten_path(directory, first.segment.number(), edition),
             sources,
@@ -136,7 +143,8 @@ impl Rewriting {
     /// Writes the directory of the copy; then file and directory are on the disk, their names not yet.
     pub(crate) fn seal(&self, disk: &dyn Disk, directory: &Path) -> Result<(Segment, Lookup), LogError> {
         let number = self.numbers().0;
-        let segment = Segment::rewritten(directory, (number, self.edition), &self.header, self.written, self.end);
+        let coded = (&self.header, self.codings.clone());
+        let segment = Segment::rewritten(directory, (number, self.edition), coded, self.written, self.end);
         let written = directory::save(disk, &segment, &self.index)?;
         Ok((segment, Lookup::File(Arc::new(written))))
     }
@@ -194,7 +202,7 @@ impl Rewriting {
         let from = planned.target as usize;
         let targets = self.targets.get(from..from + planned.count as usize).unwrap_or_default();
         let offset = self.written + self.buffer.len() as u64;
-        let copied = copy_record(source, planned.offset, targets, self.header.coding(), &mut self.buffer);
+        let copied = copy_record(source, planned.offset, targets, &self.codings, &mut self.buffer);
         let body_bytes = copied.map_err(|error| Fault::Source(Arc::clone(source.segment()), error))?;
         let Ok(offset) = u32::try_from(offset) else { return Err(Fault::NotWorthIt) };
         for target in targets {
@@ -277,7 +285,7 @@ fn copy_record(
     source: &mut RecordReader,
     offset: u32,
     targets: &[Target],
-    coding: Coding,
+    codings: &Codings,
     out: &mut Vec<u8>,
 ) -> Result<u64, LogError> {
     let segment = Arc::clone(source.segment());
@@ -285,7 +293,7 @@ fn copy_record(
     if !targets.iter().all(|target| message.targets().any(|found| found == *target)) {
         return Err(segment.corrupt(u64::from(offset), Corruption::NoRecordHere));
     }
-    encode_pruned(out, &message, targets, coding);
+    encode_pruned(out, &message, targets, codings.of(|| message.position()));
     Ok(message.body.len() as u64)
 }
 

@@ -16,8 +16,9 @@ use rustix::io::Errno;
 pub(crate) use self::walk::{Check, Walk};
 use crate::active::STEP_BYTES;
 use crate::disk::{Disk, RealDisk};
+use crate::epochs::Codings;
 use crate::error::{Corruption, LogError};
-use crate::format::Coding;
+use crate::format::{Coding, Format};
 use crate::fresh::{Fresh, now_ms};
 use crate::map::Map;
 use crate::record::{
@@ -76,7 +77,8 @@ struct Place {
     /// Where the positions of a rewritten segment end; its records keep theirs, with gaps and in any order.
     rewritten_end: Option<Position>,
     segment_id: u64,
-    coding: Coding,
+    epoch: u64,
+    codings: Codings,
     bytes: u64,
     readable: AtomicU64,
     sealed: AtomicBool,
@@ -108,7 +110,7 @@ impl Segment {
     #[inline]
     pub fn message(&self, offset: u32) -> Result<MessageView<'_>, LogError> {
         let record = self.readable_bytes()?.get(offset as usize..).unwrap_or_default();
-        match message_at(record, self.place.coding) {
+        match message_at(record, self.coding_of(record)) {
             Ok(Some(message)) => Ok(message),
             Ok(None) => Err(self.corrupt(u64::from(offset), Corruption::NoRecordHere)),
             Err(error) => Err(self.unreadable(u64::from(offset), error)),
@@ -144,7 +146,7 @@ impl Segment {
     /// checksums.
     pub(crate) fn check_record<'a>(&self, record: &'a [u8], offset: u32) -> Result<MessageView<'a>, LogError> {
         let corrupt = |error: DecodeError| self.unreadable(u64::from(offset), error);
-        let decoded = decode_with(record, self.place.coding, true).map_err(corrupt)?;
+        let decoded = decode_with(record, self.coding_of(record), true).map_err(corrupt)?;
         if !self.is_placed(decoded.position, u64::from(offset)) {
             return Err(corrupt(DecodeError::Position));
         }
@@ -206,19 +208,20 @@ impl Segment {
     }
 
     pub(crate) fn new(directory: &Path, number: u64, header: &SegmentHeader, bytes: u64) -> Segment {
-        Self::at(segment_path(directory, number), (number, 1), header, bytes, None)
+        let codings = Codings::of_one(header.coding());
+        Self::at(segment_path(directory, number), (number, 1), (header, codings), bytes, None)
     }
 
     /// A segment for the positions from its header's first up to `end`.
     pub(crate) fn rewritten(
         directory: &Path,
         (number, edition): (u64, u32),
-        header: &SegmentHeader,
+        (header, codings): (&SegmentHeader, Codings),
         bytes: u64,
         end: Position,
     ) -> Segment {
         let path = rewritten_path(directory, number, edition);
-        let segment = Self::at(path, (number, edition), header, bytes, Some(end));
+        let segment = Self::at(path, (number, edition), (header, codings), bytes, Some(end));
         segment.set_readable(bytes);
         segment.seal();
         // Its records are copies of ones that an earlier process may have written.
@@ -229,7 +232,7 @@ impl Segment {
     fn at(
         path: PathBuf,
         (number, edition): (u64, u32),
-        header: &SegmentHeader,
+        (header, codings): (&SegmentHeader, Codings),
         bytes: u64,
         rewritten_end: Option<Position>,
     ) -> Segment {
@@ -240,7 +243,8 @@ impl Segment {
             first: header.first,
             rewritten_end,
             segment_id: header.segment_id,
-            coding: header.coding(),
+            epoch: header.epoch,
+            codings,
             bytes,
             readable: AtomicU64::new(SEGMENT_HEADER_BYTES),
             sealed: AtomicBool::new(false),
@@ -269,8 +273,26 @@ impl Segment {
         directory_path(&self.place.path)
     }
 
+    /// The format of its records.
+    pub(crate) fn format(&self) -> Format {
+        self.place.codings.first().format
+    }
+
+    /// The epoch in its header.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.place.epoch
+    }
+
+    /// How its first record is coded, and all of them unless it was rewritten.
+    #[inline]
     pub(crate) fn coding(&self) -> Coding {
-        self.place.coding
+        self.place.codings.first()
+    }
+
+    /// How the record that begins these bytes is coded: in a rewritten segment by its position.
+    #[inline]
+    pub(crate) fn coding_of(&self, record: &[u8]) -> Coding {
+        self.place.codings.of(|| record.get(8..16).map_or(self.place.first, |position| Position(le_u64(position))))
     }
 
     pub(crate) fn first(&self) -> Position {

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use crate::epochs::{Codings, Epochs};
 use crate::error::{Corruption, LogError};
 use crate::format::{Coding, Format};
 use crate::record::{Position, le_u32, le_u64};
@@ -38,6 +39,14 @@ impl SegmentHeader {
         match self.format {
             Format::One => Coding::of_segment(self.segment_id),
             Format::Two => Coding::of_epoch(&self.log_id, self.epoch),
+        }
+    }
+
+    /// Those of all its records, up to its end.
+    pub(crate) fn codings(&self, epochs: &Epochs, end: Position) -> Codings {
+        match self.format {
+            Format::One => Codings::of_one(self.coding()),
+            Format::Two => epochs.codings(&self.log_id, self.coding(), self.first, end),
         }
     }
 

@@ -8,10 +8,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_log::{Log, LogError};
+use penstock_log::LogError;
 use support::crashed::{Crash, Crashable};
 use support::dice::Dice;
 use support::load::{Load, Sizes, options, step};
+use support::open_with;
 use support::past::{At, Past};
 use support::recorder::{Fault, Kind, Recorder};
 use tempfile::TempDir;
@@ -64,7 +65,7 @@ fn check(directory: &Path, recorder: &Arc<Recorder>, seed: u64, past: &Past) {
         let image = disk.crash(crash, &mut dice);
         image.write_to(left.path());
         let after = Arc::new(Recorder::after(&image, left.path()));
-        let mut opened = Log::open(left.path(), options(Sizes::of(seed), true, &after)).unwrap();
+        let mut opened = open_with(left.path(), options(Sizes::of(seed), true, &after)).unwrap();
         let (_, mut model) = past.check(&opened, At::after(steps), crash);
         past.send_again(&mut model, &mut opened.log, At::after(steps));
     }
@@ -80,7 +81,7 @@ fn check(directory: &Path, recorder: &Arc<Recorder>, seed: u64, past: &Past) {
     let image = disk.crash(Crash::PowerKeepsNothing, &mut dice);
     image.write_to(left.path());
     let after = Arc::new(Recorder::after(&image, left.path()));
-    let mut opened = Log::open(left.path(), options(Sizes::of(seed), true, &after)).unwrap();
+    let mut opened = open_with(left.path(), options(Sizes::of(seed), true, &after)).unwrap();
     let at = At::after(recorder.count());
     let (_, mut model) = past.check(&opened, at, Crash::PowerKeepsNothing);
     past.send_again(&mut model, &mut opened.log, at);

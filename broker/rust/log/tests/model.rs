@@ -7,12 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use penstock_log::{Log, LogOptions, Opened, Outcome, Position};
+use penstock_log::{Format, Log, LogOptions, Opened, Outcome, Position};
 use proptest::prelude::*;
-use support::{ForgetfulDisk, Model, fold, message, open, small_segments, sync};
-
-/// A start appends one epoch record: 24 bytes of header, 9 of head.
-const EPOCH_RECORD_BYTES: u64 = 33;
+use support::{ForgetfulDisk, Model, epoch_record_bytes, fold, message, open_with, small_segments, sync};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -30,6 +27,10 @@ enum Step {
     FailPower,
     Close,
     KillAndRaise,
+}
+
+fn formats() -> impl Strategy<Value = Format> {
+    prop_oneof![Just(Format::One), Just(Format::Two)]
 }
 
 fn outcomes() -> impl Strategy<Value = Outcome> {
@@ -62,6 +63,7 @@ fn steps(removes: bool) -> impl Strategy<Value = Vec<Step>> {
 /// The log under test with its expected state after each record.
 struct Run<'a> {
     directory: &'a Path,
+    format: Format,
     disk: Arc<ForgetfulDisk>,
     log: Option<Log>,
     model: Model,
@@ -71,11 +73,18 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(directory: &'a Path, keeps_renames: bool) -> Run<'a> {
+    fn new(directory: &'a Path, format: Format, keeps_renames: bool) -> Run<'a> {
         let disk = Arc::new(ForgetfulDisk::default());
         disk.keeps_renames.store(keeps_renames, Ordering::SeqCst);
-        let mut run =
-            Run { directory, disk, log: None, model: Model::default(), history: Vec::new(), ids: [0, 1, 2, 3, 4] };
+        let mut run = Run {
+            directory,
+            format,
+            disk,
+            log: None,
+            model: Model::default(),
+            history: Vec::new(),
+            ids: [0, 1, 2, 3, 4],
+        };
         run.history.push((Position(0), Model::default()));
         run.reopen(false);
         run
@@ -83,13 +92,13 @@ impl<'a> Run<'a> {
 
     fn options(&self, raise: bool) -> LogOptions {
         let disk = Arc::clone(&self.disk);
-        LogOptions { raise, disk, ..small_segments() }
+        LogOptions { raise, disk, format: self.format, ..small_segments() }
     }
 
     fn reopen(&mut self, raise: bool) -> Position {
-        let Opened { log, state, recovery, quarantined, .. } = Log::open(self.directory, self.options(raise)).unwrap();
+        let Opened { log, state, recovery, quarantined, .. } = open_with(self.directory, self.options(raise)).unwrap();
         assert_eq!(quarantined, [], "no disk changed a byte");
-        let end = Position(state.position.0 - EPOCH_RECORD_BYTES);
+        let end = Position(state.position.0 - epoch_record_bytes(self.format));
         let (_, model) = self.history.iter().rev().find(|(position, _)| *position == end).expect("a record ends there");
         self.model = model.clone();
         if raise || recovery.torn_bytes > 0 {
@@ -180,9 +189,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
-    fn after_any_stop_the_log_holds_what_the_model_does(steps in steps(true), keeps_renames in any::<bool>()) {
+    fn after_any_stop_the_log_holds_what_the_model_does(
+        steps in steps(true), keeps_renames in any::<bool>(), format in formats(),
+    ) {
         let directory = tempfile::tempdir().unwrap();
-        let mut run = Run::new(directory.path(), keeps_renames);
+        let mut run = Run::new(directory.path(), format, keeps_renames);
         for step in steps {
             run.step(step);
         }
@@ -190,9 +201,9 @@ proptest! {
     }
 
     #[test]
-    fn folding_from_the_beginning_gives_what_the_checkpoints_do(steps in steps(false)) {
+    fn folding_from_the_beginning_gives_what_the_checkpoints_do(steps in steps(false), format in formats()) {
         let directory = tempfile::tempdir().unwrap();
-        let mut run = Run::new(directory.path(), false);
+        let mut run = Run::new(directory.path(), format, false);
         let forgets = |step: &Step| {
             matches!(
                 step,
@@ -214,7 +225,8 @@ proptest! {
             }
         }
 
-        let (with, without) = (open(directory.path()), open(copy.path()));
+        // Epochs that begin now would differ.
+        let [with, without] = [&directory, &copy].map(|at| Log::open(at.path(), small_segments()).unwrap());
 
         prop_assert_eq!(&with.state, &without.state);
         run.model.check_state(&without.state);

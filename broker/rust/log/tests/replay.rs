@@ -9,13 +9,13 @@ mod support;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use penstock_log::{Log, LogOptions, Opened, Payload, inspect};
+use penstock_log::{LogOptions, Opened, Payload, inspect};
 use support::crashed::{Crash, Crashable, Image};
 use support::dice::Dice;
 use support::load::{Load, Shared, Sizes, options, step};
-use support::past::{At, EPOCH_RECORD_BYTES, Past, check_messages};
+use support::past::{At, Past, check_messages};
 use support::recorder::{Recorder, Step};
-use support::{Model, message, sync};
+use support::{Model, epoch_record_bytes, message, open_with, sync};
 use tempfile::TempDir;
 
 const STEPS_OF_A_LOAD: usize = 60;
@@ -117,18 +117,18 @@ impl Replay {
         image.write_to(directory.path());
         let recorder = Arc::new(Recorder::after(image, directory.path()));
         let options = options(Sizes::of(self.seed), crash.loses_page_cache(), &recorder);
-        let opened = Log::open(directory.path(), options).unwrap();
+        let opened = open_with(directory.path(), options).unwrap();
         let (_, mut model) = past.check(&opened, at, crash);
         let Opened { state: first, mut log, .. } = opened;
         past.send_again(&mut model, &mut log, at);
         let end = log.end();
         drop(log);
 
-        let mut again = Log::open(directory.path(), LogOptions::default()).unwrap();
+        let mut again = open_with(directory.path(), LogOptions::default()).unwrap();
 
         assert_eq!(again.recovery.torn_bytes, 0, "the first start left nothing torn");
         assert_eq!((again.state.first_sequence, &again.quarantined[..]), (first.first_sequence, &[][..]));
-        assert_eq!(again.state.position.0, end.0 + EPOCH_RECORD_BYTES);
+        assert_eq!(again.state.position.0, end.0 + epoch_record_bytes(again.log.format()));
         model.check_state(&again.state);
         check_messages(&model, &again.log);
         if self.dice.once_in(4) {
@@ -204,89 +204,98 @@ fn a_start_that_sets_segments_aside_may_be_cut_short_anywhere() {
     }
 }
 
+/// The same sizes in both formats.
+const SMALL: [u64; 2] = [2, 6];
+
 /// Dead segments need not be on the disk. A close that did not sync their removal let some of them come back in part
 /// after a power failure, and a start after a clean stop reported corruption.
 #[test]
 fn dead_segments_do_not_come_back_when_the_power_fails_after_a_close() {
-    let before = directory();
-    let recorder = Arc::new(Recorder::default());
-    let mut log = Log::open(before.path(), options(Sizes::of(2), false, &recorder)).unwrap().log;
-    let mut model = Model::default();
-    (0..60).for_each(|seed| model.publish(&mut log, &[1], message(200, seed)).unwrap());
-    model.purge(&mut log, 1);
-    // They go when the older of two checkpoints finds them dead: this one, once the close has made another.
-    let folded = log.begin_whole_fold().unwrap().unwrap().perform().unwrap();
-    log.finish_fold(folded).perform().unwrap();
-    assert!(before.path().join("msgs.0000000001").exists());
-    model.publish(&mut log, &[2], message(200, 1)).unwrap();
-    log.close().unwrap();
-    assert!(!before.path().join("msgs.0000000001").exists());
-    let mut disk = Crashable::default();
-    recorder.steps().iter().for_each(|step| disk.apply(step));
+    for sizes in SMALL.map(Sizes::of) {
+        let before = directory();
+        let recorder = Arc::new(Recorder::default());
+        let mut log = open_with(before.path(), options(sizes, false, &recorder)).unwrap().log;
+        let mut model = Model::default();
+        (0..60).for_each(|seed| model.publish(&mut log, &[1], message(200, seed)).unwrap());
+        model.purge(&mut log, 1);
+        // They go when the older of two checkpoints finds them dead: this one, once the close has made another.
+        let folded = log.begin_whole_fold().unwrap().unwrap().perform().unwrap();
+        log.finish_fold(folded).perform().unwrap();
+        assert!(before.path().join("msgs.0000000001").exists());
+        model.publish(&mut log, &[2], message(200, 1)).unwrap();
+        log.close().unwrap();
+        assert!(!before.path().join("msgs.0000000001").exists());
+        let mut disk = Crashable::default();
+        recorder.steps().iter().for_each(|step| disk.apply(step));
 
-    for seed in 0..60 {
-        let image = disk.crash(Crash::PowerKeepsSome, &mut Dice::new(seed));
-        let after = directory();
-        image.write_to(after.path());
+        for seed in 0..60 {
+            let image = disk.crash(Crash::PowerKeepsSome, &mut Dice::new(seed));
+            let after = directory();
+            image.write_to(after.path());
 
-        let opened = Log::open(after.path(), LogOptions::default()).unwrap();
+            let opened = open_with(after.path(), LogOptions::default()).unwrap();
 
-        assert_eq!(opened.quarantined, [], "seed {seed}");
-        model.check_state(&opened.state);
+            assert_eq!(opened.quarantined, [], "seed {seed}");
+            model.check_state(&opened.state);
+        }
     }
 }
 
 /// The fold's thread removes dead segments when it gets to it; only the earlier close had synced the directory.
 #[test]
 fn dead_segments_that_go_after_a_close_do_not_come_back_either() {
-    let before = directory();
-    let recorder = Arc::new(Recorder::default());
-    let mut log = Log::open(before.path(), options(Sizes::of(2), false, &recorder)).unwrap().log;
-    let mut model = Model::default();
-    (0..60).for_each(|seed| model.publish(&mut log, &[1], message(200, seed)).unwrap());
-    model.purge(&mut log, 1);
-    let folded = log.begin_whole_fold().unwrap().unwrap().perform().unwrap();
-    log.finish_fold(folded).perform().unwrap();
-    model.publish(&mut log, &[2], message(200, 1)).unwrap();
-    let folded = log.begin_whole_fold().unwrap().unwrap().perform().unwrap();
-    log.close().unwrap();
-    assert!(before.path().join("msgs.0000000001").exists());
+    for sizes in SMALL.map(Sizes::of) {
+        let before = directory();
+        let recorder = Arc::new(Recorder::default());
+        let mut log = open_with(before.path(), options(sizes, false, &recorder)).unwrap().log;
+        let mut model = Model::default();
+        (0..60).for_each(|seed| model.publish(&mut log, &[1], message(200, seed)).unwrap());
+        model.purge(&mut log, 1);
+        let folded = log.begin_whole_fold().unwrap().unwrap().perform().unwrap();
+        log.finish_fold(folded).perform().unwrap();
+        model.publish(&mut log, &[2], message(200, 1)).unwrap();
+        let folded = log.begin_whole_fold().unwrap().unwrap().perform().unwrap();
+        log.close().unwrap();
+        assert!(before.path().join("msgs.0000000001").exists());
 
-    log.finish_fold(folded).perform().unwrap();
+        log.finish_fold(folded).perform().unwrap();
 
-    assert!(!before.path().join("msgs.0000000001").exists());
-    let mut disk = Crashable::default();
-    recorder.steps().iter().for_each(|step| disk.apply(step));
-    assert_eq!(disk.unsynced_names(), 0);
+        assert!(!before.path().join("msgs.0000000001").exists());
+        let mut disk = Crashable::default();
+        recorder.steps().iter().for_each(|step| disk.apply(step));
+        assert_eq!(disk.unsynced_names(), 0);
+    }
 }
 
 /// An emptied log had returned its space, and the clean stop that followed had nothing to fold: it left the segments
 /// that had died since the older checkpoint, and the empty active one, unsynced in the page cache.
 #[test]
 fn a_close_after_a_whole_fold_leaves_nothing_that_a_power_failure_can_corrupt() {
-    let before = directory();
-    let recorder = Arc::new(Recorder::default());
-    let mut log = Log::open(before.path(), options(Sizes::of(2), false, &recorder)).unwrap().log;
-    let mut model = Model::default();
-    (0..60).for_each(|seed| model.publish(&mut log, &[1], message(200, seed)).unwrap());
-    model.purge(&mut log, 1);
-    for _ in 0..2 {
-        let folded = log.begin_whole_fold().unwrap().unwrap().perform().unwrap();
-        log.finish_fold(folded).perform().unwrap();
-    }
-    log.close().unwrap();
-    let mut disk = Crashable::default();
-    recorder.steps().iter().for_each(|step| disk.apply(step));
+    for sizes in SMALL.map(Sizes::of) {
+        let before = directory();
+        let recorder = Arc::new(Recorder::default());
+        let mut log = open_with(before.path(), options(sizes, false, &recorder)).unwrap().log;
+        let mut model = Model::default();
+        (0..60).for_each(|seed| model.publish(&mut log, &[1], message(200, seed)).unwrap());
+        model.purge(&mut log, 1);
+        for _ in 0..2 {
+            let folded = log.begin_whole_fold().unwrap().unwrap().perform().unwrap();
+            log.finish_fold(folded).perform().unwrap();
+        }
+        log.close().unwrap();
+        let mut disk = Crashable::default();
+        recorder.steps().iter().for_each(|step| disk.apply(step));
 
-    for seed in 0..200 {
-        let image = disk.crash(Crash::PowerKeepsSome, &mut Dice::new(seed));
-        let after = directory();
-        image.write_to(after.path());
+        for seed in 0..200 {
+            let image = disk.crash(Crash::PowerKeepsSome, &mut Dice::new(seed));
+            let after = directory();
+            image.write_to(after.path());
 
-        let opened = Log::open(after.path(), LogOptions::default()).unwrap();
+            let opened = open_with(after.path(), LogOptions::default()).unwrap();
 
-        assert_eq!((&opened.quarantined[..], opened.recovery.torn_bytes), (&[][..], 0), "seed {seed}");
-        model.check_state(&opened.state);
+            assert_eq!((&opened.quarantined[..], opened.recovery.torn_bytes), (&[][..], 0), "seed {seed}");
+            model.check_state(&opened.state);
+        }
     }
 }
 
@@ -295,7 +304,7 @@ fn a_close_after_a_whole_fold_leaves_nothing_that_a_power_failure_can_corrupt() 
 #[test]
 fn segments_that_died_are_not_missed_when_the_log_goes_on_without_them() {
     let directory = directory();
-    let mut log = Log::open(directory.path(), LogOptions::default()).unwrap().log;
+    let mut log = open_with(directory.path(), LogOptions::default()).unwrap().log;
     let mut model = Model::default();
     for queue in [1, 2] {
         model.publish(&mut log, &[queue], message(200, 1)).unwrap();
@@ -308,7 +317,7 @@ fn segments_that_died_are_not_missed_when_the_log_goes_on_without_them() {
         std::fs::remove_file(directory.path().join(format!("msgs.{number:010}"))).unwrap();
     }
 
-    let mut log = Log::open(directory.path(), LogOptions::default()).unwrap().log;
+    let mut log = open_with(directory.path(), LogOptions::default()).unwrap().log;
     log.close().unwrap();
 
     let told = inspect(directory.path(), true).unwrap().into_iter().find(|report| report.error.is_some());
@@ -338,7 +347,7 @@ fn a_close_leaves_nothing_that_a_power_failure_can_corrupt() {
             let told = inspect(after.path(), true).unwrap().into_iter().find(|report| report.error.is_some());
             assert_eq!(told, None, "seed {seed}");
 
-            let opened = Log::open(after.path(), LogOptions::default()).unwrap();
+            let opened = open_with(after.path(), LogOptions::default()).unwrap();
 
             assert_eq!((&opened.quarantined[..], opened.recovery.torn_bytes), (&[][..], 0), "seed {seed}");
             model.check_state(&opened.state);
@@ -349,10 +358,10 @@ fn a_close_leaves_nothing_that_a_power_failure_can_corrupt() {
 
 /// A disk on which a segment follows an empty one, and the content of the queues. The end of the segment before was
 /// synced by the fold for which the log rolled, or by a sync that began before space was reserved that no record used.
-fn with_an_empty_segment(by_fold: bool, is_synced_after: bool) -> (Crashable, Model) {
+fn with_an_empty_segment(sizes: Sizes, by_fold: bool, is_synced_after: bool) -> (Crashable, Model) {
     let directory = directory();
     let recorder = Arc::new(Recorder::default());
-    let mut log = Log::open(directory.path(), options(Sizes::of(2), false, &recorder)).unwrap().log;
+    let mut log = open_with(directory.path(), options(sizes, false, &recorder)).unwrap().log;
     let mut model = Model::default();
     (0..3).for_each(|seed| model.publish(&mut log, &[1], message(100, seed)).unwrap());
     let large = message(9000, 4);
@@ -382,21 +391,23 @@ fn with_an_empty_segment(by_fold: bool, is_synced_after: bool) -> (Crashable, Mo
 /// lost.
 #[test]
 fn an_empty_segment_is_not_taken_for_a_corrupt_one_when_the_power_fails() {
-    for (by_fold, is_synced_after) in [(true, true), (false, true), (true, false), (false, false)] {
-        let (disk, model) = with_an_empty_segment(by_fold, is_synced_after);
-        for seed in 0..200 {
-            let image = disk.crash(Crash::PowerKeepsSome, &mut Dice::new(seed));
-            let after = directory();
-            image.write_to(after.path());
+    for sizes in SMALL.map(Sizes::of) {
+        for (by_fold, is_synced_after) in [(true, true), (false, true), (true, false), (false, false)] {
+            let (disk, model) = with_an_empty_segment(sizes, by_fold, is_synced_after);
+            for seed in 0..200 {
+                let image = disk.crash(Crash::PowerKeepsSome, &mut Dice::new(seed));
+                let after = directory();
+                image.write_to(after.path());
 
-            let opened = Log::open(after.path(), LogOptions { raise: true, ..LogOptions::default() }).unwrap();
+                let opened = open_with(after.path(), LogOptions { raise: true, ..LogOptions::default() }).unwrap();
 
-            assert_eq!(opened.quarantined, [], "seed {seed}, fold {by_fold}, sync {is_synced_after}");
-            if is_synced_after {
-                let mut model = model.clone();
-                model.raise();
-                model.check_state(&opened.state);
-                check_messages(&model, &opened.log);
+                assert_eq!(opened.quarantined, [], "seed {seed}, fold {by_fold}, sync {is_synced_after}");
+                if is_synced_after {
+                    let mut model = model.clone();
+                    model.raise();
+                    model.check_state(&opened.state);
+                    check_messages(&model, &opened.log);
+                }
             }
         }
     }

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use penstock_log::{Log, LogOptions, marks};
+use penstock_log::{Begun, Log, LogOptions, marks};
 use penstock_queue::{Queue, QueueId};
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
@@ -32,7 +32,9 @@ impl Shard {
         dedicated: Dedicated,
     ) -> Result<Arc<Shard>, EngineError> {
         let started = Instant::now();
-        let opened = Log::open(directory, options)?;
+        let mut opened = Log::open(directory, options)?;
+        let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        opened.begin_epoch(Begun { at_ms, ..Begun::default() })?;
         let recovery_ms = started.elapsed().as_secs_f64() * 1e3;
         let synced = opened.log.synced();
         let mut state = State::new(opened.log, opened.state.first_sequence);

@@ -9,7 +9,6 @@ use super::{Log, Sealed};
 use crate::active::{Active, Size, random_id};
 use crate::directory::Lookup;
 use crate::error::LogError;
-use crate::format::Format;
 use crate::record::{Position, RECORD_BYTES_MAX};
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
@@ -44,7 +43,7 @@ impl Log {
 
     pub(super) fn begin_segment(&mut self, first: Position, size: Size) -> Result<(), LogError> {
         let segment_id = random_id(&self.directory)?;
-        let header = SegmentHeader::new(Format::One, self.log_id, segment_id, (self.epoch, first));
+        let header = SegmentHeader::new(self.format(), self.log_id, segment_id, (self.epoch, first));
         let number = self.active.segment.number() + 1;
         let (active, unsynced) = Active::create(&self.directory, self.options.disk.as_ref(), number, &header, size)?;
         let Active { segment, index, .. } = std::mem::replace(&mut self.active, active);

@@ -12,6 +12,7 @@ use super::Log;
 use crate::active::Size;
 use crate::error::LogError;
 use crate::fold_ticket::FoldTicket;
+use crate::format::Format;
 use crate::segment::SEGMENT_HEADER_BYTES;
 
 /// Records that drain a full disk reserve space in steps of this size.
@@ -52,11 +53,15 @@ impl Log {
         if self.folding.load(Ordering::SeqCst) || self.holds.is_held() {
             return Ok(None);
         }
-        // A fold needs a record, also when nothing came since the last one.
-        self.append_epoch(false)?;
+        if self.format() == Format::One {
+            // A fold needs a record, also when nothing came since the last one.
+            self.append_epoch(false)?;
+        }
         let first = self.write()?;
-        self.begin_segment(first, self.smallest(self.options.segment_bytes_min, SEGMENT_HEADER_BYTES))?;
-        Ok(self.sealed.len().checked_sub(1).and_then(|last| self.ticket(last)))
+        if first > self.active.segment.first() {
+            self.begin_segment(first, self.smallest(self.options.segment_bytes_min, SEGMENT_HEADER_BYTES))?;
+        }
+        Ok(self.sealed.len().checked_sub(1).and_then(|last| self.ticket(last, true)))
     }
 
     /// Reserves space in the active segment for a record that ends at an offset.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::rolling::LARGE_TIMES;
-use super::{Log, LogOptions};
+use super::{Log, LogOptions, Stage};
 use crate::backup::{BackupTicket, Hold};
 use crate::catalog::Sizes;
 use crate::compaction::{Compacted, CompactionTicket};
@@ -16,6 +16,7 @@ use crate::error::LogError;
 use crate::fold_ticket::{FoldPart, FoldTicket, Folded, Retired, Running};
 use crate::kept::Share;
 use crate::manifest::{Entry, Manifest};
+use crate::record::Position;
 use crate::recovery::Sealed;
 
 impl Log {
@@ -29,7 +30,7 @@ impl Log {
         let small = if has_large { self.sealed.iter().rposition(is_small) } else { None };
         let recovered = self.sealed.partition_point(|sealed| sealed.end <= self.recovered).checked_sub(1);
         let boundary = small.max(recovered).max(newest.checked_sub(1))?;
-        self.ticket(boundary)
+        self.ticket(boundary, false)
     }
 
     /// Applies the result of a fold. Remove the returned files without the lock.
@@ -87,7 +88,7 @@ impl Log {
 
     /// A slice of compaction, for a thread without the lock; `None` while a fold, another slice or a copy is running.
     pub fn begin_compaction(&mut self) -> Option<CompactionTicket> {
-        if self.closed || self.holds.is_held() || self.folding.swap(true, Ordering::SeqCst) {
+        if self.stage == Stage::Closed || self.holds.is_held() || self.folding.swap(true, Ordering::SeqCst) {
             return None;
         }
         let room = self.room();
@@ -127,10 +128,11 @@ impl Log {
         begun.map_or(Ok(()), |rewriting| rewriting.abandon(self.options.disk.as_ref()))
     }
 
-    /// A fold up to the end of the sealed segment at that index.
-    pub(super) fn ticket(&mut self, last: usize) -> Option<FoldTicket> {
+    /// A fold up to the end of the sealed segment at that index; with `again` also where the newest checkpoint ends there.
+    pub(super) fn ticket(&mut self, last: usize, again: bool) -> Option<FoldTicket> {
         let boundary = self.sealed.get(last)?.end;
-        if boundary <= self.folded || self.folding.swap(true, Ordering::SeqCst) {
+        let is_new = boundary > self.folded || (again && boundary == self.folded && boundary > Position(0));
+        if !is_new || self.folding.swap(true, Ordering::SeqCst) {
             return None;
         }
         // The others have been folded, and the keeper knows them. This also writes directories that were derived again.
@@ -149,6 +151,7 @@ impl Log {
             parts: self.sealed.iter().take(last + 1).filter(|sealed| is_new(sealed)).map(part).collect(),
             boundary,
             log_id: self.log_id,
+            format: self.format(),
             directory: Arc::clone(&self.directory),
             disk: Arc::clone(&self.options.disk),
             synced_file: Arc::clone(&self.synced_file),

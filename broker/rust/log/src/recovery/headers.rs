@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::Reader;
 use crate::contents::Contents;
 use crate::corruption::Quarantined;
+use crate::epochs::count_of;
 use crate::error::{Corruption, LogError};
 use crate::header::{HeaderFound, Instead, read_header};
 use crate::live_segments::{LiveSegment, unnamed_segments};
@@ -61,7 +62,7 @@ pub(super) fn refuse_without_checkpoint(
 /// after it may hold the copy that an earlier segment had there, but not one written since the segment before was
 /// begun. Two starts of which the first wrote no record make segments of the same epoch and position.
 fn follows(header: &SegmentHeader, before: &[SegmentHeader]) -> bool {
-    let place = |header: &SegmentHeader| (header.epoch, header.first);
+    let place = |header: &SegmentHeader| (count_of(header.epoch), header.first);
     let is_new = before.iter().all(|before| before.segment_id != header.segment_id);
     is_new && before.last().is_none_or(|before| place(header) >= place(before))
 }
@@ -101,6 +102,7 @@ impl Reader<'_> {
                 return Err(LogError::corrupt(&path, 16, Corruption::OtherLog));
             }
             *log_id = Some(header.log_id);
+            self.format = self.format.max(header.format);
             let segment = Segment::new(self.directory, number, &header, bytes);
             segment.mark_recovered();
             found.push(Found { segment, header, limit: None });

@@ -89,7 +89,7 @@ impl<'a> Walk<'a> {
     /// Steps over a message without flags; `None`, and no step, at anything else, and where a check fails.
     pub(crate) fn step_outline(&mut self) -> Option<Outline<'a>> {
         let record = self.bytes.get(self.at as usize..)?;
-        let found = outline(record, self.segment.coding().format)?;
+        let found = outline(record, self.segment.format())?;
         if self.check != Check::Nothing && !self.holds(&found, record) {
             return None;
         }
@@ -100,13 +100,13 @@ impl<'a> Walk<'a> {
     fn holds(&self, found: &Outline<'_>, record: &[u8]) -> bool {
         let is_trusted = self.check == Check::Folded && !self.segment.place.recovered.load(Ordering::Relaxed);
         let is_placed = self.segment.is_placed(found.position, self.at) && found.length as usize <= record.len();
-        is_placed && (is_trusted || found.holds(record, self.segment.coding().seed))
+        is_placed && (is_trusted || found.holds(record, self.segment.coding_of(record).seed))
     }
 
     /// The next record and its offset; [`DecodeError::End`] when none begins there.
     pub(crate) fn step(&mut self) -> Result<(u32, Decoded<'a>), DecodeError> {
         let record = self.bytes.get(self.at as usize..).ok_or(DecodeError::End)?;
-        let decoded = decode_with(record, self.segment.coding(), self.check != Check::Nothing)?;
+        let decoded = decode_with(record, self.segment.coding_of(record), self.check != Check::Nothing)?;
         if !self.segment.is_placed(decoded.position, self.at) {
             return Err(DecodeError::Position);
         }
@@ -139,7 +139,7 @@ impl<'a> Walk<'a> {
                 continue;
             }
             let record = self.bytes.get(at as usize..).unwrap_or_default();
-            if matches!(decode_with(record, self.segment.coding(), true), Ok(_) | Err(DecodeError::Newer)) {
+            if matches!(decode_with(record, self.segment.coding_of(record), true), Ok(_) | Err(DecodeError::Newer)) {
                 self.at = at;
                 return true;
             }

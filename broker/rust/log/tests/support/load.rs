@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use penstock_log::{Log, LogError, LogOptions, Opened, Outcome, Position, TARGETS_MAX, marks};
+use penstock_log::{Format, Log, LogError, LogOptions, Opened, Outcome, Position, TARGETS_MAX, marks};
 use penstock_queue::QueueId;
 
 use super::crashed::Crash;
@@ -13,7 +13,7 @@ use super::dice::Dice;
 use super::past::{At, Past};
 use super::producers::{self, Sent};
 use super::recorder::Recorder;
-use super::{Model, Stored, message};
+use super::{Model, Stored, message, open_with};
 
 /// Sizes of segments and of the messages in them.
 #[derive(Clone, Copy, Debug)]
@@ -21,20 +21,28 @@ pub struct Sizes {
     pub segment_bytes: (u64, u64),
     pub body_bytes_max: usize,
     pub large_body_bytes_max: usize,
-    /// Queues beside the usual four, which get messages of several records and are never deleted.
+    /// Queues beside the usual four, which get messages of several records in format 1, and are never deleted.
     pub wide_queues: usize,
+    pub format: Format,
 }
 
 impl Sizes {
     /// By turns: segments of a sector and more with messages that fill a part of one, and segments of pages. Two of
     /// four have messages for so many more queues than one record names that the last record fills sectors of its own,
-    /// which a power failure may lose without the first.
+    /// which a power failure may lose without the first. Four of eight have each format.
     pub fn of(seed: u64) -> Sizes {
         let wide_queues = if seed % 4 < 2 { TARGETS_MAX + TARGETS_MAX / 2 } else { 0 };
+        let format = if seed % 8 < 4 { Format::One } else { Format::Two };
         if seed.is_multiple_of(2) {
-            Sizes { segment_bytes: (512, 4096), body_bytes_max: 200, large_body_bytes_max: 6000, wide_queues }
+            Sizes { segment_bytes: (512, 4096), body_bytes_max: 200, large_body_bytes_max: 6000, wide_queues, format }
         } else {
-            Sizes { segment_bytes: (4096, 32 << 10), body_bytes_max: 1500, large_body_bytes_max: 40_000, wide_queues }
+            Sizes {
+                segment_bytes: (4096, 32 << 10),
+                body_bytes_max: 1500,
+                large_body_bytes_max: 40_000,
+                wide_queues,
+                format,
+            }
         }
     }
 
@@ -132,7 +140,7 @@ impl Load {
     fn open(&mut self, crash: Crash) -> Result<(), LogError> {
         let before = self.recorder.count();
         let options = options(self.sizes, crash.loses_page_cache(), &self.recorder);
-        let opened = Log::open(&self.directory, options).inspect_err(|_| self.past.start_failed())?;
+        let opened = open_with(&self.directory, options).inspect_err(|_| self.past.start_failed())?;
         let steps = self.recorder.count();
         let (end, model) = self.past.check(&opened, At::after(before), crash);
         self.past.forget_above(end);
@@ -313,7 +321,7 @@ fn settled_queue(dice: &mut Dice, id: u32, sizes: &Sizes) -> u32 {
 pub fn options(sizes: Sizes, raise: bool, recorder: &Arc<Recorder>) -> LogOptions {
     let (segment_bytes_min, segment_bytes_max) = sizes.segment_bytes;
     let disk = Arc::clone(recorder) as _;
-    LogOptions { segment_bytes_min, segment_bytes_max, raise, disk, ..LogOptions::default() }
+    LogOptions { segment_bytes_min, segment_bytes_max, raise, disk, format: sizes.format, ..LogOptions::default() }
 }
 
 fn locked(load: &Shared) -> MutexGuard<'_, Load> {

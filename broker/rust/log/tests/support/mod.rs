@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use penstock_log::{
-    BATCHES_MAX, Batches, Disk, FoldState, Log, LogError, LogOptions, Opened, Outcome, Payload, Position, Producer,
-    RAISE, RealDisk, Retired, Segment, StoredBatch, TARGETS_MAX, Target, batch_and_row,
+    BATCHES_MAX, Batches, Begun, Disk, FoldState, Format, Log, LogError, LogOptions, Opened, Outcome, Payload,
+    Position, Producer, RAISE, RealDisk, Retired, Segment, StoredBatch, Target, batch_and_row,
 };
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 
@@ -28,7 +28,14 @@ use penstock_queue::{QueueId, Sequence, SequenceRange};
 const FIXED_BYTES: u64 = 24 + 10;
 const TARGET_BYTES: u64 = 12;
 /// Size of a producer in it.
-const PRODUCER_BYTES: u64 = 20;
+fn producer_bytes(format: Format) -> u64 {
+    if format == Format::One { 20 } else { 22 }
+}
+
+/// A start appends one epoch record: 24 bytes of header; epoch and raises, in format 2 also time and leader.
+pub fn epoch_record_bytes(format: Format) -> u64 {
+    24 + if format == Format::One { 9 } else { 31 }
+}
 
 /// A stored message as its publisher knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,7 +125,7 @@ impl Model {
         let mut end = log.end();
         log.append_message(&payload, stored.stored_at_ms, &targets)?;
         let mut before = Vec::new();
-        let mut records = targets.chunks(TARGETS_MAX).peekable();
+        let mut records = targets.chunks(log.format().targets_max()).peekable();
         while let Some(targets) = records.next() {
             targets.iter().for_each(|target| self.store(*target, stored, producer));
             end.0 += stored.record_bytes(targets.len());
@@ -127,7 +134,7 @@ impl Model {
             }
         }
         if let Some(Producer { id, sequence }) = producer {
-            end.0 += PRODUCER_BYTES;
+            end.0 += producer_bytes(log.format());
             self.producers.insert(id.get(), sequence);
             if let Some((batch, row)) = batch_and_row(sequence) {
                 self.batches.entry(id.get()).or_default().insert(batch, row);
@@ -339,7 +346,14 @@ pub fn small_segments() -> LogOptions {
 }
 
 pub fn open(directory: &Path) -> Opened {
-    Log::open(directory, small_segments()).unwrap()
+    open_with(directory, small_segments()).unwrap()
+}
+
+/// Opens a log as a broker does.
+pub fn open_with(directory: &Path, options: LogOptions) -> Result<Opened, LogError> {
+    let mut opened = Log::open(directory, options)?;
+    opened.begin_epoch(Begun::default())?;
+    Ok(opened)
 }
 
 /// A whole sync; the caller checks its result.

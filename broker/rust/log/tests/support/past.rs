@@ -4,13 +4,10 @@ use std::sync::Arc;
 
 use penstock_log::{Log, Opened, Position, RAISE};
 
-use super::Model;
 use super::crashed::Crash;
 use super::load::FIRST_WIDE;
 use super::producers::Sent;
-
-/// A start appends one epoch record: 24 bytes of header, 9 of head.
-pub const EPOCH_RECORD_BYTES: u64 = 33;
+use super::{Model, epoch_record_bytes};
 
 /// Where a record ends, and the content of the queues after it.
 #[derive(Clone, Debug)]
@@ -116,10 +113,11 @@ impl Past {
     /// Checks the state found by a start after a crash; returns where the log ended and the content of its queues.
     pub fn check(&self, opened: &Opened, at: At, crash: Crash) -> (Position, Model) {
         assert_eq!(opened.quarantined, [], "no disk changed a byte");
-        let end = Position(opened.state.position.0 - EPOCH_RECORD_BYTES);
+        let epoch_bytes = epoch_record_bytes(opened.log.format());
+        let end = Position(opened.state.position.0 - epoch_bytes);
         let owed = promised(self.promises(crash), at.done);
         assert!(end >= owed, "the log ends at {} and was confirmed up to {}", end.0, owed.0);
-        let entry = self.entry_at(end).unwrap_or_else(|| panic!("no record ends at {}", end.0));
+        let entry = self.entry_at(end, epoch_bytes).unwrap_or_else(|| panic!("no record ends at {}", end.0));
         assert!(entry.steps_min <= at.begun, "the record before {} was not written yet", end.0);
         let mut model = (*entry.model).clone();
         if crash.loses_page_cache() || opened.recovery.torn_bytes > 0 {
@@ -136,8 +134,8 @@ impl Past {
         (end, model)
     }
 
-    fn entry_at(&self, end: Position) -> Option<&Entry> {
-        let before = |starts: u64| end.0.checked_sub(starts * EPOCH_RECORD_BYTES);
+    fn entry_at(&self, end: Position, epoch_bytes: u64) -> Option<&Entry> {
+        let before = |starts: u64| end.0.checked_sub(starts * epoch_bytes);
         let mut places = (0..=self.failed_starts).filter_map(before);
         places.find_map(|place| self.entries.iter().rev().find(|entry| entry.position.0 == place))
     }
