@@ -257,7 +257,7 @@ mod tests {
 
     fn fold_step(state: &mut FoldState, (id, batch, row): (u64, u32, u32), is_removal: bool) {
         let mut record = Vec::new();
-        let stamp = Stamp { position: state.position, coding: Coding::of_segment(9) };
+        let stamp = Stamp { position: state.position, coding: Coding::of_segment(9), enclosed: 0 };
         if is_removal {
             encode_mark(&mut record, stamp, &MarkView { owner: &owner_of_producer(id), key: b"", value: b"" });
         } else {

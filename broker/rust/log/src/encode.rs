@@ -4,6 +4,7 @@
 //! payload's checksum is computed when it is made, before any lock is held. The fields that differ between formats are
 //! written by the modules `one` and `two`.
 
+mod envelope;
 mod one;
 mod two;
 
@@ -11,6 +12,8 @@ use std::num::NonZeroU32;
 
 use penstock_queue::{QueueId, SequenceRange};
 
+pub use self::envelope::Operation;
+pub(crate) use self::envelope::{EnvelopeSizes, encode_envelope};
 use crate::batches::RowDigest;
 use crate::error::LogError;
 use crate::format::{Coding, Format};
@@ -84,6 +87,11 @@ impl<'a> Payload<'a> {
     #[must_use]
     pub fn with_attributes(self, attributes: &'a Attributes) -> Payload<'a> {
         Payload { attributes: Some(attributes), ..self }
+    }
+
+    /// How many bytes its record has apart from the payload.
+    pub(crate) fn head_bytes(&self, format: Format, targets: usize) -> usize {
+        self.record_bytes(format, targets) - self.bytes as usize
     }
 
     /// The same for a record without the producer.
@@ -177,6 +185,8 @@ impl<'a> Payload<'a> {
 pub(crate) struct Stamp {
     pub(crate) position: Position,
     pub(crate) coding: Coding,
+    /// [`ENCLOSED`] in an envelope, else 0.
+    pub(crate) enclosed: u8,
 }
 
 const FIXED_BYTES: usize = HEADER_BYTES + MESSAGE_FIXED_BYTES;
@@ -195,7 +205,7 @@ pub(crate) fn encode_message(
     let flags = payload.flags();
     let mut fixed = [0; ONE_TARGET_BYTES];
     let (header, head) = fixed.split_at_mut(HEADER_BYTES);
-    fill_header(header, length as u32, [KIND_MESSAGE, flags], targets.len() as u16, stamp.position);
+    fill_header(header, stamp, length as u32, [KIND_MESSAGE, flags], targets.len() as u16);
     header[16..20].copy_from_slice(&payload.crc.to_le_bytes());
     head[..6].copy_from_slice(&stored_at_ms.to_le_bytes()[..6]);
     head[6] = payload.exchange.len() as u8;
@@ -250,13 +260,14 @@ pub(crate) fn encode_pruned(out: &mut Vec<u8>, message: &MessageView<'_>, target
 
 /// Content of a settle record besides its ranges.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Settlement {
-    pub(crate) queue: QueueId,
-    pub(crate) outcome: Outcome,
-    pub(crate) count: u64,
-    pub(crate) bytes: u64,
+pub struct Settlement {
+    pub queue: QueueId,
+    pub outcome: Outcome,
+    /// How many messages are settled, and how many bytes their bodies have.
+    pub count: u64,
+    pub bytes: u64,
     /// Requeued messages are not to be delivered before this time; only format 2 has it.
-    pub(crate) due_at_ms: Option<u64>,
+    pub due_at_ms: Option<u64>,
 }
 
 impl Settlement {
@@ -326,16 +337,16 @@ fn begin(out: &mut Vec<u8>, stamp: Stamp, length: usize, kind: u8, count: u16) -
     let start = out.len();
     out.reserve(length);
     let mut header = [0; HEADER_BYTES];
-    fill_header(&mut header, length as u32, [kind, 0], count, stamp.position);
+    fill_header(&mut header, stamp, length as u32, [kind, 0], count);
     out.extend_from_slice(&header);
     start
 }
 
-fn fill_header(header: &mut [u8], length: u32, kind_and_flags: [u8; 2], count: u16, position: Position) {
+fn fill_header(header: &mut [u8], stamp: Stamp, length: u32, [kind, flags]: [u8; 2], count: u16) {
     header[..4].copy_from_slice(&length.to_le_bytes());
-    header[4..6].copy_from_slice(&kind_and_flags);
+    header[4..6].copy_from_slice(&[kind | stamp.enclosed, flags]);
     header[6..8].copy_from_slice(&count.to_le_bytes());
-    header[8..16].copy_from_slice(&position.0.to_le_bytes());
+    header[8..16].copy_from_slice(&stamp.position.0.to_le_bytes());
 }
 
 /// Writes the head's checksum into the record that starts at `start` and whose head ends where the buffer does.

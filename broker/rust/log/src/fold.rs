@@ -163,8 +163,13 @@ impl FoldedQueue {
 }
 
 impl FoldState {
-    /// Moves the position past one record that ends at `end`.
+    /// Moves the position past one record that ends at `end`: an envelope as a whole.
     pub fn apply(&mut self, record: &Record<'_>, end: Position) {
+        self.take(record);
+        self.position = end;
+    }
+
+    fn take(&mut self, record: &Record<'_>) {
         match record {
             Record::Message(message) => {
                 let body_bytes = message.body.len() as u64;
@@ -198,8 +203,8 @@ impl FoldState {
                 }
                 (0..begun.raises).for_each(|_| self.raise());
             }
+            Record::Envelope(envelope) => envelope.records().for_each(|(_, decoded)| self.take(&decoded.record)),
         }
-        self.position = end;
     }
 
     /// Moves the position past a message that ends at `end`, of which only the outline was read.
@@ -321,7 +326,7 @@ mod tests {
     fn apply(state: &mut FoldState, encode: impl FnOnce(&mut Vec<u8>, Stamp)) {
         let mut bytes = Vec::new();
         let position = state.position;
-        encode(&mut bytes, Stamp { position, coding: Coding::of_segment(9) });
+        encode(&mut bytes, Stamp { position, coding: Coding::of_segment(9), enclosed: 0 });
         let decoded = decode_record(&bytes, Coding::of_segment(9)).unwrap();
         state.apply(&decoded.record, Position(position.0 + bytes.len() as u64));
     }

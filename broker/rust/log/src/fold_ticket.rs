@@ -24,7 +24,7 @@ use crate::live_segments::LiveSegment;
 use crate::manifest::Entry;
 use crate::record::{DecodeError, Position};
 use crate::rewriting::Rewriting;
-use crate::segment::{Check, Segment, aside_path, corrupt_path};
+use crate::segment::{Check, Resume, Segment, aside_path, corrupt_path};
 use crate::sync::{SyncedFile, Unsynced, save_position};
 
 /// A checkpoint is saved twice when this many times its size is between the two that are kept, and at least so much.
@@ -252,7 +252,7 @@ fn advance_in_map(
             Ok((_, decoded)) => state.apply(&decoded.record, segment.position_of(walk.offset())),
             Err(error) => {
                 walk.open_window(disk)?;
-                let to = if walk.resume() { segment.position_of(walk.offset()) } else { part.end };
+                let to = if walk.resume(Resume::Anywhere) { segment.position_of(walk.offset()) } else { part.end };
                 corrupt.push(pass_over(state, part, (at, why_of(error)), to));
             }
         }
@@ -284,7 +284,7 @@ fn advance_in_file(
             Err(error) => {
                 let is_bad = contents.is_bad(at, contents.claimed_end(at));
                 let why = if is_bad { Corruption::Unreadable } else { why_of(error) };
-                let to = if walk.resume() { segment.position_of(walk.offset()) } else { part.end };
+                let to = if walk.resume(Resume::Anywhere) { segment.position_of(walk.offset()) } else { part.end };
                 corrupt.push(pass_over(state, part, (at, why), to));
             }
         }

@@ -12,7 +12,7 @@ use crate::contents::Contents;
 use crate::disk::RealDisk;
 use crate::error::{Corruption, LogError};
 use crate::record::{Decoded, Record, Target};
-use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment, Walk};
+use crate::segment::{Check, Resume, SEGMENT_HEADER_BYTES, Segment, Walk};
 
 /// Messages of one queue with contiguous sequences.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,12 +60,8 @@ fn of_walk(mut walk: Walk<'_>) -> MemoryIndex {
     let mut index = MemoryIndex::default();
     loop {
         match walk.step() {
-            Ok((offset, Decoded { record: Record::Message(message), .. })) => {
-                let body_bytes = message.body.len() as u64;
-                message.targets().for_each(|target| index.push(target, offset, body_bytes));
-            }
-            Ok(_) => {}
-            Err(_) if walk.resume() => {}
+            Ok((offset, decoded)) => index.take_in(offset, &decoded),
+            Err(_) if walk.resume(Resume::Anywhere) => {}
             Err(_) => return index,
         }
     }
@@ -83,6 +79,16 @@ impl MemoryIndex {
     /// The least sequence of the queue's next message, 0 for any.
     pub(crate) fn next_of(&mut self, queue: QueueId) -> u64 {
         self.slot(queue).and_then(|slot| self.queues.get(slot)).map_or(0, |runs| runs.next)
+    }
+
+    /// Adds the messages of a record.
+    pub(crate) fn take_in(&mut self, offset: u32, decoded: &Decoded<'_>) {
+        decoded.each(offset, |offset, record| {
+            if let Record::Message(message) = record {
+                let body_bytes = message.body.len() as u64;
+                message.targets().for_each(|target| self.push(target, offset, body_bytes));
+            }
+        });
     }
 
     /// Adds a message. One whose sequence does not ascend is left out: callers check [`MemoryIndex::next_of`] first.

@@ -18,7 +18,7 @@ use crate::header::{HeaderFound, read_header, rewritten_segment};
 use crate::manifest::Manifest;
 use crate::names::Names;
 use crate::record::{DecodeError, Position, Record, Target};
-use crate::segment::{Check, SEGMENT_HEADER_BYTES, Segment, directory_path, rewritten_path, segment_path};
+use crate::segment::{Check, Resume, SEGMENT_HEADER_BYTES, Segment, directory_path, rewritten_path, segment_path};
 
 /// Stands for the file of messages that no segment holds.
 const NO_FILE: &str = "no segment";
@@ -222,11 +222,11 @@ impl Inspection {
             match walk.step() {
                 Ok((_, decoded)) => {
                     bytes += u64::from(decoded.length);
-                    has_live |= self.count(report, &decoded.record);
+                    decoded.each(0, |_, record| has_live |= self.count(report, record));
                 }
                 Err(_) if self.is_after_end(segment, at)? => return Ok(has_live),
                 Err(error) => {
-                    if !walk.resume() {
+                    if !walk.resume(Resume::Anywhere) {
                         report.bytes = at - SEGMENT_HEADER_BYTES;
                         self.end_at(report, segment, (at, error))?;
                         return Ok(has_live);

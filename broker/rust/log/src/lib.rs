@@ -59,7 +59,7 @@ pub use batches::{
 pub use compaction::{Compacted, CompactionTicket};
 pub use corruption::Quarantined;
 pub use disk::{Disk, FaultyDisk, RealDisk, Space, is_full};
-pub use encode::Payload;
+pub use encode::{Operation, Payload, Settlement};
 pub use epochs::Epochs;
 pub use error::{Corruption, LogError, Missing};
 pub use fold::{FoldState, FoldedQueue, RAISE};
@@ -69,7 +69,8 @@ pub use inspect::{CorruptRecord, SegmentReport, inspect};
 pub use kept::Kept;
 pub use log::{Log, LogOptions, LogStats, Opened, Passed, Portion, Room};
 pub use record::{
-    Attributes, Begun, DecodeError, Decoded, EpochView, MarkView, MessageView, Outcome, Position, Producer, RANGES_MAX,
+    Attributes, Begun, DecodeError, Decoded, ENVELOPE_HEADS_BYTES_MAX, ENVELOPE_RANGES_MAX, ENVELOPE_RECORDS_MAX,
+    ENVELOPE_TARGETS_MAX, EnvelopeView, EpochView, MarkView, MessageView, Outcome, Position, Producer, RANGES_MAX,
     RECORD_BYTES_MAX, Record, SettleView, TARGETS_MAX, Target, decode_record,
 };
 pub use recovery::Recovery;

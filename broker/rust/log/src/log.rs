@@ -4,6 +4,7 @@
 //! synced <= written <= appended. The caller holds the log's lock: long work leaves as a ticket.
 
 mod closing;
+mod envelope;
 mod epoch;
 mod quarantine;
 mod reading;
@@ -284,6 +285,9 @@ impl Log {
         ranges: &[SequenceRange],
     ) -> Result<Position, LogError> {
         let mut settlement = Settlement { queue, outcome, count, bytes, due_at_ms: None };
+        if self.format() == Format::Two && ranges.len() > RANGES_MAX {
+            return self.append_large_settle(settlement, ranges);
+        }
         // Totals are subtracted once; the records after the first only name more ranges.
         for part in ranges.chunks(RANGES_MAX) {
             let stamp = self.place(settlement.record_bytes(self.format(), part.len()), Purpose::Upkeep)?;
@@ -561,7 +565,7 @@ impl Log {
         if end > self.active.reserved {
             self.make_place(end, length as u64, purpose)?;
         }
-        Ok(Stamp { position, coding: self.active.segment.coding() })
+        Ok(Stamp { position, coding: self.active.segment.coding(), enclosed: 0 })
     }
 }
 

@@ -5,6 +5,7 @@
 //! are not records. A whole record with a part that this version does not know is not called corrupt. The fields that
 //! differ between formats are read by the modules `one` and `two`. This module knows nothing of files.
 
+mod envelope;
 mod fields;
 pub(crate) mod one;
 pub(crate) mod two;
@@ -13,6 +14,10 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 
+pub(crate) use self::envelope::{ENVELOPE_FIXED_BYTES, envelope_end};
+pub use self::envelope::{
+    ENVELOPE_HEADS_BYTES_MAX, ENVELOPE_RANGES_MAX, ENVELOPE_RECORDS_MAX, ENVELOPE_TARGETS_MAX, EnvelopeView,
+};
 use self::fields::{Fields, Optional, mark_in};
 use crate::batches::RowDigest;
 use crate::format::{Coding, Format};
@@ -31,6 +36,10 @@ pub(crate) const KIND_SETTLE: u8 = 2;
 pub(crate) const KIND_DELETE: u8 = 3;
 pub(crate) const KIND_MARK: u8 = 4;
 pub(crate) const KIND_EPOCH: u8 = 5;
+/// Only in format 2.
+pub(crate) const KIND_ENVELOPE: u8 = 6;
+/// Added to the kind of a record in an envelope.
+pub(crate) const ENCLOSED: u8 = 1 << 7;
 
 pub(crate) const FLAG_LONG_PROPERTIES: u8 = 1;
 pub(crate) const FLAG_KEY: u8 = 1 << 1;
@@ -128,6 +137,29 @@ pub struct Decoded<'a> {
     /// The whole record, header included.
     pub length: u32,
     pub record: Record<'a>,
+    /// Whether it is in an envelope.
+    pub(crate) is_enclosed: bool,
+}
+
+impl<'a> Decoded<'a> {
+    /// Whether the checksums of its payloads match.
+    pub(crate) fn verify(&self) -> Result<(), DecodeError> {
+        match &self.record {
+            Record::Message(message) => message.verify(),
+            Record::Envelope(envelope) => envelope.verify(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Visits it, or the records in it when it is an envelope, each with its offset; its own is `offset`.
+    pub(crate) fn each(&self, offset: u32, mut visit: impl FnMut(u32, &Record<'a>)) {
+        match &self.record {
+            Record::Envelope(envelope) => {
+                envelope.records().for_each(|(at, decoded)| visit(offset + at, &decoded.record));
+            }
+            record => visit(offset, record),
+        }
+    }
 }
 
 /// Content of a record.
@@ -138,6 +170,7 @@ pub enum Record<'a> {
     Delete(QueueId),
     Mark(MarkView<'a>),
     Epoch(EpochView),
+    Envelope(EnvelopeView<'a>),
 }
 
 /// The beginning of an epoch.
@@ -288,6 +321,10 @@ impl<'a> SettleView<'a> {
             Format::Two => two::range(range),
         })
     }
+
+    pub(crate) fn range_count(&self) -> usize {
+        self.ranges.len() / if self.format == Format::One { one::RANGE_BYTES } else { two::RANGE_BYTES }
+    }
 }
 
 /// A value that an owner keeps under a key; the last one counts.
@@ -308,7 +345,7 @@ pub(crate) fn decode_with(bytes: &[u8], coding: Coding, check_head: bool) -> Res
     let framed = Framed::read(bytes)?;
     let length = framed.record.len() as u32;
     let record = framed.content(coding, check_head).map_err(|error| framed.or_newer(error, coding))?;
-    Ok(Decoded { position: framed.position, length, record })
+    Ok(Decoded { position: framed.position, length, record, is_enclosed: framed.is_enclosed })
 }
 
 /// The message that begins these bytes, of which only bounds are checked; `None` for a record of another kind. Readers
@@ -316,7 +353,7 @@ pub(crate) fn decode_with(bytes: &[u8], coding: Coding, check_head: bool) -> Res
 #[inline]
 pub(crate) fn message_at(bytes: &[u8], coding: Coding) -> Result<Option<MessageView<'_>>, DecodeError> {
     let framed = Framed::read(bytes)?;
-    if framed.kind != KIND_MESSAGE {
+    if framed.kind != KIND_MESSAGE || (framed.is_enclosed && coding.format == Format::One) {
         return Ok(None);
     }
     framed.message(coding).map(Some).map_err(|error| framed.or_newer(error, coding))
@@ -325,7 +362,9 @@ pub(crate) fn message_at(bytes: &[u8], coding: Coding) -> Result<Option<MessageV
 /// A record's header, and all of its bytes.
 struct Framed<'a> {
     record: &'a [u8],
+    /// Without [`ENCLOSED`].
     kind: u8,
+    is_enclosed: bool,
     flags: u8,
     count: usize,
     position: Position,
@@ -345,10 +384,14 @@ impl<'a> Framed<'a> {
         }
         let record = bytes.get(..length as usize).ok_or(DecodeError::Length)?;
         let position = Position(u64::from_le_bytes([p0, p1, p2, p3, p4, p5, p6, p7]));
-        Ok(Framed { record, kind, flags, count: u16::from_le_bytes([c0, c1]) as usize, position })
+        let count = u16::from_le_bytes([c0, c1]) as usize;
+        Ok(Framed { record, kind: kind & !ENCLOSED, is_enclosed: kind & ENCLOSED != 0, flags, count, position })
     }
 
     fn content(&self, coding: Coding, check_head: bool) -> Result<Record<'a>, DecodeError> {
+        if self.is_enclosed && (coding.format == Format::One || self.kind > KIND_MARK) {
+            return Err(DecodeError::Kind);
+        }
         if self.kind == KIND_MESSAGE {
             let view = self.message(coding)?;
             if check_head {
@@ -357,11 +400,15 @@ impl<'a> Framed<'a> {
             return Ok(Record::Message(view));
         }
         // Before the checksum: a record with either may also have a payload.
-        if !(KIND_SETTLE..=KIND_EPOCH).contains(&self.kind) {
+        let last = if coding.format == Format::One { KIND_EPOCH } else { KIND_ENVELOPE };
+        if !(KIND_SETTLE..=last).contains(&self.kind) {
             return Err(DecodeError::Kind);
         }
         if self.flags != 0 {
             return Err(DecodeError::Flags);
+        }
+        if self.kind == KIND_ENVELOPE {
+            return EnvelopeView::read(self, coding, check_head).map(Record::Envelope);
         }
         if check_head {
             verify_head(self.record, self.record.len(), coding.seed)?;

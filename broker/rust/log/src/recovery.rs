@@ -32,7 +32,8 @@ use crate::orphans::remove_orphans;
 use crate::record::{DecodeError, Decoded, EpochView, Position, Record};
 use crate::resync::write_again;
 use crate::segment::{
-    Check, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, corrupt_path, directory_path, rewritten_path, segment_path,
+    Check, Resume, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, corrupt_path, directory_path, rewritten_path,
+    segment_path,
 };
 use crate::sync::SyncedFile;
 
@@ -402,7 +403,9 @@ impl Reader<'_> {
                 Err(error) => {
                     // A write that was cut short leaves no unreadable sector.
                     let is_bad = contents.is_bad(at, contents.claimed_end(at));
-                    let goes_on = (is_owed || self.keeps_order || is_bad) && walk.resume();
+                    // Above what is owed an envelope may be the torn tail, with whole records in it.
+                    let to = if is_owed { Resume::Anywhere } else { Resume::BehindEnvelope };
+                    let goes_on = (is_owed || self.keeps_order || is_bad) && walk.resume(to);
                     if !is_owed && !goes_on {
                         walked.end = segment.position_of(at);
                         return Ok(walked);
@@ -451,18 +454,11 @@ impl Reader<'_> {
     /// Adds a record to the index, and to the state when it ends above it.
     fn take_in(&mut self, walked: &mut Walked, offset: u32, decoded: &Decoded<'_>, end: Option<Position>) {
         let end = end.filter(|&end| end > self.state.position);
-        if let Record::Message(message) = &decoded.record {
-            for target in message.targets() {
-                walked.index.push(target, offset, message.body.len() as u64);
-                let next = self.state.queues.get(&target.queue).map_or(target.sequence, |queue| queue.next);
-                // Sequences are missing: after corruption, this queue is among those affected.
-                if end.is_some()
-                    && next < target.sequence
-                    && let Some(corrupt) = walked.corrupt.last_mut()
-                {
-                    corrupt.concern(target.queue);
-                }
-            }
+        walked.index.take_in(offset, decoded);
+        if end.is_some()
+            && let Some(corrupt) = walked.corrupt.last_mut()
+        {
+            self.concern_skipped(decoded, corrupt);
         }
         if let Some(end) = end {
             self.has_raised |= matches!(decoded.record, Record::Epoch(begun) if begun.raises > 0);
@@ -470,6 +466,19 @@ impl Reader<'_> {
             self.recovery.records += 1;
             self.recovery.bytes_read += u64::from(decoded.length);
         }
+    }
+
+    /// Sequences are missing before a message: after corruption, its queue is among those affected.
+    fn concern_skipped(&self, decoded: &Decoded<'_>, corrupt: &mut Quarantined) {
+        decoded.each(0, |_, record| {
+            let Record::Message(message) = record else { return };
+            for target in message.targets() {
+                let next = self.state.queues.get(&target.queue).map_or(target.sequence, |queue| queue.next);
+                if next < target.sequence {
+                    corrupt.concern(target.queue);
+                }
+            }
+        });
     }
 
     /// Records that no record can be read at an offset.

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use penstock_queue::Sequence;
 use rustix::io::Errno;
 
-pub(crate) use self::walk::{Check, Walk};
+pub(crate) use self::walk::{Check, Resume, Walk};
 use crate::active::STEP_BYTES;
 use crate::disk::{Disk, RealDisk};
 use crate::epochs::Codings;

@@ -14,7 +14,7 @@ fn coding() -> Coding {
 }
 
 fn stamp() -> Stamp {
-    Stamp { position: Position(0x0a0b_0c0d), coding: coding() }
+    Stamp { position: Position(0x0a0b_0c0d), coding: coding(), enclosed: 0 }
 }
 
 fn target(queue: u32, sequence: u64) -> Target {

@@ -16,7 +16,7 @@ fn coding() -> Coding {
 }
 
 fn stamp() -> Stamp {
-    Stamp { position: Position(0x0a0b_0c0d), coding: coding() }
+    Stamp { position: Position(0x0a0b_0c0d), coding: coding(), enclosed: 0 }
 }
 
 fn target(queue: u32, sequence: u64) -> Target {
@@ -81,15 +81,27 @@ fn records() -> Vec<Vec<u8>> {
         delete,
         epoch,
         mark,
+        envelope_record(),
     ]
 }
 
+fn envelope_record() -> Vec<u8> {
+    let payload = Payload::new(b"exchange", b"key", b"prop", b"some body").unwrap();
+    let targets = [target(1, 1), target(2, 9)];
+    let operations = [
+        Operation::Settle { settlement: settlement(None), ranges: &[range(4, 9)] },
+        Operation::Message { payload, stored_at_ms: 5, targets: &targets },
+        Operation::Delete(QueueId(12)),
+    ];
+    let mut out = Vec::new();
+    encode_envelope(&mut out, stamp(), &operations, EnvelopeSizes::of(&operations).unwrap(), |_, _| {});
+    out
+}
+
 fn verified(bytes: &[u8]) -> Result<Record<'_>, DecodeError> {
-    let record = decode_record(bytes, coding())?.record;
-    if let Record::Message(view) = &record {
-        view.verify()?;
-    }
-    Ok(record)
+    let decoded = decode_record(bytes, coding())?;
+    decoded.verify()?;
+    Ok(decoded.record)
 }
 
 /// Writes both checksums of a record whose head ends there.
@@ -195,6 +207,27 @@ fn all_kinds_are_read_back() {
 }
 
 #[test]
+fn an_envelope_is_laid_out_as_the_format_draws_it() {
+    let record = envelope_record();
+    let (settle, message) = (settlement(None).record_bytes(Format::Two, 1), 24 + 10 + 24 + 24);
+
+    assert_eq!(record.len(), 32 + settle + message + 29);
+    assert_eq!(record[4..8], [6, 0, 3, 0], "kind, flags, count");
+    assert_eq!(record[24..28], 3_u32.to_le_bytes(), "one range and two targets");
+    assert_eq!(record[28..32], ((settle + message - 24 + 29) as u32).to_le_bytes(), "without the payload");
+    let places = [32, 32 + settle, 32 + settle + message];
+    assert_eq!(places.map(|at| record[at + 4]), [2 + 128, 1 + 128, 3 + 128]);
+    let headers = places.map(|at| &record[at..at + 24]).concat();
+    assert_eq!(record[16..20], crc32c::crc32c(&headers).to_le_bytes());
+    let Record::Envelope(view) = verified(&record).unwrap() else { panic!("an envelope") };
+    let found: Vec<_> = view.records().map(|(at, decoded)| (at as usize, decoded.position.0)).collect();
+    assert_eq!(found, places.map(|at| (at, stamp().position.0 + at as u64)));
+    let Some(Record::Message(message)) = view.records().nth(1).map(|(_, decoded)| decoded.record) else { panic!() };
+    assert_eq!((message.targets().len(), message.body), (2, &b"some body"[..]));
+    assert!(matches!(message_at(&record[places[1]..], coding()), Ok(Some(found)) if found == message));
+}
+
+#[test]
 fn a_record_of_another_epoch_log_or_format_is_none() {
     for record in records() {
         let others =
@@ -264,8 +297,9 @@ fn kinds_flags_outcomes_and_queues_of_a_newer_version_are_told_from_corrupt_ones
     (settled[28], stored[38]) = (1, 1);
     let message_head = 24 + 10 + 2 * TARGET_BYTES;
     let changed = [
-        of_kind(6),
-        of_kind(3 + 128),
+        of_kind(7),
+        of_kind(6 + 128),
+        of_kind(9 + 128),
         of_kind(0),
         (flagged, DecodeError::Flags),
         (outcome, DecodeError::Outcome),

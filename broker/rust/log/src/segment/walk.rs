@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use super::{SEGMENT_HEADER_BYTES, Segment, written_in};
 use crate::disk::Disk;
 use crate::error::LogError;
-use crate::record::{DecodeError, Decoded, HEADER_BYTES, Outline, Position, Record, decode_with, le_u64, outline};
+use crate::record::{
+    DecodeError, Decoded, HEADER_BYTES, Outline, Position, decode_with, envelope_end, le_u64, outline,
+};
 
 /// How much of a segment is kept in memory while it is folded.
 const WINDOW_BYTES: u64 = 4 << 20;
@@ -51,6 +53,15 @@ pub(crate) enum Check {
     HeadAndPayload,
 }
 
+/// Where walking goes on after unreadable bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resume {
+    /// At any record: those of an unreadable envelope were applied with it.
+    Anywhere,
+    /// Not within an envelope, which may never have been written whole.
+    BehindEnvelope,
+}
+
 /// Steps over a segment's records.
 pub(crate) struct Walk<'a> {
     bytes: &'a [u8],
@@ -70,14 +81,29 @@ impl<'a> Walk<'a> {
     /// Brings the next part into memory, and releases the passed one.
     pub(crate) fn keep_window(&mut self, disk: &dyn Disk) -> Result<(), LogError> {
         let (begin, end) = self.window;
-        if self.at + HEAD_BYTES_MAX <= end || end >= self.bytes.len() as u64 {
+        if end >= self.bytes.len() as u64 {
             return Ok(());
+        }
+        if self.at + HEAD_BYTES_MAX <= end {
+            return self.keep_envelope(disk);
         }
         self.segment.map()?.release(begin as usize, (self.at - begin) as usize);
         self.window = (self.at, self.at + WINDOW_BYTES);
         // Not beyond the written part: in memory (tmpfs), a read where nothing was reserved takes space.
         let end = (self.at + WINDOW_BYTES).min(self.bytes.len() as u64);
-        self.segment.populate_through(disk, self.at as usize, end as usize)
+        self.segment.populate_through(disk, self.at as usize, end as usize)?;
+        self.keep_envelope(disk)
+    }
+
+    /// The heads of an envelope are all over it.
+    fn keep_envelope(&mut self, disk: &dyn Disk) -> Result<(), LogError> {
+        let length = self.bytes.get(self.at as usize..).and_then(envelope_end).unwrap_or(0);
+        let (begin, to) = (self.window.1, (self.at + length).min(self.bytes.len() as u64));
+        if to <= begin {
+            return Ok(());
+        }
+        self.window.1 = to;
+        self.segment.populate_through(disk, begin as usize, to as usize)
     }
 
     /// Makes everything up to the end readable, for [`Walk::resume`].
@@ -110,10 +136,8 @@ impl<'a> Walk<'a> {
         if !self.segment.is_placed(decoded.position, self.at) {
             return Err(DecodeError::Position);
         }
-        if self.check == Check::HeadAndPayload
-            && let Record::Message(message) = &decoded.record
-        {
-            message.verify()?;
+        if self.check == Check::HeadAndPayload {
+            decoded.verify()?;
         }
         let offset = self.at as u32;
         self.at += u64::from(decoded.length);
@@ -127,7 +151,7 @@ impl<'a> Walk<'a> {
 
     /// Skips unreadable bytes, to the next place where a whole record has its own position; false, and no step, when
     /// there is none. Bytes of a message cannot pass for a record: they do not know the random id in its checksum.
-    pub(crate) fn resume(&mut self) -> bool {
+    pub(crate) fn resume(&mut self, to: Resume) -> bool {
         let begin = self.at as usize + 1;
         let rest = self.bytes.get(begin..).unwrap_or_default();
         // A record begins before the last byte that is not zero; nearly all of an active segment is after it.
@@ -139,7 +163,11 @@ impl<'a> Walk<'a> {
                 continue;
             }
             let record = self.bytes.get(at as usize..).unwrap_or_default();
-            if matches!(decode_with(record, self.segment.coding_of(record), true), Ok(_) | Err(DecodeError::Newer)) {
+            let counts = match decode_with(record, self.segment.coding_of(record), true) {
+                Ok(decoded) => to == Resume::Anywhere || !decoded.is_enclosed,
+                Err(error) => error == DecodeError::Newer,
+            };
+            if counts {
                 self.at = at;
                 return true;
             }

@@ -213,6 +213,7 @@ impl Load {
         let picks = |dice: &mut Dice| (0..=dice.below(8)).map(|_| dice.below(40)).collect::<Vec<_>>();
         match dice.below(20) {
             0..=10 => model.publish(log, &some_of(dice, ids, which), some_message(dice, sizes)),
+            11..=13 if sizes.format == Format::Two => model.try_move(log, to, ids[which], dice.below(40)),
             11..=15 => model.try_settle(log, to, Outcome::Ack, &picks(dice)),
             16 => model.try_settle(log, to, Outcome::Expire, &picks(dice)),
             17..=18 => model.try_settle(log, to, Outcome::Requeue, &picks(dice)),

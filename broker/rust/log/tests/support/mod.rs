@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use penstock_log::{
-    BATCHES_MAX, Batches, Begun, Disk, FoldState, Format, Log, LogError, LogOptions, Opened, Outcome, Payload,
-    Position, Producer, RAISE, RealDisk, Retired, Segment, StoredBatch, Target, batch_and_row,
+    BATCHES_MAX, Batches, Begun, Disk, FoldState, Format, Log, LogError, LogOptions, Opened, Operation, Outcome,
+    Payload, Position, Producer, RAISE, RealDisk, Retired, Segment, Settlement, StoredBatch, Target, batch_and_row,
 };
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 
@@ -189,6 +189,28 @@ impl Model {
                 queue.delivery_counts.remove(&number);
             }
         }
+        Ok(())
+    }
+
+    /// Drops a message of a queue and stores it in another one, in one step.
+    pub fn try_move(&mut self, log: &mut Log, from: u32, to: u32, pick: usize) -> Result<(), LogError> {
+        let Some(queue) = self.queues.get(&from).filter(|queue| !queue.messages.is_empty()) else { return Ok(()) };
+        let (&number, stored) = queue.messages.iter().nth(pick % queue.messages.len()).unwrap();
+        let stored = Arc::clone(stored);
+        let target =
+            Target { queue: QueueId(to), sequence: Sequence(self.queues.get(&to).map_or(self.first, |to| to.next)) };
+        let (count, bytes) = (1, stored.body.len() as u64);
+        let settlement = Settlement { queue: QueueId(from), outcome: Outcome::Drop, count, bytes, due_at_ms: None };
+        let ranges = [SequenceRange::new(Sequence(number), Sequence(number)).unwrap()];
+        let payload = Payload::new(&stored.exchange, &stored.routing_key, &stored.properties, &stored.body)?;
+        log.append_envelope(&[
+            Operation::Settle { settlement, ranges: &ranges },
+            Operation::Message { payload, stored_at_ms: stored.stored_at_ms, targets: &[target] },
+        ])?;
+        let queue = Arc::make_mut(self.queues.get_mut(&from).unwrap());
+        queue.messages.remove(&number);
+        queue.delivery_counts.remove(&number);
+        self.store(target, &stored, None);
         Ok(())
     }
 
