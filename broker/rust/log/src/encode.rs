@@ -17,6 +17,7 @@ pub(crate) use self::envelope::{EnvelopeSizes, encode_envelope};
 use crate::batches::RowDigest;
 use crate::error::LogError;
 use crate::format::{Coding, Format};
+use crate::record::two::FLAG_ORIGINAL;
 use crate::record::{
     Attributes, EpochView, FLAG_KEY, FLAG_LONG_PROPERTIES, FLAG_PRODUCER, HEADER_BYTES, KIND_DELETE, KIND_EPOCH,
     KIND_MARK, KIND_MESSAGE, KIND_SETTLE, MESSAGE_FIXED_BYTES, MarkView, MessageView, ONE_TARGET_BYTES, Outcome,
@@ -241,11 +242,14 @@ fn target_bytes(target: &Target, format: Format) -> [u8; TARGET_BYTES] {
     }
 }
 
-/// Writes a message again, for another segment and with only these of its targets; all else is unchanged.
+/// Writes a message again, for another segment and with only these of its targets; all else is unchanged. In format 2 it
+/// keeps the checksum that its head had before any rewriting.
 pub(crate) fn encode_pruned(out: &mut Vec<u8>, message: &MessageView<'_>, targets: &[Target], coding: Coding) {
     let start = out.len();
     let RawMessage { fixed, optional, payload } = message.raw();
-    let length = FIXED_BYTES + targets.len() * TARGET_BYTES + optional.len() + payload.len();
+    let original = message.place_of_original();
+    let added = original.map_or(0, |_| 4);
+    let length = FIXED_BYTES + targets.len() * TARGET_BYTES + optional.len() + added + payload.len();
     out.reserve(length);
     out.extend_from_slice(fixed);
     out[start..start + 4].copy_from_slice(&(length as u32).to_le_bytes());
@@ -253,7 +257,15 @@ pub(crate) fn encode_pruned(out: &mut Vec<u8>, message: &MessageView<'_>, target
     for target in targets {
         out.extend_from_slice(&target_bytes(target, coding.format));
     }
-    out.extend_from_slice(optional);
+    match original.and_then(|at| optional.split_at_checked(at)) {
+        Some((before, after)) => {
+            out[start + 5] |= FLAG_ORIGINAL;
+            out.extend_from_slice(before);
+            out.extend_from_slice(&message.checksum().to_le_bytes());
+            out.extend_from_slice(after);
+        }
+        None => out.extend_from_slice(optional),
+    }
     seal_head(out, start, coding.seed);
     out.extend_from_slice(payload);
 }

@@ -245,6 +245,15 @@ impl<'a> MessageView<'a> {
         self.optional().map(|optional| optional.attributes).unwrap_or_default()
     }
 
+    /// Where among the optional parts the checksum of its head goes when it is rewritten; `None` in format 1, and where
+    /// that of an earlier head is there.
+    pub(crate) fn place_of_original(&self) -> Option<usize> {
+        if self.coding.format == Format::One {
+            return None;
+        }
+        two::place_of_original(self.raw().optional, self.bytes.get(5).copied()?)
+    }
+
     /// The checksum of its head, in format 2 as it was before any rewriting: by it and the position replicas compare it.
     #[must_use]
     pub fn checksum(&self) -> u32 {
@@ -269,7 +278,8 @@ impl<'a> MessageView<'a> {
     }
 
     /// The position in its record.
-    pub(crate) fn position(&self) -> Position {
+    #[must_use]
+    pub fn position(&self) -> Position {
         Position(self.bytes.get(8..16).map_or(0, le_u64))
     }
 

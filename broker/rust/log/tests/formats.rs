@@ -5,7 +5,8 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use penstock_log::{Begun, Format, Log, LogError, LogOptions, Outcome, Position, Retired, inspect};
+use penstock_log::{Begun, Format, Log, LogError, LogOptions, Outcome, Position, Retired, Target, inspect};
+use penstock_queue::{QueueId, Sequence};
 use support::{Model, compact_all, epoch_record_bytes, fold, message, open_with, small_segments, sync};
 
 fn options(format: Format) -> LogOptions {
@@ -135,6 +136,50 @@ fn a_log_goes_on_in_format_2_and_serves_and_rewrites_segments_of_both() {
 
     model.check_state(&opened.state);
     model.check_messages(&opened.log);
+}
+
+/// Positions and checksums of the messages of some queues.
+fn listed(log: &Log, model: &Model) -> Vec<(u64, u32)> {
+    let mut listed = Vec::new();
+    for (&queue, messages) in &model.queues {
+        for &number in messages.messages.keys() {
+            let target = Target { queue: QueueId(queue), sequence: Sequence(number) };
+            let found = log.locate(target.queue, target.sequence, 1).unwrap().unwrap();
+            let message = found.segment.message_for(found.offsets[0], target).unwrap();
+            listed.push((message.position().0, message.checksum()));
+        }
+    }
+    listed.sort_unstable();
+    listed
+}
+
+#[test]
+fn a_message_keeps_position_and_checksum_however_often_it_is_rewritten() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut model = Model::default();
+    let mut log = open(directory.path(), Format::Two);
+    fill(&mut model, &mut log, 60);
+    log.begin_epoch(0, Begun::default()).unwrap();
+    fill(&mut model, &mut log, 60);
+    for settled in [60, 20, 10] {
+        let picks = (0..settled).map(|at| 2 * at).collect::<Vec<_>>();
+        model.settle(&mut log, 2, Outcome::Ack, &picks);
+        log.write().unwrap();
+        let before = listed(&log, &model);
+        for _ in 0..2 {
+            let folded = log.begin_whole_fold().unwrap().unwrap().perform().unwrap();
+            log.finish_fold(folded).perform().unwrap();
+        }
+        assert!(compact_all(&mut log) > 1);
+        assert_eq!(listed(&log, &model), before);
+    }
+    let before = listed(&log, &model);
+    log.close().unwrap();
+
+    let opened = Log::open(directory.path(), options(Format::Two)).unwrap();
+
+    assert!(before.len() > 20);
+    assert_eq!(listed(&opened.log, &model), before);
 }
 
 /// A flag that a later version adds was taken for a corrupt record, and a start dropped it with everything after it.

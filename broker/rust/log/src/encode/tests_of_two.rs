@@ -328,11 +328,16 @@ fn a_pruned_message_keeps_all_but_its_targets_and_the_checksum_of_its_head() {
     let mut pruned = Vec::new();
     encode_pruned(&mut pruned, &view, &[target(3, SEQUENCE_MAX)], coding());
 
-    assert_eq!(pruned.len(), record.len() - 2 * TARGET_BYTES);
+    assert_eq!(pruned.len(), record.len() - 2 * TARGET_BYTES + 4, "and the checksum of its original head");
+    assert_eq!(pruned[5], record[5] | 64);
     assert_eq!(pruned[8..20], record[8..20], "position and the payload's checksum");
     let Record::Message(found) = verified(&pruned).unwrap() else { panic!("a message") };
     assert_eq!(found.targets().collect::<Vec<_>>(), [target(3, SEQUENCE_MAX)]);
     assert_eq!((found.attributes(), found.body), (view.attributes(), view.body));
+    assert_eq!(found.checksum().to_le_bytes(), record[20..24]);
+    let mut again = Vec::new();
+    encode_pruned(&mut again, &found, &[target(3, SEQUENCE_MAX)], coding());
+    assert_eq!(again, pruned, "it keeps the first one");
 }
 
 fn some_attributes() -> impl Strategy<Value = Attributes> {

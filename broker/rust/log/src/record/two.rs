@@ -16,7 +16,7 @@ use crate::format::Format;
 pub(crate) const FLAG_EXPIRES: u8 = 1 << 3;
 pub(crate) const FLAG_DUE: u8 = 1 << 4;
 pub(crate) const FLAG_PRIORITY: u8 = 1 << 5;
-const FLAG_ORIGINAL: u8 = 1 << 6;
+pub(crate) const FLAG_ORIGINAL: u8 = 1 << 6;
 pub(crate) const FLAG_MORE: u8 = 1 << 7;
 
 pub(crate) const MORE_DEDUP: u16 = 1;
@@ -89,6 +89,17 @@ pub(super) fn optional_in<'a>(head: &mut Fields<'a>, flags: u8) -> Result<Option
         more_in(head, &mut found)?;
     }
     Ok(found)
+}
+
+/// Where among the optional parts the checksum of an original head belongs; `None` where it is already.
+pub(super) fn place_of_original(optional: &[u8], flags: u8) -> Option<usize> {
+    if flags & FLAG_ORIGINAL != 0 {
+        return None;
+    }
+    let mut rest = Fields(optional);
+    let before = flags & (FLAG_ORIGINAL - 1);
+    optional_in(&mut rest, before).ok()?;
+    Some(optional.len() - rest.0.len())
 }
 
 fn more_in<'a>(head: &mut Fields<'a>, found: &mut Optional<'a>) -> Result<(), DecodeError> {
