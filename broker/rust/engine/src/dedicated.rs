@@ -106,11 +106,7 @@ impl Shard {
         let background = background.map_err(|source| io("start", Path::new("the thread that syncs a log"), source))?;
         let around = Surroundings { background, ..opener.around.clone() };
         let shard = Shard::open(self.name(), directory, opener.options.clone(), around, Dedicated::default())?;
-        {
-            let mut guard = shard.lock()?;
-            guard.only = Some(id);
-            guard.matched.queues.push(id);
-        }
+        shard.lock()?.only = Some(id);
         if let Ok(mut shards) = opener.shards.lock() {
             shards.push(Arc::downgrade(&shard));
         }
@@ -141,7 +137,7 @@ impl Shard {
         }
         guard.note_own_log(settings.id, true)?;
         guard.elsewhere.insert(settings.id, Some(settings.name.to_owned()));
-        guard.routing.put_queue(settings.name, settings.id);
+        self.change_routing(|routing| routing.put_queue(settings.name, settings.id));
         Ok(())
     }
 
@@ -161,7 +157,9 @@ impl Shard {
         let noted = {
             let mut guard = self.lock()?;
             let name = guard.elsewhere.remove(&id).flatten();
-            name.iter().for_each(|name| guard.routing.remove_queue(name));
+            if let Some(name) = name {
+                guard.removals = self.remove_from_routing(&name);
+            }
             guard.forget_logs_of_producers(id);
             guard.note_own_log(id, false)
         };

@@ -1,13 +1,13 @@
-//! A shard: one log with its queues and routing tables behind one lock, and the threads that sync and fold.
+//! A shard: one log with its queues behind one lock, a routing table, and the threads that sync and fold.
 //!
 //! Publish, take and settle come in batches and hold the shard's lock for one batch: nothing waits for a sync, a client
-//! or Python while it holds it. The engine knows numbers and bytes: no protocol, user or policy.
+//! or Python while it holds it, and messages are routed before it. The engine knows numbers and bytes: no protocol, user or policy.
 //!
 //! A file uses only files of the groups before its own, and files of its own group without a circle:
 //!
 //! 1. values, which know no shard: `assigned`, `clock`, `counters`, `corruption`, `credit`, `decision`, `delivery_mark`, `error`, `identity`, `lease`, `level`,
 //!    `notices`, `producer_endings`, `producer_groups`, `producers`, `producer_logs`, `producer_reach`, `publication`, `repetition`,
-//!    `runs`, `signal`, `space`, `stream`, `watchers`, `work_queues`;
+//!    `routes`, `runs`, `signal`, `space`, `stream`, `watchers`, `work_queues`;
 //! 2. the state under a shard's lock: `queue_entry`, `state`, `delivered`;
 //! 3. `shard`: the lock, the position of the last sync, and the own logs of queues;
 //! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`, `producer_complete`, `producer_removal`),
@@ -58,6 +58,7 @@ mod queue_entry;
 mod reader;
 mod repetition;
 mod retention;
+mod routes;
 mod runs;
 mod shard;
 mod signal;
@@ -101,11 +102,11 @@ pub use publication::{Fate, Publication};
 pub use queue_entry::{QueueCounts, QueueSettings};
 pub use reader::{Progress, ReadFrom, ReadRange, ReadSettings, ReaderPlace, StreamReader, Turn};
 pub use repetition::{BatchStanding, Repetition};
+pub use routes::MESSAGES_AT_ONCE;
 pub use runs::joined;
 pub use shard::Shard;
 pub use signal::{ReadyList, Signal};
 pub use staging::{StageStanding, StagedAttempt, StagedBatch, StagedOutcome};
-pub use storing::MESSAGES_AT_ONCE;
 pub use stream::StreamSettings;
 pub use subscription::{Filled, Picked, Subscription, SubscriptionOptions, Unused};
 pub use topology::RouteSettings;

@@ -6,6 +6,7 @@ use crate::places::Published;
 use crate::producer_logs::Logs;
 use crate::producers::ProducerSession;
 use crate::publication::{Fate, Publication};
+use crate::routes::Routes;
 use crate::shard::Shard;
 use crate::storing::{Round, Sent, in_rounds};
 
@@ -63,9 +64,11 @@ impl Shard {
     /// # Errors
     /// `Stopped` and `Closed`.
     pub fn reaches_queue(&self, publication: &Publication<'_>) -> Result<bool, EngineError> {
-        let mut guard = self.lock()?;
-        guard.check(self.name())?;
-        Ok(guard.find_targets(publication) && !guard.matched.queues.is_empty())
+        self.lock()?.check(self.name())?;
+        let routes = Routes::of(&self.routing(), std::slice::from_ref(publication));
+        let is_reached = routes.queues(0).is_some_and(|queues| !queues.is_empty());
+        routes.keep();
+        Ok(is_reached)
     }
 
     /// The same for as many of the first messages as fit one hold of the lock: those with an entry in `fates`, at least

@@ -1,4 +1,4 @@
-//! One vhost's log with its queues and routing tables behind one lock, and the own logs of its queues, which are shards
+//! One vhost's log with its queues behind one lock, its routing table, and the own logs of its queues, which are shards
 //! too: each type contains the other, so both are here.
 
 mod opening;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak}
 use std::time::Duration;
 
 use penstock_log::{LogError, LogOptions, LogStats, Position, Recovery, Room};
-use penstock_queue::{QueueId, Sequence};
+use penstock_queue::{QueueId, Routing, Sequence};
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
@@ -70,7 +70,8 @@ pub(crate) struct Copies {
     pub is_deleted: bool,
 }
 
-/// A shard; see the module. The lock protects `State`; `synced` is the sync thread's position and only grows.
+/// A shard; see the module. The lock protects `State`; `synced` is the sync thread's position and only grows. The lock of
+/// the routing table is held for a change or to take a copy, and the other one is never taken under it.
 pub struct Shard {
     me: Weak<Shard>,
     name: String,
@@ -79,6 +80,7 @@ pub struct Shard {
     /// waiters.
     next: Mutex<()>,
     state: Mutex<State>,
+    routing: Mutex<Arc<Routing>>,
     /// Set with the state's, and read without the lock.
     closed: AtomicBool,
     stalls: Stalls,
@@ -428,6 +430,23 @@ impl Shard {
     pub(crate) fn lock(&self) -> Result<Held<'_>, EngineError> {
         let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(self.stalls.taken(self.state.lock().map_err(|_| self.poisoned())?))
+    }
+
+    /// The present routing table. It is changed in place while no copy is in use, so give it back soon.
+    pub(crate) fn routing(&self) -> Arc<Routing> {
+        Arc::clone(&self.routing.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn change_routing<T>(&self, change: impl FnOnce(&mut Routing) -> T) -> T {
+        change(Arc::make_mut(&mut self.routing.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Removes a queue that is deleted; returns how many were removed so far.
+    pub(crate) fn remove_from_routing(&self, queue: &str) -> u64 {
+        self.change_routing(|routing| {
+            routing.remove_queue(queue);
+            routing.removals()
+        })
     }
 
     fn poisoned(&self) -> EngineError {

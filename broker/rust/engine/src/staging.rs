@@ -253,7 +253,7 @@ impl Shard {
             guard.check(self.name())?;
             self.entry(&mut guard, queue)?;
             // Once decided, it could only be carried on when the exchange is there again.
-            if !guard.routing.has_exchange(wanted.exchange) {
+            if !self.routing().has_exchange(wanted.exchange) {
                 return Err(EngineError::NoExchange(wanted.exchange.to_owned(), self.name().to_owned()));
             }
             let copying = Copying {

@@ -1,10 +1,9 @@
-//! State under a shard's lock: the log, the queues and the routing tables, and the steps that touch more than one of
-//! them.
+//! State under a shard's lock: the log and the queues, and the steps that touch both.
 
 use std::collections::BTreeMap;
 
 use penstock_log::{Log, Outcome, Position, Target, marks};
-use penstock_queue::{AckSet, Matched, Queue, QueueId, Routing, Sequence, SequenceRange, Settled};
+use penstock_queue::{AckSet, Queue, QueueId, Sequence, SequenceRange, Settled};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::assigned::Assigned;
@@ -19,14 +18,6 @@ use crate::queue_entry::{QueueEntry, QueueSettings};
 use crate::signal::Wakes;
 use crate::stream::Stream;
 
-/// Route of the last message: publishers repeat themselves.
-#[derive(Default)]
-pub(crate) struct LastRoute {
-    pub exchange: Vec<u8>,
-    pub key: Vec<u8>,
-    pub generation: Option<u64>,
-}
-
 pub(crate) struct State {
     pub log: Log,
     pub queues: FxHashMap<QueueId, QueueEntry>,
@@ -36,19 +27,18 @@ pub(crate) struct State {
     pub shut: FxHashSet<QueueId>,
     /// How many ready messages queues may have, of those with a limit.
     pub length_limits: FxHashMap<QueueId, u64>,
-    pub routing: Routing,
-    pub matched: Matched,
+    /// How many queues were removed from the routing table.
+    pub removals: u64,
     /// Queues with an own log, and their names once the routing tables have them.
     pub elsewhere: FxHashMap<QueueId, Option<String>>,
     /// Queues with an own log, as this log records: a start reports a missing one.
     pub own_logs: FxHashSet<QueueId>,
-    /// The only queue of an own log, which is the value of `matched` there.
+    /// The only queue of an own log.
     pub only: Option<QueueId>,
     /// Messages of the current publish for queues elsewhere.
     pub passed_on: Vec<PassedOn>,
     /// Whether it has messages that all their logs have.
     pub has_repeats: bool,
-    pub last_route: LastRoute,
     pub targets: Vec<Target>,
     /// The sequences of the current publish, if its publisher asked for them.
     pub assigned: Option<Vec<Assigned>>,
@@ -83,14 +73,12 @@ impl State {
             streams: FxHashSet::default(),
             shut: FxHashSet::default(),
             length_limits: FxHashMap::default(),
-            routing: Routing::default(),
-            matched: Matched::default(),
+            removals: 0,
             elsewhere: FxHashMap::default(),
             own_logs: FxHashSet::default(),
             only: None,
             passed_on: Vec::new(),
             has_repeats: false,
-            last_route: LastRoute::default(),
             targets: Vec::new(),
             assigned: None,
             touched: Vec::new(),
@@ -109,10 +97,9 @@ impl State {
         }
     }
 
-    /// Adds a queue, or assigns a recovered one its name.
+    /// Adds a queue, or assigns a recovered one its name. No message is routed to it yet.
     pub fn put_queue(&mut self, settings: QueueSettings<'_>) {
         let QueueSettings { id, name, auto_delete, levels, stream } = settings;
-        self.routing.put_queue(name, id);
         let first = self.first_sequence;
         let entry = self.queues.entry(id).or_insert_with(|| {
             let machine = Queue::recovered(first, AckSet::starting_at(first), 0, 0, BTreeMap::new());

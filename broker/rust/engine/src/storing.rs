@@ -1,9 +1,8 @@
-//! Storing a batch in one log: route each message, append one record that names its queues, advance the queues, write
-//! once, wake consumers after the lock is released.
+//! Storing a batch in one log: route each message without the lock, then append one record that names its queues,
+//! advance the queues, write once, wake consumers after the lock is released.
 
 use penstock_log::{Position, Target};
 use penstock_queue::QueueId;
-use penstock_wire::is_same;
 
 use crate::assigned::{assign, assign_all};
 use crate::counters::Metric;
@@ -13,13 +12,9 @@ use crate::places::{Places, Published};
 use crate::producer_logs::{LogNumber, Logs};
 use crate::producers::{Before, ProducerSession};
 use crate::publication::{Fate, PassedOn, Publication};
+use crate::routes::{MESSAGES_AT_ONCE, Routes};
 use crate::shard::Shard;
 use crate::state::State;
-
-/// The most messages stored in one hold of the lock, also bounded by targets, so that others of the vhost do not wait
-/// longer.
-pub const MESSAGES_AT_ONCE: usize = 1024;
-const TARGETS_AT_ONCE: usize = 1024;
 
 /// A batch as passed to a shard.
 #[derive(Clone, Copy)]
@@ -46,9 +41,18 @@ pub(crate) struct Round {
 impl Shard {
     /// Stores as many of the first messages as fit one hold of the lock: those with an entry in `fates`, at least one
     /// unless it was refused.
-    pub(crate) fn store_round(
+    pub(crate) fn store_round(&self, sent: Sent<'_>, fates: &mut Vec<Fate>) -> Result<Round, EngineError> {
+        let mut routes = if self.is_of_vhost() { Routes::of(&self.routing(), sent.batch) } else { Routes::default() };
+        let round = self.store_routed(sent, &mut routes, fates);
+        routes.keep();
+        round
+    }
+
+    /// The same for messages that have their routes already; an own log needs none.
+    fn store_routed(
         &self,
         Sent { producer, batch, level, now_ms, with_sequences }: Sent<'_>,
+        routes: &mut Routes,
         fates: &mut Vec<Fate>,
     ) -> Result<Round, EngineError> {
         let base = fates.len();
@@ -58,10 +62,13 @@ impl Shard {
             state.check(self.name())?;
             producer.map_or(Ok(()), ProducerSession::check)?;
             state.stored_at_ms = state.stored_at_ms.max(now_ms);
+            if routes.removals != state.removals {
+                routes.find(&self.routing(), batch);
+            }
             let full = self.is_full().then(|| self.full());
             let was_full = full.is_some();
             state.assigned = with_sequences.then(Vec::new);
-            let (stored, refused) = state.store_all(batch, level, full, fates)?;
+            let (stored, refused) = state.store_all((batch, routes), level, full, fates)?;
             let ran_out = !was_full && refused.as_ref().is_some_and(EngineError::is_full);
             let room = ran_out.then(|| state.log.room());
             state.write()?;
@@ -126,8 +133,6 @@ struct Stored {
     bytes: u64,
     /// Messages whose queues all have own logs.
     elsewhere_count: usize,
-    /// Entries of messages in queues, here and elsewhere.
-    targets: usize,
 }
 
 impl State {
@@ -135,7 +140,7 @@ impl State {
     /// whose queues are then ahead of its log.
     fn store_all(
         &mut self,
-        batch: &[Publication<'_>],
+        (batch, routes): (&[Publication<'_>], &Routes),
         level: Option<Level>,
         mut full: Option<EngineError>,
         fates: &mut Vec<Fate>,
@@ -143,11 +148,14 @@ impl State {
         let mut stored = Stored::default();
         self.passed_on.clear();
         self.has_repeats = false;
-        for (place, publication) in batch.iter().enumerate() {
-            let found = match self.fate_before(publication, level) {
+        let only = self.only.as_ref().map(|&only| [only]);
+        let count = if only.is_some() { MESSAGES_AT_ONCE } else { routes.count() };
+        for (place, publication) in batch.iter().enumerate().take(count) {
+            let queues = only.as_ref().map(|only| only.as_slice()).or_else(|| routes.queues(place));
+            let found = match self.fate_before(publication, queues, level) {
                 Some(fate @ Fate::Behind(_)) => full.take().map_or(Ok(fate), Err),
                 Some(fate) => Ok(fate),
-                None => self.route_and_store(publication, (place, level), &mut full, &mut stored),
+                None => self.store_in(queues, publication, (place, level), &mut full, &mut stored),
             };
             let fate = match found {
                 Ok(fate) => fate,
@@ -161,21 +169,22 @@ impl State {
                 self.producers.note(producer, fate);
             }
             fates.push(fate);
-            if stored.targets >= TARGETS_AT_ONCE || place + 1 >= MESSAGES_AT_ONCE {
-                break;
-            }
         }
         Ok((stored, None))
     }
 
     /// The fate of a producer's message by its sequence alone, wherever it would go.
-    fn fate_before(&mut self, publication: &Publication<'_>, level: Option<Level>) -> Option<Fate> {
+    fn fate_before(
+        &mut self,
+        publication: &Publication<'_>,
+        queues: Option<&[QueueId]>,
+        level: Option<Level>,
+    ) -> Option<Fate> {
         match self.producers.before(publication.payload.producer()?) {
             Before::New => None,
             Before::Behind(refused) => Some(Fate::Behind(refused)),
             Before::Stored => {
-                let levels =
-                    if self.find_targets(publication) { self.matched_levels() } else { QueueLevels::default() };
+                let levels = self.levels_of(queues.unwrap_or_default());
                 Some(Fate::Stored(Level::of(level, levels, publication.persistent)))
             }
             Before::Complete => {
@@ -187,41 +196,39 @@ impl State {
     }
 
     /// An error without `stopped` means that there is no space for it.
-    fn route_and_store(
+    fn store_in(
         &mut self,
+        queues: Option<&[QueueId]>,
         publication: &Publication<'_>,
         (place, level): (usize, Option<Level>),
         full: &mut Option<EngineError>,
         stored: &mut Stored,
     ) -> Result<Fate, EngineError> {
-        if !self.find_targets(publication) {
-            return Ok(Fate::NoExchange);
-        }
-        if self.matched.queues.is_empty() {
+        let Some(queues) = queues else { return Ok(Fate::NoExchange) };
+        if queues.is_empty() {
             return Ok(publication.fate_nowhere());
         }
-        if !self.shut.is_empty() && self.matched.queues.iter().any(|queue| self.shut.contains(queue)) {
+        if !self.shut.is_empty() && queues.iter().any(|queue| self.shut.contains(queue)) {
             return Ok(Fate::Shut);
         }
-        if !self.length_limits.is_empty() && self.overflows(publication) {
+        if !self.length_limits.is_empty() && self.overflows(queues, publication) {
             return Ok(Fate::Overflow);
         }
-        stored.targets += self.matched.queues.len();
         if !self.elsewhere.is_empty() {
-            if self.set_apart(publication, place)? {
+            if self.set_apart(queues, publication, place)? {
                 stored.elsewhere_count += 1;
                 // Its own log decides its fate.
                 return Ok(Fate::Stored(Level::Os));
             }
             // Another of its logs may not have it yet.
             if publication.payload.producer().is_some_and(|producer| self.producers.has_stored(producer)) {
-                return Ok(Fate::Stored(Level::of(level, self.matched_levels(), publication.persistent)));
+                return Ok(Fate::Stored(Level::of(level, self.levels_of(queues), publication.persistent)));
             }
         }
         full.take().map_or(Ok(()), Err)?;
-        self.log.reserve(&publication.payload, self.matched.queues.len())?;
-        let fate =
-            self.store(publication, (place, level)).inspect_err(|error| self.stopped = Some(error.to_string()))?;
+        self.log.reserve(&publication.payload, queues.len())?;
+        let fate = self.store(queues, publication, (place, level));
+        let fate = fate.inspect_err(|error| self.stopped = Some(error.to_string()))?;
         stored.count += 1;
         stored.bytes += publication.payload.body_bytes();
         Ok(fate)
@@ -229,10 +236,11 @@ impl State {
 
     fn store(
         &mut self,
+        queues: &[QueueId],
         publication: &Publication<'_>,
         (place, level): (usize, Option<Level>),
     ) -> Result<Fate, EngineError> {
-        let levels = self.assign_sequences(publication.payload.body_bytes(), place);
+        let levels = self.assign_sequences(queues, publication.payload.body_bytes(), place);
         if self.targets.is_empty() {
             return Ok(publication.fate_nowhere());
         }
@@ -246,13 +254,18 @@ impl State {
         Ok(Fate::Stored(Level::of(level, levels, publication.persistent)))
     }
 
-    /// Notes which of the matched queues are elsewhere; returns whether all are. This log knows of all logs of a producer
+    /// Notes which of a message's queues are elsewhere; returns whether all are. This log knows of all logs of a producer
     /// before it has a later message of it.
-    fn set_apart(&mut self, publication: &Publication<'_>, place: usize) -> Result<bool, EngineError> {
+    fn set_apart(
+        &mut self,
+        queues: &[QueueId],
+        publication: &Publication<'_>,
+        place: usize,
+    ) -> Result<bool, EngineError> {
         let before = self.passed_on.len();
-        let elsewhere = self.matched.queues.iter().filter(|queue| self.elsewhere.contains_key(queue));
+        let elsewhere = queues.iter().filter(|queue| self.elsewhere.contains_key(queue));
         self.passed_on.extend(elsewhere.map(|&queue| PassedOn { queue, place, is_all: false }));
-        let is_all = self.passed_on.len() - before == self.matched.queues.len();
+        let is_all = self.passed_on.len() - before == queues.len();
         self.passed_on.iter_mut().skip(before).for_each(|one| one.is_all = is_all);
         if let Some(producer) = publication.payload.producer() {
             let apart = self.passed_on.iter().skip(before).map(|one| LogNumber::of(one.queue));
@@ -265,58 +278,27 @@ impl State {
         Ok(is_all)
     }
 
-    /// Fills `matched`; false when there is no such exchange.
-    pub(crate) fn find_targets(&mut self, publication: &Publication<'_>) -> bool {
-        if self.only.is_some() {
-            return true;
-        }
-        let last = &mut self.last_route;
-        let generation = Some(self.routing.generation());
-        let own_key = publication.payload.key();
-        let is_plain = publication.headers.is_none() && own_key.is_none();
-        if last.generation == generation
-            && is_plain
-            && is_same(&last.exchange, publication.exchange)
-            && is_same(&last.key, publication.key)
-        {
-            return true;
-        }
-        last.generation = None;
-        let Publication { exchange, key, headers, .. } = *publication;
-        if self.routing.route_keyed(exchange, key, own_key, headers, &mut self.matched).is_err() {
-            return false;
-        }
-        if is_plain {
-            last.exchange.clear();
-            last.exchange.extend_from_slice(publication.exchange);
-            last.key.clear();
-            last.key.extend_from_slice(publication.key);
-            last.generation = generation;
-        }
-        true
-    }
-
-    /// Whether a matched queue of this log has as many ready messages as it may, and the message is a new one.
-    fn overflows(&self, publication: &Publication<'_>) -> bool {
+    /// Whether a queue of this log has as many ready messages as it may, and the message is a new one.
+    fn overflows(&self, queues: &[QueueId], publication: &Publication<'_>) -> bool {
         if publication.payload.producer().is_some_and(|producer| self.producers.has_stored(producer)) {
             return false;
         }
-        let limits = self.matched.queues.iter().filter_map(|queue| Some((self.length_limits.get(queue)?, queue)));
+        let limits = queues.iter().filter_map(|queue| Some((self.length_limits.get(queue)?, queue)));
         let mut entries = limits.filter_map(|(limit, queue)| Some((limit, self.queues.get(queue)?)));
         entries.any(|(&limit, entry)| entry.machine.ready_count() >= limit)
     }
 
-    /// The strictest durability that matched queues require.
-    fn matched_levels(&self) -> QueueLevels {
-        let entries = self.matched.queues.iter().filter_map(|queue| self.queues.get(queue));
+    /// The strictest durability that queues require.
+    fn levels_of(&self, queues: &[QueueId]) -> QueueLevels {
+        let entries = queues.iter().filter_map(|queue| self.queues.get(queue));
         entries.fold(QueueLevels::default(), |all, entry| all.stricter(entry.levels))
     }
 
-    /// Assigns the message its sequence in every matched queue; returns the strictest durability that queues require.
-    fn assign_sequences(&mut self, body_bytes: u64, place: usize) -> QueueLevels {
+    /// Assigns the message its sequence in each of its queues; returns the strictest durability that they require.
+    fn assign_sequences(&mut self, queues: &[QueueId], body_bytes: u64, place: usize) -> QueueLevels {
         let mut levels = QueueLevels::default();
         self.targets.clear();
-        for &queue in &self.matched.queues {
+        for &queue in queues {
             let Some(entry) = self.queues.get_mut(&queue) else { continue };
             let sequence = entry.machine.publish(body_bytes);
             self.targets.push(Target { queue, sequence });
@@ -344,5 +326,127 @@ impl State {
             }
         }
         self.touched = touched;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use penstock_log::Payload;
+    use penstock_queue::{Destination, ExchangeKind};
+
+    use super::*;
+    use crate::engine::{Engine, EngineOptions};
+
+    const STAYS: QueueId = QueueId(1);
+    const GOES: QueueId = QueueId(2);
+
+    fn open(directory: &Path) -> (Engine, Arc<Shard>) {
+        let options = EngineOptions {
+            segment_bytes_min: 64 << 10,
+            segment_bytes_max: 256 << 10,
+            segment_idle: Duration::from_secs(60),
+            disk_free_bytes_min: 0,
+            compaction_bytes_per_second: 0,
+            producer_memory: Duration::ZERO,
+            producers_of_user_max: 16,
+        };
+        let engine = Engine::new(options).unwrap();
+        let shard = engine.open_shard("/", directory, false).unwrap();
+        shard.put_queue(STAYS, "stays", false, None).unwrap();
+        shard.put_queue(GOES, "goes", false, None).unwrap();
+        (engine, shard)
+    }
+
+    fn publication<'a>(exchange: &'a str, key: &'a str) -> Publication<'a> {
+        let (exchange, key) = (exchange.as_bytes(), key.as_bytes());
+        let payload = Payload::new(exchange, key, b"", b"body").unwrap();
+        Publication { payload, exchange, key, headers: None, persistent: false, mandatory: true }
+    }
+
+    /// Publishes a message, and changes the topology after it was routed and before it is stored.
+    fn publish_across(shard: &Shard, one: Publication<'_>, change: impl FnOnce()) -> Fate {
+        let sent = Sent { producer: None, batch: &[one], level: None, now_ms: 1, with_sequences: false };
+        let mut routes = Routes::of(&shard.routing(), sent.batch);
+        change();
+        let mut fates = Vec::new();
+        shard.store_routed(sent, &mut routes, &mut fates).unwrap();
+        assert_eq!(fates.len(), 1);
+        fates.remove(0)
+    }
+
+    fn ready(shard: &Shard, ids: &[QueueId]) -> Vec<u64> {
+        shard.queue_counts(ids).unwrap().iter().map(|counts| counts.ready_count).collect()
+    }
+
+    #[test]
+    fn a_queue_that_is_deleted_before_the_message_is_stored_gets_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let (engine, shard) = open(directory.path());
+        shard.put_exchange("all", ExchangeKind::Fanout, None).unwrap();
+        shard.add_route("all", "", None, Destination::Queue("stays")).unwrap();
+        shard.add_route("all", "", None, Destination::Queue("goes")).unwrap();
+
+        let fate = publish_across(&shard, publication("all", ""), || {
+            shard.remove_route("all", "", None, Destination::Queue("goes")).unwrap();
+            assert_eq!(shard.delete_queue(GOES).unwrap(), 0);
+        });
+
+        assert_eq!(fate, Fate::Stored(Level::Os));
+        assert_eq!(ready(&shard, &[STAYS, GOES]), [1, 0]);
+        engine.close().unwrap();
+        let (_engine, shard) = open(directory.path());
+        assert_eq!(ready(&shard, &[STAYS, GOES]), [1, 0], "its log does not name the deleted queue");
+    }
+
+    #[test]
+    fn a_message_without_a_queue_after_a_deletion_is_routed_as_if_it_came_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let (_engine, shard) = open(directory.path());
+        shard.put_exchange("first", ExchangeKind::Direct, Some("second")).unwrap();
+        shard.put_exchange("second", ExchangeKind::Direct, None).unwrap();
+        shard.add_route("first", "k", None, Destination::Queue("goes")).unwrap();
+        shard.add_route("second", "k", None, Destination::Queue("stays")).unwrap();
+        let delete = |id| {
+            shard.remove_route("first", "k", None, Destination::Queue("goes")).unwrap();
+            shard.delete_queue(id).unwrap();
+        };
+
+        assert_eq!(publish_across(&shard, publication("first", "k"), || delete(GOES)), Fate::Stored(Level::Os));
+        assert_eq!(ready(&shard, &[STAYS]), [1], "by the alternate exchange");
+
+        let again = QueueId(3);
+        shard.put_queue(again, "goes", false, None).unwrap();
+        assert_eq!(publish_across(&shard, publication("", "goes"), || delete(again)), Fate::Returned);
+
+        shard.put_queue(QueueId(4), "goes", false, None).unwrap();
+        let fate = publish_across(&shard, publication("", "goes"), || {
+            delete(QueueId(4));
+            shard.put_queue(QueueId(5), "goes", false, None).unwrap();
+        });
+        assert_eq!(fate, Fate::Stored(Level::Os));
+        assert_eq!(ready(&shard, &[QueueId(4), QueueId(5)]), [0, 1]);
+    }
+
+    #[test]
+    fn other_changes_come_after_a_message_that_was_routed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (_engine, shard) = open(directory.path());
+        shard.put_exchange("all", ExchangeKind::Fanout, None).unwrap();
+        shard.add_route("all", "", None, Destination::Queue("stays")).unwrap();
+
+        let bind = || shard.add_route("all", "", None, Destination::Queue("goes")).unwrap();
+        assert_eq!(publish_across(&shard, publication("all", ""), bind), Fate::Stored(Level::Os));
+        assert_eq!(ready(&shard, &[STAYS, GOES]), [1, 0]);
+        let delete = || shard.delete_exchange("all").unwrap();
+        assert_eq!(publish_across(&shard, publication("all", ""), delete), Fate::Stored(Level::Os));
+
+        assert_eq!(ready(&shard, &[STAYS, GOES]), [2, 1]);
+        let late = publish_across(&shard, publication("all", ""), || ());
+        assert_eq!(late, Fate::NoExchange);
     }
 }

@@ -1,6 +1,7 @@
-//! Topology changes that Python decided, applied to a shard's queues and routing tables.
+//! Topology changes that Python decided, applied to a shard's queues and routing table.
 //!
-//! Batches are applied in slices, so that messages get their turn in between.
+//! Batches are applied in slices, so that messages get their turn in between. The table names a queue only while the
+//! shard has it: it changes under the shard's lock where queues come and go, and without it otherwise.
 
 use penstock_log::Outcome;
 use penstock_queue::{Destination, ExchangeKind, Matched, QueueId};
@@ -70,6 +71,7 @@ impl Shard {
                 elsewhere.push(settings);
             } else {
                 guard.put_queue(settings);
+                self.change_routing(|routing| routing.put_queue(settings.name, settings.id));
                 if settings.stream.is_some() {
                     guard.identify_if_room(settings.id)?;
                 }
@@ -90,7 +92,7 @@ impl Shard {
         }
         let mut guard = self.lock()?;
         let mut entry = guard.queues.remove(&id).ok_or_else(|| EngineError::NoQueue(id.0, self.name().to_owned()))?;
-        guard.routing.remove_queue(&entry.name);
+        guard.removals = self.remove_from_routing(&entry.name);
         guard.shut.remove(&id);
         guard.length_limits.remove(&id);
         guard.identities.remove(&id);
@@ -196,16 +198,16 @@ impl Shard {
     /// Adds an exchange, or changes its alternate.
     ///
     /// # Errors
-    /// `Stopped` and `Closed`.
+    /// None at present.
     pub fn put_exchange(&self, name: &str, kind: ExchangeKind, alternate: Option<&str>) -> Result<(), EngineError> {
-        self.lock()?.routing.put_exchange(name, kind, alternate);
+        self.change_routing(|routing| routing.put_exchange(name, kind, alternate));
         Ok(())
     }
 
     /// # Errors
-    /// `Stopped` and `Closed`.
+    /// None at present.
     pub fn delete_exchange(&self, name: &str) -> Result<(), EngineError> {
-        self.lock()?.routing.remove_exchange(name);
+        self.change_routing(|routing| routing.remove_exchange(name));
         Ok(())
     }
 
@@ -221,16 +223,17 @@ impl Shard {
         self.add_routes([RouteSettings { exchange, key, matching, destination }])
     }
 
-    /// The same for many in one hold of the lock: callers limit their number. Those before a failing one stay.
+    /// The same for many in one change: callers limit their number. Those before a failing one stay.
     ///
     /// # Errors
     /// As [`Shard::add_route`].
     pub fn add_routes<'a>(&self, routes: impl IntoIterator<Item = RouteSettings<'a>>) -> Result<(), EngineError> {
-        let mut guard = self.lock()?;
-        for route in routes {
-            guard.routing.add_route(route.exchange, route.key, route.matching, route.destination)?;
-        }
-        Ok(())
+        let routes: Vec<RouteSettings<'a>> = routes.into_iter().collect();
+        Ok(self.change_routing(|routing| {
+            routes.into_iter().try_for_each(|RouteSettings { exchange, key, matching, destination }| {
+                routing.add_route(exchange, key, matching, destination)
+            })
+        })?)
     }
 
     /// # Errors
@@ -242,20 +245,19 @@ impl Shard {
         matching: Option<&[u8]>,
         destination: Destination<'_>,
     ) -> Result<(), EngineError> {
-        Ok(self.lock()?.routing.remove_route(exchange, key, matching, destination)?)
+        Ok(self.change_routing(|routing| routing.remove_route(exchange, key, matching, destination))?)
     }
 
     /// The names of the queues that a message would reach, sorted.
     ///
     /// # Errors
-    /// `NoExchange`.
+    /// `NoExchange`; `Stopped` when a bug poisoned the shard.
     pub fn route(&self, exchange: &str, key: &str, headers: Option<&[u8]>) -> Result<Vec<String>, EngineError> {
-        let guard = self.lock()?;
         let mut matched = Matched::default();
-        guard
-            .routing
+        self.routing()
             .route(exchange.as_bytes(), key.as_bytes(), headers, &mut matched)
             .map_err(|_| EngineError::NoExchange(exchange.to_owned(), self.name().to_owned()))?;
+        let guard = self.lock()?;
         let entries = matched.queues.iter().filter_map(|id| guard.queues.get(id));
         let mut names: Vec<String> = entries.map(|entry| entry.name.clone()).collect();
         names.sort_unstable();

@@ -5,13 +5,12 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use penstock_engine::{Engine, EngineOptions, Fate, Payload, Publication, QueueId, RouteSettings, Shard};
+use penstock_engine::{Engine, EngineOptions, Fate, Payload, Publication, QueueId, Shard};
 use penstock_log::{Disk, RealDisk};
 
 const QUEUE: QueueId = QueueId(1);
@@ -143,63 +142,6 @@ fn a_vhost_that_stalls_holds_up_no_other_and_nobody_who_looks() {
     wait_until(|| house.slow.totals_seen().unwrap() == (2, 0));
     house.engine.close().unwrap();
     assert!(house.slow.is_closed());
-}
-
-/// Routes whose iteration blocks under a shard's lock until released.
-struct Slowly(Option<(Sender<()>, Receiver<()>)>);
-
-impl Iterator for Slowly {
-    type Item = RouteSettings<'static>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (began, may_end) = self.0.take()?;
-        began.send(()).unwrap();
-        may_end.recv_timeout(PATIENCE).unwrap();
-        None
-    }
-}
-
-/// A thread that holds a shard's lock, and the means to release it.
-fn hold(shard: &Arc<Shard>) -> (JoinHandle<()>, Sender<()>) {
-    let ((began, has_begun), (go_on, may_end)) = (channel(), channel());
-    let shard = Arc::clone(shard);
-    let holder = std::thread::spawn(move || shard.add_routes(Slowly(Some((began, may_end)))).unwrap());
-    has_begun.recv_timeout(PATIENCE).unwrap();
-    (holder, go_on)
-}
-
-/// No write succeeds once it has failed.
-#[derive(Debug, Default)]
-struct FailedDisk(AtomicBool);
-
-impl Disk for FailedDisk {
-    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-        if self.0.load(Ordering::SeqCst) {
-            return Err(io::Error::from_raw_os_error(5));
-        }
-        RealDisk.write_at(file, bytes, offset)
-    }
-}
-
-/// Health took the lock, and reported no problem as long as another thread had it.
-#[test]
-fn a_shard_that_stopped_is_told_of_also_while_another_holds_its_lock() {
-    let directory = tempfile::tempdir().unwrap();
-    let disk = Arc::new(FailedDisk::default());
-    let engine = Engine::on_disk(options(), Arc::clone(&disk) as _).unwrap();
-    let shard = engine.open_shard("/", directory.path(), false).unwrap();
-    shard.put_queue(QUEUE, "jobs", false, None).unwrap();
-    disk.0.store(true, Ordering::SeqCst);
-    let payload = Payload::new(b"", b"jobs", b"", b"body").unwrap();
-    let one = Publication { payload, exchange: b"", key: b"jobs", headers: None, persistent: false, mandatory: true };
-    shard.publish(&[one], None, 1, &mut Vec::new()).unwrap_err();
-
-    let (holder, go_on) = hold(&shard);
-    let stopped = Arc::clone(&shard);
-    assert!(soon(move || stopped.fault()).is_some());
-
-    go_on.send(()).unwrap();
-    holder.join().unwrap();
 }
 
 /// Calls for counts waited for the lock of such a log, on the event loop of all virtual hosts.

@@ -16,6 +16,7 @@ const RUNS: usize = 7;
 const BATCH: u32 = 100;
 const MESSAGES: u32 = 2_000_000;
 const MANY: u32 = 10_000;
+const CHANGES: u32 = 2 * MANY;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -200,18 +201,26 @@ fn bind(count: u32) -> Outcome {
         routing.add_route("topic", &format!("site.{number}.*.#"), None, Destination::Queue(&queue))?;
         routing.add_route("fanout", "", None, Destination::Queue(&queue))?;
     }
-    let changes = 2 * MANY;
     for (exchange, _) in exchanges {
-        report(&format!("bind and unbind beside {count} bindings of a {exchange} exchange"), changes, || {
-            for number in 0..changes {
-                let (key, queue) = (format!("site.{number}.new"), format!("queue-{}", number % count));
-                routing.add_route(exchange, &key, None, Destination::Queue(&queue))?;
-                routing.remove_route(exchange, &key, None, Destination::Queue(&queue))?;
+        let what = format!("bind and unbind beside {count} bindings of a {exchange} exchange");
+        report(&what, CHANGES, || (0..CHANGES).try_for_each(|number| change(&mut routing, exchange, number, count)))?;
+        let what = format!("{what} while a copy is in use");
+        report(&what, CHANGES, || {
+            for number in 0..CHANGES {
+                let copy = black_box(routing.clone());
+                change(&mut routing, exchange, number, count)?;
+                drop(copy);
             }
             Ok(())
         })?;
     }
     Ok(())
+}
+
+fn change(routing: &mut Routing, exchange: &str, number: u32, count: u32) -> Outcome {
+    let (key, queue) = (format!("site.{number}.new"), format!("queue-{}", number % count));
+    routing.add_route(exchange, &key, None, Destination::Queue(&queue))?;
+    Ok(routing.remove_route(exchange, &key, None, Destination::Queue(&queue))?)
 }
 
 fn route(routing: &Routing, exchange: &str, key: &str, count: u32) -> Outcome {

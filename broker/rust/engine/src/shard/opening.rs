@@ -75,6 +75,7 @@ impl Shard {
             directory: directory.to_owned(),
             next: Mutex::new(()),
             state: Mutex::new(state),
+            routing: Mutex::default(),
             closed: AtomicBool::new(false),
             stalls: Stalls::default(),
             synced: AtomicU64::new(synced.0),

@@ -108,3 +108,61 @@ pub(super) fn keep<T: Clone>(last: &Mutex<T>, now: T) -> T {
     last.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&now);
     now
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs::File;
+    use std::io;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use penstock_log::{Disk, Payload, RealDisk};
+    use penstock_queue::QueueId;
+
+    use super::*;
+    use crate::engine::{Engine, EngineOptions};
+    use crate::publication::Publication;
+
+    /// No write succeeds once it has failed.
+    #[derive(Debug, Default)]
+    struct FailedDisk(AtomicBool);
+
+    impl Disk for FailedDisk {
+        fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+            if self.0.load(Ordering::SeqCst) {
+                return Err(io::Error::from_raw_os_error(5));
+            }
+            RealDisk.write_at(file, bytes, offset)
+        }
+    }
+
+    /// Health took the lock, and reported no problem as long as another thread had it.
+    #[test]
+    fn a_shard_that_stopped_is_told_of_also_while_another_holds_its_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = Arc::new(FailedDisk::default());
+        let options = EngineOptions {
+            segment_bytes_min: 64 << 10,
+            segment_bytes_max: 256 << 10,
+            segment_idle: Duration::from_secs(60),
+            disk_free_bytes_min: 0,
+            compaction_bytes_per_second: 0,
+            producer_memory: Duration::ZERO,
+            producers_of_user_max: 16,
+        };
+        let engine = Engine::on_disk(options, Arc::clone(&disk) as _).unwrap();
+        let shard = engine.open_shard("/", directory.path(), false).unwrap();
+        shard.put_queue(QueueId(1), "jobs", false, None).unwrap();
+        disk.0.store(true, Ordering::SeqCst);
+        let payload = Payload::new(b"", b"jobs", b"", b"body").unwrap();
+        let (exchange, key) = (&b""[..], &b"jobs"[..]);
+        let one = Publication { payload, exchange, key, headers: None, persistent: false, mandatory: true };
+        shard.publish(&[one], None, 1, &mut Vec::new()).unwrap_err();
+
+        let held = shard.lock().unwrap();
+
+        assert!(shard.fault().is_some());
+        drop(held);
+    }
+}

@@ -1,12 +1,12 @@
 //! One exchange: its routes, in the fastest form for its kind, and its alternate.
 //!
-//! Adding and removing a route costs the same however many there are. It knows other exchanges by their numbers only.
-
-use rustc_hash::FxHashMap;
+//! Adding and removing a route costs the same however many there are. Copies share their routes until one of them is
+//! changed. It knows other exchanges by their numbers only.
 
 use super::error::RoutingError;
 use super::headers::{HeaderIndex, HeaderRoutes};
 use super::partitions::Partitions;
+use super::shared_map::SharedMap;
 use super::targets::{KeyedTargets, Target, Targets};
 use super::topic::{TopicRoutes, TopicScratch};
 
@@ -28,16 +28,16 @@ pub(super) struct Keys<'a> {
     pub(super) own: Option<&'a [u8]>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Exchange {
     /// Used when nothing matches here; it need not exist.
     pub(super) alternate: Option<Box<[u8]>>,
     routes: Routes,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Routes {
-    Direct(FxHashMap<Box<[u8]>, Targets>),
+    Direct(SharedMap<Box<[u8]>, Targets>),
     Fanout(KeyedTargets),
     Topic(TopicRoutes),
     Headers(HeaderRoutes),
@@ -47,7 +47,7 @@ enum Routes {
 impl Exchange {
     pub(super) fn new(kind: ExchangeKind, alternate: Option<Box<[u8]>>) -> Self {
         let routes = match kind {
-            ExchangeKind::Direct => Routes::Direct(FxHashMap::default()),
+            ExchangeKind::Direct => Routes::Direct(SharedMap::default()),
             ExchangeKind::Fanout => Routes::Fanout(KeyedTargets::default()),
             ExchangeKind::Topic => Routes::Topic(TopicRoutes::default()),
             ExchangeKind::Headers => Routes::Headers(HeaderRoutes::default()),
@@ -68,7 +68,10 @@ impl Exchange {
 
     pub(super) fn add(&mut self, key: &[u8], matching: &[u8], target: Target) -> Result<(), RoutingError> {
         match &mut self.routes {
-            Routes::Direct(keys) => keys.entry(key.into()).or_default().add(target),
+            Routes::Direct(keys) => match keys.get_mut(key) {
+                Some(targets) => targets.add(target),
+                None => keys.insert(key.into(), Targets::of(target)),
+            },
             Routes::Fanout(fanout) => fanout.add(key, target),
             Routes::Topic(topic) => topic.add(key, target),
             Routes::Headers(headers) => headers.add(key, matching, target)?,

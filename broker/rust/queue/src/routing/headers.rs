@@ -4,23 +4,22 @@
 //! arguments whose names begin with `x-` count. Integers are compared by value whatever their width; other types differ
 //! from each other. The cost of one route depends on its own arguments, not on the message's headers.
 
-use rustc_hash::FxHashMap;
-
 use penstock_wire::amqp::table::{self, TableRef, ValueRef};
 
 use super::error::RoutingError;
+use super::shared_map::SharedMap;
 use super::targets::{KeyedTargets, Target, Targets};
 
 const MATCH: &[u8] = b"x-match";
 const EXTENSION: &[u8] = b"x-";
 
 /// Routes by their arguments' bytes: routes with equal arguments are matched once.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct HeaderRoutes {
-    groups: FxHashMap<Box<[u8]>, Group>,
+    groups: SharedMap<Box<[u8]>, Group>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Group {
     rule: Rule,
     routes: KeyedTargets,
@@ -55,7 +54,7 @@ impl HeaderRoutes {
     }
 
     pub(super) fn find<'a>(&'a self, headers: &mut HeaderIndex<'_>, mut matched: impl FnMut(&'a Targets)) {
-        for (matching, group) in &self.groups {
+        for (matching, group) in self.groups.iter() {
             if group.rule.is_met(matching, headers) {
                 matched(group.routes.targets());
             }

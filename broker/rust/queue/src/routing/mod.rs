@@ -2,15 +2,22 @@
 //!
 //! The tables are given, not decided: permissions, and which routes end with a queue, are handled elsewhere. Routing
 //! walks from exchange to exchange without recursion and visits each exchange at most once, so that cycles end.
+//!
+//! A copy of the tables is cheap: copies share their content, in small parts, until one of them is changed. So routing
+//! goes on in a copy while the tables change.
 
 mod error;
 mod exchange;
 mod headers;
 mod partitions;
+mod shared_map;
+mod shared_set;
 mod targets;
 mod topic;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
 
 pub use error::{NoSuchExchange, RoutingError};
 pub use exchange::ExchangeKind;
@@ -18,6 +25,7 @@ pub use exchange::ExchangeKind;
 use crate::ids::QueueId;
 use exchange::{Exchange, Keys};
 use headers::HeaderIndex;
+use shared_map::SharedMap;
 use targets::{ExchangeNumber, Target};
 use topic::TopicScratch;
 
@@ -35,7 +43,7 @@ pub struct Matched {
     pub queues: Vec<QueueId>,
     /// Exchanges still to visit.
     pending: Vec<ExchangeNumber>,
-    /// Exchanges that were visited or are pending.
+    /// Exchanges that were visited or are pending; empty while the first one leads to no other.
     visited: FxHashSet<ExchangeNumber>,
     topic: TopicScratch,
 }
@@ -46,13 +54,13 @@ const DEFAULT: ExchangeNumber = ExchangeNumber(0);
 /// The exchanges, queues and routes of one vhost.
 ///
 /// Routes lead to the things that had their names when they were added; they are removed before those.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Routing {
-    queues: FxHashMap<Box<[u8]>, QueueId>,
-    numbers: FxHashMap<Box<[u8]>, ExchangeNumber>,
-    exchanges: FxHashMap<ExchangeNumber, Exchange>,
+    queues: SharedMap<Box<[u8]>, QueueId>,
+    numbers: SharedMap<Box<[u8]>, ExchangeNumber>,
+    exchanges: SharedMap<ExchangeNumber, Arc<Exchange>>,
     last_number: u64,
-    generation: u64,
+    removals: u64,
 }
 
 impl Routing {
@@ -61,10 +69,10 @@ impl Routing {
         Routing::default()
     }
 
-    /// Grows with every change: a match may be cached as long as it stays the same.
+    /// How many queues were removed: while that is the same, all matched queues are still there.
     #[must_use]
-    pub fn generation(&self) -> u64 {
-        self.generation
+    pub fn removals(&self) -> u64 {
+        self.removals
     }
 
     #[must_use]
@@ -73,25 +81,23 @@ impl Routing {
     }
 
     pub fn put_queue(&mut self, name: &str, id: QueueId) {
-        self.generation += 1;
         self.queues.insert(name.as_bytes().into(), id);
     }
 
     /// Removes a queue's name. Its routes have to be removed before.
     pub fn remove_queue(&mut self, name: &str) {
-        self.generation += 1;
+        self.removals += 1;
         self.queues.remove(name.as_bytes());
     }
 
     /// Adds an exchange, or changes the alternate of the one with that name and kind. One of another kind is replaced,
     /// and its routes go.
     pub fn put_exchange(&mut self, name: &str, kind: ExchangeKind, alternate: Option<&str>) {
-        self.generation += 1;
         if name.is_empty() {
             return;
         }
         let alternate = alternate.map(|alternate| alternate.as_bytes().into());
-        if let Some(exchange) = self.numbers.get(name.as_bytes()).and_then(|number| self.exchanges.get_mut(number))
+        if let Some(exchange) = self.exchange_mut(name)
             && exchange.kind() == kind
         {
             exchange.alternate = alternate;
@@ -101,12 +107,11 @@ impl Routing {
         self.last_number += 1;
         let number = ExchangeNumber(self.last_number);
         self.numbers.insert(name.as_bytes().into(), number);
-        self.exchanges.insert(number, Exchange::new(kind, alternate));
+        self.exchanges.insert(number, Arc::new(Exchange::new(kind, alternate)));
     }
 
     /// Removes an exchange with the routes from it. Routes to it have to be removed before.
     pub fn remove_exchange(&mut self, name: &str) {
-        self.generation += 1;
         if let Some(number) = self.numbers.remove(name.as_bytes()) {
             self.exchanges.remove(&number);
         }
@@ -128,11 +133,9 @@ impl Routing {
             return Err(RoutingError::DefaultExchange);
         }
         let target = self.target(destination)?;
-        let source = self.numbers.get(exchange.as_bytes()).and_then(|number| self.exchanges.get_mut(number));
+        let source = self.exchange_mut(exchange);
         let source = source.ok_or_else(|| RoutingError::NoSuchExchange(exchange.to_owned()))?;
-        source.add(key.as_bytes(), matching.unwrap_or_default(), target)?;
-        self.generation += 1;
-        Ok(())
+        source.add(key.as_bytes(), matching.unwrap_or_default(), target)
     }
 
     /// Removes a route, named as it was added. A missing one is ignored.
@@ -147,10 +150,8 @@ impl Routing {
         destination: Destination<'_>,
     ) -> Result<(), RoutingError> {
         let Ok(target) = self.target(destination) else { return Ok(()) };
-        let source = self.numbers.get(exchange.as_bytes()).and_then(|number| self.exchanges.get_mut(number));
-        if let Some(source) = source {
+        if let Some(source) = self.exchange_mut(exchange) {
             source.remove(key.as_bytes(), matching.unwrap_or_default(), target);
-            self.generation += 1;
         }
         Ok(())
     }
@@ -186,7 +187,6 @@ impl Routing {
         out.pending.clear();
         out.visited.clear();
         let mut next = Some(self.number(exchange).ok_or(NoSuchExchange)?);
-        out.visited.extend(next);
         let keys = Keys { routing: key, own: own_key };
         let mut index = HeaderIndex::new(headers.unwrap_or_default());
         while let Some(number) = next {
@@ -207,15 +207,28 @@ impl Routing {
         }
         let Some(exchange) = self.exchanges.get(&number) else { return };
         let Matched { queues, pending, visited, topic } = out;
+        let mut visit = |next: ExchangeNumber| {
+            if visited.is_empty() {
+                visited.insert(number);
+            }
+            if visited.insert(next) {
+                pending.push(next);
+            }
+        };
         let mut has_matched = false;
         exchange.find(keys, headers, topic, |targets| {
             has_matched = true;
             queues.extend(targets.queues());
-            pending.extend(targets.exchanges().filter(|&number| visited.insert(number)));
+            targets.exchanges().for_each(&mut visit);
         });
         if !has_matched && let Some(alternate) = &exchange.alternate {
-            pending.extend(self.number(alternate).filter(|&number| visited.insert(number)));
+            self.number(alternate).into_iter().for_each(&mut visit);
         }
+    }
+
+    fn exchange_mut(&mut self, name: &str) -> Option<&mut Exchange> {
+        let number = self.numbers.get(name.as_bytes())?;
+        self.exchanges.get_mut(number).map(Arc::make_mut)
     }
 
     fn number(&self, exchange: &[u8]) -> Option<ExchangeNumber> {

@@ -7,12 +7,12 @@
 use super::targets::{Target, Targets};
 
 /// Binding keys in order: by number, then others by their bytes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Partitions {
     by_key: Vec<(Place, Targets)>,
 }
 
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     number: u64,
     key: Box<[u8]>,
@@ -30,11 +30,7 @@ impl Partitions {
         let place = Place::of(key);
         match self.by_key.binary_search_by(|(held, _)| held.cmp(&place)) {
             Ok(at) => self.by_key.get_mut(at).into_iter().for_each(|(_, targets)| targets.add(target)),
-            Err(at) => {
-                let mut targets = Targets::default();
-                targets.add(target);
-                self.by_key.insert(at, (place, targets));
-            }
+            Err(at) => self.by_key.insert(at, (place, Targets::of(target))),
         }
     }
 

@@ -1,9 +1,7 @@
 //! Where routes lead: queues, and other exchanges by their numbers.
 
-use std::collections::BTreeSet;
-
-use rustc_hash::FxHashMap;
-
+use super::shared_map::SharedMap;
+use super::shared_set::SharedSet;
 use crate::ids::QueueId;
 
 /// One declaration of an exchange: a later one of the same name has another number.
@@ -18,26 +16,32 @@ pub(super) enum Target {
 }
 
 /// Targets for every key. The keys make routes distinct: a target stays until the last of them is gone.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct KeyedTargets {
-    keys: FxHashMap<Target, BTreeSet<Box<[u8]>>>,
+    keys: SharedMap<Target, SharedMap<Box<[u8]>, ()>>,
     targets: Targets,
 }
 
 /// Targets of the routes of one pattern. Invariant: kept only while not empty.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Targets {
-    queues: BTreeSet<QueueId>,
-    exchanges: BTreeSet<ExchangeNumber>,
+    queues: SharedSet<QueueId>,
+    exchanges: SharedSet<ExchangeNumber>,
 }
 
 impl Targets {
+    pub(super) fn of(target: Target) -> Self {
+        let mut targets = Targets::default();
+        targets.add(target);
+        targets
+    }
+
     pub(super) fn queues(&self) -> impl Iterator<Item = QueueId> + '_ {
-        self.queues.iter().copied()
+        self.queues.iter()
     }
 
     pub(super) fn exchanges(&self) -> impl Iterator<Item = ExchangeNumber> + '_ {
-        self.exchanges.iter().copied()
+        self.exchanges.iter()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -48,14 +52,14 @@ impl Targets {
         match target {
             Target::Queue(id) => self.queues.insert(id),
             Target::Exchange(number) => self.exchanges.insert(number),
-        };
+        }
     }
 
     pub(super) fn remove(&mut self, target: Target) {
         match target {
-            Target::Queue(id) => self.queues.remove(&id),
-            Target::Exchange(number) => self.exchanges.remove(&number),
-        };
+            Target::Queue(id) => self.queues.remove(id),
+            Target::Exchange(number) => self.exchanges.remove(number),
+        }
     }
 }
 
@@ -65,7 +69,14 @@ impl KeyedTargets {
     }
 
     pub(super) fn add(&mut self, key: &[u8], target: Target) {
-        self.keys.entry(target).or_default().insert(key.into());
+        match self.keys.get_mut(&target) {
+            Some(keys) => keys.insert(key.into(), ()),
+            None => {
+                let mut keys = SharedMap::default();
+                keys.insert(key.into(), ());
+                self.keys.insert(target, keys);
+            }
+        }
         self.targets.add(target);
     }
 

@@ -2,14 +2,20 @@
 //!
 //! A key is matched word by word against the set of nodes that the words so far lead to. Each node is in that set at most once,
 //! so the cost is bounded by words times nodes, whatever the patterns. A node stays only while a route goes through it.
+//! A copy of the routes shares the nodes with it, page by page, until one of them is changed.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
+
+use super::shared_map::SharedMap;
 use super::targets::{Target, Targets};
 
 const ONE_WORD: &[u8] = b"*";
 const ANY_WORDS: &[u8] = b"#";
 const ROOT: u32 = 0;
+/// Nodes of a page.
+const PAGE: usize = 64;
 
 /// Buffers for matching, reused from message to message.
 #[derive(Debug, Default)]
@@ -23,15 +29,16 @@ pub(super) struct TopicScratch {
 }
 
 /// Invariant: a node other than the root has targets or children.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct TopicRoutes {
-    nodes: Vec<Node>,
+    /// All pages but the last are full.
+    pages: Vec<Arc<Vec<Node>>>,
     vacant: Vec<u32>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Node {
-    words: FxHashMap<Box<[u8]>, u32>,
+    words: SharedMap<Box<[u8]>, u32>,
     one_word: Option<u32>,
     any_words: Option<u32>,
     targets: Targets,
@@ -53,7 +60,7 @@ impl Node {
 
 impl Default for TopicRoutes {
     fn default() -> Self {
-        TopicRoutes { nodes: vec![Node::default()], vacant: Vec::new() }
+        TopicRoutes { pages: vec![Arc::new(vec![Node::default()])], vacant: Vec::new() }
     }
 }
 
@@ -136,18 +143,28 @@ impl TopicRoutes {
     }
 
     fn add_child(&mut self, parent: u32, word: &[u8]) -> u32 {
-        let child = self.vacant.pop().unwrap_or_else(|| {
-            self.nodes.push(Node::default());
-            u32::try_from(self.nodes.len() - 1).unwrap_or(u32::MAX)
-        });
+        let child = self.vacant.pop().unwrap_or_else(|| self.push_node());
         if let Some(node) = self.node_mut(parent) {
             match word {
                 ONE_WORD => node.one_word = Some(child),
                 ANY_WORDS => node.any_words = Some(child),
-                _ => drop(node.words.insert(word.into(), child)),
+                _ => node.words.insert(word.into(), child),
             }
         }
         child
+    }
+
+    fn push_node(&mut self) -> u32 {
+        if self.pages.last().is_none_or(|page| page.len() >= PAGE) {
+            self.pages.push(Arc::default());
+        }
+        let before = (self.pages.len() - 1) * PAGE;
+        let page = self.pages.last_mut().map(Arc::make_mut);
+        let place = page.map_or(before, |page| {
+            page.push(Node::default());
+            before + page.len() - 1
+        });
+        u32::try_from(place).unwrap_or(u32::MAX)
     }
 
     fn remove_child(&mut self, parent: u32, word: &[u8]) {
@@ -161,11 +178,13 @@ impl TopicRoutes {
     }
 
     fn node(&self, place: u32) -> Option<&Node> {
-        self.nodes.get(place as usize)
+        let place = place as usize;
+        self.pages.get(place / PAGE)?.get(place % PAGE)
     }
 
     fn node_mut(&mut self, place: u32) -> Option<&mut Node> {
-        self.nodes.get_mut(place as usize)
+        let place = place as usize;
+        Arc::make_mut(self.pages.get_mut(place / PAGE)?).get_mut(place % PAGE)
     }
 }
 
