@@ -365,7 +365,7 @@ class Notice:
 
 @final
 class Engine:
-    """All shards of this process, and the thread that syncs and the one that folds."""
+    """All shards of this process, and the threads that sync and fold."""
 
     def __new__(
         cls,

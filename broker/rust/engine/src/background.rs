@@ -1,10 +1,12 @@
-//! The two threads that work on shards off the message path: one syncs, the other folds, and compacts in between.
+//! The threads that work on shards off the message path: a pool that syncs, and one thread that folds, and compacts in
+//! between.
 //!
-//! A shard is in each thread's queue at most once (its own flags ensure that), so the queues are bounded by the number
-//! of shards. A shard that was dropped meanwhile is skipped. Compaction goes in slices, at a rate that rises with the
-//! space to free, and waiting folds go first.
+//! A shard waits for each at most once (its own flags ensure that), so what waits is bounded by the number of shards. A
+//! shard that was dropped meanwhile is skipped. Compaction goes in slices, at a rate that rises with the space to free,
+//! and waiting folds go first.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
@@ -12,10 +14,11 @@ use std::time::{Duration, Instant};
 
 use crate::clock::clock_ms;
 use crate::error::EngineError;
+use crate::fold_queue::{FoldQueue, Work};
 use crate::notices::Notices;
 use crate::shard::Shard;
 use crate::space::Space;
-use crate::work_queues::{Work, WorkQueues};
+use crate::sync_pool::SyncPool;
 
 /// Interval of the checks for disk space.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -29,42 +32,56 @@ const SLICE_BYTES: u64 = 1 << 20;
 /// How many times the rate compaction may write when the disk holds far more than the live bytes.
 const HASTE_MAX: f64 = 8.0;
 
-/// Handles to the threads, and the threads.
-pub(crate) type Threads = (Arc<WorkQueues<Shard>>, Vec<JoinHandle<()>>);
-
-/// Starts both threads. `idle` is how long the map of a segment without readers is kept, `rate` how many bytes a
-/// second compaction writes when nothing is urgent; 0 turns it off.
-pub(crate) fn start(
-    shards: Arc<Mutex<Vec<Weak<Shard>>>>,
-    idle: Duration,
-    keeper: RoomKeeper,
-    rate: u64,
-) -> std::io::Result<Threads> {
-    let (queues, sync_waiting, fold_waiting) = WorkQueues::new();
-    let syncer = std::thread::Builder::new().name("penstock-sync".to_owned());
-    let syncer = syncer.spawn(move || run_syncs(&sync_waiting))?;
-    let folder = std::thread::Builder::new().name("penstock-fold".to_owned());
-    let now = Instant::now();
-    let pauses = Pauses {
-        compacting: VecDeque::new(),
-        next_slice: now,
-        next_look: now + LOOK_EVERY,
-        next_unmap: now + idle,
-        next_retain: now + RETAIN_EVERY,
-        idle,
-        rate,
-        keeper,
-    };
-    let folder = folder.spawn(move || run_folds(&fold_waiting, &shards, pauses))?;
-    Ok((Arc::new(queues), vec![syncer, folder]))
+/// The threads, and the means to give them work.
+pub(crate) struct Threads {
+    pub syncs: Arc<SyncPool<Shard>>,
+    pub folds: Arc<FoldQueue<Shard>>,
+    folder: JoinHandle<()>,
 }
 
-pub(crate) fn run_syncs(waiting: &Receiver<Work<Shard>>) {
-    while let Ok(Some(shard)) = waiting.recv() {
-        let Some(shard) = shard.upgrade() else { continue };
-        if let Err(error) = shard.sync_once() {
-            shard.stop(&error.to_string());
-        }
+impl Threads {
+    /// Starts them. `idle` is how long the map of a segment without readers is kept, `rate` how many bytes a second
+    /// compaction writes when nothing is urgent; 0 turns it off.
+    pub fn start(
+        shards: Arc<Mutex<Vec<Weak<Shard>>>>,
+        idle: Duration,
+        keeper: RoomKeeper,
+        rate: u64,
+    ) -> std::io::Result<Threads> {
+        let syncs = SyncPool::start(sync)?;
+        let (folds, fold_waiting) = FoldQueue::new();
+        let folder = std::thread::Builder::new().name("penstock-fold".to_owned());
+        let now = Instant::now();
+        let pauses = Pauses {
+            compacting: VecDeque::new(),
+            next_slice: now,
+            next_look: now + LOOK_EVERY,
+            next_unmap: now + idle,
+            next_retain: now + RETAIN_EVERY,
+            idle,
+            rate,
+            keeper,
+        };
+        let folder = folder.spawn(move || run_folds(&fold_waiting, &shards, pauses))?;
+        Ok(Threads { syncs, folds: Arc::new(folds), folder })
+    }
+
+    /// Ends them after the work that waits, and waits for that.
+    pub fn end(self) {
+        self.syncs.end();
+        self.folds.end();
+        // One that panicked holds nothing either.
+        drop(self.folder.join());
+    }
+}
+
+/// One sync of a shard. A bug in it stops the shard, whose confirms would wait for ever, and no other.
+fn sync(shard: &Arc<Shard>) {
+    let synced = catch_unwind(AssertUnwindSafe(|| shard.sync_once()));
+    match synced {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => shard.stop(&error.to_string()),
+        Err(_) => shard.stop("a bug ended a sync half way"),
     }
 }
 

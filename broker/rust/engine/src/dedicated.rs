@@ -11,17 +11,16 @@ use std::sync::Arc;
 use penstock_log::{Corruption, LogError, marks};
 use penstock_queue::QueueId;
 
-use crate::background::run_syncs;
 use crate::error::EngineError;
 use crate::producer_logs::LogNumber;
 use crate::queue_entry::QueueSettings;
-use crate::shard::{Dedicated, FOLDER, Opener, Shard, Surroundings};
+use crate::shard::{Dedicated, FOLDER, Opener, Shard};
 use crate::state::State;
 
 /// The ending of a folder that is being removed.
 const DELETED: &str = "deleted";
 
-/// The most queues of a vhost with a log of their own, each with threads, files and maps.
+/// The most queues of a vhost with a log of their own, each with files and maps.
 pub const DEDICATED_MAX: usize = 256;
 
 /// Keeps the folder of a queue's own log until it is dropped.
@@ -102,10 +101,8 @@ impl Shard {
     }
 
     fn open_dedicated(&self, opener: &Opener, id: QueueId, directory: &Path) -> Result<(), EngineError> {
-        let background = opener.syncs.start(&opener.around.background, run_syncs);
-        let background = background.map_err(|source| io("start", Path::new("the thread that syncs a log"), source))?;
-        let around = Surroundings { background, ..opener.around.clone() };
-        let shard = Shard::open(self.name(), directory, opener.options.clone(), around, Dedicated::default())?;
+        let (options, around) = (opener.options.clone(), opener.around.clone());
+        let shard = Shard::open(self.name(), directory, options, around, Dedicated::default())?;
         shard.lock()?.only = Some(id);
         if let Ok(mut shards) = opener.shards.lock() {
             shards.push(Arc::downgrade(&shard));

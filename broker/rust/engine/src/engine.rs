@@ -7,13 +7,12 @@ use std::time::Duration;
 use penstock_log::{Disk, Format, Kept, LogOptions, RealDisk, Repaired};
 use tokio::sync::watch;
 
-use crate::background::{RoomKeeper, Threads, start};
+use crate::background::{RoomKeeper, Threads};
 use crate::counters::Counters;
 use crate::error::EngineError;
 use crate::notices::Notices;
 use crate::shard::{Dedicated, Opener, Shard, Surroundings};
 use crate::space::Space;
-use crate::work_queues::OwnSyncs;
 
 /// A disk has space for at least this many segments of the largest size.
 const SEGMENTS_OF_A_DISK_MIN: u64 = 32;
@@ -40,7 +39,6 @@ pub struct Engine {
     disk: Arc<dyn Disk>,
     shards: Arc<Mutex<Vec<Weak<Shard>>>>,
     background: Mutex<Option<Threads>>,
-    own_syncs: Arc<OwnSyncs<Shard>>,
     counters: Arc<Counters>,
     notices: Arc<Notices>,
     space: Arc<Space>,
@@ -63,7 +61,7 @@ impl Engine {
         let (notices, space) = (Arc::<Notices>::default(), Arc::<Space>::default());
         let keeper = RoomKeeper { space: Arc::clone(&space), notices: Arc::clone(&notices) };
         let rate = options.compaction_bytes_per_second;
-        let started = start(Arc::clone(&shards), options.segment_idle, keeper, rate);
+        let started = Threads::start(Arc::clone(&shards), options.segment_idle, keeper, rate);
         let background = started.map_err(|source| EngineError::Io {
             action: "start",
             what: "the threads behind the log".to_owned(),
@@ -74,7 +72,6 @@ impl Engine {
             disk,
             shards,
             background: Mutex::new(Some(background)),
-            own_syncs: Arc::default(),
             counters: Arc::default(),
             notices,
             space,
@@ -89,9 +86,10 @@ impl Engine {
     /// `Log` when the directory cannot be read or is corrupt.
     pub fn open_shard(&self, name: &str, directory: &Path, raise: bool) -> Result<Arc<Shard>, EngineError> {
         let closed = || EngineError::Closed(name.to_owned());
-        let background = {
+        let (syncs, folds) = {
             let guard = self.background.lock().map_err(|_| closed())?;
-            guard.as_ref().map(|(background, _)| Arc::clone(background)).ok_or_else(closed)?
+            let threads = guard.as_ref().ok_or_else(closed)?;
+            (threads.syncs.group(), Arc::clone(&threads.folds))
         };
         let options = LogOptions {
             segment_bytes_min: self.options.segment_bytes_min,
@@ -103,19 +101,16 @@ impl Engine {
             disk: Arc::clone(&self.disk),
         };
         let surroundings = Surroundings {
-            background,
+            syncs,
+            folds,
             counters: Arc::clone(&self.counters),
             notices: Arc::clone(&self.notices),
             space: Arc::clone(&self.space),
             producer_memory: self.options.producer_memory,
             producers_of_user_max: self.options.producers_of_user_max,
         };
-        let opener = Opener {
-            options: options.clone(),
-            around: surroundings.clone(),
-            shards: Arc::clone(&self.shards),
-            syncs: Arc::clone(&self.own_syncs),
-        };
+        let opener =
+            Opener { options: options.clone(), around: surroundings.clone(), shards: Arc::clone(&self.shards) };
         let shard = Shard::open(name, directory, options, surroundings, Dedicated::of(opener))?;
         self.shards.lock().map_err(|_| closed())?.push(Arc::downgrade(&shard));
         shard.open_all_dedicated()?;
@@ -195,12 +190,7 @@ impl Engine {
             result = result.and(closed);
         }
         let threads = self.background.lock().ok().and_then(|mut guard| guard.take());
-        self.own_syncs.end();
-        if let Some((background, threads)) = threads {
-            background.end();
-            // One that panicked holds nothing either.
-            threads.into_iter().for_each(|thread| drop(thread.join()));
-        }
+        threads.into_iter().for_each(Threads::end);
         result
     }
 }

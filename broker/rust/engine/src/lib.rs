@@ -5,9 +5,9 @@
 //!
 //! A file uses only files of the groups before its own, and files of its own group without a circle:
 //!
-//! 1. values, which know no shard: `assigned`, `clock`, `counters`, `corruption`, `credit`, `decision`, `delivery_mark`, `error`, `identity`, `lease`, `level`,
+//! 1. values, which know no shard: `assigned`, `clock`, `counters`, `corruption`, `credit`, `decision`, `delivery_mark`, `error`, `fold_queue`, `identity`, `lease`, `level`,
 //!    `notices`, `producer_endings`, `producer_groups`, `producers`, `producer_logs`, `producer_reach`, `publication`, `repetition`,
-//!    `routes`, `runs`, `signal`, `space`, `stream`, `watchers`, `work_queues`;
+//!    `routes`, `runs`, `signal`, `space`, `stream`, `sync_turns`, `sync_pool`, `watchers`;
 //! 2. the state under a shard's lock: `queue_entry`, `state`, `delivered`;
 //! 3. `shard`: the lock, the position of the last sync, and the own logs of queues;
 //! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`, `producer_complete`, `producer_removal`),
@@ -30,6 +30,7 @@ mod delivered;
 mod delivery_mark;
 mod engine;
 mod error;
+mod fold_queue;
 mod holding;
 mod identity;
 mod lease;
@@ -69,9 +70,10 @@ mod state;
 mod storing;
 mod stream;
 mod subscription;
+mod sync_pool;
+mod sync_turns;
 mod topology;
 mod watchers;
-mod work_queues;
 
 pub use assigned::Assigned;
 pub use backup::{Backup, FileOfBackup, OpenBackup};

@@ -21,19 +21,21 @@ use self::stalls::Stalls;
 use crate::corruption::{CorruptFile, Corruption, corruption_line, lost_line};
 use crate::counters::{Counters, Metric};
 use crate::error::EngineError;
+use crate::fold_queue::FoldQueue;
 use crate::notices::Notices;
 use crate::queue_entry::{QueueCounts, QueueEntry, counts_of};
 use crate::space::Space;
 use crate::state::State;
-use crate::work_queues::{OwnSyncs, WorkQueues};
+use crate::sync_pool::SyncGroup;
 
 /// Queues that are read in one hold of the lock: some 20 us, no noticeable delay for messages.
 const QUEUES_AT_ONCE: usize = 256;
 
-/// State that all shards of a process share.
+/// State that all shards of a process share; `syncs` is of one vhost.
 #[derive(Clone)]
 pub(crate) struct Surroundings {
-    pub background: Arc<WorkQueues<Shard>>,
+    pub syncs: SyncGroup<Shard>,
+    pub folds: Arc<FoldQueue<Shard>>,
     pub counters: Arc<Counters>,
     pub notices: Arc<Notices>,
     pub space: Arc<Space>,
@@ -51,7 +53,6 @@ pub(crate) struct Opener {
     pub options: LogOptions,
     pub around: Surroundings,
     pub shards: Arc<Mutex<Vec<Weak<Shard>>>>,
-    pub syncs: Arc<OwnSyncs<Shard>>,
 }
 
 /// The own logs of a vhost's queues.
@@ -70,7 +71,7 @@ pub(crate) struct Copies {
     pub is_deleted: bool,
 }
 
-/// A shard; see the module. The lock protects `State`; `synced` is the sync thread's position and only grows. The lock of
+/// A shard; see the module. The lock protects `State`; `synced` is the position of the last sync and only grows. The lock of
 /// the routing table is held for a change or to take a copy, and the other one is never taken under it.
 pub struct Shard {
     me: Weak<Shard>,
@@ -343,17 +344,17 @@ impl Shard {
         Position(self.synced.load(Ordering::Acquire))
     }
 
-    /// Wakes the sync thread; its next round covers everything written by now.
+    /// Wakes a sync thread; its round covers everything written by now.
     pub fn request_sync(&self) {
         if !self.sync_waits.swap(true, Ordering::AcqRel) {
-            self.around.background.sync(Weak::clone(&self.me));
+            self.around.syncs.sync(Weak::clone(&self.me));
         }
     }
 
     /// Wakes the fold thread, which checks the log's sealed segments.
     pub(crate) fn request_fold(&self) {
         if !self.fold_waits.swap(true, Ordering::AcqRel) {
-            self.around.background.fold(Weak::clone(&self.me));
+            self.around.folds.fold(Weak::clone(&self.me));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Rounds of the two background threads on a shard's log.
+//! Rounds of the background threads on a shard's log.
 //!
 //! Invariant: long work happens without the shard's lock.
 
@@ -26,7 +26,7 @@ pub(crate) struct Slice {
 }
 
 impl Shard {
-    /// One round of the sync thread.
+    /// One round of a sync thread.
     pub(crate) fn sync_once(&self) -> Result<(), EngineError> {
         self.sync_waits.store(false, Ordering::Release);
         let ticket = {
