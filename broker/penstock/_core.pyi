@@ -622,7 +622,8 @@ class ReadArchive:
     key_is: bytes | None
     routing_key_is: bytes | None
     header_is: HeaderIs | None
-    def __new__(cls, *, vhost: str, partition: str, first: int, end: int, columns: Sequence[str] | None = None, key_is: bytes | None = None, routing_key_is: bytes | None = None, header_is: HeaderIs | None = None) -> Self: ...
+    skip_unreadable: bool
+    def __new__(cls, *, vhost: str, partition: str, first: int, end: int, columns: Sequence[str] | None = None, key_is: bytes | None = None, routing_key_is: bytes | None = None, header_is: HeaderIs | None = None, skip_unreadable: bool = False) -> Self: ...
 
 @final
 class HeaderIs:
@@ -649,7 +650,8 @@ class DescribeStreams:
 class StreamPartition:
     """A partition of a stream; `at_timestamp` is the first offset at the time that was asked for.
 
-    `archived` is None where nothing can be archived.
+    `archived` is None where nothing can be archived. `archive_error` says why messages that were archived cannot be read.
+    `partition_count` is the declared one, None for a single queue and for a stream that was made by hand.
     """
 
     stream: str
@@ -657,6 +659,8 @@ class StreamPartition:
     queue_id: int
     at_timestamp: int | None
     archived: ArchivedRuns | None
+    archive_error: str | None
+    partition_count: int | None
     def __new__(
         cls,
         *,
@@ -665,6 +669,8 @@ class StreamPartition:
         queue_id: int,
         at_timestamp: int | None = None,
         archived: ArchivedRuns | None = None,
+        archive_error: str | None = None,
+        partition_count: int | None = None,
     ) -> Self: ...
 
 @final

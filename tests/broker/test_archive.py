@@ -2,6 +2,8 @@
 
 import base64
 import json
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from penstock.pipeline.archive_document import Archiving
 from penstock.pipeline.archiving import Archived, run_archive
 from penstock.pipeline.errors import PipelineError
 from support import Broker
+from support.describer import Describer
 
 pytestmark = pytest.mark.slow
 
@@ -309,6 +312,78 @@ def test_a_corrupt_archive_is_told_and_the_log_is_read_all_the_same(
     (folder / "_manifest.json").write_text("{")
     with pytest.raises(flight.FlightInternalError, match="not an archive manifest"):
         arrow.read("events")
+
+
+def test_an_archive_that_is_not_mounted_is_told_to_those_that_begin_in_it(
+    broker: Broker, vhost: str, archive: Path, connection: penstock.Connection, arrow: Flight
+) -> None:
+    connection.declare_stream("events")
+    events = connection.stream("events")
+    events.publish_many([BODY] * 300)
+    archived(broker, vhost, archive)
+    first = events.offsets()[0].first
+    assert first > 100
+    assert [(group.name, group.offset) for group in events.groups()] == [("amq.archive", 300)]
+    folder_of(archive, vhost, "events").rename(archive / "elsewhere")
+    describer = Describer(broker, vhost)
+
+    found = f"messages of 'events' were archived up to offset 300, and {archive}.* has none of them; mount the archive"
+    with pytest.raises(flight.FlightInternalError, match=found):
+        arrow.read("events")
+    with pytest.raises(flight.FlightInternalError, match=found):
+        arrow.get("events", **{"from": 1})
+    with pytest.raises(penstock.PenstockError, match=found):
+        events.offsets()
+    with pytest.raises(PipelineError, match=r"archived up to offset 300, and .* has them up to 0"):
+        archived(broker, vhost, archive, delete=False)
+    described = describer.one("events")
+    assert (described["first"], described["runs"]) == (first, [[first, 301]])
+    assert re.search(found, described["archive_error"])
+    assert events.offsets(archive=False)[0].first == first
+    assert offsets(arrow.get("events", **{"from": first})) == list(range(first, 301))
+    assert offsets(arrow.get("events", **{"from": 1}, skip_unreadable=True)) == list(range(first, 301))
+
+    events.delete_group("amq.archive")
+    assert offsets(arrow.read("events")) == list(range(first, 301))
+    assert "archive_error" not in describer.one("events")
+    shutil.rmtree(folder_of(archive, vhost, "events"))
+    (archive / "elsewhere").rename(folder_of(archive, vhost, "events"))
+    archived(broker, vhost, archive)
+    assert offsets(arrow.read("events")) == list(range(1, 301))
+
+
+def test_a_file_that_is_missing_fails_its_readers_or_is_passed_over(
+    broker: Broker, vhost: str, archive: Path, connection: penstock.Connection, arrow: Flight
+) -> None:
+    connection.declare_stream("events")
+    events = connection.stream("events")
+    for _ in range(3):
+        events.publish_many([BODY] * 100)
+        archived(broker, vhost, archive)
+    (second,) = folder_of(archive, vhost, "events").glob("date=*/*-0000000000000101-*.parquet")
+    second.unlink()
+
+    with pytest.raises(flight.FlightInternalError, match="No such file or directory; restore a copy of it"):
+        arrow.read("events")
+    assert offsets(arrow.get("events", skip_unreadable=True)) == [*range(1, 101), *range(201, 301)]
+
+
+def test_only_who_may_configure_a_stream_says_how_far_its_archive_is(
+    broker: Broker, vhost: str, connection: penstock.Connection
+) -> None:
+    connection.declare_stream("events")
+    connection.stream("events").publish_many([BODY] * 3)
+    connection.admin.put_user("reader", "secret")
+    connection.admin.set_permission("reader", vhost, configure="", write="", read=".*")
+
+    with penstock.connect(broker.uri(vhost, "reader", "secret"), native=False) as readers:
+        events = readers.stream("events")
+        events.store("own", 2)
+        for refused in (lambda: events.store("amq.archive", 2), lambda: events.delete_group("amq.archive")):
+            with pytest.raises(penstock.AccessRefusedError, match="user 'reader' has no configure permission"):
+                refused()
+        with pytest.raises(penstock.AccessRefusedError, match=r"starts with 'amq.', which is reserved"):
+            list(events.read("first", group="amq.archive", until="next"))
 
 
 def test_the_folder_is_a_data_set_by_itself(

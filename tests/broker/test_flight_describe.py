@@ -67,10 +67,11 @@ def test_a_stream_is_described_by_its_partitions(describer: Describer, connectio
     assert len(set(ids)) == 3
     assert all(isinstance(text, str) and text for text in ids)
     empty = {"first": 1, "next": 1, "rows": 0, "bytes": 0, "runs": []}
+    written = {"first": 1, "next": 3, "rows": 2, "bytes": 8, "runs": [[1, 3]]}
     assert found == [
         {"stream": "orders", "partition": "orders", **empty},
-        {"stream": "events", "partition": "events-0", **empty},
-        {"stream": "events", "partition": "events-1", "first": 1, "next": 3, "rows": 2, "bytes": 8, "runs": [[1, 3]]},
+        {"stream": "events", "partition": "events-0", **empty, "partition_count": 2},
+        {"stream": "events", "partition": "events-1", **written, "partition_count": 2},
     ]
 
 
@@ -241,3 +242,24 @@ def test_clients_that_leave_make_room_for_others(
 def test_an_unknown_action_is_refused(describer: Describer) -> None:
     with pytest.raises(NotImplementedError, match="DoAction has no action 'DropAll'; use DescribeStreams"):
         describer.ask({}, kind="DropAll")
+
+
+def test_a_stream_that_lacks_a_partition_says_how_many_it_was_declared_with(
+    describer: Describer, connection: penstock.Connection, vhost: str
+) -> None:
+    connection.declare_stream("events", partitions=3)
+    definitions = json.loads(connection.admin.export_definitions(vhost))
+    definitions["queues"] = [each for each in definitions["queues"] if each["name"] != "events-1"]
+    definitions["bindings"] = [each for each in definitions["bindings"] if each["destination"] != "events-1"]
+    connection.delete_stream("events")
+    connection.admin.import_definitions(json.dumps(definitions).encode(), vhost)
+
+    found = describer.ask({"streams": ["events", "events-2"]})
+
+    assert [(each["partition"], each.get("partition_count")) for each in found] == [
+        ("events-0", 3),
+        ("events-2", 3),
+        ("events-2", None),
+    ]
+    connection.declare_stream("events", partitions=3)
+    assert len(describer.ask({"streams": ["events"]})) == 3

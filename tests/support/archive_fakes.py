@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from penstock.archive.columns import SCHEMA
-from penstock.client.records import PartitionOffsets
+from penstock.client.records import Group, PartitionOffsets
 from penstock.spark.described import Partition, Runs
 from penstock.spark.ranges import OffsetRange
 
@@ -45,6 +45,8 @@ class FakeLog:
     # Messages that there ever were, and offsets of corrupt ones.
     given: int = 0
     corrupt: set[int] = field(default_factory=set)
+    # The offsets that groups have stored.
+    stored: dict[str, int] = field(default_factory=dict)
 
     def publish(self, times: Sequence[int]) -> None:
         for time in times:
@@ -60,7 +62,7 @@ class FakeLog:
     def first(self) -> int:
         return min(self.messages, default=self.next)
 
-    def offsets(self, at: str | None = None) -> list[PartitionOffsets]:
+    def offsets(self, at: str | None = None, *, archive: bool = True) -> list[PartitionOffsets]:
         """Return offsets; without a clock all is old."""
         time = self.messages.get(self.first, 0)
         return [PartitionOffsets(self.name, self.first, self.next, len(self.messages), 0, time, 0, None, self.id)]
@@ -69,6 +71,13 @@ class FakeLog:
         runs = Runs((offset, offset + 1) for offset in sorted(self.messages))
         rows, name = self.given, self.name
         return {name: Partition(streams[0], name, 0, str(self.id), self.first, self.next, rows, -1, runs)}
+
+    def groups(self) -> list[Group]:
+        return [Group(group, self.name, offset, 0, 0) for group, offset in self.stored.items()]
+
+    def store(self, group: str, offset: int, partition: str | None = None) -> None:
+        assert offset < self.next
+        self.stored[group] = offset
 
     def trim(self, before: int, partition: str | None = None) -> int:
         self.messages = {offset: time for offset, time in self.messages.items() if offset >= before}

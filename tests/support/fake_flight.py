@@ -75,6 +75,9 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
         self.given: dict[str, int] = {}
         self.ids: dict[str, str] = {}
         self._ids = count(1)
+        # By partition, why rows below its first one cannot be read; by stream, its declared number of partitions.
+        self.archive_errors: dict[str, str] = {}
+        self.declared: dict[str, int] = {}
         # Questions about streams, as they came.
         self.asked: list[dict[str, Any]] = []
         self.producers: dict[str, int] = {}
@@ -185,6 +188,10 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
             "bytes": sum(len(row["body"]) for row in self.rows[name].values()),
             "runs": runs,
         }
+        if name in self.archive_errors:
+            found["archive_error"] = self.archive_errors[name]
+        if stream in self.declared:
+            found["partition_count"] = self.declared[stream]
         if at_timestamp_ms is not None:
             least = at_timestamp_ms - FIRST_TIME_MS + 1
             found["at_timestamp"] = next((offset for offset in offsets if offset >= least), self.next[name])

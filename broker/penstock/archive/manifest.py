@@ -15,6 +15,7 @@ from typing import Any, Final
 from penstock.archive.errors import ArchiveError
 
 __all__ = [
+    "ARCHIVE_GROUP",
     "VERSION",
     "ArchivedFile",
     "ArchivedPartition",
@@ -32,6 +33,9 @@ __all__ = [
 
 # 1 had headers as a map of texts.
 VERSION: Final = 2
+# The group of a stream that has stored up to where messages are archived. So a broker that lost sight of an archive
+# knows that there is one.
+ARCHIVE_GROUP: Final = "amq.archive"
 NO_NUMBERS: Final = ("path", "runs")
 # A path below the stream's folder: it cannot leave the folder and names no hidden file.
 PATH: Final = re.compile(r"date=[0-9]{4}-[0-9]{2}-[0-9]{2}/[^/\\\0.][^/\\\0]*\.parquet")

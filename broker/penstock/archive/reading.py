@@ -19,7 +19,7 @@ from penstock.archive.errors import ArchiveError
 from penstock.archive.filtering import EVERY_ROW, RowFilter, kept
 from penstock.archive.manifest import ArchivedFile
 
-__all__ = ["Message", "Wanted", "offset_since", "read_piece"]
+__all__ = ["Message", "Wanted", "offset_since", "passed_over", "read_piece"]
 
 # The size of a message to the client; a row group is cut into such pieces.
 MESSAGE_BYTES = 2 * 2**20
@@ -33,6 +33,11 @@ class Wanted:
     end: int
     columns: Sequence[str] | None = None
     filter: RowFilter = EVERY_ROW
+
+    @property
+    def names(self) -> list[str]:
+        """Return the columns of the rows."""
+        return SCHEMA.names if self.columns is None else list(self.columns)
 
 
 class Message(NamedTuple):
@@ -51,7 +56,7 @@ def read_piece(folder: Path, file: ArchivedFile, wanted: Wanted) -> list[Message
 
     Raises ArchiveError and OSError.
     """
-    names = SCHEMA.names if wanted.columns is None else list(wanted.columns)
+    names = wanted.names
     start, end = wanted.start, wanted.end
     with opened(folder, file) as parquet:
         for number in range(parquet.num_row_groups):
@@ -62,7 +67,12 @@ def read_piece(folder: Path, file: ArchivedFile, wanted: Wanted) -> list[Message
             behind = file.next if is_last else group["offset"][-1].as_py() + 1
             rows = between(group, start, end)
             return list(messages_of(rows, kept(rows, wanted.filter), names, min(behind, end)))
-    return [Message(min(file.next, end), 0, encapsulated(SCHEMA.empty_table().select(names)))]
+    return [passed_over(file, wanted)]
+
+
+def passed_over(file: ArchivedFile, wanted: Wanted) -> Message:
+    """Return a message without rows that goes on behind the file: none of its rows was seen."""
+    return Message(min(file.next, wanted.end), 0, encapsulated(SCHEMA.empty_table().select(wanted.names)))
 
 
 def offset_since(folder: Path, file: ArchivedFile, timestamp_ms: int) -> int | None:

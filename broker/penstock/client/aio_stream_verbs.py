@@ -22,9 +22,13 @@ class AsyncStreamVerbs:
         """Return the stream's partitions, arguments and counts; raise NotFoundError if there is no such stream."""
         return await self._run(stream_calls.get_stream(self._vhost, self.name))
 
-    async def offsets(self, at: "datetime | str | None" = None) -> list[PartitionOffsets]:
-        """Return where each partition begins and ends; with `at`, also the first offset stored at or after it."""
-        return await self._run(stream_calls.get_offsets(self._vhost, self.name, at, int(time.time() * 1_000)))
+    async def offsets(self, at: "datetime | str | None" = None, *, archive: bool = True) -> list[PartitionOffsets]:
+        """Return where each partition begins and ends; with `at`, also the first offset stored at or after it.
+
+        It fails when the broker cannot read the stream's archive, unless `archive` is False.
+        """
+        now_ms = int(time.time() * 1_000)
+        return await self._run(stream_calls.get_offsets(self._vhost, self.name, at, now_ms, archive=archive))
 
     async def trim(self, before: int, partition: str | None = None) -> int:
         """Delete the oldest messages below offset `before`, in whole segments; return the first offset that remains.

@@ -90,8 +90,10 @@ def get_stream(vhost: str, name: str) -> Steps[StreamInfo]:
     return _stream(answer.streams[0])
 
 
-def get_offsets(vhost: str, stream: str, at: "datetime | str | None", now_ms: int) -> Steps[list[PartitionOffsets]]:
-    partitions = yield from _offsets(vhost, stream, timestamp_of(at, now_ms), archive=True)
+def get_offsets(
+    vhost: str, stream: str, at: "datetime | str | None", now_ms: int, *, archive: bool
+) -> Steps[list[PartitionOffsets]]:
+    partitions = yield from _offsets(vhost, stream, timestamp_of(at, now_ms), archive)
     return [
         PartitionOffsets(
             each.partition,

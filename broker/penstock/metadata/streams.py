@@ -84,6 +84,12 @@ def is_partitioned(state: VhostTopology, name: str) -> bool:
     return _exchange(state, name) is not None
 
 
+def declared_count(state: VhostTopology, name: str) -> int | None:
+    """Return with how many partitions a stream was declared; None for a single queue, or one that was made by hand."""
+    exchange = _exchange(state, name)
+    return None if exchange is None else exchange.partition_count or None
+
+
 def stream_queue(state: VhostTopology, name: QueueName) -> Queue:
     """Return a partition's queue. Raises when it does not exist or has another type."""
     thing = state.thing("stream", name)

@@ -40,7 +40,7 @@ from penstock.node.tls import TlsFiles, tls_files
 from penstock.node.vhosts_storage import VhostsStorage
 from penstock.services import Parts, Services, build
 from penstock.services.accounts import Accounts
-from penstock.services.archives import Archives
+from penstock.services.archives import Archives, NoArchives
 from penstock.services.backups import Backups
 from penstock.services.definitions_users import DefinitionsUsers
 from penstock.services.log_ins import LogIns
@@ -245,9 +245,9 @@ class Broker:
         self._undo.push_async_callback(self._stop_server, server)
         self.state.listeners["grpc"] = server.address
 
-    def _open_archives(self) -> Archives | None:
+    def _open_archives(self) -> Archives | NoArchives:
         if self._settings.archive_dir is None:
-            return None
+            return NoArchives()
         try:
             archives = Archives(self._settings.archive_dir.absolute())
         except ArchiveError as error:

@@ -1,7 +1,8 @@
 """Moves old messages of a stream into an archive, each exactly once, even when the process is killed at any point.
 
 Invariants: a file is on the disk before the manifest names it, the manifest is on the disk before the broker
-drops what it names, and a run begins where the manifest ends. A run that died is simply repeated.
+drops what it names, and a run begins where the manifest ends. A run that died is simply repeated. The broker records
+how far the archive is, so that neither a reader nor a run takes a folder that is not mounted for an empty archive.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,9 +17,9 @@ import pyarrow.compute as pc
 from penstock.archive.columns import SCHEMA
 from penstock.archive.errors import ArchiveError
 from penstock.archive.folder import Step, folder_of, hold, read_manifest, remove_strays, write_manifest
-from penstock.archive.manifest import ArchivedPartition, Live, Manifest, belongs
+from penstock.archive.manifest import ARCHIVE_GROUP, ArchivedPartition, Live, Manifest, belongs
 from penstock.archive.writing import FileWriter
-from penstock.client.records import PartitionOffsets
+from penstock.client.records import Group, PartitionOffsets
 from penstock.client.sync import connect
 from penstock.pipeline.archive_document import Archiving
 from penstock.pipeline.errors import PipelineError
@@ -48,8 +49,10 @@ class Rows(Protocol):
 class Log(Protocol):
     """The stream as the broker has it, such as the client's `Stream`."""
 
-    def offsets(self, at: str | None = None) -> list[PartitionOffsets]: ...
+    def offsets(self, at: str | None = None, *, archive: bool = True) -> list[PartitionOffsets]: ...
     def trim(self, before: int, partition: str | None = None) -> int: ...
+    def groups(self) -> list[Group]: ...
+    def store(self, group: str, offset: int, partition: str | None = None) -> None: ...
 
 
 @dataclass
@@ -97,13 +100,32 @@ def archive_stream(archiving: Archiving, wire: Rows, stream: Log, done: Archived
             note(f"removed {path}: no manifest names it")
         # Described first, so that it has all messages that may be gone when they are read.
         described = wire.describe((archiving.stream,))
-        for offsets in stream.offsets(archiving.older_than):
-            run = PartitionRun(archiving, folder, wire, stream, offsets, described[offsets.partition])
+        recorded = {each.partition: each.offset or 0 for each in stream.groups() if each.name == ARCHIVE_GROUP}
+        # The broker drops nothing that it could not read afterwards.
+        for offsets in stream.offsets(archiving.older_than, archive=archiving.delete):
+            name, known = offsets.partition, recorded.get(offsets.partition, 0)
+            check_recorded(manifest, name, known, folder)
+            run = PartitionRun(archiving, folder, wire, stream, offsets, described[name])
             manifest = run.archive(manifest, done, note, step)
+            behind = manifest.partitions[name].next
+            if behind - 1 > known:
+                stream.store(ARCHIVE_GROUP, behind - 1, name)
+                step("recorded")
             if archiving.delete:
                 # Also drop messages that an earlier run archived and did not drop.
-                stream.trim(manifest.partitions[offsets.partition].next, offsets.partition)
+                stream.trim(behind, name)
                 step("trimmed")
+
+
+def check_recorded(manifest: Manifest, partition: str, recorded: int, folder: Path) -> None:
+    """Raise ArchiveError when the folder has less of a partition than was archived, by the broker's record."""
+    archived = manifest.partitions.get(partition)
+    last = 0 if archived is None else archived.next - 1
+    if last < recorded:
+        raise ArchiveError(
+            f"messages of '{partition}' were archived up to offset {recorded}, and {folder} has them up to {last}; "
+            f"mount the archive there, or delete the group '{ARCHIVE_GROUP}' of the stream to begin another one"
+        )
 
 
 def due(
@@ -228,7 +250,7 @@ class PartitionRun:
         missing = self._there.rows_between(start, end) - rows
         if missing <= 0 or not self._archiving.fail_on_data_loss:
             return
-        (now,) = (each for each in self._stream.offsets() if each.partition == self._offsets.partition)
+        (now,) = (each for each in self._stream.offsets(archive=False) if each.partition == self._offsets.partition)
         if now.first > start:
             raise ArchiveError(lost(self._offsets.partition, start, min(now.first, end)))
         raise ArchiveError(

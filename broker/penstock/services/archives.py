@@ -17,6 +17,7 @@ from cachetools import LRUCache
 from penstock.archive.errors import ArchiveError
 from penstock.archive.folder import MANIFEST, folder_of, read_manifest
 from penstock.archive.manifest import (
+    ARCHIVE_GROUP,
     ArchivedFile,
     ArchivedPartition,
     Live,
@@ -27,17 +28,40 @@ from penstock.archive.manifest import (
     rows_of,
     runs_within,
 )
+from penstock.kit.logging import logger
 from penstock.kit.settings import ARCHIVE_MANIFESTS_MAX, ARCHIVE_THREADS_MAX
 from penstock.model.errors import CorruptError, Thing
 from penstock.native import ArchivedRuns, OffsetRun
-from penstock.services.ports import ArchivedPart, ArchivedRows, ArchiveStanding
+from penstock.services.ports import ArchivedOffsets, ArchivedPart, ArchivedRows, ArchiveStanding
 
 T = TypeVar("T")
 Signature = tuple[int, int, int]
+_log = logger("archives")
+
+
+class NoArchives:
+    """Implements the front ends' port for a broker without `archive_dir`, which may have been set before."""
+
+    is_open = False
+
+    async def standing(self, part: ArchivedPart, _timestamp_ms: int | None) -> ArchiveStanding | None:
+        if part.needed_next > 1:
+            raise _unreadable(part, _not_set(part))
+        return None
+
+    async def offsets(self, part: ArchivedPart, _timestamp_ms: int | None) -> ArchivedOffsets:
+        return ArchivedOffsets(error=str(_unreadable(part, _not_set(part))) if part.needed_next > 1 else None)
+
+    async def piece(self, part: ArchivedPart, wanted: ArchivedRows) -> bytes:
+        if part.needed_next > max(1, wanted.start) and not wanted.skip_unreadable:
+            raise _unreadable(part, _not_set(part))
+        return b""
 
 
 class Archives:
     """Implements the front ends' port. Close it after its last user."""
+
+    is_open = True
 
     def __init__(self, folder: Path) -> None:
         """Open the archives of a folder. Raises ArchiveError when the library that reads Parquet is missing."""
@@ -57,8 +81,12 @@ class Archives:
     async def standing(self, part: ArchivedPart, timestamp_ms: int | None) -> ArchiveStanding | None:
         return await self._run(part, lambda: self._standing_now(part, timestamp_ms))
 
-    async def runs(self, part: ArchivedPart, timestamp_ms: int | None) -> tuple[ArchivedRuns, int | None]:
-        return await self._run(part, lambda: self._runs_now(part, timestamp_ms))
+    async def offsets(self, part: ArchivedPart, timestamp_ms: int | None) -> ArchivedOffsets:
+        try:
+            return await self._run(part, lambda: self._offsets_now(part, timestamp_ms))
+        except CorruptError as error:
+            # Readers that begin behind the archive need nothing of it.
+            return ArchivedOffsets(error=str(error) if part.state.first > 1 else None)
 
     async def piece(self, part: ArchivedPart, wanted: ArchivedRows) -> bytes:
         return await self._run(part, lambda: self._piece_now(part, wanted))
@@ -67,11 +95,12 @@ class Archives:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except (ArchiveError, OSError) as error:
-            thing = Thing("archive", part.stream, part.vhost)
-            raise CorruptError(thing, f"cannot be read: {error}", "retry after that") from error
+            raise _unreadable(part, str(error)) from error
 
     def _standing_now(self, part: ArchivedPart, timestamp_ms: int | None) -> ArchiveStanding | None:
         folder, partition = self._partition(part)
+        if missing := _missing(folder, partition, part):
+            raise ArchiveError(missing)
         live_first = part.state.first
         below = [] if partition is None else files_from(partition.files, 0, live_first)
         if partition is None or not below:
@@ -80,15 +109,20 @@ class Archives:
         at = self._offset_since(folder, below, timestamp_ms, live_first)
         return ArchiveStanding(below[0].first, partition.next, rows_of(runs), total, at)
 
-    def _runs_now(self, part: ArchivedPart, timestamp_ms: int | None) -> tuple[ArchivedRuns, int | None]:
+    def _offsets_now(self, part: ArchivedPart, timestamp_ms: int | None) -> ArchivedOffsets:
         folder, partition = self._partition(part)
-        live_first = part.state.first
+        live_first, at, error = part.state.first, None, _missing(folder, partition, part)
         below = [] if partition is None else files_from(partition.files, 0, live_first)
         runs, total = runs_within(below, live_first)
-        at = self._offset_since(folder, below, timestamp_ms, live_first)
-        return ArchivedRuns(
-            below=live_first, runs=[OffsetRun(first=first, end=end) for first, end in runs], bytes=total
-        ), at
+        try:
+            at = self._offset_since(folder, below, timestamp_ms, live_first)
+        except ArchiveError as problem:
+            error = str(problem)
+        return ArchivedOffsets(
+            ArchivedRuns(below=live_first, runs=[OffsetRun(first=first, end=end) for first, end in runs], bytes=total),
+            at,
+            error and str(_unreadable(part, error)),
+        )
 
     def _offset_since(
         self, folder: Path, files: Sequence[ArchivedFile], timestamp_ms: int | None, end: int
@@ -106,13 +140,24 @@ class Archives:
         folder, partition = self._partition(part)
         files = [] if partition is None else files_from(partition.files, wanted.start, wanted.end)
         if not files:
+            missing = _missing(folder, partition, part)
+            if missing and part.needed_next > wanted.start and not wanted.skip_unreadable:
+                raise ArchiveError(missing)
             return b""
         from penstock.archive.filtering import RowFilter
-        from penstock.archive.reading import Wanted, read_piece
+        from penstock.archive.reading import Wanted, passed_over, read_piece
 
         rows = RowFilter(wanted.key_is, wanted.routing_key_is, wanted.header_is)
+        asked = Wanted(wanted.start, wanted.end, wanted.columns, rows)
+        try:
+            messages = read_piece(folder, files[0], asked)
+        except ArchiveError as error:
+            if not wanted.skip_unreadable:
+                raise
+            _log.warning("file of an archive passed over", partition=part.partition, reason=str(error))
+            messages = [passed_over(files[0], asked)]
         parts: list[bytes] = []
-        for message in read_piece(folder, files[0], Wanted(wanted.start, wanted.end, wanted.columns, rows)):
+        for message in messages:
             parts += (struct.pack("<QQI", message.next, message.seen, len(message.content)), message.content)
         return b"".join(parts)
 
@@ -138,3 +183,26 @@ class Archives:
         manifest = read_manifest(folder, part.vhost, part.stream)
         self._manifests[folder] = (signature, manifest)
         return manifest
+
+
+def _missing(folder: Path, partition: ArchivedPartition | None, part: ArchivedPart) -> str | None:
+    """Return a sentence about archived messages that neither the folder nor the log has."""
+    there = 1 if partition is None else partition.next
+    if there >= part.needed_next:
+        return None
+    found = f"only those up to offset {there - 1}" if there > 1 else "none of them"
+    return (
+        f"messages of '{part.partition}' were archived up to offset {part.archived_next - 1}, and {folder} has {found};"
+        f" mount the archive there, or delete the group '{ARCHIVE_GROUP}' of the stream if it is gone for good"
+    )
+
+
+def _not_set(part: ArchivedPart) -> str:
+    return (
+        f"messages of '{part.partition}' were archived up to offset {part.archived_next - 1}, and 'archive_dir' is not "
+        f"set; set it, or delete the group '{ARCHIVE_GROUP}' of the stream if the archive is gone for good"
+    )
+
+
+def _unreadable(part: ArchivedPart, reason: str) -> CorruptError:
+    return CorruptError(Thing("archive", part.stream, part.vhost), f"cannot be read: {reason}", "retry after that")

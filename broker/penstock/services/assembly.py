@@ -1,16 +1,17 @@
 """Builds the services of a broker from its parts. The launcher calls it before there is any listener."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.kit.clock import Clock
 from penstock.services.administrator import Administrator
 from penstock.services.admission import AdmissionVerbs
+from penstock.services.archives import NoArchives
 from penstock.services.backups import BackupVerbs
 from penstock.services.clients import ClientVerbs
 from penstock.services.connections import Connections
 from penstock.services.definitions import DefinitionVerbs
-from penstock.services.events import Events, TokenChanged
 from penstock.services.ended_stages import EndedStages
+from penstock.services.events import Events, TokenChanged
 from penstock.services.leases import LeaseVerbs
 from penstock.services.limits import LimitVerbs
 from penstock.services.listeners import Listeners
@@ -43,7 +44,7 @@ class Parts:
     log_ins: LogIns
     clock: Clock
     later: Later
-    archives: Archives | None = None
+    archives: Archives = field(default_factory=NoArchives)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

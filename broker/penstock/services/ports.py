@@ -97,18 +97,30 @@ class LimitsOfUsers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ArchivedPart:
-    """A partition whose archive is asked for, and how its log stands."""
+    """A partition whose archive is asked for, and how its log stands.
+
+    `archived_next` is the offset behind the last message that was ever archived; 1, the first offset, when none was.
+    """
 
     vhost: str
     stream: str
     partition: str
     queue_id: int
     state: StreamState
+    archived_next: int = 1
+
+    @property
+    def needed_next(self) -> int:
+        """Return the offset behind the messages that only an archive has."""
+        return min(self.archived_next, self.state.first)
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRows:
-    """Offsets from `start` up to `end`, all columns or some, and the conditions that the rows meet."""
+    """Offsets from `start` up to `end`, all columns or some, and the conditions that the rows meet.
+
+    With `skip_unreadable` the read goes on behind files that cannot be read.
+    """
 
     start: int
     end: int
@@ -117,6 +129,19 @@ class ArchivedRows:
     routing_key_is: bytes | None = None
     # A name and a value.
     header_is: tuple[bytes, bytes] | None = None
+    skip_unreadable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedOffsets:
+    """The offsets of a partition that its archive has below the log, and the first of them at a time.
+
+    `error` says why messages cannot be read that only an archive has.
+    """
+
+    runs: ArchivedRuns | None = None
+    at_timestamp: int | None = None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,20 +156,25 @@ class ArchiveStanding:
 
 
 class Archives(Protocol):
-    """Archived parts of streams. Both raise CorruptError when an archive cannot be read."""
+    """Archived parts of streams."""
 
-    async def standing(self, part: ArchivedPart, timestamp_ms: int | None) -> ArchiveStanding | None:
-        """None when it has nothing below the log."""
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a folder of archives."""
         ...
 
-    async def runs(self, part: ArchivedPart, timestamp_ms: int | None) -> tuple[ArchivedRuns, int | None]:
+    async def standing(self, part: ArchivedPart, timestamp_ms: int | None, /) -> ArchiveStanding | None:
+        """None when it has nothing below the log. Raises CorruptError when it cannot be read."""
+        ...
+
+    async def offsets(self, part: ArchivedPart, timestamp_ms: int | None, /) -> ArchivedOffsets:
         """Return which offsets it has below the log, and the first of them at this time or later."""
         ...
 
     async def piece(self, part: ArchivedPart, wanted: ArchivedRows) -> bytes:
         """Return the next record batches of a range, as the listener takes them.
 
-        They are empty when the archive has none of it.
+        They are empty when the archive has none of it. Raises CorruptError when it cannot be read.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from penstock.archive.manifest import ARCHIVE_GROUP
 from penstock.kit.settings import PAGE_SIZE_MAX
 from penstock.metadata.commands import DeclareStream
 from penstock.model.arguments import Arguments
@@ -17,7 +18,7 @@ from penstock.vhost.vhosts import Vhosts
 
 
 class StreamVerbs:
-    def __init__(self, vhosts: Vhosts, archives: Archives | None, events: Events) -> None:
+    def __init__(self, vhosts: Vhosts, archives: Archives, events: Events) -> None:
         self._vhosts = vhosts
         self._archives = archives
         self._events = events
@@ -69,11 +70,9 @@ class StreamVerbs:
         """Return where each partition begins and ends, and with `archive` what is archived below."""
         place, rights, streams = self._in(principal, vhost)
         found: list[tuple[PartitionStatus, ArchiveStanding | None]] = []
-        for status in await streams.offsets(rights, stream, timestamp_ms):
-            archived = None
-            if archive and self._archives is not None:
-                archived = await self._archives.standing(_part(place, streams, status), timestamp_ms)
-            found.append((status, archived))
+        for status in await streams.offsets(rights, stream, timestamp_ms, ARCHIVE_GROUP if archive else None):
+            part = _part(place, streams, status)
+            found.append((status, await self._archives.standing(part, timestamp_ms) if archive else None))
         return found
 
     @reading
@@ -82,20 +81,20 @@ class StreamVerbs:
     ) -> tuple[VhostName, list[StreamPartition]]:
         """Return the virtual host's name and the partitions of streams, with what is archived of each."""
         place, rights, streams = self._in(principal, vhost)
+        parts = await streams.parts(rights, names, timestamp_ms, ARCHIVE_GROUP, with_states=self._archives.is_open)
         found: list[StreamPartition] = []
-        for partition in await streams.parts(rights, names, timestamp_ms, with_states=self._archives is not None):
-            archived, at = None, partition.status.at_timestamp
-            if self._archives is not None:
-                part = _part(place, streams, partition.status)
-                archived, since = await self._archives.runs(part, timestamp_ms)
-                at = at if since is None else since
+        for partition in parts:
+            archived = await self._archives.offsets(_part(place, streams, partition.status), timestamp_ms)
+            at, since = partition.status.at_timestamp, archived.at_timestamp
             found.append(
                 StreamPartition(
                     stream=partition.stream,
                     name=partition.status.name,
                     queue_id=partition.status.queue_id,
-                    at_timestamp=at,
-                    archived=archived,
+                    at_timestamp=at if since is None else since,
+                    archived=archived.runs,
+                    archive_error=archived.error,
+                    partition_count=partition.partition_count,
                 )
             )
         return place, found
@@ -104,9 +103,7 @@ class StreamVerbs:
     async def read_archive(self, principal: Principal, vhost: str, partition: str, wanted: ArchivedRows) -> bytes:
         """Return the next wanted messages of the archive, as the listener takes them."""
         place, rights, streams = self._in(principal, vhost)
-        status = await streams.admit_archive(rights, existing_queue_name(partition))
-        if self._archives is None:
-            return b""
+        status = await streams.admit_archive(rights, existing_queue_name(partition), ARCHIVE_GROUP)
         return await self._archives.piece(_part(place, streams, status), wanted)
 
     @changing("TrimStream", "vhost", "partition", "before")
@@ -169,4 +166,6 @@ class StreamVerbs:
 
 
 def _part(vhost: str, streams: Streams, status: PartitionStatus) -> ArchivedPart:
-    return ArchivedPart(vhost, streams.stream_of(status.name), status.name, status.queue_id, status.state)
+    archived_next = 1 if status.stored is None else status.stored + 1
+    stream = streams.stream_of(status.name)
+    return ArchivedPart(vhost, stream, status.name, status.queue_id, status.state, archived_next)

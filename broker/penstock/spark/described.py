@@ -5,8 +5,9 @@ counted by the runs of offsets that have messages, never by subtracting offsets.
 """
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -62,7 +63,9 @@ class Partition:
 
     `rows` counts all messages ever stored before `next`, also removed ones. No other partition ever has its
     `id`. `bytes` are those of the readable bodies, or -1. `at_timestamp` is the first offset of a time, where asked.
-    `is_exact` is False where the broker may have joined runs: they have too many rows then.
+    `is_exact` is False where the broker may have joined runs: they have too many rows then. `archive_error` says why
+    rows cannot be read that only an archive has: they are not in `runs`. `missing_count` is the number of partitions
+    that its stream was declared with and does not have.
     """
 
     stream: str
@@ -76,6 +79,8 @@ class Partition:
     runs: Runs
     at_timestamp: int | None = None
     is_exact: bool = True
+    archive_error: str | None = None
+    missing_count: int = 0
 
     def rows_between(self, start: int, end: int) -> int:
         """Return the number of readable rows from `start` up to `end` (exclusive)."""
@@ -102,10 +107,12 @@ def parse_partitions(answer: Any) -> dict[str, Partition]:
         found: dict[str, Partition] = {}
         places: dict[str, int] = {}
         listed_max = runs_max(len(answer["partitions"]))
+        counts = Counter(text(each["stream"]) for each in answer["partitions"])
         for each in answer["partitions"]:
             stream = text(each["stream"])
             place = places[stream] = places.get(stream, -1) + 1
-            partition = parsed(each, place, listed_max)
+            missing = number(each.get("partition_count", counts[stream])) - counts[stream]
+            partition = replace(parsed(each, place, listed_max), missing_count=max(0, missing))
             found.setdefault(partition.name, partition)
         return found
 
@@ -118,7 +125,7 @@ def runs_max(partitions: int) -> int:
 def parsed(found: Mapping[str, Any], place: int, listed_max: int) -> Partition:
     """Return the partition at a place in its stream. Raises KeyError, TypeError or ValueError."""
     stream, name = text(found["stream"]), text(found["partition"])
-    at = found.get("at_timestamp")
+    at, archive_error = found.get("at_timestamp"), found.get("archive_error")
     partition = Partition(
         stream=stream,
         name=name,
@@ -131,6 +138,7 @@ def parsed(found: Mapping[str, Any], place: int, listed_max: int) -> Partition:
         runs=Runs([(number(start), number(end)) for start, end in found["runs"]]),
         at_timestamp=None if at is None else number(at),
         is_exact=len(found["runs"]) < listed_max,
+        archive_error=None if archive_error is None else text(archive_error),
     )
     if not partition.is_exact and partition.runs.total > partition.rows:
         raise SparkConnectorError(

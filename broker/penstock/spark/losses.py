@@ -52,21 +52,27 @@ def checked(pieces: Iterator[Piece], wanted: OffsetRange, wire: Streams) -> Iter
 
 
 def remaining(pieces: Iterator[Piece], wanted: OffsetRange, wire: Streams) -> Iterator[Piece]:
-    """Yield the pieces that there are: the stream may be deleted after the batch was planned.
+    """Yield the pieces that there are, and log how many rows are missing: the stream may even be deleted by now.
 
     Rows of a stream that was declared again belong to a later batch, which begins with its first row. Raises
     DataLossError when it is declared again during the read; a repeated task leaves its rows out.
     """
+    seen = 0
     try:
         if is_another(wanted, wire):
             _log.warning("partition '%s' is not read: it was declared again after planning", wanted.partition)
             return
-        yield from pieces
+        for piece in pieces:
+            seen += piece.seen
+            yield piece
         if is_another(wanted, wire):
             raise DataLossError(
                 f"partition '{wanted.partition}' was declared again while a task read it; repeat the task, which then "
                 "leaves its rows to a later batch"
             )
+        if seen < wanted.rows:
+            missing, where = messages(wanted.rows - seen), (wanted.partition, wanted.start, wanted.end)
+            _log.warning("%s of partition '%s' between offsets %d and %d are missing and passed over", missing, *where)
     except NotFoundError as error:
         _log.warning("partition '%s' is read no further: %s", wanted.partition, error)
 

@@ -49,6 +49,14 @@ class Place:
             raise OptionError(f"no offset or time is set for partition '{partition.name}'; set one for every partition")
         return found
 
+    def is_archived(self, partition: Partition) -> bool:
+        """Return whether it may be below the log of a partition whose archive cannot be read."""
+        if self.kind == "offsets":
+            # It has no offset 0; who comes from Kafka begins there.
+            number = self.of(partition)
+            return number == EARLIEST_OFFSET or (number >= 0 and max(1, number) < partition.first)
+        return self.kind != "latest"
+
     def check_names(self, there: Mapping[str, Partition]) -> None:
         """Raise OptionError when the mapping names a partition that is not read, or one in two ways."""
         known = {(each.stream, str(each.number)) for each in there.values()}

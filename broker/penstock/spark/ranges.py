@@ -19,7 +19,10 @@ __all__ = [
     "begun",
     "check_streams",
     "check_whole",
+    "lost_between",
     "messages",
+    "missing_archive",
+    "passed_over",
     "ranges_of",
     "spans_of",
     "unread",
@@ -60,6 +63,8 @@ def begun(start: Positions, there: Mapping[str, Partition], fail_on_data_loss: b
     for name, partition in sorted(there.items()):
         at = start.get(name)
         if at is None or at.id != partition.id:
+            if fail_on_data_loss and partition.archive_error is not None:
+                raise DataLossError(missing_archive(partition))
             found[name] = partition.first
         elif at.next > partition.next:
             if fail_on_data_loss:
@@ -100,6 +105,15 @@ def anew(stream: str, partition: str) -> str:
         f"stream '{stream}' is not the one that was read: partition '{partition}' was deleted and declared again, or "
         "belongs to another broker; start with a new checkpoint, or set failOnDataLoss=false to begin with its first "
         "row"
+    )
+
+
+def missing_archive(partition: Partition) -> str:
+    rows = messages(partition.rows_before(partition.first))
+    return (
+        f"the read begins in the archive of partition '{partition.name}', and up to {rows} before offset "
+        f"{partition.first} are missing: {partition.archive_error}; or begin elsewhere (startingOffsets), or set "
+        "failOnDataLoss=false to continue without them"
     )
 
 
@@ -174,12 +188,30 @@ def check_lost(partition: Partition, start: int, rows_before: int, end: int) -> 
     There may be fewer rows before it now: a broker that lost power may lose messages that were read already. Then
     nothing is missing. Where the broker joined runs, at least so many rows are gone: they have too many.
     """
-    lost = partition.rows_before(end) - rows_before - partition.rows_between(start, end)
+    lost = lost_between(partition, start, rows_before, end)
+    where = f"{messages(lost)} of partition '{partition.name}' between offsets {start} and {end}"
+    if lost > 0 and partition.archive_error is not None:
+        raise DataLossError(f"{where} are missing: {partition.archive_error}; or {REMEDY}")
     if lost > 0:
-        raise DataLossError(
-            f"retention removed {messages(lost)} of partition '{partition.name}' between offsets {start} and {end} "
-            f"before they were read; {REMEDY}"
-        )
+        raise DataLossError(f"retention removed {where} before they were read; {REMEDY}")
+
+
+def lost_between(partition: Partition, start: int, rows_before: int, end: int) -> int:
+    return partition.rows_before(end) - rows_before - partition.rows_between(start, end)
+
+
+def passed_over(start: Positions, end: Positions, there: Mapping[str, Partition]) -> dict[str, int]:
+    """Return how many rows of each partition a batch passes over, as far as `check_lost` would tell."""
+    lost: dict[str, int] = {}
+    for name, partition in there.items():
+        known, at = start.get(name), end.get(name)
+        if at is None:
+            continue
+        if known is None or known.id != partition.id:
+            lost[name] = 0 if partition.archive_error is None else partition.rows_before(partition.first)
+        elif known.is_exact:
+            lost[name] = lost_between(partition, known.next, known.rows, at.next)
+    return {name: rows for name, rows in lost.items() if rows > 0}
 
 
 def check_whole(wanted: OffsetRange, there: Partition | None) -> Partition:

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock.spark.archives import check_archives, check_complete, note_lost
 from penstock.spark.columns import needed, own_columns, shown
 from penstock.spark.decoding import Decoder
 from penstock.spark.described import Partition
@@ -20,7 +21,7 @@ from penstock.spark.errors import OptionError
 from penstock.spark.losses import checked, remaining
 from penstock.spark.options import ReadOptions
 from penstock.spark.places import EARLIEST, LATEST, Place, resolved
-from penstock.spark.ranges import OffsetRange, ranges_of, spans_of
+from penstock.spark.ranges import OffsetRange, lost_between, ranges_of, spans_of
 from penstock.spark.shares import SPLITS_MAX
 from penstock.spark.streams import DescribedStreams
 from penstock.spark.wire import Wire
@@ -56,9 +57,13 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             end = offsets_of(streams, options.ending or LATEST, there, "latest")
         for name, offset in start.items():
             check_within(there[name], offset)
+        self._check_there(there)
         # Do not wait for rows that were written meanwhile, or never.
         spans = [(each, start[name], min(end[name], each.next)) for name, each in sorted(there.items())]
         ranges = ranges_of(spans_of(spans, options.limits, options.fail_on_data_loss))
+        if not options.fail_on_data_loss:
+            lost = {each.name: lost_between(each, low, each.rows_before(low), high) for each, low, high in spans}
+            note_lost({name: rows for name, rows in lost.items() if rows > 0})
         if options.split_rows_max is not None and len(ranges) > SPLITS_MAX + len(there):
             raise OptionError(
                 f"'maxRecordsPerPartition' makes {len(ranges)} tasks, and a read has at most {SPLITS_MAX}; raise it"
@@ -69,6 +74,15 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             RangePartition(each, f"{name}/{options.dead_letters}/{each.partition}/{each.start}-{each.end}")
             for each in ranges
         ]
+
+    def _check_there(self, there: Mapping[str, Partition]) -> None:
+        options = self._options
+        starting, ending = options.starting or EARLIEST, options.ending or LATEST
+        # Of ends, only times are looked up in an archive.
+        places = [starting, *([ending] if ending.kind == "times" else [])]
+        check_archives(places, there, options.fail_on_data_loss)
+        if options.subscription.assigned is None:
+            check_complete(there, options.fail_on_data_loss)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes its own partition when there is none.
@@ -106,8 +120,11 @@ def read_range(partition: RangePartition, options: ReadOptions, schema: StructTy
         Wire(options.uri, options.retry_seconds) as wire,
         Decoder(wire, options.decoding, wanted, partition.origin) as decoder,
     ):
-        pieces = wire.read_pieces(wanted, columns, options.filters)
-        pieces = checked(pieces, wanted, wire) if options.fail_on_data_loss else remaining(pieces, wanted, wire)
+        if options.fail_on_data_loss:
+            pieces = checked(wire.read_pieces(wanted, columns, options.filters), wanted, wire)
+        else:
+            filters = {**options.filters, "skip_unreadable": True}
+            pieces = remaining(wire.read_pieces(wanted, columns, filters), wanted, wire)
         for piece in pieces:
             rows = decoder.decode(piece.rows, own)
             if rows.num_rows:

@@ -25,13 +25,23 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from penstock.spark.archives import check_archives, check_complete, note_lost
 from penstock.spark.described import Partition
 from penstock.spark.errors import NotFoundError, OptionError
 from penstock.spark.groups import GroupProgress
 from penstock.spark.options import ReadOptions
 from penstock.spark.places import LATEST
 from penstock.spark.positions import Position, Positions, offset_json, parse_offset
-from penstock.spark.ranges import OffsetRange, advanced, begun, check_streams, check_whole, ranges_of, unread
+from penstock.spark.ranges import (
+    OffsetRange,
+    advanced,
+    begun,
+    check_streams,
+    check_whole,
+    passed_over,
+    ranges_of,
+    unread,
+)
 from penstock.spark.reading import RangePartition, check_within, offsets_of, read_range
 from penstock.spark.shares import Limits
 from penstock.spark.streams import DescribedStreams
@@ -62,10 +72,13 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
     def initialOffset(self) -> Offset:  # noqa: N802 (named by Spark)
         options, streams = self._options, self._at_streams()
-        there = streams.look(needs_all=True)
-        found = offsets_of(streams, options.starting or LATEST, there, options.time_strategy)
+        there, starting = streams.look(needs_all=True), options.starting or LATEST
+        found = offsets_of(streams, starting, there, options.time_strategy)
         for name, offset in found.items():
             check_within(there[name], offset)
+        check_archives([starting], there, options.fail_on_data_loss)
+        if options.subscription.assigned is None:
+            check_complete(there, options.fail_on_data_loss)
         return offset_json({name: place_of(there[name], offset) for name, offset in sorted(found.items())})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -147,7 +160,12 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             limits = Limits(splits_min=limits.splits_min, split_rows_max=limits.split_rows_max)
         elif self._waits_for_more(at, there):
             return None
-        return advanced(at, there, self._target, limits, options.fail_on_data_loss)
+        if options.fail_on_data_loss and options.subscription.assigned is None:
+            check_complete(there, options.fail_on_data_loss)
+        end = advanced(at, there, self._target, limits, options.fail_on_data_loss)
+        if end is not None and not options.fail_on_data_loss:
+            note_lost(passed_over(at, end, there))
+        return end
 
     def _waits_for_more(self, at: Positions, there: dict[str, Partition]) -> bool:
         """Return whether there are fewer rows than a batch should have at least, and there is time for more."""

@@ -18,7 +18,7 @@ from penstock.metadata.effects import StreamDeclared
 from penstock.metadata.topology import VhostTopology
 from penstock.model.arguments import Arguments
 from penstock.model.errors import AccessRefusedError, InvalidArgumentError, Thing
-from penstock.model.names import QueueId, QueueName, check_name
+from penstock.model.names import QueueId, QueueName, check_name, is_reserved
 from penstock.model.records import X_QUEUE_TYPE, Access, Queue
 from penstock.native import GroupState, ProducerSequences, ProducerState, Shard, StreamState
 from penstock.vhost.owner import Owner
@@ -34,12 +34,16 @@ OWN_PRODUCER_PREFIX: Final = "amq.stage/"
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """Where a partition begins and ends; see `StreamState`."""
+    """Where a partition begins and ends; see `StreamState`.
+
+    `stored` is the offset of the group that was asked for, if it has stored one.
+    """
 
     name: QueueName
     state: StreamState
     at_timestamp: int | None = None
     queue_id: QueueId = QueueId(0)  # noqa: RUF009 - a plain number
+    stored: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +54,14 @@ class StreamStatus:
 
 
 class StreamPart(NamedTuple):
-    """A partition, and the name by which its stream was asked for."""
+    """A partition, and the name by which its stream was asked for.
+
+    `partition_count` is the declared one, None for a single queue and for a stream that was made by hand.
+    """
 
     stream: str
     status: PartitionStatus
+    partition_count: int | None = None
 
 
 class GroupStatus(NamedTuple):
@@ -109,46 +117,46 @@ class Streams:
 
     # ------------------------------------------------------------ offsets
 
-    async def offsets(self, rights: Rights, name: str, timestamp_ms: int | None) -> list[PartitionStatus]:
+    async def offsets(
+        self, rights: Rights, name: str, timestamp_ms: int | None, group: str | None = None
+    ) -> list[PartitionStatus]:
         """Of all partitions of a stream, or of one partition."""
         rights.require_entry(Thing("vhost", self._topology.vhost))
         queues = await self._owner.read(lambda: self._queues(name))
-        found = await self._states(queues)
-        if timestamp_ms is None:
-            return found
-        offsets = await self._owner.apart(self._offsets_at, queues, timestamp_ms)
-        return [
-            PartitionStatus(status.name, status.state, offset, status.queue_id)
-            for status, offset in zip(found, offsets, strict=True)
-        ]
+        stored = await self._owner.read_engine(lambda: self._stored(queues, group))
+        return await self._with_offsets_at(await self._states(queues, stored), timestamp_ms)
 
     async def parts(
-        self, rights: Rights, names: Sequence[str], timestamp_ms: int | None, *, with_states: bool
+        self, rights: Rights, names: Sequence[str], timestamp_ms: int | None, group: str, *, with_states: bool
     ) -> list[StreamPart]:
-        """Return the partitions of streams; their states only on demand, because that may read from the disk."""
+        """Return the partitions of streams, with the offsets that a group stored.
+
+        Their states may have to be read from the disk. Without `with_states` only those are there which the group
+        stored an offset of.
+        """
         rights.require_entry(Thing("vhost", self._topology.vhost))
         found = await self._owner.read(lambda: self._parts(names))
         queues = [queue for _, queue in found]
-        if with_states:
-            statuses = await self._states(queues)
+        stored = await self._owner.read_engine(lambda: self._stored(queues, group))
+        if with_states or any(offset is not None for offset in stored):
+            statuses = await self._states(queues, stored)
         else:
             statuses = [PartitionStatus(queue.name, NO_STATE, None, queue.id) for queue in queues]
-        if timestamp_ms is not None and queues:
-            offsets = await self._owner.apart(self._offsets_at, queues, timestamp_ms)
-            pairs = zip(statuses, offsets, strict=True)
-            statuses = [replace(status, at_timestamp=offset) for status, offset in pairs]
-        return [StreamPart(stream, status) for (stream, _), status in zip(found, statuses, strict=True)]
+        statuses = await self._with_offsets_at(statuses, timestamp_ms)
+        counts = {name: rules.declared_count(self._topology, name) for name in names}
+        return [StreamPart(stream, status, counts[stream]) for (stream, _), status in zip(found, statuses, strict=True)]
 
     def stream_of(self, partition: QueueName) -> str:
         """Return the name of the stream that has the partition."""
         exchange = rules.owner_of(self._topology, partition)
         return partition if exchange is None else exchange.name
 
-    async def admit_archive(self, rights: Rights, partition: QueueName) -> PartitionStatus:
-        """Admit a reader of the partition to its archive."""
+    async def admit_archive(self, rights: Rights, partition: QueueName, group: str) -> PartitionStatus:
+        """Admit a reader of the partition to its archive; return how it stands, with the offset of a group."""
         rights.require(Access.READ, self._queue(partition))
         queue = await self._owner.read(lambda: rules.stream_queue(self._topology, partition))
-        return (await self._states([queue]))[0]
+        stored = await self._owner.read_engine(lambda: self._stored([queue], group))
+        return (await self._states([queue], stored))[0]
 
     async def trim(self, rights: Rights, partition: QueueName, before: int) -> tuple[int, int]:
         """Delete whole sealed segments below an offset.
@@ -163,6 +171,12 @@ class Streams:
     async def admit_read(self, rights: Rights, partition: QueueName, group: str, *, single_active: bool) -> QueueId:
         """Authorize a reader, and return the engine's number of the partition."""
         rights.require(Access.READ, self._queue(partition))
+        if is_reserved(group):
+            raise AccessRefusedError(
+                Thing("group", group[:64], self._topology.vhost),
+                "has a name that starts with 'amq.', which is reserved",
+                "choose another name",
+            )
         if group:
             self._check_group(group)
         elif single_active:
@@ -178,7 +192,7 @@ class Streams:
 
     async def store_offset(self, rights: Rights, partition: QueueName, group: str, offset: int) -> None:
         """Store an offset; return when it is on the disk."""
-        rights.require(Access.READ, self._queue(partition))
+        self._require_group(rights, self._queue(partition), group)
         self._check_group(group)
         queue = await self._owner.read(lambda: rules.stream_queue(self._topology, partition))
         next_ = (await self._states([queue]))[0].state.next
@@ -210,7 +224,7 @@ class Streams:
         self._check_group(group)
         queues = await self._owner.read(lambda: self._queues(name))
         for queue in queues:
-            rights.require(Access.READ, self._queue(queue.name))
+            self._require_group(rights, self._queue(queue.name), group)
         deleted = [await self._owner.apart(self._shard.delete_group, queue.id, group) for queue in queues]
         return any(deleted)
 
@@ -308,19 +322,49 @@ class Streams:
     def _queues(self, name: str) -> list[Queue]:
         return [self._topology.queues[partition] for partition in rules.partitions(self._topology, name)]
 
-    async def _states(self, queues: Sequence[Queue]) -> list[PartitionStatus]:
+    async def _states(self, queues: Sequence[Queue], stored: Sequence[int | None] = ()) -> list[PartitionStatus]:
         """Return the state of partitions. A stream that was deleted meanwhile is empty."""
         states = await self._owner.apart(self._shard.stream_states, [queue.id for queue in queues])
-        return _statuses(queues, states)
+        found = _statuses(queues, states)
+        return (
+            [replace(status, stored=offset) for status, offset in zip(found, stored, strict=True)] if stored else found
+        )
 
-    def _offsets_at(self, queues: Sequence[Queue], timestamp_ms: int) -> list[int]:
-        return [self._shard.offset_at(queue.id, timestamp_ms) for queue in queues]
+    def _stored(self, queues: Sequence[Queue], group: str | None) -> list[int | None]:
+        """Return the offset that a group stored of each partition. It has none of one that was deleted meanwhile."""
+        if group is None:
+            return []
+        there = [self._topology.queues.get(queue.name) == queue for queue in queues]
+        return [
+            next((one.offset for one in self._shard.stream_groups(queue.id) if one.name == group), None)
+            if is_there
+            else None
+            for queue, is_there in zip(queues, there, strict=True)
+        ]
+
+    async def _with_offsets_at(
+        self, statuses: list[PartitionStatus], timestamp_ms: int | None
+    ) -> list[PartitionStatus]:
+        if timestamp_ms is None or not statuses:
+            return statuses
+        ids = [status.queue_id for status in statuses]
+        offsets = await self._owner.apart(self._offsets_at, ids, timestamp_ms)
+        return [replace(status, at_timestamp=offset) for status, offset in zip(statuses, offsets, strict=True)]
+
+    def _offsets_at(self, ids: Sequence[QueueId], timestamp_ms: int) -> list[int]:
+        return [self._shard.offset_at(queue_id, timestamp_ms) for queue_id in ids]
 
     def _groups(self, partitions: Sequence[PartitionStatus], queues: Sequence[Queue]) -> list[GroupStatus]:
         found: list[GroupStatus] = []
         for partition, queue in zip(partitions, queues, strict=True):
             found += (_group_status(partition, group) for group in self._shard.stream_groups(queue.id))
         return sorted(found, key=lambda group: (group.name, group.partition))
+
+    def _require_group(self, rights: Rights, partition: Thing, group: str) -> None:
+        """Require the permission to change a group; a reserved one says what all readers may expect."""
+        rights.require(Access.READ, partition)
+        if is_reserved(group):
+            rights.require(Access.CONFIGURE, partition)
 
     def _check_group(self, group: str) -> None:
         thing = Thing("group", group[:64], self._topology.vhost)

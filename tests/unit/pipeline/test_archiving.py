@@ -7,6 +7,7 @@ import pytest
 
 from penstock.archive import ArchiveError
 from penstock.archive.folder import folder_of, read_manifest
+from penstock.archive.manifest import ARCHIVE_GROUP
 from penstock.pipeline.archive_document import Archiving
 from penstock.pipeline.archiving import Archived, archive_stream
 from support.archive_fakes import FakeLog
@@ -168,7 +169,7 @@ def steps_of_a_run(tmp_path: Path) -> list[str]:
 def test_a_run_that_ends_at_any_step_is_made_up_for_by_the_next(tmp_path):
     steps = steps_of_a_run(tmp_path / "count")
     one = ["file written", "file synced", "file named", "manifest written", "manifest replaced"]
-    assert steps == [*one, *one, "trimmed"]
+    assert steps == [*one, *one, "recorded", "trimmed"]
 
     for last in range(len(steps)):
         folder, log = tmp_path / f"step-{last}", FakeLog()
@@ -191,3 +192,34 @@ def test_a_run_that_ends_at_any_step_is_made_up_for_by_the_next(tmp_path):
         assert stored(folder) == list(range(1, 8)), f"ended at '{steps[last]}'"
         named = {folder_of(folder, "/", "events") / each.path for each in files(folder)}
         assert named == set(folder_of(folder, "/", "events").glob("date=*/*"))
+
+
+def test_a_folder_that_is_not_mounted_is_not_taken_for_an_empty_archive(tmp_path):
+    log = FakeLog()
+    log.publish([1, 2, 3])
+    run(tmp_path / "mounted", log)
+    log.publish([4, 5])
+
+    with pytest.raises(
+        ArchiveError, match=r"archived up to offset 3, and .* has them up to 0; mount the archive there"
+    ):
+        run(tmp_path / "empty", log)
+    assert sorted(log.messages) == [4, 5], "nothing was dropped"
+    run(tmp_path / "mounted", log)
+
+    assert stored(tmp_path / "mounted") == [1, 2, 3, 4, 5]
+    log.stored.clear()
+    log.publish([6])
+    run(tmp_path / "empty", log)
+    assert stored(tmp_path / "empty") == [6], "the group was deleted to begin another archive"
+
+
+def test_a_run_records_what_an_earlier_one_archived_and_did_not_record(tmp_path):
+    log = FakeLog()
+    log.publish([1, 2, 3])
+    run(tmp_path, log)
+    log.stored.clear()
+
+    run(tmp_path, log)
+
+    assert log.stored == {ARCHIVE_GROUP: 3}

@@ -18,5 +18,6 @@ async def read_archive(services: Services, principal: Principal, question: ReadA
         question.key_is,
         question.routing_key_is,
         None if header is None else (header.name, header.value),
+        question.skip_unreadable,
     )
     return await services.streams.read_archive(principal, vhost_of(question.vhost), question.partition, wanted)

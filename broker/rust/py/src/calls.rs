@@ -31,6 +31,7 @@ records! {
         key_is: Option<Vec<u8>> = None,
         routing_key_is: Option<Vec<u8>> = None,
         header_is: Option<HeaderIs> = None,
+        skip_unreadable: bool = false,
     }
     HeaderIs { name: Vec<u8>, value: Vec<u8> }
     DescribeStreams {
@@ -45,6 +46,8 @@ records! {
         queue_id: u32,
         at_timestamp: Option<u64> = None,
         archived: Option<ArchivedRuns> = None,
+        archive_error: Option<String> = None,
+        partition_count: Option<u32> = None,
     }
     ArchivedRuns { below: u64, runs: Vec<OffsetRun>, bytes: u64 }
     OffsetRun { first: u64, end: u64 }
@@ -95,12 +98,13 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 impl From<StreamPartition> for FoundPartition {
     fn from(partition: StreamPartition) -> FoundPartition {
-        let StreamPartition { stream, name, queue_id, at_timestamp, archived } = partition;
+        let StreamPartition { stream, name, queue_id, at_timestamp, archived, archive_error, partition_count } =
+            partition;
         let archived = archived.map(|ArchivedRuns { below, runs, bytes }| {
             let runs = runs.into_iter().map(|OffsetRun { first, end }| (first, end)).collect();
             penstock_serve::host::ArchivedRuns { below, runs, bytes }
         });
-        FoundPartition { stream, name, queue_id, at_timestamp, archived }
+        FoundPartition { stream, name, queue_id, at_timestamp, archived, archive_error, partition_count }
     }
 }
 
@@ -121,9 +125,10 @@ fn object(py: Python<'_>, request: CallRequest) -> PyResult<Py<PyAny>> {
             OpenRead { vhost, partition, group, single_active }.into_py_any(py)
         }
         CallRequest::ReadArchive { vhost, partition, wanted } => {
-            let ArchiveRows { first, end, columns, key_is, routing_key_is, header_is } = wanted;
+            let ArchiveRows { first, end, columns, key_is, routing_key_is, header_is, skip_unreadable } = wanted;
             let header_is = header_is.map(|(name, value)| HeaderIs { name, value });
-            ReadArchive { vhost, partition, first, end, columns, key_is, routing_key_is, header_is }.into_py_any(py)
+            ReadArchive { vhost, partition, first, end, columns, key_is, routing_key_is, header_is, skip_unreadable }
+                .into_py_any(py)
         }
         CallRequest::DescribeStreams { vhost, streams, at_timestamp_ms, waits } => {
             DescribeStreams { vhost, streams, at_timestamp_ms, waits }.into_py_any(py)

@@ -87,6 +87,9 @@ pub(crate) struct Ticket {
     pub routing_key_is: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header_is: Option<HeaderIs>,
+    /// Whether to go on behind files of the archive that cannot be read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skip_unreadable: bool,
 }
 
 /// A header that a row must have, with a value as in the column `headers`.

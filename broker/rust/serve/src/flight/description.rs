@@ -94,6 +94,10 @@ pub(crate) struct Described {
     runs: Vec<(u64, u64)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     at_timestamp: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    archive_error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partition_count: Option<u32>,
 }
 
 impl Description {
@@ -134,6 +138,8 @@ pub(crate) fn described(found: FoundPartition, outlook: StreamOutlook, runs_max:
         bytes: outlook.bytes.saturating_add(archived.bytes),
         runs: joined(runs, runs_max),
         at_timestamp: found.at_timestamp,
+        archive_error: found.archive_error,
+        partition_count: found.partition_count,
     }
 }
 

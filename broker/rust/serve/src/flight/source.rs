@@ -103,9 +103,9 @@ impl Source {
 
     /// A piece from where the reading stands, of what the log has no more, and where it goes on behind it.
     async fn read_archive(&self, end: u64) -> Result<Option<(u64, VecDeque<(IpcMessage, Report)>)>, Status> {
-        let Ticket { vhost, partition, from: first, columns, .. } = self.ticket.clone();
+        let Ticket { vhost, partition, from: first, columns, skip_unreadable, .. } = self.ticket.clone();
         let Filter { key: key_is, routing_key: routing_key_is, header: header_is } = self.ticket.filter();
-        let wanted = ArchiveRows { first, end, columns, key_is, routing_key_is, header_is };
+        let wanted = ArchiveRows { first, end, columns, key_is, routing_key_is, header_is, skip_unreadable };
         let request = CallRequest::ReadArchive { vhost, partition, wanted };
         let Answer::Payload(payload) = self.calls.ask(Call::new(request, &self.caller)).await? else {
             return Err(Status::internal("the broker answered for an archive with an admission"));

@@ -37,6 +37,8 @@ pub struct ArchiveRows {
     pub key_is: Option<Vec<u8>>,
     pub routing_key_is: Option<Vec<u8>>,
     pub header_is: Option<(Vec<u8>, Vec<u8>)>,
+    /// Whether files that cannot be read are passed over.
+    pub skip_unreadable: bool,
 }
 
 /// What Python is asked, or hears of: the last two want no answer. Names and keys are those of the client's message, which was
@@ -147,6 +149,10 @@ pub struct FoundPartition {
     /// The first offset at the time that was asked for.
     pub at_timestamp: Option<u64>,
     pub archived: Option<ArchivedRuns>,
+    /// Why messages that were archived cannot be read, in a sentence.
+    pub archive_error: Option<String>,
+    /// With how many partitions the stream was declared, unless it is one queue or was made by hand.
+    pub partition_count: Option<u32>,
 }
 
 /// What the archive has of a partition below the log's first offset, as that was then.
