@@ -14,7 +14,6 @@ import yaml
 
 from penstock.client.errors import InvalidUriError
 from penstock.pipeline.errors import PipelineError
-from penstock.pipeline.schedule import checked_schedule
 from penstock.spark.columns import ddl_of
 from penstock.spark.errors import SparkConnectorError
 from penstock.spark.options import parse_read_options, parse_write_options
@@ -252,6 +251,11 @@ def schedule(document: Mapping[str, Any], mode: str) -> str:
         return ""
     if mode != "triggered":
         raise PipelineError("schedule: a continuous pipeline never ends; set mode to triggered, or leave it out")
+    if find_spec("cronsim") is None:
+        raise PipelineError("schedule needs the package cronsim; install 'penstock[spark]'")
+    # Archives read their documents with this module, and the extra for them is without cronsim.
+    from penstock.pipeline.schedule import checked_schedule
+
     return checked_schedule(text(document, "schedule"))
 
 

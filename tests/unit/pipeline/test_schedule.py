@@ -1,6 +1,9 @@
 """Runs at the times of a cron line, with the test's clock."""
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -42,3 +45,21 @@ def test_times_that_pass_during_a_run_are_left_out_and_a_failure_ends_nothing() 
     assert [run.hour for run in runs] == [12, 15]
     assert "failed: the sink is gone" in told
     assert told[0] == "next run at 2026-03-02 12:00 UTC"
+
+
+@pytest.mark.slow
+def test_without_the_library_only_a_schedule_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['cronsim'] = None\n"
+        "from pathlib import Path\n"
+        "from penstock.pipeline import PipelineError, read_pipeline, write_template\n"
+        "file = Path('one.yaml')\n"
+        "write_template(file)\n"
+        "read_pipeline(file)\n"
+        "file.write_text(file.read_text() + '\\nschedule: 15 * * * *\\n')\n"
+        "try:\n    read_pipeline(file)\nexcept PipelineError as error:\n    print(error)\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert done.stdout.endswith("schedule needs the package cronsim; install 'penstock[spark]'\n")
