@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -150,6 +151,11 @@ class Settings(BaseModel):
         le=10_000_000,
         description="Maximum open gRPC connections; 0 means nine tenths of the process's limit of open files.",
     )
+    proxy_addresses: str = Field(
+        "",
+        description="IP addresses and networks of proxies, separated by commas: their connections begin with a header of "
+        "the PROXY protocol, version 1 or 2, which names the client. Empty to accept none.",
+    )
     streams_per_connection_max: int = Field(
         1_000, ge=1, le=1_000_000, description="Maximum open streams and calls per connection."
     )
@@ -213,6 +219,16 @@ class Settings(BaseModel):
         5.0, ge=0.1, le=60, description="Timeout of a request for keys or authorization."
     )
 
+    @field_validator("proxy_addresses")
+    @classmethod
+    def _check_proxies(cls, value: str) -> str:
+        for word in words(value):
+            try:
+                ip_network(word, strict=False)
+            except ValueError as error:
+                raise ValueError(f"{word!r} is not an IP address or a network such as 10.0.0.0/8") from error
+        return value
+
     @field_validator("grpc", "amqp", "http", "metrics")
     @classmethod
     def _check_listener(cls, value: str) -> str:
@@ -271,6 +287,10 @@ class Settings(BaseModel):
     def backends(self) -> tuple[str, ...]:
         """In the order in which they are asked."""
         return words(self.auth_backends)
+
+    @property
+    def proxies(self) -> tuple[str, ...]:
+        return words(self.proxy_addresses)
 
     @property
     def threads(self) -> int:

@@ -230,6 +230,7 @@ class Broker:
                 connections_max=self._settings.connections_max or connections_that_fit(),
                 streams_max=self._settings.streams_per_connection_max,
                 first_request_ms=int(self._settings.first_request_seconds * 1_000),
+                proxies=self._settings.proxies,
                 tls=tls,
             )
         except OSError as error:

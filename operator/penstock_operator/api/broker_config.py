@@ -127,6 +127,11 @@ class BrokerConfig(Model):
         le=10000000,
         description="Maximum open gRPC connections; 0 means nine tenths of the process's limit of open files.",
     )
+    proxy_addresses: Setting | None = Field(
+        None,
+        description="IP addresses and networks of proxies, separated by commas: their connections begin with a "
+        "header of the PROXY protocol, version 1 or 2, which names the client. Empty to accept none.",
+    )
     streams_per_connection_max: int | None = Field(
         None, ge=1, le=1000000, description="Maximum open streams and calls per connection."
     )

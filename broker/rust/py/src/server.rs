@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use penstock_serve::host::{Certificate, ClientCertificates, Holder, HostOptions, OpenConsumer, Tls, TlsOptions};
+use penstock_serve::host::{
+    Certificate, ClientCertificates, Holder, HostOptions, Network, OpenConsumer, Tls, TlsOptions,
+};
 use penstock_serve::{GrpcOptions, Server, ServerOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -51,7 +53,7 @@ struct PyServer {
 #[pymethods]
 impl PyServer {
     #[new]
-    #[pyo3(signature = (engine, *, address, threads, message_bytes_max, descriptors, calls_max, connections_max, streams_max, first_request_ms, tls = None))]
+    #[pyo3(signature = (engine, *, address, threads, message_bytes_max, descriptors, calls_max, connections_max, streams_max, first_request_ms, proxies = Vec::new(), tls = None))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
         py: Python<'_>,
@@ -64,9 +66,11 @@ impl PyServer {
         connections_max: usize,
         streams_max: u32,
         first_request_ms: u64,
+        proxies: Vec<String>,
         tls: Option<&PyTls>,
     ) -> PyResult<PyServer> {
         let tls = tls.map(|tls| tls.tls.clone());
+        let proxies: Result<Vec<Network>, String> = proxies.iter().map(|proxy| proxy.parse()).collect();
         let host = HostOptions {
             threads,
             message_bytes_max,
@@ -74,6 +78,7 @@ impl PyServer {
             connections_max,
             first_request: Duration::from_millis(first_request_ms),
             tls,
+            proxies: proxies.map_err(PyValueError::new_err)?,
         };
         let options = ServerOptions { host, grpc: GrpcOptions { address, descriptors, streams_max } };
         let engine = std::sync::Arc::clone(&engine.engine);

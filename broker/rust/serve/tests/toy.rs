@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use penstock_engine::{Engine, EngineOptions, QueueId, Shard};
-use penstock_serve::host::{Admitted, Answer, Call, CallRequest, Calls, Host, HostOptions, Kind, Refusal};
+use penstock_serve::host::{Admitted, Answer, Call, CallRequest, Calls, Host, HostOptions, Kind, Network, Refusal};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const JOBS: QueueId = QueueId(1);
@@ -23,6 +23,8 @@ struct Decider {
     /// Whether anna is no user any more.
     is_deleted: AtomicBool,
     asked: Mutex<Vec<CallRequest>>,
+    /// Addresses that log-ins came from.
+    addresses: Mutex<Vec<String>>,
 }
 
 impl Decider {
@@ -38,6 +40,7 @@ impl Decider {
     }
 
     fn decide(&self, call: &Call) -> Result<Answer, Refusal> {
+        self.addresses.lock().unwrap().push(call.caller.peer.clone());
         if self.is_deleted.load(Ordering::Acquire) || call.caller.authorization != "Basic anna:secret" {
             return Err(Refusal::new(Kind::Unauthenticated, "wrong user or password"));
         }
@@ -68,6 +71,10 @@ struct Broker {
 
 impl Broker {
     fn start(connections_max: usize) -> Broker {
+        Broker::start_behind(connections_max, Vec::new())
+    }
+
+    fn start_behind(connections_max: usize, proxies: Vec<Network>) -> Broker {
         let directory = tempfile::tempdir().unwrap();
         let options = EngineOptions {
             segment_bytes_min: 64 << 10,
@@ -82,8 +89,15 @@ impl Broker {
         let shard = engine.open_shard("/", directory.path(), false).unwrap();
         shard.put_queue(JOBS, "jobs", false, None).unwrap();
         let (threads, message_bytes_max, calls_max) = (1, 1 << 20, 64);
-        let options =
-            HostOptions { threads, message_bytes_max, calls_max, connections_max, first_request: PATIENCE, tls: None };
+        let options = HostOptions {
+            threads,
+            message_bytes_max,
+            calls_max,
+            connections_max,
+            first_request: PATIENCE,
+            tls: None,
+            proxies,
+        };
         let host = Host::start(Arc::clone(&engine), &options).unwrap();
         let bound = host.bind(lines::LINES, "127.0.0.1:0").unwrap();
         host.serve(lines::serve(host.broker().clone(), bound.connections));
@@ -210,5 +224,29 @@ fn a_client_without_a_place_is_told_so_in_its_own_protocol() {
 
     assert_eq!(refused, "REFUSED 1 connections are open, as many as connections_max allows");
     drop(first);
+    broker.stop();
+}
+
+#[test]
+fn a_trusted_proxy_names_its_client_and_is_refused_when_it_does_not() {
+    let broker = Broker::start_behind(10, vec!["127.0.0.0/8".parse().unwrap()]);
+    let mut client = broker.connect();
+    client.say("PROXY TCP4 203.0.113.9 192.0.2.1 40000 5680\r");
+
+    assert_eq!(client.ask("LOGIN anna secret"), "WELCOME anna");
+
+    assert_eq!(*broker.decider.addresses.lock().unwrap(), ["203.0.113.9:40000"]);
+    let refused = broker.connect().ask("LOGIN anna secret");
+    assert_eq!(refused, "REFUSED the PROXY protocol header cannot be read: the connection begins with other bytes");
+    broker.stop();
+}
+
+#[test]
+fn a_client_that_is_no_proxy_is_not_believed() {
+    let broker = Broker::start_behind(10, vec!["192.0.2.1".parse().unwrap()]);
+
+    let refused = broker.connect().ask("PROXY TCP4 203.0.113.9 192.0.2.1 40000 5680");
+
+    assert_eq!(refused, "REFUSED Unauthenticated log in first");
     broker.stop();
 }

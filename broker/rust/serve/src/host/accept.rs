@@ -1,8 +1,8 @@
 //! From the listening socket to connections that can be read: accepts as many as may be open, and shakes hands where TLS is
 //! served.
 //!
-//! A handshake has a task and a deadline of its own, so that a client which says nothing delays nobody. Dropping the
-//! stream of connections closes the socket.
+//! A handshake has a task and a deadline of its own, and so has what a trusted proxy says first, so that a client which says
+//! nothing delays nobody. Dropping the stream of connections closes the socket.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::host::broker::Broker;
 use crate::host::connection::{Connection, Socket};
 use crate::host::places::{Place, Places};
+use crate::host::proxy::{self, Network};
 use crate::host::tls::Tls;
 
 /// How long accepting pauses when the process has no file descriptor left.
@@ -44,6 +45,8 @@ pub(crate) struct Door {
     /// What is served now; nothing is plaintext.
     pub tls: watch::Receiver<Option<Tls>>,
     pub places: Places,
+    /// Whose connections begin with a header of the PROXY protocol.
+    pub proxies: Arc<[Network]>,
     /// When news were told last, of all listeners.
     pub told: watch::Sender<Option<Instant>>,
 }
@@ -65,17 +68,49 @@ impl Door {
 
     /// A place for one more, or word to its client that there is none.
     fn place(&self, stream: &TcpStream, peer: SocketAddr, is_plain: bool) -> Option<Place> {
-        let reason = match self.places.take(peer.ip()) {
-            Ok(place) => return Some(place),
-            Err(reason) => reason,
-        };
+        let taken = self.places.take(peer.ip());
+        taken.map_err(|reason| self.turn_away(stream, peer, is_plain, &reason)).ok()
+    }
+
+    fn turn_away(&self, stream: &TcpStream, peer: SocketAddr, is_plain: bool, reason: &str) {
         self.broker.engine.counters().add(Metric::ConnectionsRefused, 1);
         if is_plain {
             // Its buffer is empty, so this fits; a client that is gone needs no word.
-            let _ = stream.try_write(&(self.protocol.refusal)(&reason));
+            let _ = stream.try_write(&(self.protocol.refusal)(reason));
         }
         self.tell(format!("a connection from {peer} was refused: {reason}"));
-        None
+    }
+
+    fn is_proxy(&self, peer: SocketAddr) -> bool {
+        self.proxies.iter().any(|network| network.contains(peer.ip()))
+    }
+
+    /// Goes on with the connection of a client that a proxy names. Until then it has a place of all only.
+    async fn introduce(
+        self,
+        tls: Option<Tls>,
+        mut stream: TcpStream,
+        proxy: SocketAddr,
+        ready: mpsc::Sender<Connection>,
+    ) {
+        let is_plain = tls.is_none();
+        let mut place = match self.places.take_of_all() {
+            Ok(place) => place,
+            Err(reason) => return self.turn_away(&stream, proxy, is_plain, &reason),
+        };
+        let client = match tokio::time::timeout(self.broker.first_request, proxy::read(&mut stream)).await {
+            Ok(Ok(client)) => client.unwrap_or(proxy),
+            Ok(Err(error)) => return self.turn_away(&stream, proxy, is_plain, &error.to_string()),
+            Err(_) => return self.turn_away(&stream, proxy, is_plain, "no PROXY protocol header came in time"),
+        };
+        if let Err(reason) = self.places.count(&mut place, client.ip()) {
+            return self.turn_away(&stream, client, is_plain, &reason);
+        }
+        match tls {
+            Some(tls) => self.shake_hands(tls, (stream, client, place), ready).await,
+            // Nobody takes it once the server stops.
+            None => drop(ready.send(self.connection(Socket::Plain(stream), client, place)).await),
+        }
     }
 
     async fn shake_hands(self, tls: Tls, (stream, peer, place): Accepted, ready: mpsc::Sender<Connection>) {
@@ -138,6 +173,10 @@ async fn run(listener: TcpListener, mut door: Door, ready: mpsc::Sender<Connecti
         // An error means that nothing changes any more.
         if door.tls.has_changed().unwrap_or(false) {
             served = door.served();
+        }
+        if door.is_proxy(peer) {
+            tokio::spawn(door.clone().introduce(served.clone(), stream, peer, ready.clone()));
+            continue;
         }
         let Some(place) = door.place(&stream, peer, served.is_none()) else { continue };
         match served.clone() {

@@ -89,25 +89,40 @@ impl Places {
         Places { all, addresses: Addresses::new(connections_max), connections_max }
     }
 
-    /// A place for one more connection.
+    /// A place for one more connection, from an address.
     ///
     /// # Errors
     /// Why there is none.
     pub fn take(&self, address: IpAddr) -> Result<Place, String> {
-        let of_address = self.addresses.place(address);
-        let of_all = Arc::clone(&self.all).try_acquire_owned();
-        match (of_address, of_all) {
-            (Some(of_address), Ok(of_all)) => Ok(Place { of_address: Some(of_address), _of_all: of_all }),
-            (_, Err(_)) => {
-                Err(format!("{} connections are open, as many as connections_max allows", self.connections_max))
-            }
-            (None, Ok(_)) => {
-                let max = self.addresses.each_max;
-                Err(format!(
-                    "{max} connections from this address wait for a log-in, three quarters of connections_max; log in on them"
-                ))
-            }
+        let mut place = self.take_of_all()?;
+        self.count(&mut place, address)?;
+        Ok(place)
+    }
+
+    /// A place for one more connection, from an address that is not known yet.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn take_of_all(&self) -> Result<Place, String> {
+        match Arc::clone(&self.all).try_acquire_owned() {
+            Ok(of_all) => Ok(Place { of_address: None, _of_all: of_all }),
+            Err(_) => Err(format!("{} connections are open, as many as connections_max allows", self.connections_max)),
         }
+    }
+
+    /// Counts a connection among those of an address.
+    ///
+    /// # Errors
+    /// When these are as many as they may be.
+    pub fn count(&self, place: &mut Place, address: IpAddr) -> Result<(), String> {
+        place.of_address = self.addresses.place(address);
+        if place.of_address.is_some() {
+            return Ok(());
+        }
+        let max = self.addresses.each_max;
+        Err(format!(
+            "{max} connections from this address wait for a log-in, three quarters of connections_max; log in on them"
+        ))
     }
 }
 

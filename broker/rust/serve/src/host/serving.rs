@@ -18,6 +18,7 @@ use crate::host::broker::Broker;
 use crate::host::calls::Calls;
 use crate::host::connection::Connection;
 use crate::host::places::Places;
+use crate::host::proxy::Network;
 use crate::host::tls::Tls;
 use crate::host::workers::Workers;
 
@@ -34,6 +35,8 @@ pub struct HostOptions {
     pub first_request: Duration,
     /// Plaintext without.
     pub tls: Option<Tls>,
+    /// Whose connections begin with a header of the PROXY protocol. Nobody else's may.
+    pub proxies: Vec<Network>,
 }
 
 /// See the module.
@@ -43,6 +46,7 @@ pub struct Host {
     listeners: Mutex<JoinSet<()>>,
     broker: Broker,
     places: Places,
+    proxies: Arc<[Network]>,
     stopping: watch::Sender<bool>,
     /// What is served now, without the protocols of the listeners.
     tls: watch::Sender<Option<Tls>>,
@@ -76,6 +80,7 @@ impl Host {
             listeners: Mutex::default(),
             broker,
             places: Places::new(options.connections_max),
+            proxies: options.proxies.as_slice().into(),
             stopping,
             tls: watch::Sender::new(options.tls.clone()),
             told: watch::Sender::new(None),
@@ -96,8 +101,14 @@ impl Host {
         protocol: Protocol,
         address: &str,
     ) -> std::io::Result<Bound<impl Stream<Item = std::io::Result<Connection>> + Send + use<>>> {
-        let (broker, places) = (self.broker.clone(), self.places.clone());
-        let door = Door { broker, protocol, tls: self.tls.subscribe(), places, told: self.told.clone() };
+        let door = Door {
+            broker: self.broker.clone(),
+            protocol,
+            tls: self.tls.subscribe(),
+            places: self.places.clone(),
+            proxies: Arc::clone(&self.proxies),
+            told: self.told.clone(),
+        };
         self.run(async move {
             let listener = TcpListener::bind(address).await?;
             Ok(Bound { address: listener.local_addr()?, connections: accept(listener, door) })
