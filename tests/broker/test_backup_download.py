@@ -287,7 +287,10 @@ def test_a_broker_does_not_start_on_an_unfinished_restore(tmp_path: Path) -> Non
     done = run("serve", "--data-dir", tmp_path / "data", "--grpc", "127.0.0.1:0", "--metrics", "off")
 
     assert done.returncode != 0
-    assert "holds a restore that was not completed; run `penstock restore` again" in done.stderr + done.stdout
+    assert (
+        "holds a restore that was not completed; run `penstock restore` again, which begins anew"
+        in done.stderr + done.stdout
+    )
 
 
 def test_a_backup_is_read_by_the_user_that_began_it(full: Broker) -> None:

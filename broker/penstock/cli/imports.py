@@ -1,7 +1,9 @@
 """`penstock import`: makes a data directory of another broker's. No broker runs meanwhile, neither theirs nor ours."""
 
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -43,7 +45,7 @@ def lavinmq(
     if dry_run == (data_dir is not None):
         raise typer.BadParameter("name the new data directory with --data-dir, or ask for a --dry-run")
     importing = import_module("penstock.importing.writing")
-    with progress(output) as shown:
+    with _removed_on_sigterm(), progress(output) as shown:
         target = None if data_dir is None else data_dir.absolute()
         report: Any = importing.import_lavinmq(directory, target, is_partial=partial, on_progress=_shown_on(shown))
     fields = asdict(report)
@@ -56,6 +58,22 @@ def lavinmq(
         sys.stderr.write(f"not taken: {line}\n")
     done = "nothing was written" if data_dir is None else f"start a broker with --data-dir {data_dir}"
     print_done(done, fields, output)
+
+
+@contextmanager
+def _removed_on_sigterm() -> Iterator[None]:
+    """End by an exception, not at once, so that the files of an import that is not complete are removed."""
+
+    def end(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_IGN)  # a second one would end the removal
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except SystemExit:
+        sys.stderr.write("penstock: ended by SIGTERM; the files of an import that is not complete were removed\n")
+        raise
 
 
 def _shown_on(bar: "Progress | None") -> Callable[[int, int], None]:

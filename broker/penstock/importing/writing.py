@@ -1,7 +1,8 @@
 """Makes a data directory from a LavinMQ's.
 
-It plans, then writes users, definitions and messages into a directory that is new or empty. The virtual hosts are named
-last, so an interrupted import leaves no valid data directory.
+It plans, then writes users, definitions and messages into a folder within a directory that is new or empty. What is in
+the folder is moved up when it is complete, the names of the virtual hosts last: an import that is killed leaves the
+folder, by which a broker does not start on the directory, and another import begins anew.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,14 +15,15 @@ from penstock.importing.plan import Plan, VhostPlan, make_plan
 from penstock.metadata.effects import PersistLimits, PersistPolicies
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.model.names import NAME_BYTES_MAX
-from penstock.storage import write_users, write_vhosts
+from penstock.storage import write_users
 from penstock.storage.definitions_amqp import create_definitions
-from penstock.storage.directory import NODE, directory_name, listed_files
+from penstock.storage.directory import directory_name
 from penstock.storage.entries import change_of, record_of
-from penstock.storage.jsonfiles import sync_directory, write_json
+from penstock.storage.filled import complete_data_directory, filled_data_directory
+from penstock.storage.jsonfiles import sync_directory
 from penstock.storage.limits_json import LIMITS, write_limits_file
 from penstock.storage.log_writer import LogWriter
-from penstock.storage.new_directory import new_directory
+from penstock.storage.new_directory import IMPORT
 from penstock.storage.policies_json import OPERATOR_POLICIES, POLICIES, write_policies
 from penstock.storage.user_records import records_of
 from penstock.storage.vhost_files import DEFINITIONS, create_vhost_directory, unmark_deleted
@@ -65,8 +67,8 @@ def import_lavinmq(source: Path, target: Path | None, *, is_partial: bool, on_pr
                 f"holds {len(plan.left_out)} items that are not supported",
                 "list them with --dry-run, or import without them with --partial",
             )
-        with new_directory(target):
-            _write(plan, reading, target)
+        with filled_data_directory(target, IMPORT) as folder:
+            _write(plan, reading, folder)
         return reading.report
 
 
@@ -132,9 +134,9 @@ def _as_text(name: bytes) -> bytes:
     return name
 
 
-def _write(plan: Plan, reading: _Reading, target: Path) -> None:
+def _write(plan: Plan, reading: _Reading, folder: Path) -> None:
     for vhost in plan.vhosts:
-        path = target / directory_name(vhost.name)
+        path = folder / directory_name(vhost.name)
         create_vhost_directory(path, vhost.name)
         changes = (entry for entry in vhost.entries if not isinstance(entry, PersistPolicies | PersistLimits))
         create_definitions(path / DEFINITIONS, map(change_of, changes))
@@ -142,11 +144,8 @@ def _write(plan: Plan, reading: _Reading, target: Path) -> None:
         _write_messages(vhost, reading, path)
         unmark_deleted(path)
         sync_directory(path)
-    write_users(target / "users.json", records_of(plan.users))
-    names: list[str] = [vhost.name for vhost in plan.vhosts]
-    write_json(target / NODE, {"format": 1, "boot_id": "", "files": listed_files(target, names)})
-    write_vhosts(target / "vhosts.json", names)
-    sync_directory(target.parent)
+    write_users(folder / "users.json", records_of(plan.users))
+    complete_data_directory(folder, [vhost.name for vhost in plan.vhosts])
 
 
 def _write_policies(vhost: VhostPlan, path: Path) -> None:

@@ -12,6 +12,7 @@ from penstock.storage.backup_stream import BackupStream, open_backup_stream
 from penstock.storage.definitions_amqp import DefinitionsCopy, DefinitionsFile
 from penstock.storage.definitions_fold import Fold
 from penstock.storage.directory import DataDirectory, LastRun, directory_name
+from penstock.storage.filled import holds_data
 from penstock.storage.records_json import (
     PermissionRecord,
     TopicRecord,
@@ -21,7 +22,6 @@ from penstock.storage.records_json import (
     write_users,
     write_vhosts,
 )
-from penstock.storage.restored import holds_data
 from penstock.storage.unpacking import is_archive, restore_archive
 
 __all__ = [

@@ -16,9 +16,10 @@ from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.native import BackupFile
 from penstock.storage.deletions_json import DELETIONS, Deletion, deletions_content
 from penstock.storage.directory import VHOSTS, DataDirectory, directory_name
+from penstock.storage.filled import complete_data_directory, filled_data_directory
 from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
 from penstock.storage.limits_json import USER_LIMITS
-from penstock.storage.new_directory import new_directory
+from penstock.storage.new_directory import RESTORE, new_directory
 from penstock.storage.records_json import (
     UserRecord,
     read_users,
@@ -27,7 +28,6 @@ from penstock.storage.records_json import (
     vhosts_content,
     within_vhosts,
 )
-from penstock.storage.restored import complete_restored, restored_directory
 
 FORMAT: Final = 1
 WRITERS: Final = 4
@@ -141,7 +141,7 @@ def restore_backup(source: Path, target: Path) -> list[str]:
     something.
     """
     names = _names(source)
-    with restored_directory(target) as folder:
+    with filled_data_directory(target, RESTORE) as folder:
         for name in names:
             shutil.copytree(source / directory_name(name), folder / directory_name(name))
         # Written as new files, because a copy keeps the mode of its source: only the broker's user may read digests of
@@ -149,7 +149,7 @@ def restore_backup(source: Path, target: Path) -> list[str]:
         for file in ("users.json", USER_LIMITS, DELETIONS):
             if file == "users.json" or (source / file).exists():
                 write_file(folder / file, (source / file).read_bytes())
-        complete_restored(folder, names)
+        complete_data_directory(folder, names)
     return names
 
 

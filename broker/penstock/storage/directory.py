@@ -5,7 +5,6 @@ until `begin`, which a start calls when every log is open, so that a start that 
 module does not know the content of logs.
 """
 
-import contextlib
 import fcntl
 import hashlib
 import os
@@ -24,7 +23,7 @@ from penstock.storage.definitions_proof import PROOF
 from penstock.storage.deletions_json import DELETIONS, Deletions
 from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
 from penstock.storage.limits_json import USER_LIMITS
-from penstock.storage.new_directory import UNFINISHED, is_unfinished
+from penstock.storage.new_directory import remove_emptied, unfinished_filling
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 NODE = "node.json"
@@ -66,17 +65,17 @@ class DataDirectory:
     def open(cls, path: Path, boot_id_file: Path = BOOT_ID_FILE) -> "DataDirectory":
         """Make the directory if needed and take its lock. Raises StorageError when another process has it."""
         path = path.absolute()
-        if is_unfinished(path, VHOSTS):
+        filling = unfinished_filling(path, VHOSTS)
+        if filling is not None:
             raise StorageError(
                 Thing("data directory", str(path)),
-                "holds a restore that was not completed",
-                "run `penstock restore` again, which begins anew",
+                f"holds {filling.name} that was not completed",
+                f"run `{filling.command}` again, which begins anew, or delete the directory's contents",
             )
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o750)
             lock = _locked(path / ".lock")
-            with contextlib.suppress(OSError):
-                (path / UNFINISHED).rmdir()  # a restore that was killed after its last file was in place left it
+            remove_emptied(path)
         except OSError as error:
             raise StorageError(
                 Thing("data directory", str(path)),

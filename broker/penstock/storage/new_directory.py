@@ -2,8 +2,8 @@
 
 A backup's directory is claimed when it is empty, filled, synced, and emptied again when filling it failed. A data
 directory is filled in a folder within it, and what is in the folder is moved up when it is complete, the file that
-decides last: a process that dies between leaves the folder, by which the next attempt knows that it may clear what was
-moved. This module does not know the content.
+decides last: a process that dies between leaves the folder, whose name says what was under way. By it a start is
+refused, and the next attempt knows that it may clear what was moved. This module does not know the content.
 """
 
 import contextlib
@@ -12,14 +12,29 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.storage.jsonfiles import sync_directory
 
-UNFINISHED: Final = ".restoring"
-"""The folder in which a directory is filled. A directory with it, and without the file that decides, is unfinished."""
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """Work that fills a data directory, and its folder there.
+
+    A directory with the folder, and without the file that decides, is unfinished.
+    """
+
+    folder: str
+    name: str
+    command: str
+
+
+RESTORE: Final = Filling(".restoring", "a restore", "penstock restore")
+IMPORT: Final = Filling(".importing", "an import", "penstock import lavinmq")
+_FILLINGS: Final = (RESTORE, IMPORT)
 _OF_THE_DISK: Final = "lost+found"
 """Is in the root of a new file system."""
 
@@ -39,24 +54,24 @@ def new_directory(target: Path) -> Iterator[None]:
 
 
 @contextmanager
-def filled_directory(target: Path, last: str, is_known: Callable[[str], bool]) -> Iterator[Path]:
+def filled_directory(target: Path, filling: Filling, last: str, is_known: Callable[[str], bool]) -> Iterator[Path]:
     """Yield a folder to fill; what is in it is moved to the directory when the block ends, the file `last` last.
 
-    `is_known` says which names a fill may have moved: files that an unfinished one left are removed. Raises
-    PreconditionFailedError when the directory holds something else, and StorageError when the disk fails or another
-    process fills it.
+    `is_known` says which names a fill may have moved: files that an unfinished one left, of any kind, are removed.
+    Raises PreconditionFailedError when the directory holds something else, and StorageError when the disk fails or
+    another process fills it.
     """
     was_there = target.exists()
     try:
         target.mkdir(mode=0o750, exist_ok=True)
         with _alone(target):
-            unfinished = target / UNFINISHED
+            unfinished = target / filling.folder
             _clear(target, last, is_known)
             unfinished.mkdir(mode=0o700, exist_ok=True)
             sync_directory(target)
             try:
                 yield unfinished
-                _move_up(target, last)
+                _move_up(unfinished, target, last)
             except BaseException:
                 if not (target / last).exists():
                     _remove_moved(target, is_known)
@@ -69,9 +84,18 @@ def filled_directory(target: Path, last: str, is_known: Callable[[str], bool]) -
         raise _failed(target, error) from error
 
 
-def is_unfinished(target: Path, last: str) -> bool:
-    """Return whether a fill of this directory has begun and was not completed."""
-    return (target / UNFINISHED).exists() and not (target / last).exists()
+def unfinished_filling(target: Path, last: str) -> Filling | None:
+    """Return what has begun to fill this directory and was not completed."""
+    if (target / last).exists():
+        return None
+    return next((filling for filling in _FILLINGS if (target / filling.folder).exists()), None)
+
+
+def remove_emptied(target: Path) -> None:
+    """Remove the folder that a fill left which was killed after its last file was in place."""
+    for filling in _FILLINGS:
+        with contextlib.suppress(OSError):
+            (target / filling.folder).rmdir()
 
 
 def sync_all(folder: Path) -> None:
@@ -93,7 +117,7 @@ def _alone(target: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise StorageError(
-                Thing("directory", str(target)), "is being restored by another process", "wait until that has ended"
+                Thing("directory", str(target)), "is being filled by another process", "wait until that has ended"
             ) from error
         yield
     finally:
@@ -102,18 +126,20 @@ def _alone(target: Path) -> Iterator[None]:
 
 def _clear(target: Path, last: str, is_known: Callable[[str], bool]) -> None:
     """Check that the directory is empty but for what an unfinished fill left, and remove that."""
-    is_again = is_unfinished(target, last)
+    is_again = unfinished_filling(target, last) is not None
+    folders = {filling.folder for filling in _FILLINGS}
     for path in target.iterdir():
-        is_left = is_again and (path.name == UNFINISHED or is_known(path.name))
+        is_left = is_again and (path.name in folders or is_known(path.name))
         if not is_left and path.name != _OF_THE_DISK:
             raise _not_empty(target)
     if is_again:
         _remove_moved(target, is_known)
-        shutil.rmtree(target / UNFINISHED)
+        for folder in folders:
+            if (target / folder).exists():
+                shutil.rmtree(target / folder)
 
 
-def _move_up(target: Path, last: str) -> None:
-    unfinished = target / UNFINISHED
+def _move_up(unfinished: Path, target: Path, last: str) -> None:
     sync_all(unfinished)
     for path in sorted(unfinished.iterdir()):
         if path.name != last:

@@ -13,9 +13,10 @@ from penstock.model.errors import StorageError, Thing
 from penstock.storage.archive_reader import PIECE_BYTES, ArchiveReader, Read
 from penstock.storage.backup_archive import ArchivedFile, ArchiveList, header, list_size, not_whole, padding
 from penstock.storage.directory import VHOSTS, directory_name
+from penstock.storage.filled import complete_data_directory, filled_data_directory
 from penstock.storage.jsonfiles import write_all
+from penstock.storage.new_directory import RESTORE
 from penstock.storage.records_json import read_vhosts
-from penstock.storage.restored import complete_restored, restored_directory
 
 
 def is_archive(first: bytes) -> bool:
@@ -34,7 +35,7 @@ def restore_archive(read: Read, source: str, target: Path) -> list[str]:
     """
     archived = ArchiveReader(read, source)
     found = archived.read_list()
-    with restored_directory(target) as folder:
+    with filled_data_directory(target, RESTORE) as folder:
         _check_space(folder, found)
         for file in found.files:
             archived.expect(header(file.name, file.bytes, found.created_at), f"the entry of {file.name} is another")
@@ -42,7 +43,7 @@ def restore_archive(read: Read, source: str, target: Path) -> list[str]:
             archived.expect(bytes(padding(file.bytes)), f"other bytes follow {file.name}")
         archived.end(found)
         names = _checked_vhosts(folder, found, source)
-        complete_restored(folder, names)
+        complete_data_directory(folder, names)
     return names
 
 

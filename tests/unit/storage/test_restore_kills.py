@@ -1,9 +1,6 @@
 """A restore that is killed before any of its steps leaves no data directory or a whole one, and can be repeated."""
 
 import io
-import os
-import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -12,35 +9,7 @@ import pytest
 from penstock.model.errors import PreconditionFailedError, StorageError
 from penstock.storage import DataDirectory, holds_data, read_vhosts, restore_archive
 from support.archives import archive_of_one_vhost
-
-STEPS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "shutil.rmtree", "os.listdir"}
-KILLED = 9
-STEPS_MAX = 1_000
-
-
-def killed_before(step: int, work: Callable[[], object]) -> bool:
-    """Do the work in a process that ends before this step of it; return whether there was such a step."""
-    child = os.fork()
-    if child == 0:
-        count = 0
-
-        def hook(event: str, _: tuple[object, ...]) -> None:
-            nonlocal count
-            if event in STEPS:
-                count += 1
-                if count == step:
-                    os._exit(KILLED)
-
-        sys.addaudithook(hook)
-        try:
-            work()
-        except BaseException:  # noqa: BLE001 - the child must not go on with the tests
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    assert code in (0, KILLED), "the restore failed"
-    return code == KILLED
+from support.kills import STEPS_MAX, killed_before
 
 
 def restore(archive: bytes, target: Path) -> None:
@@ -114,7 +83,7 @@ def test_a_restore_beside_another_one_is_refused(tmp_path: Path) -> None:
 
     def read(count: int) -> bytes:
         if content.tell() > 1 << 20 and not refused:  # the list comes before the directory
-            with pytest.raises(StorageError, match="is being restored by another process"):
+            with pytest.raises(StorageError, match="is being filled by another process"):
                 restore(archive, tmp_path / "new")
             refused.append(True)
         return content.read(count)

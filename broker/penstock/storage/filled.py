@@ -1,7 +1,7 @@
-"""The data directory that a restore makes: whole or not there, whenever the process dies.
+"""The data directory that a restore or an import makes: whole or not there, whenever the process dies.
 
 It is filled in a folder within the new directory, which may be a mount point. `vhosts.json` is moved there last: before
-that a start of the broker is refused, and another restore begins anew.
+that a start of the broker is refused, and another restore or import begins anew.
 """
 
 import re
@@ -14,34 +14,34 @@ from penstock.storage.backup_archive import TOP_FILES
 from penstock.storage.definitions_proof import PROOF
 from penstock.storage.directory import NODE, VHOSTS, directory_name, listed_files
 from penstock.storage.jsonfiles import write_json
-from penstock.storage.new_directory import filled_directory, is_unfinished
+from penstock.storage.new_directory import Filling, filled_directory, unfinished_filling
 from penstock.storage.records_json import write_vhosts
 
 _FOLDER: Final = re.compile(r"[0-9a-f]{40}")
 
 
 @contextmanager
-def restored_directory(target: Path) -> Iterator[Path]:
+def filled_data_directory(target: Path, filling: Filling) -> Iterator[Path]:
     """Yield a folder to fill; it becomes the data directory when the block ends without an error.
 
     Raises PreconditionFailedError when the directory holds something, and StorageError when the disk fails.
     """
-    with filled_directory(target, VHOSTS, _may_be_restored) as folder:
+    with filled_directory(target, filling, VHOSTS, _may_be_moved) as folder:
         yield folder
 
 
-def complete_restored(folder: Path, names: Sequence[str]) -> None:
-    """Write the files that say what a restored directory holds. Blocks. Raises StorageError."""
-    # An unknown boot makes the first start skip numbers that consumers may have seen after the copy was made.
+def complete_data_directory(folder: Path, names: Sequence[str]) -> None:
+    """Write the files that say what a filled directory holds. Blocks. Raises StorageError."""
+    # An unknown boot makes the first start skip numbers that consumers may have seen after a copy was made.
     proven = [name for name in names if (folder / directory_name(name) / PROOF).exists()]
     write_json(folder / NODE, {"format": 1, "boot_id": "", "files": listed_files(folder, proven)})
     write_vhosts(folder / VHOSTS, list(names))
 
 
 def holds_data(target: Path) -> bool:
-    """Return whether this is a data directory already, and not one of a restore that was not completed."""
-    return not is_unfinished(target, VHOSTS) and any((target / name).exists() for name in (VHOSTS, NODE))
+    """Return whether this is a data directory already, and not one of a restore or an import that was not completed."""
+    return unfinished_filling(target, VHOSTS) is None and any((target / name).exists() for name in (VHOSTS, NODE))
 
 
-def _may_be_restored(name: str) -> bool:
+def _may_be_moved(name: str) -> bool:
     return name in TOP_FILES or name == NODE or _FOLDER.fullmatch(name) is not None
