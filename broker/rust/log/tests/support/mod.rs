@@ -4,6 +4,7 @@
 pub mod crashed;
 pub mod dice;
 pub mod load;
+pub mod opening;
 pub mod past;
 pub mod producers;
 pub mod recorder;
@@ -19,10 +20,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use penstock_log::{
-    BATCHES_MAX, Batches, Begun, Disk, FoldState, Format, Log, LogError, LogOptions, Opened, Operation, Outcome,
-    Payload, Position, Producer, RAISE, RealDisk, Retired, Segment, Settlement, StoredBatch, Target, batch_and_row,
+    BATCHES_MAX, Batches, Disk, FoldState, Format, Log, LogError, Operation, Outcome, Payload, Position, Producer,
+    RAISE, RealDisk, Retired, Segment, Settlement, StoredBatch, Target, batch_and_row,
 };
 use penstock_queue::{QueueId, Sequence, SequenceRange};
+
+#[allow(unused_imports)]
+pub use self::opening::{open, open_with, small_segments};
 
 /// Size of a message's record besides its targets and its payload: 24 bytes of header, 10 of head.
 const FIXED_BYTES: u64 = 24 + 10;
@@ -361,21 +365,6 @@ pub fn message(body_bytes: usize, seed: u8) -> Stored {
         properties: vec![seed; usize::from(seed % 5)],
         body: (0..body_bytes).map(|at| seed.wrapping_add(at as u8)).collect(),
     }
-}
-
-pub fn small_segments() -> LogOptions {
-    LogOptions { segment_bytes_min: 512, segment_bytes_max: 4096, ..LogOptions::default() }
-}
-
-pub fn open(directory: &Path) -> Opened {
-    open_with(directory, small_segments()).unwrap()
-}
-
-/// Opens a log as a broker does.
-pub fn open_with(directory: &Path, options: LogOptions) -> Result<Opened, LogError> {
-    let mut opened = Log::open(directory, options)?;
-    opened.begin_epoch(Begun::default())?;
-    Ok(opened)
 }
 
 /// A whole sync; the caller checks its result.
