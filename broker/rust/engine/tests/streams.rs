@@ -169,6 +169,29 @@ fn an_offset_that_is_not_there_yet_and_a_nameless_group_are_refused() {
     assert!(matches!(house.shard.store_offset(STREAM, &"g".repeat(256), 1), Err(EngineError::GroupName { .. })));
 }
 
+#[test]
+fn those_who_wait_learn_what_a_fold_has_synced() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    let shard = std::sync::Arc::clone(&house.shard);
+    let body = "x".repeat(1_000);
+    let (done, waiting) = std::sync::mpsc::channel();
+    let mut trimmed = 0;
+    for round in 1..20 {
+        publish(&house, &[body.as_str(); 300]);
+        let offset = round * 200;
+        shard.store_offset(STREAM, "g", offset).unwrap();
+        trimmed += shard.trim(STREAM, offset).unwrap();
+
+        let position = shard.store_offset(STREAM, "g", offset).unwrap();
+
+        let (shard, done) = (std::sync::Arc::clone(&shard), done.clone());
+        std::thread::spawn(move || done.send(shard.sync_to(position)));
+        waiting.recv_timeout(std::time::Duration::from_secs(20)).expect("it is synced").unwrap();
+    }
+    assert!(trimmed > 0);
+}
+
 #[tokio::test]
 async fn a_reader_whose_place_was_given_up_gets_nothing_and_the_next_goes_on() {
     let directory = tempfile::tempdir().unwrap();

@@ -29,15 +29,19 @@ impl Shard {
     /// One round of a sync thread.
     pub(crate) fn sync_once(&self) -> Result<(), EngineError> {
         self.sync_waits.store(false, Ordering::Release);
-        let ticket = {
+        let (ticket, synced) = {
             let mut guard = self.lock()?;
             if guard.closed {
                 return Ok(());
             }
             guard.check(&self.name)?;
-            guard.log.begin_sync()
+            (guard.log.begin_sync(), guard.log.synced())
         };
-        let Some(ticket) = ticket else { return Ok(()) };
+        let Some(ticket) = ticket else {
+            // A fold synced all of it, and those who wait do not know.
+            self.publish_synced(synced);
+            return Ok(());
+        };
         let started = Instant::now();
         let position = ticket.perform()?;
         self.around.counters.add(Metric::Syncs, 1);
