@@ -99,8 +99,8 @@ FAULTS = (
     Fault(
         "corruption in the newest segment is called a torn tail",
         "broker/rust/log/src/recovery.rs",
-        "(is_owed || self.keeps_order || is_bad) && walk.resume()",
-        "(is_owed || is_bad) && walk.resume()",
+        "(is_owed || self.keeps_order || is_bad) && walk.resume(to)",
+        "(is_owed || is_bad) && walk.resume(to)",
         CORRUPTION,
     ),
     Fault(
@@ -136,10 +136,8 @@ FAULTS = (
     Fault(
         "a bad sector ends what a start reads of its segment",
         "broker/rust/log/src/recovery.rs",
-        "let is_bad = contents.is_bad(at, contents.claimed_end(at));\n                    let goes_on = "
-        "(is_owed || self.keeps_order || is_bad) && walk.resume();",
-        "let is_bad = contents.is_bad(at, contents.claimed_end(at));\n                    let goes_on = "
-        "(is_owed || self.keeps_order) && !is_bad && walk.resume();",
+        "let goes_on = (is_owed || self.keeps_order || is_bad) && walk.resume(to);",
+        "let goes_on = (is_owed || self.keeps_order) && !is_bad && walk.resume(to);",
         BAD_SECTORS,
     ),
     Fault(
@@ -201,8 +199,8 @@ FAULTS = (
     Fault(
         "a start hands out skipped numbers before the skip is on the disk",
         "broker/rust/log/src/log.rs",
-        "        if raise || is_new {\n",
-        "        if is_new {\n",
+        "log.settle_start(raises > 0 || is_new)?;",
+        "log.settle_start(is_new)?;",
         REPLAY,
     ),
     Fault(
@@ -224,7 +222,7 @@ FAULTS = (
     ),
     Fault(
         "a restored backup is taken for the last run of this boot",
-        "broker/penstock/storage/restored.py",
+        "broker/penstock/storage/filled.py",
         '"boot_id": "",',
         '"boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),',
         BACKUP_FILES,
@@ -324,7 +322,7 @@ FAULTS = (
     ),
     Fault(
         "a close does not sync the names of what it removed",
-        "broker/rust/log/src/log.rs",
+        "broker/rust/log/src/log/closing.rs",
         "let names_synced = self.options.disk.sync_directory(&self.directory);",
         "let names_synced: std::io::Result<()> = Ok(());",
         REPLAY,
@@ -401,14 +399,14 @@ FAULTS = (
     ),
     Fault(
         "a checkpoint forgets named producers",
-        "broker/rust/log/src/checkpoint.rs",
+        "broker/rust/log/src/checkpoint/fields.rs",
         "let mut producers: Vec<_> = state.producers.iter().collect();",
         "let mut producers: Vec<_> = state.producers.iter().map(|(id, _)| (id, &0_u64)).collect();",
         REPLAY,
     ),
     Fault(
         "a checkpoint forgets how far messages went out",
-        "broker/rust/log/src/checkpoint.rs",
+        "broker/rust/log/src/checkpoint/fields.rs",
         "for ((owner, key), value) in &state.marks {",
         "for ((owner, key), value) in &state.marks {\n"
         "        let value: &[u8] = if owner.first() == Some(&b'd') { &[] } else { value };",

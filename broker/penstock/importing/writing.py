@@ -1,8 +1,8 @@
 """Makes a data directory from a LavinMQ's.
 
-It plans, then writes users, definitions and messages into a folder within a directory that is new or empty. What is in
-the folder is moved up when it is complete, the names of the virtual hosts last: an import that is killed leaves the
-folder, by which a broker does not start on the directory, and another import begins anew.
+It plans, then writes users, definitions and messages into a folder within a directory that is new or empty. Its files
+are moved up when all are there, the names of the virtual hosts last: an import that is killed leaves the folder, by
+which a broker does not start on the directory, and another import begins anew.
 """
 
 from collections.abc import Callable, Iterator

@@ -153,8 +153,8 @@ class Settings(BaseModel):
     )
     proxy_addresses: str = Field(
         "",
-        description="IP addresses and networks of proxies, separated by commas: their connections begin with a header of "
-        "the PROXY protocol, version 1 or 2, which names the client. Empty to accept none.",
+        description="IP addresses and networks of proxies, separated by commas: their connections begin with a header "
+        "of the PROXY protocol, version 1 or 2, which names the client. Empty to accept none.",
     )
     streams_per_connection_max: int = Field(
         1_000, ge=1, le=1_000_000, description="Maximum open streams and calls per connection."

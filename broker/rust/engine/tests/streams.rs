@@ -187,7 +187,7 @@ fn those_who_wait_learn_what_a_fold_has_synced() {
 
         let (shard, done) = (std::sync::Arc::clone(&shard), done.clone());
         std::thread::spawn(move || done.send(shard.sync_to(position)));
-        waiting.recv_timeout(std::time::Duration::from_secs(20)).expect("it is synced").unwrap();
+        waiting.recv_timeout(std::time::Duration::from_secs(20)).unwrap().unwrap();
     }
     assert!(trimmed > 0);
 }

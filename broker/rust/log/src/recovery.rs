@@ -134,9 +134,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     };
     let gone_entries = manifest.entries.iter().filter(is_gone).copied().collect();
     let removed_indexes = remove_orphans(disk, directory, &names, &gone)?;
-    // Rewritten ones keep the numbers of their sources, which ascend along the log. A missing one may come back.
-    let last = gone.iter().map(|one| one.number).fold(names.highest, u64::max);
-    let last = lost_before.iter().chain(&lost).map(|lost| *lost.end()).fold(last, u64::max);
+    let last = highest_number(names.highest, &gone, lost_before.iter().chain(&lost));
     let lost = names.lost.into_iter().chain(lost.iter().map(|lost| lost_files::lost_path(directory, *lost.start())));
     Ok(Recovered {
         log_id,
@@ -156,6 +154,13 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         missed_starts,
         lost: lost.collect(),
     })
+}
+
+/// The highest number that a segment has had. Rewritten ones keep the numbers of their sources, which ascend along the
+/// log. A missing one may come back.
+fn highest_number<'a>(named: u64, gone: &[LiveSegment], lost: impl Iterator<Item = &'a Lost>) -> u64 {
+    let last = gone.iter().map(|one| one.number).fold(named, u64::max);
+    lost.map(|lost| *lost.end()).fold(last, u64::max)
 }
 
 /// Reads the segments in order.

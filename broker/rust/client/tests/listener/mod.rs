@@ -107,6 +107,7 @@ impl Listener {
             connections_max: 1000,
             first_request: Duration::from_secs(60),
             tls: None,
+            proxies: Vec::new(),
         };
         let grpc = GrpcOptions { address: address.to_owned(), descriptors: Vec::new(), streams_max: 1000 };
         let options = ServerOptions { host, grpc };
