@@ -12,8 +12,11 @@ from support.broker import penstock_command
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "lavinmq"
 PROGRAM = """
-import os, sys
+import os, signal, sys
 from penstock.cli.main import app
+
+# A job in the background of a script ignores it, and so do its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def hook(event, arguments):
     if event == "open" and "/.importing/" in str(arguments[0]) and "msgs." in str(arguments[0]):
