@@ -362,13 +362,16 @@ pub(crate) fn decode_with(bytes: &[u8], coding: Coding, check_head: bool) -> Res
 
 /// The message that begins these bytes, of which only bounds are checked; `None` for a record of another kind. Readers
 /// call this for each message, so it makes nothing that they do not use.
-#[inline]
+#[inline(always)]
 pub(crate) fn message_at(bytes: &[u8], coding: Coding) -> Result<Option<MessageView<'_>>, DecodeError> {
     let framed = Framed::read(bytes)?;
     if framed.kind != KIND_MESSAGE || (framed.is_enclosed && coding.format == Format::One) {
         return Ok(None);
     }
-    framed.message(coding).map(Some).map_err(|error| framed.or_newer(error, coding))
+    match framed.message(coding) {
+        Ok(message) => Ok(Some(message)),
+        Err(error) => Err(framed.or_newer(error, coding)),
+    }
 }
 
 /// A record's header, and all of its bytes.
@@ -428,7 +431,7 @@ impl<'a> Framed<'a> {
         self.headed(coding.format)
     }
 
-    #[inline]
+    #[inline(always)]
     fn message(&self, coding: Coding) -> Result<MessageView<'a>, DecodeError> {
         if self.count == 0 || self.count > coding.format.targets_max() {
             return Err(DecodeError::Fields);
