@@ -1,19 +1,16 @@
 //! `penstock.v1.AdminService`: every method goes to Python as it came.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tonic::body::Body;
-use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::server::{Grpc, UnaryService};
 use tonic::{Request, Response, Status};
-use tower_service::Service;
 
 use crate::grpc::codec::BytesCodec;
-use crate::grpc::gate::guard;
 use crate::grpc::peer::caller_of;
+use crate::grpc::service::Answers;
 use crate::host::broker::Broker;
 use crate::host::calls::{Answer, Call, CallRequest, Calls};
 use crate::host::peer::Peer;
@@ -23,25 +20,15 @@ pub(crate) struct Admin {
     pub broker: Broker,
 }
 
-impl NamedService for Admin {
+impl Answers for Admin {
     const NAME: &'static str = "penstock.v1.AdminService";
-}
 
-impl Service<http::Request<Body>> for Admin {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
+    fn broker(&self) -> &Broker {
+        &self.broker
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let Broker { calls, message_bytes_max, first_request, .. } = self.broker.clone();
-        Box::pin(async move {
-            let request = guard(request, &calls, first_request);
-            Ok(ask(calls, message_bytes_max, request).await)
-        })
+    async fn answer(self, request: http::Request<Body>) -> http::Response<Body> {
+        ask(self.broker.calls, self.broker.message_bytes_max, request).await
     }
 }
 

@@ -13,6 +13,7 @@ use tower_service::Service;
 use crate::grpc::admin::Admin;
 use crate::grpc::messaging::Messaging;
 use crate::grpc::public::Public;
+use crate::grpc::service::{Answers, Shell};
 use crate::grpc::staging::Staging;
 use crate::grpc::streams::Streams;
 use crate::host::accept::Protocol;
@@ -49,7 +50,7 @@ const FLIGHT_NAME: Option<&str> = None;
 /// How the host says on a plaintext connection that there is no place for it.
 const HTTP2: Protocol = Protocol { alpn: &[b"h2"], refusal: go_away };
 
-/// What the listener is told at its start.
+/// The listener's settings.
 #[derive(Clone, Debug)]
 pub struct GrpcOptions {
     /// HOST:PORT; port 0 takes a free one.
@@ -75,10 +76,11 @@ impl Grpc {
         let (health, health_service) = tonic_health::server::health_reporter();
         let broker = host.broker().clone();
         let health_service = health_service.max_decoding_message_size(PUBLIC_BYTES_MAX);
-        let routes = add_flight(Routes::default(), &broker).add_service(Noted(Staging { broker: broker.clone() }));
-        let routes = routes.add_service(Noted(Messaging { broker: broker.clone() }));
-        let routes = routes.add_service(Noted(Streams { broker: broker.clone() }));
-        let routes = routes.add_service(Noted(Admin { broker: broker.clone() }));
+        let routes =
+            add_flight(Routes::default(), &broker).add_service(Noted(Shell(Staging { broker: broker.clone() })));
+        let routes = routes.add_service(Noted(Shell(Messaging { broker: broker.clone() })));
+        let routes = routes.add_service(Noted(Shell(Streams { broker: broker.clone() })));
+        let routes = routes.add_service(Noted(Shell(Admin { broker: broker.clone() })));
         let routes = routes.add_service(Noted(Public(health_service)));
         let routes = add_reflection(routes, &options.descriptors)?;
         let Bound { address, connections } = host.bind(HTTP2, &options.address)?;
@@ -118,7 +120,7 @@ impl Grpc {
     }
 }
 
-/// What HTTP/2 says to a client that is not served: empty settings, then GOAWAY with a reason.
+/// The bytes that HTTP/2 sends to a client that is not served: empty settings, then GOAWAY with a reason.
 fn go_away(reason: &str) -> Vec<u8> {
     const ENHANCE_YOUR_CALM: u32 = 11;
     let length = u32::try_from(8 + reason.len()).unwrap_or(u32::MAX).to_be_bytes();

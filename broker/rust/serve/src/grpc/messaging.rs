@@ -1,8 +1,6 @@
 //! `penstock.v1.MessagingService`: opens streams after Python admitted them, and answers pulls.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -10,18 +8,17 @@ use penstock_engine::Level;
 use penstock_wire::grpc::consume::{ConsumeFrame, parse_consume_request};
 use penstock_wire::grpc::publish::{PublishFrame, parse_publish};
 use tonic::body::Body;
-use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::server::{Grpc, UnaryService};
 use tonic::{Request, Response, Status, Streaming};
-use tower_service::Service;
 
 use crate::grpc::admin::ask;
 use crate::grpc::codec::BytesCodec;
 use crate::grpc::consume::ConsumeStream;
-use crate::grpc::gate::guard;
 use crate::grpc::peer::{caller_of, caller_of_headers};
 use crate::grpc::publish::PublishStream;
 use crate::grpc::pull::PullContext;
 use crate::grpc::responses::respond;
+use crate::grpc::service::Answers;
 use crate::grpc::status;
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
@@ -41,42 +38,30 @@ pub(crate) struct Messaging {
     pub broker: Broker,
 }
 
-impl NamedService for Messaging {
+impl Answers for Messaging {
     const NAME: &'static str = "penstock.v1.MessagingService";
-}
 
-impl Service<http::Request<Body>> for Messaging {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
+    fn broker(&self) -> &Broker {
+        &self.broker
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let messaging = self.clone();
-        let request = guard(request, &messaging.broker.calls, messaging.broker.first_request);
-        Box::pin(async move {
-            let bytes_max = messaging.broker.message_bytes_max.saturating_add(ENVELOPE_BYTES_MAX);
-            let method = request.uri().path().rsplit('/').next().unwrap_or_default();
-            match method {
-                // What is decided there, not on the way of messages.
-                "ReserveLease" | "AckLeases" | "ReleaseLeases" | "ListLeases" => {
-                    return Ok(ask(messaging.broker.calls, bytes_max, request).await);
-                }
-                "Publish" => return Ok(messaging.publish(request, bytes_max).unwrap_or_else(Status::into_http)),
-                "Consume" => return Ok(messaging.consume(request, bytes_max).unwrap_or_else(Status::into_http)),
-                "Get" => return Ok(messaging.get(request, bytes_max).unwrap_or_else(Status::into_http)),
-                "Settle" => {}
-                other => {
-                    let text = format!("MessagingService has no method {other}");
-                    return Ok(Status::unimplemented(text).into_http());
-                }
+    async fn answer(self, request: http::Request<Body>) -> http::Response<Body> {
+        let bytes_max = self.broker.message_bytes_max.saturating_add(ENVELOPE_BYTES_MAX);
+        let method = request.uri().path().rsplit('/').next().unwrap_or_default();
+        match method {
+            // Python decides these: they are not on the way of messages.
+            "ReserveLease" | "AckLeases" | "ReleaseLeases" | "ListLeases" => {
+                ask(self.broker.calls, bytes_max, request).await
             }
-            let mut grpc = Grpc::new(BytesCodec).max_decoding_message_size(bytes_max);
-            Ok(grpc.unary(Settling { messaging }, request).await)
-        })
+            "Publish" => self.publish(request, bytes_max).unwrap_or_else(Status::into_http),
+            "Consume" => self.consume(request, bytes_max).unwrap_or_else(Status::into_http),
+            "Get" => self.get(request, bytes_max).unwrap_or_else(Status::into_http),
+            "Settle" => {
+                let mut grpc = Grpc::new(BytesCodec).max_decoding_message_size(bytes_max);
+                grpc.unary(Settling { messaging: self }, request).await
+            }
+            other => Status::unimplemented(format!("MessagingService has no method {other}")).into_http(),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! gRPC on the host: HTTP/2 by tonic, streams as thin translations over the host's sessions.
 //!
-//! Files use each other without a circle, in this order: what tonic is handed (`status`, `codec`, `peer`, `gate`, `responses`);
+//! Files use each other without a circle, in this order: what tonic is handed (`status`, `codec`, `peer`, `gate`, `service`, `responses`);
 //! streams (`publish`, `consume`, `read`, `pull`); the services that open them (`admin`, `messaging`, `staging`, `streams`);
 //! `listener`.
 
@@ -19,6 +19,7 @@ pub(crate) mod pull;
 pub(crate) mod read;
 pub(crate) mod requests;
 pub(crate) mod responses;
+pub(crate) mod service;
 pub(crate) mod staging;
 pub(crate) mod status;
 pub(crate) mod streams;

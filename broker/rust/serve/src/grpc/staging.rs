@@ -4,9 +4,7 @@
 //! What must stay true: an answer means that what it says is on the disk. A decision that was begun is carried out though the
 //! caller goes away.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,15 +19,14 @@ use penstock_wire::grpc::staging::{
 use tokio::task::{spawn_blocking, yield_now};
 use tokio::time::sleep;
 use tonic::body::Body;
-use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::server::{Grpc, UnaryService};
 use tonic::{Request, Response, Status};
-use tower_service::Service;
 
 use crate::grpc::admin::ask;
 use crate::grpc::codec::BytesCodec;
-use crate::grpc::gate::guard;
 use crate::grpc::messaging::ENVELOPE_BYTES_MAX;
 use crate::grpc::peer::caller_of;
+use crate::grpc::service::Answers;
 use crate::grpc::status;
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
@@ -51,10 +48,6 @@ pub(crate) struct Staging {
     pub broker: Broker,
 }
 
-impl NamedService for Staging {
-    const NAME: &'static str = "penstock.v1.StagingService";
-}
-
 #[derive(Clone, Copy)]
 enum Method {
     Stage,
@@ -62,29 +55,24 @@ enum Method {
     Discard,
 }
 
-impl Service<http::Request<Body>> for Staging {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
+impl Answers for Staging {
+    const NAME: &'static str = "penstock.v1.StagingService";
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
+    fn broker(&self) -> &Broker {
+        &self.broker
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let broker = self.broker.clone();
-        let request = guard(request, &broker.calls, broker.first_request);
-        Box::pin(async move {
-            let method = match request.uri().path().rsplit('/').next().unwrap_or_default() {
-                "Stage" => Method::Stage,
-                "PublishStaged" => Method::Publish,
-                "DiscardStaged" => Method::Discard,
-                _ => return Ok(ask(broker.calls, broker.message_bytes_max, request).await),
-            };
-            let bytes_max = broker.message_bytes_max.saturating_add(ENVELOPE_BYTES_MAX);
-            let mut grpc = Grpc::new(BytesCodec).max_decoding_message_size(bytes_max);
-            Ok(grpc.unary(Asked { broker, method }, request).await)
-        })
+    async fn answer(self, request: http::Request<Body>) -> http::Response<Body> {
+        let broker = self.broker;
+        let method = match request.uri().path().rsplit('/').next().unwrap_or_default() {
+            "Stage" => Method::Stage,
+            "PublishStaged" => Method::Publish,
+            "DiscardStaged" => Method::Discard,
+            _ => return ask(broker.calls, broker.message_bytes_max, request).await,
+        };
+        let bytes_max = broker.message_bytes_max.saturating_add(ENVELOPE_BYTES_MAX);
+        let mut grpc = Grpc::new(BytesCodec).max_decoding_message_size(bytes_max);
+        grpc.unary(Asked { broker, method }, request).await
     }
 }
 

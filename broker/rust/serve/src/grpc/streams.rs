@@ -1,23 +1,18 @@
 //! `penstock.v1.StreamService`: opens readers after Python admitted them; every other method goes to Python as it came.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use penstock_engine::{QueueId, ReadFrom, ReadSettings};
 use penstock_wire::grpc::read::{ReadFrame, Start, parse_read_request};
 use tonic::body::Body;
-use tonic::server::NamedService;
 use tonic::{Status, Streaming};
-use tower_service::Service;
 
 use crate::grpc::admin::ask;
-use crate::grpc::gate::guard;
 use crate::grpc::messaging::receive;
 use crate::grpc::read::ReadStream;
 use crate::grpc::responses::respond;
+use crate::grpc::service::Answers;
 use crate::grpc::status;
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
@@ -30,29 +25,21 @@ pub(crate) struct Streams {
     pub broker: Broker,
 }
 
-impl NamedService for Streams {
+impl Answers for Streams {
     const NAME: &'static str = "penstock.v1.StreamService";
-}
 
-impl Service<http::Request<Body>> for Streams {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
+    fn broker(&self) -> &Broker {
+        &self.broker
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let Broker { calls, message_bytes_max, first_request, .. } = self.broker.clone();
-        let request = guard(request, &calls, first_request);
+    async fn answer(self, request: http::Request<Body>) -> http::Response<Body> {
+        let broker = self.broker;
         if !request.uri().path().ends_with("/Read") {
-            return Box::pin(async move { Ok(ask(calls, message_bytes_max, request).await) });
+            return ask(broker.calls, broker.message_bytes_max, request).await;
         }
-        let broker = self.broker.clone();
-        let opened = receive(request, message_bytes_max);
+        let opened = receive(request, broker.message_bytes_max);
         let response = opened.map(|(caller, input)| respond(open_read(broker, caller, input)));
-        Box::pin(async move { Ok(response.unwrap_or_else(Status::into_http)) })
+        response.unwrap_or_else(Status::into_http)
     }
 }
 
