@@ -39,7 +39,7 @@ impl Shard {
         now_ms: u64,
         fates: &mut Vec<Fate>,
     ) -> Result<Published, EngineError> {
-        in_rounds(batch, fates, |rest, fates| self.publish_round(producer, rest, level, now_ms, fates))
+        self.send(Sent { producer, batch, level, now_ms, with_sequences: false }, fates)
     }
 
     /// The same, and also returns the sequences that the messages got in their queues. Messages of others come between the
@@ -55,8 +55,7 @@ impl Shard {
         now_ms: u64,
         fates: &mut Vec<Fate>,
     ) -> Result<Published, EngineError> {
-        let sent = Sent { producer, batch, level, now_ms, with_sequences: true };
-        in_rounds(batch, fates, |batch, fates| self.send_round(Sent { batch, ..sent }, fates))
+        self.send(Sent { producer, batch, level, now_ms, with_sequences: true }, fates)
     }
 
     /// Whether a message reaches a queue now.
@@ -85,6 +84,10 @@ impl Shard {
         fates: &mut Vec<Fate>,
     ) -> Result<Published, EngineError> {
         self.send_round(Sent { producer, batch, level, now_ms, with_sequences: false }, fates)
+    }
+
+    fn send(&self, sent: Sent<'_>, fates: &mut Vec<Fate>) -> Result<Published, EngineError> {
+        in_rounds(sent.batch, fates, |batch, fates| self.send_round(Sent { batch, ..sent }, fates))
     }
 
     fn send_round(&self, sent: Sent<'_>, fates: &mut Vec<Fate>) -> Result<Published, EngineError> {
