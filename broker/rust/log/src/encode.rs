@@ -137,11 +137,13 @@ impl<'a> Payload<'a> {
     }
 
     /// How many bytes its record has with that many targets; the targets are within their bound.
+    #[inline]
     pub(crate) fn record_bytes(&self, format: Format, targets: usize) -> usize {
         let fixed = HEADER_BYTES + MESSAGE_FIXED_BYTES + targets * TARGET_BYTES;
         fixed + self.optional_bytes(format) + self.bytes as usize
     }
 
+    #[inline]
     fn optional_bytes(&self, format: Format) -> usize {
         let long = if self.has_long_properties() { 4 } else { 0 };
         let producer_bytes = match format {
