@@ -96,18 +96,23 @@ fn messages_and_settlements_of_an_envelope_are_stored_read_and_folded() {
     assert_eq!(bodies(&again.log, DEAD_LETTERS, 1..=2), 600, "by the index");
 }
 
-/// A process was killed within the write, or a power failure lost a part of it: whole records were left in the envelope.
-#[test]
-fn an_envelope_that_is_torn_anywhere_was_never_there() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut log = open(directory.path()).log;
+/// Leaves a log whose last record is an envelope that was written and not synced; returns where it begins and ends.
+fn envelope_above_synced(directory: &Path) -> (u64, u64) {
+    let mut log = open(directory).log;
     store_three(&mut log);
     log.write().unwrap();
     sync(&mut log);
     let begin = log.end().0;
     let end = move_two(&mut log).unwrap();
     log.write().unwrap();
-    drop(log);
+    (begin, end)
+}
+
+/// A process was killed within the write, or a power failure lost a part of it: whole records were left in the envelope.
+#[test]
+fn an_envelope_that_is_torn_anywhere_was_never_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let (begin, end) = envelope_above_synced(directory.path());
     let whole = std::fs::read(segment(directory.path())).unwrap();
     let synced = std::fs::read(directory.path().join("synced")).unwrap();
     for (at, raise) in (begin..end).step_by(7).flat_map(|at| [(at, false), (at, true)]) {
@@ -127,14 +132,7 @@ fn an_envelope_that_is_torn_anywhere_was_never_there() {
 #[test]
 fn any_changed_byte_of_an_envelope_that_was_not_synced_takes_all_of_it() {
     let directory = tempfile::tempdir().unwrap();
-    let mut log = open(directory.path()).log;
-    store_three(&mut log);
-    log.write().unwrap();
-    sync(&mut log);
-    let begin = log.end().0;
-    let end = move_two(&mut log).unwrap();
-    log.write().unwrap();
-    drop(log);
+    let (begin, end) = envelope_above_synced(directory.path());
     let whole = std::fs::read(segment(directory.path())).unwrap();
     for at in (begin..end).step_by(5) {
         let left = tempfile::tempdir().unwrap();

@@ -6,10 +6,10 @@
 
 mod support;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_log::{LogOptions, Opened, Payload, inspect};
+use penstock_log::{Log, LogOptions, Opened, Payload, inspect};
 use support::crashed::{Crash, Crashable, Image};
 use support::dice::Dice;
 use support::load::{Load, Shared, Sizes, options, step};
@@ -207,6 +207,15 @@ fn a_start_that_sets_segments_aside_may_be_cut_short_anywhere() {
 /// The same sizes in both formats.
 const SMALL: [u64; 2] = [2, 6];
 
+/// A log whose only queue got messages and was purged.
+fn emptied(directory: &Path, options: LogOptions) -> (Log, Model) {
+    let mut log = open_with(directory, options).unwrap().log;
+    let mut model = Model::default();
+    (0..60).for_each(|seed| model.publish(&mut log, &[1], message(200, seed)).unwrap());
+    model.purge(&mut log, 1);
+    (log, model)
+}
+
 /// Dead segments need not be on the disk. A close that did not sync their removal let some of them come back in part
 /// after a power failure, and a start after a clean stop reported corruption.
 #[test]
@@ -214,10 +223,7 @@ fn dead_segments_do_not_come_back_when_the_power_fails_after_a_close() {
     for sizes in SMALL.map(Sizes::of) {
         let before = directory();
         let recorder = Arc::new(Recorder::default());
-        let mut log = open_with(before.path(), options(sizes, false, &recorder)).unwrap().log;
-        let mut model = Model::default();
-        (0..60).for_each(|seed| model.publish(&mut log, &[1], message(200, seed)).unwrap());
-        model.purge(&mut log, 1);
+        let (mut log, mut model) = emptied(before.path(), options(sizes, false, &recorder));
         // They go when the older of two checkpoints finds them dead: this one, once the close has made another.
         let folded = log.begin_whole_fold().unwrap().unwrap().perform().unwrap();
         log.finish_fold(folded).perform().unwrap();
@@ -247,10 +253,7 @@ fn dead_segments_that_go_after_a_close_do_not_come_back_either() {
     for sizes in SMALL.map(Sizes::of) {
         let before = directory();
         let recorder = Arc::new(Recorder::default());
-        let mut log = open_with(before.path(), options(sizes, false, &recorder)).unwrap().log;
-        let mut model = Model::default();
-        (0..60).for_each(|seed| model.publish(&mut log, &[1], message(200, seed)).unwrap());
-        model.purge(&mut log, 1);
+        let (mut log, mut model) = emptied(before.path(), options(sizes, false, &recorder));
         let folded = log.begin_whole_fold().unwrap().unwrap().perform().unwrap();
         log.finish_fold(folded).perform().unwrap();
         model.publish(&mut log, &[2], message(200, 1)).unwrap();
@@ -274,10 +277,7 @@ fn a_close_after_a_whole_fold_leaves_nothing_that_a_power_failure_can_corrupt() 
     for sizes in SMALL.map(Sizes::of) {
         let before = directory();
         let recorder = Arc::new(Recorder::default());
-        let mut log = open_with(before.path(), options(sizes, false, &recorder)).unwrap().log;
-        let mut model = Model::default();
-        (0..60).for_each(|seed| model.publish(&mut log, &[1], message(200, seed)).unwrap());
-        model.purge(&mut log, 1);
+        let (mut log, model) = emptied(before.path(), options(sizes, false, &recorder));
         for _ in 0..2 {
             let folded = log.begin_whole_fold().unwrap().unwrap().perform().unwrap();
             log.finish_fold(folded).perform().unwrap();
