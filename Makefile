@@ -87,7 +87,7 @@ test-python: setup .venv/.dev ## the quick Python tests but those of `lint` (WOR
 	$(PYTEST) $(PARALLEL) tests --ignore tests/house --ignore tests/crash --ignore tests/conformance --ignore tests/spark --ignore tests/hostile --ignore tests/repro
 
 test-spark: setup .venv/.spark ## the Spark connector in one shared session (needs Java 17; installs PySpark)
-	$(PYTEST) tests/spark -s --timeout 500
+	$(PYTEST) tests/spark tests/house/test_extras.py -s --timeout 500
 
 .venv/.spark: .venv/.dev requirements-spark.lock
 	@$(BIN)/pip install --quiet --requirement requirements-spark.lock && touch $@

@@ -57,6 +57,7 @@ def test_what_an_extra_is_for_needs_its_requirements_only(extras: str, tmp_path:
     try:
         names = set(needed(lines))
     except PackageNotFoundError as error:
+        # `make lint` runs before PySpark is installed; `make test-spark` runs this file again with it.
         pytest.skip(f"{error.name} is not installed")
     packages = tmp_path / "packages"
     link_packages(names, packages)
