@@ -32,8 +32,8 @@ struct Shared {
 pub(crate) struct Share {
     credit: Arc<Credit>,
     signal: Arc<Signal>,
-    /// What it counts in the credit, which may be more than the subscription holds while that takes. It and `waits` change
-    /// under the credit's lock.
+    /// How many messages it counts in the credit: while the subscription takes, this may be more than it holds. It and
+    /// `waits` change under the credit's lock.
     held: AtomicU32,
     waits: AtomicBool,
 }

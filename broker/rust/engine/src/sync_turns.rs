@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 pub(crate) struct SyncTurns<W> {
     of_vhost_max: usize,
     vhosts: FxHashMap<u64, Vhost<W>>,
-    /// Those with waiting shards; the first is next.
+    /// The vhosts with waiting shards; the first is next.
     ring: VecDeque<u64>,
 }
 

@@ -38,7 +38,7 @@ pub struct FoldedQueue {
 pub struct FoldState {
     pub position: Position,
     pub epoch: u64,
-    /// Those of format 2.
+    /// The epochs that began in format 2.
     pub epochs: Epochs,
     pub queues: FxHashMap<QueueId, FoldedQueue>,
     /// The highest id that any record named, deleted queues included.

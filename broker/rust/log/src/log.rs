@@ -102,7 +102,7 @@ pub struct Opened {
     epoch_to_begin: Option<EpochToBegin>,
 }
 
-/// What the first epoch of a start in format 2 has to do.
+/// The tasks of the first epoch after a start in format 2.
 #[derive(Clone, Copy, Debug)]
 struct EpochToBegin {
     raises: u8,

@@ -181,7 +181,7 @@ pub struct EpochView {
     pub epoch: u64,
     /// How many times the next sequence of every queue is raised.
     pub raises: u8,
-    /// Who began it; `None` in format 1.
+    /// When it began, and the replica that began it; `None` in format 1.
     pub begun: Option<Begun>,
 }
 

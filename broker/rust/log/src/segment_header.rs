@@ -42,7 +42,7 @@ impl SegmentHeader {
         }
     }
 
-    /// Those of all its records, up to its end.
+    /// The codings of all its records, up to its end.
     pub(crate) fn codings(&self, epochs: &Epochs, end: Position) -> Codings {
         match self.format {
             Format::One => Codings::of_one(self.coding()),

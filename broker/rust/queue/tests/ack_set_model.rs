@@ -50,7 +50,7 @@ impl Ranges {
         self.0.get(at).copied().filter(|&(first, _)| first <= number)
     }
 
-    /// What the set returns as its lowest unsettled sequence and its ranges.
+    /// The expected lowest unsettled sequence, and the expected ranges.
     fn below_and_ranges(&self) -> (u64, Vec<(u64, u64)>) {
         match self.0.as_slice() {
             [(0, last), above @ ..] => (last + 1, above.to_vec()),

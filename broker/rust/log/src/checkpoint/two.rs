@@ -17,7 +17,7 @@ const SEGMENTS: u32 = 5;
 const SKIPPED: u32 = 6;
 const COUNT: u32 = 5;
 
-/// What the sections of a checkpoint are.
+/// The result of reading the sections of a checkpoint.
 pub(super) enum Sections {
     /// All known; the segments that the checkpoint depends on.
     Known(Vec<LiveSegment>),

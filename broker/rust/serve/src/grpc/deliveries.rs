@@ -10,13 +10,13 @@ use crate::host::refusal::{Kind, Refusal};
 /// One response carries about this many bytes of deliveries; a larger message goes alone.
 const RESPONSE_BYTES: usize = 48 * 1024;
 
-/// What surrounds a message in a response: lengths, numbers, times.
+/// The most bytes around a message in a response: lengths, numbers, times.
 const FIELDS_BYTES_MAX: usize = 128;
 
 /// Properties take at most so many times more bytes as protobuf than as AMQP: three for a table of the shortest entries.
 const PROPERTIES_GROWTH_MAX: usize = 4;
 
-/// What a small message takes in a response.
+/// About how many bytes a small message takes in a response.
 const MESSAGE_BYTES_ABOUT: usize = 128;
 
 /// A guess at the size of a response with the next messages, so that a few small messages do not take a large buffer.
@@ -82,7 +82,7 @@ pub(crate) async fn encode_get(
     Ok(GetBody(out))
 }
 
-/// What the next message that can be read takes in a response at most; nothing when there is none.
+/// The most bytes that the next readable message takes in a response; `None` when there is none.
 pub(crate) async fn next_bytes(
     pending: &mut Pending,
     recipient: &mut (impl Recipient + Send),
@@ -99,7 +99,7 @@ pub(crate) async fn next_bytes(
     Ok(bytes)
 }
 
-/// What a message takes in a response at most.
+/// The most bytes that a message takes in a response.
 fn bytes_at_most(view: &MessageView<'_>) -> usize {
     let names = view.exchange.len() + view.routing_key.len() + view.key.map_or(0, <[u8]>::len);
     view.body.len() + names + PROPERTIES_GROWTH_MAX * view.properties.len() + FIELDS_BYTES_MAX

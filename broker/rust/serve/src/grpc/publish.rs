@@ -34,13 +34,13 @@ pub(crate) struct PublishStream {
     publishing: Publishing,
     /// Rounds that were stored since the last response.
     unanswered: u32,
-    /// What came and is not stored yet. More is read once it is empty.
+    /// Requests that came and are not stored yet. More are read once it is empty.
     arrived: Arrived,
     input_ended: bool,
     failed: Option<Status>,
 }
 
-/// What a stream waits for.
+/// An event that a stream waits for.
 enum Event {
     Frame(Result<Option<Bytes>, Status>),
     Synced(Result<(), EngineError>),

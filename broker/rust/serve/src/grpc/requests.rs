@@ -96,7 +96,7 @@ impl Requests {
     /// Hands over the next messages until `take` breaks off; a round takes at most `messages_max`. They are the same until `advance`.
     ///
     /// # Errors
-    /// What `take` gives, and a refusal of what cannot be read as one.
+    /// The errors of `take`, and a refusal of bytes that are no request.
     #[inline]
     pub fn each<'a, E: From<Refusal>>(
         &'a self,

@@ -58,7 +58,7 @@ pub(crate) fn opened_twice() -> Status {
     Status::failed_precondition("`open` is only the first message of a stream; start another stream")
 }
 
-/// What a stream ends with when the broker stops: clients connect again elsewhere or later.
+/// The status of streams that end because the broker stops: clients connect again elsewhere or later.
 pub(crate) fn stopping() -> Status {
     Refusal::stopping().into()
 }

@@ -1,8 +1,8 @@
 //! From the listening socket to connections that can be read: accepts as many as may be open, and shakes hands where TLS is
 //! served.
 //!
-//! A handshake has a task and a deadline of its own, and so has what a trusted proxy says first, so that a client which says
-//! nothing delays nobody. Dropping the stream of connections closes the socket.
+//! A handshake has a task and a deadline of its own, and so has the header of a trusted proxy: a silent client delays no
+//! other one. Dropping the stream of connections closes the socket.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,21 +28,21 @@ const READY_MAX: usize = 64;
 /// Failed handshakes and refused connections are counted; one in so long is told.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// What the host has to know of a protocol, to hand connections to its listener.
+/// The facts about a protocol that the host needs to hand connections to its listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Protocol {
     /// Its names in TLS (ALPN); clients that name none are served too.
     pub alpn: &'static [&'static [u8]],
-    /// What a client on a plaintext connection is sent when there is no place for it: the reason, in the protocol's form.
+    /// The answer to a client on a plaintext connection for which there is no place: the reason, in the protocol's form.
     pub refusal: fn(reason: &str) -> Vec<u8>,
 }
 
-/// What every connection of a listener is made with.
+/// The parts that each connection of a listener is made with.
 #[derive(Clone)]
 pub(crate) struct Door {
     pub broker: Broker,
     pub protocol: Protocol,
-    /// What is served now; nothing is plaintext.
+    /// The certificate that is served now; `None` is plaintext.
     pub tls: watch::Receiver<Option<Tls>>,
     pub places: Places,
     /// Whose connections begin with a header of the PROXY protocol.
