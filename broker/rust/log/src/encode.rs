@@ -35,6 +35,8 @@ pub struct Payload<'a> {
     producer: Option<Producer>,
     batch_digest: Option<NonZeroU32>,
     attributes: Option<&'a Attributes>,
+    /// Which of its optional fields it has, as the record says it.
+    flags: u8,
     crc: u32,
     bytes: u32,
 }
@@ -61,7 +63,20 @@ impl<'a> Payload<'a> {
         let crc = crc_of(0, [exchange, routing_key, properties, body]);
         let bytes = bytes as u32;
         let (key, producer, batch_digest, attributes) = (None, None, None, None);
-        Ok(Payload { exchange, routing_key, properties, body, key, producer, batch_digest, attributes, crc, bytes })
+        let flags = if properties.len() > u16::MAX as usize { FLAG_LONG_PROPERTIES } else { 0 };
+        Ok(Payload {
+            exchange,
+            routing_key,
+            properties,
+            body,
+            key,
+            producer,
+            batch_digest,
+            attributes,
+            flags,
+            crc,
+            bytes,
+        })
     }
 
     /// The same with a key, which routes it to a partition and is passed on to readers.
@@ -69,13 +84,13 @@ impl<'a> Payload<'a> {
         if key.len() > u16::MAX as usize {
             return Err(LogError::FieldTooLong { field: "the key", bytes: key.len(), bytes_max: u16::MAX as usize });
         }
-        Ok(Payload { key: Some(key), ..self })
+        Ok(Payload { key: Some(key), flags: self.flags | FLAG_KEY, ..self })
     }
 
     /// The same with its producer, which folds remember.
     #[must_use]
     pub fn with_producer(self, producer: Producer) -> Payload<'a> {
-        Payload { producer: Some(producer), ..self }
+        Payload { producer: Some(producer), flags: self.flags | FLAG_PRODUCER, ..self }
     }
 
     /// The same for a producer that numbers batches, with the digest of the batch up to this message.
@@ -87,7 +102,7 @@ impl<'a> Payload<'a> {
     /// The same with fields that only format 2 has.
     #[must_use]
     pub fn with_attributes(self, attributes: &'a Attributes) -> Payload<'a> {
-        Payload { attributes: Some(attributes), ..self }
+        Payload { attributes: Some(attributes), flags: self.flags | two::attribute_flags(attributes), ..self }
     }
 
     /// How many bytes its record has apart from the payload.
@@ -98,7 +113,7 @@ impl<'a> Payload<'a> {
     /// The same for a record without the producer.
     #[must_use]
     pub(crate) fn without_producer(self) -> Payload<'a> {
-        Payload { producer: None, batch_digest: None, ..self }
+        Payload { producer: None, batch_digest: None, flags: self.flags & !FLAG_PRODUCER, ..self }
     }
 
     #[must_use]
@@ -128,7 +143,7 @@ impl<'a> Payload<'a> {
     }
 
     fn has_long_properties(&self) -> bool {
-        self.properties.len() > u16::MAX as usize
+        self.flags & FLAG_LONG_PROPERTIES != 0
     }
 
     /// Whether a format has all of its fields.
@@ -140,10 +155,11 @@ impl<'a> Payload<'a> {
     #[inline]
     pub(crate) fn record_bytes(&self, format: Format, targets: usize) -> usize {
         let fixed = HEADER_BYTES + MESSAGE_FIXED_BYTES + targets * TARGET_BYTES;
-        fixed + self.optional_bytes(format) + self.bytes as usize
+        // Nearly every message has none of the fields that flags announce.
+        let optional = if self.flags == 0 { 0 } else { self.optional_bytes(format) };
+        fixed + optional + self.bytes as usize
     }
 
-    #[inline]
     fn optional_bytes(&self, format: Format) -> usize {
         let long = if self.has_long_properties() { 4 } else { 0 };
         let producer_bytes = match format {
@@ -152,12 +168,6 @@ impl<'a> Payload<'a> {
         };
         let producer = self.producer.map_or(0, |_| producer_bytes);
         long + self.key.map_or(0, |key| 2 + key.len()) + producer + self.attributes.map_or(0, two::attribute_bytes)
-    }
-
-    fn flags(&self) -> u8 {
-        let long = if self.has_long_properties() { FLAG_LONG_PROPERTIES } else { 0 };
-        let common = long | self.key.map_or(0, |_| FLAG_KEY) | self.producer.map_or(0, |_| FLAG_PRODUCER);
-        common | self.attributes.map_or(0, two::attribute_flags)
     }
 
     fn put_optional(&self, out: &mut Vec<u8>, format: Format) {
@@ -205,7 +215,7 @@ pub(crate) fn encode_message(
     let Coding { format, seed } = stamp.coding;
     let length = payload.record_bytes(format, targets.len());
     out.reserve(length);
-    let flags = payload.flags();
+    let flags = payload.flags;
     let mut fixed = [0; ONE_TARGET_BYTES];
     let (header, head) = fixed.split_at_mut(HEADER_BYTES);
     fill_header(header, stamp, length as u32, [KIND_MESSAGE, flags], targets.len() as u16);

@@ -224,10 +224,20 @@ impl Log {
         stored_at_ms: u64,
         targets: &[Target],
     ) -> Result<Position, LogError> {
-        let targets_max = self.format().targets_max();
-        if targets.len() <= targets_max {
+        if targets.len() <= self.format().targets_max() {
             return self.append_copy(payload, stored_at_ms, targets);
         }
+        self.append_copies(payload, stored_at_ms, targets)
+    }
+
+    #[cold]
+    fn append_copies(
+        &mut self,
+        payload: &Payload<'_>,
+        stored_at_ms: u64,
+        targets: &[Target],
+    ) -> Result<Position, LogError> {
+        let targets_max = self.format().targets_max();
         self.reserve(payload, targets.len())?;
         let last = targets.len().div_ceil(targets_max) - 1;
         for (place, targets) in targets.chunks(targets_max).enumerate() {
@@ -238,6 +248,7 @@ impl Log {
         Ok(self.appended())
     }
 
+    #[inline(always)]
     fn append_copy(
         &mut self,
         payload: &Payload<'_>,
@@ -269,9 +280,14 @@ impl Log {
     /// record names, space for all its copies is reserved in one segment.
     pub fn reserve(&mut self, payload: &Payload<'_>, target_count: usize) -> Result<(), LogError> {
         let (format, targets_max) = (self.format(), self.format().targets_max());
-        let (copies, rest) = (target_count / targets_max, target_count % targets_max);
-        let last = if rest > 0 { payload.record_bytes(format, rest) } else { 0 };
-        self.place(copies * payload.record_bytes(format, targets_max) + last, Purpose::Message).map(|_| ())
+        let bytes = if target_count <= targets_max {
+            payload.record_bytes(format, target_count)
+        } else {
+            let (copies, rest) = (target_count / targets_max, target_count % targets_max);
+            let last = if rest > 0 { payload.record_bytes(format, rest) } else { 0 };
+            copies * payload.record_bytes(format, targets_max) + last
+        };
+        self.place(bytes, Purpose::Message).map(|_| ())
     }
 
     /// Appends the settlement of `count` messages, whose bodies have `bytes` bytes in all. Returns the position after
