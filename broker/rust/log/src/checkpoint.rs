@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use penstock_queue::Sequence;
 
 use self::fields::{Fields, put_u32, put_u64};
-use self::two::Sections;
+use self::two::Unread;
 use crate::backup::Holds;
 use crate::directory::write_whole;
 use crate::disk::Disk;
@@ -170,10 +170,10 @@ pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Content, LogError> {
     let (log_id, mut state) = begin(&mut fields).ok_or_else(corrupt)?;
     let live = match format {
         Format::One => one::read(&mut fields, &mut state).ok_or_else(corrupt)?,
-        Format::Two => match two::read(&mut fields, &mut state).ok_or_else(corrupt)? {
-            Sections::Known(live) => live,
-            Sections::Newer => return Err(LogError::newer_section(path)),
-        },
+        Format::Two => two::read(&mut fields, &mut state).map_err(|unread| match unread {
+            Unread::Corrupt => corrupt(),
+            Unread::Newer => LogError::newer_section(path),
+        })?,
     };
     if fields.0.is_empty() { Ok((log_id, state, live)) } else { Err(corrupt()) }
 }
@@ -393,6 +393,54 @@ mod tests {
         let mut log_id = None;
         let (found, state) = Checkpoints::load(directory.path(), &[2, 3], &mut log_id).unwrap();
         assert_eq!((found.floor(), state.position, log_id), (Position(20), Position(30), Some(LOG_ID)));
+    }
+
+    /// A queue of a million messages of which each second one is settled, as acks in any order leave it.
+    fn scattered() -> FoldState {
+        let mut state = FoldState::default();
+        let target = |number| Target { queue: QueueId(1), sequence: Sequence(number) };
+        (1..=1_000_000).for_each(|number| state.apply_unreadable(target(number)));
+        let queue = state.queues.get_mut(&QueueId(1)).unwrap();
+        for number in (2..=1_000_000).step_by(2) {
+            queue.settled.insert(SequenceRange::new(Sequence(number), Sequence(number)).unwrap());
+        }
+        queue.count = 500_000;
+        state
+    }
+
+    #[test]
+    fn half_a_million_scattered_acks_take_less_than_a_megabyte_from_the_fold_to_the_queue() {
+        let state = scattered();
+        assert!(state.queues[&QueueId(1)].settled.heap_bytes() < 1 << 20);
+
+        let bytes = encode((&LOG_ID, Format::Two), &state, &[]);
+        assert!(bytes.len() < 1 << 20, "{} bytes", bytes.len());
+
+        let mut found = decode(&bytes, Path::new("checkpoint")).unwrap().1;
+        assert_eq!(found, state);
+        let FoldedQueue { next, settled, count, bytes, .. } = found.queues.remove(&QueueId(1)).unwrap();
+        let queue = penstock_queue::Queue::recovered(next, settled, count, bytes, std::collections::BTreeMap::new());
+        assert_eq!(queue.ready_count(), 500_000);
+        assert!(queue.settled().heap_bytes() < 1 << 20, "{} bytes", queue.settled().heap_bytes());
+    }
+
+    #[test]
+    fn a_settled_block_of_a_newer_version_is_refused_and_is_not_corrupt() {
+        let mut state = FoldState::default();
+        let mut queue = FoldedQueue::starting_at(Sequence(1));
+        queue.next = Sequence(9);
+        queue.settled.insert(SequenceRange::new(Sequence(3), Sequence(5)).unwrap());
+        state.queues.insert(QueueId(1), queue);
+        let mut bytes = encode((&LOG_ID, Format::Two), &state, &[]);
+        bytes.truncate(bytes.len() - 4);
+        // The header, the head of the section, and the queue up to its block's number.
+        let kind_at = 72 + 12 + 8 + 4 + 4 + 32 + 6;
+        assert_eq!(bytes[kind_at], 1);
+        bytes[kind_at] = 9;
+        let crc = crc32c::crc32c(&bytes);
+        put_u32(&mut bytes, crc);
+
+        assert!(matches!(decode(&bytes, Path::new("checkpoint")), Err(LogError::Newer { .. })));
     }
 
     #[test]

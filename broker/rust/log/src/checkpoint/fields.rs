@@ -1,6 +1,6 @@
 //! Fields of checkpoints that both formats have.
 
-use penstock_queue::{QueueId, Sequence, SequenceRange};
+use penstock_queue::{QueueId, Sequence};
 
 use crate::fold::{FoldState, FoldedQueue};
 use crate::marks::{owner_of_producer, producer_value};
@@ -40,38 +40,32 @@ pub(super) fn ascending(state: &FoldState) -> Vec<(QueueId, &FoldedQueue)> {
     queues
 }
 
-/// How many settled ranges and how many delivery counts a queue has.
-pub(super) fn counts(queue: &FoldedQueue) -> [u32; 2] {
-    [queue.settled.ranges().count() as u32, queue.delivery_counts.len() as u32]
-}
-
-pub(super) fn put_queue(out: &mut Vec<u8>, queue: &FoldedQueue) {
+/// Its next sequence, the smallest unsettled one, and its totals.
+pub(super) fn put_totals(out: &mut Vec<u8>, queue: &FoldedQueue) {
     for number in [queue.next.0, queue.settled.below().0, queue.count, queue.bytes] {
         put_u64(out, number);
     }
-    for range in queue.settled.ranges() {
-        put_u64(out, range.first.0);
-        put_u64(out, range.last.0);
-    }
+}
+
+/// A queue with these, and nothing settled above the smallest unsettled sequence.
+pub(super) fn totals_in(fields: &mut Fields<'_>) -> Option<FoldedQueue> {
+    let next = Sequence(fields.u64()?);
+    let queue = FoldedQueue::starting_at(Sequence(fields.u64()?));
+    Some(FoldedQueue { next, count: fields.u64()?, bytes: fields.u64()?, ..queue })
+}
+
+pub(super) fn put_deliveries(out: &mut Vec<u8>, queue: &FoldedQueue) {
     for (sequence, count) in &queue.delivery_counts {
         put_u64(out, sequence.0);
         put_u32(out, *count);
     }
 }
 
-pub(super) fn queue_in(fields: &mut Fields<'_>, [ranges, deliveries]: [u32; 2]) -> Option<FoldedQueue> {
-    let next = Sequence(fields.u64()?);
-    let mut queue = FoldedQueue::starting_at(Sequence(fields.u64()?));
-    queue.next = next;
-    queue.count = fields.u64()?;
-    queue.bytes = fields.u64()?;
-    for _ in 0..ranges {
-        queue.settled.insert(SequenceRange::new(Sequence(fields.u64()?), Sequence(fields.u64()?))?);
-    }
-    for _ in 0..deliveries {
+pub(super) fn deliveries_in(fields: &mut Fields<'_>, count: u32, queue: &mut FoldedQueue) -> Option<()> {
+    for _ in 0..count {
         queue.delivery_counts.insert(Sequence(fields.u64()?), fields.u32()?);
     }
-    Some(queue)
+    Some(())
 }
 
 /// The marks of a state, and one for each producer.

@@ -1,8 +1,11 @@
 //! Checkpoints of format 1. See `docs/format.md`, "Checkpoints".
 
-use penstock_queue::QueueId;
+use penstock_queue::{QueueId, Sequence, SequenceRange};
 
-use super::fields::{Fields, ascending, counts, mark_in, put_mark, put_marks, put_queue, put_u32, queue_in};
+use super::fields::{
+    Fields, ascending, deliveries_in, mark_in, put_deliveries, put_mark, put_marks, put_totals, put_u32, put_u64,
+    totals_in,
+};
 use crate::fold::FoldState;
 use crate::live_segments::{self, LiveSegment};
 use crate::marks::{LIVE_SEGMENTS, SKIPPED};
@@ -16,11 +19,16 @@ pub(super) fn put(out: &mut Vec<u8>, state: &FoldState, live: &[LiveSegment]) {
     put_u32(out, (state.marks.len() + state.producers.len() + lists) as u32);
     put_u32(out, 0);
     for (id, queue) in ascending(state) {
-        let [ranges, deliveries] = counts(queue);
+        let (ranges, deliveries) = (queue.settled.ranges().count() as u32, queue.delivery_counts.len() as u32);
         for number in [id.0, ranges, deliveries, 0] {
             put_u32(out, number);
         }
-        put_queue(out, queue);
+        put_totals(out, queue);
+        for range in queue.settled.ranges() {
+            put_u64(out, range.first.0);
+            put_u64(out, range.last.0);
+        }
+        put_deliveries(out, queue);
     }
     put_marks(out, state);
     if !live.is_empty() {
@@ -38,7 +46,12 @@ pub(super) fn read(fields: &mut Fields<'_>, state: &mut FoldState) -> Option<Vec
     fields.u32()?;
     for _ in 0..queues {
         let [id, ranges, deliveries, _] = [fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?];
-        state.queues.insert(QueueId(id), queue_in(fields, [ranges, deliveries])?);
+        let mut queue = totals_in(fields)?;
+        for _ in 0..ranges {
+            queue.settled.insert(SequenceRange::new(Sequence(fields.u64()?), Sequence(fields.u64()?))?);
+        }
+        deliveries_in(fields, deliveries, &mut queue)?;
+        state.queues.insert(QueueId(id), queue);
     }
     let (mut live, mut skipped) = (Vec::new(), Vec::new());
     for _ in 0..marks {

@@ -1,13 +1,16 @@
 //! Checkpoints of format 2, in sections. See `docs/format.md`, "Checkpoints of format 2".
 //!
-//! Invariant: a section that is not known here is refused, never skipped.
+//! Invariant: a section, or a kind of settled block, that is not known here is refused, never skipped.
 
 use penstock_queue::QueueId;
 
-use super::fields::{Fields, ascending, counts, mark_in, put_marks, put_queue, put_u32, put_u64, queue_in};
-use crate::fold::FoldState;
+use super::fields::{
+    Fields, ascending, deliveries_in, mark_in, put_deliveries, put_marks, put_totals, put_u32, put_u64, totals_in,
+};
+use crate::fold::{FoldState, FoldedQueue};
 use crate::live_segments::{self, LiveSegment};
 use crate::record::Position;
+use crate::settled_blocks::{self, SettledBlocksError};
 use crate::skipped;
 
 const QUEUES: u32 = 1;
@@ -17,11 +20,10 @@ const SEGMENTS: u32 = 5;
 const SKIPPED: u32 = 6;
 const COUNT: u32 = 5;
 
-/// The result of reading the sections of a checkpoint.
-pub(super) enum Sections {
-    /// All known; the segments that the checkpoint depends on.
-    Known(Vec<LiveSegment>),
-    /// A newer version wrote one of them.
+/// Why sections cannot be read.
+pub(super) enum Unread {
+    Corrupt,
+    /// A newer version wrote a part of them.
     Newer,
 }
 
@@ -32,8 +34,13 @@ pub(super) fn put(out: &mut Vec<u8>, state: &FoldState, live: &[LiveSegment]) {
     put_section(out, QUEUES, |out| {
         for (id, queue) in ascending(state) {
             put_u64(out, u64::from(id.0));
-            counts(queue).into_iter().for_each(|count| put_u32(out, count));
-            put_queue(out, queue);
+            let blocks_at = out.len();
+            put_u32(out, 0);
+            put_u32(out, queue.delivery_counts.len() as u32);
+            put_totals(out, queue);
+            let blocks = settled_blocks::encode(&queue.settled, out);
+            out[blocks_at..blocks_at + 4].copy_from_slice(&blocks.to_le_bytes());
+            put_deliveries(out, queue);
         }
     });
     put_section(out, MARKS, |out| put_marks(out, state));
@@ -56,36 +63,56 @@ fn put_section(out: &mut Vec<u8>, kind: u32, put: impl FnOnce(&mut Vec<u8>)) {
     out[length_at..length_at + 8].copy_from_slice(&length.to_le_bytes());
 }
 
-/// Reads into a state.
-pub(super) fn read(fields: &mut Fields<'_>, state: &mut FoldState) -> Option<Sections> {
-    state.highest_queue_id = QueueId(u32::try_from(fields.u64()?).ok()?);
-    let count = fields.u32()?;
-    fields.u32()?;
+/// Reads into a state; returns the segments that it depends on.
+pub(super) fn read(fields: &mut Fields<'_>, state: &mut FoldState) -> Result<Vec<LiveSegment>, Unread> {
+    let count = begin(fields, state).ok_or(Unread::Corrupt)?;
     let (mut live, mut skipped) = (Vec::new(), Vec::new());
     for _ in 0..count {
-        let (kind, length) = (fields.u32()?, usize::try_from(fields.u64()?).ok()?);
-        let content = fields.take(length)?;
+        let (kind, content) = section_in(fields).ok_or(Unread::Corrupt)?;
         match kind {
             QUEUES => queues_in(content, state)?,
-            MARKS => marks_in(content, state)?,
-            EPOCHS => epochs_in(content, state)?,
+            MARKS => marks_in(content, state).ok_or(Unread::Corrupt)?,
+            EPOCHS => epochs_in(content, state).ok_or(Unread::Corrupt)?,
             SEGMENTS => live = live_segments::decode(state.position, content),
             SKIPPED => skipped = skipped::decode(state.position, content),
-            _ => return Some(Sections::Newer),
+            _ => return Err(Unread::Newer),
         }
     }
     skipped::restore(state, skipped);
-    Some(Sections::Known(live))
+    Ok(live)
 }
 
-fn queues_in(content: &[u8], state: &mut FoldState) -> Option<()> {
+/// Returns the number of sections.
+fn begin(fields: &mut Fields<'_>, state: &mut FoldState) -> Option<u32> {
+    state.highest_queue_id = QueueId(u32::try_from(fields.u64()?).ok()?);
+    let (count, _reserved) = (fields.u32()?, fields.u32()?);
+    Some(count)
+}
+
+fn section_in<'a>(fields: &mut Fields<'a>) -> Option<(u32, &'a [u8])> {
+    let (kind, length) = (fields.u32()?, usize::try_from(fields.u64()?).ok()?);
+    Some((kind, fields.take(length)?))
+}
+
+fn queues_in(content: &[u8], state: &mut FoldState) -> Result<(), Unread> {
     let mut fields = Fields(content);
     while !fields.0.is_empty() {
-        let id = QueueId(u32::try_from(fields.u64()?).ok()?);
-        let counts = [fields.u32()?, fields.u32()?];
-        state.queues.insert(id, queue_in(&mut fields, counts)?);
+        let (id, [blocks, deliveries], mut queue) = queue_in(&mut fields).ok_or(Unread::Corrupt)?;
+        let settled = settled_blocks::decode(&mut fields.0, queue.settled.below(), blocks);
+        queue.settled = settled.map_err(|error| match error {
+            SettledBlocksError::UnknownKind { .. } => Unread::Newer,
+            _ => Unread::Corrupt,
+        })?;
+        deliveries_in(&mut fields, deliveries, &mut queue).ok_or(Unread::Corrupt)?;
+        state.queues.insert(id, queue);
     }
-    Some(())
+    Ok(())
+}
+
+/// A queue up to its settled blocks, with the numbers of these and of its delivery counts.
+fn queue_in(fields: &mut Fields<'_>) -> Option<(QueueId, [u32; 2], FoldedQueue)> {
+    let id = QueueId(u32::try_from(fields.u64()?).ok()?);
+    Some((id, [fields.u32()?, fields.u32()?], totals_in(fields)?))
 }
 
 fn marks_in(content: &[u8], state: &mut FoldState) -> Option<()> {
