@@ -1,4 +1,5 @@
-//! The directory of a sealed segment: the offsets of each queue's messages. See `docs/format.md`, "Indexes".
+//! The directory of a sealed segment: the offsets of each queue's messages, and their deadlines. See `docs/format.md`,
+//! "Indexes". Its bytes are known to `index_file`.
 //!
 //! Invariants: a directory is consistent with its segment's records, and it is on the disk before a checkpoint depends
 //! on it. One that is missing, has bad sectors or a wrong checksum is derived again from its segment and kept in memory
@@ -12,29 +13,19 @@ use std::sync::{Arc, OnceLock};
 
 use penstock_queue::{QueueId, Sequence};
 
+use crate::deadlines::Deadline;
 use crate::disk::Disk;
 use crate::error::{Corruption, LogError};
+use crate::format::Format;
 use crate::index::{MemoryIndex, Reach, of_segment};
+pub(crate) use crate::index_file::Entry;
+use crate::index_file::{FIXED_BYTES, Layout, Unread, encode, header_bytes};
 use crate::map::{Map, is_bad_sector};
-use crate::record::{Target, le_u32, le_u64};
-use crate::segment::{FORMAT, Segment};
-
-const MAGIC: &[u8; 8] = b"PNSTKIDX";
-const HEADER_BYTES: usize = 64;
-const ENTRY_BYTES: usize = 28;
+use crate::record::{Target, le_u32};
+use crate::segment::Segment;
 
 /// Contiguous sequences of one queue: the first and the count.
 pub(crate) type Span = (QueueId, Sequence, u64);
-
-/// Contiguous messages of one queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) queue: QueueId,
-    pub(crate) first: Sequence,
-    pub(crate) count: u32,
-    pub(crate) body_bytes: u64,
-    place: u32,
-}
 
 /// A directory file, mapped at its first use.
 #[derive(Debug)]
@@ -43,17 +34,21 @@ pub(crate) struct Directory {
     /// The segment that the directory is derived from, without a map.
     segment: Segment,
     map: OnceLock<Map>,
-    /// The end of its entries, once they were checked.
-    entries_end: OnceLock<usize>,
-    /// The correct bytes of the file, once it was found to differ.
-    derived: Arc<OnceLock<Vec<u8>>>,
+    /// Its layout, once header and entries were checked.
+    layout: OnceLock<Layout>,
+    /// The earliest time of its deadlines, once its header was written or checked.
+    earliest: OnceLock<Option<u64>>,
+    /// Set once its deadlines were checked.
+    has_whole_deadlines: OnceLock<()>,
+    /// The correct bytes of the file, and their layout, once it was found to differ.
+    derived: Arc<OnceLock<(Vec<u8>, Layout)>>,
 }
 
 /// A directory's bytes, of which header and entries can be touched.
 #[derive(Clone, Copy)]
 struct View<'a> {
     bytes: &'a [u8],
-    entries_end: usize,
+    layout: &'a Layout,
     /// Map of the file; `None` for derived bytes.
     map: Option<&'a Map>,
 }
@@ -184,18 +179,14 @@ fn first_at(from: Sequence, first: Sequence, count: u64) -> Option<Sequence> {
     (first.0.saturating_add(count) > from.0).then(|| first.max(from))
 }
 
-impl<'a> View<'a> {
-    fn entries(&self) -> &'a [u8] {
-        self.bytes.get(HEADER_BYTES..self.entries_end).unwrap_or_default()
-    }
-
+impl View<'_> {
     fn entry(&self, index: usize) -> Option<Entry> {
-        self.entries().get(index * ENTRY_BYTES..(index + 1) * ENTRY_BYTES).map(Entry::decode)
+        self.layout.entry(self.bytes, index)
     }
 
     /// How many entries begin at or below a sequence of a queue.
     fn entries_up_to(&self, queue: QueueId, from: Sequence) -> usize {
-        let (mut low, mut high) = (0, self.entries().len() / ENTRY_BYTES);
+        let (mut low, mut high) = (0, self.layout.entry_count());
         while low < high {
             let middle = low + (high - low) / 2;
             match self.entry(middle) {
@@ -214,14 +205,64 @@ impl Directory {
             path: segment.directory_path(),
             segment: segment.unmapped(),
             map: OnceLock::new(),
-            entries_end: OnceLock::new(),
+            layout: OnceLock::new(),
+            earliest: OnceLock::new(),
+            has_whole_deadlines: OnceLock::new(),
             derived: Arc::default(),
         }
     }
 
     /// The file's entries, by queue and first number.
-    pub(crate) fn entries(&self) -> Result<impl ExactSizeIterator<Item = Entry> + '_, LogError> {
-        Ok(self.view()?.entries().chunks_exact(ENTRY_BYTES).map(Entry::decode))
+    pub(crate) fn entries(&self) -> Result<impl Iterator<Item = Entry> + '_, LogError> {
+        let view = self.view()?;
+        Ok((0..view.layout.entry_count()).map_while(move |at| view.entry(at)))
+    }
+
+    /// The earliest time of its deadlines, which its header has.
+    pub(crate) fn earliest_ms(&self) -> Result<Option<u64>, LogError> {
+        match self.earliest.get() {
+            Some(earliest) => Ok(*earliest),
+            None => Ok(self.view()?.layout.earliest_ms()),
+        }
+    }
+
+    /// The deadlines up to a time, at most so many, from an index on; and the time of the one after them.
+    pub(crate) fn deadlines(
+        &self,
+        from: usize,
+        (to_ms, count_max): (u64, usize),
+    ) -> Result<(Vec<Deadline>, Option<u64>), LogError> {
+        let view = self.view()?;
+        match self.check_deadlines(&view) {
+            Err(LogError::Corrupt { .. }) if view.map.is_some() => {
+                self.derive()?;
+                return self.deadlines(from, (to_ms, count_max));
+            }
+            checked => checked?,
+        }
+        let mut rest = view.layout.deadlines_from(view.bytes, from).peekable();
+        let mut found = Vec::new();
+        while found.len() < count_max
+            && let Some(deadline) = rest.next_if(|deadline| deadline.at_ms <= to_ms)
+        {
+            found.push(deadline);
+        }
+        Ok((found, rest.peek().map(|deadline| deadline.at_ms)))
+    }
+
+    /// All of them are read at their first use, as there is one checksum; later a piece at a time.
+    fn check_deadlines(&self, view: &View<'_>) -> Result<(), LogError> {
+        let Some(map) = view.map else { return Ok(()) };
+        let section = view.layout.deadlines();
+        let was_read = self.bring_in(map, section.start, section.len())?;
+        if !was_read && self.has_whole_deadlines.get().is_some() {
+            return Ok(());
+        }
+        if !view.layout.has_whole_deadlines(view.bytes) {
+            return Err(self.corrupt(Corruption::Directory));
+        }
+        let _ = self.has_whole_deadlines.set(());
+        Ok(())
     }
 
     /// Where the records of `count` messages of an entry begin, from the sequence `first` on.
@@ -230,15 +271,14 @@ impl Directory {
         found.filter(|offsets| offsets.len() == count).ok_or_else(|| self.corrupt(Corruption::Directory))
     }
 
-    /// Whether all checksums of the file match, including that of the offsets, which look-ups do not check.
+    /// Whether all checksums of the file match, also of the sections, which look-ups do not check.
     pub(crate) fn verify(&self) -> Result<(), LogError> {
         let map = self.map()?;
         let bytes = map.bytes();
         self.populate(map, 0, bytes.len())?;
-        let view = View { bytes, entries_end: self.check(bytes)?, map: None };
-        let stored = bytes.get(36..40).map_or(0, le_u32);
-        let offsets = bytes.get(view.entries_end..).unwrap_or_default();
-        if crc32c::crc32c(offsets) == stored { Ok(()) } else { Err(self.corrupt(Corruption::Directory)) }
+        let layout = self.check(bytes)?;
+        let is_whole = layout.has_whole_offsets(bytes) && layout.has_whole_deadlines(bytes);
+        if is_whole { Ok(()) } else { Err(self.corrupt(Corruption::Directory)) }
     }
 
     /// Derives it from its segment when any checksum is wrong; returns whether it was.
@@ -336,11 +376,12 @@ impl Directory {
         }
         let first = entry.place as usize + skipped as usize;
         let count = count_max.min(entry.count as usize - skipped as usize);
-        let (begin, length) = (view.entries_end + first * 4, count * 4);
+        let place = view.layout.offsets(first, count);
         if let Some(map) = view.map {
-            self.bring_in(map, begin, length)?;
+            self.bring_in(map, place.start, place.len())?;
         }
-        let found = view.bytes.get(begin..begin + length).ok_or_else(|| self.corrupt(Corruption::Directory))?;
+        let found = view.bytes.get(place).filter(|found| found.len() == count * 4);
+        let found = found.ok_or_else(|| self.corrupt(Corruption::Directory))?;
         Ok(Some(found.chunks_exact(4).map(le_u32).collect()))
     }
 
@@ -359,33 +400,34 @@ impl Directory {
                 view => return view,
             }
         }
-        let bytes = self.derive()?;
-        Ok(View { bytes, entries_end: entries_end(bytes), map: None })
+        let (bytes, layout) = self.derive()?;
+        Ok(View { bytes, layout, map: None })
     }
 
     /// Header and entries are checked when they had to be read from the disk.
     fn view_of_file(&self) -> Result<View<'_>, LogError> {
         let map = self.map()?;
         let bytes = map.bytes();
-        if let Some(&entries_end) = self.entries_end.get()
-            && !self.bring_in(map, 0, entries_end)?
+        if let Some(layout) = self.layout.get()
+            && !self.bring_in(map, 0, layout.entries_end())?
         {
-            return Ok(View { bytes, entries_end, map: Some(map) });
+            return Ok(View { bytes, layout, map: Some(map) });
         }
-        self.populate(map, 0, HEADER_BYTES)?;
-        self.populate(map, 0, entries_end(bytes))?;
-        let entries_end = self.check(bytes)?;
-        let _ = self.entries_end.set(entries_end);
-        Ok(View { bytes, entries_end, map: Some(map) })
+        let found = self.check(bytes)?;
+        let _ = self.earliest.set(found.earliest_ms());
+        let layout = self.layout.get_or_init(|| found.clone());
+        if *layout == found { Ok(View { bytes, layout, map: Some(map) }) } else { Err(self.corrupt(Corruption::Directory)) }
     }
 
     /// Makes the bytes of the file from the records of the segment.
-    fn derive(&self) -> Result<&[u8], LogError> {
-        if self.derived.get().is_none() {
-            let bytes = encode(self.segment.id(), &of_segment(&self.segment.unmapped())?);
-            let _ = self.derived.set(bytes);
+    fn derive(&self) -> Result<&(Vec<u8>, Layout), LogError> {
+        if let Some(derived) = self.derived.get() {
+            return Ok(derived);
         }
-        Ok(self.derived.get().map(Vec::as_slice).unwrap_or_default())
+        let index = of_segment(&self.segment.unmapped())?;
+        let bytes = encode(self.segment.format(), self.segment.id(), &index);
+        let layout = Layout::read(&bytes, self.segment.id()).map_err(|unread| self.unread(unread))?;
+        Ok(self.derived.get_or_init(|| (bytes, layout)))
     }
 
     fn map(&self) -> Result<&Map, LogError> {
@@ -413,23 +455,28 @@ impl Directory {
         map.populate(from, length).map_err(|error| self.unusable("read", error))
     }
 
-    /// Checks header and entries; returns where the entries end.
-    fn check(&self, bytes: &[u8]) -> Result<usize, LogError> {
-        let corrupt = || self.corrupt(Corruption::Directory);
-        let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or_else(corrupt)?;
-        if &header[..8] != MAGIC || le_u32(&header[60..]) != crc32c::crc32c(&header[..60]) {
-            return Err(corrupt());
+    /// Checks header and entries.
+    fn check(&self, bytes: &[u8]) -> Result<Layout, LogError> {
+        if let Some(map) = self.map.get() {
+            self.populate(map, 0, FIXED_BYTES)?;
+            self.populate(map, 0, header_bytes(bytes))?;
         }
-        let found = le_u32(&header[8..12]);
-        if found > FORMAT {
-            return Err(LogError::NewerFormat { path: self.path.clone(), found, supported: FORMAT });
+        let layout = Layout::read(bytes, self.segment.id()).map_err(|unread| self.unread(unread))?;
+        if let Some(map) = self.map.get() {
+            self.populate(map, 0, layout.entries_end())?;
         }
-        let entries_end = entries_end(bytes);
-        let entries = bytes.get(HEADER_BYTES..entries_end).ok_or_else(corrupt)?;
-        let is_whole = bytes.len() == entries_end + le_u32(&header[28..32]) as usize * 4
-            && le_u64(&header[16..24]) == self.segment.id()
-            && le_u32(&header[32..36]) == crc32c::crc32c(entries);
-        if is_whole { Ok(entries_end) } else { Err(corrupt()) }
+        if layout.has_whole_entries(bytes) { Ok(layout) } else { Err(self.corrupt(Corruption::Directory)) }
+    }
+
+    fn unread(&self, unread: Unread) -> LogError {
+        let path = self.path.clone();
+        match unread {
+            Unread::Corrupt => self.corrupt(Corruption::Directory),
+            Unread::NewerFormat(found) => {
+                LogError::NewerFormat { path, found, supported: Format::NEWEST.number() }
+            }
+            Unread::NewerSection => LogError::newer_section(&path),
+        }
     }
 
     /// Whether the file exists and is usable.
@@ -456,32 +503,18 @@ impl Directory {
     }
 }
 
-/// Where the entries end, according to the header.
-fn entries_end(bytes: &[u8]) -> usize {
-    HEADER_BYTES + bytes.get(24..28).map_or(0, le_u32) as usize * ENTRY_BYTES
-}
-
-impl Entry {
-    fn decode(bytes: &[u8]) -> Entry {
-        let field = |from: usize| bytes.get(from..).unwrap_or_default();
-        Entry {
-            queue: QueueId(le_u32(field(0))),
-            count: le_u32(field(4)),
-            first: Sequence(le_u64(field(8))),
-            body_bytes: le_u64(field(16)),
-            place: le_u32(field(24)),
-        }
-    }
-}
-
 /// Writes the directory of a segment under a temporary name, syncs it and renames it.
 pub(crate) fn save(disk: &dyn Disk, segment: &Segment, index: &MemoryIndex) -> Result<Directory, LogError> {
-    save_bytes(disk, segment, &encode(segment.id(), index))
+    let directory = save_bytes(disk, segment, &encode(segment.format(), segment.id(), index))?;
+    if segment.format() == Format::Two {
+        let _ = directory.earliest.set(index.deadlines().iter().map(|deadline| deadline.at_ms).min());
+    }
+    Ok(directory)
 }
 
 /// Replaces the corrupt file by the derived directory.
 pub(crate) fn save_derived(disk: &dyn Disk, directory: &Directory) -> Result<Directory, LogError> {
-    save_bytes(disk, &directory.segment, directory.derive()?)
+    save_bytes(disk, &directory.segment, &directory.derive()?.0)
 }
 
 fn save_bytes(disk: &dyn Disk, segment: &Segment, bytes: &[u8]) -> Result<Directory, LogError> {
@@ -501,38 +534,4 @@ pub(crate) fn write_whole(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<
     let file = disk.create(path, 0).map_err(|error| LogError::io("create", path, error))?;
     disk.write_at(&file, bytes, 0).map_err(|error| LogError::io("write", path, error))?;
     disk.sync(&file).map_err(|error| LogError::io("sync", path, error))
-}
-
-fn encode(segment_id: u64, index: &MemoryIndex) -> Vec<u8> {
-    let runs = index.sorted_runs();
-    let offsets_count: usize = runs.iter().map(|(_, run)| run.offsets.len()).sum();
-    let mut bytes = Vec::with_capacity(HEADER_BYTES + runs.len() * ENTRY_BYTES + offsets_count * 4);
-    bytes.resize(HEADER_BYTES, 0);
-    let mut place = 0_u32;
-    for (queue, run) in &runs {
-        let count = run.offsets.len() as u32;
-        bytes.extend_from_slice(&queue.0.to_le_bytes());
-        bytes.extend_from_slice(&count.to_le_bytes());
-        bytes.extend_from_slice(&run.first.to_le_bytes());
-        bytes.extend_from_slice(&run.body_bytes.to_le_bytes());
-        bytes.extend_from_slice(&place.to_le_bytes());
-        place += count;
-    }
-    let offsets_at = bytes.len();
-    for offset in runs.iter().flat_map(|(_, run)| &run.offsets) {
-        bytes.extend_from_slice(&offset.to_le_bytes());
-    }
-    let entries_crc = crc32c::crc32c(&bytes[HEADER_BYTES..offsets_at]);
-    let offsets_crc = crc32c::crc32c(&bytes[offsets_at..]);
-    bytes[..8].copy_from_slice(MAGIC);
-    bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
-    bytes[12..16].copy_from_slice(&(HEADER_BYTES as u32).to_le_bytes());
-    bytes[16..24].copy_from_slice(&segment_id.to_le_bytes());
-    bytes[24..28].copy_from_slice(&(runs.len() as u32).to_le_bytes());
-    bytes[28..32].copy_from_slice(&place.to_le_bytes());
-    bytes[32..36].copy_from_slice(&entries_crc.to_le_bytes());
-    bytes[36..40].copy_from_slice(&offsets_crc.to_le_bytes());
-    let header_crc = crc32c::crc32c(&bytes[..60]);
-    bytes[60..64].copy_from_slice(&header_crc.to_le_bytes());
-    bytes
 }

@@ -105,6 +105,25 @@ impl<'a> Payload<'a> {
         Payload { attributes: Some(attributes), flags: self.flags | two::attribute_flags(attributes), ..self }
     }
 
+    /// Before this time it is not delivered.
+    #[inline]
+    #[must_use]
+    pub fn due_at_ms(&self) -> Option<u64> {
+        self.attributes?.due_at_ms
+    }
+
+    /// The first of its times of expiry and delivery.
+    #[inline]
+    #[must_use]
+    pub fn first_deadline(&self) -> Option<u64> {
+        let attributes = self.attributes?;
+        attributes.expires_at_ms.into_iter().chain(attributes.due_at_ms).min()
+    }
+
+    pub(crate) fn attributes(&self) -> Option<&'a Attributes> {
+        self.attributes
+    }
+
     /// How many bytes its record has apart from the payload.
     pub(crate) fn head_bytes(&self, format: Format, targets: usize) -> usize {
         self.record_bytes(format, targets) - self.bytes as usize

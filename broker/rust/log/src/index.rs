@@ -9,9 +9,10 @@ use penstock_queue::{QueueId, Sequence};
 use rustc_hash::FxHashMap;
 
 use crate::contents::Contents;
+use crate::deadlines::{DEADLINE_MS_MAX, Deadline, DeadlineKind};
 use crate::disk::RealDisk;
 use crate::error::{Corruption, LogError};
-use crate::record::{Decoded, Record, Target};
+use crate::record::{Attributes, Decoded, Record, Target};
 use crate::segment::{Check, Resume, SEGMENT_HEADER_BYTES, Segment, Walk};
 
 /// Messages of one queue with contiguous sequences.
@@ -19,6 +20,9 @@ use crate::segment::{Check, Resume, SEGMENT_HEADER_BYTES, Segment, Walk};
 pub(crate) struct Run {
     pub(crate) first: u64,
     pub(crate) body_bytes: u64,
+    /// When the first and the last of them were stored.
+    pub(crate) first_ms: u64,
+    pub(crate) last_ms: u64,
     pub(crate) offsets: Vec<u32>,
 }
 
@@ -73,6 +77,8 @@ pub(crate) struct MemoryIndex {
     slots: FxHashMap<QueueId, usize>,
     queues: Vec<QueueRuns>,
     last: usize,
+    /// In the order of the records.
+    deadlines: Vec<Deadline>,
 }
 
 impl MemoryIndex {
@@ -85,30 +91,59 @@ impl MemoryIndex {
     pub(crate) fn take_in(&mut self, offset: u32, decoded: &Decoded<'_>) {
         decoded.each(offset, |offset, record| {
             if let Record::Message(message) = record {
-                let body_bytes = message.body.len() as u64;
-                message.targets().for_each(|target| self.push(target, offset, body_bytes));
+                let sizes = (message.body.len() as u64, message.stored_at_ms);
+                message.targets().for_each(|target| self.push(target, offset, sizes));
+                if message.has_deadlines() {
+                    let attributes = message.attributes();
+                    message.targets().for_each(|target| self.push_deadlines(target, &attributes));
+                }
             }
         });
     }
 
     /// Adds a message. One whose sequence does not ascend is left out: callers check [`MemoryIndex::next_of`] first.
-    pub(crate) fn push(&mut self, target: Target, offset: u32, body_bytes: u64) {
+    /// Its body has so many bytes, and it was stored at that time.
+    pub(crate) fn push(&mut self, target: Target, offset: u32, (body_bytes, at_ms): (u64, u64)) {
         let sequence = target.sequence.0;
         let slot = self.slot(target.queue);
         let Some(runs) = slot.and_then(|slot| self.queues.get_mut(slot)) else {
-            self.push_first(target, offset, body_bytes);
+            self.push_first(target, offset, (body_bytes, at_ms));
             return;
         };
         if sequence == runs.next {
             runs.current.offsets.push(offset);
             runs.current.body_bytes += body_bytes;
+            runs.current.last_ms = at_ms;
         } else if sequence > runs.next {
-            let run = Run { first: sequence, body_bytes, offsets: vec![offset] };
+            let run = Run::new(target, offset, (body_bytes, at_ms));
             runs.earlier.push(std::mem::replace(&mut runs.current, run));
         } else {
             return;
         }
         runs.next = sequence.saturating_add(1);
+    }
+
+    /// Adds the deadlines of a message, if it has any.
+    pub(crate) fn push_deadlines(&mut self, target: Target, attributes: &Attributes) {
+        let kinds = [(DeadlineKind::Due, attributes.due_at_ms), (DeadlineKind::Expires, attributes.expires_at_ms)];
+        for (kind, at_ms) in kinds {
+            if let Some(at_ms) = at_ms {
+                let at_ms = at_ms.min(DEADLINE_MS_MAX);
+                self.deadlines.push(Deadline { at_ms, queue: target.queue, sequence: target.sequence, kind });
+            }
+        }
+    }
+
+    /// The deadlines of its messages, in the order of the records.
+    pub(crate) fn deadlines(&self) -> &[Deadline] {
+        &self.deadlines
+    }
+
+    /// The same by time.
+    pub(crate) fn sorted_deadlines(&self) -> Vec<Deadline> {
+        let mut deadlines = self.deadlines.clone();
+        deadlines.sort_unstable();
+        deadlines
     }
 
     /// The message with that sequence and those that follow it without a gap.
@@ -123,6 +158,14 @@ impl MemoryIndex {
         }
         let after = runs.earlier.partition_point(|run| run.first <= from.0);
         from_in(runs.earlier.get(after.checked_sub(1)?)?, from)
+    }
+
+    /// The run that has a message.
+    pub(crate) fn run_of(&self, queue: QueueId, sequence: Sequence) -> Option<&Run> {
+        let runs = self.slots.get(&queue).and_then(|&slot| self.queues.get(slot))?;
+        let after = runs.earlier.partition_point(|run| run.first <= sequence.0);
+        let run = if sequence.0 >= runs.current.first { &runs.current } else { runs.earlier.get(after.checked_sub(1)?)? };
+        from_in(run, sequence).map(|_| run)
     }
 
     /// The queue's first sequence at or above `from`.
@@ -181,13 +224,18 @@ impl MemoryIndex {
         Some(slot)
     }
 
-    fn push_first(&mut self, target: Target, offset: u32, body_bytes: u64) {
-        let first = target.sequence.0;
-        let current = Run { first, body_bytes, offsets: vec![offset] };
+    fn push_first(&mut self, target: Target, offset: u32, sizes: (u64, u64)) {
+        let current = Run::new(target, offset, sizes);
         self.last = self.queues.len();
         self.slots.insert(target.queue, self.last);
-        let next = first.saturating_add(1);
+        let next = target.sequence.0.saturating_add(1);
         self.queues.push(QueueRuns { queue: target.queue, next, current, earlier: Vec::new() });
+    }
+}
+
+impl Run {
+    fn new(target: Target, offset: u32, (body_bytes, at_ms): (u64, u64)) -> Run {
+        Run { first: target.sequence.0, body_bytes, first_ms: at_ms, last_ms: at_ms, offsets: vec![offset] }
     }
 }
 
@@ -202,7 +250,7 @@ mod tests {
     use super::*;
 
     fn push(index: &mut MemoryIndex, queue: u32, sequence: u64, offset: u32) {
-        index.push(Target { queue: QueueId(queue), sequence: Sequence(sequence) }, offset, 1);
+        index.push(Target { queue: QueueId(queue), sequence: Sequence(sequence) }, offset, (1, 1));
     }
 
     #[test]

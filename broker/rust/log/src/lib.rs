@@ -16,6 +16,7 @@ mod checkpoint;
 mod compaction;
 mod contents;
 mod corruption;
+mod deadlines;
 mod directory;
 mod disk;
 mod encode;
@@ -27,6 +28,7 @@ mod format;
 mod fresh;
 mod header;
 mod index;
+mod index_file;
 mod inspect;
 mod kept;
 mod live_segments;
@@ -58,6 +60,7 @@ pub use batches::{
 };
 pub use compaction::{Compacted, CompactionTicket};
 pub use corruption::Quarantined;
+pub use deadlines::{DEADLINE_MS_MAX, Deadline, DeadlineKind};
 pub use disk::{Disk, FaultyDisk, RealDisk, Space, is_full};
 pub use encode::{Operation, Payload, Settlement};
 pub use epochs::Epochs;
@@ -67,7 +70,7 @@ pub use fold_ticket::{FoldTicket, Folded, Retired};
 pub use format::{Coding, Format};
 pub use inspect::{CorruptRecord, SegmentReport, inspect};
 pub use kept::Kept;
-pub use log::{Log, LogOptions, LogStats, Opened, Passed, Portion, Room};
+pub use log::{DeadlineTicket, DeadlinesRead, Log, LogOptions, LogStats, Opened, Passed, Portion, Room};
 pub use record::{
     Attributes, Begun, DecodeError, Decoded, ENVELOPE_HEADS_BYTES_MAX, ENVELOPE_RANGES_MAX, ENVELOPE_RECORDS_MAX,
     ENVELOPE_TARGETS_MAX, EnvelopeView, EpochView, MarkView, MessageView, Outcome, Position, Producer, RANGES_MAX,

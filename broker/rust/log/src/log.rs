@@ -11,6 +11,7 @@ mod reading;
 mod recent;
 mod rolling;
 mod room;
+mod timers;
 mod upkeep;
 
 use std::cell::RefCell;
@@ -27,6 +28,8 @@ pub use self::recent::Passed;
 use self::recent::Recent;
 use self::room::Purpose;
 pub use self::room::Room;
+use self::timers::Timers;
+pub use self::timers::{DeadlineTicket, DeadlinesRead};
 use crate::active::{Active, Size, random, random_id};
 use crate::ahead::Ahead;
 use crate::backup::Holds;
@@ -120,6 +123,8 @@ pub struct LogStats {
     pub bytes_rewritten: u64,
     /// Sealed segments whose index is in memory, as no fold has taken them yet.
     pub unfolded_segments: u64,
+    /// Deadlines that are kept one by one: those of segments whose index is not written yet.
+    pub deadlines_in_memory: u64,
 }
 
 /// Whether a log can be appended to.
@@ -164,6 +169,7 @@ pub struct Log {
     /// The segment that a queue was last found in: the next look-up begins there.
     hints: RefCell<FxHashMap<QueueId, u64>>,
     recent: RefCell<Recent>,
+    timers: Timers,
     /// The numbers of corrupt segments: nothing is rewritten in their place or across them, and once they have no live
     /// message their files are renamed, not removed.
     quarantined: BTreeSet<u64>,
@@ -194,6 +200,7 @@ impl Log {
         let raises = if raise { missed_starts.saturating_add(1).min(u64::from(u8::MAX)) as u8 } else { 0 };
         let is_new = recovered.log_id.is_none();
         let mut log = Log::after(directory, options, recovered)?;
+        log.follow_segments();
         quarantined.iter().for_each(|found| log.quarantine(&found.file, found.at));
         log.unserved.extend(log.unserved_of(&quarantined));
         log.quarantined.extend(quarantined.iter().filter_map(|found| number_of(&found.file)));
@@ -270,7 +277,10 @@ impl Log {
         }
         let offset = self.active.segment.offset_of(stamp.position) as u32;
         for target in targets {
-            self.active.index.push(*target, offset, payload.body_bytes());
+            self.active.index.push(*target, offset, (payload.body_bytes(), stored_at_ms));
+        }
+        if let Some(attributes) = payload.attributes() {
+            self.push_deadlines(targets, attributes);
         }
         encode_message(&mut self.tail, stamp, payload, stored_at_ms, targets);
         Ok(self.appended())
@@ -280,6 +290,9 @@ impl Log {
     /// record names, space for all its copies is reserved in one segment.
     pub fn reserve(&mut self, payload: &Payload<'_>, target_count: usize) -> Result<(), LogError> {
         let (format, targets_max) = (self.format(), self.format().targets_max());
+        if !payload.fits(format) {
+            return Err(LogError::NotInFormat { what: "an attribute of a message" });
+        }
         let bytes = if target_count <= targets_max {
             payload.record_bytes(format, target_count)
         } else {
@@ -472,6 +485,7 @@ impl Log {
             bytes_written: self.bytes_written,
             bytes_rewritten: self.bytes_rewritten,
             unfolded_segments: unfolded as u64,
+            deadlines_in_memory: self.timers.count_in_memory(),
         }
     }
 }
@@ -531,6 +545,7 @@ impl Log {
             holds: Arc::default(),
             hints: RefCell::default(),
             recent,
+            timers: Timers::default(),
             quarantined: BTreeSet::new(),
             fenced: BTreeSet::new(),
             unserved: lost,

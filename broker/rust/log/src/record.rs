@@ -247,6 +247,14 @@ impl<'a> MessageView<'a> {
         self.optional().map(|optional| optional.attributes).unwrap_or_default()
     }
 
+    /// Whether it has a time of expiry, or one before which it is not to be delivered.
+    #[inline]
+    #[must_use]
+    pub fn has_deadlines(&self) -> bool {
+        let flags = self.bytes.get(5).copied().unwrap_or(0);
+        flags & (two::FLAG_EXPIRES | two::FLAG_DUE) != 0 && self.coding.format == Format::Two
+    }
+
     /// Where among the optional parts the checksum of its head goes when it is rewritten; `None` in format 1, and where
     /// that of an earlier head is there.
     pub(crate) fn place_of_original(&self) -> Option<usize> {

@@ -22,7 +22,7 @@ use crate::fold::FoldState;
 use crate::format::Format;
 use crate::index::MemoryIndex;
 use crate::manifest;
-use crate::record::{Position, Target};
+use crate::record::{Attributes, Position, Target};
 use crate::record_reader::RecordReader;
 use crate::segment::{Segment, SegmentHeader, directory_path, rewritten_path};
 
@@ -203,10 +203,11 @@ impl Rewriting {
         let targets = self.targets.get(from..from + planned.count as usize).unwrap_or_default();
         let offset = self.written + self.buffer.len() as u64;
         let copied = copy_record(source, planned.offset, targets, &self.codings, &mut self.buffer);
-        let body_bytes = copied.map_err(|error| Fault::Source(Arc::clone(source.segment()), error))?;
+        let copied = copied.map_err(|error| Fault::Source(Arc::clone(source.segment()), error))?;
         let Ok(offset) = u32::try_from(offset) else { return Err(Fault::NotWorthIt) };
         for target in targets {
-            self.index.push(*target, offset, body_bytes);
+            self.index.push(*target, offset, (copied.body_bytes, copied.stored_at_ms));
+            copied.attributes.iter().for_each(|attributes| self.index.push_deadlines(*target, attributes));
         }
         Ok(())
     }
@@ -280,21 +281,30 @@ impl Groups {
     }
 }
 
-/// Appends a record with only these of its targets, for another segment; returns its body's size.
+/// What the index keeps of a copied message.
+struct Copied {
+    body_bytes: u64,
+    stored_at_ms: u64,
+    /// When it has deadlines.
+    attributes: Option<Attributes>,
+}
+
+/// Appends a record with only these of its targets, for another segment.
 fn copy_record(
     source: &mut RecordReader,
     offset: u32,
     targets: &[Target],
     codings: &Codings,
     out: &mut Vec<u8>,
-) -> Result<u64, LogError> {
+) -> Result<Copied, LogError> {
     let segment = Arc::clone(source.segment());
     let message = source.message(offset)?;
     if !targets.iter().all(|target| message.targets().any(|found| found == *target)) {
         return Err(segment.corrupt(u64::from(offset), Corruption::NoRecordHere));
     }
     encode_pruned(out, &message, targets, codings.of(|| message.position()));
-    Ok(message.body.len() as u64)
+    let attributes = message.has_deadlines().then(|| message.attributes());
+    Ok(Copied { body_bytes: message.body.len() as u64, stored_at_ms: message.stored_at_ms, attributes })
 }
 
 #[cfg(test)]

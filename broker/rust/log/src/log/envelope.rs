@@ -28,15 +28,23 @@ impl Log {
         self.check_ascending(operations)?;
         let Log { active, tail, hints, .. } = self;
         encode_envelope(tail, stamp, operations, sizes, |operation, position| match operation {
-            Operation::Message { payload, targets, .. } => {
+            Operation::Message { payload, stored_at_ms, targets } => {
                 let offset = active.segment.offset_of(position) as u32;
-                targets.iter().for_each(|target| active.index.push(*target, offset, payload.body_bytes()));
+                let sizes = (payload.body_bytes(), *stored_at_ms);
+                targets.iter().for_each(|target| active.index.push(*target, offset, sizes));
             }
             Operation::Delete(queue) => {
                 hints.get_mut().remove(queue);
             }
             Operation::Settle { .. } | Operation::Mark(_) => {}
         });
+        for operation in operations {
+            if let Operation::Message { payload, targets, .. } = operation
+                && let Some(attributes) = payload.attributes()
+            {
+                self.push_deadlines(targets, attributes);
+            }
+        }
         Ok(self.appended())
     }
 

@@ -75,6 +75,20 @@ impl Log {
         Ok(self.located(&sealed.segment, Some(&sealed.lookup), first, offsets))
     }
 
+    /// When the run of stored messages began that has the message with that sequence: none from it on was stored before.
+    /// `None` when it is not stored, or its index does not say.
+    pub fn stored_from(&self, queue: QueueId, sequence: Sequence) -> Result<Option<u64>, LogError> {
+        if let Some(run) = self.active.index.run_of(queue, sequence) {
+            return Ok(Some(run.first_ms));
+        }
+        match self.first_sealed(queue, sequence)? {
+            Some((at, first)) if first == sequence => {
+                self.sealed.get(at).map_or(Ok(None), |sealed| sealed.lookup.stored_from(queue, sequence))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// The part from there on of the first sealed segment with a message of the queue at or above `from`.
     pub fn portion(&self, queue: QueueId, from: Sequence) -> Result<Option<Portion>, LogError> {
         let Some((at, from)) = self.first_sealed(queue, from)? else { return Ok(None) };
@@ -152,6 +166,17 @@ impl Lookup {
             Lookup::File(directory) => directory.reach(queue, from),
             Lookup::Nothing => Ok(Reach::Absent),
         }
+    }
+
+    fn stored_from(&self, queue: QueueId, sequence: Sequence) -> Result<Option<u64>, LogError> {
+        Ok(match self {
+            Lookup::Memory(index) => index.run_of(queue, sequence).map(|run| run.first_ms),
+            Lookup::File(directory) => {
+                let entry = directory.own_entries(queue, sequence)?.next().filter(|entry| entry.first <= sequence);
+                entry.and_then(|entry| entry.stored_ms).map(|(first_ms, _)| first_ms)
+            }
+            Lookup::Nothing => None,
+        })
     }
 
     /// The queue's runs that reach up to that sequence or beyond.

@@ -53,6 +53,7 @@ impl Log {
             let is_kept = self.quarantined.contains(&segment.number());
             retired.push(segment, is_kept);
         }
+        self.follow_segments();
         self.folded = self.folded.max(boundary);
         // Live records below the checkpoint are on the disk, and a start reads no others below it.
         if boundary > self.synced {
@@ -113,6 +114,7 @@ impl Log {
         self.bytes_rewritten += compacted.bytes;
         let mut retired = self.retired();
         compacted.install(&mut self.sealed, &mut self.quarantined, &mut retired);
+        self.follow_segments();
         retired
     }
 

@@ -1,0 +1,26 @@
+//! Deadlines of single messages, in the order in which they come.
+//!
+//! Invariant: a deadline says when to look at a message, not that the message is still there: its queue decides.
+
+use penstock_queue::{QueueId, Sequence};
+
+/// What a deadline means for its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DeadlineKind {
+    /// From then on it may be delivered.
+    Due,
+    /// From then on it is not delivered any more.
+    Expires,
+}
+
+/// A time at which something happens to a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline {
+    pub at_ms: u64,
+    pub queue: QueueId,
+    pub sequence: Sequence,
+    pub kind: DeadlineKind,
+}
+
+/// Times in index files have 47 bits: they reach the year 6429.
+pub const DEADLINE_MS_MAX: u64 = (1 << 47) - 1;

@@ -1,0 +1,210 @@
+//! The deadlines of a log's messages, as they come: for a segment with an index file only its earliest time is in memory.
+//!
+//! Invariants: no deadline is passed over, and each comes at least once in the life of a process; it may come again once
+//! its segment was folded or rewritten, so whoever takes it asks the queue whether the message is still there. Only
+//! deadlines of segments whose index is not written yet are kept one by one. Index files are read without the log's lock, a
+//! piece at a time.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+
+use super::Log;
+use crate::deadlines::Deadline;
+use crate::directory::{Directory, Lookup};
+use crate::error::LogError;
+use crate::index::MemoryIndex;
+use crate::record::{Attributes, Target};
+use crate::segment::Segment;
+
+/// The deadlines of a segment that have not come yet.
+#[derive(Debug)]
+struct Timer {
+    segment_id: u64,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// Times, and places among the deadlines of its index in memory.
+    Memory(BinaryHeap<Reverse<(u64, u32)>>),
+    /// How many of those in its index file have come, and the time of the next one.
+    File { taken: usize, next_ms: u64 },
+}
+
+impl Timer {
+    fn next_ms(&self) -> Option<u64> {
+        match &self.source {
+            Source::Memory(waiting) => waiting.peek().map(|Reverse((at_ms, _))| *at_ms),
+            Source::File { next_ms, .. } => Some(*next_ms).filter(|&next_ms| next_ms < u64::MAX),
+        }
+    }
+
+    fn of(segment: &Segment, lookup: &Lookup) -> Option<Timer> {
+        let source = match lookup {
+            Lookup::Memory(index) if !index.deadlines().is_empty() => Source::Memory(waiting(index)),
+            // When its header cannot be read now, whoever waits for the deadline gets the error.
+            Lookup::File(directory) => Source::File { taken: 0, next_ms: directory.earliest_ms().unwrap_or(Some(0))? },
+            Lookup::Memory(_) | Lookup::Nothing => return None,
+        };
+        Some(Timer { segment_id: segment.id(), source })
+    }
+
+    /// Whether it goes on although the segment was folded, rewritten or replaced.
+    fn is_of(&self, segment: &Segment, lookup: &Lookup) -> bool {
+        let is_same = matches!(
+            (&self.source, lookup),
+            (Source::Memory(_), Lookup::Memory(_)) | (Source::File { .. }, Lookup::File(_))
+        );
+        is_same && self.segment_id == segment.id()
+    }
+}
+
+fn waiting(index: &MemoryIndex) -> BinaryHeap<Reverse<(u64, u32)>> {
+    index.deadlines().iter().zip(0..).map(|(deadline, at)| Reverse((deadline.at_ms, at))).collect()
+}
+
+/// The timers of all segments with deadlines, by the segments' numbers.
+#[derive(Debug, Default)]
+pub(super) struct Timers(BTreeMap<u64, Timer>);
+
+impl Timers {
+    fn add(&mut self, segment: &Segment, added: &[Deadline], from: usize) {
+        let empty = || Timer { segment_id: segment.id(), source: Source::Memory(BinaryHeap::new()) };
+        if let Source::Memory(waiting) = &mut self.0.entry(segment.number()).or_insert_with(empty).source {
+            let from = from as u32;
+            waiting.extend(added.iter().zip(from..).map(|(deadline, at)| Reverse((deadline.at_ms, at))));
+        }
+    }
+
+    /// The earliest time, and the number of the segment.
+    fn next(&self) -> Option<(u64, u64)> {
+        self.0.iter().filter_map(|(&number, timer)| Some((timer.next_ms()?, number))).min()
+    }
+
+    /// How many deadlines are kept one by one.
+    pub(super) fn count_in_memory(&self) -> u64 {
+        let count = |timer: &Timer| match &timer.source {
+            Source::Memory(waiting) => waiting.len() as u64,
+            Source::File { .. } => 0,
+        };
+        self.0.values().map(count).sum()
+    }
+}
+
+/// Deadlines to be read, for a thread without the log's lock.
+#[derive(Debug)]
+#[must_use]
+pub struct DeadlineTicket {
+    number: u64,
+    segment_id: u64,
+    /// Those that were in memory.
+    found: Vec<Deadline>,
+    /// The index file, and how many of its deadlines have come.
+    file: Option<(Arc<Directory>, usize)>,
+    to_ms: u64,
+    count_max: usize,
+}
+
+/// Deadlines that have come, for [`Log::finish_deadlines`].
+#[derive(Debug)]
+#[must_use]
+pub struct DeadlinesRead {
+    number: u64,
+    segment_id: u64,
+    found: Vec<Deadline>,
+    /// How many of the file's have come, and the time of the next one.
+    file: Option<(usize, Option<u64>)>,
+}
+
+impl DeadlineTicket {
+    pub fn perform(self) -> Result<DeadlinesRead, LogError> {
+        let DeadlineTicket { number, segment_id, mut found, file, to_ms, count_max } = self;
+        let Some((directory, taken)) = file else {
+            return Ok(DeadlinesRead { number, segment_id, found, file: None });
+        };
+        let (read, next_ms) = directory.deadlines(taken, (to_ms, count_max))?;
+        // Pieces come from the page cache again, and the next ones may be far away.
+        directory.release();
+        let file = Some((taken + read.len(), next_ms));
+        found.extend(read);
+        Ok(DeadlinesRead { number, segment_id, found, file })
+    }
+}
+
+impl Log {
+    /// The time of the next deadline; there may be nothing to do then.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.timers.next().map(|(at_ms, _)| at_ms)
+    }
+
+    /// The deadlines of a segment up to a time, at most so many, to be read without the lock; `None` when none has come.
+    /// Ask again after [`Log::finish_deadlines`], and for one ticket at a time.
+    pub fn begin_deadlines(&mut self, to_ms: u64, count_max: usize) -> Option<DeadlineTicket> {
+        let (_, number) = self.timers.next().filter(|&(at_ms, _)| at_ms <= to_ms)?;
+        let sealed = self.sealed.binary_search_by_key(&number, |sealed| sealed.segment.number());
+        let sealed = sealed.ok().and_then(|at| self.sealed.get(at));
+        let timer = self.timers.0.get_mut(&number)?;
+        let ticket =
+            DeadlineTicket { number, segment_id: timer.segment_id, found: Vec::new(), file: None, to_ms, count_max };
+        let waiting = match &mut timer.source {
+            Source::Memory(waiting) => waiting,
+            Source::File { taken, .. } => {
+                let Some(Lookup::File(directory)) = sealed.map(|sealed| &sealed.lookup) else { return None };
+                return Some(DeadlineTicket { file: Some((Arc::clone(directory), *taken)), ..ticket });
+            }
+        };
+        let index = match sealed.map(|sealed| &sealed.lookup) {
+            Some(Lookup::Memory(index)) => index,
+            Some(_) => return None,
+            None => &self.active.index,
+        };
+        let mut found = Vec::new();
+        while found.len() < count_max
+            && let Some(&Reverse((at_ms, at))) = waiting.peek()
+            && at_ms <= to_ms
+        {
+            waiting.pop();
+            found.extend(index.deadlines().get(at as usize));
+        }
+        Some(DeadlineTicket { found, ..ticket })
+    }
+
+    /// Notes how far a ticket has read; returns its deadlines, each with a message that may be gone.
+    pub fn finish_deadlines(&mut self, read: DeadlinesRead) -> Vec<Deadline> {
+        let timer = self.timers.0.get_mut(&read.number).filter(|timer| timer.segment_id == read.segment_id);
+        if let (Some(Source::File { taken, next_ms }), Some((now_taken, next))) =
+            (timer.map(|timer| &mut timer.source), read.file)
+        {
+            (*taken, *next_ms) = (now_taken, next.unwrap_or(u64::MAX));
+        }
+        read.found
+    }
+
+    /// Adds the deadlines of a message to the active segment.
+    #[cold]
+    pub(super) fn push_deadlines(&mut self, targets: &[Target], attributes: &Attributes) {
+        let index = &mut self.active.index;
+        let from = index.deadlines().len();
+        targets.iter().for_each(|target| index.push_deadlines(*target, attributes));
+        let added = index.deadlines().get(from..).unwrap_or_default();
+        if !added.is_empty() {
+            self.timers.add(&self.active.segment, added, from);
+        }
+    }
+
+    /// Makes the timers those of the present segments, after some were folded, rewritten or removed.
+    pub(super) fn follow_segments(&mut self) {
+        let mut before = std::mem::take(&mut self.timers.0);
+        let active = self.active.segment.number();
+        self.timers.0.extend(before.remove_entry(&active));
+        for sealed in &self.sealed {
+            let number = sealed.segment.number();
+            let kept = before.remove(&number).filter(|timer| timer.is_of(&sealed.segment, &sealed.lookup));
+            if let Some(timer) = kept.or_else(|| Timer::of(&sealed.segment, &sealed.lookup)) {
+                self.timers.0.insert(number, timer);
+            }
+        }
+    }
+}
