@@ -218,12 +218,27 @@ impl Directory {
         Ok((0..view.layout.entry_count()).map_while(move |at| view.entry(at)))
     }
 
-    /// The earliest time of its deadlines, which its header has.
+    /// The earliest time of its deadlines, which its header has. Nothing of the file stays in memory.
     pub(crate) fn earliest_ms(&self) -> Result<Option<u64>, LogError> {
-        match self.earliest.get() {
-            Some(earliest) => Ok(*earliest),
-            None => Ok(self.view()?.layout.earliest_ms()),
+        if self.segment.format() == Format::One {
+            return Ok(None);
         }
+        if let Some(earliest) = self.earliest.get() {
+            return Ok(*earliest);
+        }
+        let found = match self.read_layout() {
+            Err(LogError::Corrupt { .. }) => self.view()?.layout.earliest_ms(),
+            layout => layout?.earliest_ms(),
+        };
+        Ok(*self.earliest.get_or_init(|| found))
+    }
+
+    /// Reads the header alone.
+    fn read_layout(&self) -> Result<Layout, LogError> {
+        let map = self.new_map()?;
+        self.populate(&map, 0, FIXED_BYTES)?;
+        self.populate(&map, 0, header_bytes(map.bytes()))?;
+        Layout::read(map.bytes(), self.segment.id()).map_err(|unread| self.unread(unread))
     }
 
     /// The deadlines up to a time, at most so many, from an index on; and the time of the one after them.
@@ -416,7 +431,11 @@ impl Directory {
         let found = self.check(bytes)?;
         let _ = self.earliest.set(found.earliest_ms());
         let layout = self.layout.get_or_init(|| found.clone());
-        if *layout == found { Ok(View { bytes, layout, map: Some(map) }) } else { Err(self.corrupt(Corruption::Directory)) }
+        if *layout == found {
+            Ok(View { bytes, layout, map: Some(map) })
+        } else {
+            Err(self.corrupt(Corruption::Directory))
+        }
     }
 
     /// Makes the bytes of the file from the records of the segment.
@@ -434,9 +453,12 @@ impl Directory {
         if let Some(map) = self.map.get() {
             return Ok(map);
         }
-        let map =
-            File::open(&self.path).and_then(|file| Map::of(&file)).map_err(|error| self.unusable("map", error))?;
+        let map = self.new_map()?;
         Ok(self.map.get_or_init(|| map))
+    }
+
+    fn new_map(&self) -> Result<Map, LogError> {
+        File::open(&self.path).and_then(|file| Map::of(&file)).map_err(|error| self.unusable("map", error))
     }
 
     /// Makes sure that a range can be touched; returns whether it had to be read from the disk.
@@ -472,9 +494,7 @@ impl Directory {
         let path = self.path.clone();
         match unread {
             Unread::Corrupt => self.corrupt(Corruption::Directory),
-            Unread::NewerFormat(found) => {
-                LogError::NewerFormat { path, found, supported: Format::NEWEST.number() }
-            }
+            Unread::NewerFormat(found) => LogError::NewerFormat { path, found, supported: Format::NEWEST.number() },
             Unread::NewerSection => LogError::newer_section(&path),
         }
     }
@@ -506,9 +526,7 @@ impl Directory {
 /// Writes the directory of a segment under a temporary name, syncs it and renames it.
 pub(crate) fn save(disk: &dyn Disk, segment: &Segment, index: &MemoryIndex) -> Result<Directory, LogError> {
     let directory = save_bytes(disk, segment, &encode(segment.format(), segment.id(), index))?;
-    if segment.format() == Format::Two {
-        let _ = directory.earliest.set(index.deadlines().iter().map(|deadline| deadline.at_ms).min());
-    }
+    let _ = directory.earliest.set(index.deadlines().iter().map(|deadline| deadline.at_ms).min());
     Ok(directory)
 }
 

@@ -164,7 +164,8 @@ impl MemoryIndex {
     pub(crate) fn run_of(&self, queue: QueueId, sequence: Sequence) -> Option<&Run> {
         let runs = self.slots.get(&queue).and_then(|&slot| self.queues.get(slot))?;
         let after = runs.earlier.partition_point(|run| run.first <= sequence.0);
-        let run = if sequence.0 >= runs.current.first { &runs.current } else { runs.earlier.get(after.checked_sub(1)?)? };
+        let run =
+            if sequence.0 >= runs.current.first { &runs.current } else { runs.earlier.get(after.checked_sub(1)?)? };
         from_in(run, sequence).map(|_| run)
     }
 
