@@ -58,8 +58,8 @@ class VhostsStorage:
     async def names(self) -> list[VhostName]:
         """Return the names in the file's order.
 
-        All files are read before the first log is opened, which changes it; then all logs start to open at once, in
-        threads.
+        All files are read before the first log is opened, which changes it; then `node.json` states the format of what
+        is written from now on, and all logs start to open at once, in threads.
         """
         loop = asyncio.get_running_loop()
         self._names = await loop.run_in_executor(self._writer, self._read_names)
@@ -69,6 +69,7 @@ class VhostsStorage:
             if isinstance(fault, BaseException):
                 raise fault
         await loop.run_in_executor(self._writer, self._check_room)
+        await loop.run_in_executor(self._writer, self._raise_format)
         self._opening = {name: loop.run_in_executor(self._openers, self._open, name) for name in names}
         await loop.run_in_executor(self._writer, self._remove_strays)
         return names
@@ -149,6 +150,11 @@ class VhostsStorage:
 
     def _check_room(self) -> None:
         check_room(self._directory.path, [self._directory.vhost_directory(name) for name in self._names])
+
+    def _raise_format(self) -> None:
+        before, now = self._directory.raise_format(), self._directory.format
+        if before != now:
+            _log.warning("data directory upgraded, earlier versions refuse it", format=now, format_before=before)
 
     def _remove_strays(self) -> None:
         remove_strays(self._directory.path, {self._directory.vhost_directory(name).name for name in self._names})

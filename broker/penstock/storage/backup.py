@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.native import BackupFile
 from penstock.storage.deletions_json import DELETIONS, Deletion, deletions_content
-from penstock.storage.directory import VHOSTS, DataDirectory, directory_name
+from penstock.storage.directory import FORMATS, VHOSTS, DataDirectory, directory_name
 from penstock.storage.filled import complete_data_directory, filled_data_directory
 from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
 from penstock.storage.limits_json import USER_LIMITS
@@ -29,7 +29,6 @@ from penstock.storage.records_json import (
     within_vhosts,
 )
 
-FORMAT: Final = 1
 WRITERS: Final = 4
 SUMMARY: Final = "backup.json"
 _KEYS: Final = {"format", "vhosts", "files"}
@@ -116,7 +115,7 @@ def write_backup(
         for name, content in users_files(users, [vhost.name for vhost in vhosts]).items():
             write_file(target / name, content)
         places = [{"name": vhost.name, "position": vhost.log.position} for vhost in vhosts]
-        write_json(target / SUMMARY, {"format": FORMAT, "vhosts": places, "files": _sizes(target)})
+        write_json(target / SUMMARY, {"format": data.format, "vhosts": places, "files": _sizes(target)})
         sync_directory(target.parent)
         return sum(_sizes(target).values())
 
@@ -140,7 +139,7 @@ def restore_backup(source: Path, target: Path) -> list[str]:
     Blocks. Raises StorageError, and PreconditionFailedError when there is no whole backup or the new directory holds
     something.
     """
-    names = _names(source)
+    format_, names = _checked_summary(source)
     with filled_data_directory(target, RESTORE) as folder:
         for name in names:
             shutil.copytree(source / directory_name(name), folder / directory_name(name))
@@ -149,7 +148,7 @@ def restore_backup(source: Path, target: Path) -> list[str]:
         for file in ("users.json", USER_LIMITS, DELETIONS):
             if file == "users.json" or (source / file).exists():
                 write_file(folder / file, (source / file).read_bytes())
-        complete_data_directory(folder, names)
+        complete_data_directory(folder, names, format_)
     return names
 
 
@@ -181,17 +180,19 @@ def _sizes(directory: Path) -> dict[str, int]:
     return {str(path.relative_to(directory)): path.stat().st_size for path in files}
 
 
-def _names(source: Path) -> list[str]:
-    """Return the names of the vhosts of a backup that is whole."""
+def _checked_summary(source: Path) -> tuple[int, list[str]]:
+    """Return the format and the names of the vhosts of a backup that is whole."""
     try:
         summary = read_json(source / SUMMARY)
     except FileNotFoundError:
         raise PreconditionFailedError(
             Thing("backup", str(source)), f"is not complete: {SUMMARY} is missing", "name a complete backup"
         ) from None
-    if not isinstance(summary, dict) or summary.get("format") != FORMAT:
+    if not isinstance(summary, dict) or summary.get("format") not in FORMATS:
         raise PreconditionFailedError(
-            Thing("backup", str(source)), f"has a format other than {FORMAT}", "restore it with a newer version"
+            Thing("backup", str(source)),
+            f"has a format that this version does not know: it knows {FORMATS[0]} to {FORMATS[-1]}",
+            "restore it with the version that wrote it, or a newer one",
         )
     vhosts, sizes = summary.get("vhosts"), summary.get("files")
     names = [vhost.get("name") if isinstance(vhost, dict) else None for vhost in vhosts] if vhosts else []
@@ -203,7 +204,7 @@ def _names(source: Path) -> list[str]:
             "copy both from the backup again",
         )
     _check_files(source, sizes)
-    return [str(name) for name in names]
+    return summary["format"], [str(name) for name in names]
 
 
 def _check_files(source: Path, sizes: dict[str, object]) -> None:

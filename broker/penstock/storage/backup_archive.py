@@ -16,10 +16,10 @@ from typing import Final, TypeGuard
 
 from penstock.model.errors import StorageError, Thing
 from penstock.storage.deletions_json import DELETIONS
+from penstock.storage.directory import FORMATS
 from penstock.storage.jsonfiles import JSON_BYTES_MAX, parse_json
 from penstock.storage.limits_json import USER_LIMITS
 
-FORMAT: Final = 1
 BLOCK: Final = tarfile.BLOCKSIZE
 LIST: Final = "penstock-backup.json"
 PROOF: Final = "penstock-backup.sha256"
@@ -50,11 +50,12 @@ class ArchivedFile:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveList:
-    """The first entry: what wrote the archive, when (seconds since 1970), and what is in it.
+    """The first entry: the format of the logs, what wrote the archive, when (seconds since 1970), and what is in it.
 
     `request_id` is the client's, empty without one.
     """
 
+    format: int
     version: str
     data_id: str
     created_at: int
@@ -69,7 +70,7 @@ class ArchiveList:
             for file in self.files
         ]
         content = {
-            "format": FORMAT,
+            "format": self.format,
             "version": self.version,
             "data_id": self.data_id,
             "created_at": datetime.fromtimestamp(self.created_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -117,10 +118,9 @@ def list_size(block: bytes, source: str) -> int:
 def decoded_list(content: bytes, source: str) -> ArchiveList:
     """Return the list of an archive. Raises StorageError for one that names what no backup has."""
     found = parse_json(content, Path(source))
-    if isinstance(found, dict) and found.get("format") != FORMAT:
-        raise _refused(
-            source, f"has the format {found.get('format')!r}, not {FORMAT}", "restore it with another version"
-        )
+    if isinstance(found, dict) and found.get("format") not in FORMATS:
+        rule = f"has the format {found.get('format')!r}, and this version knows {FORMATS[0]} to {FORMATS[-1]}"
+        raise _refused(source, rule, "restore it with the version that wrote it, or a newer one")
     if not isinstance(found, dict) or set(found) - {_REQUEST} != _KEYS or not isinstance(found["files"], list):
         raise _refused(source, f"has no valid {LIST}")
     request = found.get(_REQUEST)
@@ -135,7 +135,7 @@ def decoded_list(content: bytes, source: str) -> ArchiveList:
         raise _refused(source, "has no valid time") from error
     files = tuple(_file(entry, source) for entry in found["files"])
     _check_names([file.name for file in files], source)
-    about = (found["version"], found["data_id"], int(created.timestamp()), tuple(found["vhosts"]))
+    about = (found["format"], found["version"], found["data_id"], int(created.timestamp()), tuple(found["vhosts"]))
     return ArchiveList(*about, files, request or "")
 
 

@@ -101,7 +101,7 @@ def open_backup_stream(
         files.extend(file for vhost in held for file in _files(vhost))
         version, time = origin
         names = tuple(vhost.name for vhost in vhosts)
-        archive = ArchiveList(version, data.data_id, time, names, tuple(files), request_id)
+        archive = ArchiveList(data.format, version, data.data_id, time, names, tuple(files), request_id)
         check_restorable(archive)
         return BackupStream(archive, _pieces(archive, small, held, passed), opened)
     except BaseException:

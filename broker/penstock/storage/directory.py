@@ -1,8 +1,9 @@
 """The data directory: its lock, its layout, and how the last run ended.
 
 One process at a time holds the lock. Opening only reads: `clean` and the boot in `node.json` describe the last run
-until `begin`, which a start calls when every log is open, so that a start that fails earlier loses no information. This
-module does not know the content of logs.
+until `begin`, which a start calls when every log is open, so that a start that fails earlier loses no information. Only
+the format in `node.json` is raised before: no log has a file of a newer format. This module does not know the content
+of logs.
 """
 
 import fcntl
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from penstock.model.errors import StorageError, Thing
 from penstock.storage.definitions_proof import PROOF
@@ -31,8 +32,10 @@ VHOSTS = "vhosts.json"
 _USERS = "users.json"
 _NOTHING: Final = {"policies.json": "[]", "operator_policies.json": "[]", "limits.json": "{}"}
 """A vhost's settings files, each with its empty content."""
-_FORMAT: Final = 1
-"""Version of `node.json`, and so of the directory: a broker refuses a newer format."""
+FORMATS: Final = range(1, 3)
+"""Formats that this version reads: `node.json` and backups state the newest one of their files, and newer are refused."""
+FORMAT: Final = FORMATS[-1]
+"""The format of what is written."""
 _DATA_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -56,6 +59,7 @@ class DataDirectory:
         self._has_begun = False
         is_same_boot = node is not None and node.boot_id == boot_id and boot_id != ""
         is_new = node is None and not self.vhosts_file.exists()
+        self.format = FORMAT if is_new else node.format if node is not None else FORMATS[0]
         self.last_run = LastRun(is_new, self._clean_file.exists(), is_same_boot)
         self.data_id = node.data_id if node is not None and node.data_id else str(uuid.uuid4())
         """Made once, with the directory: another one means that this is another directory, whatever it is called."""
@@ -140,6 +144,21 @@ class DataDirectory:
             if name in self._files and not (self.path / name).exists():
                 raise _missing(self.path / name, f"to start without its contents, create it with {nothing}")
 
+    def raise_format(self) -> int:
+        """State the newest format, and return the one before. Call it before the first log is opened.
+
+        An older version refuses the directory from now on. Nothing else in `node.json` changes. Raises StorageError.
+        """
+        before, self.format = self.format, FORMAT
+        node = _found_node(self.path / NODE)
+        if node is None:
+            # Without a directory there were no writes that the disk may have lost.
+            boot_id = self._boot_id if self.last_run.is_new else ""
+            node = {"boot_id": boot_id, "data_id": self.data_id}
+        if node.get("format") != FORMAT:
+            write_json(self.path / NODE, {**node, "format": FORMAT})
+        return before
+
     def begin(self, vhosts: Sequence[str]) -> None:
         """Replace the record of the last run.
 
@@ -157,7 +176,7 @@ class DataDirectory:
             return
         files = listed_files(self.path, vhosts)
         self._files = frozenset(files)  # even when they cannot be written: a deleted one may be made again now
-        node = {"format": _FORMAT, "boot_id": self._boot_id, "data_id": self.data_id, "files": files}
+        node = {"format": self.format, "boot_id": self._boot_id, "data_id": self.data_id, "files": files}
         write_json(self.path / NODE, node)
 
     def mark_clean(self) -> None:
@@ -286,6 +305,7 @@ def _locked(path: Path) -> int:
 class _Node:
     """Content of `node.json`; ids are empty where it has no usable one."""
 
+    format: int
     boot_id: str
     data_id: str
     files: frozenset[str]
@@ -293,14 +313,26 @@ class _Node:
 
 def _read_node(path: Path) -> _Node | None:
     """Read `node.json`. Keys may be missing: older versions wrote fewer, and a backup is restored without a boot."""
+    found = _found_node(path)
+    if found is None:
+        return None
+    boot_id, data_id = found.get("boot_id"), found.get("data_id")
+    if not isinstance(data_id, str) or _DATA_ID.fullmatch(data_id) is None:
+        data_id = ""
+    files = frozenset(found.get("files", []))
+    return _Node(found.get("format", FORMATS[0]), boot_id if isinstance(boot_id, str) else "", data_id, files)
+
+
+def _found_node(path: Path) -> dict[str, Any] | None:
+    """Return `node.json` with every key that it has. Raises StorageError for one of a newer version."""
     try:
         found = read_json(path)
     except FileNotFoundError:
         return None
-    if isinstance(found, dict) and found.get("format", _FORMAT) != _FORMAT:
+    if isinstance(found, dict) and found.get("format", FORMATS[0]) not in FORMATS:
         raise StorageError(
             Thing("file", str(path)),
-            f"has the format {found['format']}, and this version knows format {_FORMAT}",
+            f"has the format {found['format']}, and this version knows the formats {FORMATS[0]} to {FORMAT}",
             "start the version that wrote it, or a newer one",
         )
     files = found.get("files", []) if isinstance(found, dict) else None
@@ -310,10 +342,7 @@ def _read_node(path: Path) -> _Node | None:
             "must hold an object, and `files` in it a list of names",
             "correct it, then start again",
         )
-    boot_id, data_id = found.get("boot_id"), found.get("data_id")
-    if not isinstance(data_id, str) or _DATA_ID.fullmatch(data_id) is None:
-        data_id = ""
-    return _Node(boot_id if isinstance(boot_id, str) else "", data_id, frozenset(files))
+    return found
 
 
 def _boot_id(path: Path) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 
 from penstock.storage.backup_archive import TOP_FILES
 from penstock.storage.definitions_proof import PROOF
-from penstock.storage.directory import NODE, VHOSTS, directory_name, listed_files
+from penstock.storage.directory import FORMAT, NODE, VHOSTS, directory_name, listed_files
 from penstock.storage.jsonfiles import write_json
 from penstock.storage.new_directory import Filling, filled_directory, unfinished_filling
 from penstock.storage.records_json import write_vhosts
@@ -30,11 +30,14 @@ def filled_data_directory(target: Path, filling: Filling) -> Iterator[Path]:
         yield folder
 
 
-def complete_data_directory(folder: Path, names: Sequence[str]) -> None:
-    """Write the files that say what a filled directory holds. Blocks. Raises StorageError."""
+def complete_data_directory(folder: Path, names: Sequence[str], format_: int = FORMAT) -> None:
+    """Write the files that say what a filled directory holds, whose logs have at most that format.
+
+    Blocks. Raises StorageError.
+    """
     # An unknown boot makes the first start skip numbers that consumers may have seen after a copy was made.
     proven = [name for name in names if (folder / directory_name(name) / PROOF).exists()]
-    write_json(folder / NODE, {"format": 1, "boot_id": "", "files": listed_files(folder, proven)})
+    write_json(folder / NODE, {"format": format_, "boot_id": "", "files": listed_files(folder, proven)})
     write_vhosts(folder / VHOSTS, list(names))
 
 

@@ -43,7 +43,7 @@ def restore_archive(read: Read, source: str, target: Path) -> list[str]:
             archived.expect(bytes(padding(file.bytes)), f"other bytes follow {file.name}")
         archived.end(found)
         names = _checked_vhosts(folder, found, source)
-        complete_data_directory(folder, names)
+        complete_data_directory(folder, names, found.format)
     return names
 
 

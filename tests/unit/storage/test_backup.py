@@ -123,6 +123,29 @@ def test_a_restored_backup_has_every_file_and_makes_the_first_start_skip_numbers
         assert opened.has_proof("a/b")
 
 
+@pytest.mark.parametrize("format_", [1, 2])
+def test_a_restored_directory_has_the_format_of_its_backup(data, tmp_path, format_):
+    make_backup(data, tmp_path / "copy", copies())
+    summary = tmp_path / "copy" / "backup.json"
+    content = json.loads(summary.read_text())
+    assert content["format"] == 2
+    summary.write_text(json.dumps(content | {"format": format_}))
+
+    restore_backup(tmp_path / "copy", tmp_path / "new")
+
+    with DataDirectory.open(tmp_path / "new") as opened:
+        assert opened.format == format_
+
+
+def test_a_backup_of_a_newer_version_is_not_restored(data, tmp_path):
+    make_backup(data, tmp_path / "copy", copies())
+    summary = tmp_path / "copy" / "backup.json"
+    summary.write_text(json.dumps(json.loads(summary.read_text()) | {"format": 3}))
+
+    with pytest.raises(PreconditionFailedError, match="it knows 1 to 2"):
+        restore_backup(tmp_path / "copy", tmp_path / "new")
+
+
 def test_a_restored_users_file_is_for_the_broker_s_user_alone(data, tmp_path):
     make_backup(data, tmp_path / "copy", copies())
     (tmp_path / "copy" / "user_limits.json").write_text("[]")

@@ -51,7 +51,7 @@ def test_other_tools_read_an_archive(tmp_path: Path) -> None:
 
     assert (names[0], names[-1]) == ("penstock-backup.json", "penstock-backup.sha256")
     assert names[1:-1] == [file["name"] for file in listed["files"]]
-    assert (listed["format"], listed["version"], listed["vhosts"]) == (1, "1.2.3", ["a/b"])
+    assert (listed["format"], listed["version"], listed["vhosts"]) == (2, "1.2.3", ["a/b"])
     assert datetime.fromisoformat(listed["created_at"]) == datetime.fromtimestamp(TIME, UTC)
     assert is_archive(archive[:512])
 
@@ -136,8 +136,12 @@ def by_hand(*more: tuple[str, bytes], **changes: object) -> bytes:
     return archive_by_hand(listed([(name, len(body)) for name, body in files]) | changes, files)
 
 
-def test_an_archive_by_hand_is_like_the_broker_s(tmp_path: Path) -> None:
-    assert restore(by_hand(), tmp_path / "new") == ["/"]
+@pytest.mark.parametrize("format_", [1, 2])
+def test_an_archive_by_hand_is_like_the_broker_s(tmp_path: Path, format_: int) -> None:
+    assert restore(by_hand(format=format_), tmp_path / "new") == ["/"]
+
+    with DataDirectory.open(tmp_path / "new") as opened:
+        assert opened.format == format_
 
 
 @pytest.mark.parametrize(
@@ -220,7 +224,7 @@ def test_a_file_of_more_zeros_than_a_segment_has_is_refused(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("changes", "rule"),
     [
-        ({"format": 2}, "has the format 2, not 1"),
+        ({"format": 3}, "has the format 3, and this version knows 1 to 2"),
         ({"more": 1}, "no valid"),
         ({"request_id": ""}, "no valid"),
         ({"request_id": 1}, "no valid"),

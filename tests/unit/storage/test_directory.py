@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import uuid
 
 import pytest
 
@@ -213,15 +214,54 @@ def test_a_vhosts_directory_is_the_sha1_of_its_name():
     assert directory_name("/") == "42099b4af021e53fd8fd4e056c2568d7c2e3ffa8"
 
 
-def test_a_directory_of_a_newer_version_is_refused(tmp_path, boot):
+@pytest.mark.parametrize("format_", [3, 0, "2", None])
+def test_a_directory_of_a_newer_version_is_refused(tmp_path, boot, format_):
     """Its `node.json` was read as this version's, and overwritten."""
     with DataDirectory.open(tmp_path, boot) as directory:
         directory.begin([])
     node = tmp_path / "node.json"
-    newer = json.dumps(json.loads(node.read_text()) | {"format": 2})
+    newer = json.dumps(json.loads(node.read_text()) | {"format": format_})
     node.write_text(newer)
 
-    with pytest.raises(StorageError, match="has the format 2, and this version knows format 1"):
+    with pytest.raises(StorageError, match=f"has the format {format_}, and this version knows the formats 1 to 2"):
         DataDirectory.open(tmp_path, boot)
 
     assert node.read_text() == newer
+
+
+def test_a_start_raises_the_format_and_changes_nothing_else_of_the_last_run(tmp_path, boot):
+    node = tmp_path / "node.json"
+    older = {"format": 1, "boot_id": "another", "data_id": str(uuid.uuid4()), "files": ["users.json"], "later": 1}
+    node.write_text(json.dumps(older))
+
+    with DataDirectory.open(tmp_path, boot) as directory:
+        assert directory.format == 1
+        assert directory.raise_format() == 1
+        assert directory.format == 2
+        assert json.loads(node.read_text()) == older | {"format": 2}
+        assert directory.raise_format() == 2
+
+    with DataDirectory.open(tmp_path, boot) as directory:
+        assert directory.raise_format() == 2
+        assert directory.may_have_lost_page_cache
+        directory.begin([])
+        assert json.loads(node.read_text())["format"] == 2
+
+
+def test_a_new_directory_has_the_newest_format_and_a_kill_before_its_first_log_loses_nothing(tmp_path, boot):
+    with DataDirectory.open(tmp_path, boot) as directory:
+        assert directory.raise_format() == 2
+        made = directory.data_id
+
+    with DataDirectory.open(tmp_path, boot) as directory:
+        assert directory.raise_format() == 2
+        assert (directory.data_id, directory.may_have_lost_page_cache) == (made, False)
+
+
+def test_a_directory_without_node_json_may_have_lost_writes_also_when_its_format_was_raised(tmp_path, boot):
+    write_vhosts(tmp_path / "vhosts.json", [])
+
+    for before in (1, 2):
+        with DataDirectory.open(tmp_path, boot) as directory:
+            assert directory.raise_format() == before
+            assert directory.may_have_lost_page_cache
