@@ -96,7 +96,7 @@ impl Engine {
             segment_bytes_max: self.segment_bytes_max(directory),
             raise,
             free_bytes_min: self.options.disk_free_bytes_min,
-            format: Format::One,
+            format: Format::NEWEST,
             kept: Arc::clone(&self.kept),
             disk: Arc::clone(&self.disk),
         };
@@ -174,6 +174,8 @@ impl Engine {
         let options = LogOptions {
             segment_bytes_min: options.segment_bytes_min,
             segment_bytes_max: options.segment_bytes_max,
+            // Only a start of the broker raises the format, after `node.json` says so.
+            format: Format::One,
             ..LogOptions::default()
         };
         Ok(penstock_log::repair(directory, options)?)

@@ -14,7 +14,7 @@ use penstock_engine::{
     Destination, EngineError, ExchangeKind, Fate, Level, Payload, Producer, ProducerSession, Publication, Published,
     QueueId, QueueLevels, QueueSettings, ReadFrom, Shard, StreamSettings,
 };
-use penstock_log::{Disk, FaultyDisk, Log, LogOptions, RealDisk, marks};
+use penstock_log::{Disk, FaultyDisk, RealDisk, marks};
 
 const OWN: QueueId = QueueId(7);
 const OTHER: QueueId = QueueId(8);
@@ -309,7 +309,7 @@ fn a_name_that_another_one_replaces_is_not_left_in_the_log_of_a_queue() {
     assert_eq!(send(&house, Some(&session), &[("", "own", "a", 7)]).0, [Fate::Stored(Level::Disk)]);
     let used_at_ms = house.shard.producers().unwrap()[0].used_at_ms;
     house.close();
-    let mut log = Log::open(directory.path(), LogOptions::default()).unwrap().log;
+    let mut log = house::open_log(directory.path());
     let two_days_ago = (used_at_ms - 2 * 86_400_000).to_le_bytes();
     let standing = [&session.id().get().to_le_bytes()[..], &two_days_ago, b"anna"].concat();
     log.append_mark(marks::PRODUCER_NAMES, b"p", &standing).unwrap();

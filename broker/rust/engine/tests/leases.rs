@@ -10,7 +10,7 @@ use penstock_engine::{
     EngineError, LEASE_RANGES_MAX, LEASES_MAX, LeaseLimits, LeasePart, QueueCounts, Sequence, SequenceRange, Settle,
     Subscription, SubscriptionOptions,
 };
-use penstock_log::{Log, LogOptions, Outcome, marks};
+use penstock_log::{Outcome, marks};
 
 const ANY: LeaseLimits = LeaseLimits { messages_max: 0, bytes_max: 0 };
 
@@ -256,7 +256,7 @@ fn a_death_between_the_settlement_and_its_marks_gives_nobody_the_messages_again(
     publish(&house, &["one", "two", "three"]);
     reserve(&house, "o", 1, some(2)).unwrap();
     house.close();
-    let mut log = Log::open(directory.path(), LogOptions::default()).unwrap().log;
+    let mut log = house::open_log(directory.path());
     let ranges = [SequenceRange { first: Sequence(1), last: Sequence(2) }];
     log.append_settle(STREAM, Outcome::Ack, 2, 6, &ranges).unwrap();
     log.write().unwrap();
@@ -279,7 +279,7 @@ fn a_death_within_a_settlement_leaves_the_lease_with_what_is_not_settled() {
     publish(&house, &["one", "two", "three"]);
     reserve(&house, "o", 1, ANY).unwrap();
     house.close();
-    let mut log = Log::open(directory.path(), LogOptions::default()).unwrap().log;
+    let mut log = house::open_log(directory.path());
     let ranges = [SequenceRange { first: Sequence(1), last: Sequence(1) }];
     log.append_settle(STREAM, Outcome::Ack, 1, 3, &ranges).unwrap();
     log.write().unwrap();
@@ -356,7 +356,7 @@ fn a_death_between_the_marks_of_an_acknowledgement_leaves_no_lease() {
     publish(&house, &["one", "two"]);
     reserve(&house, "o", 1, some(1)).unwrap();
     house.close();
-    let mut log = Log::open(directory.path(), LogOptions::default()).unwrap().log;
+    let mut log = house::open_log(directory.path());
     let ranges = [SequenceRange { first: Sequence(1), last: Sequence(1) }];
     log.append_settle(STREAM, Outcome::Ack, 1, 3, &ranges).unwrap();
     let key = [&0_u64.to_le_bytes()[..], b"o"].concat();

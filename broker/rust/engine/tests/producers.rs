@@ -13,9 +13,11 @@ use penstock_engine::{
     Destination, EngineError, ExchangeKind, Fate, Level, Payload, Producer, ProducerSession, Publication, QueueId,
     ReadFrom,
 };
-use penstock_log::{FaultyDisk, Log, LogOptions, marks};
+use penstock_log::{FaultyDisk, marks};
 
 const STORED: Fate = Fate::Stored(Level::Os);
+/// A message for more queues is a chain of records.
+const QUEUES_OF_A_RECORD: u32 = 16_384;
 
 /// Exchange, key and sequence of each message; the body is its sequence.
 fn send(house: &House, session: &ProducerSession, sent: &[(&str, &str, u64)]) -> Vec<Fate> {
@@ -176,7 +178,7 @@ fn a_message_for_very_many_queues_is_stored_again_when_the_log_ends_amid_its_rec
     let body = "1234567";
     {
         let house = open_queue(directory.path());
-        put_wide(&house, 1_500);
+        put_wide(&house, QUEUES_OF_A_RECORD + 500);
         let session = house.shard.open_producer("p", "anna").unwrap();
         assert_eq!(send(&house, &session, &[("all", "", 1_234_567)]), [STORED]);
         for entry in std::fs::read_dir(directory.path()).unwrap() {
@@ -189,8 +191,8 @@ fn a_message_for_very_many_queues_is_stored_again_when_the_log_ends_amid_its_rec
     }
     tear_after_the_first(copy.path(), body.as_bytes());
     let house = open_queue(copy.path());
-    let queues = put_wide(&house, 1_500);
-    assert_eq!(house.shard.totals().unwrap(), (1_024, 0));
+    let queues = put_wide(&house, QUEUES_OF_A_RECORD + 500);
+    assert_eq!(house.shard.totals().unwrap(), (u64::from(QUEUES_OF_A_RECORD), 0));
     let session = house.shard.open_producer("p", "anna").unwrap();
 
     assert_eq!(send(&house, &session, &[("all", "", 1_234_567)]), [STORED]);
@@ -206,7 +208,7 @@ fn a_message_for_very_many_queues_that_comes_again_after_a_start_is_not_stored_a
     let directory = tempfile::tempdir().unwrap();
     for _ in 0..2 {
         let house = open_queue(directory.path());
-        let queues = put_wide(&house, 1_500);
+        let queues = put_wide(&house, QUEUES_OF_A_RECORD + 500);
         let session = house.shard.open_producer("p", "anna").unwrap();
 
         assert_eq!(send(&house, &session, &[("all", "", 7)]), [STORED]);
@@ -314,7 +316,7 @@ fn one_user_fills_the_names_of_that_user_and_no_others() {
 #[test]
 fn a_name_without_an_owner_belongs_to_the_next_user_who_opens_it() {
     let directory = tempfile::tempdir().unwrap();
-    let mut log = Log::open(directory.path(), LogOptions::default()).unwrap().log;
+    let mut log = house::open_log(directory.path());
     log.append_mark(marks::PRODUCER_NAMES, b"p", &[7_u64.to_le_bytes(), 1_u64.to_le_bytes()].concat()).unwrap();
     log.close().unwrap();
     let house = open(directory.path());

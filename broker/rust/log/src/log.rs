@@ -83,7 +83,7 @@ impl Default for LogOptions {
             segment_bytes_max: 64 << 20,
             raise: false,
             free_bytes_min: 0,
-            format: Format::One,
+            format: Format::NEWEST,
             kept: Arc::default(),
             disk: Arc::new(RealDisk),
         }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use penstock_log::{BackupReader, FaultyDisk, Log, LogOptions, Outcome};
 use proptest::prelude::*;
-use support::{Model, fold, message, open, small_segments, sync};
+use support::{Model, fold, message, open, open_with, small_segments, sync};
 
 fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
@@ -68,7 +68,7 @@ proptest! {
     fn a_copy_opens_as_the_log_stood_when_it_was_begun(before in steps(200), during in steps(80), after in steps(80)) {
         let directory = tempfile::tempdir().unwrap();
         let copy = tempfile::tempdir().unwrap();
-        let mut log = Log::open(directory.path(), small_segments()).unwrap().log;
+        let mut log = open_with(directory.path(), small_segments()).unwrap().log;
         let (mut model, mut deleted) = (Model::default(), Vec::new());
         play(&mut log, &mut model, &mut deleted, &before);
 
@@ -114,7 +114,7 @@ fn store(reader: &mut BackupReader, target: &Path) {
 #[test]
 fn files_that_are_read_stay_until_the_reader_is_dropped_and_one_that_is_cut_short_is_named() {
     let directory = tempfile::tempdir().unwrap();
-    let mut log = Log::open(directory.path(), segments()).unwrap().log;
+    let mut log = open_with(directory.path(), segments()).unwrap().log;
     let mut model = Model::default();
     publish(&mut log, &mut model, 1, 100);
     let mut reader = log.begin_backup().unwrap().open().unwrap();
@@ -141,7 +141,7 @@ fn files_that_are_read_stay_until_the_reader_is_dropped_and_one_that_is_cut_shor
 fn a_fold_that_was_under_way_leaves_the_copy_all_it_needs() {
     let directory = tempfile::tempdir().unwrap();
     let copy = tempfile::tempdir().unwrap();
-    let mut log = Log::open(directory.path(), small_segments()).unwrap().log;
+    let mut log = open_with(directory.path(), small_segments()).unwrap().log;
     let mut model = Model::default();
     for seed in 0..200 {
         model.publish(&mut log, &[1], message(500, seed)).unwrap();
@@ -203,7 +203,7 @@ fn pass(log: &mut Log, model: &mut Model) {
 fn folds_go_on_while_a_copy_is_made_and_only_its_files_wait_for_it() {
     let directory = tempfile::tempdir().unwrap();
     let copy = tempfile::tempdir().unwrap();
-    let mut log = Log::open(directory.path(), segments()).unwrap().log;
+    let mut log = open_with(directory.path(), segments()).unwrap().log;
     let mut model = Model::default();
     pass(&mut log, &mut model);
     publish(&mut log, &mut model, 1, 100);
@@ -243,7 +243,7 @@ fn folds_go_on_while_a_copy_is_made_and_only_its_files_wait_for_it() {
 fn a_fold_under_way_that_saves_twice_leaves_the_copy_a_checkpoint() {
     let directory = tempfile::tempdir().unwrap();
     let copy = tempfile::tempdir().unwrap();
-    let mut log = Log::open(directory.path(), segments()).unwrap().log;
+    let mut log = open_with(directory.path(), segments()).unwrap().log;
     let mut model = Model::default();
     pass(&mut log, &mut model);
     pass(&mut log, &mut model);
@@ -275,7 +275,7 @@ fn a_fold_under_way_that_saves_twice_leaves_the_copy_a_checkpoint() {
 fn two_copies_at_once_each_keep_what_they_need() {
     let directory = tempfile::tempdir().unwrap();
     let copies = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let mut log = Log::open(directory.path(), segments()).unwrap().log;
+    let mut log = open_with(directory.path(), segments()).unwrap().log;
     let mut model = Model::default();
     publish(&mut log, &mut model, 1, 100);
     let mut begun = Vec::new();
@@ -299,7 +299,7 @@ fn two_copies_at_once_each_keep_what_they_need() {
 fn a_copy_shares_no_file_with_the_log() {
     let directory = tempfile::tempdir().unwrap();
     let copy = tempfile::tempdir().unwrap();
-    let mut log = Log::open(directory.path(), segments()).unwrap().log;
+    let mut log = open_with(directory.path(), segments()).unwrap().log;
     let mut model = Model::default();
     publish(&mut log, &mut model, 1, 100);
     fold(&mut log).unwrap().perform().unwrap();
@@ -319,7 +319,7 @@ fn a_copy_on_the_logs_own_disk_leaves_the_room_that_drains_it() {
     let copy = tempfile::tempdir_in(directory.path()).unwrap();
     let disk = Arc::new(FaultyDisk::default());
     let options = LogOptions { disk: Arc::clone(&disk) as _, ..segments() };
-    let mut log = Log::open(directory.path(), options).unwrap().log;
+    let mut log = open_with(directory.path(), options).unwrap().log;
     let mut model = Model::default();
     publish(&mut log, &mut model, 1, 100);
     let backup = log.begin_backup().unwrap();
@@ -337,7 +337,7 @@ fn a_copy_on_the_logs_own_disk_leaves_the_room_that_drains_it() {
 fn a_copy_of_a_log_that_was_deleted_meanwhile_fails() {
     let directory = tempfile::tempdir().unwrap();
     let copy = tempfile::tempdir().unwrap();
-    let mut log = Log::open(directory.path(), segments()).unwrap().log;
+    let mut log = open_with(directory.path(), segments()).unwrap().log;
     let mut model = Model::default();
     pass(&mut log, &mut model);
     let backup = log.begin_backup().unwrap();

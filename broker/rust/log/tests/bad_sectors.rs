@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use penstock_log::{Corruption, Log, LogOptions, Opened, Target, repair};
 use penstock_queue::{QueueId, Sequence};
-use support::{BadSectors, Model, ModelQueue, message, sync};
+use support::{BadSectors, Model, ModelQueue, message, open_with, sync};
 
 const COUNT: u64 = 40;
 
 /// A log of one segment with messages of a page each, of which the first half is synced.
 fn half_synced(directory: &Path) -> (Model, u64) {
     let options = LogOptions { segment_bytes_min: 1 << 18, ..LogOptions::default() };
-    let mut log = Log::open(directory, options).unwrap().log;
+    let mut log = open_with(directory, options).unwrap().log;
     let mut model = Model::default();
     let mut synced = 0;
     for seed in 0..COUNT {
@@ -35,7 +35,7 @@ fn half_synced(directory: &Path) -> (Model, u64) {
 fn open(directory: &Path, from: u64, raise: bool) -> Opened {
     let file = directory.join("msgs.0000000001");
     let disk = Arc::new(BadSectors { file, from, bytes: 512 });
-    Log::open(directory, LogOptions { disk, raise, ..LogOptions::default() }).unwrap()
+    open_with(directory, LogOptions { disk, raise, ..LogOptions::default() }).unwrap()
 }
 
 fn readable(opened: &Opened, model: &Model) -> Vec<u64> {
@@ -107,7 +107,7 @@ fn a_bad_sector_above_what_was_synced_stops_no_start() {
 fn on_bad_disk(directory: &Path, from: u64, count: u64) -> (Log, Model) {
     let disk = Arc::new(BadSectors { file: directory.join("msgs.0000000001"), from, bytes: 512 });
     let options = LogOptions { segment_bytes_min: 1 << 17, segment_bytes_max: 1 << 18, disk, ..LogOptions::default() };
-    let mut log = Log::open(directory, options).unwrap().log;
+    let mut log = open_with(directory, options).unwrap().log;
     let mut model = Model::default();
     for seed in 0..count {
         model.publish(&mut log, &[1], message(4000, seed as u8)).unwrap();
@@ -134,7 +134,7 @@ fn a_bad_sector_costs_a_fold_the_records_in_it() {
         log.finish_fold(folded).perform().unwrap();
         log.close().unwrap();
         drop(log);
-        let opened = Log::open(directory.path(), LogOptions::default()).unwrap();
+        let opened = open_with(directory.path(), LogOptions::default()).unwrap();
         let queue = &opened.state.queues[&QueueId(1)];
         assert_eq!((queue.next, queue.count), (Sequence(151), 150), "every message keeps its number");
         assert_eq!(readable_of(&opened, &model, 1..=150).len(), 150, "what is on the disk was not touched");
@@ -153,7 +153,7 @@ fn a_segment_with_a_bad_sector_that_cannot_be_kept_is_not_written_again() {
     std::os::unix::fs::symlink("nowhere", directory.path().join("msgs.0000000001.aside")).unwrap();
     let disk = Arc::new(BadSectors { file: path.clone(), from: synced + 40_000, bytes: 512 });
 
-    let refused = Log::open(directory.path(), LogOptions { disk, ..LogOptions::default() }).map(|_| ()).unwrap_err();
+    let refused = open_with(directory.path(), LogOptions { disk, ..LogOptions::default() }).map(|_| ()).unwrap_err();
 
     assert!(refused.to_string().starts_with("cannot keep the file as "), "{refused}");
     assert!(std::fs::read(&path).unwrap() == whole, "the file was replaced");
@@ -165,7 +165,7 @@ fn a_segment_with_a_bad_sector_that_cannot_be_kept_is_not_written_again() {
 fn what_was_stored_while_a_sector_could_not_be_read_is_there_when_it_can() {
     let directory = tempfile::tempdir().unwrap();
     let (mut model, _) = half_synced(directory.path());
-    let mut log = Log::open(directory.path(), LogOptions::default()).unwrap().log;
+    let mut log = open_with(directory.path(), LogOptions::default()).unwrap().log;
     let newest = log.locate(QueueId(1), Sequence(COUNT), 1).unwrap().unwrap().offsets[0];
     sync(&mut log);
     drop(log);
@@ -181,7 +181,7 @@ fn what_was_stored_while_a_sector_could_not_be_read_is_there_when_it_can() {
     let queue = Arc::make_mut(model.queues.get_mut(&1).unwrap());
     queue.messages.extend(since.queues[&1].messages.clone());
 
-    let opened = Log::open(directory.path(), LogOptions::default()).unwrap();
+    let opened = open_with(directory.path(), LogOptions::default()).unwrap();
 
     assert_eq!(opened.state.queues[&QueueId(1)].count, COUNT + 3);
     model.check_messages(&opened.log);
@@ -194,7 +194,7 @@ fn what_was_stored_while_a_sector_could_not_be_read_is_there_when_it_can() {
 fn a_repair_drops_what_lies_in_a_bad_sector() {
     let directory = tempfile::tempdir().unwrap();
     let (model, _) = half_synced(directory.path());
-    let mut log = Log::open(directory.path(), LogOptions::default()).unwrap().log;
+    let mut log = open_with(directory.path(), LogOptions::default()).unwrap().log;
     let at = u64::from(log.locate(QueueId(1), Sequence(7), 1).unwrap().unwrap().offsets[0]) + 1_000;
     log.close().unwrap();
     drop(log);
@@ -209,7 +209,7 @@ fn a_repair_drops_what_lies_in_a_bad_sector() {
         target.queue == QueueId(1) && (6..=8).contains(&target.sequence.0) && why == "its sectors cannot be read"
     };
     assert!(repaired.dropped.iter().all(is_unreadable), "{:?}", repaired.dropped);
-    let opened = Log::open(directory.path(), LogOptions::default()).unwrap();
+    let opened = open_with(directory.path(), LogOptions::default()).unwrap();
     assert_eq!(opened.state.queues[&QueueId(1)].count, COUNT - repaired.dropped.len() as u64);
     assert_eq!(model.queues[&1].messages.len() as u64, COUNT);
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use penstock_log::{FaultyDisk, Log, LogError, LogOptions, Outcome, Retired, inspect};
 use penstock_queue::{QueueId, Sequence};
-use support::{ForgetfulDisk, Model, compact, compact_all, fold, message, open, small_segments, sync};
+use support::{ForgetfulDisk, Model, compact, compact_all, fold, message, open, open_with, small_segments, sync};
 
 const SLOW: u32 = 1;
 
@@ -40,7 +40,7 @@ fn run(log: &mut Log, model: &mut Model, rounds: u32, mut between: impl FnMut(&m
 fn with_disk(directory: &Path) -> (Arc<ForgetfulDisk>, Log) {
     let disk = Arc::new(ForgetfulDisk::default());
     let options = LogOptions { disk: Arc::clone(&disk) as _, ..small_segments() };
-    (disk, Log::open(directory, options).unwrap().log)
+    (disk, open_with(directory, options).unwrap().log)
 }
 
 fn files(directory: &Path) -> Vec<PathBuf> {
@@ -175,7 +175,7 @@ fn what_a_fold_reached_and_could_not_publish_is_not_counted_on() {
     let directory = tempfile::tempdir().unwrap();
     let disk = Arc::new(FaultyDisk::default());
     let options = LogOptions { disk: Arc::clone(&disk) as _, ..small_segments() };
-    let mut log = Log::open(directory.path(), options).unwrap().log;
+    let mut log = open_with(directory.path(), options).unwrap().log;
     let mut model = Model::default();
     run(&mut log, &mut model, 150, |_, _| {});
     let sealed_count = log.sealed_count();
@@ -201,7 +201,7 @@ fn a_disk_without_room_leaves_everything_as_it_was() {
     let directory = tempfile::tempdir().unwrap();
     let disk = Arc::new(FaultyDisk::default());
     let options = LogOptions { disk: Arc::clone(&disk) as _, ..small_segments() };
-    let mut log = Log::open(directory.path(), options).unwrap().log;
+    let mut log = open_with(directory.path(), options).unwrap().log;
     let mut model = Model::default();
     run(&mut log, &mut model, 150, |_, _| {});
     let before = files(directory.path());
@@ -394,14 +394,14 @@ fn a_rewritten_segment_that_no_checkpoint_covers_stops_the_start() {
         std::fs::remove_file(path).unwrap();
     }
 
-    assert!(matches!(Log::open(directory.path(), small_segments()), Err(LogError::Corrupt { .. })));
+    assert!(matches!(open_with(directory.path(), small_segments()), Err(LogError::Corrupt { .. })));
 }
 
 #[test]
 fn many_small_rewritten_segments_are_merged() {
     let directory = tempfile::tempdir().unwrap();
     let options = LogOptions { segment_bytes_min: 4096, segment_bytes_max: 32_768, ..LogOptions::default() };
-    let mut log = Log::open(directory.path(), options).unwrap().log;
+    let mut log = open_with(directory.path(), options).unwrap().log;
     let mut model = Model::default();
 
     run(&mut log, &mut model, 6000, |log, _| {
@@ -457,7 +457,7 @@ fn without_a_manifest_that_holds_a_start_stops_by_name_and_removes_nothing() {
     paths.iter().for_each(|path| flip(path));
     let before = files(directory.path());
 
-    let error = Log::open(directory.path(), small_segments()).unwrap_err();
+    let error = open_with(directory.path(), small_segments()).unwrap_err();
 
     assert!(matches!(&error, LogError::Corrupt { path: found, .. } if *found == paths[0]), "{error}");
     assert_eq!(files(directory.path()), before);
@@ -471,7 +471,7 @@ fn a_copy_that_does_not_name_what_was_rewritten_since_does_not_count() {
     std::fs::write(&newer, b"rewritten by a version that makes no copy").unwrap();
     flip(&paths[0]);
 
-    assert!(Log::open(directory.path(), small_segments()).is_err());
+    assert!(open_with(directory.path(), small_segments()).is_err());
     assert!(Path::new(&newer).exists());
 }
 

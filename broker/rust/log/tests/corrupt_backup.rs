@@ -5,8 +5,8 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use penstock_log::{Corruption, Log, LogOptions, Opened, Retired};
-use support::{Model, fold, message, open, small_segments};
+use penstock_log::{Corruption, LogOptions, Opened, Retired};
+use support::{Model, fold, message, open, open_with, small_segments};
 
 fn segment(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("msgs.{number:010}"))
@@ -40,7 +40,7 @@ fn backup(opened: &mut Opened) -> tempfile::TempDir {
 }
 
 fn restored(directory: &Path) -> Opened {
-    Log::open(directory, LogOptions { raise: true, ..small_segments() }).unwrap()
+    open_with(directory, LogOptions { raise: true, ..small_segments() }).unwrap()
 }
 
 /// A log with a segment without any header, and with a checkpoint of a later start.

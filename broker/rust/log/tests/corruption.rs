@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use penstock_log::{Corruption, DecodeError, Log, LogError, LogOptions, Opened, Outcome, Target, inspect, repair};
 use penstock_queue::{QueueId, Sequence};
 use proptest::prelude::*;
-use support::{Model, fold, message, open, small_segments, sync};
+use support::{Model, fold, message, open, open_with, small_segments, sync};
 
 const QUEUE: u32 = 1;
+/// Behind the header of a segment and the record of an epoch.
+const FIRST_RECORD: usize = 64 + 55;
 
 fn segment(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("msgs.{number:010}"))
@@ -91,12 +93,12 @@ fn readable(opened: &Opened, model: &Model) -> Vec<u64> {
 fn a_bad_head_below_what_was_synced_is_passed_over_and_named() {
     let directory = tempfile::tempdir().unwrap();
     let model = synced_log(directory.path(), 30);
-    flip(&segment(directory.path(), 1), 64 + 33 + 30);
+    flip(&segment(directory.path(), 1), FIRST_RECORD + 30);
 
     let opened = open(directory.path());
 
     let [corrupt] = &opened.quarantined[..] else { panic!("{:?}", opened.quarantined) };
-    assert_eq!((corrupt.file.as_str(), corrupt.at), ("msgs.0000000001", 97));
+    assert_eq!((corrupt.file.as_str(), corrupt.at), ("msgs.0000000001", FIRST_RECORD as u64));
     assert_eq!(corrupt.why, Corruption::Record(DecodeError::HeadChecksum));
     let all: Vec<u64> = model.queues[&QUEUE].messages.keys().copied().collect();
     assert_eq!(readable(&opened, &model), all[1..]);
@@ -128,7 +130,7 @@ fn what_is_corrupt_above_what_was_synced_is_a_torn_tail_still() {
     model.publish(&mut log, &[QUEUE], message(100, 1)).unwrap();
     log.write().unwrap();
     drop(log);
-    flip(&segment(directory.path(), 1), 64 + 33 + 30);
+    flip(&segment(directory.path(), 1), FIRST_RECORD + 30);
 
     let opened = open(directory.path());
 
@@ -149,9 +151,9 @@ fn a_whole_record_behind_a_bad_one_proves_corruption_while_the_page_cache_is_tha
         assert_eq!(log.stats().segments, 1, "another one would prove it, too");
         drop(log);
         // The first message's head.
-        flip(&segment(directory.path(), 1), 64 + 33 + 30);
+        flip(&segment(directory.path(), 1), FIRST_RECORD + 30);
 
-        let opened = Log::open(directory.path(), LogOptions { raise, ..small_segments() }).unwrap();
+        let opened = open_with(directory.path(), LogOptions { raise, ..small_segments() }).unwrap();
 
         let left: &[u64] = if raise { &[] } else { &[2] };
         assert_eq!((readable(&opened, &model), opened.quarantined.len()), (left.to_vec(), usize::from(!raise)));
@@ -169,12 +171,12 @@ fn what_was_confirmed_at_disk_is_never_called_torn() {
     sync(&mut log);
     drop(log);
     // The last record's length: no later record shows where it ends.
-    flip(&segment(directory.path(), 1), 64 + 33 + 1);
+    flip(&segment(directory.path(), 1), FIRST_RECORD + 1);
 
-    let opened = Log::open(directory.path(), LogOptions { raise: true, ..small_segments() }).unwrap();
+    let opened = open_with(directory.path(), LogOptions { raise: true, ..small_segments() }).unwrap();
 
     let [corrupt] = &opened.quarantined[..] else { panic!("{:?}", opened.quarantined) };
-    assert_eq!((corrupt.file.as_str(), corrupt.at), ("msgs.0000000001", 97));
+    assert_eq!((corrupt.file.as_str(), corrupt.at), ("msgs.0000000001", FIRST_RECORD as u64));
     assert_eq!(opened.recovery.torn_bytes, 0);
 }
 
@@ -223,9 +225,11 @@ fn a_directory_whose_offsets_changed_never_leads_to_another_message() {
     let model = closed_log(directory.path(), &[QUEUE, 2], 30);
     let path = directory.path().join("msgs.0000000001.idx");
     let mut bytes = std::fs::read(&path).unwrap();
-    let at = bytes.len() - 4;
-    let (first, last) = (bytes[64 + 2 * 28..64 + 2 * 28 + 4].to_vec(), bytes[at..at + 4].to_vec());
-    bytes[64 + 2 * 28..64 + 2 * 28 + 4].copy_from_slice(&last);
+    // The first section of the table after the header.
+    let [from, size] = [72, 80].map(|at| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize);
+    let at = from + size - 4;
+    let (first, last) = (bytes[from..from + 4].to_vec(), bytes[at..at + 4].to_vec());
+    bytes[from..from + 4].copy_from_slice(&last);
     bytes[at..at + 4].copy_from_slice(&first);
     std::fs::write(&path, bytes).unwrap();
     let mut opened = open(directory.path());
@@ -362,7 +366,7 @@ fn a_log_whose_synced_end_is_missing_goes_on_above_it() {
 fn a_corrupt_segment_is_set_aside_when_nothing_in_it_lives() {
     let directory = tempfile::tempdir().unwrap();
     let mut model = synced_log(directory.path(), 30);
-    flip(&segment(directory.path(), 1), 64 + 33 + 30);
+    flip(&segment(directory.path(), 1), FIRST_RECORD + 30);
     let mut log = open(directory.path()).log;
     model.raise();
     model.purge(&mut log, QUEUE);
@@ -447,7 +451,7 @@ proptest! {
         bytes[changed] ^= 1 << bit;
         std::fs::write(&path, bytes).unwrap();
 
-        let opened = Log::open(directory.path(), small_segments()).unwrap();
+        let opened = open_with(directory.path(), small_segments()).unwrap();
 
         let found = readable(&opened, &model);
         prop_assert!(found.len() >= 39, "{} of 40 messages are served", found.len());
@@ -462,7 +466,7 @@ proptest! {
 fn a_corrupt_segment_is_told_by_every_start_and_kept_when_nothing_in_it_lives() {
     let directory = tempfile::tempdir().unwrap();
     synced_log(directory.path(), 30);
-    flip(&segment(directory.path(), 1), 64 + 33 + 30);
+    flip(&segment(directory.path(), 1), FIRST_RECORD + 30);
     let mut opened = open(directory.path());
     assert_eq!(opened.quarantined.len(), 1);
     opened.log.close().unwrap();
@@ -472,7 +476,7 @@ fn a_corrupt_segment_is_told_by_every_start_and_kept_when_nothing_in_it_lives() 
     let mut opened = open(directory.path());
 
     let [told] = &opened.quarantined[..] else { panic!("{:?}", opened.quarantined) };
-    assert_eq!((told.file.as_str(), told.at, told.why), ("msgs.0000000001", 97, Corruption::Marked));
+    assert_eq!((told.file.as_str(), told.at, told.why), ("msgs.0000000001", FIRST_RECORD as u64, Corruption::Marked));
     opened.log.append_delete(QueueId(QUEUE)).unwrap();
     opened.log.close().unwrap();
     drop(opened);
@@ -489,7 +493,7 @@ fn a_corrupt_segment_is_told_by_every_start_and_kept_when_nothing_in_it_lives() 
 fn what_a_repair_fixed_is_not_reported_again() {
     let directory = tempfile::tempdir().unwrap();
     synced_log(directory.path(), 30);
-    flip(&segment(directory.path(), 1), 64 + 33 + 30);
+    flip(&segment(directory.path(), 1), FIRST_RECORD + 30);
 
     repair(directory.path(), small_segments()).unwrap();
 
@@ -507,7 +511,7 @@ fn a_log_whose_segments_all_vanished_is_refused_until_they_are_back() {
     there.iter().for_each(|path| std::fs::rename(path, moved(path)).unwrap());
 
     for _ in 0..2 {
-        let refused = Log::open(directory.path(), small_segments()).unwrap_err();
+        let refused = open_with(directory.path(), small_segments()).unwrap_err();
         assert!(matches!(refused, LogError::Corrupt { why: Corruption::NoSegment, .. }), "{refused}");
     }
 

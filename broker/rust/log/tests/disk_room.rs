@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use penstock_log::{FaultyDisk, Log, LogError, LogOptions, Outcome};
-use support::{Model, fold, message};
+use support::{Model, fold, message, open_with};
 
 const MIB: u64 = 1 << 20;
 const BODY: usize = 100_000;
@@ -22,7 +22,7 @@ fn open(directory: &Path, disk: &Arc<FaultyDisk>) -> Log {
         disk: Arc::clone(disk) as _,
         ..LogOptions::default()
     };
-    Log::open(directory, options).unwrap().log
+    open_with(directory, options).unwrap().log
 }
 
 fn disk_bytes(directory: &Path) -> u64 {
@@ -46,7 +46,7 @@ fn a_segment_takes_its_room_in_steps_ahead_of_what_is_written() {
 
     model.check_messages(&log);
     drop(log);
-    let opened = Log::open(directory.path(), LogOptions::default()).unwrap();
+    let opened = open_with(directory.path(), LogOptions::default()).unwrap();
     model.check_state(&opened.state);
     model.check_messages(&opened.log);
 }
@@ -78,14 +78,14 @@ fn a_disk_that_fills_up_within_a_segment_refuses_messages_and_takes_settlements(
     log.write().unwrap();
     model.check_messages(&log);
     drop(log);
-    model.check_state(&Log::open(directory.path(), LogOptions::default()).unwrap().state);
+    model.check_state(&open_with(directory.path(), LogOptions::default()).unwrap().state);
 }
 
 #[test]
 fn what_died_since_the_last_checkpoint_goes_with_the_next() {
     let directory = tempfile::tempdir().unwrap();
     let options = LogOptions { segment_bytes_min: MIB, segment_bytes_max: 4 * MIB, ..LogOptions::default() };
-    let mut log = Log::open(directory.path(), options.clone()).unwrap().log;
+    let mut log = open_with(directory.path(), options.clone()).unwrap().log;
     let mut model = Model::default();
     for seed in 0..200 {
         model.publish(&mut log, &[1], message(BODY, seed)).unwrap();
@@ -106,6 +106,6 @@ fn what_died_since_the_last_checkpoint_goes_with_the_next() {
     assert_eq!(checkpoints().len(), 2, "the same state twice");
     drop(log);
     std::fs::write(checkpoints().pop().unwrap(), b"corrupt").unwrap();
-    let opened = Log::open(directory.path(), options).unwrap();
+    let opened = open_with(directory.path(), options).unwrap();
     model.check_state(&opened.state);
 }

@@ -182,7 +182,7 @@ fn what_is_above_a_limit_is_refused_and_nothing_is_appended() {
 /// In format 1.
 fn open_one() -> Result<u64, LogError> {
     let directory = tempfile::tempdir().unwrap();
-    move_two(&mut open_with(directory.path(), LogOptions::default()).unwrap().log)
+    move_two(&mut open_with(directory.path(), LogOptions { format: Format::One, ..options() }).unwrap().log)
 }
 
 /// The totals of such a settlement were in the first of several records: a tear behind it counted messages as settled

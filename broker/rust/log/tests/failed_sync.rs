@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use penstock_log::{Disk, Log, LogOptions, RealDisk};
-use support::{Model, message, small_segments};
+use support::{Model, message, open_with, small_segments};
 
 type Then = Box<dyn FnOnce() + Send>;
 
@@ -79,7 +79,7 @@ impl Disk for TellsOnce {
 fn unsynced(directory: &Path) -> (Arc<TellsOnce>, Log) {
     let disk = Arc::new(TellsOnce::default());
     let options = LogOptions { disk: Arc::clone(&disk) as _, ..small_segments() };
-    let mut log = Log::open(directory, options).unwrap().log;
+    let mut log = open_with(directory, options).unwrap().log;
     let mut model = Model::default();
     while log.stats().segments < 3 {
         model.publish(&mut log, &[1], message(100, 1)).unwrap();

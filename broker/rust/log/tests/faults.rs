@@ -10,17 +10,17 @@ use std::sync::atomic::Ordering;
 use penstock_log::{FaultyDisk, Log, LogError, LogOptions, Outcome, Payload, Position, Target, inspect};
 use penstock_queue::{QueueId, Sequence};
 use proptest::prelude::*;
-use support::{ForgetfulDisk, Model, fold, message, open, small_segments, sync};
+use support::{ForgetfulDisk, Model, fold, message, open, open_with, small_segments, sync};
 
 fn with_disk(directory: &Path) -> (Arc<FaultyDisk>, Log, Model) {
     let disk = Arc::new(FaultyDisk::default());
     let options = LogOptions { disk: Arc::clone(&disk) as _, ..small_segments() };
-    (disk, Log::open(directory, options).unwrap().log, Model::default())
+    (disk, open_with(directory, options).unwrap().log, Model::default())
 }
 
 /// A log of one segment with `count` messages, and where each of its records ends.
 fn one_segment(directory: &Path, count: u8) -> (Model, Vec<Position>) {
-    let mut log = Log::open(directory, LogOptions { segment_bytes_min: 1 << 16, ..LogOptions::default() }).unwrap().log;
+    let mut log = open_with(directory, LogOptions { segment_bytes_min: 1 << 16, ..LogOptions::default() }).unwrap().log;
     let mut model = Model::default();
     let mut ends = vec![log.end()];
     for seed in 0..count {
@@ -91,7 +91,7 @@ fn a_start_writes_again_what_a_failed_sync_left_behind() {
     let directory = tempfile::tempdir().unwrap();
     let disk = Arc::new(ForgetfulDisk::default());
     let options = |raise| LogOptions { raise, disk: Arc::clone(&disk) as _, ..small_segments() };
-    let mut log = Log::open(directory.path(), options(false)).unwrap().log;
+    let mut log = open_with(directory.path(), options(false)).unwrap().log;
     let mut model = Model::default();
     for seed in 0..20 {
         model.publish(&mut log, &[1], message(100, seed)).unwrap();
@@ -102,14 +102,14 @@ fn a_start_writes_again_what_a_failed_sync_left_behind() {
     disk.sync_fails.store(false, Ordering::SeqCst);
     drop(log);
 
-    let mut opened = Log::open(directory.path(), options(false)).unwrap();
+    let mut opened = open_with(directory.path(), options(false)).unwrap();
     sync(&mut opened.log);
     model.check_state(&opened.state);
     let confirmed = opened.log.synced();
     drop(opened);
     disk.fail_power(directory.path());
 
-    let opened = Log::open(directory.path(), options(true)).unwrap();
+    let opened = open_with(directory.path(), options(true)).unwrap();
     assert!(opened.log.end() >= confirmed);
     model.raise();
     model.check_state(&opened.state);
@@ -130,10 +130,10 @@ fn a_segment_behind_a_torn_tail_is_set_aside_by_name() {
     let bytes = std::fs::read(&second).unwrap();
     let path = first_segment(directory.path());
     let mut torn = std::fs::read(&path).unwrap();
-    torn[64 + 33..512].fill(0);
+    torn[64 + 55..512].fill(0);
     std::fs::write(&path, torn).unwrap();
 
-    let opened = Log::open(directory.path(), LogOptions { raise: true, ..small_segments() }).unwrap();
+    let opened = open_with(directory.path(), LogOptions { raise: true, ..small_segments() }).unwrap();
 
     assert_eq!(opened.set_aside, ["msgs.0000000002.aside"]);
     assert_eq!(std::fs::read(directory.path().join("msgs.0000000002.aside")).unwrap(), bytes);
@@ -422,7 +422,7 @@ fn a_newer_format_is_refused_by_number() {
     bytes[60..64].copy_from_slice(&crc.to_le_bytes());
     std::fs::write(&path, bytes).unwrap();
 
-    let error = Log::open(directory.path(), LogOptions::default()).unwrap_err();
+    let error = open_with(directory.path(), LogOptions::default()).unwrap_err();
 
     assert!(matches!(error, LogError::NewerFormat { found: 3, supported: 2, .. }));
 }
@@ -434,7 +434,7 @@ fn a_segment_of_another_log_is_refused() {
     one_segment(other.path(), 1);
     std::fs::copy(first_segment(other.path()), directory.path().join("msgs.0000000002")).unwrap();
 
-    let error = Log::open(directory.path(), LogOptions::default()).unwrap_err();
+    let error = open_with(directory.path(), LogOptions::default()).unwrap_err();
 
     assert!(matches!(error, LogError::Corrupt { why: penstock_log::Corruption::OtherLog, .. }));
 }
@@ -474,7 +474,7 @@ proptest! {
         bytes[cut..].fill(0);
         std::fs::write(&path, bytes).unwrap();
 
-        let opened = Log::open(directory.path(), LogOptions::default()).unwrap();
+        let opened = open_with(directory.path(), LogOptions::default()).unwrap();
 
         // The bytes cut may have been zeros already, so a record that ends a little above may be whole.
         let kept = ends.iter().filter(|&&end| offset_of(end) <= cut).count();
@@ -497,7 +497,7 @@ proptest! {
         let changed = change(directory.path(), &ends, part, bit);
 
         let options = LogOptions { raise: true, ..LogOptions::default() };
-        let opened = Log::open(directory.path(), options).unwrap();
+        let opened = open_with(directory.path(), options).unwrap();
 
         let kept = ends.iter().filter(|&&end| offset_of(end) <= changed).count().saturating_sub(1);
         let found = opened.state.queues.get(&QueueId(1)).map_or(0, |queue| queue.count as usize);
@@ -512,7 +512,7 @@ proptest! {
         let (_, ends) = one_segment(directory.path(), 40);
         let changed = change(directory.path(), &ends, part, bit);
 
-        let opened = Log::open(directory.path(), LogOptions::default()).unwrap();
+        let opened = open_with(directory.path(), LogOptions::default()).unwrap();
 
         let is_last = changed >= offset_of(ends[ends.len() - 2]);
         let queue = &opened.state.queues[&QueueId(1)];

@@ -7,8 +7,12 @@ mod support;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use penstock_log::{Log, LogOptions, Outcome, Retired, inspect};
-use support::{Model, fold, message, small_segments, sync};
+use penstock_log::{Format, Log, LogOptions, Outcome, Retired, inspect};
+use support::{Model, fold, message, open, sync};
+
+fn of_format_1() -> LogOptions {
+    LogOptions { format: Format::One, ..support::small_segments() }
+}
 
 fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/1")
@@ -18,7 +22,7 @@ fn golden() -> PathBuf {
 /// raise.
 fn write(directory: &Path) -> Model {
     let mut model = Model::default();
-    let mut log = Log::open(directory, small_segments()).unwrap().log;
+    let mut log = Log::open(directory, of_format_1()).unwrap().log;
     for seed in 0..40 {
         model.publish(&mut log, &[1, 2], message(usize::from(seed), seed)).unwrap();
         model.publish(&mut log, &[3], message(90, seed)).unwrap();
@@ -32,7 +36,7 @@ fn write(directory: &Path) -> Model {
     fold(&mut log).map(Retired::perform).transpose().unwrap();
     drop(log);
 
-    let mut log = Log::open(directory, LogOptions { raise: true, ..small_segments() }).unwrap().log;
+    let mut log = Log::open(directory, LogOptions { raise: true, ..of_format_1() }).unwrap().log;
     model.raise();
     for seed in 0..10 {
         model.publish(&mut log, &[1, 4], message(3 * usize::from(seed), seed)).unwrap();
@@ -65,7 +69,7 @@ fn what_format_1_wrote_is_read() {
     let reports = inspect(directory.path(), true).unwrap();
     assert!(reports.len() > 3 && reports.iter().all(|report| report.error.is_none()), "{reports:?}");
 
-    let opened = Log::open(directory.path(), small_segments()).unwrap();
+    let opened = open(directory.path());
 
     assert_eq!(opened.recovery.torn_bytes, 0);
     model.check_state(&opened.state);

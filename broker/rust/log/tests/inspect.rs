@@ -7,7 +7,7 @@ use std::path::Path;
 
 use penstock_log::{Log, LogOptions, Outcome, Retired, SegmentReport, Target, inspect};
 use penstock_queue::{QueueId, Sequence};
-use support::{Model, fold, message, open, small_segments};
+use support::{Model, fold, message, open, open_with, small_segments};
 
 const SLOW: u32 = 1;
 const FAST: u32 = 2;
@@ -111,7 +111,7 @@ fn a_torn_end_is_not_called_corrupt_when_the_segment_behind_it_is_gone() {
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[torn..torn + 40].fill(0);
     std::fs::write(&path, bytes).unwrap();
-    let mut opened = Log::open(directory.path(), LogOptions { raise: true, ..small_segments() }).unwrap();
+    let mut opened = open_with(directory.path(), LogOptions { raise: true, ..small_segments() }).unwrap();
     assert!(opened.recovery.torn_bytes > 0);
     let next = opened.state.first_sequence.0;
     let mut model = Model { first: next, ..Model::default() };

@@ -5,9 +5,9 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use penstock_log::{Corruption, Log, LogOptions, Outcome, Retired};
+use penstock_log::{Corruption, LogOptions, Outcome, Retired};
 use penstock_queue::{QueueId, Sequence};
-use support::{Model, compact_all, fold, message, open, small_segments, sync};
+use support::{Model, compact_all, fold, message, open, open_with, small_segments, sync};
 
 const HEADER_BYTES: usize = 64;
 
@@ -78,7 +78,7 @@ fn a_copy_of_the_segment_before_does_not_count_where_a_start_made_both() {
     std::fs::copy(segment(directory.path(), unused), &copied).unwrap();
     change(&copied, |bytes| bytes[..HEADER_BYTES].fill(0));
 
-    let opened = Log::open(directory.path(), LogOptions { raise: true, ..small_segments() }).unwrap();
+    let opened = open_with(directory.path(), LogOptions { raise: true, ..small_segments() }).unwrap();
 
     assert_eq!(opened.quarantined, []);
     model.check_messages(&opened.log);
@@ -100,7 +100,7 @@ fn a_segment_that_the_checkpoint_lists_stays_without_its_header_and_its_index() 
         });
         std::fs::remove_file(directory.path().join("msgs.0000000003.idx")).unwrap();
 
-        let opened = Log::open(directory.path(), LogOptions { raise: true, ..small_segments() }).unwrap();
+        let opened = open_with(directory.path(), LogOptions { raise: true, ..small_segments() }).unwrap();
 
         assert!(path.exists());
         let found: Vec<_> = opened.quarantined.iter().map(|found| (found.file.as_str(), found.why)).collect();
@@ -142,7 +142,7 @@ fn a_stale_copy_does_not_make_a_segment_one_that_was_rewritten() {
     let next = newest(directory.path()) + 1;
     std::fs::write(segment(directory.path(), next), &stale).unwrap();
 
-    let opened = Log::open(directory.path(), LogOptions { raise: true, ..small_segments() }).unwrap();
+    let opened = open_with(directory.path(), LogOptions { raise: true, ..small_segments() }).unwrap();
 
     assert_eq!(opened.set_aside, [format!("msgs.{next:010}.aside")]);
     assert_eq!(opened.quarantined, []);

@@ -5,9 +5,9 @@ mod support;
 
 use std::num::NonZeroU64;
 
-use penstock_log::{Log, LogError, LogOptions, Payload, Position, Producer, TARGETS_MAX, Target};
+use penstock_log::{Format, Log, LogError, LogOptions, Payload, Position, Producer, Target};
 use penstock_queue::{QueueId, Sequence};
-use support::open;
+use support::{open, open_with, small_segments};
 
 const PRODUCER: Producer = Producer { id: NonZeroU64::new(3).unwrap(), sequence: 7 };
 
@@ -23,10 +23,11 @@ fn append(log: &mut Log, count: usize) -> Result<Position, LogError> {
 
 #[test]
 fn a_message_for_many_targets_counts_for_its_producer_when_all_its_records_are_there() {
-    for missing in [0, 1] {
+    for (missing, format) in [(0, Format::One), (1, Format::One), (0, Format::Two), (1, Format::Two)] {
         let directory = tempfile::tempdir().unwrap();
-        let mut log = open(directory.path()).log;
-        let end = append(&mut log, 2 * TARGETS_MAX + 5).unwrap();
+        let mut log = open_with(directory.path(), LogOptions { format, ..small_segments() }).unwrap().log;
+        let whole = 2 * format.targets_max();
+        let end = append(&mut log, whole + 5).unwrap();
         assert_eq!(log.write().unwrap(), end);
         drop(log);
         // All records are in one segment.
@@ -39,7 +40,7 @@ fn a_message_for_many_targets_counts_for_its_producer_when_all_its_records_are_t
 
         let state = open(directory.path()).state;
 
-        let (queues, highest) = if missing == 0 { (2 * TARGETS_MAX + 5, Some(&7)) } else { (2 * TARGETS_MAX, None) };
+        let (queues, highest) = if missing == 0 { (whole + 5, Some(&7)) } else { (whole, None) };
         assert_eq!(state.queues.len(), queues);
         assert_eq!(state.producers.get(&3), highest);
     }
@@ -49,12 +50,12 @@ fn a_message_for_many_targets_counts_for_its_producer_when_all_its_records_are_t
 fn a_message_for_many_targets_is_refused_as_a_whole_where_there_is_no_room() {
     let directory = tempfile::tempdir().unwrap();
     let disk = std::sync::Arc::new(penstock_log::FaultyDisk::default());
-    let options = LogOptions { disk: std::sync::Arc::clone(&disk) as _, ..support::small_segments() };
-    let mut log = Log::open(directory.path(), options).unwrap().log;
+    let options = LogOptions { disk: std::sync::Arc::clone(&disk) as _, ..small_segments() };
+    let mut log = open_with(directory.path(), options).unwrap().log;
     let before = log.end();
     disk.free_bytes.store(1, std::sync::atomic::Ordering::SeqCst);
 
-    let refused = append(&mut log, TARGETS_MAX + 1);
+    let refused = append(&mut log, Format::NEWEST.targets_max() + 1);
 
     assert!(matches!(refused, Err(LogError::Full { .. })), "{refused:?}");
     assert_eq!(log.end(), before);

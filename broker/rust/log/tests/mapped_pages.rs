@@ -7,7 +7,7 @@ use std::path::Path;
 
 use penstock_log::{Log, LogOptions};
 use penstock_queue::{QueueId, Sequence};
-use support::{Model, fold, message};
+use support::{Model, fold, message, open_with};
 
 const MIB: usize = 1 << 20;
 const SEGMENT: usize = 4 * MIB;
@@ -32,7 +32,7 @@ fn resident(directory: &Path) -> usize {
 fn filled(directory: &Path) -> (Log, Model) {
     let bytes = SEGMENT as u64;
     let options = LogOptions { segment_bytes_min: bytes, segment_bytes_max: bytes, ..LogOptions::default() };
-    let mut log = Log::open(directory, options).unwrap().log;
+    let mut log = open_with(directory, options).unwrap().log;
     let mut model = Model::default();
     for number in 0..COUNT {
         model.publish(&mut log, &[1], message(BODY, (number % 251) as u8)).unwrap();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use penstock_log::{Corruption, Log, LogOptions, Opened, Outcome, Retired};
 use penstock_queue::{QueueId, Sequence};
 use support::vanished::{closed, gone, segment, stored, thin};
-use support::{Model, ModelQueue, compact_all, fold, message, open, small_segments, sync};
+use support::{Model, ModelQueue, compact_all, fold, message, open, open_with, small_segments, sync};
 
 /// A log that was killed before its first checkpoint.
 fn killed(directory: &Path) -> Model {
@@ -289,7 +289,7 @@ fn numbers_above_a_raise_are_not_given_again_while_the_record_of_the_raise_is_aw
         let directory = tempfile::tempdir().unwrap();
         killed(directory.path());
         let options = LogOptions { raise: true, ..small_segments() };
-        let mut opened = Log::open(directory.path(), options).unwrap();
+        let mut opened = open_with(directory.path(), options).unwrap();
         let raised = (1..60).rfind(|&number| segment(directory.path(), number).exists()).unwrap();
         let next_of = |opened: &Opened| {
             let next = opened.state.queues[&QueueId(1)].next.0;

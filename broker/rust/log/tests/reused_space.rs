@@ -9,8 +9,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use penstock_log::{Disk, Log, LogOptions, Opened, RealDisk};
-use support::{Model, Stored, message, open, small_segments, sync};
+use penstock_log::{Disk, LogOptions, Opened, RealDisk};
+use support::{Model, Stored, message, open, open_with, small_segments, sync};
 
 const SECTOR_BYTES: usize = 512;
 const HEADER_BYTES: u64 = 64;
@@ -20,7 +20,7 @@ fn segment(directory: &Path, number: u64) -> PathBuf {
 }
 
 fn open_after_power_failure(directory: &Path) -> Opened {
-    Log::open(directory, LogOptions { raise: true, ..small_segments() }).unwrap()
+    open_with(directory, LogOptions { raise: true, ..small_segments() }).unwrap()
 }
 
 /// A log of several segments, synced, and its content.
@@ -82,7 +82,7 @@ fn a_segment_that_is_written_again_is_written_to_the_end_of_its_last_record() {
     drop(log);
     let disk = Arc::new(Ends::default());
 
-    let opened = Log::open(directory.path(), LogOptions { disk: Arc::clone(&disk) as _, ..small_segments() }).unwrap();
+    let opened = open_with(directory.path(), LogOptions { disk: Arc::clone(&disk) as _, ..small_segments() }).unwrap();
 
     let in_file = HEADER_BYTES + end.0;
     assert!(disk.0.lock().unwrap().contains(&in_file), "{in_file} of {:?}", disk.0);

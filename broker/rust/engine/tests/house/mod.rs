@@ -9,7 +9,7 @@ use penstock_engine::{
     Engine, EngineError, EngineOptions, Fate, Filled, Payload, Producer, ProducerSession, Progress, Publication,
     QueueId, QueueLevels, QueueSettings, ReadFrom, ReadSettings, Shard, StreamReader, StreamSettings,
 };
-use penstock_log::{Disk, RealDisk};
+use penstock_log::{Begun, Disk, Log, LogOptions, RealDisk};
 
 const PRODUCERS_OF_USER_MAX: usize = 4096;
 pub const STREAM: QueueId = QueueId(1);
@@ -23,6 +23,13 @@ impl House {
     pub fn close(self) {
         self.engine.close().unwrap();
     }
+}
+
+/// The log alone, as an engine that died has left it.
+pub fn open_log(directory: &Path) -> Log {
+    let mut opened = Log::open(directory, LogOptions::default()).unwrap();
+    opened.begin_epoch(Begun::default()).unwrap();
+    opened.log
 }
 
 /// A message as a reader sees it.
