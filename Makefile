@@ -135,6 +135,9 @@ long-asan: ## the log's tests, maps and all, under AddressSanitizer (needs night
 long-disk-use: ## measure what a slow queue among fast ones takes on the disk
 	cargo test --release --locked -p penstock-engine --test disk_use -- --ignored --nocapture
 
+long-deadlines: ## a million deadlines over a kill: the start's time and memory beside one without
+	DEADLINES=$${DEADLINES:-1000000} cargo test --release --locked -p penstock-engine --test deadline_starts -- --nocapture
+
 long-soak: release .venv/.dev ## an hour of mixed load (SOAK_MINUTES=60), every message checked; samples and graph in target/soak
 	@PYTHONPATH=tests $(BIN)/python -m bench.soak --minutes $${SOAK_MINUTES:-60}
 

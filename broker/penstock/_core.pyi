@@ -130,7 +130,7 @@ class BadBody:
 
 @final
 class NewQueue:
-    """A queue to put. Only streams have a `retention`."""
+    """A queue to put. Only streams have a `retention`, and only other queues a `message_ttl_ms`."""
 
     id: int
     name: str
@@ -139,7 +139,8 @@ class NewQueue:
     least_level: str | None
     """The lowest level that a publisher can choose."""
     retention: StreamRetention | None
-    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None) -> Self: ...
+    message_ttl_ms: int | None
+    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None, message_ttl_ms: int | None = None) -> Self: ...
 
 @final
 class ProducerSequences:

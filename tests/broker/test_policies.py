@@ -48,8 +48,8 @@ def test_a_stream_keeps_what_a_policy_says_from_then_on(tmp_path: Path) -> None:
 
 
 def test_a_key_that_is_not_there_yet_is_refused_by_name(connection: penstock.Connection) -> None:
-    with pytest.raises(penstock.PenstockError, match="'message-ttl', which is not supported yet"):
-        connection.admin.set_policy("p", ".*", {"message-ttl": 1_000})
+    with pytest.raises(penstock.PenstockError, match="'expires', which is not supported yet"):
+        connection.admin.set_policy("p", ".*", {"expires": 1_000})
     assert connection.admin.list_policies() == []
 
 

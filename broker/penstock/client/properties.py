@@ -29,7 +29,7 @@ _TEXTS = (
 )
 
 
-_WITHOUT_EFFECT = ("expiration", "priority")
+_WITHOUT_EFFECT = ("priority",)
 """Imported messages may have them; a message with one of them cannot be published."""
 
 
@@ -37,7 +37,8 @@ _WITHOUT_EFFECT = ("expiration", "priority")
 class Properties:
     """The properties of AMQP 0-9-1. `expiration` is in milliseconds, as text; `timestamp` in seconds since 1970.
 
-    A message with `expiration` or `priority` cannot be published yet.
+    `delay_ms` is for publishing: the message is delivered so many milliseconds later. Deliveries do not have it.
+    A message with `priority` cannot be published yet.
     """
 
     content_type: str | None = None
@@ -53,6 +54,7 @@ class Properties:
     type: str | None = None
     user_id: str | None = None
     app_id: str | None = None
+    delay_ms: int | None = None
 
 
 def encode_properties(properties: Properties | None, headers: Mapping[str, Value] | None = None) -> bytes | None:
@@ -101,5 +103,7 @@ def _write(properties: Properties) -> message_pb2.Properties:
         message.delivery_mode = properties.delivery_mode
     if properties.timestamp is not None:
         message.timestamp = properties.timestamp
+    if properties.delay_ms is not None:
+        message.delay_ms = properties.delay_ms
     write_table(properties.headers, message.headers)
     return message

@@ -29,12 +29,21 @@ from penstock.model.names import (
     routing_key,
     vhost_name,
 )
-from penstock.model.records import X_DEDICATED, X_QUEUE_TYPE, Binding, DestinationKind, ExchangeKind, QueueKind
+from penstock.model.records import (
+    X_DEDICATED,
+    X_MESSAGE_TTL,
+    X_QUEUE_TYPE,
+    Binding,
+    DestinationKind,
+    ExchangeKind,
+    QueueKind,
+)
 from penstock.vhost.policies_json import read_policy
 
 NO_CONNECTION: Final = ConnectionId(0)
 THEIRS: Final = frozenset({"", "mqtt.default", "amq.lavinmq.log"})
 """Exchanges that every LavinMQ declares by itself."""
+X_DEAD_LETTERS: Final = "x-dead-letter-exchange"
 Check: TypeAlias = Callable[[Thing, Arguments], None]
 
 
@@ -244,6 +253,11 @@ class _VhostPlanner:
             if key == X_DEDICATED:
                 # Imported messages are in the vhost's log.
                 self._left_out.append(f"{thing} has an argument '{key}' that imports do not support")
+                continue
+            if key == X_MESSAGE_TTL and X_DEAD_LETTERS in arguments:
+                # Messages would be dropped that LavinMQ moves to another queue.
+                rule = f"has an argument '{key}' that is not supported yet with '{X_DEAD_LETTERS}'"
+                self._left_out.append(f"{thing} {rule}")
                 continue
             try:
                 check(thing, {key: value})

@@ -91,7 +91,7 @@ def _check_argument(thing: Thing, key: str, value: Value, targets: frozenset[Tar
     row = BY_NAME.get(key)
     if row is not None and row.applies_to & targets:
         _check_value(thing, row, value)
-    elif row is not None and Target.STREAM in targets and row.planned & {Target.CLASSIC}:
+    elif row is not None and Target.STREAM in targets and (row.planned | row.applies_to) & {Target.CLASSIC}:
         way_out = f"leave it out; a stream's bounds are '{X_MAX_AGE}' and '{X_MAX_LENGTH_BYTES}'"
         raise _invalid(thing, key, f"has an argument '{key}' that streams do not support", way_out)
     elif row is not None and Target.CLASSIC in targets and row.applies_to == {Target.STREAM} and not row.planned:

@@ -20,6 +20,7 @@ from penstock.model.records import (
     X_MATCH,
     X_MAX_AGE,
     X_MAX_LENGTH_BYTES,
+    X_MESSAGE_TTL,
     X_PARTITIONS,
     X_QUEUE_TYPE,
     Durability,
@@ -28,6 +29,8 @@ from penstock.model.records import (
 )
 
 BYTES_MAX: Final = 2**62
+TTL_MS_MAX: Final = 3_155_760_000_000
+"""A hundred years."""
 PARTITIONS_MAX: Final = 1_000
 """Far more than a machine has use for, and few enough to be declared in one write."""
 
@@ -88,6 +91,10 @@ def is_size(value: Value) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= BYTES_MAX
 
 
+def is_ttl(value: Value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= TTL_MS_MAX
+
+
 def is_partition_count(value: Value) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= PARTITIONS_MAX
 
@@ -111,6 +118,7 @@ def is_smaller(one: Value, other: Value) -> bool:
 
 BOOLEAN: Final = ValueType("send true or false", lambda value: isinstance(value, bool))
 AGE: Final = ValueType("write a number and a unit of Y, M, D, h, m or s, such as '7D' or '12h'", is_age)
+TTL: Final = ValueType("write a number of milliseconds, at least 0", is_ttl)
 SIZE: Final = ValueType("write a number of bytes, at least 1", is_size)
 PARTITION_COUNT: Final = ValueType(f"send a number from 1 to {PARTITIONS_MAX:,}", is_partition_count)
 EXCHANGE_NAME: Final = ValueType("use the name of an exchange", is_exchange)
@@ -174,6 +182,15 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
         engine_field="retention",
         about="the stream drops its oldest messages beyond this size",
     ),
+    Argument(
+        X_MESSAGE_TTL,
+        _CLASSIC,
+        TTL,
+        policy_key="message-ttl",
+        stricter=is_smaller,
+        engine_field="message_ttl_ms",
+        about="the queue drops messages that it has had for so long",
+    ),
     *(
         Argument(
             name,
@@ -203,7 +220,7 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
         *("x-consumer-disconnected-timeout", "x-consumer-timeout", "x-dead-letter-exchange"),
         *("x-dead-letter-routing-key", "x-dead-letter-strategy", "x-delayed-retry-max", "x-delayed-retry-min"),
         *("x-delayed-retry-type", "x-delivery-limit", "x-expires", "x-initial-cluster-size"),
-        *("x-max-in-memory-bytes", "x-max-in-memory-length", "x-max-length", "x-message-ttl", "x-overflow"),
+        *("x-max-in-memory-bytes", "x-max-in-memory-length", "x-max-length", "x-overflow"),
         *("x-queue-leader-locator", "x-queue-mode", "x-queue-version"),
         *("x-stream-filter-size-bytes", "x-stream-max-segment-size-bytes"),
     ),

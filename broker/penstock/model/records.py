@@ -64,6 +64,7 @@ X_DURABILITY: Final = "x-durability"
 X_QUEUE_TYPE: Final = "x-queue-type"
 X_MAX_AGE: Final = "x-max-age"
 X_MAX_LENGTH_BYTES: Final = "x-max-length-bytes"
+X_MESSAGE_TTL: Final = "x-message-ttl"
 X_DEDICATED: Final = "x-dedicated"
 """Whether a queue has its own log beside its vhost's."""
 X_PARTITIONS: Final = "x-partitions"
@@ -155,6 +156,12 @@ class Queue:
             return None
         age, size = self.arguments.get(X_MAX_AGE), self.arguments.get(X_MAX_LENGTH_BYTES)
         return Retention((age_ms(age) or 0) if isinstance(age, str) else 0, size if isinstance(size, int) else 0)
+
+    @property
+    def message_ttl_ms(self) -> int | None:
+        """Return how old its messages may become; None is any age."""
+        value = self.arguments.get(X_MESSAGE_TTL)
+        return value if isinstance(value, int) and not self.is_stream else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class Decimal(_message.Message):
     def __init__(self, scale: _Optional[int] = ..., unscaled: _Optional[int] = ...) -> None: ...
 
 class Properties(_message.Message):
-    __slots__ = ("content_type", "content_encoding", "headers", "delivery_mode", "priority", "correlation_id", "reply_to", "expiration", "message_id", "timestamp", "type", "user_id", "app_id")
+    __slots__ = ("content_type", "content_encoding", "headers", "delivery_mode", "priority", "correlation_id", "reply_to", "expiration", "message_id", "timestamp", "type", "user_id", "app_id", "delay_ms")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +77,7 @@ class Properties(_message.Message):
     TYPE_FIELD_NUMBER: _ClassVar[int]
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     APP_ID_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     content_type: str
     content_encoding: str
     headers: _containers.MessageMap[str, Value]
@@ -90,7 +91,8 @@ class Properties(_message.Message):
     type: str
     user_id: str
     app_id: str
-    def __init__(self, content_type: _Optional[str] = ..., content_encoding: _Optional[str] = ..., headers: _Optional[_Mapping[str, Value]] = ..., delivery_mode: _Optional[int] = ..., priority: _Optional[int] = ..., correlation_id: _Optional[str] = ..., reply_to: _Optional[str] = ..., expiration: _Optional[str] = ..., message_id: _Optional[str] = ..., timestamp: _Optional[int] = ..., type: _Optional[str] = ..., user_id: _Optional[str] = ..., app_id: _Optional[str] = ...) -> None: ...
+    delay_ms: int
+    def __init__(self, content_type: _Optional[str] = ..., content_encoding: _Optional[str] = ..., headers: _Optional[_Mapping[str, Value]] = ..., delivery_mode: _Optional[int] = ..., priority: _Optional[int] = ..., correlation_id: _Optional[str] = ..., reply_to: _Optional[str] = ..., expiration: _Optional[str] = ..., message_id: _Optional[str] = ..., timestamp: _Optional[int] = ..., type: _Optional[str] = ..., user_id: _Optional[str] = ..., app_id: _Optional[str] = ..., delay_ms: _Optional[int] = ...) -> None: ...
 
 class Range(_message.Message):
     __slots__ = ("first", "last")

@@ -131,12 +131,14 @@ class ConsumeOpen(_message.Message):
     def __init__(self, vhost: _Optional[str] = ..., queue: _Optional[str] = ..., consumer_tag: _Optional[str] = ..., prefetch: _Optional[int] = ..., auto_ack: bool = ..., exclusive: bool = ...) -> None: ...
 
 class Settlement(_message.Message):
-    __slots__ = ("ranges", "outcome")
+    __slots__ = ("ranges", "outcome", "delay_ms")
     RANGES_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     ranges: _containers.RepeatedCompositeFieldContainer[_message_pb2.Range]
     outcome: Outcome
-    def __init__(self, ranges: _Optional[_Iterable[_Union[_message_pb2.Range, _Mapping]]] = ..., outcome: _Optional[_Union[Outcome, str]] = ...) -> None: ...
+    delay_ms: int
+    def __init__(self, ranges: _Optional[_Iterable[_Union[_message_pb2.Range, _Mapping]]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., delay_ms: _Optional[int] = ...) -> None: ...
 
 class Flow(_message.Message):
     __slots__ = ("prefetch",)

@@ -58,6 +58,7 @@ def _apply_batch(shard: Shard, batch: list[Change]) -> None:
                     level=queue.durability,
                     least_level=queue.least_durability,
                     retention=_retention(queue.retention),
+                    message_ttl_ms=queue.message_ttl_ms,
                 )
                 for queue in queues
             ]

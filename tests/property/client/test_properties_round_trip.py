@@ -60,10 +60,9 @@ def kinds(value: Value) -> object:
 
 @given(properties)
 def test_properties_survive_their_bytes(given_properties: Properties) -> None:
-    published = replace(given_properties, expiration=None, priority=None)
+    published = replace(given_properties, priority=None)
     message = message_pb2.Properties.FromString(encode_properties(published) or b"")
     # What an import brings in cannot be published.
-    message.expiration = given_properties.expiration or ""
     if given_properties.priority is not None:
         message.priority = given_properties.priority
     found = read_properties(message.SerializeToString())

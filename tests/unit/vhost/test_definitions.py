@@ -462,7 +462,7 @@ def test_what_is_not_supported_is_skipped_and_named() -> None:
             "queues": [
                 {"name": "kept", "vhost": "blue", "durable": True, "auto_delete": False, "arguments": {}},
                 {"name": "quorum", "vhost": "blue", "type": "quorum", "durable": True, "auto_delete": False},
-                {"name": "ttl", "vhost": "blue", "durable": True, "arguments": {"x-message-ttl": 1000}},
+                {"name": "ttl", "vhost": "blue", "durable": True, "arguments": {"x-expires": 1000}},
             ],
             "bindings": [
                 {"source": "amq.fanout", "vhost": "blue", "destination": name, "destination_type": "queue"}

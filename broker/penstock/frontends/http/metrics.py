@@ -23,7 +23,7 @@ COUNTERS: dict[str, tuple[str, str]] = {
     "delivered_total": ("penstock_messages_delivered", "Deliveries, including redeliveries."),
     "delivered_bytes_total": ("penstock_delivered_bytes", "Bytes of the bodies delivered."),
     "settled_total": ("penstock_messages_settled", "Messages acknowledged or rejected."),
-    "expired_total": ("penstock_messages_expired", "Messages removed from streams by retention."),
+    "expired_total": ("penstock_messages_expired", "Messages that expired, or that retention removed from streams."),
     "log_bytes_written_total": ("penstock_log_bytes_written", "Bytes written to logs."),
     "corrupt_records_total": ("penstock_corrupt_records", "Corrupt records found; their messages are dropped."),
     "compaction_bytes_total": ("penstock_compaction_bytes", "Bytes written by compaction."),

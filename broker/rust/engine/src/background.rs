@@ -1,5 +1,5 @@
-//! The threads that work on shards off the message path: a pool that syncs, and one thread that folds, and compacts in
-//! between.
+//! The threads that work on shards off the message path: a pool that syncs, one thread that folds, and compacts in
+//! between, and one that expires messages.
 //!
 //! A shard waits for each at most once (its own flags ensure that), so what waits is bounded by the number of shards. A
 //! shard that was dropped meanwhile is skipped. Compaction goes in slices, at a rate that rises with the space to free,
@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -26,6 +26,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Interval of the checks for expired messages of streams.
 const RETAIN_EVERY: Duration = Duration::from_secs(5);
 
+/// How late a message may be expired, while it is not delivered any more.
+const EXPIRE_EVERY: Duration = Duration::from_millis(50);
+
 /// Bytes that compaction writes at once: a few milliseconds of a disk.
 const SLICE_BYTES: u64 = 1 << 20;
 
@@ -37,6 +40,9 @@ pub(crate) struct Threads {
     pub syncs: Arc<SyncPool<Shard>>,
     pub folds: Arc<FoldQueue<Shard>>,
     folder: JoinHandle<()>,
+    expirer: JoinHandle<()>,
+    /// Dropped to end the expirer.
+    expiring: Sender<()>,
 }
 
 impl Threads {
@@ -62,16 +68,38 @@ impl Threads {
             rate,
             keeper,
         };
-        let folder = folder.spawn(move || run_folds(&fold_waiting, &shards, pauses))?;
-        Ok(Threads { syncs, folds: Arc::new(folds), folder })
+        let of_folds = Arc::clone(&shards);
+        let folder = folder.spawn(move || run_folds(&fold_waiting, &of_folds, pauses))?;
+        let (expiring, ended) = mpsc::channel();
+        let expirer = std::thread::Builder::new().name("penstock-expire".to_owned());
+        let expirer = expirer.spawn(move || run_expiry(&ended, &shards))?;
+        Ok(Threads { syncs, folds: Arc::new(folds), folder, expirer, expiring })
     }
 
     /// Ends them after the work that waits, and waits for that.
     pub fn end(self) {
         self.syncs.end();
         self.folds.end();
+        drop(self.expiring);
         // One that panicked holds nothing either.
         drop(self.folder.join());
+        drop(self.expirer.join());
+    }
+}
+
+/// Expires messages until the sender is gone. A shard without any costs one look at a number.
+fn run_expiry(ended: &Receiver<()>, shards: &Mutex<Vec<Weak<Shard>>>) {
+    while ended.recv_timeout(EXPIRE_EVERY) == Err(RecvTimeoutError::Timeout) {
+        for shard in open_shards(shards) {
+            let now_ms = clock_ms();
+            if shard.next_expiry_ms() <= now_ms {
+                let expired = catch_unwind(AssertUnwindSafe(|| shard.expire_due(now_ms)));
+                match expired {
+                    Ok(result) => stop_unless_full(&shard, result.map(|_| ())),
+                    Err(_) => shard.stop("a bug ended an expiry half way"),
+                }
+            }
+        }
     }
 }
 

@@ -169,7 +169,7 @@ impl Shard {
             if let Some(entry) = &mut entry {
                 entry.cancel(&format!("queue '{}' was deleted", entry.name), &mut guard.wakes);
             }
-            let count = entry.map_or(0, |entry| entry.machine.ready_count() + entry.machine.unacked_count());
+            let count = entry.map_or(0, |entry| entry.machine.free_count() + entry.machine.unacked_count());
             (count, guard.log.end())
         };
         // Tasks that wait for the disk wait for deleted messages.

@@ -5,18 +5,19 @@
 //!
 //! A file uses only files of the groups before its own, and files of its own group without a circle:
 //!
-//! 1. values, which know no shard: `assigned`, `clock`, `counters`, `corruption`, `credit`, `decision`, `delivery_mark`, `error`, `fold_queue`, `identity`, `lease`, `level`,
+//! 1. values, which know no shard: `aging`, `assigned`, `clock`, `counters`, `corruption`, `credit`, `decision`, `delivery_mark`, `error`, `fold_queue`, `identity`, `lease`, `level`,
 //!    `notices`, `producer_endings`, `producer_groups`, `producers`, `producer_logs`, `producer_reach`, `publication`, `repetition`,
 //!    `routes`, `runs`, `signal`, `space`, `stream`, `sync_turns`, `sync_pool`, `watchers`;
 //! 2. the state under a shard's lock: `queue_entry`, `state`, `delivered`;
 //! 3. `shard`: the lock, the position of the last sync, and the own logs of queues;
 //! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`, `producer_complete`, `producer_removal`),
-//!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`holding`, `subscription`, `leasing`), reading streams
+//!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`holding`, `subscription`, `leasing`, `expiry`), reading streams
 //!    (`reader`, `offsets`, `outlook`, `retention`), stages (`stage_reader`, `staging`);
 //! 5. its life: `background` (the threads), `dedicated` (own logs), `backup`, `topology`;
 //! 6. `engine`: all shards of a process.
 #![forbid(unsafe_code)]
 
+mod aging;
 mod assigned;
 mod background;
 mod backup;
@@ -30,6 +31,7 @@ mod delivered;
 mod delivery_mark;
 mod engine;
 mod error;
+mod expiry;
 mod fold_queue;
 mod holding;
 mod identity;
@@ -75,6 +77,7 @@ mod sync_turns;
 mod topology;
 mod watchers;
 
+pub use aging::{Freshness, Moment};
 pub use assigned::Assigned;
 pub use backup::{Backup, FileOfBackup, OpenBackup};
 pub use corruption::Corruption;
@@ -93,8 +96,8 @@ pub use notices::{Notice, Notices};
 pub use offsets::{GROUP_BYTES_MAX, GroupStanding, StreamStanding};
 pub use outlook::StreamOutlook;
 pub use penstock_log::{
-    BATCH_MAX, CorruptRecord, LogError, MessageView, Payload, Position, Producer, Recovery, Repaired, Segment,
-    SegmentReport, Target, inspect,
+    Attributes, BATCH_MAX, CorruptRecord, DEADLINE_MS_MAX, LogError, MessageView, Payload, Position, Producer,
+    Recovery, Repaired, Segment, SegmentReport, Target, inspect,
 };
 pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceRange, Settle, Settling, Taken};
 pub use places::{Places, Published};

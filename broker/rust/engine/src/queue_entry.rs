@@ -25,6 +25,7 @@ pub struct QueueSettings<'a> {
 /// A queue's messages and the bytes of their bodies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounts {
+    /// Delayed messages included: a start does not know them before it delivers them.
     pub ready_count: u64,
     pub unacked_count: u64,
     pub ready_bytes: u64,
@@ -61,6 +62,8 @@ pub(crate) struct QueueEntry {
     pub deliveries: DeliveryMark,
     /// Deliveries since the start.
     pub delivered_count: u64,
+    /// How old its messages may become.
+    pub max_age_ms: Option<u64>,
 }
 
 impl QueueEntry {
@@ -79,6 +82,7 @@ impl QueueEntry {
             leases: Leases::default(),
             deliveries: DeliveryMark::default(),
             delivered_count: 0,
+            max_age_ms: None,
         }
     }
 
@@ -121,7 +125,7 @@ impl QueueEntry {
 }
 
 pub(crate) fn counts_of(entry: &QueueEntry) -> QueueCounts {
-    let (ready_count, unacked_count) = (entry.machine.ready_count(), entry.machine.unacked_count());
+    let (ready_count, unacked_count) = (entry.machine.free_count(), entry.machine.unacked_count());
     let published_count = entry.received_count();
     QueueCounts {
         ready_count,

@@ -93,6 +93,8 @@ pub struct Shard {
     freed_until: AtomicU64,
     /// The log's end at the last retention check.
     retained_until: AtomicU64,
+    /// The state's.
+    pub(crate) next_expiry: Arc<AtomicU64>,
     around: Surroundings,
     pub(crate) dedicated: Dedicated,
     recovery: Recovery,
@@ -217,7 +219,7 @@ impl Shard {
             let guard = self.lock()?;
             let queues = some.iter().filter_map(|id| guard.queues.get(id)).filter(|entry| entry.stream.is_none());
             for machine in queues.map(|entry| &entry.machine) {
-                ready += machine.ready_count();
+                ready += machine.free_count();
                 unacked += machine.unacked_count();
             }
         }
@@ -230,7 +232,7 @@ impl Shard {
         for some in ids.chunks(QUEUES_AT_ONCE) {
             let guard = self.lock()?;
             let mut machines = some.iter().filter_map(|id| guard.queues.get(id)).map(|entry| &entry.machine);
-            if machines.any(|machine| machine.ready_count() + machine.unacked_count() > 0) {
+            if machines.any(|machine| machine.free_count() + machine.unacked_count() > 0) {
                 return Ok(false);
             }
         }

@@ -1,11 +1,15 @@
 //! State under a shard's lock: the log and the queues, and the steps that touch both.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use penstock_log::{Log, Outcome, Position, Target, marks};
 use penstock_queue::{AckSet, Queue, QueueId, Sequence, SequenceRange, Settled};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::aging::Aging;
 use crate::assigned::Assigned;
 use crate::corruption::Corruptions;
 use crate::decision::Stage;
@@ -27,6 +31,16 @@ pub(crate) struct State {
     pub shut: FxHashSet<QueueId>,
     /// How many ready messages queues may have, of those with a limit.
     pub length_limits: FxHashMap<QueueId, u64>,
+    /// The queues whose messages have an age limit.
+    pub aging: FxHashMap<QueueId, Aging>,
+    /// Messages whose time was over while a consumer had them, of queues with any.
+    pub overdue: FxHashMap<QueueId, BTreeSet<Sequence>>,
+    /// When the next message may have to go, in ms; the shard reads it without the lock.
+    pub next_expiry_ms: Arc<AtomicU64>,
+    /// Requeued messages that wait, by their times.
+    pub retries: BinaryHeap<Reverse<(u64, QueueId, Sequence)>>,
+    /// Deadlines up to this time have come.
+    pub passed_ms: u64,
     /// How many queues were removed from the routing table.
     pub removals: u64,
     /// Queues with an own log, and their names once the routing tables have them.
@@ -73,6 +87,12 @@ impl State {
             streams: FxHashSet::default(),
             shut: FxHashSet::default(),
             length_limits: FxHashMap::default(),
+            aging: FxHashMap::default(),
+            overdue: FxHashMap::default(),
+            // A start does not know yet.
+            next_expiry_ms: Arc::default(),
+            retries: BinaryHeap::new(),
+            passed_ms: 0,
             removals: 0,
             elsewhere: FxHashMap::default(),
             own_logs: FxHashSet::default(),
@@ -187,6 +207,21 @@ impl State {
         }
         let count = ranges.iter().map(SequenceRange::count).sum();
         self.log.append_settle(queue, Outcome::Requeue, count, 0, ranges)?;
+        self.write()
+    }
+
+    /// Logs that messages were requeued and wait until a time.
+    pub fn log_returned_at(
+        &mut self,
+        queue: QueueId,
+        due_at_ms: u64,
+        count: u64,
+        ranges: &[SequenceRange],
+    ) -> Result<(), EngineError> {
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        self.log.append_requeue_at(queue, due_at_ms, count, ranges)?;
         self.write()
     }
 

@@ -1,6 +1,8 @@
 //! Storing a batch in one log: route each message without the lock, then append one record that names its queues,
 //! advance the queues, write once, wake consumers after the lock is released.
 
+use std::sync::atomic::Ordering;
+
 use penstock_log::{Position, Target};
 use penstock_queue::QueueId;
 
@@ -240,11 +242,15 @@ impl State {
         publication: &Publication<'_>,
         (place, level): (usize, Option<Level>),
     ) -> Result<Fate, EngineError> {
-        let levels = self.assign_sequences(queues, publication.payload.body_bytes(), place);
+        let is_delayed = publication.payload.due_at_ms().is_some_and(|due_at_ms| due_at_ms > self.stored_at_ms);
+        let levels = self.assign_sequences(queues, publication.payload.body_bytes(), (place, is_delayed));
         if self.targets.is_empty() {
             return Ok(publication.fate_nowhere());
         }
         self.log.append_message(&publication.payload, self.stored_at_ms, &self.targets)?;
+        if let Some(next_ms) = publication.payload.first_deadline() {
+            self.next_expiry_ms.fetch_min(next_ms, Ordering::Relaxed);
+        }
         if let Some(producer) = publication.payload.producer() {
             self.producers.stored(producer, self.stored_at_ms);
             if let Some(digest) = publication.payload.batch_digest() {
@@ -285,7 +291,7 @@ impl State {
         }
         let limits = queues.iter().filter_map(|queue| Some((self.length_limits.get(queue)?, queue)));
         let mut entries = limits.filter_map(|(limit, queue)| Some((limit, self.queues.get(queue)?)));
-        entries.any(|(&limit, entry)| entry.machine.ready_count() >= limit)
+        entries.any(|(&limit, entry)| entry.machine.free_count() >= limit)
     }
 
     /// The strictest durability that queues require.
@@ -295,18 +301,25 @@ impl State {
     }
 
     /// Assigns the message its sequence in each of its queues; returns the strictest durability that they require.
-    fn assign_sequences(&mut self, queues: &[QueueId], body_bytes: u64, place: usize) -> QueueLevels {
+    fn assign_sequences(
+        &mut self,
+        queues: &[QueueId],
+        body_bytes: u64,
+        (place, is_delayed): (usize, bool),
+    ) -> QueueLevels {
         let mut levels = QueueLevels::default();
         self.targets.clear();
         for &queue in queues {
             let Some(entry) = self.queues.get_mut(&queue) else { continue };
-            let sequence = entry.machine.publish(body_bytes);
+            let is_delayed = is_delayed && entry.stream.is_none();
+            let sequence =
+                if is_delayed { entry.machine.publish_delayed(body_bytes) } else { entry.machine.publish(body_bytes) };
             self.targets.push(Target { queue, sequence });
             if let Some(assigned) = &mut self.assigned {
                 assign(assigned, queue, place, sequence);
             }
             levels = levels.stricter(entry.levels);
-            if !entry.is_watched() {
+            if is_delayed || !entry.is_watched() {
                 continue;
             }
             if entry.fresh_count == 0 {

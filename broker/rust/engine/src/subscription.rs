@@ -6,11 +6,13 @@
 mod taking;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use penstock_log::{LogError, Outcome, Segment};
 use penstock_queue::{QueueId, Sequence, SequenceRange, Settle, Settling, SubscriptionId, SubscriptionSettings, Taken};
 
+use crate::aging::Freshness;
+use crate::clock::clock_ms;
 use crate::counters::Metric;
 use crate::credit::{Credit, Share};
 use crate::error::EngineError;
@@ -66,6 +68,10 @@ pub struct Subscription {
     is_paused: AtomicBool,
     /// Its part of a credit that others share.
     share: Option<Arc<Share>>,
+    /// The age limit of the queue when it last took messages; the largest number when there is none.
+    max_age_ms: AtomicU64,
+    /// Deadlines up to this time had come by then.
+    passed_ms: AtomicU64,
     open: AtomicBool,
 }
 
@@ -112,7 +118,8 @@ impl Shard {
         }
         let (shard, share) = (Arc::clone(self), credit.map(|credit| Share::new(credit, &signal)));
         let (prefetch, is_paused, open) = (AtomicU32::new(prefetch), AtomicBool::new(false), AtomicBool::new(true));
-        Ok(Subscription { shard, queue, id, signal, options, prefetch, is_paused, share, open })
+        let (max_age_ms, passed_ms) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
+        Ok(Subscription { shard, queue, id, signal, options, prefetch, is_paused, share, max_age_ms, passed_ms, open })
     }
 }
 
@@ -159,7 +166,7 @@ impl Subscription {
             entry.delivered_count += sizes.len() as u64;
             let machine = &mut entry.machine;
             machine.sized(self.id, sizes);
-            let ranges = ranges_of(sizes).unwrap_or_default();
+            let ranges = ranges_with(sizes).unwrap_or_default();
             if !self.options.auto_ack {
                 machine.sent(self.id, &ranges);
             } else if !ranges.is_empty() {
@@ -174,13 +181,57 @@ impl Subscription {
         Ok(())
     }
 
+    /// Which of the messages that it took may be delivered now; the others are for [`Subscription::expire`] and
+    /// [`Subscription::put_aside`].
+    #[must_use]
+    pub fn freshness(&self) -> Freshness {
+        let max_age_ms = self.max_age_ms.load(Ordering::Relaxed);
+        // The clock may go back, but a deadline that has come does not come again.
+        let now_ms = clock_ms().max(self.passed_ms.load(Ordering::Relaxed));
+        Freshness::at(now_ms, (max_age_ms < u64::MAX).then_some(max_age_ms))
+    }
+
+    /// Returns messages that it took too early to the queue until they are due; each with that time.
+    ///
+    /// # Errors
+    /// `NoQueue` once the queue is gone.
+    pub fn put_aside(&self, early: &[(Sequence, u64)]) -> Result<(), EngineError> {
+        let mut guard = self.lock()?;
+        let passed_ms = guard.passed_ms;
+        self.passed_ms.fetch_max(passed_ms, Ordering::Relaxed);
+        let machine = &mut self.shard.entry(&mut guard, self.queue)?.machine;
+        // Nothing would release those whose deadlines have come meanwhile.
+        let (due, early): (Vec<_>, Vec<_>) = early.iter().copied().partition(|&(_, due_at_ms)| due_at_ms <= passed_ms);
+        let ranges = |some: &[(Sequence, u64)]| ranges_of(some.iter().map(|&(sequence, _)| sequence));
+        machine.put_aside(self.id, &ranges(&early));
+        let put_back = machine.put_back(self.id, &ranges(&due));
+        guard.wake(self.queue, put_back);
+        Ok(())
+    }
+
+    /// Expires messages that it took and did not deliver, each with the size of its body.
+    ///
+    /// # Errors
+    /// As [`Subscription::sent`].
+    pub fn expire(&self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError> {
+        let Some(ranges) = ranges_with(sizes) else { return Ok(()) };
+        let mut guard = self.lock()?;
+        let machine = &mut self.shard.entry(&mut guard, self.queue)?.machine;
+        machine.sized(self.id, sizes);
+        let settled = machine.settle(self.id, &ranges, Settle::Reject);
+        guard.log_settled(self.queue, Outcome::Expire, &settled)?;
+        self.fold_sealed(&mut guard);
+        self.shard.counters().add(Metric::Expired, settled.count);
+        Ok(())
+    }
+
     /// Reports the sizes of messages that it keeps, and puts those in `too_many` back undelivered.
     pub(crate) fn sized(&self, sizes: &[(Sequence, u32)], too_many: &[(Sequence, u32)]) -> Result<(), EngineError> {
         let mut guard = self.lock()?;
         let entry = self.shard.entry(&mut guard, self.queue)?;
         entry.machine.sized(self.id, sizes);
         entry.delivered_count += sizes.len() as u64;
-        if let Some(ranges) = ranges_of(too_many) {
+        if let Some(ranges) = ranges_with(too_many) {
             let put_back = entry.machine.put_back(self.id, &ranges);
             guard.wake(self.queue, put_back);
         }
@@ -229,6 +280,10 @@ impl Subscription {
     /// As [`Subscription::settle`].
     pub fn settle_part(&self, settling: &mut Settling<'_>, how: Settle) -> Result<(u64, u64), EngineError> {
         let mut guard = self.lock()?;
+        let how = match how {
+            Settle::RequeueAt(due_at_ms) if due_at_ms <= guard.passed_ms => Settle::Requeue,
+            how => how,
+        };
         let entry = self.shard.entry(&mut guard, self.queue)?;
         let settled = entry.machine.settle_some(self.id, settling, how, SETTLED_AT_ONCE);
         if how == Settle::Requeue {
@@ -238,6 +293,11 @@ impl Subscription {
             Settle::Ack => guard.log_settled(self.queue, Outcome::Ack, &settled)?,
             Settle::Reject => guard.log_settled(self.queue, Outcome::Drop, &settled)?,
             Settle::Requeue => guard.log_returned(self.queue, &settled.ranges)?,
+            Settle::RequeueAt(due_at_ms) => {
+                let waiting = guard.note_retries(self.queue, due_at_ms, &settled.ranges);
+                guard.wake(self.queue, settled.count - waiting);
+                guard.log_returned_at(self.queue, due_at_ms, waiting, &settled.ranges)?;
+            }
         }
         self.fold_sealed(&mut guard);
         self.shard.counters().add(Metric::Settled, settled.count);
@@ -367,13 +427,17 @@ fn is_unused(entry: &QueueEntry, left: SubscriptionOptions) -> bool {
     entry.auto_delete && !left.pull && entry.consumer_count() == 0
 }
 
-fn ranges_of(sizes: &[(Sequence, u32)]) -> Option<Vec<SequenceRange>> {
+fn ranges_with(sizes: &[(Sequence, u32)]) -> Option<Vec<SequenceRange>> {
+    Some(ranges_of(sizes.iter().map(|&(sequence, _)| sequence))).filter(|ranges| !ranges.is_empty())
+}
+
+fn ranges_of(sequences: impl Iterator<Item = Sequence>) -> Vec<SequenceRange> {
     let mut ranges: Vec<SequenceRange> = Vec::new();
-    for &(sequence, _) in sizes {
+    for sequence in sequences {
         match ranges.last_mut() {
             Some(last) if last.last.next() == sequence => last.last = sequence,
             _ => ranges.push(SequenceRange { first: sequence, last: sequence }),
         }
     }
-    (!ranges.is_empty()).then_some(ranges)
+    ranges
 }

@@ -95,6 +95,8 @@ impl Shard {
         guard.removals = self.remove_from_routing(&entry.name);
         guard.shut.remove(&id);
         guard.length_limits.remove(&id);
+        guard.aging.remove(&id);
+        guard.overdue.remove(&id);
         guard.identities.remove(&id);
         entry.cancel(&format!("queue '{}' was deleted", entry.name), &mut guard.wakes);
         match guard.forget_stage(id).and_then(|()| Ok(guard.log.append_delete(id)?)) {
@@ -105,7 +107,7 @@ impl Shard {
         guard.write()?;
         // Freeing a long queue takes time.
         drop(guard);
-        Ok(entry.machine.ready_count() + entry.machine.unacked_count())
+        Ok(entry.machine.free_count() + entry.machine.unacked_count())
     }
 
     /// Refuses new messages in an empty queue, so that it can be deleted as empty whenever that is recorded; returns

@@ -290,6 +290,11 @@ mod tests {
             if format == Format::Two {
                 epochs.into_iter().for_each(|[epoch, first]| state.epochs.begin(epoch, Position(first)));
             }
+            if format == Format::Two {
+                for queue in state.queues.values_mut() {
+                    queue.due_at_ms = queue.delivery_counts.iter().map(|(&at, &count)| (at, u64::from(count))).collect();
+                }
+            }
             let one = |&number: &u64| LiveSegment { number, edition: 2, first: Position(!number) };
             let live: Vec<_> = numbers.iter().map(one).collect();
 

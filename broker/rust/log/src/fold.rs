@@ -31,6 +31,8 @@ pub struct FoldedQueue {
     pub bytes: u64,
     /// How often each of them was requeued; messages that were never requeued are absent.
     pub delivery_counts: BTreeMap<Sequence, u32>,
+    /// When those of them may be delivered again that were requeued at a time.
+    pub due_at_ms: BTreeMap<Sequence, u64>,
 }
 
 /// All queues at `position`.
@@ -80,6 +82,7 @@ impl FoldedQueue {
             count: 0,
             bytes: 0,
             delivery_counts: BTreeMap::new(),
+            due_at_ms: BTreeMap::new(),
         }
     }
 
@@ -132,7 +135,7 @@ impl FoldedQueue {
             let last = Sequence(range.last.0.min(self.next.0.saturating_sub(1)));
             let Some(range) = SequenceRange::new(range.first, last) else { continue };
             if settle.outcome == Outcome::Requeue {
-                self.requeue(range);
+                self.requeue(range, settle.due_at_ms);
                 continue;
             }
             self.settled.insert(range);
@@ -146,11 +149,15 @@ impl FoldedQueue {
         }
     }
 
-    fn requeue(&mut self, range: SequenceRange) {
+    fn requeue(&mut self, range: SequenceRange, due_at_ms: Option<u64>) {
         let mut sequence = self.settled.next_unsettled(range.first);
         while sequence <= range.last {
             let count = self.delivery_counts.entry(sequence).or_insert(0);
             *count = count.saturating_add(1);
+            match due_at_ms {
+                Some(due_at_ms) => drop(self.due_at_ms.insert(sequence, due_at_ms)),
+                None => drop(self.due_at_ms.remove(&sequence)),
+            }
             sequence = self.settled.next_unsettled(sequence.next());
         }
     }
@@ -158,6 +165,7 @@ impl FoldedQueue {
     fn forget_deliveries(&mut self, range: SequenceRange) {
         while let Some((&sequence, _)) = self.delivery_counts.range(range.first..=range.last).next() {
             self.delivery_counts.remove(&sequence);
+            self.due_at_ms.remove(&sequence);
         }
     }
 }

@@ -35,6 +35,7 @@ use crate::ahead::Ahead;
 use crate::backup::Holds;
 use crate::catalog::Catalog;
 use crate::corruption::Quarantined;
+use crate::deadlines::DEADLINE_MS_MAX;
 use crate::directory::Lookup;
 use crate::disk::{Disk, RealDisk};
 use crate::encode::{
@@ -313,7 +314,29 @@ impl Log {
         bytes: u64,
         ranges: &[SequenceRange],
     ) -> Result<Position, LogError> {
-        let mut settlement = Settlement { queue, outcome, count, bytes, due_at_ms: None };
+        self.append_settlement(Settlement { queue, outcome, count, bytes, due_at_ms: None }, ranges)
+    }
+
+    /// Appends that `count` messages were requeued and are not to be delivered before a time. Returns the position after it.
+    pub fn append_requeue_at(
+        &mut self,
+        queue: QueueId,
+        due_at_ms: u64,
+        count: u64,
+        ranges: &[SequenceRange],
+    ) -> Result<Position, LogError> {
+        if self.format() == Format::One {
+            return Err(LogError::NotInFormat { what: "a time of requeued messages" });
+        }
+        let due_at_ms = Some(due_at_ms.min(DEADLINE_MS_MAX));
+        self.append_settlement(Settlement { queue, outcome: Outcome::Requeue, count, bytes: 0, due_at_ms }, ranges)
+    }
+
+    fn append_settlement(
+        &mut self,
+        mut settlement: Settlement,
+        ranges: &[SequenceRange],
+    ) -> Result<Position, LogError> {
         if self.format() == Format::Two && ranges.len() > RANGES_MAX {
             return self.append_large_settle(settlement, ranges);
         }

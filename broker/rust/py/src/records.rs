@@ -62,6 +62,7 @@ records! {
         level: Option<String> = None,
         least_level: Option<String> = None,
         retention: Option<StreamRetention> = None,
+        message_ttl_ms: Option<u64> = None,
     }
     ProducerSequences { complete: u64, highest: u64 }
     StreamRetention { age_ms_max: u64 = 0, bytes_max: u64 = 0 }

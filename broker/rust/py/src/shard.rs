@@ -72,7 +72,11 @@ impl PyShard {
             levels,
             stream: queue.retention.as_ref().map(stream_settings),
         });
-        self.with(py, |shard| shard.put_queues(settings))
+        let ages = queues.iter().map(|queue| (QueueId(queue.get().id), queue.get().message_ttl_ms));
+        self.with(py, |shard| {
+            shard.put_queues(settings)?;
+            shard.limit_ages(ages)
+        })
     }
 
     fn dedicate_queue(&self, py: Python<'_>, id: u32) -> PyResult<()> {

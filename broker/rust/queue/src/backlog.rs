@@ -7,23 +7,28 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::ack_set::AckSet;
+use crate::delayed::Delayed;
 use crate::held::Held;
 use crate::ids::{Sequence, SequenceRange};
-use crate::settled::{Settled, extend};
+use crate::settled::{Settled, Standing, extend};
 
 /// Invariants:
+/// * delayed messages are neither settled nor counted as ready;
 /// * returned messages are below the cursor, the cursor at or below `next`, delivery counts known beforehand above the
 ///   cursor;
-/// * `count` is the number of returned messages and of unsettled sequences from the cursor up to `next`;
-/// * no sequence from the cursor up to `clear_until` is settled.
+/// * `count` is the number of returned and released messages, and of unsettled sequences from the cursor up to `next` that
+///   are not delayed;
+/// * no sequence from the cursor up to `clear_until` is settled or delayed.
 #[derive(Debug)]
 pub(crate) struct Backlog {
     next: Sequence,
     cursor: Sequence,
-    /// The first settled sequence at or above the cursor; the largest sequence when there is none.
+    /// The first settled or delayed sequence at or above the cursor; the largest sequence when there is none.
     clear_until: Sequence,
     settled: AckSet,
     returned: BTreeMap<Sequence, Held>,
+    /// Absent without delayed and released messages.
+    delayed: Option<Box<Delayed>>,
     /// Delivery counts from before a start, of messages at or above the cursor.
     counts_ahead: BTreeMap<Sequence, u32>,
     /// Messages below this sequence may have been with a consumer before the start.
@@ -31,7 +36,7 @@ pub(crate) struct Backlog {
     /// Messages below this sequence with an unknown size are not in `bytes`: a purge has removed them.
     counted_from: Sequence,
     count: u64,
-    /// Bytes of ready messages, and of taken ones with a size not reported yet.
+    /// Bytes of ready and delayed messages, and of taken ones with a size not reported yet.
     bytes: u64,
 }
 
@@ -48,6 +53,7 @@ impl Backlog {
             clear_until: cursor,
             settled,
             returned: BTreeMap::new(),
+            delayed: None,
             counts_ahead,
             perhaps_delivered_below: Sequence(0),
             counted_from: Sequence::FIRST,
@@ -98,8 +104,13 @@ impl Backlog {
         sequence
     }
 
-    /// Takes the lowest returned message. All of them are below the fresh ones.
+    /// Takes the lowest returned or released message. All of them are below the fresh ones.
     pub(crate) fn take_returned(&mut self) -> Option<Held> {
+        if self.delayed.is_some()
+            && let Some(message) = self.take_released()
+        {
+            return Some(message);
+        }
         let (_, message) = self.returned.pop_first()?;
         self.bytes = self.bytes.saturating_sub(u64::from(message.bytes().unwrap_or(0)));
         self.count -= 1;
@@ -182,9 +193,9 @@ impl Backlog {
         }
     }
 
-    /// The number of messages that are kept one by one.
+    /// The number of ready messages that are taken one by one.
     pub(crate) fn returned_count(&self) -> usize {
-        self.returned.len()
+        self.returned.len() + self.delayed.as_ref().map_or(0, |delayed| delayed.released_count())
     }
 
     /// Settles the lowest of those, at most so many.
@@ -206,9 +217,11 @@ impl Backlog {
         for &sequence in self.returned.keys() {
             extend(&mut purged.ranges, SequenceRange { first: sequence, last: sequence });
         }
-        for range in self.fresh() {
+        let released = self.delayed.as_mut().map_or_else(Vec::new, |delayed| delayed.purge_released());
+        for range in released.into_iter().chain(self.fresh()) {
             extend(&mut purged.ranges, range);
         }
+        self.forget_delayed();
         self.settle(&purged.ranges);
         self.returned.clear();
         self.counts_ahead.clear();
@@ -238,10 +251,156 @@ impl Backlog {
         settled
     }
 
+    /// Stores a message that is not ready yet.
+    pub(crate) fn publish_delayed(&mut self, body_bytes: u64) -> Sequence {
+        let sequence = self.next;
+        self.next = sequence.next();
+        self.bytes = self.bytes.saturating_add(body_bytes);
+        self.delay(sequence);
+        sequence
+    }
+
+    /// Returns a taken message to its place until it is released.
+    pub(crate) fn put_aside(&mut self, message: Held) {
+        self.bytes = self.bytes.saturating_add(u64::from(message.bytes().unwrap_or(0)));
+        let delayed = self.delayed.get_or_insert_default();
+        delayed.insert(message.sequence);
+        if message.bytes().is_some() || message.delivery_count() > 0 {
+            delayed.keep(message);
+        }
+    }
+
+    fn delay(&mut self, sequence: Sequence) {
+        self.delayed.get_or_insert_default().insert(sequence);
+        if sequence >= self.cursor {
+            self.clear_until = self.clear_until.min(sequence);
+            self.pass_settled();
+        }
+    }
+
+    /// After a start: makes an unsettled message wait until it is released.
+    pub(crate) fn delay_recovered(&mut self, sequence: Sequence) {
+        if self.standing(sequence) == Standing::Ready && sequence >= self.cursor {
+            self.count -= 1;
+            self.delay(sequence);
+        }
+    }
+
+    /// Makes a delayed message ready; returns whether it was delayed.
+    pub(crate) fn release(&mut self, sequence: Sequence) -> bool {
+        let cursor = self.cursor;
+        let Some(released) = self.delayed.as_mut().and_then(|delayed| delayed.release(sequence, cursor)) else {
+            return false;
+        };
+        if let Some(message) = released {
+            self.returned.insert(sequence, message);
+        }
+        self.count += 1;
+        self.forget_delayed();
+        true
+    }
+
+    pub(crate) fn delayed_count(&self) -> u64 {
+        self.delayed.as_ref().map_or(0, |delayed| delayed.waiting_count())
+    }
+
+    /// Takes the lowest released message, unless a returned one is lower.
+    fn take_released(&mut self) -> Option<Held> {
+        let lowest = self.returned.first_key_value().map(|(&sequence, _)| sequence);
+        let sequence = self.delayed.as_mut()?.take_released(lowest)?;
+        self.count -= 1;
+        self.forget_delayed();
+        Some(Held::new(sequence, 0))
+    }
+
+    fn forget_delayed(&mut self) {
+        self.delayed.take_if(|delayed| delayed.is_empty());
+    }
+
+    /// Settles those of some messages that are ready or delayed, each with the size of its body. Returns them, and the ones that
+    /// somebody holds.
+    pub(crate) fn expire(&mut self, messages: &[(Sequence, u32)]) -> (Settled, Vec<Sequence>) {
+        let (mut settled, mut held) = (Settled::default(), Vec::new());
+        for &(sequence, bytes) in messages {
+            if sequence >= self.next || self.settled.contains(sequence) {
+                continue;
+            }
+            let unsized_bytes = if sequence >= self.counted_from { u64::from(bytes) } else { 0 };
+            let was_delayed = self.delayed.as_mut().and_then(|delayed| delayed.remove(sequence));
+            let counted = match (was_delayed, self.returned.remove(&sequence)) {
+                (Some(is_ready), _) => {
+                    self.count -= u64::from(is_ready);
+                    unsized_bytes
+                }
+                (None, Some(message)) => {
+                    self.count -= 1;
+                    message.bytes().map_or(unsized_bytes, u64::from)
+                }
+                (None, None) if sequence < self.cursor => {
+                    held.push(sequence);
+                    continue;
+                }
+                (None, None) => {
+                    self.count -= 1;
+                    u64::from(bytes)
+                }
+            };
+            self.counts_ahead.remove(&sequence);
+            let range = SequenceRange { first: sequence, last: sequence };
+            self.settled.insert(range);
+            settled.count += 1;
+            settled.bytes += u64::from(bytes);
+            extend(&mut settled.ranges, range);
+            self.bytes = self.bytes.saturating_sub(counted);
+        }
+        self.forget_delayed();
+        // The newly settled ones may be in the part known to be clear.
+        self.clear_until = self.cursor;
+        self.pass_settled();
+        (settled, held)
+    }
+
+    /// The ready messages from a sequence on, as ranges, at most so many.
+    pub(crate) fn ready_from(&self, from: Sequence, mut count_max: u64) -> Vec<SequenceRange> {
+        let mut found = Vec::new();
+        let returned = self.returned.range(from..).map(|(&first, _)| SequenceRange { first, last: first });
+        let released = self.delayed.iter().flat_map(|delayed| delayed.released_from(from));
+        let mut below: Vec<SequenceRange> = returned.take(usize::try_from(count_max).unwrap_or(usize::MAX)).collect();
+        if self.delayed.is_some() {
+            below.extend(released.take(usize::try_from(count_max).unwrap_or(usize::MAX)));
+            below.sort_unstable_by_key(|range| range.first);
+        }
+        for range in below.into_iter().chain(self.fresh_from(from.max(self.cursor))) {
+            if count_max == 0 {
+                break;
+            }
+            let last = Sequence(range.last.0.min(range.first.0.saturating_add(count_max - 1)));
+            let range = SequenceRange { last, ..range };
+            count_max -= range.count();
+            extend(&mut found, range);
+        }
+        found
+    }
+
+    /// Whether a message is settled, ready, or with somebody.
+    pub(crate) fn standing(&self, sequence: Sequence) -> Standing {
+        if sequence >= self.next || self.settled.contains(sequence) {
+            Standing::Settled
+        } else if let Some(delayed) = &self.delayed
+            && let Some(is_ready) = delayed.standing(sequence)
+        {
+            if is_ready { Standing::Ready } else { Standing::Delayed }
+        } else if sequence >= self.cursor || self.returned.contains_key(&sequence) {
+            Standing::Ready
+        } else {
+            Standing::Held
+        }
+    }
+
     /// With nothing ready and no size outstanding, the remaining bytes belong to messages whose size was never
     /// reported.
     pub(crate) fn forget_lost_bytes(&mut self) {
-        if self.count == 0 {
+        if self.count == 0 && self.delayed_count() == 0 {
             self.bytes = 0;
         }
     }
@@ -252,8 +411,29 @@ impl Backlog {
         if self.cursor < self.clear_until {
             return;
         }
-        self.cursor = self.settled.next_unsettled(self.cursor).min(self.next);
-        self.clear_until = self.settled.next_settled(self.cursor).unwrap_or(Sequence(u64::MAX));
+        self.cursor = self.next_fresh(self.cursor).min(self.next);
+        self.clear_until = self.next_taken_up(self.cursor).unwrap_or(Sequence(u64::MAX));
+    }
+
+    /// The first sequence from one on that is neither settled nor delayed.
+    fn next_fresh(&self, from: Sequence) -> Sequence {
+        let mut next = self.settled.next_unsettled(from);
+        if let Some(delayed) = &self.delayed {
+            loop {
+                let free = delayed.next_free(next);
+                if free == next {
+                    break;
+                }
+                next = self.settled.next_unsettled(free);
+            }
+        }
+        next
+    }
+
+    /// The first one that is settled or delayed.
+    fn next_taken_up(&self, from: Sequence) -> Option<Sequence> {
+        let delayed = self.delayed.as_ref().and_then(|delayed| delayed.next_waiting(from));
+        self.settled.next_settled(from).into_iter().chain(delayed).min()
     }
 
     /// The runs of ready messages that were never taken.
@@ -264,11 +444,11 @@ impl Backlog {
     /// The same from a sequence at or above the cursor on.
     fn fresh_from(&self, mut from: Sequence) -> impl Iterator<Item = SequenceRange> + '_ {
         std::iter::from_fn(move || {
-            let first = self.settled.next_unsettled(from);
+            let first = self.next_fresh(from);
             if first >= self.next {
                 return None;
             }
-            let end = self.settled.next_settled(first).unwrap_or(self.next).min(self.next);
+            let end = self.next_taken_up(first).unwrap_or(self.next).min(self.next);
             from = end;
             Some(SequenceRange { first, last: Sequence(end.0 - 1) })
         })
@@ -284,17 +464,21 @@ impl Backlog {
         );
         assert!(self.counts_ahead.keys().all(|&sequence| sequence >= self.cursor), "a taken message's count was kept");
         let fresh: u64 = self.fresh().map(|range| range.count()).sum();
-        assert_eq!(self.count, fresh + self.returned.len() as u64, "the count of ready messages is wrong");
+        assert_eq!(self.count, fresh + self.returned_count() as u64, "the count of ready messages is wrong");
+        if let Some(delayed) = &self.delayed {
+            delayed.check_invariants(self.cursor);
+        }
         if self.cursor < self.clear_until {
-            let settled = self.settled.next_settled(self.cursor);
+            let settled = self.next_taken_up(self.cursor);
             assert!(settled.is_none_or(|settled| settled >= self.clear_until), "a settled number is taken for ready");
         }
         let mut number = self.settled.next_unsettled(Sequence::FIRST);
         let mut outstanding = 0;
         while number < self.cursor {
+            let is_delayed = self.delayed.as_ref().is_some_and(|delayed| delayed.standing(number).is_some());
             let places = usize::from(self.returned.contains_key(&number)) + usize::from(held.contains(&number));
-            assert_eq!(places, 1, "message {} is neither settled nor in exactly one place", number.0);
-            outstanding += 1;
+            assert_eq!(places + usize::from(is_delayed), 1, "message {} is neither settled nor in one place", number.0);
+            outstanding += usize::from(!is_delayed);
             number = self.settled.next_unsettled(number.next());
         }
         assert_eq!(outstanding, held.len() + self.returned.len(), "a settled message is held or returned");

@@ -1,6 +1,6 @@
 //! The queue machine and the routing tables: pure state, no I/O, no clock, no thread.
 //!
-//! Files only use those below them: `ids`; `bitmap`; `block`; `ack_set`, `held`, `ring`; `settled`; `backlog` and
+//! Files only use those below them: `ids`; `bitmap`; `block`; `ack_set`, `held`, `ring`; `settled`, `delayed`; `backlog` and
 //! `subscription`; `slots`; `machine`. The routing tables need `ids` alone.
 #![forbid(unsafe_code)]
 
@@ -8,6 +8,7 @@ pub mod ack_set;
 mod backlog;
 mod bitmap;
 mod block;
+mod delayed;
 mod held;
 pub mod ids;
 mod machine;
@@ -22,5 +23,5 @@ pub use ids::{QueueId, Sequence, SequenceRange};
 pub use machine::settling::Settling;
 pub use machine::{Queue, QueueError, Taken};
 pub use routing::{Destination, ExchangeKind, Matched, NoSuchExchange, Routing, RoutingError};
-pub use settled::{Settle, Settled};
+pub use settled::{Settle, Settled, Standing};
 pub use subscription::{SubscriptionId, SubscriptionSettings};

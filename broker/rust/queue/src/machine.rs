@@ -4,6 +4,7 @@
 //! knows neither bodies nor the log nor the time: sizes are reported to it once the bytes were read. The cost of a call
 //! depends on the messages it touches, however many subscriptions there are.
 
+mod expiring;
 mod leased;
 pub(crate) mod settling;
 
@@ -45,7 +46,7 @@ pub struct Taken {
 ///   cursor up to `next` is settled or ready;
 /// * the counts and bytes of unacked messages are those that the subscriptions hold;
 /// * a subscription is in the ring exactly when it waits and has credit: a busy or blocked one is not woken;
-/// * with nothing ready and no size outstanding, no ready bytes are left.
+/// * with nothing ready or delayed and no size outstanding, no ready bytes are left.
 #[derive(Debug)]
 pub struct Queue {
     backlog: Backlog,
@@ -218,11 +219,14 @@ impl Queue {
         let Some(subscription) = self.slots.get_mut(id) else { return settled };
         for &range in ranges {
             let places = subscription.places(range);
-            if how == Settle::Requeue {
+            if how.is_requeue() {
                 for message in subscription.release(places) {
                     settled.add_returned(message);
                     self.unsized_count -= u64::from(message.bytes().is_none());
-                    self.backlog.give_back(message);
+                    match how {
+                        Settle::RequeueAt(_) if message.is_sent() => self.backlog.put_aside(message.returned()),
+                        _ => self.backlog.give_back(message),
+                    }
                 }
                 continue;
             }
@@ -232,7 +236,7 @@ impl Queue {
             }
             drop(subscription.release(places));
         }
-        if how != Settle::Requeue {
+        if !how.is_requeue() {
             self.backlog.settle(&settled.ranges);
         }
         self.forget_settled(id, &settled);
@@ -339,7 +343,7 @@ impl Queue {
         self.backlog.count()
     }
 
-    /// The bytes of ready messages, and of taken ones with their size outstanding.
+    /// The bytes of ready and delayed messages, and of taken ones with their size outstanding.
     #[must_use]
     pub fn ready_bytes(&self) -> u64 {
         self.backlog.bytes()
@@ -426,7 +430,7 @@ impl Queue {
         assert_eq!(self.unsized_count, unsized_count, "the count of sizes to be told is wrong");
         assert_eq!(self.willing_count, willing_count, "the count of those with credit is wrong");
         self.backlog.check_invariants(&held);
-        if unsized_count == 0 && self.ready_count() == 0 {
+        if unsized_count == 0 && self.free_count() == 0 {
             assert_eq!(self.ready_bytes(), 0, "bytes are left of nothing");
         }
     }

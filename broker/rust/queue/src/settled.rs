@@ -9,6 +9,28 @@ pub enum Settle {
     Ack,
     Reject,
     Requeue,
+    /// Requeued messages of which sent ones are not ready before this time, in ms. The machine only passes it on.
+    RequeueAt(u64),
+}
+
+impl Settle {
+    /// Whether the messages stay in the queue.
+    #[must_use]
+    pub fn is_requeue(self) -> bool {
+        matches!(self, Settle::Requeue | Settle::RequeueAt(_))
+    }
+}
+
+/// Where a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// Settled, or not stored yet.
+    Settled,
+    Ready,
+    /// Not to be delivered yet.
+    Delayed,
+    /// With a subscription.
+    Held,
 }
 
 /// Settled messages, as runs for one settle record; `bytes` counts those with a known size. Of requeued messages the

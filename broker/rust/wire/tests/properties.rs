@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use contract::*;
 use penstock_wire::WireError;
 use penstock_wire::amqp::properties::{
-    PERSISTENT_ONLY, PROPERTIES_BYTES_MAX, amqp_to_properties, delivery_mode_of, headers_of, properties_to_amqp,
-    user_id_of, without_effect,
+    PERSISTENT_ONLY, PROPERTIES_BYTES_MAX, amqp_to_properties, delivery_mode_of, expiration_of, headers_of,
+    milliseconds, properties_to_amqp, user_id_of, without_effect,
 };
 use penstock_wire::amqp::table::{ValueRef, entries};
 use proptest::prelude::*;
@@ -57,7 +57,7 @@ prop_compose! {
 
 fn block_of(properties: &Properties) -> Result<Vec<u8>, WireError> {
     let mut block = Vec::new();
-    properties_to_amqp(Some(&properties.encode_to_vec()), &mut block).map(|()| block)
+    properties_to_amqp(Some(&properties.encode_to_vec()), &mut block).map(|_| block)
 }
 
 fn properties_of(block: &[u8]) -> Properties {
@@ -230,9 +230,41 @@ fn a_property_without_effect_is_named() {
     let priority = Properties { priority: Some(0), ..Properties::default() };
     let others = Properties { message_id: "m".into(), timestamp: Some(5), ..Properties::default() };
 
-    assert_eq!(without_effect(&block(&expiration)), Some("expiration"));
+    assert_eq!(without_effect(&block(&expiration)), None);
     assert_eq!(without_effect(&block(&priority)), Some("priority"));
     assert_eq!(without_effect(&block(&others)), None);
     assert_eq!(without_effect(&PERSISTENT_ONLY), None);
     assert_eq!(without_effect(&[]), None);
+}
+
+#[test]
+fn the_expiration_of_a_message_is_found_and_read() {
+    let block = |properties: &Properties| block_of(properties).unwrap();
+    let all = Properties {
+        reply_to: "r".into(),
+        expiration: "60000".into(),
+        message_id: "m".into(),
+        ..Properties::default()
+    };
+    let others = Properties { reply_to: "60000".into(), message_id: "1".into(), ..Properties::default() };
+
+    assert_eq!(expiration_of(&block(&all)).unwrap(), Some(&b"60000"[..]));
+    assert_eq!(expiration_of(&block(&others)).unwrap(), None);
+    assert_eq!(expiration_of(&PERSISTENT_ONLY).unwrap(), None);
+    assert_eq!(expiration_of(&[]).unwrap(), None);
+    let numbers =
+        [&b"0"[..], b"60000", b"", b"-1", b"+1", b" 1", b"1.5", b"1s", b"99999999999999999999"].map(milliseconds);
+    assert_eq!(numbers, [Some(0), Some(60_000), None, None, None, None, None, None, None]);
+}
+
+#[test]
+fn a_delay_is_returned_beside_the_block_that_does_not_have_it() {
+    // Field 14, a number: 300.
+    let delay = [&Properties::default().encode_to_vec()[..], &[0x70, 0xac, 0x02]].concat();
+    let mut block = Vec::new();
+
+    assert_eq!(properties_to_amqp(Some(&delay), &mut block).unwrap(), Some(300));
+
+    assert_eq!(block, PERSISTENT_ONLY);
+    assert_eq!(properties_to_amqp(Some(&Properties::default().encode_to_vec()), &mut block).unwrap(), None);
 }

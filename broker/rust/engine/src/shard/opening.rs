@@ -1,5 +1,6 @@
 //! Opening a shard: its state as the log has it, and what was found corrupt.
 
+use std::cmp::Reverse;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, Weak};
@@ -40,8 +41,12 @@ impl Shard {
         let mut state = State::new(opened.log, opened.state.first_sequence);
         let highest_queue_id = opened.state.highest_queue_id.0;
         for (id, folded) in opened.state.queues {
-            let machine =
+            let mut machine =
                 Queue::recovered(folded.next, folded.settled, folded.count, folded.bytes, folded.delivery_counts);
+            for (sequence, at_ms) in folded.due_at_ms {
+                machine.delay_recovered(sequence);
+                state.retries.push(Reverse((at_ms, id, sequence)));
+            }
             let (recovered_below, skipped) = (machine.next(), folded.skipped);
             state.queues.insert(id, QueueEntry { recovered_below, skipped, ..QueueEntry::new("", machine, false) });
         }
@@ -69,6 +74,7 @@ impl Shard {
             let file = dedicated.place_of(directory, file);
             around.notices.tell(format!("vhost '{name}': {file} was removed: its segment was removed before"));
         }
+        let next_expiry = Arc::clone(&state.next_expiry_ms);
         let shard = Arc::new_cyclic(|me| Shard {
             me: Weak::clone(me),
             name: name.to_owned(),
@@ -84,6 +90,7 @@ impl Shard {
             fold_waits: AtomicBool::new(false),
             freed_until: AtomicU64::new(0),
             retained_until: AtomicU64::new(0),
+            next_expiry,
             around,
             dedicated,
             recovery: opened.recovery,

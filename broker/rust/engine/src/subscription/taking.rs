@@ -2,6 +2,7 @@
 //! cannot be read.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use penstock_log::{LogError, Outcome};
 use penstock_queue::{QueueId, Sequence, SequenceRange, Settle, Settled, Taken};
@@ -64,8 +65,8 @@ impl Subscription {
         entry.machine.set_prefetch(self.id, 0);
         if pulled.is_err() {
             filled.clear();
-            let numbers: Vec<_> = taken.iter().map(|taken| (taken.sequence, 0)).collect();
-            let put_back = entry.machine.put_back(self.id, &ranges_of(&numbers).unwrap_or_default());
+            let ranges = ranges_of(taken.iter().map(|taken| taken.sequence));
+            let put_back = entry.machine.put_back(self.id, &ranges);
             guard.wake(self.queue, put_back);
         }
         let ready_count = self.shard.entry(&mut guard, self.queue)?.machine.ready_count();
@@ -117,7 +118,10 @@ impl Subscription {
     ) -> Result<(), EngineError> {
         loop {
             let before = taken.len();
-            let machine = &mut self.shard.entry(state, self.queue)?.machine;
+            self.passed_ms.store(state.passed_ms, Ordering::Relaxed);
+            let entry = self.shard.entry(state, self.queue)?;
+            self.max_age_ms.store(entry.max_age_ms.unwrap_or(u64::MAX), Ordering::Relaxed);
+            let machine = &mut entry.machine;
             let granted = self.share.as_ref().map_or(count_max, |share| {
                 let ready_count = u32::try_from(machine.ready_count()).unwrap_or(u32::MAX);
                 let credit = u32::try_from(machine.credit(self.id)).unwrap_or(u32::MAX);

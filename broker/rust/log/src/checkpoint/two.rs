@@ -2,7 +2,7 @@
 //!
 //! Invariant: a section, or a kind of settled block, that is not known here is refused, never skipped.
 
-use penstock_queue::QueueId;
+use penstock_queue::{QueueId, Sequence};
 
 use super::fields::{
     Fields, ascending, deliveries_in, mark_in, put_deliveries, put_marks, put_totals, put_u32, put_u64, totals_in,
@@ -18,6 +18,8 @@ const MARKS: u32 = 2;
 const EPOCHS: u32 = 3;
 const SEGMENTS: u32 = 5;
 const SKIPPED: u32 = 6;
+const DUE: u32 = 7;
+/// Without the last one, which most do not have.
 const COUNT: u32 = 5;
 
 /// Why sections cannot be read.
@@ -29,7 +31,8 @@ pub(super) enum Unread {
 
 pub(super) fn put(out: &mut Vec<u8>, state: &FoldState, live: &[LiveSegment]) {
     put_u64(out, u64::from(state.highest_queue_id.0));
-    put_u32(out, COUNT);
+    let has_due = state.queues.values().any(|queue| !queue.due_at_ms.is_empty());
+    put_u32(out, COUNT + u32::from(has_due));
     put_u32(out, 0);
     put_section(out, QUEUES, |out| {
         for (id, queue) in ascending(state) {
@@ -52,6 +55,18 @@ pub(super) fn put(out: &mut Vec<u8>, state: &FoldState, live: &[LiveSegment]) {
     });
     put_section(out, SEGMENTS, |out| out.extend(live_segments::encode(state.position, live)));
     put_section(out, SKIPPED, |out| out.extend(skipped::encode(state)));
+    if has_due {
+        put_section(out, DUE, |out| put_due(out, state));
+    }
+}
+
+/// When requeued messages may be delivered again.
+fn put_due(out: &mut Vec<u8>, state: &FoldState) {
+    for (id, queue) in ascending(state) {
+        for (sequence, at_ms) in &queue.due_at_ms {
+            [id.0.into(), sequence.0, *at_ms].into_iter().for_each(|number| put_u64(out, number));
+        }
+    }
 }
 
 fn put_section(out: &mut Vec<u8>, kind: u32, put: impl FnOnce(&mut Vec<u8>)) {
@@ -75,6 +90,7 @@ pub(super) fn read(fields: &mut Fields<'_>, state: &mut FoldState) -> Result<Vec
             EPOCHS => epochs_in(content, state).ok_or(Unread::Corrupt)?,
             SEGMENTS => live = live_segments::decode(state.position, content),
             SKIPPED => skipped = skipped::decode(state.position, content),
+            DUE => due_in(content, state).ok_or(Unread::Corrupt)?,
             _ => return Err(Unread::Newer),
         }
     }
@@ -113,6 +129,15 @@ fn queues_in(content: &[u8], state: &mut FoldState) -> Result<(), Unread> {
 fn queue_in(fields: &mut Fields<'_>) -> Option<(QueueId, [u32; 2], FoldedQueue)> {
     let id = QueueId(u32::try_from(fields.u64()?).ok()?);
     Some((id, [fields.u32()?, fields.u32()?], totals_in(fields)?))
+}
+
+fn due_in(content: &[u8], state: &mut FoldState) -> Option<()> {
+    let mut fields = Fields(content);
+    while !fields.0.is_empty() {
+        let (id, sequence, at_ms) = (fields.u64()?, Sequence(fields.u64()?), fields.u64()?);
+        state.queues.get_mut(&QueueId(u32::try_from(id).ok()?))?.due_at_ms.insert(sequence, at_ms);
+    }
+    Some(())
 }
 
 fn marks_in(content: &[u8], state: &mut FoldState) -> Option<()> {

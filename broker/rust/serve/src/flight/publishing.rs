@@ -23,7 +23,7 @@ use crate::grpc::status;
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
 use crate::host::calls::{Call, CallRequest};
-use crate::host::permits::{Asker, Permits, property_denial, user_id_denial};
+use crate::host::permits::{Asker, Permits, property_denial, times_denial, user_id_denial};
 use crate::host::publishing::now_ms;
 use crate::host::quotas::Allowance;
 use crate::host::refusal::Refusal;
@@ -339,8 +339,10 @@ impl Publishing {
             let mut properties = Vec::new();
             rows.put_properties(at, &mut properties).map_err(|error| of_arrow(&error))?;
             if !properties.is_empty() {
-                properties_to_amqp(Some(&properties), &mut block).map_err(|error| status::of_wire(&error))?;
-                if let Some(denial) = property_denial(&block) {
+                let delay_ms =
+                    properties_to_amqp(Some(&properties), &mut block).map_err(|error| status::of_wire(&error))?;
+                let times = times_denial(&block, delay_ms).map_err(|error| status::of_wire(&error))?;
+                if let Some(denial) = times.or_else(|| property_denial(&block)) {
                     return Err(Refusal::new(denial.kind, format!("row {at}: {}", denial.text)).into());
                 }
             }

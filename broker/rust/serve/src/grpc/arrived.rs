@@ -47,11 +47,12 @@ impl Source for Arrived {
     ) -> Result<(), Obstacle> {
         let mut block_index = 0;
         self.requests.each(messages_max, |Incoming { message, mandatory, sequence, end }| {
-            let properties = match message.properties {
-                None => None,
+            let (properties, delay_ms) = match message.properties {
+                None => (None, None),
                 Some(_) => {
                     block_index += 1;
-                    Some(self.blocks.get(block_index - 1).ok_or(Obstacle::Properties)?)
+                    let block = self.blocks.get(block_index - 1).ok_or(Obstacle::Properties)?;
+                    (Some(block), self.blocks.delay_of(block_index - 1))
                 }
             };
             take(Message {
@@ -61,6 +62,7 @@ impl Source for Arrived {
                 body: message.body,
                 key: message.key,
                 mandatory,
+                delay_ms,
                 sequence,
                 end,
             })
@@ -76,7 +78,8 @@ impl Source for Arrived {
         let blocks = &mut self.blocks;
         self.requests.each(messages_max, |Incoming { message, .. }| {
             if let Some(properties) = message.properties {
-                properties_to_amqp(Some(properties), &mut blocks.bytes)?;
+                let delay_ms = properties_to_amqp(Some(properties), &mut blocks.bytes)?;
+                blocks.delays.extend(delay_ms.map(|delay_ms| (blocks.ends.len(), delay_ms)));
                 blocks.ends.push(blocks.bytes.len());
             }
             Ok::<_, Refusal>(ControlFlow::Continue(()))
@@ -89,12 +92,20 @@ impl Source for Arrived {
 struct Blocks {
     bytes: Vec<u8>,
     ends: Vec<usize>,
+    /// Of messages that have one, in milliseconds, by the index of the block.
+    delays: Vec<(usize, u64)>,
 }
 
 impl Blocks {
     fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
+        self.delays.clear();
+    }
+
+    fn delay_of(&self, index: usize) -> Option<u64> {
+        let found = self.delays.binary_search_by_key(&index, |(index, _)| *index).ok()?;
+        self.delays.get(found).map(|(_, delay_ms)| *delay_ms)
     }
 
     fn get(&self, index: usize) -> Option<&[u8]> {

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use penstock_engine::{Sequence, SequenceRange, Settle};
+use penstock_engine::{DEADLINE_MS_MAX, Sequence, SequenceRange, Settle};
 use penstock_wire::grpc::consume::{
     ConsumeFrame, encode_consume_cancelled, encode_consume_opened, parse_consume_request,
 };
@@ -18,6 +18,7 @@ use crate::grpc::deliveries::{bytes_about, deliver};
 use crate::grpc::responses::{FramedMessage, Responder};
 use crate::grpc::status;
 use crate::host::consuming::{Consuming, Turn};
+use crate::host::publishing::now_ms;
 use crate::host::refusal::Refusal;
 use crate::host::stopping::until_stopped;
 
@@ -133,11 +134,15 @@ impl ConsumeStream {
 
 /// The ranges that a client settles, and how.
 pub(crate) fn settled_by(settlement: &SettlementView<'_>) -> Result<(Vec<SequenceRange>, Settle), Refusal> {
-    let how = match settlement.outcome {
-        ACK => Settle::Ack,
-        REJECT => Settle::Reject,
-        REQUEUE => Settle::Requeue,
-        other => {
+    let how = match (settlement.outcome, settlement.delay_ms) {
+        (ACK, None) => Settle::Ack,
+        (REJECT, None) => Settle::Reject,
+        (REQUEUE, None) => Settle::Requeue,
+        (REQUEUE, Some(delay_ms)) => Settle::RequeueAt(now_ms().saturating_add(delay_ms).min(DEADLINE_MS_MAX)),
+        (ACK | REJECT, Some(_)) => {
+            return Err(Refusal::invalid("delay_ms is for messages that are requeued; leave it out"));
+        }
+        (other, _) => {
             let text = format!("unknown outcome {other}; use 1 (ack), 2 (reject) or 3 (requeue)");
             return Err(Refusal::invalid(text));
         }

@@ -64,19 +64,18 @@ pub(crate) async fn encode_get(
 ) -> Result<GetBody, Refusal> {
     let mut out = FramedMessage::begin(bytes_about(pending.next_count()));
     let mut encoder = DeliveriesEncoder::begin_get(&mut out);
-    let queue = subscription.queue();
     let mut is_full = false;
     pending.begin();
     while !pending.is_empty() && !is_full {
         pending.warm().await?;
-        pending.push(queue, &mut |view, picked| {
+        pending.push((subscription.queue(), subscription.freshness()), &mut |view, picked| {
             is_full = encoder.delivery_count() > 0 && encoder.size() + bytes_at_most(view) > bytes_max;
             if is_full {
                 return Ok(Room::NotForThis);
             }
             push_one(&mut encoder, view, picked).map(|()| Room::ForMore)
         })?;
-        pending.drop_corrupt_in_turn(&mut subscription).await?;
+        pending.drop_unsent_in_turn(&mut subscription).await?;
     }
     pending.report(&mut subscription).await?;
     Ok(GetBody(out))
@@ -90,11 +89,11 @@ pub(crate) async fn next_bytes(
     let mut bytes = None;
     while bytes.is_none() && !pending.is_empty() {
         pending.warm().await?;
-        pending.push(recipient.queue(), &mut |view, _| {
+        pending.push((recipient.queue(), recipient.freshness()), &mut |view, _| {
             bytes = Some(bytes_at_most(view));
             Ok(Room::NotForThis)
         })?;
-        pending.drop_corrupt_in_turn(recipient).await?;
+        pending.drop_unsent_in_turn(recipient).await?;
     }
     Ok(bytes)
 }

@@ -32,7 +32,7 @@ use crate::host::broker::Broker;
 use crate::host::caller::Caller;
 use crate::host::calls::{Admitted, Answer, Call, CallRequest, StagePlace};
 use crate::host::peer::Peer;
-use crate::host::permits::{Asker, Permits, property_denial};
+use crate::host::permits::{Asker, Permits, property_denial, times_denial};
 use crate::host::publishing::now_ms;
 use crate::host::quotas::Allowance;
 use crate::host::refusal::Refusal;
@@ -260,8 +260,9 @@ fn block_of(message: &MessageRef<'_>, (bytes_max, limit): (usize, &str)) -> Resu
     }
     let Some(properties) = message.properties else { return Ok(PERSISTENT_ONLY.to_vec()) };
     let mut block = Vec::new();
-    properties_to_amqp(Some(properties), &mut block).map_err(|error| status::of_wire(&error))?;
-    property_denial(&block).map_or(Ok(block), |denial| Err(denial.into()))
+    let delay_ms = properties_to_amqp(Some(properties), &mut block).map_err(|error| status::of_wire(&error))?;
+    let times = times_denial(&block, delay_ms).map_err(|error| status::of_wire(&error))?;
+    times.or_else(|| property_denial(&block)).map_or(Ok(block), |denial| Err(denial.into()))
 }
 
 async fn publish(broker: &Broker, caller: &Caller, payload: &Bytes) -> Result<Vec<u8>, Status> {

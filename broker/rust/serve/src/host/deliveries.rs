@@ -1,14 +1,14 @@
 //! From places in segments to messages that can be read: what was taken waits here until its client has room for it.
 //!
-//! What must stay true: messages go in the order in which they were found, none is read before its pages are in memory, and one
-//! that cannot be read is dropped before anything behind it is sent. How a message is encoded the protocol knows.
+//! What must stay true: messages go in the order in which they were found, none is read before its pages are in memory, one
+//! that cannot be read is dropped before anything behind it is sent, and none is sent before or after its time. How a message is encoded the protocol knows.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use penstock_engine::{
-    EngineError, Filled, LogError, MessageView, Picked, QueueId, Segment, Sequence, SequenceRange, Shard, StreamReader,
-    Subscription, Target,
+    EngineError, Filled, Freshness, LogError, MessageView, Moment, Picked, QueueId, Segment, Sequence, SequenceRange,
+    Shard, StreamReader, Subscription, Target,
 };
 
 use crate::host::refusal::Refusal;
@@ -27,6 +27,23 @@ pub(crate) trait Recipient {
     /// Says how large the messages were that went out.
     fn sent(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError>;
 
+    /// Which messages may be sent now.
+    fn freshness(&self) -> Freshness {
+        Freshness::ANY
+    }
+
+    /// Says how large the messages were that may not be sent any more.
+    fn expire(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError> {
+        let _ = sizes;
+        Ok(())
+    }
+
+    /// Says which messages may not be sent yet, and when they may.
+    fn put_aside(&mut self, early: &[(Sequence, u64)]) -> Result<(), EngineError> {
+        let _ = early;
+        Ok(())
+    }
+
     /// Drops a message that cannot be read; says whether what was found behind it is to be found again.
     fn drop_corrupt(&mut self, sequence: Sequence, error: &LogError) -> Result<bool, EngineError>;
 }
@@ -42,6 +59,18 @@ impl Recipient for &Subscription {
 
     fn sent(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError> {
         Subscription::sent(self, sizes)
+    }
+
+    fn freshness(&self) -> Freshness {
+        Subscription::freshness(self)
+    }
+
+    fn expire(&mut self, sizes: &[(Sequence, u32)]) -> Result<(), EngineError> {
+        Subscription::expire(self, sizes)
+    }
+
+    fn put_aside(&mut self, early: &[(Sequence, u64)]) -> Result<(), EngineError> {
+        Subscription::put_aside(self, early)
     }
 
     /// What it holds stays with it.
@@ -84,6 +113,10 @@ pub enum Room {
 pub(crate) struct Pending {
     runs: VecDeque<Run>,
     sizes: Vec<(Sequence, u32)>,
+    /// Messages whose time is over.
+    stale: Vec<(Sequence, u32)>,
+    /// Messages whose time has not come, with that time.
+    early: Vec<(Sequence, u64)>,
     /// A message that cannot be read: it is dropped before anything behind it is sent.
     corrupt: Option<(Sequence, LogError)>,
 }
@@ -115,7 +148,7 @@ impl Pending {
     ) -> Result<bool, Refusal> {
         self.begin();
         self.warm().await?;
-        self.push(recipient.queue(), take)?;
+        self.push((recipient.queue(), recipient.freshness()), take)?;
         self.report(recipient).await?;
         Ok(!self.sizes.is_empty())
     }
@@ -171,23 +204,32 @@ impl Pending {
         ranges
     }
 
-    /// Tells the recipient what went out and what cannot be read.
+    /// Tells the recipient what went out and what cannot be sent.
     fn tell(&mut self, recipient: &mut impl Recipient) -> Result<(), Refusal> {
-        self.drop_corrupt(recipient)?;
+        self.drop_unsent(recipient)?;
         if self.sizes.is_empty() {
             return Ok(());
         }
         Ok(recipient.sent(&self.sizes)?)
     }
 
-    pub async fn drop_corrupt_in_turn(&mut self, recipient: &mut (impl Recipient + Send)) -> Result<(), Refusal> {
-        if self.corrupt.is_none() {
+    pub async fn drop_unsent_in_turn(&mut self, recipient: &mut (impl Recipient + Send)) -> Result<(), Refusal> {
+        if self.corrupt.is_none() && self.stale.is_empty() && self.early.is_empty() {
             return Ok(());
         }
-        when_free(&recipient.shard(), || self.drop_corrupt(recipient)).await
+        when_free(&recipient.shard(), || self.drop_unsent(recipient)).await
     }
 
-    fn drop_corrupt(&mut self, recipient: &mut impl Recipient) -> Result<(), Refusal> {
+    /// Drops the message that cannot be read and those whose time is over, and returns those whose time has not come.
+    fn drop_unsent(&mut self, recipient: &mut impl Recipient) -> Result<(), Refusal> {
+        if !self.stale.is_empty() {
+            let stale = std::mem::take(&mut self.stale);
+            recipient.expire(&stale)?;
+        }
+        if !self.early.is_empty() {
+            let early = std::mem::take(&mut self.early);
+            recipient.put_aside(&early)?;
+        }
         let Some((sequence, error)) = self.corrupt.take() else { return Ok(()) };
         if recipient.drop_corrupt(sequence, &error)? {
             self.runs.clear();
@@ -198,22 +240,33 @@ impl Pending {
     /// Hands over the messages of the first run that can be read at once, while `take` says that it has room for more.
     pub fn push(
         &mut self,
-        queue: QueueId,
+        (queue, freshness): (QueueId, Freshness),
         take: &mut impl FnMut(&MessageView<'_>, Picked) -> Result<Room, Refusal>,
     ) -> Result<(), Refusal> {
         let Some(run) = self.runs.front_mut() else { return Ok(()) };
         while run.warm_count > 0 {
             let Some(&picked) = run.picked.as_slice().first() else { break };
             let found = run.segment.message_for(picked.offset, Target { queue, sequence: picked.taken.sequence });
+            let size = |view: &MessageView<'_>| u32::try_from(view.body.len()).unwrap_or(u32::MAX);
             let room = match found {
-                Ok(view) => {
-                    let room = take(&view, picked)?;
-                    if room == Room::NotForThis {
-                        break;
+                Ok(view) => match freshness.moment(&view) {
+                    Moment::Now => {
+                        let room = take(&view, picked)?;
+                        if room == Room::NotForThis {
+                            break;
+                        }
+                        self.sizes.push((picked.taken.sequence, size(&view)));
+                        room
                     }
-                    self.sizes.push((picked.taken.sequence, u32::try_from(view.body.len()).unwrap_or(u32::MAX)));
-                    room
-                }
+                    Moment::Later(due_at_ms) => {
+                        self.early.push((picked.taken.sequence, due_at_ms));
+                        Room::ForMore
+                    }
+                    Moment::Never => {
+                        self.stale.push((picked.taken.sequence, size(&view)));
+                        Room::ForMore
+                    }
+                },
                 Err(error @ LogError::Corrupt { .. }) => {
                     self.corrupt = Some((picked.taken.sequence, error));
                     Room::Full
@@ -285,7 +338,8 @@ impl Pending {
         self.warm_here()?;
         self.sizes.clear();
         let mut take = |view: &MessageView<'_>, picked| if take(view, picked) { Room::ForMore } else { Room::Full };
-        self.push(recipient.queue(), &mut |view, picked| Ok(take(view, picked)))?;
+        let from = (recipient.queue(), recipient.freshness());
+        self.push(from, &mut |view, picked| Ok(take(view, picked)))?;
         self.tell(recipient)
     }
 

@@ -6,9 +6,11 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use penstock_engine::{MESSAGES_AT_ONCE, Payload, Producer, ProducerSession, Publication};
+use penstock_engine::{Attributes, DEADLINE_MS_MAX, MESSAGES_AT_ONCE, Payload, Producer, ProducerSession, Publication};
 use penstock_wire::WireError;
-use penstock_wire::amqp::properties::{PERSISTENT_ONLY, delivery_mode_of, headers_of, user_id_of};
+use penstock_wire::amqp::properties::{
+    PERSISTENT_ONLY, delivery_mode_of, expiration_of, headers_of, milliseconds, user_id_of,
+};
 
 use crate::host::permits::{Permits, Verdict, key_denial, property_denial, user_id_denial};
 use crate::host::refusal::Refusal;
@@ -27,6 +29,8 @@ pub struct Message<'a, End> {
     /// What messages of a partitioned stream are grouped by.
     pub key: Option<&'a [u8]>,
     pub mandatory: bool,
+    /// After how many milliseconds it may be delivered.
+    pub delay_ms: Option<u64>,
     /// The producer's.
     pub sequence: Option<u64>,
     /// What has been taken when this message has.
@@ -69,11 +73,46 @@ pub trait Source {
 /// The messages of a round.
 pub(crate) struct Round<'a, End> {
     pub batch: Vec<Publication<'a>>,
+    /// The times of those that have any, by their place in the batch.
+    pub times: Vec<(usize, Times)>,
     /// Those that are denied, by their place among all, with their sequences.
     pub denied: Vec<(usize, Option<u64>, Refusal)>,
     pub count: usize,
     /// Behind the last of them.
     pub end: End,
+}
+
+/// After how many milliseconds a message may be delivered, and how many later it expires.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Times {
+    delay_ms: Option<u64>,
+    expires_after_ms: Option<u64>,
+}
+
+impl Times {
+    /// Those of a message that is stored now.
+    fn attributes(self, now_ms: u64) -> Attributes {
+        let after = |begin_ms: u64, ms: u64| begin_ms.saturating_add(ms).min(DEADLINE_MS_MAX);
+        let due_at_ms = self.delay_ms.map(|ms| after(now_ms, ms));
+        let expires_at_ms = self.expires_after_ms.map(|ms| after(due_at_ms.unwrap_or(now_ms), ms));
+        Attributes { due_at_ms, expires_at_ms, ..Attributes::default() }
+    }
+}
+
+impl<'a, End> Round<'a, End> {
+    /// The times of the messages that have any, when they are stored now.
+    pub fn attributes(&self, now_ms: u64) -> Vec<Attributes> {
+        self.times.iter().map(|(_, times)| times.attributes(now_ms)).collect()
+    }
+
+    /// Gives the messages with times those times.
+    pub fn set_times(&mut self, attributes: &'a [Attributes]) {
+        for (&(place, _), attributes) in self.times.iter().zip(attributes) {
+            if let Some(publication) = self.batch.get_mut(place) {
+                publication.payload = publication.payload.with_attributes(attributes);
+            }
+        }
+    }
 }
 
 impl<End: Copy + Default> Round<'_, End> {
@@ -186,15 +225,23 @@ pub(crate) fn gather<'a, S: Source>(
     limits: Limits<'_>,
 ) -> Result<Round<'a, S::End>, Obstacle> {
     let batch = Vec::with_capacity(source.message_count().min(bounds.messages));
-    let mut round = Round { batch, denied: Vec::new(), count: 0, end: S::End::default() };
+    let mut round = Round { batch, times: Vec::new(), denied: Vec::new(), count: 0, end: S::End::default() };
     let mut has_denied_sequence = false;
     source.each(bounds.messages, |message| {
         let (sequence, block) = (message.sequence, message.properties);
         let producer = limits.producer_of(sequence)?;
-        match denial_of(&message, permits, limits)?.or_else(|| block.and_then(property_denial)) {
+        let denial = match denial_of(&message, permits, limits)? {
+            None => block.map_or(Ok(None), denial_of_properties)?,
+            denied => denied,
+        };
+        match denial {
             // The engine has to hear of the denied one first.
             None if has_denied_sequence && sequence.is_some() => return Ok(ControlFlow::Break(())),
             None => {
+                let expires_after_ms = block.map_or(Ok(None), expires_after)?;
+                if expires_after_ms.is_some() || message.delay_ms.is_some() {
+                    round.times.push((round.batch.len(), Times { delay_ms: message.delay_ms, expires_after_ms }));
+                }
                 let mut publication = publication(&message)?;
                 if let Some(producer) = producer {
                     publication.payload = publication.payload.with_producer(producer);
@@ -229,6 +276,23 @@ fn denial_of<End>(
         Verdict::UnknownExchange => Err(Obstacle::Unknown(Unknown::Exchange(message.exchange.to_vec()))),
         Verdict::UnknownKey => Err(Obstacle::Unknown(Unknown::Keys(message.exchange.to_vec()))),
     }
+}
+
+/// Return why a message with these properties is denied.
+#[inline]
+fn denial_of_properties(block: &[u8]) -> Result<Option<Refusal>, WireError> {
+    let is_invalid = |text: &&[u8]| milliseconds(text).is_none();
+    let expiration = expiration_of(block)?.filter(is_invalid).map(|text| {
+        let text = String::from_utf8_lossy(text);
+        Refusal::invalid(format!("expiration '{text}' is no number of milliseconds; send one as text, such as '60000'"))
+    });
+    Ok(expiration.or_else(|| property_denial(block)))
+}
+
+/// After how many milliseconds a message expires.
+#[inline]
+fn expires_after(block: &[u8]) -> Result<Option<u64>, WireError> {
+    Ok(expiration_of(block)?.and_then(milliseconds))
 }
 
 /// Return why a message with another user's name as `user_id` is denied.
@@ -283,4 +347,22 @@ fn too_large(size: usize, limits: Limits<'_>) -> Option<Refusal> {
     (size > max).then(|| {
         Refusal::limit_reached(format!("a message of {size} bytes is larger than {}, {max}; split it", limit()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DEADLINE_MS_MAX, Times};
+
+    #[test]
+    fn a_delayed_message_expires_so_long_after_it_is_due() {
+        let times = |delay_ms, expires_after_ms| {
+            let attributes = Times { delay_ms, expires_after_ms }.attributes(1000);
+            (attributes.due_at_ms, attributes.expires_at_ms)
+        };
+
+        assert_eq!(times(None, Some(50)), (None, Some(1050)));
+        assert_eq!(times(Some(7), None), (Some(1007), None));
+        assert_eq!(times(Some(7), Some(50)), (Some(1007), Some(1057)));
+        assert_eq!(times(Some(u64::MAX), Some(u64::MAX)), (Some(DEADLINE_MS_MAX), Some(DEADLINE_MS_MAX)));
+    }
 }

@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 
-use penstock_wire::amqp::properties::without_effect;
+use penstock_wire::WireError;
+use penstock_wire::amqp::properties::{expiration_of, without_effect};
 use penstock_wire::is_same;
 use rustc_hash::FxHashMap;
 
@@ -250,6 +251,15 @@ pub(crate) fn property_denial(block: &[u8]) -> Option<Refusal> {
         let reason = format!("the property '{name}' is not supported yet; publish without it");
         Refusal::new(Kind::Unsupported, reason)
     })
+}
+
+/// Return why a row with times is denied: they would have no effect.
+pub(crate) fn times_denial(block: &[u8], delay_ms: Option<u64>) -> Result<Option<Refusal>, WireError> {
+    let name = delay_ms.map(|_| "delay_ms").or(expiration_of(block)?.map(|_| "expiration"));
+    Ok(name.map(|name| {
+        let reason = format!("the property '{name}' is not supported yet for rows; send them without it");
+        Refusal::new(Kind::Unsupported, reason)
+    }))
 }
 
 /// Refusals that concern the caller, not one exchange.

@@ -191,11 +191,14 @@ impl Publishing {
         }
         let (message_bytes_max, whose) = self.allowance.message_bytes_max(self.message_bytes_max);
         let limits = Limits { message_bytes_max, whose, producer: self.producer.as_ref(), user: self.user.as_bytes() };
-        let round = gather(source, self.bounds, &mut self.permits, limits)?;
+        let mut round = gather(source, self.bounds, &mut self.permits, limits)?;
+        let now_ms = now_ms();
+        let attributes = round.attributes(now_ms);
+        round.set_times(&attributes);
         self.fates.clear();
         let producer = self.producer.as_ref();
         let (shard, level, fates) = (&self.shard, self.level, &mut self.fates);
-        let published = at(shard, || shard.publish_round(producer, &round.batch, level, now_ms(), fates));
+        let published = at(shard, || shard.publish_round(producer, &round.batch, level, now_ms, fates));
         let mut published = published.map_err(Refusal::from)?;
         let refused = published.refused.take();
         let stored = if refused.is_some() { round.batch.len() } else { self.fates.len() };

@@ -200,7 +200,8 @@ impl Source for Unstored {
         for (at, [exchange, routing_key, body]) in self.0.iter().enumerate().take(messages_max) {
             let (exchange, routing_key, body) = (exchange.as_bytes(), routing_key.as_bytes(), body.as_bytes());
             let (properties, key, mandatory, sequence, end) = (None, None, true, None, at + 1);
-            let message = Message { exchange, routing_key, properties, body, key, mandatory, sequence, end };
+            let delay_ms = None;
+            let message = Message { exchange, routing_key, properties, body, key, mandatory, delay_ms, sequence, end };
             if take(message)?.is_break() {
                 return Ok(());
             }

@@ -40,24 +40,58 @@ struct Parsed<'a> {
     delivery_mode: u64,
     priority: Option<u64>,
     timestamp: Option<u64>,
+    delay_ms: Option<u64>,
 }
 
 /// Return the name of a property in a block that has no effect yet.
 #[inline]
 #[must_use]
 pub fn without_effect(block: &[u8]) -> Option<&'static str> {
-    let flags = u16::from_be_bytes(*block.first_chunk()?);
-    let named = [(block::EXPIRATION, "expiration"), (block::PRIORITY, "priority")];
-    named.into_iter().find(|(flag, _)| flags & flag != 0).map(|(_, name)| name)
+    has(block, block::PRIORITY).then_some("priority")
 }
 
-/// Appends the AMQP block of a serialised `penstock.v1.Properties`; absent ones give `PERSISTENT_ONLY`.
+/// Return when a message expires, as its publisher wrote it: milliseconds after it is stored, in decimal digits.
+#[inline]
+pub fn expiration_of(block: &[u8]) -> Result<Option<&[u8]>, WireError> {
+    if has(block, block::EXPIRATION) { text_of(block, block::EXPIRATION) } else { Ok(None) }
+}
+
+/// Return the number of milliseconds of an expiration; `None` when it is none.
+#[must_use]
+pub fn milliseconds(expiration: &[u8]) -> Option<u64> {
+    let is_decimal = !expiration.is_empty() && expiration.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(expiration).ok().filter(|_| is_decimal)?.parse().ok()
+}
+
+/// Whether the flags, which come first, name a property: most messages do not have it.
+#[inline]
+fn has(block: &[u8], flag: u16) -> bool {
+    block.first_chunk().is_some_and(|flags| u16::from_be_bytes(*flags) & flag != 0)
+}
+
+fn text_of(block: &[u8], wanted: u16) -> Result<Option<&[u8]>, WireError> {
+    for field in block::fields(block)? {
+        let (flag, field) = field?;
+        if let Field::Text(text) = field
+            && flag == wanted
+        {
+            return Ok(Some(text));
+        }
+        if flag < wanted {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+/// Appends the AMQP block of a serialised `penstock.v1.Properties`; absent ones give `PERSISTENT_ONLY`. Returns after how
+/// many milliseconds the message may be delivered, which a block does not say.
 ///
 /// On an error, the caller must discard the appended bytes.
-pub fn properties_to_amqp(protobuf: Option<&[u8]>, out: &mut Vec<u8>) -> Result<(), WireError> {
+pub fn properties_to_amqp(protobuf: Option<&[u8]>, out: &mut Vec<u8>) -> Result<Option<u64>, WireError> {
     let Some(bytes) = protobuf.filter(|bytes| !bytes.is_empty()) else {
         out.extend_from_slice(&PERSISTENT_ONLY);
-        return Ok(());
+        return Ok(None);
     };
     within_limit(bytes.len())?;
     let parsed = parse_properties(bytes)?;
@@ -81,7 +115,8 @@ pub fn properties_to_amqp(protobuf: Option<&[u8]>, out: &mut Vec<u8>) -> Result<
         out.extend_from_slice(&timestamp.to_be_bytes());
     }
     after_timestamp.iter().for_each(|text| put_short(out, text));
-    within_limit(out.len() - start)
+    within_limit(out.len() - start)?;
+    Ok(parsed.delay_ms)
 }
 
 fn parse_properties(bytes: &[u8]) -> Result<Parsed<'_>, WireError> {
@@ -96,6 +131,7 @@ fn parse_properties(bytes: &[u8]) -> Result<Parsed<'_>, WireError> {
             4 => parsed.delivery_mode = reader.uint(field, wire_type)? & 0xffff_ffff,
             5 => parsed.priority = Some(reader.uint(field, wire_type)? & 0xffff_ffff),
             10 => parsed.timestamp = Some(reader.uint(field, wire_type)?),
+            14 => parsed.delay_ms = Some(reader.uint(field, wire_type)?),
             _ => match TEXTS.iter().zip(&mut parsed.texts).find(|((number, _), _)| *number == field) {
                 Some((_, text)) => *text = reader.text(field, wire_type, SHORT_TEXT, 255)?.as_bytes(),
                 None => reader.skip(wire_type)?,
@@ -283,20 +319,8 @@ pub fn headers_of(block: &[u8]) -> Result<Option<&[u8]>, WireError> {
 /// Return the user's name in a block; `None` when it has none.
 #[inline]
 pub fn user_id_of(block: &[u8]) -> Result<Option<&[u8]>, WireError> {
-    // The flags come first: most messages have no such property.
-    if block.first_chunk().is_some_and(|flags| u16::from_be_bytes(*flags) & block::USER_ID == 0) {
-        return Ok(None);
-    }
-    for field in block::fields(block)? {
-        let (flag, field) = field?;
-        if let (block::USER_ID, Field::Text(user)) = (flag, field) {
-            return Ok(Some(user));
-        }
-        if flag < block::USER_ID {
-            break;
-        }
-    }
-    Ok(None)
+    // Flags that cannot be read are an error.
+    if block.len() >= 2 && !has(block, block::USER_ID) { Ok(None) } else { text_of(block, block::USER_ID) }
 }
 
 /// 1 (transient) or 2 (persistent). An empty block is persistent; one that names no mode is transient.

@@ -17,13 +17,15 @@ pub const RANGES_MAX: usize = 1 << 16;
 pub struct SettlementView<'a> {
     /// The number that the client sent: 1 ack, 2 reject, 3 requeue; the caller refuses others.
     pub outcome: u32,
+    /// After how many milliseconds requeued messages may be delivered again.
+    pub delay_ms: Option<u64>,
     pub range_count: usize,
     content: &'a [u8],
 }
 
 impl<'a> SettlementView<'a> {
     pub fn parse(content: &'a [u8]) -> Result<Self, WireError> {
-        let mut view = SettlementView { outcome: 0, range_count: 0, content };
+        let mut view = SettlementView { outcome: 0, delay_ms: None, range_count: 0, content };
         let mut reader = Reader::new(content, SETTLEMENT);
         while let Some((field, wire_type)) = reader.field()? {
             match field {
@@ -41,6 +43,7 @@ impl<'a> SettlementView<'a> {
                     }
                 }
                 2 => view.outcome = reader.uint(field, wire_type)? as u32,
+                3 => view.delay_ms = Some(reader.uint(field, wire_type)?),
                 _ => reader.skip(wire_type)?,
             }
         }

@@ -1,0 +1,377 @@
+//! Expires messages of queues at their time, also without consumers: those with a time of their own, and those over the age
+//! limit of their queue. Makes delayed messages ready at theirs.
+//!
+//! Invariants: an expiry is recorded before it is visible, and a message that a consumer has is its own until it comes back.
+//! Records are read without the shard's lock, a bounded number at a time. A queue without a limit, and messages without a time,
+//! cost nothing here.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use penstock_log::{DeadlineKind, LogError, Outcome, Segment, Target};
+use penstock_queue::{QueueId, Sequence, SequenceRange, Standing};
+
+use crate::aging::{Aging, born_at};
+use crate::counters::Metric;
+use crate::error::EngineError;
+use crate::shard::Shard;
+use crate::state::State;
+use crate::subscription::rebuild;
+
+/// Messages that are read and settled in one go.
+const AT_ONCE: usize = 1024;
+
+/// The first messages of a queue that are read: mostly few are over its limit.
+const AT_FIRST: u64 = 32;
+
+/// Messages with consumers may come back: this soon they are checked again.
+const CHECK_AGAIN_MS: u64 = 1000;
+
+/// Place of a message's record.
+struct Found {
+    sequence: Sequence,
+    segment: Arc<Segment>,
+    offset: u32,
+}
+
+/// The end of a check of a queue's age limit.
+enum Aged {
+    /// So many went, and there may be more.
+    Some(u64),
+    /// So many went, and none does before this time.
+    UpTo(u64, u64),
+}
+
+impl Shard {
+    /// When a message may have to be expired next, in ms.
+    #[must_use]
+    pub fn next_expiry_ms(&self) -> u64 {
+        self.next_expiry.load(Ordering::Relaxed)
+    }
+
+    /// Expires the messages whose time is over; returns how many. May block on the disk.
+    ///
+    /// # Errors
+    /// `Log` when the disk failed; `Stopped` when a bug poisoned the shard.
+    pub fn expire_due(&self, now_ms: u64) -> Result<u64, EngineError> {
+        // A publisher lowers it meanwhile.
+        self.next_expiry.store(u64::MAX, Ordering::Relaxed);
+        self.release_retries(now_ms)?;
+        let expired = self.expire_deadlines(now_ms)? + self.expire_overdue()? + self.expire_aged(now_ms)?;
+        self.counters().add(Metric::Expired, expired);
+        let mut guard = self.lock()?;
+        guard.forget_settled_overdue();
+        let again = (!guard.overdue.is_empty()).then(|| now_ms.saturating_add(CHECK_AGAIN_MS));
+        let aging = guard.aging.values().map(|aging| aging.next_ms);
+        let retry = guard.retries.peek().map(|Reverse((at_ms, ..))| *at_ms);
+        if let Some(next_ms) = aging.chain(guard.log.next_deadline()).chain(again).chain(retry).min() {
+            self.next_expiry.fetch_min(next_ms, Ordering::Relaxed);
+        }
+        if guard.has_sealed() {
+            drop(guard);
+            self.request_fold();
+        }
+        Ok(expired)
+    }
+
+    /// Sets how old the messages of queues may become; `None` is any age. It counts at once, also for messages that they have.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned the shard.
+    pub fn limit_ages(&self, limits: impl IntoIterator<Item = (QueueId, Option<u64>)>) -> Result<(), EngineError> {
+        let mut elsewhere = Vec::new();
+        let mut guard = self.lock()?;
+        for (id, max_age_ms) in limits {
+            if guard.elsewhere.contains_key(&id) {
+                elsewhere.push((id, max_age_ms));
+            } else {
+                guard.limit_age(id, max_age_ms);
+            }
+        }
+        drop(guard);
+        for (id, max_age_ms) in elsewhere {
+            if let Some(home) = self.dedicated.get(id) {
+                home.lock()?.limit_age(id, max_age_ms);
+            }
+        }
+        Ok(())
+    }
+
+    /// Expires messages by their own times.
+    fn expire_deadlines(&self, now_ms: u64) -> Result<u64, EngineError> {
+        let mut expired = 0;
+        loop {
+            let ticket = {
+                let mut guard = self.lock()?;
+                if guard.closed || guard.stopped.is_some() {
+                    return Ok(expired);
+                }
+                guard.passed_ms = guard.passed_ms.max(now_ms);
+                guard.log.begin_deadlines(now_ms, AT_ONCE)
+            };
+            let Some(ticket) = ticket else { return Ok(expired) };
+            let read = ticket.perform()?;
+            let mut by_queue: BTreeMap<(DeadlineKind, QueueId), Vec<Sequence>> = BTreeMap::new();
+            for deadline in self.lock()?.log.finish_deadlines(read) {
+                by_queue.entry((deadline.kind, deadline.queue)).or_default().push(deadline.sequence);
+            }
+            for ((kind, queue), mut sequences) in by_queue {
+                sequences.sort_unstable();
+                match kind {
+                    DeadlineKind::Due => self.release(queue, &sequences)?,
+                    DeadlineKind::Expires => expired += self.expire_some(queue, &sequences)?,
+                }
+            }
+        }
+    }
+
+    /// Makes requeued messages ready whose time has come.
+    fn release_retries(&self, now_ms: u64) -> Result<(), EngineError> {
+        loop {
+            let mut due: BTreeMap<QueueId, Vec<Sequence>> = BTreeMap::new();
+            {
+                let mut guard = self.lock()?;
+                guard.passed_ms = guard.passed_ms.max(now_ms);
+                for _ in 0..AT_ONCE {
+                    let Some(&Reverse((at_ms, queue, sequence))) = guard.retries.peek() else { break };
+                    if at_ms > now_ms {
+                        break;
+                    }
+                    guard.retries.pop();
+                    due.entry(queue).or_default().push(sequence);
+                }
+            }
+            if due.is_empty() {
+                return Ok(());
+            }
+            due.iter().try_for_each(|(queue, sequences)| self.release(*queue, sequences))?;
+        }
+    }
+
+    /// Makes those of some messages ready that are delayed.
+    fn release(&self, id: QueueId, sequences: &[Sequence]) -> Result<(), EngineError> {
+        let mut guard = self.lock()?;
+        let Some(entry) = guard.queues.get_mut(&id) else { return Ok(()) };
+        let released = entry.machine.release(sequences);
+        guard.wake(id, released);
+        Ok(())
+    }
+
+    /// Expires those of some messages that no consumer has, and notes the ones that consumers have.
+    fn expire_some(&self, id: QueueId, sequences: &[Sequence]) -> Result<u64, EngineError> {
+        let found = {
+            let mut guard = self.lock()?;
+            let Some(entry) = guard.queues.get(&id).filter(|entry| entry.stream.is_none()) else { return Ok(0) };
+            let mut ready = Vec::new();
+            let mut held = Vec::new();
+            for &sequence in sequences {
+                match entry.machine.standing(sequence) {
+                    Standing::Ready | Standing::Delayed => {
+                        ready.push(SequenceRange { first: sequence, last: sequence })
+                    }
+                    Standing::Held => held.push(sequence),
+                    Standing::Settled => {}
+                }
+            }
+            guard.note_overdue(id, &held);
+            guard.find_all(id, &ready)?
+        };
+        let mut sized = Vec::with_capacity(found.len());
+        for one in &found {
+            sized.extend(read(id, one)?.map(|(_, body_bytes)| (one.sequence, body_bytes)));
+        }
+        self.settle_expired(id, &sized)
+    }
+
+    fn settle_expired(&self, id: QueueId, messages: &[(Sequence, u32)]) -> Result<u64, EngineError> {
+        let mut guard = self.lock()?;
+        if messages.is_empty() || guard.closed || guard.stopped.is_some() {
+            return Ok(0);
+        }
+        let Some(entry) = guard.queues.get_mut(&id) else { return Ok(0) };
+        let (settled, held) = entry.machine.expire(messages);
+        guard.note_overdue(id, &held);
+        guard.log_settled(id, Outcome::Expire, &settled)?;
+        Ok(settled.count)
+    }
+
+    /// Expires messages that were with consumers at their time and came back.
+    fn expire_overdue(&self) -> Result<u64, EngineError> {
+        let mut expired = 0;
+        let all: Vec<(QueueId, Vec<Sequence>)> = {
+            let guard = self.lock()?;
+            let ready = |(id, overdue): (&QueueId, &BTreeSet<Sequence>)| {
+                let machine = &guard.queues.get(id)?.machine;
+                let is_ready = |sequence: &Sequence| machine.standing(*sequence) == Standing::Ready;
+                Some((*id, overdue.iter().copied().filter(is_ready).collect()))
+            };
+            guard.overdue.iter().filter_map(ready).collect()
+        };
+        for (id, ready) in all {
+            for part in ready.chunks(AT_ONCE) {
+                expired += self.expire_some(id, part)?;
+            }
+        }
+        Ok(expired)
+    }
+
+    /// Expires messages over the age limits of their queues.
+    fn expire_aged(&self, now_ms: u64) -> Result<u64, EngineError> {
+        let due: Vec<(QueueId, u64)> = {
+            let mut guard = self.lock()?;
+            let State { aging, queues, .. } = &mut *guard;
+            aging.retain(|id, _| queues.contains_key(id));
+            let due = aging.iter().filter(|(_, aging)| aging.next_ms <= now_ms);
+            due.map(|(id, aging)| (*id, aging.max_age_ms)).collect()
+        };
+        let mut expired = 0;
+        for (id, max_age_ms) in due {
+            let mut count_max = AT_FIRST;
+            let next_ms = loop {
+                match self.expire_oldest_of(id, (now_ms, max_age_ms), count_max)? {
+                    Aged::Some(count) => expired += count,
+                    Aged::UpTo(count, next_ms) => {
+                        expired += count;
+                        break next_ms;
+                    }
+                }
+                count_max = (4 * count_max).min(AT_ONCE as u64);
+            };
+            let mut guard = self.lock()?;
+            let unacked_count = guard.queues.get(&id).map_or(0, |entry| entry.machine.unacked_count());
+            let next_ms = if unacked_count > 0 { next_ms.min(now_ms.saturating_add(CHECK_AGAIN_MS)) } else { next_ms };
+            // The limit may have changed meanwhile: then it is checked at once.
+            if let Some(aging) = guard.aging.get_mut(&id).filter(|aging| aging.max_age_ms == max_age_ms) {
+                aging.next_ms = next_ms.max(now_ms.saturating_add(1));
+            }
+        }
+        Ok(expired)
+    }
+
+    /// Expires the first messages of a queue that are over its age limit, at most so many.
+    fn expire_oldest_of(
+        &self,
+        id: QueueId,
+        (now_ms, max_age_ms): (u64, u64),
+        count_max: u64,
+    ) -> Result<Aged, EngineError> {
+        let found = {
+            let mut guard = self.lock()?;
+            let Some(entry) = guard.queues.get(&id).filter(|entry| entry.stream.is_none()) else {
+                return Ok(Aged::UpTo(0, u64::MAX));
+            };
+            let ready = entry.machine.ready_from(Sequence(0), count_max);
+            let Some(first) = ready.first() else { return Ok(Aged::UpTo(0, now_ms.saturating_add(max_age_ms))) };
+            // An index says when its first message was stored, so nothing is read before that one may be over the limit.
+            let oldest = guard.log.stored_from(id, first.first)?.map(|stored_ms| stored_ms.saturating_add(max_age_ms));
+            if let Some(at_ms) = oldest.filter(|&at_ms| at_ms > now_ms) {
+                return Ok(Aged::UpTo(0, at_ms));
+            }
+            guard.find_all(id, &ready)?
+        };
+        let (mut over, mut next_ms) = (Vec::new(), None);
+        for one in &found {
+            let Some((born_at_ms, body_bytes)) = read(id, one)? else { continue };
+            let over_at_ms = born_at_ms.saturating_add(max_age_ms);
+            if over_at_ms > now_ms {
+                next_ms = Some(over_at_ms);
+                break;
+            }
+            over.push((one.sequence, body_bytes));
+        }
+        let count = self.settle_expired(id, &over)?;
+        Ok(match next_ms {
+            Some(next_ms) => Aged::UpTo(count, next_ms),
+            // Records that cannot be read are dropped when they are delivered.
+            None if count == 0 => Aged::UpTo(0, now_ms.saturating_add(CHECK_AGAIN_MS)),
+            None => Aged::Some(count),
+        })
+    }
+}
+
+impl State {
+    fn limit_age(&mut self, id: QueueId, max_age_ms: Option<u64>) {
+        let Some(entry) = self.queues.get_mut(&id) else { return };
+        entry.max_age_ms = max_age_ms;
+        match max_age_ms {
+            Some(max_age_ms) => {
+                if self.aging.get(&id).is_none_or(|aging| aging.max_age_ms != max_age_ms) {
+                    self.aging.insert(id, Aging { max_age_ms, next_ms: 0 });
+                    self.next_expiry_ms.store(0, Ordering::Relaxed);
+                }
+            }
+            None => {
+                self.aging.remove(&id);
+            }
+        }
+    }
+
+    /// Notes messages that were requeued and wait until a time; returns how many.
+    pub(crate) fn note_retries(&mut self, queue: QueueId, due_at_ms: u64, ranges: &[SequenceRange]) -> u64 {
+        for range in ranges {
+            let sequences = (range.first.0..=range.last.0).map(Sequence);
+            self.retries.extend(sequences.map(|sequence| Reverse((due_at_ms, queue, sequence))));
+        }
+        self.next_expiry_ms.fetch_min(due_at_ms, Ordering::Relaxed);
+        ranges.iter().map(SequenceRange::count).sum()
+    }
+
+    fn forget_settled_overdue(&mut self) {
+        let State { queues, overdue, .. } = self;
+        overdue.retain(|id, overdue| {
+            let Some(entry) = queues.get(id) else { return false };
+            overdue.retain(|&sequence| entry.machine.standing(sequence) != Standing::Settled);
+            !overdue.is_empty()
+        });
+    }
+
+    fn note_overdue(&mut self, id: QueueId, held: &[Sequence]) {
+        if !held.is_empty() {
+            self.overdue.entry(id).or_default().extend(held);
+        }
+    }
+
+    /// The places of ready messages; those that no segment has are left out.
+    fn find_all(&mut self, id: QueueId, ranges: &[SequenceRange]) -> Result<Vec<Found>, EngineError> {
+        let mut found = Vec::new();
+        for &range in ranges {
+            let mut from = range.first;
+            while from <= range.last {
+                let count = usize::try_from(range.last.0 - from.0 + 1).unwrap_or(usize::MAX);
+                let located = match self.log.locate(id, from, count) {
+                    Err(error) if rebuild(self, &error)? => continue,
+                    located => located?,
+                };
+                let Some(located) = located else {
+                    from = from.next();
+                    continue;
+                };
+                let sequences = (from.0..).map(Sequence);
+                from = Sequence(from.0 + located.offsets.len() as u64);
+                found.extend(sequences.zip(located.offsets).map(|(sequence, offset)| Found {
+                    sequence,
+                    segment: Arc::clone(&located.segment),
+                    offset,
+                }));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Reads when a message began to age, and the size of its body; `None` when it cannot be read.
+fn read(id: QueueId, found: &Found) -> Result<Option<(u64, u32)>, EngineError> {
+    let Found { sequence, segment, offset } = found;
+    let message = segment.populate(*offset, *offset).and_then(|()| {
+        let message = segment.message_for(*offset, Target { queue: id, sequence: *sequence })?;
+        let due_at_ms = if message.has_deadlines() { message.attributes().due_at_ms } else { None };
+        Ok((born_at(message.stored_at_ms, due_at_ms), u32::try_from(message.body.len()).unwrap_or(u32::MAX)))
+    });
+    match message {
+        Ok(taken) => Ok(Some(taken)),
+        Err(LogError::Corrupt { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
