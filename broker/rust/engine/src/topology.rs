@@ -12,6 +12,9 @@ use crate::queue_entry::{QueueCounts, QueueSettings, counts_of};
 use crate::shard::Shard;
 use crate::subscription::SETTLED_AT_ONCE;
 
+/// Queues that are deleted in one hold of the lock: each is up to four records.
+const DELETED_AT_ONCE: usize = 1024;
+
 /// A route of the topology.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteSettings<'a> {
@@ -28,18 +31,22 @@ impl Shard {
     /// `Log` when the deletions cannot be written.
     pub fn retain_queues(&self, ids: &[QueueId]) -> Result<usize, EngineError> {
         let known: rustc_hash::FxHashSet<QueueId> = ids.iter().copied().collect();
-        let mut guard = self.lock()?;
+        let guard = self.lock()?;
         let found = guard.queues.keys().chain(guard.identities.keys());
         let gone: rustc_hash::FxHashSet<QueueId> = found.filter(|id| !known.contains(id)).copied().collect();
-        for &id in &gone {
-            guard.queues.remove(&id);
-            guard.recovered_groups.remove(&id);
-            guard.identities.remove(&id);
-            guard.forget_stage(id)?;
-            guard.log.append_delete(id)?;
-        }
-        guard.write()?;
         drop(guard);
+        let gone: Vec<QueueId> = gone.into_iter().collect();
+        for some in gone.chunks(DELETED_AT_ONCE) {
+            let mut guard = self.lock()?;
+            for &id in some {
+                guard.queues.remove(&id);
+                guard.recovered_groups.remove(&id);
+                guard.identities.remove(&id);
+                guard.forget_stage(id)?;
+                guard.log.append_delete(id)?;
+            }
+            guard.write()?;
+        }
         Ok(gone.len() + self.retain_dedicated(|id| known.contains(&id))?)
     }
 
@@ -171,7 +178,7 @@ impl Shard {
     }
 
     /// Drops the ready messages of a queue; returns their number. Requeued messages, which are kept one by one, go in
-    /// parts; the others at once, with those that came meanwhile.
+    /// parts, and so do the others where settled ones lie between them, with those that came meanwhile.
     ///
     /// # Errors
     /// `NoQueue`; `Log` when the purge cannot be written.
@@ -185,15 +192,17 @@ impl Shard {
         loop {
             let mut guard = self.lock()?;
             let machine = &mut self.entry(&mut guard, id)?.machine;
-            let settled = if parts_left > 0 { machine.purge_returned(SETTLED_AT_ONCE) } else { machine.purge() };
+            let is_returned = parts_left > 0;
+            let settled =
+                if is_returned { machine.purge_returned(SETTLED_AT_ONCE) } else { machine.purge(SETTLED_AT_ONCE) };
             guard.log_settled(id, Outcome::Drop, &settled)?;
             count += settled.count;
-            if parts_left == 0 {
+            if !is_returned && settled.ranges.len() < SETTLED_AT_ONCE {
                 // A reader may have reached its end.
                 guard.wake(id, 0);
                 return Ok(count);
             }
-            parts_left -= 1;
+            parts_left = parts_left.saturating_sub(1);
         }
     }
 

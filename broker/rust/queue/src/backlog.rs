@@ -211,26 +211,53 @@ impl Backlog {
         purged
     }
 
-    /// Settles all ready messages.
-    pub(crate) fn purge(&mut self) -> Settled {
-        let mut purged = Settled { count: self.count, bytes: self.bytes, ranges: Vec::new() };
-        for &sequence in self.returned.keys() {
-            extend(&mut purged.ranges, SequenceRange { first: sequence, last: sequence });
-        }
-        let released = self.delayed.as_mut().map_or_else(Vec::new, |delayed| delayed.purge_released());
-        for range in released.into_iter().chain(self.fresh()) {
-            extend(&mut purged.ranges, range);
+    /// Settles ready messages from the lowest on, in at most so many runs. While some are left, the bytes of all, also of the
+    /// delayed ones, count as if each message had the same.
+    pub(crate) fn purge(&mut self, runs_max: usize) -> Settled {
+        let ranges = self.ready_runs(runs_max);
+        let count: u64 = ranges.iter().map(|range| range.count()).sum();
+        let is_last = count == self.count;
+        let is_all = is_last && self.delayed_count() == 0;
+        let sharing = (self.count + self.delayed_count()).max(1);
+        let share = u128::from(self.bytes) * u128::from(count) / u128::from(sharing);
+        let bytes = if is_all { self.bytes } else { u64::try_from(share).unwrap_or(self.bytes) };
+        self.settle(&ranges);
+        let end = if is_last { self.next } else { ranges.last().map_or(Sequence(0), |range| range.last.next()) };
+        self.returned = self.returned.split_off(&end);
+        self.counts_ahead = self.counts_ahead.split_off(&end);
+        if let Some(delayed) = &mut self.delayed {
+            delayed.forget_released_below(end);
         }
         self.forget_delayed();
-        self.settle(&purged.ranges);
-        self.returned.clear();
-        self.counts_ahead.clear();
-        self.cursor = self.next;
+        self.cursor = self.cursor.max(end);
+        // The settled runs may be in the part known to be clear.
+        self.clear_until = self.cursor;
         self.pass_settled();
-        self.counted_from = self.next;
-        self.count = 0;
-        self.bytes = 0;
-        purged
+        if is_all {
+            self.counted_from = self.next;
+        }
+        self.count -= count;
+        self.bytes -= bytes;
+        Settled { count, bytes, ranges }
+    }
+
+    /// The lowest ready messages, in at most so many runs.
+    fn ready_runs(&self, runs_max: usize) -> Vec<SequenceRange> {
+        let returned = self.returned.keys().map(|&sequence| SequenceRange { first: sequence, last: sequence });
+        let mut below: Vec<SequenceRange> = returned.take(runs_max.saturating_add(1)).collect();
+        if let Some(delayed) = &self.delayed {
+            below.extend(delayed.released_from(Sequence(0)).take(runs_max.saturating_add(1)));
+            below.sort_unstable_by_key(|range| range.first);
+        }
+        let mut runs = Vec::new();
+        for run in below.into_iter().chain(self.fresh()) {
+            extend(&mut runs, run);
+            if runs.len() > runs_max {
+                runs.pop();
+                break;
+            }
+        }
+        runs
     }
 
     /// Settles the messages of a range that were never taken, whose bodies have `bytes` bytes in all.

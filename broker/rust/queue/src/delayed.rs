@@ -108,9 +108,14 @@ impl Delayed {
         ranges.map(move |range| SequenceRange { first: range.first.max(from), ..range })
     }
 
-    /// Removes all released messages.
-    pub(crate) fn purge_released(&mut self) -> Vec<SequenceRange> {
-        std::mem::take(&mut self.released).members.ranges().collect()
+    /// Removes the released messages below a sequence.
+    pub(crate) fn forget_released_below(&mut self, end: Sequence) {
+        let rest: Vec<SequenceRange> = self.released_from(end).collect();
+        self.released = Set::default();
+        for range in rest {
+            self.released.members.insert(range);
+            self.released.count += range.count();
+        }
     }
 
     /// Removes a message; returns whether it was ready, `None` when it is not here.

@@ -256,9 +256,9 @@ impl Queue {
         settled
     }
 
-    /// Settles every ready message; unacked ones stay.
-    pub fn purge(&mut self) -> Settled {
-        self.backlog.purge()
+    /// Settles every ready message, or the lowest of them in so many runs; unacked ones stay.
+    pub fn purge(&mut self, runs_max: usize) -> Settled {
+        self.backlog.purge(runs_max)
     }
 
     /// The number of ready messages that were taken before and came back, the slowest part of a purge.

@@ -131,10 +131,31 @@ fn a_purge_leaves_unacked_messages_where_they_are() {
     let id = queue.subscribe(settings(2)).unwrap();
     deliver(&mut queue, id);
 
-    let purged = queue.purge();
+    let purged = queue.purge(usize::MAX);
 
     assert_eq!((purged.count, purged.bytes, purged.ranges), (3, 30, vec![range(3, 5)]));
     assert_eq!((queue.ready_count(), queue.ready_bytes(), queue.unacked_count()), (0, 0, 2));
+}
+
+/// After a start a queue may have a settled message beside each ready one, and a purge was one settlement of all of them.
+#[test]
+fn a_purge_of_scattered_messages_goes_in_parts() {
+    let mut settled = AckSet::starting_at(Sequence(1));
+    (1..=10).for_each(|number| settled.insert(range(2 * number, 2 * number)));
+    let mut queue = Queue::recovered(Sequence(22), settled, 11, 25, BTreeMap::new());
+
+    let first = queue.purge(4);
+    queue.check_invariants();
+    assert_eq!((first.count, first.bytes, first.ranges.last()), (4, 9, Some(&range(7, 7))));
+    assert_eq!((queue.ready_count(), queue.ready_bytes()), (7, 16));
+    queue.publish(3);
+
+    let rest = [queue.purge(4), queue.purge(4), queue.purge(4)];
+    queue.check_invariants();
+    assert_eq!(rest.each_ref().map(|part| (part.count, part.ranges.len())), [(4, 4), (4, 3), (0, 0)]);
+    assert_eq!(rest[1].ranges[2], range(21, 22));
+    assert_eq!(rest.iter().map(|part| part.bytes).sum::<u64>(), 19);
+    assert_eq!((queue.ready_count(), queue.ready_bytes()), (0, 0));
 }
 
 #[test]
@@ -143,7 +164,7 @@ fn sizes_told_after_a_purge_take_nothing_from_what_was_published_since() {
     let id = queue.subscribe(settings(1)).unwrap();
     let mut taken = Vec::new();
     queue.take(id, 1, &mut taken);
-    queue.purge();
+    queue.purge(usize::MAX);
     queue.publish(7);
 
     queue.sized(id, &[(Sequence(1), 10)]);
