@@ -12,8 +12,8 @@ use std::num::NonZeroU32;
 
 use penstock_queue::{QueueId, SequenceRange};
 
-pub use self::envelope::Operation;
-pub(crate) use self::envelope::{EnvelopeSizes, encode_envelope};
+pub(crate) use self::envelope::encode_envelope;
+pub use self::envelope::{EnvelopeSizes, Operation};
 use crate::batches::RowDigest;
 use crate::error::LogError;
 use crate::format::{Coding, Format};

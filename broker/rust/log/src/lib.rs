@@ -62,7 +62,7 @@ pub use compaction::{Compacted, CompactionTicket};
 pub use corruption::Quarantined;
 pub use deadlines::{DEADLINE_MS_MAX, Deadline, DeadlineKind};
 pub use disk::{Disk, FaultyDisk, RealDisk, Space, is_full};
-pub use encode::{Operation, Payload, Settlement};
+pub use encode::{EnvelopeSizes, Operation, Payload, Settlement};
 pub use epochs::Epochs;
 pub use error::{Corruption, LogError, Missing};
 pub use fold::{FoldState, FoldedQueue, RAISE};

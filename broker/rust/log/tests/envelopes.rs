@@ -207,15 +207,7 @@ fn a_settlement_of_more_ranges_than_a_record_has_is_whole_or_not_there() {
     }
     let state = Log::open(copy.path(), options()).unwrap().state;
     assert_eq!(counts(&state)[0], Some((count, 2 * count)));
-    let newest = |directory: &Path| {
-        let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-        let first = |path: &PathBuf| u64::from_le_bytes(std::fs::read(path).unwrap()[40..48].try_into().unwrap());
-        let is_before = |path: &PathBuf| path.to_str().unwrap().contains("msgs.") && first(path) <= begin.0;
-        let path = names.filter(is_before).max().unwrap();
-        let at = 64 + begin.0 - first(&path);
-        (path, at as usize)
-    };
-    let (path, at) = newest(directory.path());
+    let (path, at) = place_of(directory.path(), begin.0);
     let mut bytes = std::fs::read(&path).unwrap();
     let end = at + u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
     bytes[end - 50..end].fill(0);
@@ -224,4 +216,43 @@ fn a_settlement_of_more_ranges_than_a_record_has_is_whole_or_not_there() {
     let torn = Log::open(directory.path(), LogOptions { raise: true, ..options() }).unwrap();
 
     assert_eq!(counts(&torn.state)[0], Some((2 * count, 4 * count)));
+}
+
+/// The segment of a position, and its place there.
+fn place_of(directory: &Path, position: u64) -> (PathBuf, usize) {
+    let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let first = |path: &PathBuf| u64::from_le_bytes(std::fs::read(path).unwrap()[40..48].try_into().unwrap());
+    let is_before = |path: &PathBuf| path.to_str().unwrap().contains("msgs.") && first(path) <= position;
+    let path = names.filter(is_before).max().unwrap();
+    let at = 64 + position - first(&path);
+    (path, at as usize)
+}
+
+/// The totals of all were in the first of several envelopes.
+#[test]
+fn of_a_settlement_that_is_several_envelopes_each_has_the_totals_of_its_ranges() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = open(directory.path()).log;
+    let count = ENVELOPE_RANGES_MAX as u64 + 9;
+    for sequence in 1..=2 * count {
+        log.append_message(&Payload::new(b"", b"", b"", b"12").unwrap(), 5, &[target(QUEUE, sequence)]).unwrap();
+    }
+    log.write().unwrap();
+    let ranges: Vec<_> = (1..=count).map(|number| range(2 * number, 2 * number)).collect();
+    let begin = log.end();
+    log.append_settle(QUEUE, Outcome::Ack, count, 2 * count, &ranges).unwrap();
+    log.write().unwrap();
+    drop(log);
+    let (path, at) = place_of(directory.path(), begin.0);
+    let bytes = std::fs::read(&path).unwrap();
+    let second = begin.0 + u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()));
+    let (path, at) = place_of(directory.path(), second);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[at..at + 50].fill(0);
+    std::fs::write(&path, bytes).unwrap();
+
+    let state = Log::open(directory.path(), LogOptions { raise: true, ..options() }).unwrap().state;
+
+    let left = 2 * count - ENVELOPE_RANGES_MAX as u64;
+    assert_eq!(counts(&state)[0], Some((left, 2 * left)));
 }

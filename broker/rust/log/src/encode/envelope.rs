@@ -10,7 +10,7 @@ use crate::error::LogError;
 use crate::format::Format;
 use crate::record::{
     ENCLOSED, ENVELOPE_FIXED_BYTES, ENVELOPE_HEADS_BYTES_MAX, ENVELOPE_RANGES_MAX, ENVELOPE_RECORDS_MAX,
-    ENVELOPE_TARGETS_MAX, HEADER_BYTES, KIND_ENVELOPE, MarkView, Position, RANGES_MAX, Target,
+    ENVELOPE_TARGETS_MAX, HEADER_BYTES, KIND_ENVELOPE, MarkView, Position, RANGES_MAX, RECORD_BYTES_MAX, Target,
 };
 
 /// One record of an envelope.
@@ -23,22 +23,6 @@ pub enum Operation<'a> {
 }
 
 impl Operation<'_> {
-    pub(crate) fn record_bytes(&self) -> usize {
-        match self {
-            Operation::Message { payload, targets, .. } => payload.record_bytes(Format::Two, targets.len()),
-            Operation::Settle { settlement, ranges } => settlement.record_bytes(Format::Two, ranges.len()),
-            Operation::Mark(mark) => mark_bytes(mark),
-            Operation::Delete(_) => delete_bytes(Format::Two),
-        }
-    }
-
-    fn head_bytes(&self) -> usize {
-        match self {
-            Operation::Message { payload, targets, .. } => payload.head_bytes(Format::Two, targets.len()),
-            _ => self.record_bytes(),
-        }
-    }
-
     fn encode(&self, out: &mut Vec<u8>, stamp: Stamp) {
         match self {
             Operation::Message { payload, stored_at_ms, targets } => {
@@ -51,9 +35,10 @@ impl Operation<'_> {
     }
 }
 
-/// How much is in an envelope.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct EnvelopeSizes {
+/// How much is in an envelope, or will be at most.
+#[derive(Clone, Copy, Debug)]
+pub struct EnvelopeSizes {
+    records: usize,
     targets: usize,
     ranges: usize,
     heads_bytes: usize,
@@ -61,34 +46,81 @@ pub(crate) struct EnvelopeSizes {
     pub(crate) bytes: u64,
 }
 
+impl Default for EnvelopeSizes {
+    fn default() -> EnvelopeSizes {
+        EnvelopeSizes { records: 0, targets: 0, ranges: 0, heads_bytes: 0, bytes: ENVELOPE_FIXED_BYTES as u64 }
+    }
+}
+
 impl EnvelopeSizes {
+    /// Adds a message for that many queues.
+    pub fn add_message(&mut self, payload: &Payload<'_>, targets: usize) {
+        self.targets += targets;
+        let [head, whole] = [payload.head_bytes(Format::Two, targets), payload.record_bytes(Format::Two, targets)];
+        self.add(head, whole);
+    }
+
+    /// Adds the settlement of at most that many ranges.
+    pub fn add_settle(&mut self, settlement: &Settlement, ranges: usize) {
+        self.ranges += ranges;
+        let bytes = settlement.record_bytes(Format::Two, ranges);
+        self.add(bytes, bytes);
+    }
+
+    pub fn add_mark(&mut self, mark: &MarkView<'_>) {
+        self.add(mark_bytes(mark), mark_bytes(mark));
+    }
+
+    fn add(&mut self, head_bytes: usize, bytes: usize) {
+        self.records += 1;
+        self.heads_bytes += head_bytes;
+        self.bytes += bytes as u64;
+    }
+
+    /// Bytes of its records without payloads.
+    #[must_use]
+    pub fn heads_bytes(&self) -> usize {
+        self.heads_bytes
+    }
+
+    pub(crate) fn has_messages(&self) -> bool {
+        self.targets > 0
+    }
+
     /// Refuses what is above a limit.
     pub(crate) fn of(operations: &[Operation<'_>]) -> Result<EnvelopeSizes, LogError> {
-        check("records in an envelope", operations.len(), 1, ENVELOPE_RECORDS_MAX)?;
-        let mut sizes = EnvelopeSizes { bytes: ENVELOPE_FIXED_BYTES as u64, ..EnvelopeSizes::default() };
+        let mut sizes = EnvelopeSizes::default();
         for operation in operations {
             match operation {
-                Operation::Message { targets, .. } => {
+                Operation::Message { payload, targets, .. } => {
                     check("targets", targets.len(), 1, Format::Two.targets_max())?;
-                    sizes.targets += targets.len();
+                    sizes.add_message(payload, targets.len());
                 }
-                Operation::Settle { ranges, .. } => {
+                Operation::Settle { settlement, ranges } => {
                     check("ranges", ranges.len(), 0, RANGES_MAX)?;
-                    sizes.ranges += ranges.len();
+                    sizes.add_settle(settlement, ranges.len());
                 }
                 Operation::Mark(mark) => {
                     let longest = mark.owner.len().max(mark.key.len());
                     check("bytes of a mark's owner or key", longest, 0, u16::MAX as usize)?;
+                    sizes.add_mark(mark);
                 }
-                Operation::Delete(_) => {}
+                Operation::Delete(_) => sizes.add(delete_bytes(Format::Two), delete_bytes(Format::Two)),
             }
-            sizes.heads_bytes += operation.head_bytes();
-            sizes.bytes += operation.record_bytes() as u64;
         }
-        check("targets in an envelope", sizes.targets, 0, ENVELOPE_TARGETS_MAX)?;
-        check("ranges in an envelope", sizes.ranges, 0, ENVELOPE_RANGES_MAX)?;
-        check("bytes without payloads in an envelope", sizes.heads_bytes, 0, ENVELOPE_HEADS_BYTES_MAX)?;
+        sizes.check()?;
         Ok(sizes)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), LogError> {
+        check("records in an envelope", self.records, 1, ENVELOPE_RECORDS_MAX)?;
+        check("targets in an envelope", self.targets, 0, ENVELOPE_TARGETS_MAX)?;
+        check("ranges in an envelope", self.ranges, 0, ENVELOPE_RANGES_MAX)?;
+        check("bytes without payloads in an envelope", self.heads_bytes, 0, ENVELOPE_HEADS_BYTES_MAX)?;
+        if self.bytes > RECORD_BYTES_MAX {
+            return Err(LogError::RecordTooLarge { bytes: self.bytes, bytes_max: RECORD_BYTES_MAX });
+        }
+        Ok(())
     }
 }
 

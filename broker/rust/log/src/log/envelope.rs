@@ -5,10 +5,10 @@ use rustc_hash::FxHashMap;
 
 use super::Log;
 use super::room::Purpose;
-use crate::encode::{EnvelopeSizes, Operation, Settlement, encode_envelope};
+use crate::encode::{EnvelopeSizes, Operation, Settlement, Stamp, encode_envelope};
 use crate::error::LogError;
 use crate::format::Format;
-use crate::record::{ENVELOPE_RANGES_MAX, Position, RANGES_MAX, RECORD_BYTES_MAX};
+use crate::record::{ENVELOPE_RANGES_MAX, MarkView, Position, RANGES_MAX};
 
 impl Log {
     /// Appends records that a start, a fold and a replica apply as a whole or not at all: a message that replaces a settled
@@ -19,12 +19,7 @@ impl Log {
             return Err(LogError::NotInFormat { what: "an envelope" });
         }
         let sizes = EnvelopeSizes::of(operations)?;
-        if sizes.bytes > RECORD_BYTES_MAX {
-            return Err(LogError::RecordTooLarge { bytes: sizes.bytes, bytes_max: RECORD_BYTES_MAX });
-        }
-        let has_message = operations.iter().any(|operation| matches!(operation, Operation::Message { .. }));
-        let purpose = if has_message { Purpose::Message } else { Purpose::Upkeep };
-        let stamp = self.place(sizes.bytes as usize, purpose)?;
+        let stamp = self.place_envelope(&sizes)?;
         self.check_ascending(operations)?;
         let Log { active, tail, hints, .. } = self;
         encode_envelope(tail, stamp, operations, sizes, |operation, position| match operation {
@@ -48,6 +43,46 @@ impl Log {
         Ok(self.appended())
     }
 
+    /// Whether an envelope may have so much.
+    #[must_use]
+    pub fn takes_envelope(&self, sizes: &EnvelopeSizes) -> bool {
+        self.format() == Format::Two && sizes.check().is_ok()
+    }
+
+    /// Reserves space for an envelope of at most these sizes, so that appending it cannot fail for lack of space.
+    pub fn reserve_envelope(&mut self, sizes: &EnvelopeSizes) -> Result<(), LogError> {
+        sizes.check()?;
+        self.place_envelope(sizes).map(|_| ())
+    }
+
+    /// Appends records in one envelope; in format 1, which has none, one after the other. Returns the position after them.
+    pub fn append_together(&mut self, operations: &[Operation<'_>]) -> Result<Position, LogError> {
+        if self.format() == Format::Two && operations.len() > 1 {
+            return self.append_envelope(operations);
+        }
+        for operation in operations {
+            match *operation {
+                Operation::Message { payload, stored_at_ms, targets } => {
+                    self.append_message(&payload, stored_at_ms, targets)?;
+                }
+                Operation::Settle { settlement: Settlement { queue, outcome, count, bytes, .. }, ranges } => {
+                    self.append_settle(queue, outcome, count, bytes, ranges)?;
+                }
+                Operation::Mark(MarkView { owner, key, value }) => {
+                    self.append_mark(owner, key, value)?;
+                }
+                Operation::Delete(queue) => {
+                    self.append_delete(queue)?;
+                }
+            }
+        }
+        Ok(self.appended())
+    }
+
+    fn place_envelope(&mut self, sizes: &EnvelopeSizes) -> Result<Stamp, LogError> {
+        self.place(sizes.bytes as usize, if sizes.has_messages() { Purpose::Message } else { Purpose::Upkeep })
+    }
+
     /// The sequences of a queue ascend, also within an envelope.
     fn check_ascending(&mut self, operations: &[Operation<'_>]) -> Result<(), LogError> {
         let mut next: FxHashMap<QueueId, u64> = FxHashMap::default();
@@ -65,20 +100,32 @@ impl Log {
         Ok(())
     }
 
-    /// A settlement of more ranges than one record has: an envelope, whose first record has the totals, or several.
+    /// A settlement of more ranges than one record has: an envelope, whose first record has the totals, or several, each
+    /// with the totals of its own ranges.
     pub(super) fn append_large_settle(
         &mut self,
-        mut settlement: Settlement,
+        settlement: Settlement,
         ranges: &[SequenceRange],
     ) -> Result<Position, LogError> {
-        for part in ranges.chunks(ENVELOPE_RANGES_MAX) {
+        let mut left = settlement;
+        let last = ranges.len().div_ceil(ENVELOPE_RANGES_MAX).saturating_sub(1);
+        for (place, part) in ranges.chunks(ENVELOPE_RANGES_MAX).enumerate() {
+            let mut totals = if place == last { left } else { share_of(&left, part) };
+            left = Settlement { count: left.count - totals.count, bytes: left.bytes - totals.bytes, ..left };
             let mut operations = Vec::with_capacity(part.len().div_ceil(RANGES_MAX));
             for ranges in part.chunks(RANGES_MAX) {
-                operations.push(Operation::Settle { settlement, ranges });
-                settlement = Settlement { count: 0, bytes: 0, ..settlement };
+                operations.push(Operation::Settle { settlement: totals, ranges });
+                totals = Settlement { count: 0, bytes: 0, ..totals };
             }
             self.append_envelope(&operations)?;
         }
         Ok(self.appended())
     }
+}
+
+/// The totals of some ranges of a settlement, as if each of its messages had the same size.
+fn share_of(all: &Settlement, ranges: &[SequenceRange]) -> Settlement {
+    let count = ranges.iter().fold(0_u64, |count, range| count.saturating_add(range.count())).min(all.count);
+    let bytes = u128::from(all.bytes) * u128::from(count) / u128::from(all.count.max(1));
+    Settlement { count, bytes: bytes as u64, ..*all }
 }
