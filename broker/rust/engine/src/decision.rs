@@ -35,6 +35,15 @@ impl StageTag {
     }
 }
 
+/// Result of a batch: rows that were stored, and unroutable ones. Both count rows that this call copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StagedOutcome {
+    /// An earlier call decided it, with the same rows.
+    pub was_decided: bool,
+    pub stored: u64,
+    pub unroutable: u64,
+}
+
 /// What a batch was when it was decided: its attempts, the number of their rows, and the rows, each in any order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Decided {

@@ -6,9 +6,9 @@ use crate::places::Published;
 use crate::producer_logs::Logs;
 use crate::producers::ProducerSession;
 use crate::publication::{Fate, Publication};
-use crate::routes::Routes;
+use crate::routes::{AtOnce, Routes};
 use crate::shard::Shard;
-use crate::storing::{Round, Sent, in_rounds};
+use crate::storing::{Along, Round, Sent, in_rounds};
 
 impl Shard {
     /// Routes and stores a batch, in order and in bounded holds of the lock; `fates` gets one entry per message, up to
@@ -42,8 +42,10 @@ impl Shard {
         self.send(Sent { producer, batch, level, now_ms, with_sequences: false }, fates)
     }
 
-    /// The same, and also returns the sequences that the messages got in their queues. Messages of others come between the
-    /// rounds of a long batch.
+    /// The same, and also returns the sequences that the messages got in their queues. A batch of up to 4,096 messages for
+    /// one log is stored together if all of it can be: nothing comes between its messages, and after a crash all of them
+    /// are there or none. Messages of others come between the rounds of a longer one, and a crash may leave the first
+    /// rounds; it was not confirmed then, and a named producer that sends it again has the rest stored behind them.
     ///
     /// # Errors
     /// As [`Shard::publish_as`].
@@ -64,7 +66,7 @@ impl Shard {
     /// `Stopped` and `Closed`.
     pub fn reaches_queue(&self, publication: &Publication<'_>) -> Result<bool, EngineError> {
         self.lock()?.check(self.name())?;
-        let routes = Routes::of(&self.routing(), std::slice::from_ref(publication));
+        let routes = Routes::of(&self.routing(), std::slice::from_ref(publication), AtOnce::USUAL);
         let is_reached = routes.queues(0).is_some_and(|queues| !queues.is_empty());
         routes.keep();
         Ok(is_reached)
@@ -91,11 +93,29 @@ impl Shard {
     }
 
     fn send_round(&self, sent: Sent<'_>, fates: &mut Vec<Fate>) -> Result<Published, EngineError> {
-        let Sent { producer, batch, .. } = sent;
         let base = fates.len();
-        producer.map_or(Ok(()), |session| self.learn_producer(session))?;
-        let Round { mut published, passed, logs, has_repeats } = self.store_round(sent, fates)?;
-        let fates = fates.get_mut(base..).unwrap_or_default();
+        sent.producer.map_or(Ok(()), |session| self.learn_producer(session))?;
+        let round = self.store_round(sent, fates)?;
+        self.end_round(sent, round, fates.get_mut(base..).unwrap_or_default())
+    }
+
+    /// Publishes a batch in one step with what comes along; `None` when that was declined, and nothing was stored.
+    pub(crate) fn send_whole(
+        &self,
+        sent: Sent<'_>,
+        along: Along<'_>,
+        fates: &mut Vec<Fate>,
+    ) -> Result<Option<Published>, EngineError> {
+        let base = fates.len();
+        sent.producer.map_or(Ok(()), |session| self.learn_producer(session))?;
+        let Some(round) = self.store_whole(sent, along, fates)? else { return Ok(None) };
+        self.end_round(sent, round, fates.get_mut(base..).unwrap_or_default()).map(Some)
+    }
+
+    /// Passes on what other logs have to store.
+    fn end_round(&self, sent: Sent<'_>, round: Round, fates: &mut [Fate]) -> Result<Published, EngineError> {
+        let Sent { producer, batch, .. } = sent;
+        let Round { mut published, passed, logs, has_repeats } = round;
         if !passed.is_empty() {
             self.pass_on(passed, sent, logs.as_ref(), fates, &mut published)?;
         }

@@ -8,18 +8,35 @@
 
 use std::cell::RefCell;
 
+use penstock_log::{ENVELOPE_RECORDS_MAX, ENVELOPE_TARGETS_MAX};
 use penstock_queue::{Matched, QueueId, Routing};
 use penstock_wire::is_same;
 
 use crate::publication::Publication;
 
-/// The most messages stored in one hold of the lock, also bounded by targets, so that others of the vhost do not wait
-/// longer.
+/// The most messages stored in one hold of the lock, so that others of the vhost do not wait longer.
 pub const MESSAGES_AT_ONCE: usize = 1024;
-const TARGETS_AT_ONCE: usize = 1024;
+
+/// So many bytes of keys end a hold, so that it has no more bytes without payloads than an envelope.
+pub(crate) const KEY_BYTES_AT_ONCE: usize = 2 << 20;
+
+/// How much one hold of the lock stores: at most so many messages, and none after the one that reaches so many targets.
+/// Nothing is above the limits of an envelope, which are those of a hold, but a message for more queues than an envelope
+/// has; it is alone in its hold.
+#[derive(Clone, Copy)]
+pub(crate) struct AtOnce {
+    pub messages: usize,
+    targets: usize,
+}
+
+impl AtOnce {
+    pub const USUAL: AtOnce = AtOnce { messages: MESSAGES_AT_ONCE, targets: MESSAGES_AT_ONCE };
+    /// As much as an envelope has.
+    pub const WHOLE: AtOnce = AtOnce { messages: ENVELOPE_RECORDS_MAX, targets: ENVELOPE_TARGETS_MAX };
+}
 
 /// A thread keeps lists of at most this many queues for its next round.
-const KEPT_MAX: usize = 16 * TARGETS_AT_ONCE;
+const KEPT_MAX: usize = 16 * MESSAGES_AT_ONCE;
 
 thread_local! {
     static KEPT: RefCell<Routes> = RefCell::default();
@@ -38,28 +55,32 @@ pub(crate) struct Routes {
 
 impl Routes {
     /// The routes of the first messages, as many as fit one hold of the lock: at least one.
-    pub fn of(table: &Routing, batch: &[Publication<'_>]) -> Routes {
+    pub fn of(table: &Routing, batch: &[Publication<'_>], at_once: AtOnce) -> Routes {
         let mut routes = KEPT.take();
-        routes.find(table, batch);
+        routes.find(table, batch, at_once);
         routes
     }
 
     /// Finds them again in another table.
-    pub fn find(&mut self, table: &Routing, batch: &[Publication<'_>]) {
+    pub fn find(&mut self, table: &Routing, batch: &[Publication<'_>], at_once: AtOnce) {
         self.removals = table.removals();
         self.queues.clear();
         self.found.clear();
-        let mut targets = 0;
+        let (mut targets, mut key_bytes) = (0, 0);
         let mut last: Option<&Publication<'_>> = None;
-        for publication in batch.iter().take(MESSAGES_AT_ONCE) {
+        for publication in batch.iter().take(at_once.messages) {
             let same = last.filter(|last| is_same_route(last, publication)).and(self.found.last().copied());
             let found = same.unwrap_or_else(|| self.find_one(table, publication));
-            self.found.push(found);
             last = Some(publication);
             targets += found.map_or(0, |(begin, end)| end - begin);
-            if targets >= TARGETS_AT_ONCE {
+            key_bytes += publication.payload.key().map_or(0, <[u8]>::len);
+            if targets >= at_once.targets || key_bytes >= KEY_BYTES_AT_ONCE {
+                if targets <= ENVELOPE_TARGETS_MAX || self.found.is_empty() {
+                    self.found.push(found);
+                }
                 break;
             }
+            self.found.push(found);
         }
     }
 
@@ -94,4 +115,93 @@ impl Routes {
 fn is_same_route(one: &Publication<'_>, other: &Publication<'_>) -> bool {
     let is_plain = |publication: &Publication<'_>| publication.headers.is_none() && publication.payload.key().is_none();
     is_plain(one) && is_plain(other) && is_same(one.exchange, other.exchange) && is_same(one.key, other.key)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use penstock_log::{ENVELOPE_HEADS_BYTES_MAX, EnvelopeSizes, Payload};
+    use penstock_queue::{Destination, ExchangeKind};
+
+    use super::*;
+
+    /// A table with fanout exchanges, each named by how many of the queues it has.
+    fn table(wide: &[usize]) -> Routing {
+        let mut table = Routing::default();
+        let name = |number: usize| format!("q{number}");
+        for number in 0..wide.iter().copied().max().unwrap_or(0) {
+            table.put_queue(&name(number), QueueId(number as u32 + 1));
+        }
+        for count in wide {
+            let exchange = count.to_string();
+            table.put_exchange(&exchange, ExchangeKind::Fanout, None);
+            for number in 0..*count {
+                table.add_route(&exchange, "", None, Destination::Queue(&name(number))).unwrap();
+            }
+        }
+        table
+    }
+
+    fn publication<'a>(exchange: &'a str, key: Option<&'a [u8]>) -> Publication<'a> {
+        let mut payload = Payload::new(exchange.as_bytes(), b"", b"", b"body").unwrap();
+        if let Some(key) = key {
+            payload = payload.with_key(key).unwrap();
+        }
+        Publication {
+            payload,
+            exchange: exchange.as_bytes(),
+            key: b"",
+            headers: None,
+            persistent: false,
+            mandatory: false,
+        }
+    }
+
+    /// How many messages and targets the holds of a batch have.
+    fn holds(table: &Routing, batch: &[Publication<'_>], at_once: AtOnce) -> Vec<(usize, usize)> {
+        let (mut rest, mut found) = (batch, Vec::new());
+        while !rest.is_empty() {
+            let routes = Routes::of(table, rest, at_once);
+            let targets = (0..routes.count()).map(|place| routes.queues(place).map_or(0, <[QueueId]>::len));
+            found.push((routes.count(), targets.sum()));
+            rest = &rest[routes.count()..];
+        }
+        found
+    }
+
+    #[test]
+    fn a_hold_ends_with_the_message_that_reaches_its_targets() {
+        let table = table(&[1, 300, 1000]);
+        let [narrow, wide, wider] = ["1", "300", "1000"].map(|exchange| publication(exchange, None));
+
+        assert_eq!(holds(&table, &[narrow; 2500], AtOnce::USUAL), [(1024, 1024), (1024, 1024), (452, 452)]);
+        assert_eq!(holds(&table, &[wide; 6], AtOnce::USUAL), [(4, 1200), (2, 600)]);
+        assert_eq!(holds(&table, &[narrow, narrow, wider, wider], AtOnce::USUAL), [(4, 2002)]);
+    }
+
+    #[test]
+    fn a_message_with_which_a_hold_had_more_targets_than_an_envelope_waits_for_the_next_one() {
+        let table = table(&[1000, ENVELOPE_TARGETS_MAX, ENVELOPE_TARGETS_MAX + 1]);
+        let [narrow, widest, too_wide] = ["1000", "16384", "16385"].map(|exchange| publication(exchange, None));
+
+        assert_eq!(holds(&table, &[narrow, widest, narrow], AtOnce::USUAL), [(1, 1000), (1, 16_384), (1, 1000)]);
+        assert_eq!(holds(&table, &[narrow, too_wide, narrow], AtOnce::USUAL), [(1, 1000), (1, 16_385), (1, 1000)]);
+    }
+
+    /// Keys are not part of the payload, and may have 64 KiB.
+    #[test]
+    fn a_hold_has_no_more_bytes_without_payloads_than_an_envelope() {
+        let table = table(&[3]);
+        let key = [7; u16::MAX as usize];
+        let keyed = publication("3", Some(&key));
+        for at_once in [AtOnce::USUAL, AtOnce::WHOLE] {
+            let holds = holds(&table, &[keyed; 100], at_once);
+            assert_eq!(holds[0].0, KEY_BYTES_AT_ONCE.div_ceil(key.len()));
+            for (count, _) in holds {
+                let mut sizes = EnvelopeSizes::default();
+                (0..count).for_each(|_| sizes.add_message(&keyed.payload, 3));
+                assert!(sizes.heads_bytes() <= ENVELOPE_HEADS_BYTES_MAX);
+            }
+        }
+    }
 }

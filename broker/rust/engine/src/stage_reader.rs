@@ -65,6 +65,29 @@ impl StageReader {
         }
         Ok(true)
     }
+
+    /// Passes all rows at once to `take`; `None` when there are more than so many, or one is unreadable.
+    pub fn all<T>(
+        &mut self,
+        rows_max: usize,
+        take: impl FnOnce(&[Row<'_>]) -> Result<T, EngineError>,
+    ) -> Result<Option<T>, EngineError> {
+        let mut filled = Vec::new();
+        while self.reader.fill(ROWS_MAX, &mut filled)? == Progress::Found {
+            if filled.iter().map(|part| part.picked.len()).sum::<usize>() > rows_max {
+                return Ok(None);
+            }
+        }
+        let mut rows = Vec::new();
+        for part in &filled {
+            let (some, corrupt) = rows_of(self.queue, part)?;
+            if corrupt.is_some() {
+                return Ok(None);
+            }
+            rows.extend(some);
+        }
+        take(&rows).map(Some)
+    }
 }
 
 /// The rows of a part, up to the first unreadable one.

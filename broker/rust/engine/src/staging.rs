@@ -1,31 +1,27 @@
 //! Stages: streams of rows that consumers cannot see until their batch is decided, and the decision that publishes a
 //! batch.
 //!
-//! Invariants: a decision is on the disk before the first of its rows is copied, and only a completed one is answered;
-//! a decided batch is never decided again, and one that comes again with other rows is refused; an interrupted copy is
-//! resumed with the same sequences, so that no log stores a row twice. Rows are read without the shard's lock.
+//! Invariants: a decision is on the disk before the first of its rows is copied, or in one envelope with all of them, and
+//! only a completed one is answered; a decided batch is never decided again, and one that comes again with other rows is
+//! refused; a row leaves the stage in one envelope with its copy, or after it, and an interrupted copy is resumed with the
+//! same sequences, so that no log stores a row twice. Rows are read without the shard's lock.
 
-use std::num::NonZeroU64;
+mod copying;
+
 use std::sync::Arc;
 
-use penstock_log::{Outcome, Payload, Position, RowsDigest, Target, marks};
-use penstock_queue::{QueueId, SequenceRange, Settled};
-use penstock_wire::amqp::properties::headers_of;
+use penstock_log::{ENVELOPE_RECORDS_MAX, Outcome, Payload, Position, RowsDigest, Target, marks};
+use penstock_queue::{QueueId, SequenceRange};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::clock::clock_ms;
-use crate::decision::{ATTEMPTS_MAX, Copying, Decided, Decision, Stage, StageTag, digest_of};
+use self::copying::{Copy, parts_of, rounds_of, runs_of};
+use crate::decision::{ATTEMPTS_MAX, Copying, Decided, Decision, Stage, StageTag, StagedOutcome, digest_of};
 use crate::error::EngineError;
-use crate::level::Level;
-use crate::producers::{ProducerSession, STAGE_PREFIX};
-use crate::publication::{Fate, Publication};
+use crate::producers::STAGE_PREFIX;
+use crate::routes::KEY_BYTES_AT_ONCE;
 use crate::shard::Shard;
-use crate::stage_reader::{Row, StageReader};
+use crate::stage_reader::StageReader;
 use crate::state::State;
-
-/// The most bytes copied in one round, so that other publishers get their turn. A smaller batch becomes visible at
-/// once.
-const ROUND_BYTES_MAX: u64 = 1 << 20;
 
 /// An attempt at a part of a batch, and its number of rows as counted by its writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,15 +37,6 @@ pub struct StagedBatch<'a> {
     pub attempts: &'a [StagedAttempt],
     pub exchange: &'a str,
     pub routing_key: &'a str,
-}
-
-/// Result of a batch: rows that were stored, and unroutable ones. Both count rows that this call copied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StagedOutcome {
-    /// An earlier call decided it, with the same rows.
-    pub was_decided: bool,
-    pub stored: u64,
-    pub unroutable: u64,
 }
 
 /// The last decision of a stage.
@@ -92,6 +79,15 @@ impl Shard {
     /// `NoQueue`; `NotStream`; `Log` when the disk is full, which leaves the first of the rows in the stage, or when it
     /// failed; `Stopped` and `Closed`.
     pub fn stage(&self, queue: QueueId, rows: &[Payload<'_>], now_ms: u64) -> Result<Position, EngineError> {
+        let mut end = Position(0);
+        for some in holds_of(rows) {
+            end = self.stage_some(queue, some, now_ms)?;
+        }
+        Ok(end)
+    }
+
+    /// The same for one hold of the lock.
+    fn stage_some(&self, queue: QueueId, rows: &[Payload<'_>], now_ms: u64) -> Result<Position, EngineError> {
         let (staged, end, has_sealed, room) = {
             let mut guard = self.lock()?;
             let state = &mut *guard;
@@ -135,8 +131,10 @@ impl Shard {
             self.compare_decided(queue, wanted)?;
             return Ok(StagedOutcome { was_decided, ..carried_on });
         }
-        self.decide(queue, wanted)?;
-        self.copy_decided(queue)
+        match self.decide(queue, wanted)? {
+            Some(copied) => Ok(copied),
+            None => self.copy_decided(queue),
+        }
     }
 
     /// Drops a stage's rows of a batch that is not being copied: of the named attempts, or of all when none is named. Returns how
@@ -165,7 +163,7 @@ impl Shard {
         let mut reader = StageReader::open(self, queue, None)?;
         while reader.next(|rows| {
             let meant = rows.iter().filter(|row| row.tag.is_some_and(is_meant));
-            dropped += self.settle_staged(queue, meant)?;
+            dropped += self.settle_staged(queue, &runs_of(meant))?;
             Ok(())
         })? {}
         Ok(dropped)
@@ -236,8 +234,13 @@ impl Shard {
         Ok(Turn { shard: Arc::clone(self), queue })
     }
 
-    /// Writes a decision, and returns when it is on the disk.
-    fn decide(self: &Arc<Self>, queue: QueueId, wanted: &StagedBatch<'_>) -> Result<(), EngineError> {
+    /// Writes a decision, with all of its rows when they are few, and returns when it is on the disk: with the outcome, when
+    /// nothing is left to copy.
+    fn decide(
+        self: &Arc<Self>,
+        queue: QueueId,
+        wanted: &StagedBatch<'_>,
+    ) -> Result<Option<StagedOutcome>, EngineError> {
         let attempts: FxHashMap<u64, u64> = wanted.attempts.iter().map(|one| (one.attempt, one.count)).collect();
         if attempts.len() > ATTEMPTS_MAX {
             return Err(EngineError::TooMany { what: "attempts of this batch", max: ATTEMPTS_MAX });
@@ -248,28 +251,34 @@ impl Shard {
         let session = self.open_any_producer(&producer_of(queue))?;
         // Above what any log has: no row of this batch passes for one of an earlier batch.
         let base = self.sequence_in_family(session.name())?.unwrap_or_default();
+        // Once decided, it could only be carried on when the exchange is there again.
+        if !self.routing().has_exchange(wanted.exchange) {
+            return Err(EngineError::NoExchange(wanted.exchange.to_owned(), self.name().to_owned()));
+        }
+        let copying = Copying {
+            first,
+            end,
+            base,
+            exchange: wanted.exchange.as_bytes().to_vec(),
+            routing_key: wanted.routing_key.as_bytes().to_vec(),
+            attempts: wanted.attempts.iter().map(|one| one.attempt).collect(),
+        };
+        let before = self.lock()?.stages.get(&queue).and_then(|stage| stage.decision.clone());
+        let mut history = before.map(|decision| decision.history).unwrap_or_default();
+        history.add(decided);
+        let decision = Decision { batch: wanted.batch, history, copying: None };
+        let mut copy = Copy::of(self, (queue, wanted.batch), copying, session);
+        if let Some(end) = copy.at_once(decided.rows, &decision)? {
+            self.sync_to(end)?;
+            return Ok(Some(copy.outcome));
+        }
         let end = {
             let mut guard = self.lock()?;
             guard.check(self.name())?;
             self.entry(&mut guard, queue)?;
-            // Once decided, it could only be carried on when the exchange is there again.
-            if !self.routing().has_exchange(wanted.exchange) {
-                return Err(EngineError::NoExchange(wanted.exchange.to_owned(), self.name().to_owned()));
-            }
-            let copying = Copying {
-                first,
-                end,
-                base,
-                exchange: wanted.exchange.as_bytes().to_vec(),
-                routing_key: wanted.routing_key.as_bytes().to_vec(),
-                attempts: wanted.attempts.iter().map(|one| one.attempt).collect(),
-            };
-            let decision = guard.stages.get(&queue).and_then(|stage| stage.decision.as_ref());
-            let mut history = decision.map(|decision| decision.history.clone()).unwrap_or_default();
-            history.add(decided);
-            guard.put_decision(queue, Decision { batch: wanted.batch, history, copying: Some(copying) })?
+            guard.put_decision(queue, Decision { copying: Some(copy.copying), ..decision })?
         };
-        self.sync_to(end)
+        self.sync_to(end).map(|()| None)
     }
 
     /// Checks that a decided batch comes again with the rows that it had, and drops these. The same attempts were compared
@@ -334,9 +343,8 @@ impl Shard {
             return Ok(StagedOutcome::default());
         };
         let session = self.open_any_producer(&producer_of(queue))?;
-        let chosen = copying.attempts.iter().copied().collect();
         let mut reader = StageReader::open(self, queue, Some(copying.end))?;
-        let mut copy = Copy { shard: self, queue, batch, copying, chosen, session, outcome: StagedOutcome::default() };
+        let mut copy = Copy::of(self, (queue, batch), copying, session);
         while reader.next(|rows| rounds_of(rows).try_for_each(|round| copy.round(round)))? {}
         let end = {
             let mut guard = self.lock()?;
@@ -349,75 +357,17 @@ impl Shard {
         Ok(outcome)
     }
 
-    /// Removes rows from a stage; returns how many.
-    fn settle_staged<'a>(&self, queue: QueueId, rows: impl Iterator<Item = &'a Row<'a>>) -> Result<u64, EngineError> {
-        let mut runs: Vec<(SequenceRange, u64)> = Vec::new();
-        for row in rows {
-            let (sequence, bytes) = (row.sequence, row.view.body.len() as u64);
-            match runs.last_mut() {
-                Some((range, total)) if range.last.next() == sequence => {
-                    range.last = sequence;
-                    *total += bytes;
-                }
-                _ => runs.push((SequenceRange { first: sequence, last: sequence }, bytes)),
-            }
-        }
+    /// Removes runs of rows from a stage; returns how many rows.
+    fn settle_staged(&self, queue: QueueId, runs: &[(SequenceRange, u64)]) -> Result<u64, EngineError> {
         if runs.is_empty() {
             return Ok(0);
         }
         let mut guard = self.lock()?;
         guard.check(self.name())?;
-        let machine = &mut self.entry(&mut guard, queue)?.machine;
-        let mut settled = Settled::default();
-        for (range, bytes) in runs {
-            let one = machine.settle_fresh(range, bytes);
-            settled.count += one.count;
-            settled.bytes += one.bytes;
-            settled.ranges.extend(one.ranges);
-        }
+        self.entry(&mut guard, queue)?;
+        let settled = guard.settle_runs(queue, runs);
         guard.log_settled(queue, Outcome::Drop, &settled)?;
         Ok(settled.count)
-    }
-}
-
-/// A decision that is being executed.
-struct Copy<'a> {
-    shard: &'a Shard,
-    queue: QueueId,
-    batch: u64,
-    copying: Copying,
-    chosen: FxHashSet<u64>,
-    session: ProducerSession,
-    outcome: StagedOutcome,
-}
-
-impl Copy<'_> {
-    /// Publishes the chosen rows of a round together, then removes from the stage all of it that no later batch needs.
-    fn round(&mut self, round: &[Row<'_>]) -> Result<(), EngineError> {
-        let is_chosen = |tag: StageTag| tag.batch == self.batch && self.chosen.contains(&tag.attempt);
-        let chosen = round.iter().filter(|row| row.tag.is_some_and(is_chosen));
-        let rows = chosen.map(|row| publication(row, &self.copying, self.session.id()));
-        let rows = rows.collect::<Result<Vec<_>, _>>()?;
-        let mut fates = Vec::with_capacity(rows.len());
-        let shard = self.shard;
-        let published = shard.publish_as(Some(&self.session), &rows, Some(Level::Os), clock_ms(), &mut fates)?;
-        if let Some(refused) = published.refused {
-            return Err(refused);
-        }
-        if fates.contains(&Fate::NoExchange) {
-            let name = String::from_utf8_lossy(&self.copying.exchange).into_owned();
-            return Err(EngineError::NoExchange(name, shard.name().to_owned()));
-        }
-        if let Some(held_back) = fates.iter().find_map(Fate::held_back) {
-            return Err(held_back);
-        }
-        let unroutable = fates.iter().filter(|fate| matches!(fate, Fate::Unroutable | Fate::Returned)).count() as u64;
-        self.outcome.unroutable += unroutable;
-        self.outcome.stored += fates.len() as u64 - unroutable;
-        // In this log rows are removed after their copies; another log may lag behind on the disk.
-        published.elsewhere.sync()?;
-        let is_done = |row: &&Row<'_>| row.tag.is_none_or(|tag| tag.batch <= self.batch);
-        shard.settle_staged(self.queue, round.iter().filter(is_done)).map(|_| ())
     }
 }
 
@@ -462,31 +412,7 @@ fn producer_of(queue: QueueId) -> String {
     format!("{STAGE_PREFIX}{}", queue.0)
 }
 
-/// Rows in parts of about `ROUND_BYTES_MAX`.
-fn rounds_of<'a>(rows: &'a [Row<'a>]) -> impl Iterator<Item = &'a [Row<'a>]> {
-    let mut bytes = 0;
-    rows.chunk_by(move |before, _| {
-        bytes += before.view.body.len() as u64;
-        let goes_on = bytes < ROUND_BYTES_MAX;
-        if !goes_on {
-            bytes = 0;
-        }
-        goes_on
-    })
-}
-
-fn publication<'a>(row: &Row<'a>, copying: &'a Copying, id: NonZeroU64) -> Result<Publication<'a>, EngineError> {
-    let view = &row.view;
-    let has_own_key = !copying.exchange.is_empty() && !view.routing_key.is_empty();
-    let key = if has_own_key { view.routing_key } else { &copying.routing_key };
-    let exchange = &copying.exchange;
-    let mut payload = Payload::new(exchange, key, view.properties, view.body)?;
-    if let Some(key) = view.key {
-        payload = payload.with_key(key)?;
-    }
-    let sequence = copying.base + (row.sequence.0.saturating_sub(copying.first)) + 1;
-    let payload = payload.with_producer(penstock_log::Producer { id, sequence });
-    // Checked when it was staged.
-    let headers = headers_of(view.properties).unwrap_or_default();
-    Ok(Publication { payload, exchange, key, headers, persistent: true, mandatory: false })
+/// Rows to be staged in parts for one hold of the lock each, by their keys: callers limit the bytes of bodies.
+fn holds_of<'a, 'b>(rows: &'a [Payload<'b>]) -> impl Iterator<Item = &'a [Payload<'b>]> {
+    parts_of(rows, (ENVELOPE_RECORDS_MAX, KEY_BYTES_AT_ONCE), |row| row.key().map_or(0, <[u8]>::len))
 }

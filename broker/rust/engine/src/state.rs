@@ -200,6 +200,19 @@ impl State {
         self.write()
     }
 
+    /// Settles runs of messages that were never taken, each with the bytes of their bodies.
+    pub fn settle_runs(&mut self, queue: QueueId, runs: &[(SequenceRange, u64)]) -> Settled {
+        let mut settled = Settled::default();
+        let Some(entry) = self.queues.get_mut(&queue) else { return settled };
+        for &(range, bytes) in runs {
+            let one = entry.machine.settle_fresh(range, bytes);
+            settled.count += one.count;
+            settled.bytes += one.bytes;
+            settled.ranges.extend(one.ranges);
+        }
+        settled
+    }
+
     /// Logs that messages were requeued.
     pub fn log_returned(&mut self, queue: QueueId, ranges: &[SequenceRange]) -> Result<(), EngineError> {
         if ranges.is_empty() {

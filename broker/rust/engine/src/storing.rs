@@ -1,20 +1,23 @@
 //! Storing a batch in one log: route each message without the lock, then append one record that names its queues,
 //! advance the queues, write once, wake consumers after the lock is released.
 
+mod whole;
+
 use std::sync::atomic::Ordering;
 
-use penstock_log::{Position, Target};
-use penstock_queue::QueueId;
+use penstock_log::{Payload, Position, Producer, Target};
+use penstock_queue::{QueueId, SequenceRange};
 
 use crate::assigned::{assign, assign_all};
 use crate::counters::Metric;
+use crate::decision::Decision;
 use crate::error::EngineError;
 use crate::level::{Level, QueueLevels};
 use crate::places::{Places, Published};
 use crate::producer_logs::{LogNumber, Logs};
 use crate::producers::{Before, ProducerSession};
 use crate::publication::{Fate, PassedOn, Publication};
-use crate::routes::{MESSAGES_AT_ONCE, Routes};
+use crate::routes::{AtOnce, Routes};
 use crate::shard::Shard;
 use crate::state::State;
 
@@ -29,6 +32,24 @@ pub(crate) struct Sent<'a> {
     pub with_sequences: bool,
 }
 
+/// What is stored with messages that were rows of a stage.
+pub(crate) struct Along<'a> {
+    pub stage: QueueId,
+    /// Runs of rows that leave the stage, with the bytes of their bodies.
+    pub runs: &'a [(SequenceRange, u64)],
+    /// The last decision about the stage, if it is a new one.
+    pub decision: Option<Decision>,
+}
+
+/// Messages of one hold of the lock, with their queues.
+#[derive(Clone, Copy)]
+struct Routed<'a> {
+    batch: &'a [Publication<'a>],
+    routes: &'a Routes,
+    producer: Option<&'a ProducerSession>,
+    level: Option<Level>,
+}
+
 /// Result of one hold of the lock.
 pub(crate) struct Round {
     pub published: Published,
@@ -40,63 +61,102 @@ pub(crate) struct Round {
     pub has_repeats: bool,
 }
 
+impl Sent<'_> {
+    /// A batch whose sequences are told is stored in one envelope, if it fits one, so that nothing comes between its messages
+    /// and all of them survive a crash or none.
+    fn at_once(&self) -> AtOnce {
+        if self.with_sequences { AtOnce::WHOLE } else { AtOnce::USUAL }
+    }
+}
+
 impl Shard {
     /// Stores as many of the first messages as fit one hold of the lock: those with an entry in `fates`, at least one
     /// unless it was refused.
     pub(crate) fn store_round(&self, sent: Sent<'_>, fates: &mut Vec<Fate>) -> Result<Round, EngineError> {
-        let mut routes = if self.is_of_vhost() { Routes::of(&self.routing(), sent.batch) } else { Routes::default() };
+        let mut routes = self.routes_of(sent, sent.at_once());
         let round = self.store_routed(sent, &mut routes, fates);
         routes.keep();
         round
     }
 
-    /// The same for messages that have their routes already; an own log needs none.
-    fn store_routed(
-        &self,
-        Sent { producer, batch, level, now_ms, with_sequences }: Sent<'_>,
-        routes: &mut Routes,
-        fates: &mut Vec<Fate>,
-    ) -> Result<Round, EngineError> {
+    /// An own log needs none.
+    fn routes_of(&self, sent: Sent<'_>, at_once: AtOnce) -> Routes {
+        if self.is_of_vhost() { Routes::of(&self.routing(), sent.batch, at_once) } else { Routes::default() }
+    }
+
+    /// The same for messages that have their routes already.
+    fn store_routed(&self, sent: Sent<'_>, routes: &mut Routes, fates: &mut Vec<Fate>) -> Result<Round, EngineError> {
         let base = fates.len();
         let (round, stored, has_sealed, room) = {
             let mut guard = self.lock()?;
             let state = &mut *guard;
-            state.check(self.name())?;
-            producer.map_or(Ok(()), ProducerSession::check)?;
-            state.stored_at_ms = state.stored_at_ms.max(now_ms);
-            if routes.removals != state.removals {
-                routes.find(&self.routing(), batch);
-            }
+            self.begin_hold(state, sent, routes, sent.at_once())?;
             let full = self.is_full().then(|| self.full());
             let was_full = full.is_some();
-            state.assigned = with_sequences.then(Vec::new);
-            let (stored, refused) = state.store_all((batch, routes), level, full, fates)?;
+            let (stored, refused) = state.store_hold(sent, routes, full, fates)?;
             let ran_out = !was_full && refused.as_ref().is_some_and(EngineError::is_full);
             let room = ran_out.then(|| state.log.room());
-            state.write()?;
-            state.wake_touched();
-            let passed = std::mem::take(&mut state.passed_on);
             let is_all_elsewhere = stored.elsewhere_count > 0 && stored.elsewhere_count == fates.len() - base;
-            let end = if is_all_elsewhere { Position(0) } else { state.log.end() };
-            let logs = producer.filter(|_| !state.elsewhere.is_empty());
-            let logs = logs.and_then(|session| state.producers.logs(session.id())).cloned();
-            if let (Some(session), Some(logs)) = (producer, &logs)
-                && logs.len() > 1
-            {
-                state.producers.changed(session.id());
-            }
-            let assigned = state.assigned.take().unwrap_or_default();
-            let published = Published { end, elsewhere: Places::default(), refused, assigned };
-            let round = Round { published, passed, logs, has_repeats: state.has_repeats };
+            let round = state.end_hold(sent.producer, is_all_elsewhere, refused)?;
             (round, stored, state.has_sealed(), room)
         };
         room.into_iter().for_each(|room| self.ran_out(room));
+        self.count_stored(stored, has_sealed);
+        Ok(round)
+    }
+
+    /// Stores all of a batch in one hold and one envelope, with what comes along; `None` when that was declined, and
+    /// nothing is stored.
+    pub(crate) fn store_whole(
+        &self,
+        sent: Sent<'_>,
+        along: Along<'_>,
+        fates: &mut Vec<Fate>,
+    ) -> Result<Option<Round>, EngineError> {
+        let mut routes = self.routes_of(sent, AtOnce::WHOLE);
+        let (round, stored, has_sealed) = {
+            let mut guard = self.lock()?;
+            let state = &mut *guard;
+            self.begin_hold(state, sent, &mut routes, AtOnce::WHOLE)?;
+            let routed = Routed { batch: sent.batch, routes: &routes, producer: sent.producer, level: sent.level };
+            let is_whole = routes.count() == sent.batch.len();
+            if !is_whole || self.is_full() || !state.makes_room(routed, Some(&along)) {
+                return Ok(None);
+            }
+            let stored = state.append_whole(routed, Some(along), fates);
+            let stored = stored.inspect_err(|error| state.stopped = Some(error.to_string()))?;
+            (state.end_hold(sent.producer, false, None)?, stored, state.has_sealed())
+        };
+        routes.keep();
+        self.count_stored(stored, has_sealed);
+        Ok(Some(round))
+    }
+
+    fn begin_hold(
+        &self,
+        state: &mut State,
+        sent: Sent<'_>,
+        routes: &mut Routes,
+        at_once: AtOnce,
+    ) -> Result<(), EngineError> {
+        state.check(self.name())?;
+        sent.producer.map_or(Ok(()), ProducerSession::check)?;
+        state.stored_at_ms = state.stored_at_ms.max(sent.now_ms);
+        if routes.removals != state.removals {
+            routes.find(&self.routing(), sent.batch, at_once);
+        }
+        state.assigned = sent.with_sequences.then(Vec::new);
+        state.passed_on.clear();
+        state.has_repeats = false;
+        Ok(())
+    }
+
+    fn count_stored(&self, stored: Stored, has_sealed: bool) {
         self.counters().add(Metric::Published, stored.count);
         self.counters().add(Metric::PublishedBytes, stored.bytes);
         if has_sealed {
             self.request_fold();
         }
-        Ok(round)
     }
 
     /// Stores all of a batch in this log, a queue's own, which has all its messages.
@@ -138,20 +198,60 @@ struct Stored {
 }
 
 impl State {
+    /// Stores the messages of a hold: in one envelope those that are to be together and can be, else one by one.
+    fn store_hold(
+        &mut self,
+        sent: Sent<'_>,
+        routes: &Routes,
+        full: Option<EngineError>,
+        fates: &mut Vec<Fate>,
+    ) -> Result<(Stored, Option<EngineError>), EngineError> {
+        let Sent { producer, batch, level, .. } = sent;
+        let count = if self.only.is_some() { sent.at_once().messages } else { routes.count() };
+        if sent.with_sequences && full.is_none() {
+            let routed = Routed { batch: batch.get(..count).unwrap_or(batch), routes, producer, level };
+            if self.makes_room(routed, None) {
+                let stored = self.append_whole(routed, None, fates);
+                return Ok((stored.inspect_err(|error| self.stopped = Some(error.to_string()))?, None));
+            }
+        }
+        self.store_all((batch, routes, count), level, full, fates)
+    }
+
+    /// Writes what a hold stored, and wakes its consumers.
+    fn end_hold(
+        &mut self,
+        producer: Option<&ProducerSession>,
+        is_all_elsewhere: bool,
+        refused: Option<EngineError>,
+    ) -> Result<Round, EngineError> {
+        self.write()?;
+        self.wake_touched();
+        let passed = std::mem::take(&mut self.passed_on);
+        let end = if is_all_elsewhere { Position(0) } else { self.log.end() };
+        let logs = producer.filter(|_| !self.elsewhere.is_empty());
+        let logs = logs.and_then(|session| self.producers.logs(session.id())).cloned();
+        if let (Some(session), Some(logs)) = (producer, &logs)
+            && logs.len() > 1
+        {
+            self.producers.changed(session.id());
+        }
+        let assigned = self.assigned.take().unwrap_or_default();
+        let published = Published { end, elsewhere: Places::default(), refused, assigned };
+        Ok(Round { published, passed, logs, has_repeats: self.has_repeats })
+    }
+
     /// Stores messages until one finds no space, as the first does when the disk is `full`; an error stops the shard,
     /// whose queues are then ahead of its log.
     fn store_all(
         &mut self,
-        (batch, routes): (&[Publication<'_>], &Routes),
+        (batch, routes, count): (&[Publication<'_>], &Routes, usize),
         level: Option<Level>,
         mut full: Option<EngineError>,
         fates: &mut Vec<Fate>,
     ) -> Result<(Stored, Option<EngineError>), EngineError> {
         let mut stored = Stored::default();
-        self.passed_on.clear();
-        self.has_repeats = false;
         let only = self.only.as_ref().map(|&only| [only]);
-        let count = if only.is_some() { MESSAGES_AT_ONCE } else { routes.count() };
         for (place, publication) in batch.iter().enumerate().take(count) {
             let queues = only.as_ref().map(|only| only.as_slice()).or_else(|| routes.queues(place));
             let found = match self.fate_before(publication, queues, level) {
@@ -242,22 +342,22 @@ impl State {
         publication: &Publication<'_>,
         (place, level): (usize, Option<Level>),
     ) -> Result<Fate, EngineError> {
-        let is_delayed = publication.payload.due_at_ms().is_some_and(|due_at_ms| due_at_ms > self.stored_at_ms);
-        let levels = self.assign_sequences(queues, publication.payload.body_bytes(), (place, is_delayed));
+        let levels = self.assign_sequences(queues, &publication.payload, place);
         if self.targets.is_empty() {
             return Ok(publication.fate_nowhere());
         }
         self.log.append_message(&publication.payload, self.stored_at_ms, &self.targets)?;
-        if let Some(next_ms) = publication.payload.first_deadline() {
-            self.next_expiry_ms.fetch_min(next_ms, Ordering::Relaxed);
-        }
         if let Some(producer) = publication.payload.producer() {
-            self.producers.stored(producer, self.stored_at_ms);
-            if let Some(digest) = publication.payload.batch_digest() {
-                self.producers.batch_stored(producer, digest);
-            }
+            self.note_stored(&publication.payload, producer);
         }
         Ok(Fate::Stored(Level::of(level, levels, publication.persistent)))
+    }
+
+    fn note_stored(&mut self, payload: &Payload<'_>, producer: Producer) {
+        self.producers.stored(producer, self.stored_at_ms);
+        if let Some(digest) = payload.batch_digest() {
+            self.producers.batch_stored(producer, digest);
+        }
     }
 
     /// Notes which of a message's queues are elsewhere; returns whether all are. This log knows of all logs of a producer
@@ -301,12 +401,12 @@ impl State {
     }
 
     /// Assigns the message its sequence in each of its queues; returns the strictest durability that they require.
-    fn assign_sequences(
-        &mut self,
-        queues: &[QueueId],
-        body_bytes: u64,
-        (place, is_delayed): (usize, bool),
-    ) -> QueueLevels {
+    fn assign_sequences(&mut self, queues: &[QueueId], payload: &Payload<'_>, place: usize) -> QueueLevels {
+        let body_bytes = payload.body_bytes();
+        let is_delayed = payload.due_at_ms().is_some_and(|due_at_ms| due_at_ms > self.stored_at_ms);
+        if let Some(next_ms) = payload.first_deadline() {
+            self.next_expiry_ms.fetch_min(next_ms, Ordering::Relaxed);
+        }
         let mut levels = QueueLevels::default();
         self.targets.clear();
         for &queue in queues {
@@ -349,7 +449,6 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use penstock_log::Payload;
     use penstock_queue::{Destination, ExchangeKind};
 
     use super::*;
@@ -384,7 +483,7 @@ mod tests {
     /// Publishes a message, and changes the topology after it was routed and before it is stored.
     fn publish_across(shard: &Shard, one: Publication<'_>, change: impl FnOnce()) -> Fate {
         let sent = Sent { producer: None, batch: &[one], level: None, now_ms: 1, with_sequences: false };
-        let mut routes = Routes::of(&shard.routing(), sent.batch);
+        let mut routes = Routes::of(&shard.routing(), sent.batch, AtOnce::USUAL);
         change();
         let mut fates = Vec::new();
         shard.store_routed(sent, &mut routes, &mut fates).unwrap();

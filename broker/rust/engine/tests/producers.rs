@@ -13,11 +13,9 @@ use penstock_engine::{
     Destination, EngineError, ExchangeKind, Fate, Level, Payload, Producer, ProducerSession, Publication, QueueId,
     ReadFrom,
 };
-use penstock_log::{FaultyDisk, marks};
+use penstock_log::{FaultyDisk, Format, Log, LogOptions, marks};
 
 const STORED: Fate = Fate::Stored(Level::Os);
-/// A message for more queues is a chain of records.
-const QUEUES_OF_A_RECORD: u32 = 16_384;
 
 /// Exchange, key and sequence of each message; the body is its sequence.
 fn send(house: &House, session: &ProducerSession, sent: &[(&str, &str, u64)]) -> Vec<Fate> {
@@ -175,10 +173,10 @@ fn tear_after_the_first(directory: &Path, body: &[u8]) {
 #[test]
 fn a_message_for_very_many_queues_is_stored_again_when_the_log_ends_amid_its_records() {
     let (directory, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let body = "1234567";
+    let (body, targets_max) = ("1234567", Format::Two.targets_max());
     {
         let house = open_queue(directory.path());
-        put_wide(&house, QUEUES_OF_A_RECORD + 500);
+        put_wide(&house, targets_max as u32 + 500);
         let session = house.shard.open_producer("p", "anna").unwrap();
         assert_eq!(send(&house, &session, &[("all", "", 1_234_567)]), [STORED]);
         for entry in std::fs::read_dir(directory.path()).unwrap() {
@@ -191,8 +189,8 @@ fn a_message_for_very_many_queues_is_stored_again_when_the_log_ends_amid_its_rec
     }
     tear_after_the_first(copy.path(), body.as_bytes());
     let house = open_queue(copy.path());
-    let queues = put_wide(&house, QUEUES_OF_A_RECORD + 500);
-    assert_eq!(house.shard.totals().unwrap(), (u64::from(QUEUES_OF_A_RECORD), 0));
+    let queues = put_wide(&house, targets_max as u32 + 500);
+    assert_eq!(house.shard.totals().unwrap(), (targets_max as u64, 0));
     let session = house.shard.open_producer("p", "anna").unwrap();
 
     assert_eq!(send(&house, &session, &[("all", "", 1_234_567)]), [STORED]);
