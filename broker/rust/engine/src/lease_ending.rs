@@ -2,15 +2,15 @@
 //! a whole lease.
 //!
 //! Invariants:
-//! * messages are settled before their marks are removed, so that a process that dies between the two leaves a lease of
-//!   messages that are not delivered again;
+//! * messages are settled in one envelope with the removal of their marks, or before it, so that a process that dies between
+//!   the two leaves a lease of messages that are not delivered again;
 //! * a lease that is being acknowledged exists until all of it is settled, so that the owner gets its confirmation only
 //!   then;
 //! * a released lease is removed, in memory and in the log, before the first of its messages is delivered to others.
 
 use std::collections::VecDeque;
 
-use penstock_log::{Outcome, marks};
+use penstock_log::{MarkView, Operation, Outcome, Settlement, marks};
 use penstock_queue::{QueueId, SequenceRange, Settle, Settled, Settling, SubscriptionId};
 
 use crate::counters::Metric;
@@ -66,17 +66,17 @@ impl Shard {
         } else {
             ended.last().copied().unwrap_or(found.acked)
         };
-        let acked = found.acked;
-        for settled in parts.iter().filter(|settled| !settled.ranges.is_empty()) {
-            state.log.append_settle(queue, Outcome::Ack, settled.count, settled.bytes, &settled.ranges)?;
-        }
+        let acked = (!ended.is_empty() || found.acked == up_to).then_some(found.acked);
+        let settled = parts.iter().filter(|settled| !settled.ranges.is_empty());
+        let mut operations: Vec<Operation<'_>> = settled
+            .map(|Settled { count, bytes, ranges }| settle(queue, Outcome::Ack, (*count, *bytes), ranges))
+            .collect();
         let mark_owner = marks::owner_of_leases(queue);
-        if !ended.is_empty() || acked == up_to {
-            state.log.append_mark(&mark_owner, &key_of(owner, 0), &acked.to_le_bytes())?;
-        }
-        for number in ended {
-            state.log.append_mark(&mark_owner, &key_of(owner, number), &[])?;
-        }
+        let (acked_key, acked) = (key_of(owner, 0), acked.map(u64::to_le_bytes));
+        operations.extend(acked.as_ref().map(|acked| mark(&mark_owner, &acked_key, acked)));
+        let ended: Vec<Vec<u8>> = ended.into_iter().map(|number| key_of(owner, number)).collect();
+        operations.extend(ended.iter().map(|key| mark(&mark_owner, key, &[])));
+        state.log.append_together(&operations)?;
         state.write()?;
         Ok(Some(parts.iter().map(|settled| settled.count).sum()))
     }
@@ -92,7 +92,11 @@ impl Shard {
         let (mut holders, mut count) = (VecDeque::new(), 0);
         let mut guard = self.lock()?;
         guard.check(self.name())?;
-        let mut written = self.forget_leases(&mut guard, (queue, owner, from), &mut holders);
+        let forgotten = self.forget_leases(&mut guard, (queue, owner, from), &mut holders)?;
+        // The first messages come back in one envelope with the end of their leases.
+        let returned = self.return_part(&mut guard, queue, &mut holders)?;
+        count += returned.iter().map(SequenceRange::count).sum::<u64>();
+        let mut written = guard.log_released(queue, &forgotten, &returned);
         drop(guard);
         while !holders.is_empty() {
             let mut guard = self.lock()?;
@@ -103,25 +107,23 @@ impl Shard {
         written.map(|()| count)
     }
 
-    /// Removes an owner's leases from a number on; `holders` are the holders of their messages.
+    /// Removes an owner's leases from a number on; `holders` are the holders of their messages. Returns the keys of their
+    /// marks.
     fn forget_leases(
         &self,
         state: &mut State,
         (queue, owner, from): (QueueId, &str, u64),
         holders: &mut VecDeque<SubscriptionId>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<Vec<Vec<u8>>, EngineError> {
         let entry = self.entry(state, queue)?;
-        let Some(found) = entry.leases.owners.get_mut(owner) else { return Ok(()) };
+        let Some(found) = entry.leases.owners.get_mut(owner) else { return Ok(Vec::new()) };
         let ended = found.leases.split_off(&from);
         let is_over = from == 0 || found.acked == 0 && found.leases.is_empty();
         if is_over {
             entry.leases.owners.remove(owner);
         }
         holders.extend(ended.values().map(|lease| lease.holder));
-        for number in ended.keys().copied().chain(is_over.then_some(0)) {
-            state.log.append_mark(&marks::owner_of_leases(queue), &key_of(owner, number), &[])?;
-        }
-        state.write()
+        Ok(ended.keys().copied().chain(is_over.then_some(0)).map(|number| key_of(owner, number)).collect())
     }
 
     /// Returns one lock hold's worth of messages, and removes finished ones from `holders`.
@@ -148,4 +150,31 @@ impl Shard {
         state.wake(queue, returned.iter().map(SequenceRange::count).sum());
         Ok(returned)
     }
+}
+
+impl State {
+    /// Logs that leases are removed, by the keys of their marks, and that messages of theirs came back.
+    fn log_released(
+        &mut self,
+        queue: QueueId,
+        keys: &[Vec<u8>],
+        returned: &[SequenceRange],
+    ) -> Result<(), EngineError> {
+        let mark_owner = marks::owner_of_leases(queue);
+        let mut operations: Vec<Operation<'_>> = keys.iter().map(|key| mark(&mark_owner, key, &[])).collect();
+        if !returned.is_empty() {
+            let count = returned.iter().map(SequenceRange::count).sum();
+            operations.push(settle(queue, Outcome::Requeue, (count, 0), returned));
+        }
+        self.log.append_together(&operations)?;
+        self.write()
+    }
+}
+
+fn settle(queue: QueueId, outcome: Outcome, (count, bytes): (u64, u64), ranges: &[SequenceRange]) -> Operation<'_> {
+    Operation::Settle { settlement: Settlement { queue, outcome, count, bytes, due_at_ms: None }, ranges }
+}
+
+fn mark<'a>(owner: &'a [u8], key: &'a [u8], value: &'a [u8]) -> Operation<'a> {
+    Operation::Mark(MarkView { owner, key, value })
 }

@@ -1,16 +1,20 @@
 //! Leases through a shard's interface: reserve, read, acknowledge, release, and their state after a restart.
 #![allow(clippy::unwrap_used)]
 
+#[path = "house/crashing.rs"]
+mod crashing;
 mod house;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use house::{House, STREAM, open, open_queue, publish, said};
+use crashing::DyingDisk;
+use house::{House, STREAM, open, open_queue, open_queue_on, publish, said};
 use penstock_engine::{
     EngineError, LEASE_RANGES_MAX, LEASES_MAX, LeaseLimits, LeasePart, QueueCounts, Sequence, SequenceRange, Settle,
     Subscription, SubscriptionOptions,
 };
-use penstock_log::{Outcome, marks};
+use penstock_log::{Disk, Outcome, marks};
 
 const ANY: LeaseLimits = LeaseLimits { messages_max: 0, bytes_max: 0 };
 
@@ -479,4 +483,53 @@ fn of_two_reservations_of_a_number_at_a_time_both_get_the_same_lease() {
         assert!(found.iter().all(|lease| *lease == found[0]), "{found:?}");
         assert_eq!(house.shard.totals().unwrap().0, 3_000 - 100 * number);
     }
+}
+
+/// A queue of which three messages are in two leases, on a disk that dies at each write of a step in turn. Returns what
+/// the next process finds each time: the leases, the numbers of ready and of unacked messages, and delivery counts.
+fn dying(step: impl Fn(&House) -> Result<u64, EngineError>) -> Vec<(Vec<u64>, (u64, u64), u32)> {
+    let mut found = Vec::new();
+    for writes in 0.. {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = Arc::new(DyingDisk::default());
+        let house = open_queue_on(directory.path(), Arc::clone(&disk) as Arc<dyn Disk>);
+        publish(&house, &["one", "two", "three", "four"]);
+        reserve(&house, "o", 1, some(2)).unwrap();
+        reserve(&house, "o", 2, some(1)).unwrap();
+        disk.writes_left.store(writes, Ordering::SeqCst);
+        let was_enough = step(&house).is_ok();
+        // Closing a stopped shard fails as it should.
+        let _ = house.engine.close();
+        drop(house);
+
+        let house = open_queue(directory.path());
+        let leases = house.shard.leases(STREAM).unwrap();
+        let numbers = leases.iter().flat_map(|owner| owner.leases.iter().map(|lease| lease.number)).collect();
+        let counts = ready_and_unacked(&house);
+        let deliveries = take(&consumer(&house, false).unwrap()).iter().map(|(_, count)| count).sum();
+        found.push((numbers, counts, deliveries));
+        if was_enough {
+            return found;
+        }
+    }
+    found
+}
+
+#[test]
+fn an_acknowledgement_that_dies_at_any_write_is_whole_or_not_there() {
+    let found = dying(|house| house.shard.ack_leases(STREAM, "o", 2));
+
+    let (before, after) = ((vec![1, 2], (1, 3), 0), (vec![], (1, 0), 0));
+    assert!(found.iter().all(|one| [&before, &after].contains(&one)), "{found:?}");
+    assert_eq!((found.first(), found.last()), (Some(&before), Some(&after)));
+}
+
+/// Its messages were ready again without a sign that they may have been delivered.
+#[test]
+fn a_release_that_dies_at_any_write_counts_the_deliveries_or_is_not_there() {
+    let found = dying(|house| house.shard.release_leases(STREAM, "o", 0));
+
+    let (before, after) = ((vec![1, 2], (1, 3), 0), (vec![], (4, 0), 3));
+    assert!(found.iter().all(|one| [&before, &after].contains(&one)), "{found:?}");
+    assert_eq!((found.first(), found.last()), (Some(&before), Some(&after)));
 }

@@ -13,7 +13,7 @@ use penstock_engine::{
     Destination, EngineError, ExchangeKind, Fate, Level, Payload, Producer, ProducerSession, Publication, QueueId,
     ReadFrom,
 };
-use penstock_log::{FaultyDisk, Format, Log, LogOptions, marks};
+use penstock_log::{FaultyDisk, Format, marks};
 
 const STORED: Fate = Fate::Stored(Level::Os);
 
@@ -206,7 +206,7 @@ fn a_message_for_very_many_queues_that_comes_again_after_a_start_is_not_stored_a
     let directory = tempfile::tempdir().unwrap();
     for _ in 0..2 {
         let house = open_queue(directory.path());
-        let queues = put_wide(&house, QUEUES_OF_A_RECORD + 500);
+        let queues = put_wide(&house, Format::Two.targets_max() as u32 + 500);
         let session = house.shard.open_producer("p", "anna").unwrap();
 
         assert_eq!(send(&house, &session, &[("all", "", 7)]), [STORED]);

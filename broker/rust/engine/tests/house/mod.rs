@@ -54,6 +54,10 @@ pub fn open_queue(directory: &Path) -> House {
     open_as(directory, None, Arc::new(RealDisk))
 }
 
+pub fn open_queue_on(directory: &Path, disk: Arc<dyn Disk>) -> House {
+    open_as(directory, None, disk)
+}
+
 pub fn open_on(directory: &Path, disk: Arc<dyn Disk>) -> House {
     open_as(directory, Some(StreamSettings::default()), disk)
 }
