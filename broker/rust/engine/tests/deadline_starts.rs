@@ -79,12 +79,18 @@ fn fill_and_kill(directory: &Path) {
     child.wait().unwrap();
 }
 
-/// The shortest of some starts, each after the end of the one before without a word.
+/// The shortest of some starts, each on a copy: threads of the engines before may still be at work on theirs.
 fn start_ms(directory: &Path) -> f64 {
     let start = |_| {
-        let (engine, shard) = open(directory);
+        let copy = tempfile::tempdir().unwrap();
+        for entry in std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap()) {
+            if entry.file_type().unwrap().is_file() {
+                std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+            }
+        }
+        let (engine, shard) = open(copy.path());
         let took = shard.recovery_ms();
-        drop((engine, shard));
+        engine.close().unwrap();
         took
     };
     (0..7).map(start).fold(f64::MAX, f64::min)
