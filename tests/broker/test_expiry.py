@@ -130,7 +130,7 @@ def test_an_expiration_that_is_no_number_is_rejected_by_itself(
 
     (rejected,) = [each for answer in answers for each in answer.rejected]
     assert (rejected.first, rejected.last, rejected.code) == (2, 2, INVALID_ARGUMENT)
-    assert rejected.reason.startswith("expiration 'soon' is no number of milliseconds")
+    assert rejected.reason.startswith("expiration 'soon' is not a number of milliseconds")
     assert ready(connection) == 2
 
 

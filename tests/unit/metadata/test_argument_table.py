@@ -19,6 +19,7 @@ from penstock.metadata.argument_table import (
     PARTITION_COUNT,
     PLANNED_POLICY_KEYS,
     SIZE,
+    TTL,
     Argument,
     Target,
     document,
@@ -46,6 +47,7 @@ def good(row: Argument) -> Value:
         (SIZE, 5_000),
         (EXCHANGE_NAME, "lost"),
         (PARTITION_COUNT, 4),
+        (TTL, 60_000),
     ]
     found = [value for type_, value in by_type if row.type is type_]
     choices = {"x-queue-type": QueueKind.STREAM, "x-durability": Durability.DISK, "x-match": HeadersMatch.ANY}

@@ -11,6 +11,7 @@ mod reading;
 mod recent;
 mod rolling;
 mod room;
+mod settling;
 mod timers;
 mod upkeep;
 
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use penstock_queue::{QueueId, Sequence, SequenceRange};
+use penstock_queue::{QueueId, Sequence};
 use rustc_hash::FxHashMap;
 
 pub use self::reading::Portion;
@@ -35,12 +36,10 @@ use crate::ahead::Ahead;
 use crate::backup::Holds;
 use crate::catalog::Catalog;
 use crate::corruption::Quarantined;
-use crate::deadlines::DEADLINE_MS_MAX;
 use crate::directory::Lookup;
 use crate::disk::{Disk, RealDisk};
 use crate::encode::{
-    Payload, Settlement, Stamp, delete_bytes, encode_delete, encode_mark, encode_message, encode_settle, epoch_bytes,
-    mark_bytes,
+    Payload, Stamp, delete_bytes, encode_delete, encode_mark, encode_message, epoch_bytes, mark_bytes,
 };
 use crate::error::LogError;
 use crate::fold::FoldState;
@@ -48,7 +47,7 @@ use crate::fold_ticket::Keeper;
 use crate::format::Format;
 use crate::kept::{Kept, Share};
 use crate::names::number_of;
-use crate::record::{MarkView, Outcome, Position, RANGES_MAX, RECORD_BYTES_MAX, Target};
+use crate::record::{MarkView, Position, RECORD_BYTES_MAX, Target};
 use crate::recovery::{Recovered, Recovery, Sealed, recover};
 use crate::segment::{Located, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use crate::sync::{SyncTicket, SyncedFile, Unsynced};
@@ -302,51 +301,6 @@ impl Log {
             copies * payload.record_bytes(format, targets_max) + last
         };
         self.place(bytes, Purpose::Message).map(|_| ())
-    }
-
-    /// Appends the settlement of `count` messages, whose bodies have `bytes` bytes in all. Returns the position after
-    /// it.
-    pub fn append_settle(
-        &mut self,
-        queue: QueueId,
-        outcome: Outcome,
-        count: u64,
-        bytes: u64,
-        ranges: &[SequenceRange],
-    ) -> Result<Position, LogError> {
-        self.append_settlement(Settlement { queue, outcome, count, bytes, due_at_ms: None }, ranges)
-    }
-
-    /// Appends that `count` messages were requeued and are not to be delivered before a time. Returns the position after it.
-    pub fn append_requeue_at(
-        &mut self,
-        queue: QueueId,
-        due_at_ms: u64,
-        count: u64,
-        ranges: &[SequenceRange],
-    ) -> Result<Position, LogError> {
-        if self.format() == Format::One {
-            return Err(LogError::NotInFormat { what: "a time of requeued messages" });
-        }
-        let due_at_ms = Some(due_at_ms.min(DEADLINE_MS_MAX));
-        self.append_settlement(Settlement { queue, outcome: Outcome::Requeue, count, bytes: 0, due_at_ms }, ranges)
-    }
-
-    fn append_settlement(
-        &mut self,
-        mut settlement: Settlement,
-        ranges: &[SequenceRange],
-    ) -> Result<Position, LogError> {
-        if self.format() == Format::Two && ranges.len() > RANGES_MAX {
-            return self.append_large_settle(settlement, ranges);
-        }
-        // Totals are subtracted once; the records after the first only name more ranges.
-        for part in ranges.chunks(RANGES_MAX) {
-            let stamp = self.place(settlement.record_bytes(self.format(), part.len()), Purpose::Upkeep)?;
-            encode_settle(&mut self.tail, stamp, settlement, part);
-            settlement = Settlement { count: 0, bytes: 0, ..settlement };
-        }
-        Ok(self.appended())
     }
 
     /// Appends the deletion of a queue. Returns the position after it.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use penstock_log::{Begun, Log, LogOptions, marks};
+use penstock_log::{Begun, FoldedQueue, Log, LogOptions, marks};
 use penstock_queue::{Queue, QueueId};
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
@@ -40,16 +40,7 @@ impl Shard {
         let synced = opened.log.synced();
         let mut state = State::new(opened.log, opened.state.first_sequence);
         let highest_queue_id = opened.state.highest_queue_id.0;
-        for (id, folded) in opened.state.queues {
-            let mut machine =
-                Queue::recovered(folded.next, folded.settled, folded.count, folded.bytes, folded.delivery_counts);
-            for (sequence, at_ms) in folded.due_at_ms {
-                machine.delay_recovered(sequence);
-                state.retries.push(Reverse((at_ms, id, sequence)));
-            }
-            let (recovered_below, skipped) = (machine.next(), folded.skipped);
-            state.queues.insert(id, QueueEntry { recovered_below, skipped, ..QueueEntry::new("", machine, false) });
-        }
+        recover_queues(&mut state, opened.state.queues);
         for ((owner, _), value) in &opened.state.marks {
             let entry = marks::queue_of_deliveries(owner).and_then(|queue| state.queues.get_mut(&queue));
             entry.into_iter().for_each(|entry| entry.recover_deliveries(value));
@@ -100,6 +91,20 @@ impl Shard {
         // Recovered records are held in memory until they are folded.
         shard.request_fold();
         Ok(shard)
+    }
+}
+
+/// Adds the queues, of which requeued messages may wait.
+fn recover_queues(state: &mut State, queues: FxHashMap<QueueId, FoldedQueue>) {
+    for (id, folded) in queues {
+        let mut machine =
+            Queue::recovered(folded.next, folded.settled, folded.count, folded.bytes, folded.delivery_counts);
+        for (sequence, at_ms) in folded.due_at_ms {
+            machine.delay_recovered(sequence);
+            state.retries.push(Reverse((at_ms, id, sequence)));
+        }
+        let (recovered_below, skipped) = (machine.next(), folded.skipped);
+        state.queues.insert(id, QueueEntry { recovered_below, skipped, ..QueueEntry::new("", machine, false) });
     }
 }
 

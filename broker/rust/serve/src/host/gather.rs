@@ -284,7 +284,9 @@ fn denial_of_properties(block: &[u8]) -> Result<Option<Refusal>, WireError> {
     let is_invalid = |text: &&[u8]| milliseconds(text).is_none();
     let expiration = expiration_of(block)?.filter(is_invalid).map(|text| {
         let text = String::from_utf8_lossy(text);
-        Refusal::invalid(format!("expiration '{text}' is no number of milliseconds; send one as text, such as '60000'"))
+        Refusal::invalid(format!(
+            "expiration '{text}' is not a number of milliseconds; send it as text, such as '60000'"
+        ))
     });
     Ok(expiration.or_else(|| property_denial(block)))
 }
