@@ -29,6 +29,8 @@ INDEX_FILES = f"{LOG} index_files"
 GONE = f"{LOG} gone_segments"
 RETURNED = f"{LOG} returned_segments"
 REPLAY = f"{LOG} replay"
+CUT = f"{LOG} cut_replay"
+REPLICAS = f"{LOG} replicas"
 PRODUCERS = f"{ENGINE} producers"
 FULL_STARTS = f"{ENGINE} full_disk_starts"
 PYTEST = "{python} -m pytest -x"
@@ -49,9 +51,9 @@ FAULTS = (
     Fault(
         "a backup stops folds",
         "broker/rust/log/src/log/upkeep.rs",
-        "        let newest = self.sealed.len().checked_sub(1)?;\n",
+        "        let newest = sealed.len().checked_sub(1)?;\n",
         "        if self.holds.is_held() {\n            return None;\n        }\n"
-        "        let newest = self.sealed.len().checked_sub(1)?;\n",
+        "        let newest = sealed.len().checked_sub(1)?;\n",
         BACKUP,
     ),
     Fault(
@@ -92,7 +94,7 @@ FAULTS = (
     Fault(
         "a start does not know of the last sync",
         "broker/rust/log/src/sync.rs",
-        "        save_position(&self.synced_file, self.disk.as_ref(), self.position)?;\n",
+        "            file.save(self.disk.as_ref(), self.progress)?;\n",
         "",
         CORRUPTION,
     ),
@@ -439,5 +441,43 @@ FAULTS = (
         "        from.segment.inspect(|segment| segment.note_read(at, at + length as u64));\n",
         "",
         f"{LOG} reread",
+    ),
+    Fault(
+        "a start does not complete a cut",
+        "broker/rust/log/src/recovery.rs",
+        "        cut.complete(disk, directory, &mut synced)?;\n",
+        "        let _ = cut;\n",
+        CUT,
+    ),
+    Fault(
+        "records that were cut count as synced",
+        "broker/rust/log/src/cut.rs",
+        "        synced.cut(disk, self.position, self.epoch)?;\n",
+        "",
+        CUT,
+    ),
+    Fault(
+        "a cut begins before its intention is on the disk",
+        "broker/rust/log/src/cut.rs",
+        "        write_whole(disk, &temporary, &self.encode())?;\n"
+        "        disk.rename(&temporary, &path).map_err(|error| LogError::io(\"rename\", &temporary, error))?;\n"
+        "        sync_names(disk, directory)\n",
+        "        write_whole(disk, &temporary, &self.encode())?;\n"
+        "        disk.rename(&temporary, &path).map_err(|error| LogError::io(\"rename\", &temporary, error))\n",
+        CUT,
+    ),
+    Fault(
+        "a sync from before a cut counts for later records",
+        "broker/rust/log/src/log/syncing.rs",
+        "        if synced.cuts == self.cuts {\n",
+        "        if synced.cuts <= self.cuts {\n",
+        REPLICAS,
+    ),
+    Fault(
+        "a fold goes beyond the high watermark",
+        "broker/rust/log/src/log/bound.rs",
+        "            Some(bound) => self.sealed.partition_point(|sealed| sealed.end <= bound),\n",
+        "            Some(_) => self.sealed.len(),\n",
+        REPLICAS,
     ),
 )

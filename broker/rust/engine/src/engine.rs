@@ -97,6 +97,7 @@ impl Engine {
             raise,
             free_bytes_min: self.options.disk_free_bytes_min,
             format: Format::NEWEST,
+            is_bounded: false,
             kept: Arc::clone(&self.kept),
             disk: Arc::clone(&self.disk),
         };

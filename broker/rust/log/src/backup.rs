@@ -21,7 +21,7 @@ use crate::manifest::Manifest;
 use crate::names::Names;
 use crate::record::Position;
 use crate::segment::{Segment, corrupt_path, directory_path};
-use crate::sync::{SyncedFile, save_position};
+use crate::synced_file::{Progress, SyncedFile};
 
 const COPY_BYTES: usize = 1 << 20;
 
@@ -190,8 +190,7 @@ impl BackupTicket {
             Manifest::publish(disk, target)?;
         }
         self.copy_active(target)?;
-        let synced = Mutex::new(SyncedFile::load(target)?);
-        save_position(&synced, self.hold.disk.as_ref(), self.position)?;
+        SyncedFile::load(target)?.save(self.hold.disk.as_ref(), Progress::to(self.position))?;
         sync(&target.join("synced"))?;
         sync(target)
     }

@@ -12,7 +12,7 @@ use crate::backup::{BackupTicket, Hold};
 use crate::error::LogError;
 use crate::manifest::Manifest;
 use crate::segment::{Segment, corrupt_path, directory_path};
-use crate::sync::synced_with;
+use crate::synced_file::synced_with;
 
 /// One file of a copy.
 #[derive(Debug)]

@@ -37,6 +37,16 @@ impl Epochs {
         self.0.iter().copied()
     }
 
+    /// The last one; 0 without any.
+    pub(crate) fn newest(&self) -> u64 {
+        self.0.last().map_or(0, |&(epoch, _)| epoch)
+    }
+
+    /// Forgets the epochs that begin at or above a position.
+    pub(crate) fn cut(&mut self, position: Position) {
+        self.0.retain(|&(_, first)| first < position);
+    }
+
     /// The epoch of a position; `None` below the first one.
     #[must_use]
     pub fn of(&self, position: Position) -> Option<u64> {

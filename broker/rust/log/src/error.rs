@@ -39,12 +39,31 @@ pub enum LogError {
     Full { path: PathBuf, free: u64, needed: u64 },
     #[error("an earlier write failed and its bytes still wait; nothing is appended until a write succeeds")]
     WriteBehind,
-    #[error("no epoch has begun in the log in {} since it was opened; begin one before appending", path.display())]
+    #[error("no epoch has begun in the log in {} since it was opened or truncated; begin one before appending", path.display())]
     NoEpoch { path: PathBuf },
+    #[error("epoch {epoch} cannot begin in the log in {}: epoch {newest} has begun", path.display())]
+    OldEpoch { path: PathBuf, epoch: u64, newest: u64 },
+    #[error("the log in {} has no high watermark; open it as bounded to set one", path.display())]
+    Unbounded { path: PathBuf },
+    #[error("the high watermark of the log in {} cannot be {bound}; it goes from {from} up to the end at {end}", path.display())]
+    BoundOutOfRange { path: PathBuf, bound: u64, from: u64, end: u64 },
+    #[error("the log in {} cannot be truncated to {position}: {why}", path.display())]
+    NotTruncated { path: PathBuf, position: u64, why: KeptRecords },
     #[error("the log in {} is closed; open it again to append", path.display())]
     Closed { path: PathBuf },
     #[error("an earlier sync failed, so the log in {} is stopped; repair the disk, then restart the broker", path.display())]
     Stopped { path: PathBuf },
+}
+
+/// Why a log keeps what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeptRecords {
+    #[error("the records below {0} are committed or in a checkpoint")]
+    Committed(u64),
+    #[error("it ends at {0}")]
+    AtEnd(u64),
+    #[error("no record ends there, or one before it cannot be read")]
+    InRecord,
 }
 
 /// Why bytes are corrupt.
@@ -76,6 +95,10 @@ pub enum Corruption {
     Gap,
     #[error("it ends before its last record")]
     Short,
+    #[error(
+        "it does not say where the log is being truncated, or its checksum does not match; move it away, and compare the log with its other replicas"
+    )]
+    Truncating,
     #[error("its sectors cannot be read")]
     Unreadable,
     #[error("no segment has the record of this message")]

@@ -25,7 +25,8 @@ use crate::manifest::Entry;
 use crate::record::{DecodeError, Position};
 use crate::rewriting::Rewriting;
 use crate::segment::{Check, Resume, Segment, aside_path, corrupt_path};
-use crate::sync::{SyncedFile, Unsynced, save_position};
+use crate::sync::Unsynced;
+use crate::synced_file::{Progress, SyncedFile};
 
 /// A checkpoint is saved twice when this many times its size is between the two that are kept, and at least so much.
 const COPY_TIMES: u64 = 8;
@@ -175,7 +176,10 @@ impl FoldTicket {
             }
             checkpoints.trim(disk, &self.directory, holds)?;
         }
-        save_position(&self.synced_file, self.disk.as_ref(), self.boundary)?;
+        // Not above the bound, so no cut takes it back.
+        let mut synced = self.synced_file.lock().unwrap_or_else(PoisonError::into_inner);
+        synced.save(self.disk.as_ref(), Progress::to(self.boundary))?;
+        drop(synced);
         for part in &self.parts {
             catalog.put(Holding::new(&part.segment, part.end, &part.lookup));
         }

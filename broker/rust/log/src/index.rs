@@ -60,6 +60,17 @@ pub(crate) fn of_contents(segment: &Segment, contents: &Contents) -> MemoryIndex
     of_walk(segment.walk_over(contents.up_to(segment.readable()), Check::Head))
 }
 
+/// The index of records that have to fill a part of a segment; `None` where they do not.
+pub(crate) fn of_whole(segment: &Segment, bytes: &[u8]) -> Option<MemoryIndex> {
+    let mut index = MemoryIndex::default();
+    let mut walk = segment.walk_over(bytes, Check::Head);
+    while walk.offset() < bytes.len() as u64 {
+        let (offset, decoded) = walk.step().ok()?;
+        index.take_in(offset, &decoded);
+    }
+    Some(index)
+}
+
 fn of_walk(mut walk: Walk<'_>) -> MemoryIndex {
     let mut index = MemoryIndex::default();
     loop {

@@ -13,9 +13,11 @@ mod backup_reader;
 mod batches;
 mod catalog;
 mod checkpoint;
+mod checksums;
 mod compaction;
 mod contents;
 mod corruption;
+mod cut;
 mod deadlines;
 mod directory;
 mod disk;
@@ -51,6 +53,7 @@ mod segment_header;
 pub mod settled_blocks;
 mod skipped;
 mod sync;
+mod synced_file;
 
 pub use backup::BackupTicket;
 pub use backup_reader::{BackupFile, BackupReader};
@@ -58,13 +61,14 @@ pub use batches::{
     BATCH_MAX, BATCHES_MAX, BATCHES_OF_ALL_MAX, Batches, ProducerBatches, RowDigest, RowsDigest, StoredBatch,
     batch_and_row, sequence_in,
 };
+pub use checksums::ChecksumTicket;
 pub use compaction::{Compacted, CompactionTicket};
 pub use corruption::Quarantined;
 pub use deadlines::{DEADLINE_MS_MAX, Deadline, DeadlineKind};
 pub use disk::{Disk, FaultyDisk, RealDisk, Space, is_full};
 pub use encode::{EnvelopeSizes, Operation, Payload, Settlement};
 pub use epochs::Epochs;
-pub use error::{Corruption, LogError, Missing};
+pub use error::{Corruption, KeptRecords, LogError, Missing};
 pub use fold::{FoldState, FoldedQueue, RAISE};
 pub use fold_ticket::{FoldTicket, Folded, Retired};
 pub use format::{Coding, Format};
@@ -79,4 +83,4 @@ pub use record::{
 pub use recovery::Recovery;
 pub use repair::{Repaired, repair};
 pub use segment::{Located, Segment};
-pub use sync::SyncTicket;
+pub use sync::{SyncTicket, Synced};

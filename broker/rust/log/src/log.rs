@@ -1,9 +1,12 @@
 //! The log itself: appending to the tail, writing it, rolling to the next segment, and finding stored messages.
 //!
 //! Invariants: positions are contiguous over all segments; nothing is visible to a reader before its write returned;
-//! synced <= written <= appended. The caller holds the log's lock: long work leaves as a ticket.
+//! bound, synced <= written <= appended. The caller holds the log's lock: long work leaves as a ticket.
 
+mod bound;
 mod closing;
+mod comparing;
+mod cutting;
 mod envelope;
 mod epoch;
 mod quarantine;
@@ -12,6 +15,7 @@ mod recent;
 mod rolling;
 mod room;
 mod settling;
+mod syncing;
 mod timers;
 mod upkeep;
 
@@ -21,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use penstock_queue::{QueueId, Sequence};
+use penstock_queue::QueueId;
 use rustc_hash::FxHashMap;
 
 pub use self::reading::Portion;
@@ -41,6 +45,7 @@ use crate::disk::{Disk, RealDisk};
 use crate::encode::{
     Payload, Stamp, delete_bytes, encode_delete, encode_mark, encode_message, epoch_bytes, mark_bytes,
 };
+use crate::epochs::Epochs;
 use crate::error::LogError;
 use crate::fold::FoldState;
 use crate::fold_ticket::Keeper;
@@ -49,8 +54,9 @@ use crate::kept::{Kept, Share};
 use crate::names::number_of;
 use crate::record::{MarkView, Position, RECORD_BYTES_MAX, Target};
 use crate::recovery::{Recovered, Recovery, Sealed, recover};
-use crate::segment::{Located, SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
-use crate::sync::{SyncTicket, SyncedFile, Unsynced};
+use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::sync::Unsynced;
+use crate::synced_file::SyncedFile;
 
 /// The pages of this many of the largest segments stay with readers; a third such part is for the directories, for
 /// folds, and for readers of segments that others have left.
@@ -71,6 +77,8 @@ pub struct LogOptions {
     pub free_bytes_min: u64,
     /// The format of new segments. A log that has one of a newer format goes on in that.
     pub format: Format,
+    /// Whether the log has a high watermark, as a replica's has: see [`Log::set_bound`].
+    pub is_bounded: bool,
     /// Space that all logs on this disk keep free.
     pub kept: Arc<Kept>,
     pub disk: Arc<dyn Disk>,
@@ -84,6 +92,7 @@ impl Default for LogOptions {
             raise: false,
             free_bytes_min: 0,
             format: Format::NEWEST,
+            is_bounded: false,
             kept: Arc::default(),
             disk: Arc::new(RealDisk),
         }
@@ -94,6 +103,7 @@ impl Default for LogOptions {
 #[derive(Debug)]
 pub struct Opened {
     pub log: Log,
+    /// At the log's end, or at its bound.
     pub state: FoldState,
     pub recovery: Recovery,
     /// Places that could not be read and are skipped.
@@ -132,6 +142,8 @@ pub struct LogStats {
 enum Stage {
     /// No epoch has begun since the log of format 2 was opened.
     Opened,
+    /// No epoch has begun since the log was truncated, or since the last one could not begin.
+    Between,
     Begun,
     Closed,
 }
@@ -142,7 +154,12 @@ pub struct Log {
     directory: Arc<Path>,
     options: LogOptions,
     log_id: [u8; 16],
+    /// Of the segments to come.
     epoch: u64,
+    /// The highest epoch that has begun, also where its record was cut.
+    newest_epoch: u64,
+    /// The epochs of format 2 up to the log's end.
+    epochs: Epochs,
     /// Records that are appended and not written; the first of them is at `written`.
     tail: Vec<u8>,
     written: Position,
@@ -156,6 +173,10 @@ pub struct Log {
     sealed: Vec<Sealed>,
     grown_bytes: u64,
     synced: Position,
+    /// The high watermark of a log that has one; without it, its end.
+    bound: Option<Position>,
+    /// How often it was cut.
+    cuts: u64,
     ahead: Ahead,
     unsynced: Vec<Unsynced>,
     stopped: Arc<AtomicBool>,
@@ -165,6 +186,7 @@ pub struct Log {
     holds: Arc<Holds>,
     folded: Position,
     share: Share,
+    /// The state of the start: folds go on from there.
     recovered: Position,
     /// The segment that a queue was last found in: the next look-up begins there.
     hints: RefCell<FxHashMap<QueueId, u64>>,
@@ -189,9 +211,9 @@ impl Log {
         options.segment_bytes_max = options.segment_bytes_max.clamp(2 * SEGMENT_HEADER_BYTES, RECORD_BYTES_MAX);
         options.segment_bytes_min =
             options.segment_bytes_min.clamp(2 * SEGMENT_HEADER_BYTES, options.segment_bytes_max);
-        let recovered = recover(directory, options.disk.as_ref(), !options.raise)?;
+        let recovered = recover(directory, &options)?;
         let recovery = recovered.recovery;
-        let mut state = recovered.state.clone();
+        let mut state = recovered.bounded.as_ref().map_or(&recovered.state, |(_, state)| state).clone();
         let (quarantined, set_aside) = (recovered.quarantined.clone(), recovered.set_aside.clone());
         let removed_indexes = recovered.removed_indexes.clone();
         let (lost, missed_starts) = (recovered.lost.clone(), recovered.missed_starts);
@@ -341,7 +363,8 @@ impl Log {
             return Err(LogError::io("write", segment.path(), error));
         }
         let bytes = self.tail.len() as u64;
-        segment.written(offset, offset + bytes);
+        let readable = self.bound.map_or(offset + bytes, |bound| segment.offset_of(bound));
+        segment.written(offset, readable.min(offset + bytes));
         self.write_behind = false;
         self.written.0 += bytes;
         let (disk, end) = (self.options.disk.as_ref(), offset + bytes);
@@ -379,76 +402,9 @@ impl Log {
         self.active.segment.number().saturating_sub(1)
     }
 
-    /// Finds the message with exactly that sequence, with those that follow it without a gap in the same segment, at
-    /// most `count_max` in all; `None` when it is not stored, or not written yet.
-    pub fn locate(&self, queue: QueueId, from: Sequence, count_max: usize) -> Result<Option<Located>, LogError> {
-        if let Some(offsets) = self.active.index.find(queue, from) {
-            let readable = self.active.segment.readable();
-            let offsets = offsets.iter().take(count_max).take_while(|&&offset| u64::from(offset) < readable);
-            return Ok(self.located(&self.active.segment, None, from, offsets.copied().collect()));
-        }
-        let hint = self.hints.borrow().get(&queue).copied().unwrap_or(0);
-        let begin = self.sealed.partition_point(|sealed| sealed.segment.number() < hint);
-        for at in [begin, begin + 1] {
-            if let Some(located) = self.locate_in(at, queue, from, count_max)? {
-                return Ok(Some(located));
-            }
-        }
-        // Elsewhere a binary search finds it: a log may have thousands of segments.
-        match self.first_sealed(queue, from)? {
-            Some((at, first)) if first == from => self.locate_in(at, queue, from, count_max),
-            _ => Ok(None),
-        }
-    }
-
-    fn locate_in(
-        &self,
-        at: usize,
-        queue: QueueId,
-        from: Sequence,
-        count_max: usize,
-    ) -> Result<Option<Located>, LogError> {
-        let Some(sealed) = self.sealed.get(at) else { return Ok(None) };
-        let Some(offsets) = sealed.lookup.find(queue, from, count_max)? else { return Ok(None) };
-        self.hints.borrow_mut().insert(queue, sealed.segment.number());
-        Ok(self.located(&sealed.segment, Some(&sealed.lookup), from, offsets))
-    }
-
     /// Segments that readers left since the last call, to drop without the lock.
     pub fn take_passed(&mut self) -> Passed {
         self.recent.get_mut().take_passed()
-    }
-
-    /// A sync of the written records, for a thread without the lock; `None` when all are synced.
-    pub fn begin_sync(&mut self) -> Option<SyncTicket> {
-        self.ahead.sync_begins(self.written);
-        (self.written > self.synced).then(|| SyncTicket {
-            files: self.unsynced.clone(),
-            position: self.written,
-            directory: Arc::clone(&self.directory),
-            disk: Arc::clone(&self.options.disk),
-            synced_file: Arc::clone(&self.synced_file),
-            stopped: Arc::clone(&self.stopped),
-        })
-    }
-
-    /// Notes the position that a ticket synced.
-    pub fn finish_sync(&mut self, position: Position) {
-        if self.stopped.load(Ordering::SeqCst) {
-            return;
-        }
-        assert!(position <= self.written, "more is said to be synced than was written");
-        let synced = self.synced.max(position);
-        self.synced = synced;
-        // A sync up to an empty segment may have come before that segment's header.
-        let first_kept = self.sealed.partition_point(|sealed| sealed.end <= synced && sealed.segment.first() < synced);
-        let first_kept = self.sealed.get(first_kept).map_or(self.active.segment.number(), |kept| kept.segment.number());
-        self.unsynced.retain(|unsynced| unsynced.number >= first_kept);
-        for unsynced in &mut self.unsynced {
-            let segment = self.sealed.iter().rev().map(|sealed| &sealed.segment);
-            let segment = std::iter::once(&self.active.segment).chain(segment).find(|s| s.number() == unsynced.number);
-            unsynced.is_new &= segment.is_some_and(|segment| segment.first() >= synced);
-        }
     }
 
     #[must_use]
@@ -469,17 +425,21 @@ impl Log {
 
 impl Log {
     fn after(directory: &Path, options: LogOptions, recovered: Recovered) -> Result<Log, LogError> {
-        let Recovered {
-            log_id, format, state, checkpoints, synced, sealed, next_number, gone, gone_entries, lost, ..
-        } = recovered;
+        let Recovered { log_id, format, state, checkpoints, sealed, next_number, gone, gone_entries, lost, .. } =
+            recovered;
+        let (mut synced, bounded) = (recovered.synced, recovered.bounded);
         let log_id = log_id.map_or_else(|| random(directory), Ok)?;
         let directory: Arc<Path> = Arc::from(directory);
         let format = options.format.max(format);
-        let end = state.position;
+        synced.set_format(format);
+        let (end, epochs) = (state.position, state.epochs.clone());
+        let newest_epoch = state.epoch.max(synced.progress().epoch);
         let (epoch, stage) = match format {
             Format::One => (state.epoch + 1, Stage::Begun),
-            Format::Two => (epoch::after(state.epoch, &directory)?, Stage::Opened),
+            Format::Two => (epoch::after(newest_epoch, &directory)?, Stage::Opened),
         };
+        let (bound, state) = bound::of(bounded, state, format)?;
+        let counted = bound::hide_above(bound, &sealed);
         let header = SegmentHeader::new(format, log_id, random_id(&directory)?, (epoch, end));
         let least = SEGMENT_HEADER_BYTES + epoch_bytes(format) as u64;
         let bytes = options.segment_bytes_min.max(least);
@@ -491,14 +451,18 @@ impl Log {
             grown_bytes: bytes,
             written: end,
             synced: end,
+            bound,
+            cuts: synced.cuts(),
+            newest_epoch,
+            epochs,
             ahead: Ahead::new(end),
-            recovered: end,
+            recovered: state.position,
             folded: checkpoints.newest(),
             share,
             keeper: Arc::new(Mutex::new(Keeper {
                 state,
                 checkpoints,
-                catalog: Catalog::of(&sealed),
+                catalog: Catalog::of(counted),
                 rewriting: None,
                 gone,
                 gone_entries,
@@ -529,23 +493,6 @@ impl Log {
         })
     }
 
-    fn located(
-        &self,
-        segment: &Arc<Segment>,
-        lookup: Option<&Lookup>,
-        first: Sequence,
-        offsets: Vec<u32>,
-    ) -> Option<Located> {
-        if offsets.is_empty() {
-            return None;
-        }
-        segment.mark_used();
-        self.recent.borrow_mut().note(segment, lookup);
-        // Mapped now, so that the bytes stay readable when the file is removed; a reader meets a failure again.
-        let _ = segment.map();
-        Some(Located { segment: Arc::clone(segment), first, offsets })
-    }
-
     fn appended(&self) -> Position {
         Position(self.written.0 + self.tail.len() as u64)
     }
@@ -553,7 +500,7 @@ impl Log {
     #[cold]
     fn refusal(&self) -> LogError {
         let path = self.directory.to_path_buf();
-        if self.stage == Stage::Opened { LogError::NoEpoch { path } } else { LogError::Closed { path } }
+        if self.stage == Stage::Closed { LogError::Closed { path } } else { LogError::NoEpoch { path } }
     }
 
     /// Reserves space for a record of that length; returns where it will be.

@@ -44,7 +44,7 @@ impl Names {
                 if rest.ends_with(".tmp") {
                     names.temporary.push(path);
                 }
-            } else if name == "manifest.tmp" {
+            } else if name == "manifest.tmp" || name == "truncating.tmp" {
                 names.temporary.push(path);
             }
         }

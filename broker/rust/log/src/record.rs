@@ -52,7 +52,7 @@ pub(crate) const TARGET_BYTES: usize = 12;
 /// The head of a message for one queue, without optional parts.
 pub(crate) const ONE_TARGET_BYTES: usize = HEADER_BYTES + MESSAGE_FIXED_BYTES + TARGET_BYTES;
 /// Position of the checksum in a head.
-const CRC_AT: usize = 20;
+pub(crate) const CRC_AT: usize = 20;
 const CRC_BYTES: usize = HEADER_BYTES - CRC_AT;
 /// Parts of at most this size together are copied side by side for their checksum.
 const GATHERED_BYTES_MAX: usize = 128;

@@ -5,6 +5,7 @@
 //! that of the last writer, records arrived in order: a record after a bad one proves corruption, not a torn tail. No
 //! old segment is written to.
 
+mod bound;
 mod gaps;
 mod headers;
 
@@ -15,6 +16,7 @@ use self::headers::{Found, refuse_without_checkpoint};
 use crate::checkpoint::{Checkpoints, unlink_if_there};
 use crate::contents::Contents;
 use crate::corruption::{Quarantined, file_name, known_targets, marked};
+use crate::cut::Cut;
 use crate::directory::{Directory, Lookup};
 use crate::disk::Disk;
 use crate::epochs::count_of;
@@ -25,6 +27,7 @@ use crate::format::Format;
 use crate::header::rewritten_segment;
 use crate::index::MemoryIndex;
 use crate::live_segments::{LiveSegment, find_gone};
+use crate::log::LogOptions;
 use crate::lost_files::{self, Lost};
 use crate::manifest::{Entry, Manifest};
 use crate::names::Names;
@@ -35,7 +38,7 @@ use crate::segment::{
     Check, Resume, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, corrupt_path, directory_path, rewritten_path,
     segment_path,
 };
-use crate::sync::SyncedFile;
+use crate::synced_file::{Progress, SyncedFile};
 
 /// Each makes the next start skip more sequences.
 const MISSED_STARTS_MAX: u64 = 64;
@@ -59,6 +62,8 @@ pub(crate) struct Sealed {
 
 /// Result of recovery; `state` is at the log's end.
 pub(crate) struct Recovered {
+    /// The bound of a log that has one, and the state there.
+    pub(crate) bounded: Option<(Position, FoldState)>,
     pub(crate) log_id: Option<[u8; 16]>,
     /// The newest format of its segments.
     pub(crate) format: Format,
@@ -83,9 +88,11 @@ pub(crate) struct Recovered {
     pub(crate) lost: Vec<PathBuf>,
 }
 
-/// Reads the directory up to the log's end and syncs the part past `synced`. `keeps_order` says that the page cache was
-/// not lost since the last write, so that every byte implies all bytes written before it.
-pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> Result<Recovered, LogError> {
+/// Reads the directory up to the log's end and syncs the part past `synced`. Where the page cache was not lost since the
+/// last write, every byte implies all bytes written before it.
+pub(crate) fn recover(directory: &Path, options: &LogOptions) -> Result<Recovered, LogError> {
+    let (disk, keeps_order) = (options.disk.as_ref(), !options.raise);
+    let mut synced = after_cut(directory, disk)?;
     let names = Names::list(directory)?;
     for path in &names.temporary {
         unlink_if_there(disk, path)?;
@@ -94,10 +101,10 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     let (checkpoints, state) = Checkpoints::load(directory, &names.checkpoints, &mut log_id)?;
     let manifest = Manifest::load(directory, &mut log_id)?;
     manifest.repair(disk, directory, log_id)?;
-    let mut synced = SyncedFile::load(directory)?;
     let lost_before = lost_files::load(&names.lost)?;
-    let mut reader = Reader::new((directory, disk), keeps_order, (&names, &checkpoints.live), state, synced.position());
+    let mut reader = Reader::new((directory, disk), keeps_order, (&names, &checkpoints.live), state, synced.progress());
     reader.lost_before = lost_before;
+    reader.bound = reader.bound.filter(|_| options.is_bounded);
     let sorted = reader.sort(&names, &manifest)?;
     let (headers, headless) = reader.headers(&sorted.plain, &mut log_id)?;
     if checkpoints.newest() == Position(0) {
@@ -109,12 +116,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     reader.check_segments(&names)?;
     reader.reach_synced();
     reader.sync_names()?;
-    if reader.has_written {
-        synced.save(disk, reader.state.position)?;
-    }
-    if reader.has_lost || reader.has_raised {
-        reader.state.recount();
-    }
+    let bounded = reader.end_at_bound(&mut synced)?;
     let unnamed = sorted.unnamed;
     let Reader { sealed, state, quarantined, .. } = &reader;
     let gone = find_gone(directory, &checkpoints.live, &unnamed, sealed, state, quarantined)?;
@@ -137,6 +139,7 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
     let last = highest_number(names.highest, &gone, lost_before.iter().chain(&lost));
     let lost = names.lost.into_iter().chain(lost.iter().map(|lost| lost_files::lost_path(directory, *lost.start())));
     Ok(Recovered {
+        bounded,
         log_id,
         format,
         state,
@@ -154,6 +157,16 @@ pub(crate) fn recover(directory: &Path, disk: &dyn Disk, keeps_order: bool) -> R
         missed_starts,
         lost: lost.collect(),
     })
+}
+
+/// The file `synced`, once a cut is completed that an earlier process began.
+fn after_cut(directory: &Path, disk: &dyn Disk) -> Result<SyncedFile, LogError> {
+    let mut synced = SyncedFile::load(directory)?;
+    if let Some(cut) = Cut::load(directory)? {
+        synced.set_format(Format::Two);
+        cut.complete(disk, directory, &mut synced)?;
+    }
+    Ok(synced)
 }
 
 /// The highest number that a segment has had. Rewritten ones keep the numbers of their sources, which ascend along the
@@ -198,6 +211,10 @@ struct Reader<'a> {
     has_headless: bool,
     /// Whether a segment was written again.
     has_written: bool,
+    /// Above it nothing counts for the state of a log that has a bound.
+    bound: Option<Position>,
+    /// That state, once records above it were found.
+    at_bound: Option<FoldState>,
 }
 
 /// How far a walk came, and what it had to skip.
@@ -213,7 +230,7 @@ impl<'a> Reader<'a> {
         keeps_order: bool,
         (names, live): (&'a Names, &'a [LiveSegment]),
         state: FoldState,
-        synced: Position,
+        progress: Progress,
     ) -> Self {
         Reader {
             directory,
@@ -226,7 +243,8 @@ impl<'a> Reader<'a> {
             numbers: &names.segments,
             lost_before: Vec::new(),
             lost: Vec::new(),
-            synced: synced.max(state.position),
+            synced: progress.position.max(state.position),
+            bound: Some(progress.bound.max(state.position)),
             state,
             sealed: Vec::new(),
             recovery: Recovery::default(),
@@ -239,6 +257,7 @@ impl<'a> Reader<'a> {
             has_moved: false,
             has_headless: false,
             has_written: false,
+            at_bound: None,
         }
     }
 }
@@ -395,6 +414,9 @@ impl Reader<'_> {
             match walk.step() {
                 Ok((offset, decoded)) => {
                     let end = segment.position_of(walk.offset());
+                    if fold.is_some() {
+                        self.pass_bound(end);
+                    }
                     if begun_in.take().is_some() {
                         self.enter_epoch(segment, matches!(decoded.record, Record::Epoch(_)));
                     }

@@ -43,11 +43,11 @@ impl Shard {
             return Ok(());
         };
         let started = Instant::now();
-        let position = ticket.perform()?;
+        let synced = ticket.perform()?;
         self.around.counters.add(Metric::Syncs, 1);
         self.around.counters.add(Metric::SyncMicros, u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX));
-        self.lock()?.log.finish_sync(position);
-        self.publish_synced(position);
+        self.lock()?.log.finish_sync(synced);
+        self.publish_synced(synced.position());
         Ok(())
     }
 

@@ -7,11 +7,10 @@ use super::{Log, Sealed, Stage};
 use crate::directory::Lookup;
 use crate::error::LogError;
 use crate::format::Format;
-use crate::sync::SyncTicket;
 
 impl Log {
-    /// Writes, syncs, and leaves a checkpoint at the end; its removals are durable. Messages can still be located;
-    /// nothing is appended any more.
+    /// Writes, syncs, and leaves a checkpoint at the end, or below the bound; its removals are durable. Messages can still be
+    /// located; nothing is appended any more.
     pub fn close(&mut self) -> Result<(), LogError> {
         if self.stage == Stage::Closed {
             return Ok(());
@@ -24,8 +23,10 @@ impl Log {
             self.write()?;
         }
         self.stage = Stage::Closed;
-        let sync = self.begin_sync().map(SyncTicket::perform).transpose()?;
-        self.finish_sync(sync.unwrap_or(self.synced));
+        if let Some(ticket) = self.begin_sync() {
+            self.finish_sync(ticket.perform()?);
+        }
+        self.save_bound()?;
         let index = std::mem::take(&mut self.active.index);
         let segment = Arc::clone(&self.active.segment);
         segment.seal();
@@ -33,7 +34,8 @@ impl Log {
         self.end_compaction()?;
         // A running fold holds everything that this one needs until it is done.
         self.folding = Arc::new(AtomicBool::new(false));
-        if let Some(ticket) = self.ticket(self.sealed.len() - 1, needs_another) {
+        let last = self.within_bound().checked_sub(1);
+        if let Some(ticket) = last.and_then(|last| self.ticket(last, needs_another)) {
             let folded = ticket.perform()?;
             self.finish_fold(folded).perform()?;
         }

@@ -9,22 +9,30 @@ use super::room::Purpose;
 use super::{EpochToBegin, Log, Opened, Stage};
 use crate::active::{Size, random};
 use crate::encode::{encode_epoch, epoch_bytes};
-use crate::epochs;
+use crate::epochs::{self, Epochs};
 use crate::error::LogError;
 use crate::fold::FoldState;
 use crate::format::Format;
 use crate::record::{Begun, EpochView, Position, Record};
 use crate::segment::SEGMENT_HEADER_BYTES;
-use crate::sync::SyncTicket;
 
 impl Opened {
     /// Begins the epoch of this start, which raises the sequences where that is necessary; does nothing in format 1, where
     /// opening has begun one. Returns the position after it.
     pub fn begin_epoch(&mut self, begun: Begun) -> Result<Position, LogError> {
         let Some(EpochToBegin { raises, is_new }) = self.epoch_to_begin else { return Ok(self.log.end()) };
+        if self.log.stage != Stage::Opened {
+            // The active segment is for another one by now.
+            let begun = self.log.begin_epoch(raises, begun)?;
+            self.epoch_to_begin = None;
+            return Ok(begun);
+        }
         let epoch = self.log.append_first(raises, begun)?;
         self.epoch_to_begin = None;
-        self.state.apply(&Record::Epoch(epoch), self.log.appended());
+        // A bound is below it.
+        if self.log.bound.is_none() {
+            self.state.apply(&Record::Epoch(epoch), self.log.appended());
+        }
         self.log.settle_start(raises > 0 || is_new)?;
         Ok(self.log.end())
     }
@@ -46,8 +54,10 @@ impl Log {
     pub(super) fn settle_start(&mut self, is_owed: bool) -> Result<(), LogError> {
         let end = self.write()?;
         if is_owed {
-            let synced = self.begin_sync().map(SyncTicket::perform).transpose()?;
-            self.finish_sync(synced.unwrap_or(end));
+            match self.begin_sync() {
+                Some(ticket) => self.finish_sync(ticket.perform()?),
+                None => self.note_synced(end),
+            }
         }
         Ok(())
     }
@@ -63,26 +73,60 @@ impl Log {
         if self.format() == Format::One {
             return Err(LogError::NotInFormat { what: "an epoch within a start" });
         }
-        if self.stage != Stage::Begun {
+        if !matches!(self.stage, Stage::Begun | Stage::Between) {
             return Err(self.refusal());
         }
-        let first = self.write()?;
-        self.epoch = after(self.epoch, &self.directory)?;
-        self.stage = Stage::Opened;
-        self.begin_segment(first, Size::bare(self.options.segment_bytes_min, SEGMENT_HEADER_BYTES))?;
+        self.enter_epoch(after(self.newest_epoch, &self.directory)?)?;
         self.append_first(raises, begun)?;
         self.settle_start(raises > 0)?;
         Ok(self.appended())
     }
 
+    /// Begins an epoch that another replica leads, with the record that this one appended: a follower begins none itself.
+    /// Returns the position after the record.
+    pub fn follow_epoch(&mut self, epoch: u64, raises: u8, begun: Begun) -> Result<Position, LogError> {
+        if self.format() == Format::One {
+            return Err(LogError::NotInFormat { what: "an epoch of another replica" });
+        }
+        if self.stage == Stage::Closed {
+            return Err(self.refusal());
+        }
+        if epoch <= self.newest_epoch {
+            return Err(LogError::OldEpoch { path: self.directory.to_path_buf(), epoch, newest: self.newest_epoch });
+        }
+        // Nothing may say the log's id yet.
+        let is_first = self.stage == Stage::Opened;
+        self.enter_epoch(epoch)?;
+        self.append_first(raises, begun)?;
+        self.settle_start(raises > 0 || is_first)?;
+        Ok(self.appended())
+    }
+
+    /// The epochs of format 2 with their first positions, up to the log's end: two replicas have the same records up to the
+    /// end of their last common epoch.
+    #[must_use]
+    pub fn epochs(&self) -> &Epochs {
+        &self.epochs
+    }
+
+    /// Makes the active segment an empty one for an epoch. After a failure nothing is appended.
+    fn enter_epoch(&mut self, epoch: u64) -> Result<(), LogError> {
+        let first = self.write()?;
+        self.epoch = epoch;
+        self.stage = Stage::Between;
+        self.begin_segment(first, Size::bare(self.options.segment_bytes_min, SEGMENT_HEADER_BYTES))
+    }
+
     /// Appends the record of the epoch that the active segment is for. After a failure nothing else is appended.
     fn append_first(&mut self, raises: u8, begun: Begun) -> Result<EpochView, LogError> {
-        let epoch = EpochView { epoch: self.epoch, raises, begun: Some(begun) };
-        self.stage = Stage::Begun;
+        let (epoch, first) = (EpochView { epoch: self.epoch, raises, begun: Some(begun) }, self.appended());
+        let before = std::mem::replace(&mut self.stage, Stage::Begun);
         if let Err(error) = self.append_epoch_record(&epoch) {
-            self.stage = Stage::Opened;
+            self.stage = before;
             return Err(error);
         }
+        self.newest_epoch = self.newest_epoch.max(self.epoch);
+        self.epochs.begin(self.epoch, first);
         Ok(epoch)
     }
 

@@ -20,12 +20,17 @@ impl Log {
     pub fn next_stored(&self, queue: QueueId, from: Sequence) -> Result<Option<Sequence>, LogError> {
         let in_memory = Lookup::first_in(&self.active.index, queue, from);
         let sealed = self.sealed.iter().map(|sealed| sealed.lookup.next_stored(queue, from));
-        sealed.chain(std::iter::once(Ok(in_memory))).try_fold(None, |first: Option<Sequence>, found| {
-            Ok(match (first, found?) {
+        let first = sealed.chain(std::iter::once(Ok(in_memory))).try_fold(None, |first: Option<Sequence>, found| {
+            Ok::<_, LogError>(match (first, found?) {
                 (Some(first), Some(found)) => Some(first.min(found)),
                 (first, found) => first.or(found),
             })
-        })
+        })?;
+        // The queue's messages after one above the bound are above it, too.
+        match first {
+            Some(first) if self.bound.is_some() && self.locate(queue, first, 1)?.is_none() => Ok(None),
+            first => Ok(first),
+        }
     }
 
     /// The names of the sealed segments.

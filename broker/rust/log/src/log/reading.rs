@@ -1,4 +1,4 @@
-//! Look-ups for a stream's readers: any message by its sequence, the oldest segment's part of a queue, the newest time;
+//! Look-ups for readers: any message by its sequence, the oldest segment's part of a queue, the newest time;
 //! and the release of maps without readers.
 //!
 //! Invariants: a queue's sequences ascend from segment to segment, rewritten ones included, so a binary search finds
@@ -46,6 +46,41 @@ impl Log {
         retired
     }
 
+    /// Finds the message with exactly that sequence, with those that follow it without a gap in the same segment, at
+    /// most `count_max` in all; `None` when it is not stored, or not written yet.
+    pub fn locate(&self, queue: QueueId, from: Sequence, count_max: usize) -> Result<Option<Located>, LogError> {
+        if let Some(offsets) = self.active.index.find(queue, from) {
+            let readable = self.active.segment.readable();
+            let offsets = offsets.iter().take(count_max).take_while(|&&offset| u64::from(offset) < readable);
+            return Ok(self.located(&self.active.segment, None, from, offsets.copied().collect()));
+        }
+        let hint = self.hints.borrow().get(&queue).copied().unwrap_or(0);
+        let begin = self.sealed.partition_point(|sealed| sealed.segment.number() < hint);
+        for at in [begin, begin + 1] {
+            if let Some(located) = self.locate_in(at, queue, from, count_max)? {
+                return Ok(Some(located));
+            }
+        }
+        // Elsewhere a binary search finds it: a log may have thousands of segments.
+        match self.first_sealed(queue, from)? {
+            Some((at, first)) if first == from => self.locate_in(at, queue, from, count_max),
+            _ => Ok(None),
+        }
+    }
+
+    fn locate_in(
+        &self,
+        at: usize,
+        queue: QueueId,
+        from: Sequence,
+        count_max: usize,
+    ) -> Result<Option<Located>, LogError> {
+        let Some(sealed) = self.sealed.get(at) else { return Ok(None) };
+        let Some(offsets) = sealed.lookup.find(queue, from, count_max)? else { return Ok(None) };
+        self.hints.borrow_mut().insert(queue, sealed.segment.number());
+        Ok(self.located(&sealed.segment, Some(&sealed.lookup), from, offsets))
+    }
+
     /// The queue's first message with that sequence or a higher one, with those that follow it without a gap in the
     /// same segment, at most `count_max` in all. `hint` is the number of the segment to search first.
     pub fn seek(
@@ -89,10 +124,11 @@ impl Log {
         }
     }
 
-    /// The part from there on of the first sealed segment with a message of the queue at or above `from`.
+    /// The part from there on of the first sealed segment with a message of the queue at or above `from`; none of a segment
+    /// that ends above the bound.
     pub fn portion(&self, queue: QueueId, from: Sequence) -> Result<Option<Portion>, LogError> {
         let Some((at, from)) = self.first_sealed(queue, from)? else { return Ok(None) };
-        let Some(sealed) = self.sealed.get(at) else { return Ok(None) };
+        let Some(sealed) = self.sealed.get(at).filter(|_| at < self.within_bound()) else { return Ok(None) };
         let runs = sealed.lookup.runs_from(queue, from)?;
         let Some(&(last, _)) = runs.last() else { return Ok(None) };
         let last_offset = sealed.lookup.find(queue, last.last, 1)?.and_then(|offsets| offsets.first().copied());
@@ -104,6 +140,8 @@ impl Log {
     pub fn newest_time(&self) -> Result<u64, LogError> {
         for sealed in self.sealed.iter().rev() {
             let mut offsets = sealed.lookup.last_offsets()?;
+            let readable = sealed.segment.readable();
+            offsets.retain(|&offset| u64::from(offset) < readable);
             if !sealed.segment.is_rewritten() {
                 // Records are in the order in which they were stored.
                 offsets = offsets.into_iter().max().into_iter().collect();
@@ -122,6 +160,24 @@ impl Log {
             }
         }
         Ok(0)
+    }
+
+    pub(super) fn located(
+        &self,
+        segment: &Arc<Segment>,
+        lookup: Option<&Lookup>,
+        first: Sequence,
+        offsets: Vec<u32>,
+    ) -> Option<Located> {
+        if offsets.is_empty() {
+            return None;
+        }
+        segment.mark_used();
+        self.recent.borrow_mut().note(segment, lookup);
+        let offsets = if self.bound.is_some() { up_to_readable(segment, offsets)? } else { offsets };
+        // Mapped now, so that the bytes stay readable when the file is removed; a reader meets a failure again.
+        let _ = segment.map();
+        Some(Located { segment: Arc::clone(segment), first, offsets })
     }
 
     fn seek_active(&self, queue: QueueId, from: Sequence, count_max: usize) -> Option<Located> {
@@ -157,6 +213,13 @@ impl Log {
         }
         Ok(found)
     }
+}
+
+/// The offsets of records that can be read; `None` without any.
+fn up_to_readable(segment: &Segment, mut offsets: Vec<u32>) -> Option<Vec<u32>> {
+    let readable = segment.readable();
+    offsets.truncate(offsets.partition_point(|&offset| u64::from(offset) < readable));
+    (!offsets.is_empty()).then_some(offsets)
 }
 
 impl Lookup {

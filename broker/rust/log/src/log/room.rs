@@ -46,7 +46,7 @@ impl Log {
         Room { free, needed: reserve.max(self.options.free_bytes_min), next: self.next_segment_bytes() }
     }
 
-    /// A fold of all written records, so that recent settlements free their segments: the log rolls to another segment.
+    /// A fold of all written records below the bound, so that recent settlements free their segments: the log rolls to another segment.
     /// It takes two of them, as the older checkpoint decides which segments go. `None` while another fold or a copy is
     /// running. It takes almost no space until more is appended, so that hundreds of emptied logs return their space.
     pub fn begin_whole_fold(&mut self) -> Result<Option<FoldTicket>, LogError> {
@@ -58,10 +58,10 @@ impl Log {
             self.append_epoch(false)?;
         }
         let first = self.write()?;
-        if first > self.active.segment.first() {
+        if first > self.active.segment.first() && self.bound() == first {
             self.begin_segment(first, self.smallest(self.options.segment_bytes_min, SEGMENT_HEADER_BYTES))?;
         }
-        Ok(self.sealed.len().checked_sub(1).and_then(|last| self.ticket(last, true)))
+        Ok(self.within_bound().checked_sub(1).and_then(|last| self.ticket(last, true)))
     }
 
     /// Reserves space in the active segment for a record that ends at an offset.

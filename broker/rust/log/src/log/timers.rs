@@ -3,7 +3,7 @@
 //! Invariants: no deadline is passed over, and each comes at least once in the life of a process; it may come again once
 //! its segment was folded or rewritten, so whoever takes it asks the queue whether the message is still there. Only
 //! deadlines of segments whose index is not written yet are kept one by one. Index files are read without the log's lock, a
-//! piece at a time.
+//! piece at a time. Those of messages above the bound come when it has passed them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -66,12 +66,16 @@ fn waiting(index: &MemoryIndex) -> BinaryHeap<Reverse<(u64, u32)>> {
 
 /// The timers of all segments with deadlines, by the segments' numbers.
 #[derive(Debug, Default)]
-pub(super) struct Timers(BTreeMap<u64, Timer>);
+pub(super) struct Timers {
+    by_number: BTreeMap<u64, Timer>,
+    /// Deadlines that came while their messages were above the bound: number of the segment, time, and place.
+    early: Vec<(u64, (u64, u32))>,
+}
 
 impl Timers {
     fn add(&mut self, segment: &Segment, added: &[Deadline], from: usize) {
         let empty = || Timer { segment_id: segment.id(), source: Source::Memory(BinaryHeap::new()) };
-        if let Source::Memory(waiting) = &mut self.0.entry(segment.number()).or_insert_with(empty).source {
+        if let Source::Memory(waiting) = &mut self.by_number.entry(segment.number()).or_insert_with(empty).source {
             let from = from as u32;
             waiting.extend(added.iter().zip(from..).map(|(deadline, at)| Reverse((deadline.at_ms, at))));
         }
@@ -79,7 +83,7 @@ impl Timers {
 
     /// The earliest time, and the number of the segment.
     fn next(&self) -> Option<(u64, u64)> {
-        self.0.iter().filter_map(|(&number, timer)| Some((timer.next_ms()?, number))).min()
+        self.by_number.iter().filter_map(|(&number, timer)| Some((timer.next_ms()?, number))).min()
     }
 
     /// How many deadlines are kept one by one.
@@ -88,7 +92,7 @@ impl Timers {
             Source::Memory(waiting) => waiting.len() as u64,
             Source::File { .. } => 0,
         };
-        self.0.values().map(count).sum()
+        self.by_number.values().map(count).sum()
     }
 }
 
@@ -145,7 +149,7 @@ impl Log {
         let (_, number) = self.timers.next().filter(|&(at_ms, _)| at_ms <= to_ms)?;
         let sealed = self.sealed.binary_search_by_key(&number, |sealed| sealed.segment.number());
         let sealed = sealed.ok().and_then(|at| self.sealed.get(at));
-        let timer = self.timers.0.get_mut(&number)?;
+        let timer = self.timers.by_number.get_mut(&number)?;
         let ticket =
             DeadlineTicket { number, segment_id: timer.segment_id, found: Vec::new(), file: None, to_ms, count_max };
         let waiting = match &mut timer.source {
@@ -155,10 +159,15 @@ impl Log {
                 return Some(DeadlineTicket { file: Some((Arc::clone(directory), *taken)), ..ticket });
             }
         };
-        let index = match sealed.map(|sealed| &sealed.lookup) {
-            Some(Lookup::Memory(index)) => index,
+        let (segment, index) = match sealed.map(|sealed| (&sealed.segment, &sealed.lookup)) {
+            Some((segment, Lookup::Memory(index))) => (segment, index.as_ref()),
             Some(_) => return None,
-            None => &self.active.index,
+            None => (&self.active.segment, &self.active.index),
+        };
+        let readable = self.bound.map_or(u64::MAX, |_| segment.readable());
+        let is_hidden = |deadline: &Deadline| {
+            let offsets = index.find(deadline.queue, deadline.sequence);
+            offsets.and_then(|offsets| offsets.first()).is_some_and(|&offset| u64::from(offset) >= readable)
         };
         let mut found = Vec::new();
         while found.len() < count_max
@@ -166,14 +175,17 @@ impl Log {
             && at_ms <= to_ms
         {
             waiting.pop();
-            found.extend(index.deadlines().get(at as usize));
+            match index.deadlines().get(at as usize) {
+                Some(deadline) if is_hidden(deadline) => self.timers.early.push((number, (at_ms, at))),
+                deadline => found.extend(deadline),
+            }
         }
         Some(DeadlineTicket { found, ..ticket })
     }
 
     /// Notes how far a ticket has read; returns its deadlines, each with a message that may be gone.
     pub fn finish_deadlines(&mut self, read: DeadlinesRead) -> Vec<Deadline> {
-        let timer = self.timers.0.get_mut(&read.number).filter(|timer| timer.segment_id == read.segment_id);
+        let timer = self.timers.by_number.get_mut(&read.number).filter(|timer| timer.segment_id == read.segment_id);
         if let (Some(Source::File { taken, next_ms }), Some((now_taken, next))) =
             (timer.map(|timer| &mut timer.source), read.file)
         {
@@ -194,16 +206,32 @@ impl Log {
         }
     }
 
+    /// Lets deadlines come again that came while their messages were above the bound.
+    pub(super) fn return_early_deadlines(&mut self) {
+        for (number, deadline) in std::mem::take(&mut self.timers.early) {
+            // One that was folded meanwhile has them all again.
+            if let Some(Timer { source: Source::Memory(waiting), .. }) = self.timers.by_number.get_mut(&number) {
+                waiting.push(Reverse(deadline));
+            }
+        }
+    }
+
+    /// Forgets the timers of a segment that is cut: the part of it that stays gets new ones.
+    pub(super) fn cut_timers(&mut self, number: u64) {
+        self.timers.by_number.remove(&number);
+        self.timers.early.retain(|&(of, _)| of != number);
+    }
+
     /// Makes the timers those of the present segments, after some were folded, rewritten or removed.
     pub(super) fn follow_segments(&mut self) {
-        let mut before = std::mem::take(&mut self.timers.0);
+        let mut before = std::mem::take(&mut self.timers.by_number);
         let active = self.active.segment.number();
-        self.timers.0.extend(before.remove_entry(&active));
+        self.timers.by_number.extend(before.remove_entry(&active));
         for sealed in &self.sealed {
             let number = sealed.segment.number();
             let kept = before.remove(&number).filter(|timer| timer.is_of(&sealed.segment, &sealed.lookup));
             if let Some(timer) = kept.or_else(|| Timer::of(&sealed.segment, &sealed.lookup)) {
-                self.timers.0.insert(number, timer);
+                self.timers.by_number.insert(number, timer);
             }
         }
     }

@@ -22,13 +22,14 @@ use crate::recovery::Sealed;
 impl Log {
     /// A fold of sealed segments, for a thread without the lock; `None` when there is nothing to gain yet.
     pub fn begin_fold(&mut self) -> Option<FoldTicket> {
-        let newest = self.sealed.len().checked_sub(1)?;
+        let sealed = self.sealed.get(..self.within_bound())?;
+        let newest = sealed.len().checked_sub(1)?;
         // Messages that are live at the end of a small segment are mostly in it, so that a checkpoint there syncs
         // little; at the end of a large one it would sync a whole large segment.
         let is_small = |sealed: &Sealed| sealed.segment.bytes() <= self.options.segment_bytes_min;
         let has_large = self.options.segment_bytes_max >= LARGE_TIMES * self.options.segment_bytes_min;
-        let small = if has_large { self.sealed.iter().rposition(is_small) } else { None };
-        let recovered = self.sealed.partition_point(|sealed| sealed.end <= self.recovered).checked_sub(1);
+        let small = if has_large { sealed.iter().rposition(is_small) } else { None };
+        let recovered = sealed.partition_point(|sealed| sealed.end <= self.recovered).checked_sub(1);
         let boundary = small.max(recovered).max(newest.checked_sub(1))?;
         self.ticket(boundary, false)
     }
@@ -57,29 +58,30 @@ impl Log {
         self.folded = self.folded.max(boundary);
         // Live records below the checkpoint are on the disk, and a start reads no others below it.
         if boundary > self.synced {
-            self.finish_sync(boundary);
+            self.note_synced(boundary);
         }
         drop(running);
         retired
     }
 
-    /// A copy of the log as it is now, for a thread without the lock. Until it is done its files stay and no compaction
+    /// A copy of the log as it is now, up to its bound, for a thread without the lock. Until it is done its files stay and no compaction
     /// begins; folds do.
     pub fn begin_backup(&mut self) -> Result<BackupTicket, LogError> {
-        let position = self.write()?;
-        let segment = &self.active.segment;
+        let position = self.write().map(|_| self.bound())?;
+        let (count, segment, file) = self.last_up_to(position)?;
+        let sealed = self.sealed.get(..count).unwrap_or_default();
         let paths = |sealed: &Sealed| (sealed.segment.path().to_path_buf(), sealed.segment.directory_path());
         let entry = |sealed: &Sealed| Entry::of(&sealed.segment, sealed.end);
-        let files: Vec<_> = self.sealed.iter().map(paths).collect();
+        let files: Vec<_> = sealed.iter().map(paths).collect();
         let (hold, checkpoints) = Hold::take(&self.holds, &self.options.disk, &self.directory, &files)?;
         Ok(BackupTicket {
             directory: Arc::clone(&self.directory),
             log_id: self.log_id,
             position,
-            sealed: self.sealed.iter().map(|sealed| sealed.segment.unmapped()).collect(),
+            sealed: sealed.iter().map(|sealed| sealed.segment.unmapped()).collect(),
             unserved: self.unserved.clone(),
-            manifest: Manifest { entries: self.sealed.iter().filter_map(entry).collect() },
-            active: (segment.unmapped(), Arc::clone(&self.active.file)),
+            manifest: Manifest { entries: sealed.iter().filter_map(entry).collect() },
+            active: (segment.unmapped(), file),
             active_bytes: (segment.offset_of(position), segment.bytes()),
             hold,
             checkpoints,
@@ -133,6 +135,10 @@ impl Log {
     /// A fold up to the end of the sealed segment at that index; with `again` also where the newest checkpoint ends there.
     pub(super) fn ticket(&mut self, last: usize, again: bool) -> Option<FoldTicket> {
         let boundary = self.sealed.get(last)?.end;
+        // The state of a start with a bound is within a segment, and a checkpoint is at the end of one.
+        if boundary < self.recovered {
+            return None;
+        }
         let is_new = boundary > self.folded || (again && boundary == self.folded && boundary > Position(0));
         if !is_new || self.folding.swap(true, Ordering::SeqCst) {
             return None;

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 
 use super::{SEGMENT_HEADER_BYTES, Segment, written_in};
 use crate::disk::Disk;
-use crate::error::LogError;
+use crate::error::{Corruption, LogError};
 use crate::record::{
-    DecodeError, Decoded, HEADER_BYTES, Outline, Position, decode_with, envelope_end, le_u64, outline,
+    CRC_AT, DecodeError, Decoded, HEADER_BYTES, Outline, Position, decode_with, envelope_end, le_u32, le_u64, outline,
 };
 
 /// How much of a segment is kept in memory while it is folded.
@@ -39,6 +39,14 @@ impl Segment {
     pub(crate) fn walk_in_window(&self, from: u64, check: Check) -> Result<Walk<'_>, LogError> {
         let bytes = self.readable_bytes()?;
         Ok(Walk { bytes, at: from, segment: self, check, window: (from, from) })
+    }
+
+    /// The same over all records up to an offset, also those above the log's bound.
+    pub(crate) fn walk_heads(&self, end: u64) -> Result<Walk<'_>, LogError> {
+        let bytes = self.map()?.bytes();
+        let bytes = bytes.get(..end as usize).ok_or_else(|| self.corrupt(bytes.len() as u64, Corruption::Short))?;
+        let at = SEGMENT_HEADER_BYTES;
+        Ok(Walk { bytes, at, segment: self, check: Check::Head, window: (at, at) })
     }
 }
 
@@ -104,6 +112,17 @@ impl<'a> Walk<'a> {
         }
         self.window.1 = to;
         self.segment.populate_through(disk, begin as usize, to as usize)
+    }
+
+    /// The checksum of the head at an offset, as it is stored.
+    pub(crate) fn checksum_at(&self, offset: u32) -> u32 {
+        self.bytes.get(offset as usize..).and_then(|record| record.get(CRC_AT..HEADER_BYTES)).map_or(0, le_u32)
+    }
+
+    /// Whether only zeros follow.
+    pub(crate) fn is_at_zeros(&mut self, disk: &dyn Disk) -> Result<bool, LogError> {
+        self.open_window(disk)?;
+        Ok(written_in(self.bytes.get(self.at as usize..).unwrap_or_default()) == 0)
     }
 
     /// Makes everything up to the end readable, for [`Walk::resume`].

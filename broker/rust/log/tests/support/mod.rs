@@ -8,6 +8,7 @@ pub mod opening;
 pub mod past;
 pub mod producers;
 pub mod recorder;
+pub mod replicas;
 pub mod vanished;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

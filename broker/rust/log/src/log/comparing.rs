@@ -1,0 +1,35 @@
+//! Lists by which replicas compare their records.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Log;
+use crate::checksums::ChecksumTicket;
+use crate::directory::Lookup;
+use crate::error::LogError;
+use crate::format::Format;
+use crate::record::Position;
+
+impl Log {
+    /// A list of the written records in a range of positions, for a thread without the lock, also of those above the bound.
+    /// Segments without a live message below the newest checkpoint are left out: they need not be on the disk.
+    pub fn begin_checksums(&self, positions: Range<Position>) -> Result<ChecksumTicket, LogError> {
+        let is_dead = |end: Position, lookup: &Lookup| end <= self.folded && matches!(lookup, Lookup::Nothing);
+        let sealed = self.sealed.iter().filter(|sealed| !is_dead(sealed.end, &sealed.lookup));
+        let segments = sealed.map(|sealed| (&sealed.segment, sealed.end)).chain([(&self.active.segment, self.written)]);
+        let mut parts = Vec::new();
+        for (segment, end) in segments {
+            if segment.first() >= positions.end || end <= positions.start {
+                continue;
+            }
+            if segment.format() == Format::One {
+                return Err(LogError::NotInFormat { what: "a checksum that is the same in all replicas" });
+            }
+            let segment = segment.unmapped();
+            // Mapped now, so that the bytes stay readable when the file is removed.
+            segment.map()?;
+            parts.push((segment, end));
+        }
+        Ok(ChecksumTicket { parts, positions, disk: Arc::clone(&self.options.disk) })
+    }
+}
