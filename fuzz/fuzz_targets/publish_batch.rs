@@ -11,12 +11,12 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(messages.len() <= batch.message_count);
     assert!(messages.iter().map(|message| message.body.len()).sum::<usize>() <= bytes.len());
 
-    let text = |name| std::str::from_utf8(name).expect("names are UTF-8");
-    let mut encoder = BatchEncoder::begin(Vec::new(), text(batch.exchange), text(batch.routing_key), batch.mandatory);
+    let text = |bytes| std::str::from_utf8(bytes).expect("names are UTF-8");
+    let mut encoder = BatchEncoder::begin(Vec::new(), text(batch.exchange.as_bytes()), text(batch.routing_key.as_bytes()), batch.mandatory);
     for message in &messages {
         let names = MessageNames {
-            exchange: Some(text(message.exchange)),
-            routing_key: Some(text(message.routing_key)),
+            exchange: Some(text(message.exchange.as_bytes())),
+            routing_key: Some(text(message.routing_key.as_bytes())),
             properties: message.properties,
             key: message.key,
         };

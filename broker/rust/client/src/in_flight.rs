@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use penstock_wire::Name;
 use penstock_wire::grpc::{BatchEncoder, MessageNames, PublishFrame, parse_publish};
 
 use crate::ranges::RangeSet;
@@ -171,10 +172,13 @@ impl Batch {
     }
 }
 
+fn text(name: Name<'_>) -> &str {
+    std::str::from_utf8(name.as_bytes()).unwrap_or_default()
+}
+
 /// A batch of `count` messages of an encoded batch, from the `skip`th on.
 fn excerpt(bytes: &[u8], skip: u64, count: u64) -> Bytes {
     let Ok(PublishFrame::Batch(batch)) = parse_publish(bytes) else { return Bytes::new() };
-    let text = |name| std::str::from_utf8(name).unwrap_or_default();
     let mut encoder = BatchEncoder::begin(Vec::new(), text(batch.exchange), text(batch.routing_key), batch.mandatory);
     if batch.producer_sequence > 0 {
         encoder.put_producer_sequence(batch.producer_sequence + skip);
@@ -209,7 +213,7 @@ mod tests {
 
     fn numbers(bytes: &[u8]) -> Vec<u64> {
         let PublishFrame::Batch(view) = parse_publish(bytes).unwrap() else { panic!("not a batch") };
-        assert!(view.exchange == b"e" && view.routing_key == b"k" && view.mandatory);
+        assert!(view.exchange.as_bytes() == b"e" && view.routing_key.as_bytes() == b"k" && view.mandatory);
         let messages: Vec<_> = view.messages().map(Result::unwrap).collect();
         assert!(messages.iter().all(|message| message.key == Some(message.body)));
         messages.iter().map(|message| u64::from_le_bytes(message.body.try_into().unwrap())).collect()

@@ -48,10 +48,11 @@ impl Decider {
             CallRequest::PermitExchange { exchange, .. } if exchange == "closed" => {
                 return Err(Refusal::new(Kind::AccessRefused, "no write permission on exchange 'closed'"));
             }
-            CallRequest::OpenConsume { queue, .. } if queue != "jobs" => {
-                return Err(Refusal::new(Kind::NotFound, format!("queue '{queue}' not found")));
-            }
-            CallRequest::OpenConsume { .. } => JOBS.0,
+            CallRequest::OpenConsume { queue, .. } => match queue.strip_prefix("jobs").map(str::parse::<u32>) {
+                Some(Ok(number)) => JOBS.0 + number,
+                Some(Err(_)) => JOBS.0,
+                None => return Err(Refusal::new(Kind::NotFound, format!("queue '{queue}' not found"))),
+            },
             _ => 0,
         };
         Ok(Answer::Admitted(Admitted { vhost: "/".to_owned(), queue_id, user: "anna".to_owned(), by_key: false }))
@@ -169,8 +170,8 @@ fn a_client_logs_in_publishes_consumes_and_settles() {
     assert_eq!(client.ask("PUBLISH - jobs one"), "CONFIRMED 1 1");
     assert_eq!(client.ask("PUBLISH - nowhere two"), "RETURNED 2 NO_ROUTE");
     assert_eq!(client.ask("PUBLISH closed jobs three"), "REJECTED 3 3 no write permission on exchange 'closed'");
-    assert_eq!(client.ask("CONSUME jobs"), "MESSAGE 1 one");
-    assert_eq!(client.ask("ACK 1"), "SETTLED 1");
+    assert_eq!(client.ask("CONSUME jobs"), "MESSAGE 1 1 one");
+    assert_eq!(client.ask("ACK 1 1"), "SETTLED 1");
 
     let counts = broker.shard.queue_counts(&[JOBS]).unwrap();
     assert_eq!((counts[0].ready_count, counts[0].unacked_count), (0, 0));
@@ -189,14 +190,14 @@ fn what_a_client_held_is_delivered_again_when_it_leaves() {
     for number in 1..=3 {
         assert_eq!(first.ask(&format!("PUBLISH - jobs {number}")), format!("CONFIRMED {number} {number}"));
     }
-    assert_eq!(first.ask("CONSUME jobs"), "MESSAGE 1 1");
-    assert_eq!(first.hear(), "MESSAGE 2 2");
+    assert_eq!(first.ask("CONSUME jobs"), "MESSAGE 1 1 1");
+    assert_eq!(first.hear(), "MESSAGE 1 2 2");
 
     let mut second = broker.log_in();
-    assert_eq!(second.ask("CONSUME jobs"), "MESSAGE 3 3");
+    assert_eq!(second.ask("CONSUME jobs"), "MESSAGE 1 3 3");
     drop(first);
 
-    assert_eq!(second.hear(), "MESSAGE 1 1 again");
+    assert_eq!(second.hear(), "MESSAGE 1 1 1 again");
     broker.stop();
 }
 
@@ -248,5 +249,60 @@ fn a_client_that_is_no_proxy_is_not_believed() {
     let refused = broker.connect().ask("PROXY TCP4 203.0.113.9 192.0.2.1 40000 5680");
 
     assert_eq!(refused, "REFUSED Unauthenticated log in first");
+    broker.stop();
+}
+
+#[test]
+fn two_thousand_consumers_of_one_connection_wake_it_by_one_waker() {
+    const COUNT: u32 = 2000;
+    let broker = Broker::start(10);
+    let names: Vec<_> = (1..=COUNT).map(|number| format!("jobs{number}")).collect();
+    for (number, name) in (1..).zip(&names) {
+        broker.shard.put_queue(QueueId(JOBS.0 + number), name, false, None).unwrap();
+    }
+    let (mut consumer, mut publisher) = (broker.log_in(), broker.log_in());
+    for name in &names {
+        consumer.say(&format!("CONSUME {name}"));
+    }
+    assert_eq!(consumer.ask("TURNS"), format!("WOKEN 0 TURNS {COUNT}"));
+
+    for (count, number) in [(1, 1), (2, 1234), (3, COUNT)] {
+        publisher.ask(&format!("PUBLISH - jobs{number} hello"));
+
+        assert_eq!(consumer.hear(), format!("MESSAGE {number} 1 hello"));
+        assert_eq!(consumer.ask("TURNS"), format!("WOKEN {count} TURNS {}", COUNT + count));
+    }
+    broker.stop();
+}
+
+#[test]
+fn consumers_of_one_connection_share_a_credit() {
+    let broker = Broker::start(10);
+    broker.shard.put_queue(QueueId(JOBS.0 + 1), "jobs1", false, None).unwrap();
+    let (mut consumer, mut publisher) = (broker.log_in(), broker.log_in());
+    consumer.say("CREDIT 1");
+    consumer.say("CONSUME jobs");
+    consumer.say("CONSUME jobs1");
+    publisher.ask("PUBLISH - jobs one");
+    assert_eq!(consumer.hear(), "MESSAGE 1 1 one");
+    publisher.ask("PUBLISH - jobs1 two");
+    let counts = broker.shard.queue_counts(&[QueueId(JOBS.0 + 1)]).unwrap();
+    assert_eq!((counts[0].ready_count, counts[0].unacked_count), (1, 0));
+
+    assert_eq!(consumer.ask("ACK 1 1"), "SETTLED 1");
+
+    assert_eq!(consumer.hear(), "MESSAGE 2 1 two");
+    broker.stop();
+}
+
+#[test]
+fn a_name_that_is_too_long_is_refused_at_the_edge() {
+    let broker = Broker::start(10);
+    let mut client = broker.log_in();
+
+    let refused = client.ask(&format!("PUBLISH - {} body", "x".repeat(256)));
+
+    assert_eq!(refused, "REFUSED InvalidArgument a name has 256 bytes; at most 255 are allowed");
+    assert!(client.ask(&format!("CONSUME {}", "x".repeat(256))).starts_with("REFUSED InvalidArgument a name has"));
     broker.stop();
 }

@@ -11,7 +11,4 @@ mod names;
 pub mod protobuf;
 
 pub use error::WireError;
-pub use names::is_same;
-
-/// Names of exchanges, queues, vhosts and consumers, and routing keys, have at most this many bytes.
-pub const NAME_BYTES_MAX: usize = 255;
+pub use names::{NAME_BYTES_MAX, Name, is_same};

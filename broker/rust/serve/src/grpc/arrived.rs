@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use penstock_wire::amqp::properties::properties_to_amqp;
+use penstock_wire::amqp::checked::Converted;
 use tonic::Status;
 
 use crate::grpc::requests::{End, Incoming, Requests};
@@ -14,7 +14,7 @@ use crate::host::refusal::Refusal;
 #[derive(Default)]
 pub(crate) struct Arrived {
     requests: Requests,
-    blocks: Blocks,
+    converted: Converted,
 }
 
 impl Arrived {
@@ -51,8 +51,8 @@ impl Source for Arrived {
                 None => (None, None),
                 Some(_) => {
                     block_index += 1;
-                    let block = self.blocks.get(block_index - 1).ok_or(Obstacle::Properties)?;
-                    (Some(block), self.blocks.delay_of(block_index - 1))
+                    let block = self.converted.get(block_index - 1).ok_or(Obstacle::Properties)?;
+                    (Some(block), self.converted.delay_of(block_index - 1))
                 }
             };
             take(Message {
@@ -74,42 +74,13 @@ impl Source for Arrived {
     }
 
     fn convert_properties(&mut self, messages_max: usize) -> Result<(), Refusal> {
-        self.blocks.clear();
-        let blocks = &mut self.blocks;
+        self.converted.clear();
+        let converted = &mut self.converted;
         self.requests.each(messages_max, |Incoming { message, .. }| {
             if let Some(properties) = message.properties {
-                let delay_ms = properties_to_amqp(Some(properties), &mut blocks.bytes)?;
-                blocks.delays.extend(delay_ms.map(|delay_ms| (blocks.ends.len(), delay_ms)));
-                blocks.ends.push(blocks.bytes.len());
+                converted.push(properties)?;
             }
             Ok::<_, Refusal>(ControlFlow::Continue(()))
         })
-    }
-}
-
-/// The properties of a round's messages as AMQP blocks, in the order of the messages that have any.
-#[derive(Default)]
-struct Blocks {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-    /// Of messages that have one, in milliseconds, by the index of the block.
-    delays: Vec<(usize, u64)>,
-}
-
-impl Blocks {
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.ends.clear();
-        self.delays.clear();
-    }
-
-    fn delay_of(&self, index: usize) -> Option<u64> {
-        let found = self.delays.binary_search_by_key(&index, |(index, _)| *index).ok()?;
-        self.delays.get(found).map(|(_, delay_ms)| *delay_ms)
-    }
-
-    fn get(&self, index: usize) -> Option<&[u8]> {
-        let start = index.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied())?;
-        self.bytes.get(start..*self.ends.get(index)?)
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use penstock_engine::Level;
+use penstock_wire::Name;
 use penstock_wire::grpc::consume::{ConsumeFrame, parse_consume_request};
 use penstock_wire::grpc::publish::{PublishFrame, parse_publish};
 use tonic::body::Body;
@@ -110,6 +111,7 @@ impl Messaging {
         let first = input.message().await?.ok_or_else(status::not_opened)?;
         let parsed = parse_publish(&first).map_err(|error| status::of_wire(&error))?;
         let PublishFrame::Open { vhost, level, producer } = parsed else { return Err(status::not_opened()) };
+        let (vhost, producer) = (name(VHOST, vhost)?, name("the name of a producer", producer)?);
         let publishing = Publishing::open(&self.broker, caller, vhost, level_of(level)?, producer).await?;
         Ok(PublishStream::new(input, self.broker.stopping, publishing))
     }
@@ -120,9 +122,9 @@ impl Messaging {
             return Err(status::not_opened());
         };
         let options = ConsumeOptions {
-            vhost: open.vhost,
-            queue: open.queue,
-            consumer_tag: open.consumer_tag,
+            vhost: name(VHOST, open.vhost)?,
+            queue: name("the name of a queue", open.queue)?,
+            consumer_tag: name("the tag of a consumer", open.consumer_tag)?,
             prefetch: if open.prefetch == 0 { PREFETCH_DEFAULT } else { open.prefetch },
             auto_ack: open.auto_ack,
             exclusive: open.exclusive,
@@ -138,6 +140,12 @@ pub(crate) fn receive(request: http::Request<Body>, bytes_max: usize) -> Result<
     let peer = parts.extensions.get::<Peer>().ok_or_else(no_connection)?.clone();
     let caller = caller_of_headers(&peer, &parts.headers);
     Ok((caller, Streaming::new_request(BytesCodec, body, None, Some(bytes_max))))
+}
+
+const VHOST: &str = "the name of a vhost";
+
+fn name<'a>(what: &'static str, text: &'a str) -> Result<Name<'a>, Status> {
+    Name::new(what, text.as_bytes()).map_err(|error| status::of_wire(&error))
 }
 
 fn no_connection() -> Status {

@@ -4,10 +4,10 @@
 //! the order sent, and none twice.
 
 use std::collections::VecDeque;
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use penstock_wire::grpc::publish::{MessageRef, Messages, PublishFrame, parse_publish};
+use penstock_wire::grpc::publish::{HeldBatch, MessageRef};
 use tonic::Status;
 
 use crate::grpc::status;
@@ -16,18 +16,10 @@ use crate::host::refusal::Refusal;
 /// One round takes at most so many bytes of messages, and the message that goes beyond.
 const ROUND_BYTES_MAX: usize = 1 << 20;
 
-/// The messages of a request that are left.
+/// A request with messages that are left.
 #[derive(Debug)]
 struct Request {
-    frame: Bytes,
-    /// Where in it the next message begins, or what may stand between two of them, and where the last one ends.
-    rest: Range<usize>,
-    exchange: Range<usize>,
-    routing_key: Range<usize>,
-    mandatory: bool,
-    message_count: usize,
-    /// The producer's sequence of the request's first message; 0 when there are none.
-    first_sequence: u64,
+    batch: HeldBatch<Bytes>,
     /// Messages of it that were taken.
     taken: u64,
 }
@@ -63,19 +55,10 @@ impl Requests {
     /// # Errors
     /// When it is no batch.
     pub fn push(&mut self, frame: Bytes) -> Result<(), Status> {
-        let parsed = parse_publish(&frame).map_err(|error| status::of_wire(&error))?;
-        let PublishFrame::Batch(batch) = parsed else { return Err(status::opened_twice()) };
+        let parsed = HeldBatch::parse(frame).map_err(|error| status::of_wire(&error))?;
+        let Some(batch) = parsed else { return Err(status::opened_twice()) };
         if batch.message_count > 0 {
-            self.waiting.push_back(Request {
-                rest: place_in(&frame, batch.content()),
-                exchange: place_in(&frame, batch.exchange),
-                routing_key: place_in(&frame, batch.routing_key),
-                mandatory: batch.mandatory,
-                message_count: batch.message_count,
-                first_sequence: batch.producer_sequence,
-                taken: 0,
-                frame,
-            });
+            self.waiting.push_back(Request { batch, taken: 0 });
         }
         Ok(())
     }
@@ -105,7 +88,7 @@ impl Requests {
     ) -> Result<(), E> {
         let (mut left, mut bytes) = (messages_max, 0);
         for (at, request) in self.waiting.iter().enumerate() {
-            let (mut messages, mut taken) = (request.messages(), request.taken);
+            let (mut messages, mut taken) = (request.batch.messages(), request.taken);
             while left > 0 && bytes < ROUND_BYTES_MAX {
                 let Some(message) = messages.next() else { break };
                 let message = message.map_err(Refusal::from)?;
@@ -115,7 +98,7 @@ impl Requests {
                 let sequence = request.sequence(taken)?;
                 taken += 1;
                 let end = End { request: at, rest_bytes: messages.rest_bytes(), taken };
-                if take(Incoming { message, mandatory: request.mandatory, sequence, end })?.is_break() {
+                if take(Incoming { message, mandatory: request.batch.mandatory, sequence, end })?.is_break() {
                     return Ok(());
                 }
             }
@@ -127,11 +110,10 @@ impl Requests {
     pub fn advance(&mut self, end: End) -> usize {
         let mut bytes = 0;
         for done in self.waiting.drain(..end.request.min(self.waiting.len())) {
-            bytes += done.rest.len();
+            bytes += done.batch.rest_bytes();
         }
         let Some(request) = self.waiting.front_mut() else { return bytes };
-        let step = request.rest.len().saturating_sub(end.rest_bytes);
-        request.rest.start += step;
+        let step = request.batch.advance_to(end.rest_bytes);
         request.taken = end.taken;
         if request.left() == 0 {
             self.waiting.pop_front();
@@ -141,19 +123,14 @@ impl Requests {
 }
 
 impl Request {
-    fn messages(&self) -> Messages<'_> {
-        let at = |place: &Range<usize>| self.frame.get(place.clone()).unwrap_or_default();
-        Messages::resume(at(&self.rest), at(&self.exchange), at(&self.routing_key))
-    }
-
     fn left(&self) -> usize {
-        self.message_count.saturating_sub(usize::try_from(self.taken).unwrap_or(usize::MAX))
+        self.batch.message_count.saturating_sub(usize::try_from(self.taken).unwrap_or(usize::MAX))
     }
 
     /// The producer's sequence of the message at that place of the request.
     #[inline]
     fn sequence(&self, at: u64) -> Result<Option<u64>, Refusal> {
-        match self.first_sequence {
+        match self.batch.producer_sequence {
             0 => Ok(None),
             first => match first.checked_add(at) {
                 None => Err(Refusal::invalid("no sequence is above 2^64 - 1")),
@@ -161,15 +138,6 @@ impl Request {
             },
         }
     }
-}
-
-/// Where in a frame a part of it lies. A reference to each part would cost as many counts as there are parts.
-fn place_in(frame: &Bytes, part: &[u8]) -> Range<usize> {
-    if part.is_empty() {
-        return 0..0; // it may lie anywhere
-    }
-    let start = part.as_ptr().addr() - frame.as_ptr().addr();
-    start..start + part.len()
 }
 
 #[cfg(test)]
@@ -193,7 +161,8 @@ mod tests {
     fn taken(requests: &Requests, max: usize) -> (Vec<(String, Option<u64>)>, End) {
         let (mut end, mut found) = (End::default(), Vec::new());
         let read = requests.each(max, |incoming| {
-            assert_eq!((incoming.message.exchange, incoming.message.routing_key), (&b"e"[..], &b"k"[..]));
+            let names = (incoming.message.exchange.as_bytes(), incoming.message.routing_key.as_bytes());
+            assert_eq!(names, (&b"e"[..], &b"k"[..]));
             assert!(incoming.mandatory);
             end = incoming.end;
             found.push((String::from_utf8(incoming.message.body.to_vec()).unwrap(), incoming.sequence));

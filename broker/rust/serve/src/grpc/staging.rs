@@ -180,7 +180,7 @@ async fn permit(broker: &Broker, caller: &Caller, place: &Place, request: &Stage
     while rows.peek().is_some() {
         let mut keys = Vec::new();
         for message in rows.by_ref().take(MESSAGES_AT_ONCE) {
-            let key = message?.routing_key;
+            let key = message?.routing_key.as_bytes();
             keys.push(if key.is_empty() { place.routing_key.as_bytes() } else { key });
         }
         asker.admit(&mut permits, place.exchange.as_bytes(), &keys).await?;
@@ -243,7 +243,7 @@ async fn store(
 }
 
 fn payload_of<'a>(message: &MessageRef<'a>, tag: &'a [u8], block: &'a [u8]) -> Result<Payload<'a>, Status> {
-    let payload = Payload::new(tag, message.routing_key, block, message.body);
+    let payload = Payload::new(tag, message.routing_key.as_bytes(), block, message.body);
     let payload = payload.and_then(|payload| message.key.map_or(Ok(payload), |key| payload.with_key(key)));
     payload.map_err(|error| Status::invalid_argument(error.to_string()))
 }

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use penstock_engine::{
-    MessageView, Picked, QueueId, SequenceRange, Settle, Settling, Subscription, SubscriptionOptions,
+    Credit, MessageView, Picked, QueueId, SequenceRange, Settle, Settling, Subscription, SubscriptionOptions,
 };
+use penstock_wire::Name;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
@@ -21,6 +22,7 @@ use crate::host::listing::OpenConsumer;
 use crate::host::quotas::Allowance;
 use crate::host::refusal::Refusal;
 use crate::host::rights::{Question, Rights};
+use crate::host::ring::Ring;
 use crate::host::stalls::{Later, soon, when_free};
 
 /// No consumer holds more: settling in the middle of what is held costs by its number.
@@ -32,10 +34,10 @@ const FILL_MAX: u32 = 1024;
 /// What a client wants to consume, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct ConsumeOptions<'a> {
-    pub vhost: &'a str,
-    pub queue: &'a str,
+    pub vhost: Name<'a>,
+    pub queue: Name<'a>,
     /// A name is made when it is empty.
-    pub consumer_tag: &'a str,
+    pub consumer_tag: Name<'a>,
     /// At most [`PREFETCH_MAX`] count.
     pub prefetch: u32,
     pub auto_ack: bool,
@@ -99,26 +101,42 @@ impl Consuming {
     /// # Errors
     /// Why the caller may not, or what the queue does not allow.
     pub async fn open(broker: &Broker, caller: Caller, wanted: ConsumeOptions<'_>) -> Result<Consuming, Refusal> {
-        let ConsumeOptions { vhost, queue, consumer_tag, prefetch, auto_ack, exclusive } = wanted;
+        Consuming::open_with(broker, caller, wanted, None, None).await
+    }
+
+    /// The same for one of several consumers of a task, which the ring names by a number, and which may share a credit.
+    ///
+    /// # Errors
+    /// As [`Consuming::open`].
+    pub async fn open_with(
+        broker: &Broker,
+        caller: Caller,
+        wanted: ConsumeOptions<'_>,
+        ring: Option<(&Ring, u64)>,
+        credit: Option<&Arc<Credit>>,
+    ) -> Result<Consuming, Refusal> {
+        let ConsumeOptions { prefetch, auto_ack, exclusive, .. } = wanted;
+        let (vhost, queue) = (wanted.vhost.to_text(), wanted.queue.to_text());
         let calls = &broker.calls;
-        let call = Call::new(CallRequest::OpenConsume { vhost: vhost.to_owned(), queue: queue.to_owned() }, &caller);
+        let call = Call::new(CallRequest::OpenConsume { vhost, queue: queue.clone() }, &caller);
         let question = Question::of(calls, &call);
         let admitted = calls.admit(call).await?;
         let (shard, allowance) = broker.enter(&admitted)?;
         let (queue_id, prefetch) = (QueueId(admitted.queue_id), prefetch.min(PREFETCH_MAX));
         let options = SubscriptionOptions { prefetch, auto_ack, exclusive, pull: false };
         let shard = shard.home_of(queue_id);
-        let subscription = when_free(&shard, || shard.subscribe(queue_id, options)).await?;
-        let consumer_tag = match consumer_tag {
-            "" => format!("consumer-{}-{}", caller.connection, admitted.queue_id),
-            tag => tag.to_owned(),
+        let signal = ring.map_or_else(Arc::default, |(ring, number)| ring.signal(number));
+        let subscription = when_free(&shard, || shard.subscribe_with(queue_id, options, signal, credit)).await?;
+        let consumer_tag = match wanted.consumer_tag.to_text() {
+            tag if tag.is_empty() => format!("consumer-{}-{}", caller.connection, admitted.queue_id),
+            tag => tag,
         };
         let (user, vhost) = (admitted.user.clone(), admitted.vhost.clone());
         let listed = calls.listing().consumes(OpenConsumer {
             connection: caller.connection,
             user: admitted.user,
             vhost: admitted.vhost,
-            queue: queue.to_owned(),
+            queue,
             consumer_tag: consumer_tag.clone(),
             prefetch,
             auto_ack,
@@ -127,11 +145,13 @@ impl Consuming {
         let consumer = Consumer { calls: Arc::clone(calls), caller, subscription, listed };
         let consumer = Arc::new(Later::new(&shard, consumer));
         let leaving = Arc::downgrade(&consumer);
+        let ring = ring.map(|(ring, number)| (ring.clone(), number));
         let rights = question.watch(&user, &vhost, move || {
             // What it held goes to others at once, also when its client reads nothing any more.
             leaving.upgrade().into_iter().for_each(|consumer| {
                 soon(&shard, move || consumer.leave());
             });
+            ring.into_iter().for_each(|(ring, number)| ring.ring_for(number));
         });
         let pending = Pending::default();
         Ok(Consuming { consumer, consumer_tag, rights, pending, allowance, looks: true, rung: false })
@@ -171,6 +191,11 @@ impl Consuming {
             }
         }
         Ok(if self.pending.is_empty() || pause.is_some() { Turn::Wait(pause) } else { Turn::Send })
+    }
+
+    /// Notes that its ring named it: its next turn looks for messages.
+    pub fn ring(&mut self) {
+        self.rung = true;
     }
 
     /// How many messages wait to be sent that may go together.

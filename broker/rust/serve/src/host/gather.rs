@@ -7,10 +7,11 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use penstock_engine::{Attributes, DEADLINE_MS_MAX, MESSAGES_AT_ONCE, Payload, Producer, ProducerSession, Publication};
-use penstock_wire::WireError;
+use penstock_wire::amqp::checked::Properties;
 use penstock_wire::amqp::properties::{
     PERSISTENT_ONLY, delivery_mode_of, expiration_of, headers_of, milliseconds, user_id_of,
 };
+use penstock_wire::{Name, WireError};
 
 use crate::host::permits::{Permits, Verdict, key_denial, property_denial, user_id_denial};
 use crate::host::refusal::Refusal;
@@ -21,10 +22,10 @@ const PERSISTENT: u8 = 2;
 /// A message that came.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a, End> {
-    pub exchange: &'a [u8],
-    pub routing_key: &'a [u8],
+    pub exchange: Name<'a>,
+    pub routing_key: Name<'a>,
     /// As AMQP 0-9-1 has them in a content header.
-    pub properties: Option<&'a [u8]>,
+    pub properties: Option<Properties<'a>>,
     pub body: &'a [u8],
     /// What messages of a partitioned stream are grouped by.
     pub key: Option<&'a [u8]>,
@@ -228,7 +229,7 @@ pub(crate) fn gather<'a, S: Source>(
     let mut round = Round { batch, times: Vec::new(), denied: Vec::new(), count: 0, end: S::End::default() };
     let mut has_denied_sequence = false;
     source.each(bounds.messages, |message| {
-        let (sequence, block) = (message.sequence, message.properties);
+        let (sequence, block) = (message.sequence, message.properties.map(Properties::as_bytes));
         let producer = limits.producer_of(sequence)?;
         let denial = match denial_of(&message, permits, limits)? {
             None => block.map_or(Ok(None), denial_of_properties)?,
@@ -266,15 +267,16 @@ fn denial_of<End>(
     permits: &mut Permits,
     limits: Limits<'_>,
 ) -> Result<Option<Refusal>, Obstacle> {
-    match permits.look_up(message.exchange, message.routing_key) {
-        Verdict::Admitted => match message.properties {
+    let (exchange, routing_key) = (message.exchange.as_bytes(), message.routing_key.as_bytes());
+    match permits.look_up(exchange, routing_key) {
+        Verdict::Admitted => match message.properties.map(Properties::as_bytes) {
             Some(block) if let Some(denial) = impersonates(block, permits, limits.user)? => Ok(Some(denial)),
             _ => Ok(too_large(message.body.len(), limits)),
         },
         Verdict::Denied(denial) => Ok(Some(denial.clone())),
-        Verdict::KeyDenied => Ok(Some(key_denial(message.exchange, message.routing_key))),
-        Verdict::UnknownExchange => Err(Obstacle::Unknown(Unknown::Exchange(message.exchange.to_vec()))),
-        Verdict::UnknownKey => Err(Obstacle::Unknown(Unknown::Keys(message.exchange.to_vec()))),
+        Verdict::KeyDenied => Ok(Some(key_denial(exchange, routing_key))),
+        Verdict::UnknownExchange => Err(Obstacle::Unknown(Unknown::Exchange(exchange.to_vec()))),
+        Verdict::UnknownKey => Err(Obstacle::Unknown(Unknown::Keys(exchange.to_vec()))),
     }
 }
 
@@ -317,7 +319,7 @@ pub(crate) fn unknown_keys(
 ) -> Result<Vec<Vec<u8>>, Refusal> {
     let mut keys = HashSet::new();
     let read = source.each(bounds.messages, |message| {
-        let (is_here, key) = (message.exchange == exchange, message.routing_key);
+        let (is_here, key) = (message.exchange.as_bytes() == exchange, message.routing_key.as_bytes());
         if is_here && !keys.contains(key) && permits.look_up(exchange, key) == Verdict::UnknownKey {
             keys.insert(key.to_vec());
         }
@@ -332,12 +334,13 @@ pub(crate) fn unknown_keys(
 
 #[inline]
 fn publication<'a, End>(message: &Message<'a, End>) -> Result<Publication<'a>, Obstacle> {
-    let (headers, persistent) = match message.properties {
+    let block = message.properties.map(Properties::as_bytes);
+    let (headers, persistent) = match block {
         Some(block) => (headers_of(block)?, delivery_mode_of(block)? == PERSISTENT),
         None => (None, true),
     };
-    let &Message { exchange, routing_key: key, mandatory, .. } = message;
-    let payload = Payload::new(exchange, key, message.properties.unwrap_or(&PERSISTENT_ONLY), message.body)
+    let (exchange, key, mandatory) = (message.exchange.as_bytes(), message.routing_key.as_bytes(), message.mandatory);
+    let payload = Payload::new(exchange, key, block.unwrap_or(&PERSISTENT_ONLY), message.body)
         .and_then(|payload| message.key.map_or(Ok(payload), |key| payload.with_key(key)))
         .map_err(|error| Obstacle::Malformed(Refusal::invalid(error.to_string())))?;
     Ok(Publication { payload, exchange, key, headers, persistent, mandatory })

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use penstock_engine::{EngineError, Fate, Level, Metric, Places, ProducerSession, Publication, Shard};
+use penstock_wire::Name;
 use tokio::task::yield_now;
 
 use crate::host::broker::Broker;
@@ -56,15 +57,15 @@ impl Publishing {
     pub async fn open(
         broker: &Broker,
         caller: Caller,
-        vhost: &str,
+        vhost: Name<'_>,
         level: Option<Level>,
-        producer: &str,
+        producer: Name<'_>,
     ) -> Result<Publishing, Refusal> {
-        let call = Call::new(CallRequest::OpenPublish { vhost: vhost.to_owned() }, &caller);
+        let call = Call::new(CallRequest::OpenPublish { vhost: vhost.to_text() }, &caller);
         let mut question = Question::of(&broker.calls, &call);
         let admitted = broker.calls.admit(call).await?;
         let (shard, allowance) = broker.enter(&admitted)?;
-        let producer = match producer {
+        let producer = match producer.to_text().as_str() {
             "" => None,
             name => Some(question.producer_session(&shard, name, (&admitted.user, &admitted.vhost)).await?),
         };

@@ -1,19 +1,22 @@
 //! A protocol of text lines on the host, as small as one can be that logs in, publishes, consumes and settles.
 //!
-//! `LOGIN user password`, `PUBLISH exchange key body`, `CONSUME queue`, `ACK sequence`; a dash is the empty exchange. Answers are
-//! lines, too.
+//! `LOGIN user password`, `PUBLISH exchange key body`, `CONSUME queue`, `ACK consumer sequence`; a dash is the empty exchange.
+//! Consumers are numbered from 1 on; all of a connection wake it by one ring, and share the credit of `CREDIT count`. `TURNS` asks
+//! how often it was woken, and how many turns that gave. Answers are lines, too.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::future::pending;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use futures_util::{Stream, StreamExt};
-use penstock_engine::{Sequence, SequenceRange, Settle};
+use penstock_engine::{Credit, Sequence, SequenceRange, Settle};
 use penstock_serve::host::{
     Broker, Caller, Connection, ConsumeOptions, Consuming, Decided, Kind, Message, Obstacle, Protocol, Publishing,
-    Refusal, Room, Source, Turn,
+    Refusal, Ring, Room, Source, Turn,
 };
+use penstock_wire::Name;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 pub const LINES: Protocol =
@@ -37,7 +40,7 @@ async fn converse(broker: Broker, connection: Connection) {
     let peer = connection.peer().clone();
     let (reading, mut writing) = tokio::io::split(connection);
     let mut lines = BufReader::new(reading).lines();
-    let mut client = Client { caller: peer.caller(""), broker, is_known: false, publisher: None, consumer: None };
+    let mut client = Client::new(broker, peer.caller(""));
     let mut out = String::new();
     loop {
         if let Err(refused) = client.work(&mut out).await {
@@ -68,10 +71,22 @@ struct Client {
     caller: Caller,
     is_known: bool,
     publisher: Option<(Publishing, Unstored)>,
-    consumer: Option<Consuming>,
+    consumers: BTreeMap<u64, Consuming>,
+    ring: Ring,
+    credit: Arc<Credit>,
+    /// The numbers of consumers that have a turn.
+    rung: Vec<u64>,
+    woken: usize,
+    turns: usize,
 }
 
 impl Client {
+    fn new(broker: Broker, caller: Caller) -> Client {
+        let (consumers, ring, credit) = (BTreeMap::new(), Ring::default(), Arc::new(Credit::new(u32::MAX)));
+        let (is_known, publisher, rung, woken, turns) = (false, None, Vec::new(), 0, 0);
+        Client { broker, caller, is_known, publisher, consumers, ring, credit, rung, woken, turns }
+    }
+
     async fn take(&mut self, line: &str, out: &mut String, caller: impl FnOnce(&str) -> Caller) -> Result<(), Refusal> {
         let words: Vec<&str> = line.splitn(4, ' ').collect();
         match words[..] {
@@ -84,25 +99,37 @@ impl Client {
             _ if !self.is_known => return Err(Refusal::new(Kind::Unauthenticated, "log in first")),
             ["PUBLISH", exchange, key, body] => {
                 if self.publisher.is_none() {
-                    let opened = Publishing::open(&self.broker, self.caller.clone(), "/", None, "").await?;
+                    let (vhost, no_name) = (name("/")?, name("")?);
+                    let opened = Publishing::open(&self.broker, self.caller.clone(), vhost, None, no_name).await?;
                     self.publisher = Some((opened, Unstored::default()));
                 }
                 let message = [exchange.trim_start_matches('-'), key, body].map(str::to_owned);
+                (name(&message[0])?, name(&message[1])?);
                 self.publisher.iter_mut().for_each(|(_, unstored)| unstored.0.push_back(message.clone()));
             }
             ["CONSUME", queue] => {
-                let (vhost, consumer_tag, prefetch) = ("/", "", 2);
+                let (vhost, queue, consumer_tag, prefetch) = (name("/")?, name(queue)?, name("")?, 2);
                 let options =
                     ConsumeOptions { vhost, queue, consumer_tag, prefetch, auto_ack: false, exclusive: false };
-                self.consumer = Some(Consuming::open(&self.broker, self.caller.clone(), options).await?);
+                let number = self.consumers.len() as u64 + 1;
+                let (caller, ring) = (self.caller.clone(), Some((&self.ring, number)));
+                let opened = Consuming::open_with(&self.broker, caller, options, ring, Some(&self.credit)).await?;
+                self.consumers.insert(number, opened);
+                self.rung.push(number);
             }
-            ["ACK", sequence] => {
-                let (Some(consumer), Ok(number)) = (&mut self.consumer, sequence.parse()) else {
+            ["ACK", number, sequence] => {
+                let number = number.parse().unwrap_or(0);
+                let (Some(consumer), Ok(sequence)) = (self.consumers.get_mut(&number), sequence.parse()) else {
                     return Err(Refusal::new(Kind::InvalidArgument, "no consumer, or no number"));
                 };
-                let range = SequenceRange { first: Sequence(number), last: Sequence(number) };
+                let range = SequenceRange { first: Sequence(sequence), last: Sequence(sequence) };
                 let count = consumer.settle(&[range], Settle::Ack).await?;
                 let _ = writeln!(out, "SETTLED {count}");
+                self.rung.push(number);
+            }
+            ["CREDIT", count] => self.credit.set_limit(count.parse().unwrap_or(u32::MAX)),
+            ["TURNS"] => {
+                let _ = writeln!(out, "WOKEN {} TURNS {}", self.woken, self.turns);
             }
             _ => return Err(Refusal::new(Kind::InvalidArgument, "no such line")),
         }
@@ -118,26 +145,25 @@ impl Client {
             publisher.note_synced();
             publisher.tell(|decided| tell(decided, out));
         }
-        let Some(consumer) = &mut self.consumer else { return Ok(()) };
-        loop {
-            match consumer.turn(false).await? {
-                Turn::Send => {
-                    consumer
-                        .send(&mut |view, picked| {
-                            let (number, body) = (picked.taken.sequence.0, String::from_utf8_lossy(view.body));
-                            let again = if picked.taken.redelivered { " again" } else { "" };
-                            let _ = writeln!(out, "MESSAGE {number} {body}{again}");
-                            Ok(Room::ForMore)
-                        })
-                        .await?;
-                }
-                Turn::Wait(_) => return Ok(()),
-                Turn::Cancelled(reason) => return Err(Refusal::new(Kind::NotFound, reason)),
+        for number in std::mem::take(&mut self.rung) {
+            let Some(consumer) = self.consumers.get_mut(&number) else { continue };
+            consumer.ring();
+            self.turns += 1;
+            while let Turn::Send = turn_of(consumer).await? {
+                consumer
+                    .send(&mut |view, picked| {
+                        let (sequence, body) = (picked.taken.sequence.0, String::from_utf8_lossy(view.body));
+                        let again = if picked.taken.redelivered { " again" } else { "" };
+                        let _ = writeln!(out, "MESSAGE {number} {sequence} {body}{again}");
+                        Ok(Room::ForMore)
+                    })
+                    .await?;
             }
         }
+        Ok(())
     }
 
-    /// Waits until something was synced, or the consumer has its turn.
+    /// Waits until something was synced, or consumers have their turn.
     async fn until_work(&mut self) -> Result<(), Refusal> {
         let waiting = self.publisher.as_ref().and_then(|(publisher, _)| publisher.oldest_waiting());
         let synced = async {
@@ -146,23 +172,32 @@ impl Client {
                 None => pending().await,
             }
         };
-        let turn = async {
-            match &mut self.consumer {
-                Some(consumer) => consumer.until_turn(None).await,
-                None => pending().await,
-            }
-        };
         tokio::select! {
-            synced = synced => synced.map_err(Refusal::from),
-            turn = turn => turn,
+            synced = synced => return synced.map_err(Refusal::from),
+            () = self.ring.heard() => {}
         }
+        self.woken += 1;
+        self.ring.take(&mut self.rung);
+        Ok(())
     }
 
     /// The client hears why, and may begin anew.
     fn refuse(&mut self, out: &mut String, refused: &Refusal) {
         let _ = writeln!(out, "REFUSED {:?} {}", refused.kind, refused.text);
-        (self.publisher, self.consumer) = (None, None);
+        self.publisher = None;
+        self.consumers.clear();
     }
+}
+
+async fn turn_of(consumer: &mut Consuming) -> Result<Turn, Refusal> {
+    match consumer.turn(false).await? {
+        Turn::Cancelled(reason) => Err(Refusal::new(Kind::NotFound, reason)),
+        turn => Ok(turn),
+    }
+}
+
+fn name(text: &str) -> Result<Name<'_>, Refusal> {
+    Name::new("a name", text.as_bytes()).map_err(Refusal::from)
 }
 
 fn tell(decided: &Decided, out: &mut String) {
@@ -198,7 +233,8 @@ impl Source for Unstored {
         mut take: impl FnMut(Message<'a, usize>) -> Result<ControlFlow<()>, Obstacle>,
     ) -> Result<(), Obstacle> {
         for (at, [exchange, routing_key, body]) in self.0.iter().enumerate().take(messages_max) {
-            let (exchange, routing_key, body) = (exchange.as_bytes(), routing_key.as_bytes(), body.as_bytes());
+            let (exchange, routing_key) = (Name::new("", exchange.as_bytes())?, Name::new("", routing_key.as_bytes())?);
+            let body = body.as_bytes();
             let (properties, key, mandatory, sequence, end) = (None, None, true, None, at + 1);
             let delay_ms = None;
             let message = Message { exchange, routing_key, properties, body, key, mandatory, delay_ms, sequence, end };

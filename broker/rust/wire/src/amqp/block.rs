@@ -74,6 +74,11 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
+    /// Whether nothing is behind the fields that were read.
+    pub(super) fn is_read(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     fn read(&mut self, flag: u16) -> Result<Field<'a>, WireError> {
         Ok(match flag {
             HEADERS => {

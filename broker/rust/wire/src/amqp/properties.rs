@@ -116,6 +116,10 @@ pub fn properties_to_amqp(protobuf: Option<&[u8]>, out: &mut Vec<u8>) -> Result<
     }
     after_timestamp.iter().for_each(|text| put_short(out, text));
     within_limit(out.len() - start)?;
+    // Values have two bytes at least: shorter ones are not too many.
+    if let Some(block) = out.get(start..).filter(|block| block.len() > 2 * table::VALUES_MAX) {
+        headers_of(block)?.map_or(Ok(()), table::check)?;
+    }
     Ok(parsed.delay_ms)
 }
 

@@ -9,6 +9,9 @@ use crate::error::WireError;
 /// The nesting limit of tables and arrays, the outermost included.
 pub const DEPTH_MAX: usize = 64;
 
+/// The most values that a table has in all, nested ones included. A table with more has more than twice as many bytes.
+pub const VALUES_MAX: usize = 32_768;
+
 const TABLE: &str = "an AMQP field table";
 
 /// Reads the entries of a table without its length.
@@ -22,7 +25,8 @@ pub fn entries(table: &[u8]) -> Entries<'_> {
 /// # Errors
 /// The first error of any of its entries.
 pub fn check(table: &[u8]) -> Result<(), WireError> {
-    TableRef { bytes: table, depth: 1 }.check()
+    let mut left = VALUES_MAX;
+    TableRef { bytes: table, depth: 1 }.check(&mut left)
 }
 
 /// One value of a table or an array. Numbers keep their width; text is not checked to be UTF-8.
@@ -83,8 +87,8 @@ impl<'a> TableRef<'a> {
         Entries { rest: Reader { bytes: self.bytes, depth: self.depth } }
     }
 
-    fn check(self) -> Result<(), WireError> {
-        self.entries().try_for_each(|entry| entry?.1.check())
+    fn check(self, left: &mut usize) -> Result<(), WireError> {
+        self.entries().try_for_each(|entry| entry?.1.check(left))
     }
 }
 
@@ -107,17 +111,18 @@ impl<'a> ArrayRef<'a> {
         Values { rest: Reader { bytes: self.bytes, depth: self.depth } }
     }
 
-    fn check(self) -> Result<(), WireError> {
-        self.values().try_for_each(|value| value?.check())
+    fn check(self, left: &mut usize) -> Result<(), WireError> {
+        self.values().try_for_each(|value| value?.check(left))
     }
 }
 
 impl ValueRef<'_> {
     /// Recursion is bounded by [`DEPTH_MAX`].
-    fn check(self) -> Result<(), WireError> {
+    fn check(self, left: &mut usize) -> Result<(), WireError> {
+        *left = left.checked_sub(1).ok_or(WireError::TooMany { what: TABLE, of: "values", max: VALUES_MAX })?;
         match self {
-            ValueRef::Table(table) => table.check(),
-            ValueRef::Array(array) => array.check(),
+            ValueRef::Table(table) => table.check(left),
+            ValueRef::Array(array) => array.check(left),
             _ => Ok(()),
         }
     }

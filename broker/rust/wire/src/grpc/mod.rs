@@ -23,8 +23,8 @@ pub use get::{
     encode_settle_response, parse_get_request, parse_get_response, parse_settle_request, parse_settle_response,
 };
 pub use publish::{
-    BatchEncoder, BatchView, MessageNames, MessageRef, Messages, Outcome, Outcomes, PublishFrame, encode_publish_open,
-    encode_publish_response, parse_publish, parse_publish_response,
+    BatchEncoder, BatchView, HeldBatch, MessageNames, MessageRef, Messages, Outcome, Outcomes, PublishFrame,
+    encode_publish_open, encode_publish_response, parse_publish, parse_publish_response,
 };
 pub use read::{
     ReadEvent, ReadFrame, ReadOpen, Start, encode_active, encode_credit, encode_read_cancelled, encode_read_open,

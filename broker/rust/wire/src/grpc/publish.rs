@@ -1,11 +1,13 @@
 //! `PublishRequest` and `PublishResponse`: messages up, outcomes down. A batch is scanned once for the names of all its
 //! messages and read message by message afterwards, so names may come after the messages they apply to.
 
+use std::ops::Range;
+
 use crate::protobuf::{
     Reader, begin_length, bytes_key, end_length, put_bool, put_bytes, put_len_head, put_text, put_uint, put_varint,
     varint_key, varint_len,
 };
-use crate::{NAME_BYTES_MAX, WireError};
+use crate::{NAME_BYTES_MAX, Name, WireError};
 
 const REQUEST: &str = "a publish request";
 const OPEN: &str = "the open of a publish stream";
@@ -47,8 +49,8 @@ pub enum PublishFrame<'a> {
 /// A batch with checked names, whose messages are read lazily.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchView<'a> {
-    pub exchange: &'a [u8],
-    pub routing_key: &'a [u8],
+    pub exchange: Name<'a>,
+    pub routing_key: Name<'a>,
     pub mandatory: bool,
     pub message_count: usize,
     /// The producer's sequence of the first message; 0 when they have none.
@@ -56,12 +58,12 @@ pub struct BatchView<'a> {
     content: &'a [u8],
 }
 
-/// One message; it has the batch's names where it has none of its own. The names are valid UTF-8.
+/// One message; it has the batch's names where it has none of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageRef<'a> {
     pub body: &'a [u8],
-    pub exchange: &'a [u8],
-    pub routing_key: &'a [u8],
+    pub exchange: Name<'a>,
+    pub routing_key: Name<'a>,
     /// A serialised `penstock.v1.Properties`, not parsed yet.
     pub properties: Option<&'a [u8]>,
     pub key: Option<&'a [u8]>,
@@ -103,8 +105,8 @@ fn parse_open(bytes: &[u8]) -> Result<PublishFrame<'_>, WireError> {
 pub(super) fn scan_batch(content: &[u8]) -> Result<BatchView<'_>, WireError> {
     let mut reader = Reader::new(content, BATCH);
     let mut batch = BatchView {
-        exchange: &[],
-        routing_key: &[],
+        exchange: Name::default(),
+        routing_key: Name::default(),
         mandatory: false,
         message_count: 0,
         producer_sequence: 0,
@@ -127,13 +129,13 @@ pub(super) fn scan_batch(content: &[u8]) -> Result<BatchView<'_>, WireError> {
 }
 
 #[inline]
-fn exchange_name<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], WireError> {
-    reader.name("the name of an exchange", NAME_BYTES_MAX).map(str::as_bytes)
+fn exchange_name<'a>(reader: &mut Reader<'a>) -> Result<Name<'a>, WireError> {
+    Name::new("the name of an exchange", reader.bytes()?)
 }
 
 #[inline]
-fn routing_key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], WireError> {
-    reader.name("a routing key", NAME_BYTES_MAX).map(str::as_bytes)
+fn routing_key<'a>(reader: &mut Reader<'a>) -> Result<Name<'a>, WireError> {
+    Name::new("a routing key", reader.bytes()?)
 }
 
 fn message_key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], WireError> {
@@ -145,23 +147,79 @@ fn message_key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], WireError> {
 }
 
 impl<'a> BatchView<'a> {
-    /// The bytes of its messages: keep them to go on with [`Messages::resume`].
-    pub fn content(&self) -> &'a [u8] {
-        self.content
-    }
-
     /// The messages in the order sent. The iteration ends after its first error.
     pub fn messages(&self) -> Messages<'a> {
         Messages { reader: Reader::new(self.content, BATCH), exchange: self.exchange, routing_key: self.routing_key }
     }
 }
 
+/// A batch that has its frame, to be read in parts.
+#[derive(Debug)]
+pub struct HeldBatch<F> {
+    frame: F,
+    /// Where in the frame the messages are that were not read yet, and the names.
+    rest: Range<usize>,
+    exchange: Range<usize>,
+    routing_key: Range<usize>,
+    pub mandatory: bool,
+    pub message_count: usize,
+    /// See [`BatchView`].
+    pub producer_sequence: u64,
+}
+
+impl<F: AsRef<[u8]>> HeldBatch<F> {
+    /// Takes a request that is a batch; `None` for one that opens a stream.
+    ///
+    /// # Errors
+    /// When the bytes are neither.
+    pub fn parse(frame: F) -> Result<Option<HeldBatch<F>>, WireError> {
+        let bytes = frame.as_ref();
+        let PublishFrame::Batch(batch) = parse_publish(bytes)? else { return Ok(None) };
+        let rest = place_in(bytes, batch.content);
+        let (exchange, routing_key) =
+            (place_in(bytes, batch.exchange.as_bytes()), place_in(bytes, batch.routing_key.as_bytes()));
+        let BatchView { mandatory, message_count, producer_sequence, .. } = batch;
+        Ok(Some(HeldBatch { frame, rest, exchange, routing_key, mandatory, message_count, producer_sequence }))
+    }
+
+    /// The messages that were not read yet.
+    pub fn messages(&self) -> Messages<'_> {
+        let at = |place: &Range<usize>| self.frame.as_ref().get(place.clone()).unwrap_or_default();
+        Messages {
+            reader: Reader::new(at(&self.rest), BATCH),
+            exchange: Name::checked(at(&self.exchange)),
+            routing_key: Name::checked(at(&self.routing_key)),
+        }
+    }
+
+    /// The bytes of the messages that were not read yet.
+    pub fn rest_bytes(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Goes on where so many bytes are left; returns how many that takes.
+    pub fn advance_to(&mut self, rest_bytes: usize) -> usize {
+        let step = self.rest.len().saturating_sub(rest_bytes);
+        self.rest.start += step;
+        step
+    }
+}
+
+/// Where in a frame a part of it lies.
+fn place_in(frame: &[u8], part: &[u8]) -> Range<usize> {
+    if part.is_empty() {
+        return 0..0; // it may lie anywhere
+    }
+    let start = part.as_ptr().addr() - frame.as_ptr().addr();
+    start..start + part.len()
+}
+
 /// Iterator over the messages of a batch.
 #[derive(Debug, Clone)]
 pub struct Messages<'a> {
     reader: Reader<'a>,
-    exchange: &'a [u8],
-    routing_key: &'a [u8],
+    exchange: Name<'a>,
+    routing_key: Name<'a>,
 }
 
 impl<'a> Iterator for Messages<'a> {
@@ -178,11 +236,6 @@ impl<'a> Iterator for Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
-    /// The remaining messages of a batch with these names, of whose content `rest` was not read yet.
-    pub fn resume(rest: &'a [u8], exchange: &'a [u8], routing_key: &'a [u8]) -> Messages<'a> {
-        Messages { reader: Reader::new(rest, BATCH), exchange, routing_key }
-    }
-
     /// Bytes of the content that are not read yet.
     pub fn rest_bytes(&self) -> usize {
         self.reader.rest().len()
@@ -208,8 +261,8 @@ impl<'a> Messages<'a> {
 #[inline]
 fn parse_message<'a>(
     bytes: &'a [u8],
-    exchange: &'a [u8],
-    routing_key_default: &'a [u8],
+    exchange: Name<'a>,
+    routing_key_default: Name<'a>,
 ) -> Result<MessageRef<'a>, WireError> {
     let mut reader = Reader::new(bytes, MESSAGE);
     let mut message = MessageRef { body: &[], exchange, routing_key: routing_key_default, properties: None, key: None };
