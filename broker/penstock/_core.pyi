@@ -777,7 +777,7 @@ class Server:
     It queues the calls that it cannot decide for `take`, and makes `wake_fd` readable.
     """
 
-    def __new__(cls, engine: Engine, *, address: str, threads: int, message_bytes_max: int, descriptors: bytes, calls_max: int, connections_max: int, streams_max: int, first_request_ms: int, proxies: Sequence[str] = ..., tls: Tls | None = None) -> Self: ...
+    def __new__(cls, engine: Engine, *, address: str, threads: int, message_bytes_max: int, buffer_bytes_max: int, descriptors: bytes, calls_max: int, connections_max: int, streams_max: int, first_request_ms: int, proxies: Sequence[str] = ..., tls: Tls | None = None) -> Self: ...
     address: str
     wake_fd: int
     def take(self) -> list[Call]: ...
@@ -793,6 +793,12 @@ class Server:
 
     def recheck_connection(self, connection: int) -> None:
         """Make the open streams of one connection ask again whether they may go on: a token of it changed or ended."""
+
+    def memory(self) -> tuple[int, int, int, int, int, int]:
+        """Return the limit of `buffer_bytes_max`; the bytes of requests, of responses, and of clients without a log-in.
+
+        The last two figures are the waits for memory, and the connections that were closed because others waited.
+        """
 
     def set_limits(self, name: str, is_user: bool, limits: UsageLimits) -> None:
         """Replace the limits of a user or a virtual host."""

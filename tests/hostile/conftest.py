@@ -11,7 +11,7 @@ import trustme
 
 from hostile.bystander import Bystander
 from hostile.siege import SETTLE_SECONDS_MAX, Siege
-from hostile.target import FIRST_REQUEST_SECONDS, Target
+from hostile.target import BUFFER_BYTES_MAX, FIRST_REQUEST_SECONDS, Target
 from support import Broker
 
 _never = Event()
@@ -29,7 +29,7 @@ def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
     trust = ssl.create_default_context()
     authority.configure_trust(trust)
     plain, tls = place / "plain.toml", place / "tls.toml"
-    plain.write_text(f"first_request_seconds = {FIRST_REQUEST_SECONDS}\n")
+    plain.write_text(f"first_request_seconds = {FIRST_REQUEST_SECONDS}\nbuffer_bytes_max = {BUFFER_BYTES_MAX}\n")
     tls.write_text(
         f"first_request_seconds = {FIRST_REQUEST_SECONDS}\nmetrics_tls = false\n"
         f'tls_certificate = "{place}/cert.pem"\ntls_key = "{place}/key.pem"\n'

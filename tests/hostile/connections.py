@@ -225,6 +225,43 @@ def strangers_with_streams_that_hold_large_messages(target: Target) -> str:
 
 MESSAGE_SIZE = 15 << 20
 
+
+def a_thousand_streams_that_send_a_part_of_a_large_message(target: Target) -> str:
+    """Send 400 KB of 15 MB on each stream while the connection's window is open; the window is that of the broker."""
+    opening = message(messaging.PublishRequest(open=messaging.PublishOpen()).SerializeToString())
+    part = frame(DATA, 0, 0, b"\0" * (1 << 14))
+    with target.wire(KNOWN) as wire:
+        streams = [wire.request(PUBLISH, opening + message(b"", MESSAGE_SIZE), flags=0) for _ in range(990)]
+        sent, space = 0, wire.window
+        for _ in range(24):
+            for stream in streams:
+                while space < 1 << 14:
+                    opened = wire.opened(1.0)
+                    if not opened:
+                        return f"took {sent >> 20} MiB, then opened no window"
+                    space += opened
+                wire.send(part[:5] + struct.pack(">I", stream) + part[9:])
+                sent, space = sent + (1 << 14), space - (1 << 14)
+    raise AssertionError(f"all {sent >> 20} MiB were taken")
+
+
+def ten_thousand_strangers_that_fill_their_windows(target: Target) -> str:
+    half = message(b"\0" * (12 << 10), MESSAGE_SIZE)
+    flood = frame(DATA, 0, 1, b"\0" * (1 << 14)) * 64
+    with ExitStack() as wires:
+        sent = 0
+        for number in range(STRANGERS):
+            wire = wires.enter_context(target.wire(STRANGER))
+            wire.request(PUBLISH, half, flags=0)
+            if number % 100 == 0:
+                sent += wire.send_some(flood, 0.05)
+        with target.connect() as connection:
+            connection.admin.list_queues()
+        return f"took {sent // (STRANGERS // 100) >> 10} KiB of those that sent 1,024; others were served"
+
+
+STRANGERS = 10_000
+
 CASES = [
     Case(ten_thousand_connections_that_say_nothing),
     Case(connections_that_say_nothing_to_metrics),
@@ -241,4 +278,6 @@ CASES = [
     Case(a_consumer_that_reads_a_byte_now_and_then, twenty_megabytes_in_a_queue),
     Case(a_million_messages_whose_confirms_nobody_reads),
     Case(strangers_with_streams_that_hold_large_messages),
+    Case(a_thousand_streams_that_send_a_part_of_a_large_message),
+    Case(ten_thousand_strangers_that_fill_their_windows),
 ]

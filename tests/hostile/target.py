@@ -13,6 +13,7 @@ from hostile.wire import Wire, message
 
 FIRST_REQUEST_SECONDS = 2
 MESSAGE_BYTES_MAX = 16 << 20
+BUFFER_BYTES_MAX = 256 << 20
 PUBLISH = "/penstock.v1.MessagingService/Publish"
 CONSUME = "/penstock.v1.MessagingService/Consume"
 STRANGER = "Basic " + base64.b64encode(b"nobody:nothing").decode()

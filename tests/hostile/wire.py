@@ -79,12 +79,15 @@ class Wire:
         self._received = b""
         self._next = 1
         self._authorization = authorization
+        self.window = 65_535
+        """What the broker allows to be sent on the connection, as it was when the connection began."""
         if greets:
             settings = b"" if window is None else struct.pack(">HI", INITIAL_WINDOW_SIZE, window)
             self.send(PREFACE + frame(SETTINGS, 0, 0, settings) + frame(SETTINGS, ACK, 0))
             self.send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", (1 << 30) - 1)))
             for found in self.frames():
                 if found.kind == WINDOW_UPDATE:  # the broker's window is known now
+                    self.window += struct.unpack(">I", found.payload)[0]
                     break
 
     def __enter__(self) -> Self:
@@ -149,7 +152,7 @@ class Wire:
         while True:
             while (found := self._take()) is not None:
                 yield found
-            if not select.select([self.socket], [], [], seconds)[0]:
+            if not self._is_readable(seconds):
                 return
             try:
                 more = self.socket.recv(1 << 16)
@@ -159,12 +162,19 @@ class Wire:
                 return
             self._received += more
 
+    def opened(self, seconds: float) -> int:
+        """Return by how much the broker opens the connection's window within that time."""
+        for found in self.frames(seconds):
+            if found.kind == WINDOW_UPDATE and found.stream == 0:
+                return int(struct.unpack(">I", found.payload)[0])
+        return 0
+
     def is_hung_up(self, seconds: float = SECONDS_MAX) -> bool:
         """Return whether the other side closes within that time."""
         for _ in self.frames(seconds):
             continue
         try:
-            return bool(select.select([self.socket], [], [], 0)[0]) and not self.socket.recv(1)
+            return self._is_readable(0) and not self.socket.recv(1)
         except ConnectionResetError:
             return True
 
@@ -185,6 +195,11 @@ class Wire:
                 code = struct.unpack(">I", found.payload)[0]
                 return f"RST_STREAM {ERRORS.get(code, code)}"
         return "hung up" if self.is_hung_up(0.1) else "no answer"
+
+    def _is_readable(self, seconds: float) -> bool:
+        poll = select.poll()  # `select` has no numbers above 1,023
+        poll.register(self.socket, select.POLLIN)
+        return bool(poll.poll(seconds * 1_000))
 
     def _take(self) -> Frame | None:
         if len(self._received) < 9:

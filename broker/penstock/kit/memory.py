@@ -9,7 +9,9 @@ returned soon after it.
 import asyncio
 import ctypes
 import mmap
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +31,15 @@ def return_large_blocks() -> None:
         return
     set_option(_M_MMAP_THRESHOLD, LARGE_BYTES)  # setting one of them also stops glibc from moving it
     set_option(_M_TRIM_THRESHOLD, TRIM_BYTES)
+
+
+def limit_bytes(root: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return the memory that the process may use: that of its control group, as in a container, or of the machine."""
+    physical = os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # the file is missing, or has the word `max`
+            return min(physical, int((root / name).read_text()))
+    return physical
 
 
 def trim() -> None:

@@ -83,6 +83,13 @@ class Settings(BaseModel):
         le=512 * MIB,
         description="Maximum size of a message. Larger ones are refused before they are buffered.",
     )
+    buffer_bytes_max: int = Field(
+        0,
+        ge=0,
+        le=1024**4,
+        description="Maximum bytes of requests that are not stored yet and of responses that wait for clients; 0 means "
+        "a quarter of the memory that the broker may use, or four of the largest requests if that is more.",
+    )
     segment_bytes_min: int = Field(MIB, ge=64 * KIB, le=1024 * MIB, description="Size of a log's first segment.")
     segment_bytes_max: int = Field(
         64 * MIB, ge=64 * KIB, le=1024 * MIB, description="Maximum size of a segment; sizes double up to it."

@@ -60,6 +60,14 @@ class BrokerConfig(Model):
         le=536870912,
         description="Maximum size of a message. Larger ones are refused before they are buffered.",
     )
+    buffer_bytes_max: int | None = Field(
+        None,
+        ge=0,
+        le=1099511627776,
+        description="Maximum bytes of requests that are not stored yet and of responses that wait for clients; 0 "
+        "means a quarter of the memory that the broker may use, or four of the largest requests if that "
+        "is more.",
+    )
     segment_bytes_min: int | None = Field(None, ge=65536, le=1073741824, description="Size of a log's first segment.")
     segment_bytes_max: int | None = Field(
         None, ge=65536, le=1073741824, description="Maximum size of a segment; sizes double up to it."

@@ -71,6 +71,13 @@ ALERTS: Final[tuple[Alert, ...]] = (
         "a sync of the disk takes more than 100 ms",
     ),
     (
+        "PenstockBuffersFull",
+        "increase(penstock_connections_closed_for_buffers_total{{{s}}}[10m]) > 0",
+        "0m",
+        "warning",
+        "clients hold the memory that others wait for: connections were closed",
+    ),
+    (
         "PenstockUnroutable",
         "rate(penstock_messages_returned_total{{{s}}}[5m]) > 0",
         "10m",

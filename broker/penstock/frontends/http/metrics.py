@@ -45,6 +45,14 @@ COUNTERS: dict[str, tuple[str, str]] = {
         "penstock_connections_too_slow",
         "Connections closed because no client logged in on them within first_request_seconds.",
     ),
+    "buffer_waits_total": (
+        "penstock_buffer_waits",
+        "Times that a request or a response waited for memory below buffer_bytes_max.",
+    ),
+    "connections_closed_for_buffers_total": (
+        "penstock_connections_closed_for_buffers",
+        "Connections closed because others waited too long for the memory that they held.",
+    ),
     "log_lines_dropped_total": (
         "penstock_log_lines_dropped",
         "Lines of the broker's log dropped because they could not be written, audit lines included.",
@@ -56,6 +64,13 @@ GAUGES: dict[str, tuple[str, str]] = {
     "connections": ("penstock_connections", "Open connections."),
     "consumers": ("penstock_consumers", "Consumers."),
     "readers": ("penstock_readers", "Readers of streams."),
+    "buffer_limit_bytes": ("penstock_buffer_limit_bytes", "Maximum bytes of requests and responses in memory."),
+    "buffer_request_bytes": ("penstock_buffer_request_bytes", "Bytes of requests that are not stored or answered yet."),
+    "buffer_response_bytes": ("penstock_buffer_response_bytes", "Bytes of responses that wait for clients."),
+    "buffer_unauthenticated_bytes": (
+        "penstock_buffer_unauthenticated_bytes",
+        "Bytes from unauthenticated clients, without the first 16 KiB of each connection.",
+    ),
     "dedicated_logs": ("penstock_dedicated_logs", "Queues with a dedicated log."),
     "quarantined_segments": ("penstock_quarantined_segments", "Log segments with corrupt records."),
     "disk_full": ("penstock_disk_full", "1 while publishers are refused because the disk is full."),

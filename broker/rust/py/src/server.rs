@@ -5,7 +5,7 @@ use std::time::Duration;
 use penstock_serve::host::{
     Certificate, ClientCertificates, Holder, HostOptions, Network, OpenConsumer, Tls, TlsOptions,
 };
-use penstock_serve::{GrpcOptions, Server, ServerOptions};
+use penstock_serve::{GrpcOptions, Server, ServerOptions, request_bytes_max};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -53,7 +53,7 @@ struct PyServer {
 #[pymethods]
 impl PyServer {
     #[new]
-    #[pyo3(signature = (engine, *, address, threads, message_bytes_max, descriptors, calls_max, connections_max, streams_max, first_request_ms, proxies = Vec::new(), tls = None))]
+    #[pyo3(signature = (engine, *, address, threads, message_bytes_max, buffer_bytes_max, descriptors, calls_max, connections_max, streams_max, first_request_ms, proxies = Vec::new(), tls = None))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
         py: Python<'_>,
@@ -61,6 +61,7 @@ impl PyServer {
         address: String,
         threads: usize,
         message_bytes_max: usize,
+        buffer_bytes_max: usize,
         descriptors: Vec<u8>,
         calls_max: usize,
         connections_max: usize,
@@ -74,6 +75,8 @@ impl PyServer {
         let host = HostOptions {
             threads,
             message_bytes_max,
+            request_bytes_max: request_bytes_max(message_bytes_max),
+            buffer_bytes_max,
             calls_max,
             connections_max,
             first_request: Duration::from_millis(first_request_ms),
@@ -106,6 +109,19 @@ impl PyServer {
 
     fn set_tls(&self, tls: &PyTls) {
         self.server.set_tls(tls.tls.clone());
+    }
+
+    /// Limit, bytes of requests, of responses and of clients that have not logged in; waits; connections that were closed.
+    fn memory(&self) -> (usize, usize, usize, usize, u64, u64) {
+        let used = self.server.memory_used();
+        (
+            used.limit_bytes,
+            used.request_bytes,
+            used.response_bytes,
+            used.unauthenticated_bytes,
+            used.wait_count,
+            used.closed_count,
+        )
     }
 
     #[pyo3(signature = (vhost = None))]

@@ -17,6 +17,6 @@ mod grpc;
 pub mod host;
 mod server;
 
-pub use grpc::listener::GrpcOptions;
+pub use grpc::listener::{GrpcOptions, request_bytes_max};
 pub use grpc::status::kind_of_code;
 pub use server::{Server, ServerOptions};

@@ -8,6 +8,7 @@ use penstock_engine::Engine;
 
 use crate::grpc::listener::{Grpc, GrpcOptions};
 use crate::host::calls::Calls;
+use crate::host::memory::MemoryUse;
 use crate::host::quotas::Quotas;
 use crate::host::serving::{Host, HostOptions};
 use crate::host::tls::Tls;
@@ -49,6 +50,11 @@ impl Server {
     #[must_use]
     pub fn quotas(&self) -> &Quotas {
         &self.host.broker().quotas
+    }
+
+    #[must_use]
+    pub fn memory_used(&self) -> MemoryUse {
+        self.host.broker().memory.used()
     }
 
     /// See [`Host::set_tls`].

@@ -93,6 +93,8 @@ impl Broker {
         let options = HostOptions {
             threads,
             message_bytes_max,
+            request_bytes_max: message_bytes_max,
+            buffer_bytes_max: 64 << 20,
             calls_max,
             connections_max,
             first_request: PATIENCE,

@@ -1,12 +1,12 @@
 //! The actions of Flight: questions and commands that have no other call.
 
-use bytes::Bytes;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use super::describe;
 use super::ending;
 use super::messages::{Answers, first};
 use super::protocol::{Action, ActionResult, ActionType, framed};
+use crate::grpc::input::Input;
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
 
@@ -27,7 +27,7 @@ pub(super) fn list() -> Answers {
     Answers::of(all.map(|one| framed(&told(one))))
 }
 
-pub(super) async fn perform(broker: Broker, caller: Caller, mut input: Streaming<Bytes>) -> Result<Answers, Status> {
+pub(super) async fn perform(broker: Broker, caller: Caller, mut input: Input) -> Result<Answers, Status> {
     let action: Action = first(&mut input).await?;
     let body = match action.kind.as_str() {
         DESCRIBE_STREAMS => describe::answer(broker, caller, &action.body).await?,

@@ -3,13 +3,14 @@
 //! While one batch is on its way the next is built, and no more: a client that does not read holds two batches, or a piece of
 //! the archive.
 
-use bytes::Bytes;
+use std::sync::Arc;
+
 use penstock_arrow::{Encoder, Filter, IpcMessage, Projection};
 use penstock_engine::LeaseReader;
 use penstock_wire::protobuf::{put_bytes, put_len_head};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use super::asks::{Reading, Ticket};
 use super::batches::{Batches, Report, Shape};
@@ -17,11 +18,13 @@ use super::lease;
 use super::messages::{first, not_encoded, of_arrow};
 use super::protocol::{DATA_APP_METADATA, DATA_BODY, DATA_HEADER, FlightTicket};
 use super::source::Source;
+use crate::grpc::input::Input;
 use crate::grpc::responses::{FramedMessage, Responder};
 use crate::grpc::status;
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
 use crate::host::calls::{Admitted, Call, CallRequest};
+use crate::host::memory::Outgoing;
 use crate::host::rights::{Question, Rights};
 use crate::host::stopping::until_stopped;
 
@@ -53,10 +56,12 @@ pub(super) struct GetStream {
     building: Option<JoinHandle<Built>>,
     stopping: watch::Receiver<bool>,
     rights: Rights,
+    outgoing: Outgoing,
 }
 
 /// Reads a ticket, asks whether it may be read, and begins.
-pub(super) async fn open(broker: Broker, caller: Caller, mut input: Streaming<Bytes>) -> Result<GetStream, Status> {
+pub(super) async fn open(broker: Broker, caller: Caller, mut input: Input) -> Result<GetStream, Status> {
+    let account = Arc::clone(&caller.state.account);
     let reading = Reading::parse(&first::<FlightTicket>(&mut input).await?.ticket)?;
     let projection = projection_of(reading.columns())?;
     let call = match &reading {
@@ -68,6 +73,7 @@ pub(super) async fn open(broker: Broker, caller: Caller, mut input: Streaming<By
     let shard = broker.shard(&vhost)?;
     let mut encoder = Encoder::new(&projection.schema()).map_err(|error| not_encoded(&error))?;
     let schema = encoder.schema();
+    let outgoing = Outgoing::new(&account);
     let shape = |partition: &str, filter| Shape { encoder, projection, partition: partition.to_owned(), filter };
     let rows = match reading {
         Reading::Range(ticket) => {
@@ -80,7 +86,7 @@ pub(super) async fn open(broker: Broker, caller: Caller, mut input: Streaming<By
         }
     };
     let (building, rights) = (Some(tokio::spawn(rows.next())), question.watch(&user, &vhost, || ()));
-    Ok(GetStream { schema, building, stopping: broker.stopping, rights })
+    Ok(GetStream { schema, building, stopping: broker.stopping, rights, outgoing })
 }
 
 fn admission(caller: &Caller, ticket: &Ticket) -> Call {
@@ -106,7 +112,11 @@ impl Responder for GetStream {
                 self.building = None;
                 return Some(Err(refused.into()));
             }
-            built = building => built,
+            built = async {
+                // No other batch is built until this one has gone.
+                self.outgoing.until_room().await;
+                building.await
+            } => built,
             () = until_stopped(&mut self.stopping) => {
                 self.building = None;
                 return Some(Err(status::stopping()));

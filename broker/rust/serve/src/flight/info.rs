@@ -2,12 +2,11 @@
 //!
 //! Python knows the streams and says who may see them; here its answers become Flight's words.
 
-use bytes::Bytes;
 use penstock_arrow::{Encoder, Projection};
 use penstock_engine::QueueId;
 use penstock_wire::WireError;
 use penstock_wire::protobuf::{Reader, put_text, put_varint};
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use super::asks::{Listing, Ticket, Wanted};
 use super::describe::outlook;
@@ -16,6 +15,7 @@ use super::messages::{Answers, first, not_encoded};
 use super::protocol::{
     Criteria, FlightDescriptor, FlightEndpoint, FlightInfo, FlightTicket, PATH, SchemaResult, framed,
 };
+use crate::grpc::input::Input;
 use crate::grpc::status;
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
@@ -141,12 +141,7 @@ pub(super) enum Asked {
     List,
 }
 
-pub(super) async fn answer(
-    broker: Broker,
-    caller: Caller,
-    mut input: Streaming<Bytes>,
-    asked: Asked,
-) -> Result<Answers, Status> {
+pub(super) async fn answer(broker: Broker, caller: Caller, mut input: Input, asked: Asked) -> Result<Answers, Status> {
     if asked == Asked::List {
         let criteria: Criteria = first(&mut input).await?;
         let infos = list(&broker.calls, &caller, &criteria.expression).await?;

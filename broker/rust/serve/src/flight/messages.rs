@@ -3,8 +3,9 @@
 use bytes::Bytes;
 use penstock_arrow::ArrowFault;
 use prost::Message;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
+use crate::grpc::input::Input;
 use crate::grpc::responses::{FramedMessage, Responder};
 
 /// Answers that are there from the beginning.
@@ -24,7 +25,7 @@ impl Responder for Answers {
 }
 
 /// The only message of a request.
-pub(super) async fn first<T: Message + Default>(input: &mut Streaming<Bytes>) -> Result<T, Status> {
+pub(super) async fn first<T: Message + Default>(input: &mut Input) -> Result<T, Status> {
     let message = input.message().await?.unwrap_or_default();
     decode(message)
 }

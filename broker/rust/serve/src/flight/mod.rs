@@ -21,6 +21,7 @@ mod put;
 mod source;
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
@@ -46,7 +47,7 @@ const ASK_BYTES_MAX: usize = 64 << 10;
 const ACTION_BYTES_MAX: usize = 1 << 20;
 
 /// The largest batch of a DoPut. Clients cut tables into batches of a chosen number of rows.
-const PUT_BYTES_MAX: usize = 64 << 20;
+pub(crate) const PUT_BYTES_MAX: usize = 64 << 20;
 
 /// See the module.
 #[derive(Clone)]
@@ -89,14 +90,15 @@ async fn answer(broker: Broker, request: http::Request<Body>) -> Result<http::Re
     let request = guard_as(request, &broker.calls, broker.first_request, with_token);
     let (caller, input) = receive(request, bytes_max)?;
     let caller = with_token(caller);
+    let account = Arc::clone(&caller.state.account);
     Ok(match method.as_str() {
-        "DoGet" => respond(get::open(broker, caller, input)),
-        "DoPut" => respond(put::open(broker, caller, input)),
-        "GetFlightInfo" => respond(info::answer(broker, caller, input, Asked::Info)),
-        "GetSchema" => respond(info::answer(broker, caller, input, Asked::Schema)),
-        "ListFlights" => respond(info::answer(broker, caller, input, Asked::List)),
-        "DoAction" => respond(actions::perform(broker, caller, input)),
-        "ListActions" => respond(async { Ok(actions::list()) }),
+        "DoGet" => respond(&account, get::open(broker, caller, input)),
+        "DoPut" => respond(&account, put::open(broker, caller, input)),
+        "GetFlightInfo" => respond(&account, info::answer(broker, caller, input, Asked::Info)),
+        "GetSchema" => respond(&account, info::answer(broker, caller, input, Asked::Schema)),
+        "ListFlights" => respond(&account, info::answer(broker, caller, input, Asked::List)),
+        "DoAction" => respond(&account, actions::perform(broker, caller, input)),
+        "ListActions" => respond(&account, async { Ok(actions::list()) }),
         "Handshake" => shake_hands(broker, caller).await?,
         other => {
             let text = format!("{other} is not supported; read with DoGet and publish with DoPut");
@@ -112,7 +114,7 @@ async fn shake_hands(broker: Broker, caller: Caller) -> Result<http::Response<Bo
     let token = HeaderValue::try_from(format!("Bearer {credentials}"));
     let token = token.map_err(|_| Status::unauthenticated("the credentials are not a valid header"))?;
     // An empty HandshakeResponse.
-    let mut response = respond(async { Ok(Answers::of([FramedMessage::of(0, |_| ())])) });
+    let mut response = respond(&caller.state.account, async { Ok(Answers::of([FramedMessage::of(0, |_| ())])) });
     response.headers_mut().insert(AUTHORIZATION, token);
     Ok(response)
 }

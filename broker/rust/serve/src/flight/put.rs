@@ -3,17 +3,17 @@
 //! What must stay true: publishing goes on while the client reads no results, because many read them at the end only. Results
 //! therefore count all rows so far, and one that nobody read is replaced by the next.
 
-use bytes::Bytes;
 use penstock_arrow::{PutDecoder, RecordBatch};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use super::asks::Put;
 use super::info::check_caller;
 use super::messages::{decode, first, of_arrow};
 use super::protocol::{FlightData, PutResult, framed};
 use super::publishing::{Progress, Publishing};
+use crate::grpc::input::Input;
 use crate::grpc::responses::{FramedMessage, Responder};
 use crate::grpc::status;
 use crate::host::broker::Broker;
@@ -35,7 +35,7 @@ impl Drop for Results {
     }
 }
 
-pub(super) async fn open(broker: Broker, caller: Caller, mut input: Streaming<Bytes>) -> Result<Results, Status> {
+pub(super) async fn open(broker: Broker, caller: Caller, mut input: Input) -> Result<Results, Status> {
     // A first message may be large: nobody's is read before it is known who sends it.
     check_caller(&broker.calls, &caller).await?;
     let data: FlightData = first(&mut input).await?;
@@ -65,7 +65,7 @@ impl Responder for Results {
 
 async fn publish(
     first: FlightData,
-    mut input: Streaming<Bytes>,
+    mut input: Input,
     (mut publishing, mut rights): (Publishing, Rights),
     mut stopping: watch::Receiver<bool>,
     told: watch::Sender<Progress>,

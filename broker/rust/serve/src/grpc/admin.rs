@@ -13,7 +13,6 @@ use crate::grpc::peer::caller_of;
 use crate::grpc::service::Answers;
 use crate::host::broker::Broker;
 use crate::host::calls::{Answer, Call, CallRequest, Calls};
-use crate::host::peer::Peer;
 
 #[derive(Clone)]
 pub(crate) struct Admin {
@@ -52,9 +51,7 @@ impl UnaryService<Bytes> for Asking {
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
         let (calls, method) = (Arc::clone(&self.calls), std::mem::take(&mut self.method));
         Box::pin(async move {
-            let peer = request.extensions().get::<Peer>();
-            let peer = peer.ok_or_else(|| Status::internal("a request without a connection"))?;
-            let caller = caller_of(peer, request.metadata());
+            let caller = caller_of(&request)?;
             let request = CallRequest::Unary { method, payload: request.into_inner() };
             match calls.ask(Call::new(request, &caller)).await? {
                 Answer::Payload(payload) => Ok(Response::new(payload)),

@@ -1,7 +1,8 @@
 //! A consume stream: settlements are taken as they come, deliveries are sent while the client's stream has room.
 //!
 //! The stream of responses drives everything: while the client does not read, nothing more is taken from the queue, so a slow
-//! consumer costs at most one response and what it holds unacked.
+//! consumer costs at most one response and what it holds unacked. A message that is too large for the memory that is left waits,
+//! and settlements are taken meanwhile.
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -9,12 +10,12 @@ use penstock_engine::{DEADLINE_MS_MAX, Sequence, SequenceRange, Settle};
 use penstock_wire::grpc::consume::{
     ConsumeFrame, encode_consume_cancelled, encode_consume_opened, parse_consume_request,
 };
-use penstock_wire::grpc::deliveries::DeliveriesEncoder;
 use penstock_wire::grpc::settlement::SettlementView;
 use tokio::sync::watch;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
-use crate::grpc::deliveries::{bytes_about, deliver};
+use crate::grpc::deliveries::Responses;
+use crate::grpc::input::Input;
 use crate::grpc::responses::{FramedMessage, Responder};
 use crate::grpc::status;
 use crate::host::consuming::{Consuming, Turn};
@@ -31,17 +32,23 @@ const REJECT: u32 = 2;
 const REQUEUE: u32 = 3;
 
 pub(crate) struct ConsumeStream {
-    input: Streaming<Bytes>,
+    input: Input,
     stopping: watch::Receiver<bool>,
     consuming: Consuming,
+    responses: Responses,
     opened: Option<FramedMessage>,
     ended: bool,
 }
 
 impl ConsumeStream {
-    pub fn new(input: Streaming<Bytes>, stopping: watch::Receiver<bool>, consuming: Consuming) -> ConsumeStream {
+    pub fn new(
+        input: Input,
+        stopping: watch::Receiver<bool>,
+        consuming: Consuming,
+        responses: Responses,
+    ) -> ConsumeStream {
         let opened = FramedMessage::of(64, |out| encode_consume_opened(out, consuming.consumer_tag()));
-        ConsumeStream { input, stopping, consuming, opened: Some(opened), ended: false }
+        ConsumeStream { input, stopping, consuming, responses, opened: Some(opened), ended: false }
     }
 }
 
@@ -76,6 +83,7 @@ impl ConsumeStream {
                 }
                 Turn::Send => match self.deliver().await? {
                     Some(response) => return Ok(Some(response)),
+                    None if self.responses.waits() => None,
                     None => continue,
                 },
                 Turn::Wait(pause) => pause,
@@ -90,6 +98,7 @@ impl ConsumeStream {
                     turn?;
                     continue;
                 }
+                () = self.responses.until_room(), if self.responses.waits() => continue,
                 () = until_stopped(&mut self.stopping), if !stopping => continue,
             };
             if !self.apply(request).await? {
@@ -100,11 +109,11 @@ impl ConsumeStream {
 
     /// One response's worth; `None` when nothing of it could be read.
     async fn deliver(&mut self) -> Result<Option<FramedMessage>, Refusal> {
-        let mut out = FramedMessage::begin(bytes_about(self.consuming.next_count()));
-        let mut encoder = DeliveriesEncoder::begin(&mut out);
-        let is_sent = self.consuming.send(&mut |view, picked| deliver(&mut encoder, view, picked)).await?;
-        encoder.finish();
-        Ok(is_sent.then(|| FramedMessage::end(out)))
+        let mut response = self.responses.begin(self.consuming.next_count());
+        let mut filling = response.fill();
+        let is_sent = self.consuming.send(&mut |view, picked| filling.deliver(view, picked)).await?;
+        filling.finish();
+        Ok(self.responses.end(response, is_sent))
     }
 
     /// Takes the requests that have arrived; false at the end of the client's side.

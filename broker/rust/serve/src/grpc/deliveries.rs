@@ -1,14 +1,20 @@
 //! Deliveries as responses: those of a stream, and the one of a Get.
 
+use std::sync::Arc;
+
 use penstock_engine::{MessageView, Picked, Subscription};
 use penstock_wire::grpc::deliveries::{DeliveriesEncoder, DeliveryRef};
 
 use crate::grpc::responses::FramedMessage;
 use crate::host::deliveries::{Pending, Recipient, Room};
+use crate::host::memory::{Account, Outgoing, Part};
 use crate::host::refusal::{Kind, Refusal};
 
 /// One response carries about this many bytes of deliveries; a larger message goes alone.
 const RESPONSE_BYTES: usize = 48 * 1024;
+
+/// A response of about so many bytes goes also where there is no room in the memory.
+const SMALL_BYTES: usize = 4 << 10;
 
 /// The most bytes around a message in a response: lengths, numbers, times.
 const FIELDS_BYTES_MAX: usize = 128;
@@ -24,26 +30,95 @@ pub(crate) fn bytes_about(count: usize) -> usize {
     count.saturating_mul(MESSAGE_BYTES_ABOUT).min(RESPONSE_BYTES + 4096)
 }
 
-/// Appends a message to a stream's response.
-pub(crate) fn deliver(
-    encoder: &mut DeliveriesEncoder<'_>,
-    view: &MessageView<'_>,
-    picked: Picked,
-) -> Result<Room, Refusal> {
-    push_one(encoder, view, picked)?;
-    Ok(if encoder.size() < RESPONSE_BYTES { Room::ForMore } else { Room::Full })
+/// The responses of one stream, as the memory has room for them.
+///
+/// A response of about [`SMALL_BYTES`] may always go, so that a stream of small messages never waits for other clients. A larger
+/// message waits until there is room for all of it.
+pub(crate) struct Responses {
+    outgoing: Outgoing,
+    /// The size of the next message, when there was no room for it.
+    wanted: usize,
 }
 
-/// Encodes one response's worth and tells the recipient what went out; `None` when nothing of it could be read.
-pub(crate) async fn encode(
-    pending: &mut Pending,
-    recipient: &mut (impl Recipient + Send),
-) -> Result<Option<FramedMessage>, Refusal> {
-    let mut out = FramedMessage::begin(bytes_about(pending.next_count()));
-    let mut encoder = DeliveriesEncoder::begin(&mut out);
-    let is_sent = pending.send(recipient, &mut |view, picked| deliver(&mut encoder, view, picked)).await?;
-    encoder.finish();
-    Ok(is_sent.then(|| FramedMessage::end(out)))
+impl Responses {
+    pub fn new(account: &Arc<Account>) -> Responses {
+        Responses { outgoing: Outgoing::new(account), wanted: 0 }
+    }
+
+    /// Begins the next response, of about so many messages.
+    pub fn begin(&mut self, count: usize) -> Response {
+        let bytes = RESPONSE_BYTES.max(std::mem::take(&mut self.wanted));
+        let part = self.outgoing.part(bytes);
+        let bytes_max = if part.is_some() { bytes } else { SMALL_BYTES };
+        let out = FramedMessage::begin(bytes_about(count).min(bytes_max + FIELDS_BYTES_MAX));
+        Response { out, part, bytes_max, wanted: 0 }
+    }
+
+    /// Ends it; `None` when it holds no message.
+    pub fn end(&mut self, response: Response, is_sent: bool) -> Option<FramedMessage> {
+        self.wanted = response.wanted;
+        is_sent.then(|| FramedMessage::end(response.out).holding(response.part))
+    }
+
+    /// Whether the next message waits for room.
+    pub fn waits(&self) -> bool {
+        self.wanted > 0 && !self.outgoing.has_room()
+    }
+
+    pub async fn until_room(&mut self) {
+        self.outgoing.until_room().await;
+    }
+
+    /// Encodes one response's worth and tells the recipient what went out; `None` when nothing of it could be read, or sent now.
+    pub async fn encode(
+        &mut self,
+        pending: &mut Pending,
+        recipient: &mut (impl Recipient + Send),
+    ) -> Result<Option<FramedMessage>, Refusal> {
+        let mut response = self.begin(pending.next_count());
+        let mut filling = response.fill();
+        let is_sent = pending.send(recipient, &mut |view, picked| filling.deliver(view, picked)).await?;
+        filling.finish();
+        Ok(self.end(response, is_sent))
+    }
+}
+
+/// A response that is being encoded.
+pub(crate) struct Response {
+    out: Vec<u8>,
+    part: Option<Part>,
+    bytes_max: usize,
+    wanted: usize,
+}
+
+impl Response {
+    pub fn fill(&mut self) -> Filling<'_> {
+        let encoder = DeliveriesEncoder::begin(&mut self.out);
+        Filling { encoder, bytes_max: self.bytes_max, wanted: &mut self.wanted }
+    }
+}
+
+/// The same with its encoder.
+pub(crate) struct Filling<'a> {
+    encoder: DeliveriesEncoder<'a>,
+    bytes_max: usize,
+    wanted: &'a mut usize,
+}
+
+impl Filling<'_> {
+    /// Appends a message, unless it is too large for what there is room for.
+    pub fn deliver(&mut self, view: &MessageView<'_>, picked: Picked) -> Result<Room, Refusal> {
+        if bytes_at_most(view) > self.bytes_max {
+            *self.wanted = bytes_at_most(view);
+            return Ok(Room::NotForThis);
+        }
+        push_one(&mut self.encoder, view, picked)?;
+        Ok(if self.encoder.size() < self.bytes_max.min(RESPONSE_BYTES) { Room::ForMore } else { Room::Full })
+    }
+
+    pub fn finish(self) {
+        self.encoder.finish();
+    }
 }
 
 /// The deliveries of an answer to a Get.

@@ -1,8 +1,10 @@
-//! What a request may send before it is known who sends it, and how long its first message may take.
+//! What a request may send before it is known who sends it, how long its first message may take, and what it holds of the memory.
 //!
 //! What must stay true: of a caller who was not asked for yet, no more than [`STRANGE_BYTES_MAX`] and one frame are held, however
 //! large the message that was announced. Whoever sends more is looked up first, by the credentials of the request. A first
-//! message has a time that grows with its length, so that nobody keeps a request open a byte at a time.
+//! message has a time that grows with its length, so that nobody keeps a request open a byte at a time. What has passed is the
+//! request's [`Share`] of the memory until whoever reads it is done with it; nothing passes while there is no room, and HTTP/2
+//! opens no window for it. A request that exceeds the bound while others wait has to come at [`EXCEEDING_BYTES_PER_SECOND_MIN`].
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,6 +21,8 @@ use tonic::body::Body;
 use crate::grpc::peer::caller_of_headers;
 use crate::host::caller::Caller;
 use crate::host::calls::{Call, CallRequest, Calls};
+use crate::host::connection_state::ConnectionState;
+use crate::host::memory::Share;
 use crate::host::peer::Peer;
 use crate::host::refusal::Refusal;
 
@@ -27,6 +31,9 @@ const STRANGE_BYTES_MAX: usize = 16 << 10;
 
 /// How fast a large first message has to come, at least.
 const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
+
+/// How fast a request has to come that goes on beyond the bound while others wait for room.
+const EXCEEDING_BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 
 /// See the module.
 pub(crate) struct Gate {
@@ -37,6 +44,12 @@ pub(crate) struct Gate {
     patience: Duration,
     /// Until the first message is there.
     deadline: Option<Pin<Box<Sleep>>>,
+    share: Arc<Share>,
+    state: Arc<ConnectionState>,
+    /// Whether it waited for room since it was read last.
+    has_waited: bool,
+    /// While it exceeds the bound: until then it has to send more.
+    exceeding: Option<Pin<Box<Sleep>>>,
 }
 
 /// Whether it is known who calls.
@@ -58,9 +71,12 @@ pub(crate) fn guard_as(
     patience: Duration,
     known_as: fn(Caller) -> Caller,
 ) -> http::Request<Body> {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let Some(peer) = parts.extensions.get::<Peer>() else { return http::Request::from_parts(parts, body) };
     let caller = Box::new(known_as(caller_of_headers(peer, &parts.headers)));
+    let state = Arc::clone(&peer.state);
+    let share = Arc::new(Share::new(&state.account));
+    parts.extensions.insert(Arc::clone(&share));
     let opened = Instant::now();
     let gate = Gate {
         body,
@@ -69,6 +85,10 @@ pub(crate) fn guard_as(
         opened,
         patience,
         deadline: Some(Box::pin(sleep_until(opened + patience))),
+        share,
+        state,
+        has_waited: false,
+        exceeding: None,
     };
     http::Request::from_parts(parts, Body::new(gate))
 }
@@ -119,7 +139,12 @@ impl http_body::Body for Gate {
                 self.standing = Standing::Known;
                 return Poll::Ready(held.map(Ok));
             }
+            ready!(self.poll_room(cx));
             let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx)? else {
+                self.share.rest();
+                if self.poll_exceeding(cx).is_ready() {
+                    return Poll::Ready(Some(Err(too_slow_for_others())));
+                }
                 let Some(deadline) = self.deadline.as_mut() else { return Poll::Pending };
                 ready!(deadline.as_mut().poll(cx));
                 let text = format!("the request's first message took more than {} s; send it at once", self.seconds());
@@ -128,6 +153,12 @@ impl http_body::Body for Gate {
             let Some(frame) = frame else { return Poll::Ready(None) };
             if let Some(data) = frame.data_ref() {
                 self.note(data);
+                self.share.take(data.len(), self.state.is_known());
+                if let Some(exceeding) = self.exceeding.as_mut() {
+                    let more = Duration::from_micros(data.len() as u64 * 1_000_000 / EXCEEDING_BYTES_PER_SECOND_MIN);
+                    let deadline = exceeding.deadline() + more;
+                    exceeding.as_mut().reset(deadline);
+                }
             }
             if let Some(frame) = self.admit(frame) {
                 return Poll::Ready(Some(Ok(frame)));
@@ -148,6 +179,50 @@ impl Gate {
     fn seconds(&self) -> u64 {
         self.opened.elapsed().as_secs()
     }
+
+    /// Ready when there is room in the memory. What comes before a log-in is bounded by its connection.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.state.is_known() {
+            return Poll::Ready(());
+        }
+        if self.share.poll_room(cx).is_pending() {
+            self.has_waited = true;
+            return Poll::Pending;
+        }
+        if std::mem::take(&mut self.has_waited)
+            && let Some(deadline) = self.deadline.as_mut()
+        {
+            // The time that it waited is not its client's.
+            let more = self.first.length().unwrap_or(0) / BYTES_PER_SECOND_MIN;
+            deadline.as_mut().reset(Instant::now() + self.patience + Duration::from_secs(more));
+        }
+        Poll::Ready(())
+    }
+
+    /// Ready when it exceeds the bound and comes too slowly for those that wait.
+    fn poll_exceeding(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.share.exceeds() || self.share.has_given_back() {
+            self.exceeding = None;
+        }
+        if !self.share.exceeds() {
+            return Poll::Pending;
+        }
+        let patience = self.patience;
+        let exceeding = self.exceeding.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + patience)));
+        loop {
+            ready!(exceeding.as_mut().poll(cx));
+            if self.share.is_waited_for() {
+                return Poll::Ready(());
+            }
+            exceeding.as_mut().reset(Instant::now() + patience);
+        }
+    }
+}
+
+fn too_slow_for_others() -> Status {
+    Status::resource_exhausted(
+        "the broker's memory for requests is used up, and others wait for the rest of this message; send it again, at once",
+    )
 }
 
 /// How much of the first message is still to come: five bytes announce it, the last four of them its length.

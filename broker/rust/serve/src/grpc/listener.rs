@@ -1,4 +1,18 @@
 //! The gRPC listener: HTTP/2 by tonic over the connections of the host. Once the broker stops it sends GOAWAY and lets streams end.
+//!
+//! Buffers between the socket and the broker's code, and what bounds each:
+//!
+//! | buffer | bound |
+//! |---|---|
+//! | h2: frames of requests that are not read | the windows; before the log-in what the connection reads (`host::connection`) |
+//! | h2: the frame that is being read | `FRAME_BYTES_MAX`; one a connection |
+//! | h2: headers of a request | `HEADER_LIST_BYTES_MAX` |
+//! | tonic: a message that is not whole | its largest size; the budget of memory counts it (`gate`) |
+//! | messages that are not stored or answered | the same (`input`) |
+//! | hyper: a frame of a response without a window | one a stream; the budget of memory counts it (`responses`) |
+//! | h2: frames to be written | the same |
+//! | h2: streams to be reset | `RESETS_WAITING_MAX`, `RESETS_FOR_ERRORS_MAX` |
+//! | h2: answers to pings and to settings | one of each: no frame is read before they are written |
 
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
@@ -11,7 +25,7 @@ use tonic_health::server::HealthReporter;
 use tower_service::Service;
 
 use crate::grpc::admin::Admin;
-use crate::grpc::messaging::Messaging;
+use crate::grpc::messaging::{ENVELOPE_BYTES_MAX, Messaging};
 use crate::grpc::public::Public;
 use crate::grpc::service::{Answers, Shell};
 use crate::grpc::staging::Staging;
@@ -22,9 +36,10 @@ use crate::host::peer::Peer;
 use crate::host::serving::{Bound, Host};
 use crate::host::stopping::until_stopped;
 
-/// HTTP/2 windows: a publisher may be this far ahead of us.
-const STREAM_WINDOW_BYTES: u32 = 4 << 20;
-const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+/// HTTP/2 windows: a publisher may be this far ahead of us. No budget counts them, so that a stream that is not read holds an eighth
+/// of what its connection may.
+const STREAM_WINDOW_BYTES: u32 = 512 << 10;
+const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 const FRAME_BYTES_MAX: u32 = 64 << 10;
 
 /// A request's headers: credentials may be long, nothing else is.
@@ -49,6 +64,16 @@ const FLIGHT_NAME: Option<&str> = None;
 
 /// How the host says on a plaintext connection that there is no place for it.
 const HTTP2: Protocol = Protocol { alpn: &[b"h2"], refusal: go_away };
+
+/// The largest request of any service, where a message has at most so many bytes.
+#[must_use]
+pub fn request_bytes_max(message_bytes_max: usize) -> usize {
+    #[cfg(feature = "flight")]
+    let others = crate::flight::PUT_BYTES_MAX;
+    #[cfg(not(feature = "flight"))]
+    let others = 0;
+    message_bytes_max.saturating_add(ENVELOPE_BYTES_MAX).max(others)
+}
 
 /// The listener's settings.
 #[derive(Clone, Debug)]

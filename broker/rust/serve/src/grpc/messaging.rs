@@ -15,6 +15,8 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::grpc::admin::ask;
 use crate::grpc::codec::BytesCodec;
 use crate::grpc::consume::ConsumeStream;
+use crate::grpc::deliveries::Responses;
+use crate::grpc::input::Input;
 use crate::grpc::peer::{caller_of, caller_of_headers};
 use crate::grpc::publish::PublishStream;
 use crate::grpc::pull::PullContext;
@@ -24,6 +26,7 @@ use crate::grpc::status;
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
 use crate::host::consuming::{ConsumeOptions, Consuming};
+use crate::host::memory::Share;
 use crate::host::peer::Peer;
 use crate::host::publishing::Publishing;
 use crate::host::pulls::Pulls;
@@ -77,9 +80,9 @@ impl UnaryService<Bytes> for Settling {
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
         let messaging = self.messaging.clone();
         Box::pin(async move {
-            let peer = request.extensions().get::<Peer>().ok_or_else(no_connection)?;
-            let caller = caller_of(peer, request.metadata());
-            let context = messaging.pulling(caller, Arc::clone(&peer.pulls));
+            let pulls =
+                request.extensions().get::<Peer>().map(|peer| Arc::clone(&peer.pulls)).ok_or_else(no_connection)?;
+            let context = messaging.pulling(caller_of(&request)?, pulls);
             context.settle(request.into_inner()).await.map(Response::new)
         })
     }
@@ -88,26 +91,29 @@ impl UnaryService<Bytes> for Settling {
 impl Messaging {
     fn publish(self, request: http::Request<Body>, bytes_max: usize) -> Result<http::Response<Body>, Status> {
         let (caller, input) = receive(request, bytes_max)?;
-        Ok(respond(self.open_publish(caller, input)))
+        let account = Arc::clone(&caller.state.account);
+        Ok(respond(&account, self.open_publish(caller, input)))
     }
 
     fn consume(self, request: http::Request<Body>, bytes_max: usize) -> Result<http::Response<Body>, Status> {
         let (caller, input) = receive(request, bytes_max)?;
-        Ok(respond(self.open_consume(caller, input)))
+        let account = Arc::clone(&caller.state.account);
+        Ok(respond(&account, self.open_consume(caller, input)))
     }
 
     /// The answer is a body, as a stream's: it knows when the transport took it.
     fn get(self, request: http::Request<Body>, bytes_max: usize) -> Result<http::Response<Body>, Status> {
         let pulls = request.extensions().get::<Peer>().map(|peer| Arc::clone(&peer.pulls)).ok_or_else(no_connection)?;
         let (caller, input) = receive(request, bytes_max)?;
-        Ok(respond(self.pulling(caller, pulls).get(input)))
+        let account = Arc::clone(&caller.state.account);
+        Ok(respond(&account, self.pulling(caller, pulls).get(input)))
     }
 
     fn pulling(self, caller: Caller, pulls: Arc<Pulls>) -> PullContext {
         PullContext { broker: self.broker, caller, pulls }
     }
 
-    async fn open_publish(self, caller: Caller, mut input: Streaming<Bytes>) -> Result<PublishStream, Status> {
+    async fn open_publish(self, caller: Caller, mut input: Input) -> Result<PublishStream, Status> {
         let first = input.message().await?.ok_or_else(status::not_opened)?;
         let parsed = parse_publish(&first).map_err(|error| status::of_wire(&error))?;
         let PublishFrame::Open { vhost, level, producer } = parsed else { return Err(status::not_opened()) };
@@ -116,7 +122,7 @@ impl Messaging {
         Ok(PublishStream::new(input, self.broker.stopping, publishing))
     }
 
-    async fn open_consume(self, caller: Caller, mut input: Streaming<Bytes>) -> Result<ConsumeStream, Status> {
+    async fn open_consume(self, caller: Caller, mut input: Input) -> Result<ConsumeStream, Status> {
         let first = input.message().await?.ok_or_else(status::not_opened)?;
         let ConsumeFrame::Open(open) = parse_consume_request(&first).map_err(|error| status::of_wire(&error))? else {
             return Err(status::not_opened());
@@ -129,17 +135,19 @@ impl Messaging {
             auto_ack: open.auto_ack,
             exclusive: open.exclusive,
         };
+        let responses = Responses::new(&caller.state.account);
         let consuming = Consuming::open(&self.broker, caller, options).await?;
-        Ok(ConsumeStream::new(input, self.broker.stopping, consuming))
+        Ok(ConsumeStream::new(input, self.broker.stopping, consuming, responses))
     }
 }
 
 /// Who calls, and the messages of the request.
-pub(crate) fn receive(request: http::Request<Body>, bytes_max: usize) -> Result<(Caller, Streaming<Bytes>), Status> {
+pub(crate) fn receive(request: http::Request<Body>, bytes_max: usize) -> Result<(Caller, Input), Status> {
     let (parts, body) = request.into_parts();
     let peer = parts.extensions.get::<Peer>().ok_or_else(no_connection)?.clone();
     let caller = caller_of_headers(&peer, &parts.headers);
-    Ok((caller, Streaming::new_request(BytesCodec, body, None, Some(bytes_max))))
+    let share = parts.extensions.get::<Arc<Share>>().cloned();
+    Ok((caller, Input::new(Streaming::new_request(BytesCodec, body, None, Some(bytes_max)), share)))
 }
 
 const VHOST: &str = "the name of a vhost";

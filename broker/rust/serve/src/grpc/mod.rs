@@ -1,6 +1,6 @@
 //! gRPC on the host: HTTP/2 by tonic, streams as thin translations over the host's sessions.
 //!
-//! Files use each other without a circle, in this order: what tonic is handed (`status`, `codec`, `peer`, `gate`, `service`, `responses`);
+//! Files use each other without a circle, in this order: what tonic is handed (`status`, `codec`, `peer`, `gate`, `input`, `service`, `responses`);
 //! streams (`publish`, `consume`, `read`, `pull`); the services that open them (`admin`, `messaging`, `staging`, `streams`);
 //! `listener`.
 
@@ -10,6 +10,7 @@ pub(crate) mod codec;
 pub(crate) mod consume;
 pub(crate) mod deliveries;
 pub(crate) mod gate;
+pub(crate) mod input;
 pub(crate) mod listener;
 pub(crate) mod messaging;
 pub(crate) mod peer;

@@ -2,8 +2,8 @@
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use tonic::metadata::MetadataMap;
 use tonic::transport::server::Connected;
+use tonic::{Request, Status};
 
 use crate::host::caller::Caller;
 use crate::host::connection::Connection;
@@ -18,8 +18,13 @@ impl Connected for Connection {
     }
 }
 
-pub(crate) fn caller_of(peer: &Peer, metadata: &MetadataMap) -> Caller {
-    peer.caller(metadata.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default())
+/// Who makes a unary call. The request counts against the memory as long as this is there.
+pub(crate) fn caller_of<T>(request: &Request<T>) -> Result<Caller, Status> {
+    let peer = request.extensions().get::<Peer>().ok_or_else(|| Status::internal("a request without a connection"))?;
+    let authorization = request.metadata().get("authorization").and_then(|value| value.to_str().ok());
+    let mut caller = peer.caller(authorization.unwrap_or_default());
+    caller.share = request.extensions().get().cloned();
+    Ok(caller)
 }
 
 pub(crate) fn caller_of_headers(peer: &Peer, headers: &HeaderMap) -> Caller {

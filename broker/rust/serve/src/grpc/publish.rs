@@ -10,9 +10,10 @@ use penstock_engine::EngineError;
 use penstock_wire::grpc::publish::encode_publish_response;
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use crate::grpc::arrived::Arrived;
+use crate::grpc::input::Input;
 use crate::grpc::responses::{FramedMessage, Responder};
 use crate::grpc::status;
 use crate::host::gather::Source;
@@ -29,7 +30,7 @@ const REQUESTS_BYTES_MAX: usize = 1 << 20;
 const ROUNDS_ANSWERED_AT_ONCE: u32 = 8;
 
 pub(crate) struct PublishStream {
-    input: Streaming<Bytes>,
+    input: Input,
     stopping: watch::Receiver<bool>,
     publishing: Publishing,
     /// Rounds that were stored since the last response.
@@ -51,7 +52,7 @@ enum Event {
 }
 
 impl PublishStream {
-    pub fn new(input: Streaming<Bytes>, stopping: watch::Receiver<bool>, publishing: Publishing) -> PublishStream {
+    pub fn new(input: Input, stopping: watch::Receiver<bool>, publishing: Publishing) -> PublishStream {
         let (arrived, unanswered) = (Arrived::default(), 0);
         PublishStream { input, stopping, publishing, unanswered, arrived, input_ended: false, failed: None }
     }
@@ -81,6 +82,7 @@ impl Responder for PublishStream {
             let advanced = if may_store { self.store().await } else { self.advance().await };
             if let Err(failed) = advanced {
                 self.arrived.clear();
+                self.input.done();
                 self.failed.get_or_insert(failed);
                 if waits && self.publishing.is_closed() {
                     self.publishing.forget_waiting();
@@ -98,11 +100,19 @@ impl PublishStream {
 
     async fn store(&mut self) -> Result<(), Status> {
         self.unanswered = self.unanswered.saturating_add(1);
-        Ok(self.publishing.store(&mut self.arrived).await?)
+        self.publishing.store(&mut self.arrived).await?;
+        if self.arrived.is_empty() {
+            self.input.done();
+        }
+        Ok(())
     }
 
     /// Waits for the first of: more messages (unless it is paused), a sync, the broker's stop.
     async fn advance(&mut self) -> Result<(), Status> {
+        if self.arrived.is_empty() {
+            // Requests without messages are never stored.
+            self.input.done();
+        }
         let may_read = !self.input_ended && self.failed.is_none() && !self.publishing.is_crowded();
         let pause = if may_read { self.publishing.pause() } else { None };
         let reads = may_read && pause.is_none();
@@ -115,7 +125,7 @@ impl PublishStream {
         };
         let event = tokio::select! {
             biased;
-            frame = self.input.message(), if reads => Event::Frame(frame),
+            frame = self.input.another(), if reads => Event::Frame(frame),
             result = synced => Event::Synced(result),
             () = until_stopped(&mut self.stopping), if may_read => Event::Stopping,
             refused = self.publishing.until_refused(), if may_read => Event::Refused(refused),
@@ -158,7 +168,7 @@ impl PublishStream {
             if full || self.input_ended || self.failed.is_some() {
                 break;
             }
-            next = self.input.message().now_or_never();
+            next = self.input.another().now_or_never();
         }
     }
 }

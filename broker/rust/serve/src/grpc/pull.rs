@@ -18,10 +18,11 @@ use bytes::Bytes;
 use penstock_engine::{QueueId, SequenceRange, Settle, Subscription, SubscriptionOptions};
 use penstock_wire::grpc::get::{GetRequest, encode_settle_response, parse_get_request, parse_settle_request};
 use tokio::sync::OwnedSemaphorePermit;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use crate::grpc::consume::settled_by;
 use crate::grpc::deliveries::{encode_get, next_bytes};
+use crate::grpc::input::Input;
 use crate::grpc::responses::{FramedMessage, Responder};
 use crate::grpc::status;
 use crate::host::broker::Broker;
@@ -29,6 +30,7 @@ use crate::host::caller::Caller;
 use crate::host::calls::{Admitted, Call, CallRequest};
 use crate::host::consuming::{PREFETCH_MAX, settle};
 use crate::host::deliveries::Pending;
+use crate::host::memory::Outgoing;
 use crate::host::pulls::{Held, Key, Place, Pulls};
 use crate::host::quotas::Allowance;
 use crate::host::refusal::Refusal;
@@ -50,10 +52,12 @@ pub(crate) struct PullContext {
 
 impl PullContext {
     /// Reads the request; nothing of the queue is touched before the client has room for an answer.
-    pub async fn get(self, mut input: Streaming<Bytes>) -> Result<GetAnswer, Status> {
+    pub async fn get(self, mut input: Input) -> Result<GetAnswer, Status> {
         let payload = input.message().await?.ok_or_else(|| Status::internal("Missing request message."))?;
         let request = parse_get_request(&payload).map_err(|error| status::of_wire(&error))?;
         let mut room = self.pulls.room_for(RESPONSE_BYTES_MAX).await?;
+        // What it holds of the memory is known once it is encoded.
+        Outgoing::new(&self.caller.state.account).until_room().await;
         let (vhost, queue) = (request.vhost.to_owned(), request.queue.to_owned());
         let call = Call::new(CallRequest::OpenGet { vhost, queue }, &self.caller);
         let question = Question::of(&self.broker.calls, &call);

@@ -12,9 +12,10 @@ use penstock_wire::grpc::read::{
     ReadFrame, encode_active, encode_read_cancelled, encode_read_opened, parse_read_request,
 };
 use tokio::sync::watch;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
-use crate::grpc::deliveries::encode;
+use crate::grpc::deliveries::Responses;
+use crate::grpc::input::Input;
 use crate::grpc::responses::{FramedMessage, Responder};
 use crate::grpc::status;
 use crate::host::deliveries::Pending;
@@ -29,13 +30,14 @@ const FILL_MAX: u32 = 1024;
 const REQUESTS_MAX: usize = 256;
 
 pub(crate) struct ReadStream {
-    input: Streaming<Bytes>,
+    input: Input,
     stopping: watch::Receiver<bool>,
     rights: Rights,
     reader: Later<StreamReader>,
     /// Responses with deliveries that may still go; without a bound when absent.
     credit: Option<u32>,
     pending: Pending,
+    responses: Responses,
     opened: Option<FramedMessage>,
     input_ended: bool,
     ended: bool,
@@ -43,11 +45,12 @@ pub(crate) struct ReadStream {
 
 impl ReadStream {
     pub fn new(
-        input: Streaming<Bytes>,
+        input: Input,
         stopping: watch::Receiver<bool>,
         rights: Rights,
         reader: Later<StreamReader>,
         credit: Option<u32>,
+        responses: Responses,
     ) -> ReadStream {
         let range = reader.range();
         let opened = FramedMessage::of(64, |out| encode_read_opened(out, range.first, range.begin, range.next));
@@ -58,6 +61,7 @@ impl ReadStream {
             reader,
             credit,
             pending: Pending::default(),
+            responses,
             opened: Some(opened),
             input_ended: false,
             ended: false,
@@ -101,8 +105,9 @@ impl ReadStream {
             if self.pending.is_empty() && self.fill().await? == Progress::Ended {
                 return Ok(None);
             }
-            if !self.pending.is_empty() && self.credit != Some(0) {
-                let Some(response) = encode(&mut self.pending, &mut self.reader).await? else { continue };
+            if !self.pending.is_empty() && self.credit != Some(0) && !self.responses.waits() {
+                let response = self.responses.encode(&mut self.pending, &mut self.reader).await?;
+                let Some(response) = response else { continue };
                 self.credit = self.credit.map(|credit| credit - 1);
                 return Ok(Some(response));
             }
@@ -114,6 +119,7 @@ impl ReadStream {
                 request = self.input.message(), if !self.input_ended => request,
                 () = self.reader.signal().heard() => continue,
                 refused = self.rights.until_refused() => return Err(refused.into()),
+                () = self.responses.until_room(), if self.responses.waits() => continue,
                 () = until_stopped(&mut self.stopping) => continue,
             };
             self.apply(request).await?;

@@ -4,9 +4,13 @@
 //! hyper takes one frame ahead of the client's window; so that this is not a whole response, the last byte of one goes in a frame
 //! of its own.
 //!
-//! Limits: a response of at most 256 bytes is one frame, so that much is asked for beyond the window.
+//! A response holds its part of the memory until the socket has taken its last byte.
+//!
+//! Limits: a response of at most 256 bytes is one frame, so that much is asked for beyond the window. It is not counted: it is
+//! one for each stream, which costs more.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -18,6 +22,8 @@ use http_body::Frame;
 use tonic::body::Body;
 use tonic::metadata::GRPC_CONTENT_TYPE;
 use tonic::{Code, Status};
+
+use crate::host::memory::{Account, Part};
 
 /// The head of a gRPC message: not compressed, and its length.
 const HEAD_BYTES: usize = 5;
@@ -39,6 +45,8 @@ pub(crate) struct FramedMessage {
     tail: Vec<Bytes>,
     /// The next response is asked for only when the client had room for this one, however small it is.
     waits_for_room: bool,
+    /// What it holds of the memory, when that was taken before it was encoded.
+    part: Option<Part>,
 }
 
 impl FramedMessage {
@@ -57,7 +65,7 @@ impl FramedMessage {
     }
 
     pub fn end(bytes: Vec<u8>) -> FramedMessage {
-        FramedMessage { bytes, tail: Vec::new(), waits_for_room: false }.with_length()
+        FramedMessage { bytes, tail: Vec::new(), waits_for_room: false, part: None }.with_length()
     }
 
     /// The same message with more bytes behind what was encoded.
@@ -67,15 +75,39 @@ impl FramedMessage {
     }
 
     /// See the field.
+    pub fn holding(self, part: Option<Part>) -> FramedMessage {
+        FramedMessage { part, ..self }
+    }
+
+    /// See the field.
     pub fn waiting_for_room(self) -> FramedMessage {
         FramedMessage { waits_for_room: true, ..self }
     }
 
-    /// The frames that it goes in.
-    fn into_frames(self) -> Vec<Bytes> {
+    /// The frames that it goes in. The last of them holds its part of the memory.
+    fn into_frames(self, account: &Arc<Account>) -> Vec<Bytes> {
+        let size = self.bytes.len() + self.tail.iter().map(Bytes::len).sum::<usize>();
         let is_parted = self.waits_for_room || self.bytes.len() > ONE_FRAME_BYTES_MAX;
-        let mut first = Bytes::from(self.bytes);
+        let part = (size > ONE_FRAME_BYTES_MAX).then(|| match self.part {
+            Some(mut part) => {
+                part.resize(size);
+                part
+            }
+            None => Part::take(account, size),
+        });
         let mut frames = self.tail;
+        let mut first = match (frames.pop(), part) {
+            (None, None) => Bytes::from(self.bytes),
+            (None, Some(part)) => Bytes::from_owner(Held { bytes: self.bytes, _part: part }),
+            (Some(last), None) => {
+                frames.push(last);
+                Bytes::from(self.bytes)
+            }
+            (Some(last), Some(part)) => {
+                frames.push(Bytes::from_owner(Held { bytes: last, _part: part }));
+                Bytes::from(self.bytes)
+            }
+        };
         if frames.is_empty() && is_parted {
             frames.push(first.split_off(first.len() - 1));
         }
@@ -106,6 +138,18 @@ impl FramedMessage {
     }
 }
 
+/// Bytes with the part of the memory that they hold.
+struct Held<B> {
+    bytes: B,
+    _part: Part,
+}
+
+impl<B: AsRef<[u8]>> AsRef<[u8]> for Held<B> {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.as_ref()
+    }
+}
+
 /// Where a stream stands.
 enum Phase<T> {
     Opening(BoxFuture<'static, Result<T, Status>>),
@@ -115,6 +159,7 @@ enum Phase<T> {
 
 /// The answer to a streaming call. Its opening is read and decided inside the body, so that its headers go at once.
 pub(crate) fn respond<T: Responder>(
+    account: &Arc<Account>,
     opening: impl Future<Output = Result<T, Status>> + Send + 'static,
 ) -> http::Response<Body> {
     let opening: BoxFuture<'static, Result<T, Status>> = Box::pin(opening);
@@ -130,7 +175,8 @@ pub(crate) fn respond<T: Responder>(
         let response = stream.step().await?;
         Some((response, Phase::Open(stream)))
     });
-    let body = ResponseBody { messages: Some(Box::pin(messages)), frames: Vec::new().into_iter() };
+    let account = Arc::clone(account);
+    let body = ResponseBody { messages: Some(Box::pin(messages)), frames: Vec::new().into_iter(), account };
     let mut response = http::Response::new(Body::new(body));
     response.headers_mut().insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
     response
@@ -143,6 +189,7 @@ struct ResponseBody {
     messages: Option<Messages>,
     /// The rest of a message that has begun.
     frames: std::vec::IntoIter<Bytes>,
+    account: Arc<Account>,
 }
 
 impl http_body::Body for ResponseBody {
@@ -157,7 +204,7 @@ impl http_body::Body for ResponseBody {
             let Some(messages) = self.messages.as_mut() else { return Poll::Ready(None) };
             match messages.poll_next_unpin(cx) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(Ok(message))) => self.frames = message.into_frames().into_iter(),
+                Poll::Ready(Some(Ok(message))) => self.frames = message.into_frames(&self.account).into_iter(),
                 Poll::Ready(Some(Err(status))) => break status,
                 Poll::Ready(None) => break Status::new(Code::Ok, ""),
             }
@@ -171,17 +218,25 @@ impl http_body::Body for ResponseBody {
 
 #[cfg(test)]
 mod tests {
-    use super::{FramedMessage, ONE_FRAME_BYTES_MAX};
+    use std::sync::Arc;
+
+    use super::{Account, FramedMessage, ONE_FRAME_BYTES_MAX};
+    use crate::host::memory::{Memory, Outgoing};
+
+    fn account(memory: &Arc<Memory>) -> Arc<Account> {
+        Arc::new(Account::new(memory))
+    }
 
     #[test]
     fn the_last_byte_of_a_large_message_has_a_frame_of_its_own() {
-        let frames = |size: usize| FramedMessage::of(size, |bytes| bytes.resize(size, b'x')).into_frames();
+        let account = account(&Arc::default());
+        let frames = |size: usize| FramedMessage::of(size, |bytes| bytes.resize(size, b'x')).into_frames(&account);
         let lengths = |frames: Vec<bytes::Bytes>| frames.iter().map(bytes::Bytes::len).collect::<Vec<_>>();
 
         assert_eq!(lengths(frames(ONE_FRAME_BYTES_MAX)), [ONE_FRAME_BYTES_MAX]);
         assert_eq!(lengths(frames(ONE_FRAME_BYTES_MAX + 1)), [ONE_FRAME_BYTES_MAX, 1]);
         let small = FramedMessage::of(3, |bytes| bytes.extend_from_slice(b"abc")).waiting_for_room();
-        assert_eq!(lengths(small.into_frames()), [7, 1]);
+        assert_eq!(lengths(small.into_frames(&account)), [7, 1]);
     }
 
     #[test]
@@ -189,5 +244,31 @@ mod tests {
         let message = FramedMessage::of(3, |bytes| bytes.extend_from_slice(b"abc"));
 
         assert_eq!(message.bytes, [0, 0, 0, 0, 3, b'a', b'b', b'c']);
+    }
+
+    #[test]
+    fn a_response_holds_its_part_of_the_memory_until_its_last_frame_is_gone() {
+        let memory = Arc::new(Memory::new(1 << 20, 0));
+        let account = account(&memory);
+        let part = Outgoing::new(&account).part(48 << 10);
+        let message = FramedMessage::of(1000, |bytes| bytes.resize(1000, b'x')).holding(part);
+        assert_eq!(memory.used().response_bytes, 48 << 10);
+
+        let mut frames = message.into_frames(&account);
+
+        assert_eq!(memory.used().response_bytes, 1000);
+        frames.remove(0);
+        assert_eq!(memory.used().response_bytes, 1000);
+        drop(frames);
+        assert_eq!(memory.used().response_bytes, 0);
+    }
+
+    #[test]
+    fn a_small_response_is_not_counted() {
+        let memory = Arc::new(Memory::new(1 << 20, 0));
+
+        let frames = FramedMessage::of(100, |bytes| bytes.resize(100, b'x')).into_frames(&account(&memory));
+
+        assert_eq!((frames.len(), memory.used().response_bytes), (1, 0));
     }
 }

@@ -31,7 +31,6 @@ use crate::grpc::status;
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
 use crate::host::calls::{Admitted, Answer, Call, CallRequest, StagePlace};
-use crate::host::peer::Peer;
 use crate::host::permits::{Asker, Permits, property_denial, times_denial};
 use crate::host::publishing::now_ms;
 use crate::host::quotas::Allowance;
@@ -88,9 +87,7 @@ impl UnaryService<Bytes> for Asked {
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
         let (broker, method) = (self.broker.clone(), self.method);
         Box::pin(async move {
-            let peer = request.extensions().get::<Peer>();
-            let peer = peer.ok_or_else(|| Status::internal("a request without a connection"))?;
-            let caller = caller_of(peer, request.metadata());
+            let caller = caller_of(&request)?;
             let payload = request.into_inner();
             let answer = match method {
                 Method::Stage => stage(&broker, &caller, &payload).await?,

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use penstock_engine::{QueueId, ReadFrom, ReadSettings};
 use penstock_wire::grpc::read::{ReadFrame, Start, parse_read_request};
+use tonic::Status;
 use tonic::body::Body;
-use tonic::{Status, Streaming};
 
 use crate::grpc::admin::ask;
+use crate::grpc::deliveries::Responses;
+use crate::grpc::input::Input;
 use crate::grpc::messaging::receive;
 use crate::grpc::read::ReadStream;
 use crate::grpc::responses::respond;
@@ -38,12 +39,15 @@ impl Answers for Streams {
             return ask(broker.calls, broker.message_bytes_max, request).await;
         }
         let opened = receive(request, broker.message_bytes_max);
-        let response = opened.map(|(caller, input)| respond(open_read(broker, caller, input)));
+        let response = opened.map(|(caller, input)| {
+            let account = Arc::clone(&caller.state.account);
+            respond(&account, open_read(broker, caller, input))
+        });
         response.unwrap_or_else(Status::into_http)
     }
 }
 
-async fn open_read(broker: Broker, caller: Caller, mut input: Streaming<Bytes>) -> Result<ReadStream, Status> {
+async fn open_read(broker: Broker, caller: Caller, mut input: Input) -> Result<ReadStream, Status> {
     let first = input.message().await?.ok_or_else(status::not_opened)?;
     let parsed = parse_read_request(&first).map_err(|error| status::of_wire(&error))?;
     let ReadFrame::Open(open) = parsed else { return Err(status::not_opened()) };
@@ -56,6 +60,7 @@ async fn open_read(broker: Broker, caller: Caller, mut input: Streaming<Bytes>) 
         group: open.group.to_owned(),
         single_active: open.single_active,
     };
+    let responses = Responses::new(&caller.state.account);
     let call = Call::new(request, &caller);
     let question = Question::of(&broker.calls, &call);
     let Admitted { vhost, queue_id, user, .. } = broker.calls.admit(call).await?;
@@ -78,7 +83,7 @@ async fn open_read(broker: Broker, caller: Caller, mut input: Streaming<Bytes>) 
             soon(&shard, move || place.leave());
         });
     });
-    Ok(ReadStream::new(input, broker.stopping, rights, reader, credit))
+    Ok(ReadStream::new(input, broker.stopping, rights, reader, credit, responses))
 }
 
 fn from_of(start: Start) -> ReadFrom {

@@ -62,8 +62,7 @@ impl Door {
     }
 
     fn connection(&self, socket: Socket, peer: SocketAddr, place: Place) -> Connection {
-        let counters = Arc::clone(self.broker.engine.counters());
-        Connection::new((socket, peer), Arc::clone(&self.broker.calls), counters, place, self.broker.first_request)
+        Connection::new((socket, peer), &self.broker, place)
     }
 
     /// A place for one more, or word to its client that there is none.

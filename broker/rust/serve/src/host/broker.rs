@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use crate::host::caller::Caller;
 use crate::host::calls::{Admitted, Call, CallRequest, Calls};
+use crate::host::memory::Memory;
 use crate::host::quotas::{Allowance, Quotas};
 use crate::host::refusal::Refusal;
 
@@ -17,6 +18,7 @@ pub struct Broker {
     pub engine: Arc<Engine>,
     pub calls: Arc<Calls>,
     pub quotas: Arc<Quotas>,
+    pub memory: Arc<Memory>,
     /// Whether the broker stops.
     pub stopping: watch::Receiver<bool>,
     pub message_bytes_max: usize,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::host::connection_state::ConnectionState;
+use crate::host::memory::Share;
 
 /// Who asks: connection, address and credentials as they came.
 #[derive(Clone, Debug, Default)]
@@ -13,4 +14,6 @@ pub struct Caller {
     /// What the client showed at the handshake, DER; an authority that we trust signed it.
     pub certificate: Option<Arc<[u8]>>,
     pub(crate) state: Arc<ConnectionState>,
+    /// What the request holds of the memory, as long as it is waited for.
+    pub(crate) share: Option<Arc<Share>>,
 }

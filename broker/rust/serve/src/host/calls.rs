@@ -316,6 +316,18 @@ impl Calls {
         }
     }
 
+    /// Let all connections look for requests that wait though there is room in their part of the memory. Return the connection
+    /// that holds most, with its bytes.
+    pub(crate) fn look_at_accounts(&self) -> Option<(u64, usize)> {
+        let connections = self.connections.lock().ok()?;
+        let states = connections.iter().filter_map(|(connection, state)| Some((*connection, state.upgrade()?)));
+        let held = states.map(|(connection, state)| {
+            state.account.look();
+            (connection, state.account.used())
+        });
+        held.max_by_key(|(_, bytes)| *bytes)
+    }
+
     pub(crate) fn disconnected(&self, connection: u64) {
         if let Ok(mut connections) = self.connections.lock() {
             connections.remove(&connection);

@@ -1,12 +1,15 @@
 //! A client's connection: its number, where it comes from, and the news of its end. One whose client does not log in within its
 //! time is closed, whether it says nothing, a byte now and then, or asks what needs no credentials. So is one whose log-ins fail
 //! again and again.
+//!
+//! Until its client has logged in, a connection reads [`UNAUTHENTICATED_BYTES_MAX`] at most, and what is above
+//! [`UNAUTHENTICATED_BYTES_FREE`] only while the pool of all such connections has room. Then it reads on.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use penstock_engine::{Counters, Metric};
@@ -15,17 +18,30 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 
+use crate::host::broker::Broker;
 use crate::host::caller::Caller;
 use crate::host::calls::{Call, CallRequest, Calls};
+use crate::host::connection_state::ConnectionState;
 use crate::host::listing::Closing;
+use crate::host::memory::Memory;
 use crate::host::peer::Peer;
 use crate::host::places::Place;
+use crate::host::pool::Seat;
 
 /// How long a connection goes on at a time while a decision about its client is under way.
 const DECISION_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the last answer has to reach a client whose log-ins failed too often.
 const LAST_ANSWER: Duration = Duration::from_millis(100);
+
+/// What a connection may send before its log-in without room in the pool of all such connections: enough for a log-in.
+const UNAUTHENTICATED_BYTES_FREE: usize = 16 << 10;
+
+/// What it may send in all: larger requests are read only after a log-in.
+const UNAUTHENTICATED_BYTES_MAX: usize = 256 << 10;
+
+/// Before a log-in so much is read at a time.
+const UNAUTHENTICATED_READ_BYTES: usize = 4 << 10;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -36,10 +52,53 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+        match self {
+            Socket::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Socket::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+
     fn certificate(&self) -> Option<Arc<[u8]>> {
         let Socket::Tls(stream) = self else { return None };
         let (_, session) = stream.get_ref();
         session.peer_certificates()?.first().map(|shown| Arc::from(shown.as_ref()))
+    }
+}
+
+/// What a connection without a log-in has sent.
+struct Unauthenticated {
+    memory: Arc<Memory>,
+    came: usize,
+    seat: Seat,
+}
+
+impl Unauthenticated {
+    /// Ready when it may send more.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.came {
+            ..UNAUTHENTICATED_BYTES_FREE => Poll::Ready(()),
+            ..UNAUTHENTICATED_BYTES_MAX => self.memory.unauthenticated().poll_room(&mut self.seat, false, cx),
+            _ => Poll::Pending,
+        }
+    }
+
+    fn take(&mut self, bytes: usize) {
+        let before = self.counted();
+        self.came += bytes;
+        self.memory.unauthenticated().take(self.counted() - before);
+    }
+
+    /// What is above its own part.
+    fn counted(&self) -> usize {
+        self.came.saturating_sub(UNAUTHENTICATED_BYTES_FREE)
+    }
+}
+
+impl Drop for Unauthenticated {
+    fn drop(&mut self) {
+        self.memory.unauthenticated().withdraw(&mut self.seat);
+        self.memory.unauthenticated().give_back(self.counted());
     }
 }
 
@@ -56,35 +115,50 @@ pub struct Connection {
     is_closing: bool,
     /// Its place among those that may be open.
     place: Place,
+    /// What has come before the log-in; `None` after it.
+    unauthenticated: Option<Unauthenticated>,
 }
 
 impl Connection {
-    /// Its client has `patience` to log in.
-    pub(crate) fn new(
-        (socket, peer): (Socket, SocketAddr),
-        calls: Arc<Calls>,
-        counters: Arc<Counters>,
-        place: Place,
-        patience: Duration,
-    ) -> Connection {
+    pub(crate) fn new((socket, peer): (Socket, SocketAddr), broker: &Broker, place: Place) -> Connection {
+        let (calls, counters) = (Arc::clone(&broker.calls), Arc::clone(broker.engine.counters()));
+        let (memory, patience) = (&broker.memory, broker.first_request);
         counters.add(Metric::Connections, 1);
         let peer = Peer {
             connection: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             address: peer.to_string(),
             certificate: socket.certificate(),
             pulls: Arc::default(),
-            state: Arc::default(),
+            state: Arc::new(ConnectionState::new(memory)),
         };
         calls.connected(peer.connection, &peer.state);
         let closing = calls.listing().connected(peer.connection);
         let deadline = Some(Box::pin(sleep(patience)));
-        Connection { socket, peer, calls, counters, deadline, closing, is_closing: false, place }
+        let unauthenticated = Some(Unauthenticated { memory: Arc::clone(memory), came: 0, seat: Seat::default() });
+        Connection { socket, peer, calls, counters, deadline, closing, is_closing: false, place, unauthenticated }
     }
 
     /// What its requests have in common.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    /// Reads what a client may send that has not logged in. The socket's buffer is the client's own.
+    fn poll_read_unauthenticated(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+        let Some(unauthenticated) = self.unauthenticated.as_mut() else { return self.socket.poll_read(cx, buf) };
+        let state = &self.peer.state;
+        state.reader.register(cx.waker());
+        if !state.is_known() {
+            ready!(unauthenticated.poll_room(cx));
+        }
+        let mut bytes = [0; UNAUTHENTICATED_READ_BYTES];
+        let length = bytes.len().min(buf.remaining());
+        let mut part = ReadBuf::new(bytes.get_mut(..length).unwrap_or_default());
+        ready!(self.socket.poll_read(cx, &mut part))?;
+        unauthenticated.take(part.filled().len());
+        buf.put_slice(part.filled());
+        Poll::Ready(Ok(()))
     }
 
     /// Fail once the connection has to be closed.
@@ -99,10 +173,14 @@ impl Connection {
             self.is_closing = true;
             self.deadline = Some(Box::pin(sleep(LAST_ANSWER)));
         }
+        if self.closing.is_asked() {
+            return Some("the broker closes it");
+        }
         let deadline = self.deadline.as_mut()?;
         if !self.is_closing && state.is_known() {
             self.deadline = None;
             self.place.leave_address();
+            self.unauthenticated = None;
             return None;
         }
         while deadline.as_mut().poll(cx).is_ready() {
@@ -142,10 +220,10 @@ impl AsyncRead for Connection {
             return Poll::Ready(Err(std::io::Error::new(std::io::ErrorKind::ConnectionAborted, text)));
         }
         self.check(cx)?;
-        match &mut self.socket {
-            Socket::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Socket::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        if self.unauthenticated.is_some() {
+            return self.poll_read_unauthenticated(cx, buf);
         }
+        self.socket.poll_read(cx, buf)
     }
 }
 

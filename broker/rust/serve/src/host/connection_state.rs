@@ -6,8 +6,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use futures_util::task::AtomicWaker;
 use tokio::sync::{Semaphore, watch};
 
+use crate::host::memory::{Account, Memory};
 use crate::host::refusal::{Kind, Refusal};
 
 /// Log-ins that may fail one after another before the connection is closed.
@@ -40,10 +42,20 @@ pub(crate) struct ConnectionState {
     pub waits: Arc<Semaphore>,
     generation: AtomicU64,
     changes: watch::Sender<u64>,
+    /// Its part of the budget of memory.
+    pub account: Arc<Account>,
+    /// The connection's task, while it reads no more before the log-in.
+    pub reader: AtomicWaker,
 }
 
 impl Default for ConnectionState {
     fn default() -> ConnectionState {
+        ConnectionState::new(&Arc::default())
+    }
+}
+
+impl ConnectionState {
+    pub fn new(memory: &Arc<Memory>) -> ConnectionState {
         ConnectionState {
             has_asked: AtomicBool::new(false),
             is_known: AtomicBool::new(false),
@@ -55,11 +67,11 @@ impl Default for ConnectionState {
             waits: Arc::new(Semaphore::new(WAITS_MAX)),
             generation: AtomicU64::new(0),
             changes: watch::Sender::new(0),
+            account: Arc::new(Account::new(memory)),
+            reader: AtomicWaker::new(),
         }
     }
-}
 
-impl ConnectionState {
     /// Note that a request came.
     pub fn asks(&self) {
         if !self.has_asked() {
@@ -98,6 +110,7 @@ impl ConnectionState {
             self.failure_count.store(0, Ordering::Relaxed);
             if !self.is_known() {
                 self.is_known.store(true, Ordering::Release);
+                self.reader.wake();
             }
         } else if refused == Some(Kind::Unauthenticated) || !self.is_known() {
             self.failure_count.fetch_add(1, Ordering::Relaxed);

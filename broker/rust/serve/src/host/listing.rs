@@ -37,6 +37,11 @@ impl Closing {
         self.is_asked.load(Ordering::Acquire)
     }
 
+    /// The same, for one that `poll` wakes.
+    pub fn is_asked(&self) -> bool {
+        self.is_asked.load(Ordering::Acquire)
+    }
+
     fn ask(&self) {
         self.is_asked.store(true, Ordering::Release);
         self.waker.wake();

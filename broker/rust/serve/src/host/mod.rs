@@ -1,6 +1,6 @@
 //! What listeners of every protocol are served with. See [`Host`].
 //!
-//! Files use each other without a circle, in this order: refusals; who asks (`caller`) and what is asked (`calls`, `rights`,
+//! Files use each other without a circle, in this order: refusals; memory (`pool`, `memory`); who asks (`caller`) and what is asked (`calls`, `rights`,
 //! `permits`); limits (`quotas`) and what all of them have in common (`broker`); sessions (`publishing`, `consuming`); sockets
 //! (`peer`, `places`, `connection`, `accept`); `serving`.
 
@@ -16,10 +16,12 @@ pub(crate) mod consuming;
 pub(crate) mod deliveries;
 pub(crate) mod gather;
 pub(crate) mod listing;
+pub(crate) mod memory;
 pub(crate) mod outcomes;
 pub(crate) mod peer;
 pub(crate) mod permits;
 mod places;
+mod pool;
 mod proxy;
 pub(crate) mod publishing;
 pub(crate) mod pulls;
@@ -31,6 +33,7 @@ pub(crate) mod serving;
 pub(crate) mod stalls;
 pub(crate) mod stopping;
 pub(crate) mod tls;
+mod watch;
 mod workers;
 
 pub use accept::Protocol;
@@ -45,6 +48,7 @@ pub use consuming::{ConsumeOptions, Consuming, PREFETCH_MAX, Turn};
 pub use deliveries::Room;
 pub use gather::{Message, Obstacle, Source, Unknown};
 pub use listing::{Listing, OpenConsumer};
+pub use memory::{Memory, MemoryUse};
 pub use outcomes::Decided;
 pub use peer::Peer;
 pub use proxy::Network;

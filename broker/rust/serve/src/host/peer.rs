@@ -27,6 +27,7 @@ impl Peer {
             authorization: authorization.to_owned(),
             certificate: self.certificate.clone(),
             state: Arc::clone(&self.state),
+            share: None,
         }
     }
 

@@ -17,9 +17,11 @@ use crate::host::accept::{Door, Protocol, accept};
 use crate::host::broker::Broker;
 use crate::host::calls::Calls;
 use crate::host::connection::Connection;
+use crate::host::memory::Memory;
 use crate::host::places::Places;
 use crate::host::proxy::Network;
 use crate::host::tls::Tls;
+use crate::host::watch::look_after;
 use crate::host::workers::Workers;
 
 /// What the host is told at its start.
@@ -27,6 +29,10 @@ use crate::host::workers::Workers;
 pub struct HostOptions {
     pub threads: usize,
     pub message_bytes_max: usize,
+    /// The largest message of any listener, which may exceed that of a publisher.
+    pub request_bytes_max: usize,
+    /// See [`Memory`].
+    pub buffer_bytes_max: usize,
     /// Calls that may wait for a decision at a time.
     pub calls_max: usize,
     /// Of all listeners together.
@@ -71,10 +77,12 @@ impl Host {
             engine,
             calls: Arc::new(Calls::new(options.calls_max)?),
             quotas: Arc::default(),
+            memory: Arc::new(Memory::new(options.buffer_bytes_max, options.request_bytes_max)),
             stopping: stopped,
             message_bytes_max: options.message_bytes_max,
             first_request: options.first_request,
         };
+        workers.runtime().spawn(look_after(broker.clone()));
         Ok(Host {
             workers: Mutex::new(Some(workers)),
             listeners: Mutex::default(),
