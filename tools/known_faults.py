@@ -460,10 +460,10 @@ FAULTS = (
         "a cut begins before its intention is on the disk",
         "broker/rust/log/src/cut.rs",
         "        write_whole(disk, &temporary, &self.encode())?;\n"
-        "        disk.rename(&temporary, &path).map_err(|error| LogError::io(\"rename\", &temporary, error))?;\n"
+        '        disk.rename(&temporary, &path).map_err(|error| LogError::io("rename", &temporary, error))?;\n'
         "        sync_names(disk, directory)\n",
         "        write_whole(disk, &temporary, &self.encode())?;\n"
-        "        disk.rename(&temporary, &path).map_err(|error| LogError::io(\"rename\", &temporary, error))\n",
+        '        disk.rename(&temporary, &path).map_err(|error| LogError::io("rename", &temporary, error))\n',
         CUT,
     ),
     Fault(
