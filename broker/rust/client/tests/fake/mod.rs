@@ -262,8 +262,8 @@ async fn take_messages(shared: Arc<Shared>, mut requests: Streaming<Vec<u8>>, pl
                 Message {
                     stream,
                     body: message.body.to_vec(),
-                    exchange: String::from_utf8(message.exchange.to_vec()).unwrap(),
-                    routing_key: String::from_utf8(message.routing_key.to_vec()).unwrap(),
+                    exchange: message.exchange.to_text(),
+                    routing_key: message.routing_key.to_text(),
                     has_properties: message.properties.is_some(),
                     mandatory: batch.mandatory,
                     key: message.key.map(<[u8]>::to_vec),

@@ -70,8 +70,6 @@ impl Broker {
             authorization: "Basic Z3Vlc3Q6Z3Vlc3Q=".to_owned(),
             connect_timeout_ms: 5_000,
             message_bytes_max: 1 << 20,
-            request_bytes_max: 2 << 20,
-            buffer_bytes_max: 64 << 20,
             tls: None,
         };
         Arc::new(Channel::new(&settings).unwrap())
@@ -105,6 +103,8 @@ impl Listener {
         let host = HostOptions {
             threads: 1,
             message_bytes_max: 1 << 20,
+            request_bytes_max: 2 << 20,
+            buffer_bytes_max: 64 << 20,
             calls_max: 100,
             connections_max: 1000,
             first_request: Duration::from_secs(60),

@@ -78,7 +78,9 @@ impl Unauthenticated {
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.came {
             ..UNAUTHENTICATED_BYTES_FREE => Poll::Ready(()),
-            ..UNAUTHENTICATED_BYTES_MAX => self.memory.unauthenticated().poll_room(&mut self.seat, false, cx),
+            UNAUTHENTICATED_BYTES_FREE..UNAUTHENTICATED_BYTES_MAX => {
+                self.memory.unauthenticated().poll_room(&mut self.seat, false, cx)
+            }
             _ => Poll::Pending,
         }
     }

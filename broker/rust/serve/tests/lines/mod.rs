@@ -104,7 +104,8 @@ impl Client {
                     self.publisher = Some((opened, Unstored::default()));
                 }
                 let message = [exchange.trim_start_matches('-'), key, body].map(str::to_owned);
-                (name(&message[0])?, name(&message[1])?);
+                name(&message[0])?;
+                name(&message[1])?;
                 self.publisher.iter_mut().for_each(|(_, unstored)| unstored.0.push_back(message.clone()));
             }
             ["CONSUME", queue] => {
