@@ -1,7 +1,7 @@
 """Writes a new log in one go, before any broker opens it: segments full of messages, as in `docs/format.md`.
 
-Only imports use it: after a broker has opened a log, only the engine writes to it. A start reads these files like its
-own.
+It writes format 2. Only imports use it: after a broker has opened a log, only the engine writes to it. A start reads
+these files like its own.
 """
 
 import os
@@ -12,12 +12,11 @@ from typing import Final
 import google_crc32c
 
 from penstock.model.errors import Thing, TooLargeError
+from penstock.storage.directory import FORMAT
 from penstock.storage.jsonfiles import write_all
 
-FORMAT: Final = 1
 SEGMENT_BYTES_MAX: Final = 64 * 1024 * 1024
 RECORD_BYTES_MAX: Final = 1024 * 1024 * 1024
-EPOCH: Final = 1
 _KIND_MESSAGE: Final = 1
 _KIND_EPOCH: Final = 5
 _LONG_PROPERTIES: Final = 1
@@ -25,9 +24,12 @@ _LONG_PROPERTIES: Final = 1
 _SEGMENT_HEADER: Final = Struct("<8sII16sQQQI")
 _HEADER: Final = Struct("<IBBHQI")
 _EPOCH: Final = Struct("<QB")
-_TIME: Final = Struct("<Q")
+_LEADER_BYTES: Final = 16
+_NUMBER: Final = Struct("<Q")
+_TIME_BYTES: Final = 6
+_QUEUE_BYTES: Final = 5
+_SEQUENCE_BYTES: Final = 7
 _LENGTHS: Final = Struct("<BBH")
-_TARGET: Final = Struct("<IQ")
 _CRC: Final = Struct("<I")
 _HEADER_BYTES: Final = _HEADER.size + _CRC.size
 
@@ -42,10 +44,13 @@ class LogWriter:
         self._directory = directory
         self._segment_bytes_max = segment_bytes_max
         self._log_id = os.urandom(16)
+        # The first one: counted in the upper half, random in the lower.
+        self._epoch = 1 << 32 | int.from_bytes(os.urandom(4), "little")
+        self._seed = google_crc32c.value(self._log_id + _NUMBER.pack(self._epoch))
         self._number = 0
         self._position = 0
         self._begin_segment()
-        self._put(_KIND_EPOCH, 0, 0, _EPOCH.pack(EPOCH, 0), b"")
+        self._put(_KIND_EPOCH, 0, 0, _EPOCH.pack(self._epoch, 0) + bytes(_TIME_BYTES + _LEADER_BYTES), b"")
 
     def append(
         self, target: tuple[int, int], stored_at_ms: int, names: tuple[bytes, bytes], properties: bytes, body: bytes
@@ -54,13 +59,14 @@ class LogWriter:
 
         `target` is the queue's number and the message's sequence in it; `names` are exchange and routing key.
         """
-        exchange, key = names
+        (queue, sequence), (exchange, key) = target, names
         is_long = len(properties) > 0xFFFF
         head = b"".join(
             (
-                _TIME.pack(stored_at_ms)[:6],
+                _NUMBER.pack(stored_at_ms)[:_TIME_BYTES],
                 _LENGTHS.pack(len(exchange), len(key), 0 if is_long else len(properties)),
-                _TARGET.pack(*target),
+                queue.to_bytes(_QUEUE_BYTES, "little"),
+                sequence.to_bytes(_SEQUENCE_BYTES, "little"),
                 _CRC.pack(len(properties)) if is_long else b"",
             )
         )
@@ -90,16 +96,14 @@ class LogWriter:
     def _begin_segment(self) -> None:
         self._number += 1
         self._first = self._position
-        segment_id = os.urandom(8)
-        self._seed = google_crc32c.value(segment_id)
         header = _SEGMENT_HEADER.pack(
             b"PNSTKSEG",
             FORMAT,
             _SEGMENT_HEADER.size + _CRC.size,
             self._log_id,
-            int.from_bytes(segment_id, "little"),
+            int.from_bytes(os.urandom(8), "little"),
             self._first,
-            EPOCH,
+            self._epoch,
             0,
         )
         self._bytes = bytearray(header + _CRC.pack(google_crc32c.value(header)))
