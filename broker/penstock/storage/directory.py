@@ -33,7 +33,7 @@ _USERS = "users.json"
 _NOTHING: Final = {"policies.json": "[]", "operator_policies.json": "[]", "limits.json": "{}"}
 """A vhost's settings files, each with its empty content."""
 FORMATS: Final = range(1, 3)
-"""Formats that this version reads: `node.json` and backups state the newest one of their files, and newer are refused."""
+"""Formats that this version reads. `node.json` and backups state the newest one of their logs; others are refused."""
 FORMAT: Final = FORMATS[-1]
 """The format of what is written."""
 _DATA_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
