@@ -5,6 +5,7 @@ of a start is the launcher's; the log only knows how to skip sequences.
 """
 
 import asyncio
+import json
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -260,6 +261,29 @@ def test_a_start_that_is_interrupted_at_any_step_takes_nothing_away(tmp_path: Pa
             restore(interrupted.tree, again)
             told = interrupted.note.copy()
             play(again, boot_after(interrupted, boot, "boot-3"), told, another_day)
+
+
+def test_a_log_of_an_older_format_is_changed_when_the_new_one_is_stated_on_the_disk(tmp_path: Path) -> None:
+    """A version of the older format would take the new files for corruption."""
+    root, told = tmp_path / "older" / "data", Told()
+    root.mkdir(parents=True)
+    play(root, "boot-1", told, day)
+    node, log = root / "node.json", f"{directory_name(DEFAULT_VHOST)}/msgs.0000000001"
+    node.write_text(json.dumps(json.loads(node.read_text()) | {"format": 1}))
+    (root / "clean").unlink()
+    before = (root / log).read_bytes()
+
+    pictures = record(root, "boot-2", told, another_day)
+
+    trees = [dict(picture.tree) for picture in pictures]
+    formats = [(json.loads(tree["node.json"] or b"")["format"], tree[log]) for tree in trees]
+    assert {format_ for format_, content in formats if content == before} == {1, 2}
+    assert {format_ for format_, content in formats if content != before} == {2}
+    for number, picture in enumerate(pictures):
+        again = tmp_path / str(number) / "data"
+        restore(picture.tree, again)
+        play(again, boot_after(picture, "boot-2", "boot-3"), picture.note.copy(), another_day)
+        assert json.loads((again / "node.json").read_text())["format"] == 2
 
 
 def test_a_file_that_is_written_again_is_whole_at_every_step(tmp_path: Path) -> None:
