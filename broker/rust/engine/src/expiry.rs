@@ -21,7 +21,7 @@ use crate::state::State;
 use crate::subscription::rebuild;
 
 /// Messages that are read and settled in one go.
-const AT_ONCE: usize = 1024;
+const AT_ONCE: usize = 512;
 
 /// The first messages of a queue that are read: mostly few are over its limit.
 const AT_FIRST: u64 = 32;
@@ -113,6 +113,7 @@ impl Shard {
             };
             let Some(ticket) = ticket else { return Ok(expired) };
             let read = ticket.perform()?;
+            let segment = read.segment();
             let mut by_queue: BTreeMap<(DeadlineKind, QueueId), Vec<Sequence>> = BTreeMap::new();
             for deadline in self.lock()?.log.finish_deadlines(read) {
                 by_queue.entry((deadline.kind, deadline.queue)).or_default().push(deadline.sequence);
@@ -121,7 +122,7 @@ impl Shard {
                 sequences.sort_unstable();
                 match kind {
                     DeadlineKind::Due => self.release(queue, &sequences)?,
-                    DeadlineKind::Expires => expired += self.expire_some(queue, &sequences)?,
+                    DeadlineKind::Expires => expired += self.expire_some(queue, &sequences, segment)?,
                 }
             }
         }
@@ -160,7 +161,8 @@ impl Shard {
     }
 
     /// Expires those of some messages that no consumer has, and notes the ones that consumers have.
-    fn expire_some(&self, id: QueueId, sequences: &[Sequence]) -> Result<u64, EngineError> {
+    /// `segment` is the number of one that may have them: it is searched first.
+    fn expire_some(&self, id: QueueId, sequences: &[Sequence], segment: u64) -> Result<u64, EngineError> {
         let found = {
             let mut guard = self.lock()?;
             let Some(entry) = guard.queues.get(&id).filter(|entry| entry.stream.is_none()) else { return Ok(0) };
@@ -176,7 +178,7 @@ impl Shard {
                 }
             }
             guard.note_overdue(id, &held);
-            guard.find_all(id, &ready)?
+            guard.find_all(id, &ready, segment)?
         };
         let mut sized = Vec::with_capacity(found.len());
         for one in &found {
@@ -211,7 +213,7 @@ impl Shard {
         };
         for (id, ready) in all {
             for part in ready.chunks(AT_ONCE) {
-                expired += self.expire_some(id, part)?;
+                expired += self.expire_some(id, part, 0)?;
             }
         }
         Ok(expired)
@@ -269,7 +271,7 @@ impl Shard {
             if let Some(at_ms) = oldest.filter(|&at_ms| at_ms > now_ms) {
                 return Ok(Aged::UpTo(0, at_ms));
             }
-            guard.find_all(id, &ready)?
+            guard.find_all(id, &ready, 0)?
         };
         let (mut over, mut next_ms) = (Vec::new(), None);
         for one in &found {
@@ -334,17 +336,17 @@ impl State {
     }
 
     /// The places of ready messages; those that no segment has are left out.
-    fn find_all(&mut self, id: QueueId, ranges: &[SequenceRange]) -> Result<Vec<Found>, EngineError> {
+    fn find_all(&mut self, id: QueueId, ranges: &[SequenceRange], segment: u64) -> Result<Vec<Found>, EngineError> {
         let mut found = Vec::new();
         for &range in ranges {
             let mut from = range.first;
             while from <= range.last {
                 let count = usize::try_from(range.last.0 - from.0 + 1).unwrap_or(usize::MAX);
-                let located = match self.log.locate(id, from, count) {
+                let located = match self.log.seek(id, from, count, segment) {
                     Err(error) if rebuild(self, &error)? => continue,
                     located => located?,
                 };
-                let Some(located) = located else {
+                let Some(located) = located.filter(|located| located.first == from) else {
                     from = from.next();
                     continue;
                 };

@@ -121,6 +121,14 @@ pub struct DeadlinesRead {
     file: Option<(usize, Option<u64>)>,
 }
 
+impl DeadlinesRead {
+    /// The number of the segment that has the messages.
+    #[must_use]
+    pub fn segment(&self) -> u64 {
+        self.number
+    }
+}
+
 impl DeadlineTicket {
     pub fn perform(self) -> Result<DeadlinesRead, LogError> {
         let DeadlineTicket { number, segment_id, mut found, file, to_ms, count_max } = self;
