@@ -130,7 +130,10 @@ class BadBody:
 
 @final
 class NewQueue:
-    """A queue to put. Only streams have a `retention`, and only other queues a `message_ttl_ms`."""
+    """A queue to put. Only streams have a `retention`, and only other queues a `message_ttl_ms`.
+
+    It stays in the shard where it is put first.
+    """
 
     id: int
     name: str
@@ -140,7 +143,8 @@ class NewQueue:
     """The lowest level that a publisher can choose."""
     retention: StreamRetention | None
     message_ttl_ms: int | None
-    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None, message_ttl_ms: int | None = None) -> Self: ...
+    shard: int
+    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None, message_ttl_ms: int | None = None, shard: int = 0) -> Self: ...
 
 @final
 class ProducerSequences:
@@ -400,14 +404,14 @@ class Engine:
 
 @final
 class Shard:
-    """One vhost's log and what flows through it. Calls take the shard's lock for less than a millisecond, without the GIL."""
+    """One vhost's logs and what flows through them. Calls take the shard's lock for less than a millisecond, without the GIL."""
 
     name: str
     recovery: LogRecovery
     highest_queue_id: int
     @property
     def is_stalled(self) -> bool:
-        """Whether the lock of the shard, or of a queue's own log, is held for long, as by a call that waits for a slow disk.
+        """Whether the lock of the shard, or of another log of the vhost, is held for long, as by a call that waits for a slow disk.
 
         Other calls would wait too, except `fault`, `totals` and `corruptions`, which then return what was known last.
         """
@@ -418,6 +422,11 @@ class Shard:
         """Delete queues of the log that are not among `ids`, once, after the definitions are read; return their number."""
     def put_queues(self, queues: Sequence[NewQueue]) -> None:
         """Put queues. The lock is held once for all of them, so pass at most a thousand or so."""
+    @property
+    def shard_count(self) -> int:
+        """How many shards the vhost has."""
+    def grow(self, count: int) -> None:
+        """Create shards until there are so many (blocking, without the GIL). Raises StorageError; then it may be repeated."""
     def dedicate_queue(self, id: int) -> None:
         """Create a log for a queue, before it is put for the first time (blocking, without the GIL).
 

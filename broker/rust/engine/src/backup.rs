@@ -1,21 +1,21 @@
-//! Copies of a shard's log and of its queues' own logs, made while messages come and go.
+//! Copies of all logs of a vhost, made while messages come and go.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use penstock_log::{BackupReader, BackupTicket, Disk as _, Position, RealDisk};
-use penstock_queue::QueueId;
 
 use crate::dedicated::{KeptFolder, io};
 use crate::error::EngineError;
-use crate::shard::{FOLDER, Shard};
+use crate::log_number::LogNumber;
+use crate::shard::Shard;
 
-/// A copy to make of a shard's log and its queues' own logs. While it exists the logs keep the files that it names,
+/// A copy to make of the log of shard 0 and of the other logs. While it exists the logs keep the files that it names,
 /// even when a queue is deleted, and fold on.
 pub struct Backup {
     ticket: BackupTicket,
     shard: Arc<Shard>,
-    own: Vec<(QueueId, Backup)>,
+    others: Vec<(LogNumber, Backup)>,
     /// Dropped after the ticket, whose files are in it.
     _kept: KeptFolder,
 }
@@ -35,7 +35,7 @@ impl Backup {
         let written = self.ticket.perform(directory);
         self.shard.request_fold();
         written?;
-        write_own(directory, self.own)
+        write_others(directory, self.others)
     }
 }
 
@@ -78,7 +78,7 @@ impl Backup {
     /// `Log` when a file cannot be examined.
     pub fn open(self) -> Result<OpenBackup, EngineError> {
         let mut open = OpenBackup { files: Vec::new(), places: Vec::new(), logs: Vec::new() };
-        open.add("", self)?;
+        open.add(self)?;
         Ok(open)
     }
 }
@@ -99,20 +99,20 @@ impl OpenBackup {
         Ok(log.reader.read(index, at, length)?)
     }
 
-    fn add(&mut self, folder: &str, backup: Backup) -> Result<(), EngineError> {
-        let Backup { ticket, shard, own, _kept } = backup;
+    fn add(&mut self, backup: Backup) -> Result<(), EngineError> {
+        let Backup { ticket, shard, others, _kept } = backup;
         let reader = ticket.open()?;
         for (index, file) in reader.files().iter().enumerate() {
             self.files.push(FileOfBackup {
-                path: format!("{folder}{}", file.name),
+                path: shard.number().place_of(&file.name),
                 bytes: file.bytes,
                 size: file.size,
             });
             self.places.push((self.logs.len(), index));
         }
         self.logs.push(OpenLog { reader, _fold: FoldAfter(shard), _kept });
-        for (id, backup) in own {
-            self.add(&format!("{FOLDER}/{}/", id.0), backup)?;
+        for (_, backup) in others {
+            self.add(backup)?;
         }
         Ok(())
     }
@@ -124,32 +124,38 @@ impl Shard {
     /// # Errors
     /// `Log` when the tail cannot be written; `Stopped` and `Closed`.
     pub fn begin_backup(self: &Arc<Self>) -> Result<Backup, EngineError> {
-        let mut own = Vec::new();
-        for (id, shard) in self.dedicated.all() {
-            own.push((id, shard.begin_backup()?));
+        let mut others = Vec::new();
+        for (number, shard) in self.others.all() {
+            others.push((number, shard.begin_backup()?));
         }
         let kept = self.keep_folder();
         let mut guard = self.lock()?;
         guard.check(self.name())?;
         let ticket = guard.log.begin_backup()?;
         drop(guard);
-        Ok(Backup { ticket, shard: Arc::clone(self), own, _kept: kept })
+        Ok(Backup { ticket, shard: Arc::clone(self), others, _kept: kept })
     }
 }
 
-/// Copies own logs to their places in a restored directory, including those of queues that were deleted meanwhile.
-fn write_own(directory: &Path, own: Vec<(QueueId, Backup)>) -> Result<(), EngineError> {
-    if own.is_empty() {
+/// Copies other logs to their places in a restored directory, including those of queues that were deleted meanwhile.
+fn write_others(directory: &Path, others: Vec<(LogNumber, Backup)>) -> Result<(), EngineError> {
+    if others.is_empty() {
         return Ok(());
     }
-    let folder = directory.join(FOLDER);
-    std::fs::create_dir(&folder).map_err(|source| io("make", &folder, source))?;
-    for (id, backup) in own {
-        let target = folder.join(id.0.to_string());
+    let mut folders = Vec::new();
+    for (folder, name, backup) in others.into_iter().filter_map(|(number, backup)| {
+        let (folder, name) = number.folder()?;
+        Some((directory.join(folder), name, backup))
+    }) {
+        if !folders.contains(&folder) {
+            std::fs::create_dir(&folder).map_err(|source| io("make", &folder, source))?;
+            folders.push(folder.clone());
+        }
+        let target = folder.join(name);
         std::fs::create_dir(&target).map_err(|source| io("make", &target, source))?;
         backup.write(&target)?;
     }
-    for path in [&folder, directory] {
+    for path in folders.iter().map(PathBuf::as_path).chain([directory]) {
         RealDisk.sync_directory(path).map_err(|source| io("sync", path, source))?;
     }
     Ok(())

@@ -12,10 +12,10 @@ use penstock_log::{Corruption, LogError, marks};
 use penstock_queue::QueueId;
 
 use crate::error::EngineError;
-use crate::producer_logs::LogNumber;
+use crate::log_number::{DEDICATED_FOLDER, LogNumber};
 use crate::queue_entry::QueueSettings;
-use crate::shard::{Dedicated, FOLDER, Opener, Shard};
-use crate::state::State;
+use crate::shard::{Opener, Shard};
+use crate::state::{Elsewhere, State};
 
 /// The ending of a folder that is being removed.
 const DELETED: &str = "deleted";
@@ -30,7 +30,7 @@ impl Drop for KeptFolder {
     fn drop(&mut self) {
         let shard = &self.0;
         let goes = {
-            let mut copies = shard.dedicated.copies();
+            let mut copies = shard.copies();
             copies.count -= 1;
             copies.is_deleted && copies.count == 0
         };
@@ -51,13 +51,13 @@ impl Shard {
     /// # Errors
     /// `TooMany`; `Log` when it existed and is gone; `Io` and `Log` when the disk fails; `Stopped` and `Closed`.
     pub fn dedicate(&self, id: QueueId) -> Result<(), EngineError> {
-        let Some(opener) = self.dedicated.opener.as_ref().filter(|_| self.dedicated.get(id).is_none()) else {
+        let Some(opener) = self.opener.as_ref().filter(|_| self.others.home(id).is_none()) else {
             return Ok(());
         };
-        if self.dedicated.count() >= DEDICATED_MAX {
+        if self.others.dedicated_count() >= DEDICATED_MAX {
             return Err(EngineError::TooMany { what: "queues with a log of their own", max: DEDICATED_MAX });
         }
-        let folder = self.directory().join(FOLDER);
+        let folder = self.directory().join(DEDICATED_FOLDER);
         let directory = folder.join(id.0.to_string());
         {
             let guard = self.lock()?;
@@ -79,8 +79,8 @@ impl Shard {
 
     /// Opens the existing own logs, and removes the rest of interrupted deletions.
     pub(crate) fn open_all_dedicated(&self) -> Result<(), EngineError> {
-        let Some(opener) = &self.dedicated.opener else { return Ok(()) };
-        let folder = self.directory().join(FOLDER);
+        let Some(opener) = &self.opener else { return Ok(()) };
+        let folder = self.directory().join(DEDICATED_FOLDER);
         let entries = match std::fs::read_dir(&folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -101,25 +101,35 @@ impl Shard {
     }
 
     fn open_dedicated(&self, opener: &Opener, id: QueueId, directory: &Path) -> Result<(), EngineError> {
+        let log = LogNumber::of(id);
+        self.open_log(opener, log, directory)?;
+        self.lock()?.elsewhere.insert(id, Elsewhere { log, name: None });
+        Ok(())
+    }
+
+    /// Opens another log of the vhost.
+    pub(crate) fn open_log(
+        &self,
+        opener: &Opener,
+        number: LogNumber,
+        directory: &Path,
+    ) -> Result<Arc<Shard>, EngineError> {
         let (options, around) = (opener.options.clone(), opener.around.clone());
-        let shard = Shard::open(self.name(), directory, options, around, Dedicated::default())?;
-        shard.lock()?.only = Some(id);
+        let shard = Shard::open((self.name(), number), directory, options, around, None)?;
         if let Ok(mut shards) = opener.shards.lock() {
             shards.push(Arc::downgrade(&shard));
         }
         let has_producers = shard.lock()?.producers.count() > 0;
-        self.dedicated.put(id, shard);
-        let mut guard = self.lock()?;
-        guard.elsewhere.insert(id, None);
+        self.others.put_log(number, Arc::clone(&shard));
         if has_producers {
-            guard.producers.unlearn_all();
+            self.lock()?.producers.unlearn_all();
         }
-        Ok(())
+        Ok(shard)
     }
 
-    /// Adds a queue to its own log, and then to the routing. One that was deleted meanwhile is not added.
-    pub(crate) fn put_dedicated(&self, settings: QueueSettings<'_>) -> Result<(), EngineError> {
-        let Some(home) = self.dedicated.get(settings.id) else { return Ok(()) };
+    /// Adds a queue to another log, and then to the routing. One that was deleted meanwhile is not added.
+    pub(crate) fn put_elsewhere(&self, settings: QueueSettings<'_>) -> Result<(), EngineError> {
+        let Some(home) = self.others.home(settings.id) else { return Ok(()) };
         {
             let mut guard = home.lock()?;
             guard.check(home.name())?;
@@ -132,35 +142,35 @@ impl Shard {
         if !guard.elsewhere.contains_key(&settings.id) {
             return Ok(());
         }
-        guard.note_own_log(settings.id, true)?;
-        guard.elsewhere.insert(settings.id, Some(settings.name.to_owned()));
+        if home.is_dedicated() {
+            guard.note_own_log(settings.id, true)?;
+        }
+        let (log, name) = (home.number(), Some(settings.name.to_owned()));
+        guard.elsewhere.insert(settings.id, Elsewhere { log, name });
         self.change_routing(|routing| routing.put_queue(settings.name, settings.id));
         Ok(())
     }
 
     /// Deletes the logs of queues that are not among the known ones; returns how many.
     pub(crate) fn retain_dedicated(&self, is_known: impl Fn(QueueId) -> bool) -> Result<usize, EngineError> {
-        let gone: Vec<_> = self.dedicated.all().into_iter().filter(|(id, _)| !is_known(*id)).collect();
-        for (id, _) in &gone {
-            self.delete_dedicated(*id)?;
+        let all = self.others.all().into_iter();
+        let gone: Vec<_> =
+            all.filter_map(|(log, home)| Some((log.queue().filter(|id| !is_known(*id))?, home))).collect();
+        for (id, home) in &gone {
+            self.delete_dedicated(*id, home)?;
         }
         Ok(gone.len())
     }
 
-    /// Deletes a queue with its log: nothing of it exists after a restart. Returns its number of messages; `None` when
-    /// it has no log of its own.
-    pub(crate) fn delete_dedicated(&self, id: QueueId) -> Result<Option<u64>, EngineError> {
-        let Some(home) = self.dedicated.get(id) else { return Ok(None) };
+    /// Deletes a queue with its log: nothing of it exists after a restart. Returns its number of messages.
+    pub(crate) fn delete_dedicated(&self, id: QueueId, home: &Arc<Shard>) -> Result<u64, EngineError> {
         let noted = {
             let mut guard = self.lock()?;
-            let name = guard.elsewhere.remove(&id).flatten();
-            if let Some(name) = name {
-                guard.removals = self.remove_from_routing(&name);
-            }
+            self.unroute(&mut guard, id);
             guard.forget_logs_of_producers(id);
             guard.note_own_log(id, false)
         };
-        self.dedicated.remove(id);
+        self.others.remove_dedicated(id);
         let (count, end) = {
             let mut guard = home.lock()?;
             guard.closed = true;
@@ -175,19 +185,27 @@ impl Shard {
         // Tasks that wait for the disk wait for deleted messages.
         home.publish_synced(end);
         let is_copied = {
-            let mut copies = home.dedicated.copies();
+            let mut copies = home.copies();
             copies.is_deleted = true;
             copies.count > 0
         };
         if !is_copied {
             home.remove_directory()?;
         }
-        noted.map(|()| Some(count))
+        noted.map(|()| count)
+    }
+
+    /// Removes a queue in another log from the routing; returns how many were removed so far.
+    pub(crate) fn unroute(&self, state: &mut State, id: QueueId) -> u64 {
+        if let Some(Elsewhere { name: Some(name), .. }) = state.elsewhere.remove(&id) {
+            state.removals = self.remove_from_routing(&name);
+        }
+        state.removals
     }
 
     /// Keeps the folder until it is dropped, even when the queue is deleted.
     pub(crate) fn keep_folder(self: &Arc<Self>) -> KeptFolder {
-        self.dedicated.copies().count += 1;
+        self.copies().count += 1;
         KeptFolder(Arc::clone(self))
     }
 
@@ -212,7 +230,7 @@ impl State {
     /// full disk keeps its mark.
     fn forget_logs_of_producers(&mut self, id: QueueId) {
         let elsewhere = &self.elsewhere;
-        let is_open = |log: LogNumber| log.queue().is_some_and(|queue| elsewhere.contains_key(&queue));
+        let is_open = |log: LogNumber| log.queue().is_none_or(|queue| elsewhere.contains_key(&queue));
         for producer in self.producers.drop_log(LogNumber::of(id), is_open) {
             let is_marked = self.producers.standing(producer).is_some_and(|standing| standing.noted.is_some());
             let owner = marks::owner_of_producer_logs(producer.get());
@@ -242,7 +260,7 @@ impl State {
 }
 
 /// Makes a directory whose name is on the disk when this returns, even when an earlier attempt ended before its sync.
-fn make_directory(opener: &Opener, parent: &Path, directory: &Path) -> Result<(), EngineError> {
+pub(crate) fn make_directory(opener: &Opener, parent: &Path, directory: &Path) -> Result<(), EngineError> {
     match std::fs::create_dir(directory) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(io("make", directory, error)),
         _ => sync_names(opener, parent),

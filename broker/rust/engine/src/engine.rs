@@ -10,8 +10,9 @@ use tokio::sync::watch;
 use crate::background::{RoomKeeper, Threads};
 use crate::counters::Counters;
 use crate::error::EngineError;
+use crate::log_number::LogNumber;
 use crate::notices::Notices;
-use crate::shard::{Dedicated, Opener, Shard, Surroundings};
+use crate::shard::{Opener, Shard, Surroundings};
 use crate::space::Space;
 
 /// A disk has space for at least this many segments of the largest size.
@@ -79,7 +80,7 @@ impl Engine {
         })
     }
 
-    /// Opens and recovers a vhost's log, and the own logs of its queues. `raise` says that the page cache may have been
+    /// Opens and recovers the logs of a vhost's shards, and the dedicated logs of its queues. `raise` says that the page cache may have been
     /// lost since it was last open.
     ///
     /// # Errors
@@ -112,8 +113,9 @@ impl Engine {
         };
         let opener =
             Opener { options: options.clone(), around: surroundings.clone(), shards: Arc::clone(&self.shards) };
-        let shard = Shard::open(name, directory, options, surroundings, Dedicated::of(opener))?;
+        let shard = Shard::open((name, LogNumber::VHOST), directory, options, surroundings, Some(opener))?;
         self.shards.lock().map_err(|_| closed())?.push(Arc::downgrade(&shard));
+        shard.open_shards()?;
         shard.open_all_dedicated()?;
         Ok(shard)
     }

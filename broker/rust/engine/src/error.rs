@@ -11,6 +11,8 @@ use penstock_queue::{QueueError, RoutingError};
 pub enum EngineError {
     #[error("queue {0} is not in shard '{1}'")]
     NoQueue(u32, String),
+    #[error("vhost '{1}' has no shard {0}")]
+    NoShard(u16, String),
     #[error("exchange '{0}' is not in shard '{1}'")]
     NoExchange(String, String),
     #[error(transparent)]

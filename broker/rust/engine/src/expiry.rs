@@ -92,7 +92,7 @@ impl Shard {
         }
         drop(guard);
         for (id, max_age_ms) in elsewhere {
-            if let Some(home) = self.dedicated.get(id) {
+            if let Some(home) = self.others.home(id) {
                 home.lock()?.limit_age(id, max_age_ms);
             }
         }

@@ -5,15 +5,15 @@
 //!
 //! A file uses only files of the groups before its own, and files of its own group without a circle:
 //!
-//! 1. values, which know no shard: `aging`, `assigned`, `clock`, `counters`, `corruption`, `credit`, `decision`, `delivery_mark`, `error`, `fold_queue`, `identity`, `lease`, `level`,
-//!    `notices`, `producer_endings`, `producer_groups`, `producers`, `producer_logs`, `producer_reach`, `publication`, `repetition`,
+//! 1. values, which know no shard: `aging`, `assigned`, `clock`, `counters`, `corruption`, `credit`, `decision`, `delivery_mark`, `error`, `fold_queue`, `identity`, `lease`, `level`, `log_number`,
+//!    `notices`, `other_logs`, `producer_endings`, `producer_groups`, `producers`, `producer_logs`, `producer_reach`, `publication`, `repetition`,
 //!    `routes`, `runs`, `signal`, `space`, `stream`, `sync_turns`, `sync_pool`, `watchers`;
 //! 2. the state under a shard's lock: `queue_entry`, `state`, `delivered`;
-//! 3. `shard`: the lock, the position of the last sync, and the own logs of queues;
+//! 3. `shard`: the lock, the position of the last sync, and the vhost's other logs;
 //! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`, `producer_complete`, `producer_removal`),
 //!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`holding`, `subscription`, `leasing`, `expiry`), reading streams
 //!    (`reader`, `offsets`, `outlook`, `retention`), stages (`stage_reader`, `staging`);
-//! 5. its life: `background` (the threads), `dedicated` (own logs), `backup`, `topology`;
+//! 5. its life: `background` (the threads), `dedicated` and `shards` (other logs), `backup`, `topology`;
 //! 6. `engine`: all shards of a process.
 #![forbid(unsafe_code)]
 
@@ -40,8 +40,10 @@ mod lease_ending;
 mod lease_reader;
 mod leasing;
 mod level;
+mod log_number;
 mod notices;
 mod offsets;
+mod other_logs;
 mod outlook;
 mod passed_on;
 mod places;
@@ -64,6 +66,7 @@ mod retention;
 mod routes;
 mod runs;
 mod shard;
+mod shards;
 mod signal;
 mod space;
 mod stage_reader;
@@ -110,6 +113,7 @@ pub use repetition::{BatchStanding, Repetition};
 pub use routes::MESSAGES_AT_ONCE;
 pub use runs::joined;
 pub use shard::Shard;
+pub use shards::SHARDS_MAX;
 pub use signal::{ReadyList, Signal};
 pub use staging::{StageStanding, StagedAttempt, StagedBatch};
 pub use stream::StreamSettings;

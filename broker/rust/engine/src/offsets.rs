@@ -61,7 +61,7 @@ impl Shard {
     }
 
     fn in_home_of<T>(&self, id: QueueId, look: impl FnOnce(&Shard) -> T) -> T {
-        match self.dedicated.get(id) {
+        match self.others.home(id) {
             Some(home) => look(&home),
             None => look(self),
         }

@@ -1,4 +1,4 @@
-//! How messages that the vhost's shard has routed to queues with own logs reach these logs.
+//! How messages that shard 0 has routed to queues in other logs reach these logs.
 //!
 //! Invariants: a publisher gets the answer of those logs, for the queue or its log may be gone by now; a refusal of a
 //! named producer's message also holds back later ones in the vhost's log; a session that lost its name while its
@@ -7,14 +7,15 @@
 use std::sync::Arc;
 
 use penstock_log::Producer;
-use penstock_queue::QueueId;
 
 use crate::assigned::assign_all;
 use crate::error::EngineError;
+use crate::log_number::LogNumber;
 use crate::places::Published;
 use crate::producer_logs::Logs;
 use crate::producers::ProducerSession;
 use crate::publication::{Fate, PassedOn, Publication};
+use crate::routes::Routes;
 use crate::shard::Shard;
 use crate::storing::Sent;
 
@@ -35,9 +36,9 @@ impl Shard {
                 *fate = publication.fate_nowhere();
             }
         }
-        for (queue, places) in grouped(passed) {
+        for Group { log, places, mut routes } in grouped(passed) {
             let mut found = Vec::with_capacity(places.len());
-            let refused = self.store_elsewhere(queue, &places, (sent, logs), &mut found, published)?;
+            let refused = self.store_elsewhere(log, (&places, &mut routes), (sent, logs), &mut found, published)?;
             if let Some(refused) = refused {
                 found.resize(places.len(), Fate::Full);
                 published.refused = Some(refused);
@@ -53,19 +54,19 @@ impl Shard {
         Ok(())
     }
 
-    /// Stores messages in the log of one queue; returns why it refused those without a fate in `found`. None has one
-    /// when the queue was deleted.
+    /// Stores messages in one log; returns why it refused those without a fate in `found`. None has one when the log was
+    /// deleted with its queue.
     fn store_elsewhere(
         &self,
-        queue: QueueId,
-        places: &[usize],
+        log: LogNumber,
+        (places, routes): (&[usize], &mut Routes),
         sent: (Sent<'_>, Option<&Logs>),
         found: &mut Vec<Fate>,
         published: &mut Published,
     ) -> Result<Option<EngineError>, EngineError> {
-        let Some(home) = self.dedicated.get(queue) else { return Ok(None) };
-        match home.store_passed(places, sent, found) {
-            Err(EngineError::Closed(_)) if self.dedicated.get(queue).is_none() => Ok(None),
+        let Some(home) = self.others.log(log) else { return Ok(None) };
+        match home.store_passed((places, routes), sent, found) {
+            Err(EngineError::Closed(_)) if self.others.log(log).is_none() => Ok(None),
             // It has no space to write who the producer is.
             Err(error) if error.is_full() => Ok(Some(error)),
             stored => {
@@ -77,17 +78,17 @@ impl Shard {
         }
     }
 
-    /// Stores in a queue's own log, where a producer has another number than in the vhost's.
+    /// Stores in this other log, where a producer has another number than in shard 0.
     fn store_passed(
         self: &Arc<Self>,
-        places: &[usize],
+        (places, routes): (&[usize], &mut Routes),
         (sent, logs): (Sent<'_>, Option<&Logs>),
         found: &mut Vec<Fate>,
     ) -> Result<Published, EngineError> {
         let Sent { producer, batch, .. } = sent;
         let id = producer.map(|session| self.id_of_passed(session, logs)).transpose()?;
         if places.len() == batch.len() && id.is_none() {
-            return self.store_rounds(sent, found);
+            return Ok(self.store_routed(sent, routes, found)?.published);
         }
         let picked = places.iter().filter_map(|&place| batch.get(place)).copied();
         let with_id = picked.map(|mut publication| {
@@ -97,11 +98,10 @@ impl Shard {
             publication
         });
         let some: Vec<Publication<'_>> = with_id.collect();
-        self.store_rounds(Sent { batch: &some, ..sent }, found)
+        Ok(self.store_routed(Sent { batch: &some, ..sent }, routes, found)?.published)
     }
 
-    /// Also refuses later messages in the vhost's log after a queue's own log refused one: the next queue of that name
-    /// may be here.
+    /// Also refuses later messages in shard 0 after another log refused one: the next queue of that name may be here.
     fn hold_back<'a>(
         &self,
         session: &ProducerSession,
@@ -113,9 +113,20 @@ impl Shard {
     }
 }
 
-/// The messages of each queue, in their order.
-fn grouped(mut passed: Vec<PassedOn>) -> Vec<(QueueId, Vec<usize>)> {
-    passed.sort_by_key(|one| one.queue);
-    let groups = passed.chunk_by(|one, other| one.queue == other.queue);
-    groups.filter_map(|group| Some((group.first()?.queue, group.iter().map(|one| one.place).collect()))).collect()
+/// Messages for one log, by their indexes in the batch, and their queues there.
+struct Group {
+    log: LogNumber,
+    places: Vec<usize>,
+    routes: Routes,
+}
+
+/// The messages of each log, in their order.
+fn grouped(mut passed: Vec<PassedOn>) -> Vec<Group> {
+    passed.sort_by_key(|one| (one.log, one.place));
+    let groups = passed.chunk_by(|one, other| one.log == other.log);
+    let group = |group: &[PassedOn]| {
+        let (routes, places) = Routes::of_passed(group);
+        Some(Group { log: group.first()?.log, places, routes })
+    };
+    groups.filter_map(group).collect()
 }

@@ -8,7 +8,8 @@ use std::num::NonZeroU64;
 use penstock_log::Position;
 
 use crate::error::EngineError;
-use crate::producer_logs::{LogNumber, Noting};
+use crate::log_number::LogNumber;
+use crate::producer_logs::Noting;
 use crate::shard::Shard;
 use crate::state::State;
 
@@ -37,7 +38,7 @@ impl Shard {
             return Ok(());
         }
         let mut until = Vec::with_capacity(logs.len());
-        for (log, home) in logs.iter().filter_map(|log| Some((*log, self.dedicated.get(log.queue()?)?))) {
+        for (log, home) in logs.iter().filter_map(|log| Some((*log, self.others.log(*log)?))) {
             until.push((log, home.lock()?.log.end()));
         }
         let mut guard = self.lock()?;
@@ -56,9 +57,9 @@ impl Shard {
             }
             is_synced
         };
-        let missing = until.iter().filter(|(log, position)| match log.queue() {
-            None => !is_synced(self, *position),
-            Some(queue) => self.dedicated.get(queue).is_some_and(|home| !is_synced(&home, *position)),
+        let missing = until.iter().filter(|(log, position)| match *log {
+            LogNumber::VHOST => !is_synced(self, *position),
+            other => self.others.log(other).is_some_and(|home| !is_synced(&home, *position)),
         });
         missing.count() == 0
     }

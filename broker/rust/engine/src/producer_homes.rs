@@ -1,6 +1,6 @@
-//! What all logs of a vhost say of a producer: its messages may lie in the vhost's, in the own logs of queues, or in several.
+//! What all logs of a vhost say of a producer: its messages may lie in those of shards, in dedicated ones, or in several.
 //!
-//! The vhost's shard asks the others once, before the first message of a name: from then on it knows all that they store.
+//! Shard 0 asks the others once, before the first message of a name: from then on it knows all that they store.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use rustc_hash::FxHashMap;
 
 use crate::clock::clock_ms;
 use crate::error::EngineError;
-use crate::producer_logs::{Found, LogNumber, Sequences, joined};
+use crate::log_number::LogNumber;
+use crate::producer_logs::{Found, Sequences, joined};
 use crate::producers::{ProducerSession, ProducerStanding};
 use crate::repetition::BatchStanding;
 use crate::shard::Shard;
@@ -73,7 +74,7 @@ impl Shard {
     /// `Stopped` when a bug poisoned a shard.
     pub fn producers_of_family(self: &Arc<Self>) -> Result<Vec<ProducerStanding>, EngineError> {
         let mut all = self.producers()?;
-        for (_, home) in self.dedicated.all() {
+        for (_, home) in self.others.all() {
             let there: FxHashMap<_, _> = home.producers()?.into_iter().map(|one| (one.name, one.sequence)).collect();
             for one in &mut all {
                 one.sequence = one.sequence.max(there.get(&one.name).copied().unwrap_or_default());
@@ -95,25 +96,25 @@ impl Shard {
         Ok(())
     }
 
-    /// Asks the own logs of queues about a producer, unless that was done.
+    /// Asks the other logs about a producer, unless that was done.
     pub(crate) fn learn_producer(&self, session: &ProducerSession) -> Result<(), EngineError> {
-        if session.is_learned() || self.dedicated.count() == 0 {
+        if session.is_learned() || self.others.is_empty() {
             return Ok(());
         }
         let found = self.found_elsewhere(session.name(), session.owner())?;
         let mut guard = self.lock()?;
         // A queue that is being deleted takes no more messages of a producer.
-        let found: Vec<_> = found.into_iter().filter(|(log, _)| guard.has_own_log(*log)).collect();
+        let found: Vec<_> = found.into_iter().filter(|(log, _)| guard.has_log(*log)).collect();
         guard.producers.learn(session.id(), &found);
         Ok(())
     }
 
-    /// Return what each queue's own log knows of a name of this owner.
+    /// Return what each other log knows of a name of this owner.
     fn found_elsewhere(&self, name: &str, owner: Option<&str>) -> Result<Vec<(LogNumber, Found)>, EngineError> {
-        let found = self.dedicated.all().into_iter().map(|(id, home)| {
+        let found = self.others.all().into_iter().map(|(log, home)| {
             let producers = &home.lock()?.producers;
             let found = producers.found(name).filter(|_| !producers.is_of_another(name, owner));
-            Ok((LogNumber::of(id), found.unwrap_or_default()))
+            Ok((log, found.unwrap_or_default()))
         });
         found.collect()
     }

@@ -7,29 +7,11 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use crate::log_number::LogNumber;
 use penstock_log::Position;
-use penstock_queue::QueueId;
-
-/// A log of a vhost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LogNumber(u64);
 
 /// Ascending, each once.
 pub(crate) type Logs = Arc<[LogNumber]>;
-
-impl LogNumber {
-    /// The log that routes. No queue has this number.
-    pub const VHOST: LogNumber = LogNumber(0);
-
-    pub fn of(queue: QueueId) -> LogNumber {
-        LogNumber(queue.0.into())
-    }
-
-    /// The queue whose own log it is.
-    pub fn queue(self) -> Option<QueueId> {
-        u32::try_from(self.0).ok().filter(|&number| number > 0).map(QueueId)
-    }
-}
 
 /// What a log knows of a producer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,7 +41,7 @@ pub(crate) struct Noting {
 /// A mark's value: the complete sequence, and the logs.
 pub(crate) fn encode(complete: u64, logs: &[LogNumber]) -> Vec<u8> {
     let mut value = complete.to_le_bytes().to_vec();
-    logs.iter().for_each(|log| value.extend_from_slice(&log.0.to_le_bytes()));
+    logs.iter().for_each(|log| value.extend_from_slice(&log.to_bytes()));
     value
 }
 
@@ -67,7 +49,7 @@ pub(crate) fn encode(complete: u64, logs: &[LogNumber]) -> Vec<u8> {
 pub(crate) fn decode(value: &[u8]) -> Option<(u64, Logs)> {
     let (numbers, rest) = value.as_chunks();
     let (complete, logs) = numbers.split_first().filter(|_| rest.is_empty())?;
-    let logs = logs.iter().map(|number| LogNumber(u64::from_le_bytes(*number)));
+    let logs = logs.iter().map(|number| LogNumber::from_bytes(*number));
     Some((u64::from_le_bytes(*complete), united(&[], logs)))
 }
 
@@ -96,10 +78,12 @@ pub(crate) fn joined(here: &Found, elsewhere: &[(LogNumber, Found)]) -> (Option<
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use penstock_queue::QueueId;
+
     use super::*;
 
-    const A: LogNumber = LogNumber(7);
-    const B: LogNumber = LogNumber(8);
+    const A: LogNumber = LogNumber::of(QueueId(7));
+    const B: LogNumber = LogNumber::of_shard(2);
 
     fn found(highest: u64, logs: &[LogNumber]) -> Found {
         Found { highest, logs: (!logs.is_empty()).then(|| logs.into()), complete: 0 }
@@ -112,7 +96,6 @@ mod tests {
         assert_eq!(decode(&encode(9, &logs)), Some((9, logs)));
         assert_eq!(decode(&[1; 7]), None);
         assert_eq!(decode(&[]), None);
-        assert_eq!((A.queue(), LogNumber::VHOST.queue()), (Some(QueueId(7)), None));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::num::NonZeroU64;
 
-use crate::producer_logs::{Found, LogNumber, Logs, Sequences, joined, united};
+use crate::log_number::LogNumber;
+use crate::producer_logs::{Found, Logs, Sequences, joined, united};
 use crate::producers::{Producers, Standing};
 
 impl Standing {

@@ -104,7 +104,7 @@ impl Shard {
         }
         let names = self.note_uses(now_ms)?;
         let mut are_gone = true;
-        for (_, own) in self.dedicated.all().iter().filter(|(_, own)| !own.is_closed()) {
+        for (_, own) in self.others.all().iter().filter(|(_, own)| !own.is_closed()) {
             let removed = own.forget_as_told(self, &names, now_ms);
             if let Err(error) = &removed
                 && !error.is_full()
@@ -205,9 +205,9 @@ impl Shard {
 
     /// Remove names from all own logs, but for those of queues that are deleted meanwhile.
     fn in_own_logs(&self, remove: impl Fn(&Shard) -> Result<(), EngineError>) -> Result<(), EngineError> {
-        for (id, own) in self.dedicated.all() {
+        for (number, own) in self.others.all() {
             match remove(&own) {
-                Err(EngineError::Closed(_)) if self.dedicated.get(id).is_none() => {}
+                Err(EngineError::Closed(_)) if self.others.log(number).is_none() => {}
                 removed => removed?,
             }
         }

@@ -5,6 +5,7 @@ use penstock_queue::QueueId;
 
 use crate::error::EngineError;
 use crate::level::Level;
+use crate::log_number::LogNumber;
 
 /// One incoming message. The payload's CRC was computed before any lock.
 #[derive(Clone, Copy)]
@@ -76,6 +77,7 @@ impl Fate {
 /// A message by its index in the batch, and its target queue in another log.
 #[derive(Clone, Copy)]
 pub(crate) struct PassedOn {
+    pub log: LogNumber,
     pub queue: QueueId,
     pub place: usize,
     /// Whether all queues of the message are elsewhere.

@@ -93,6 +93,9 @@ impl Shard {
     }
 
     fn send_round(&self, sent: Sent<'_>, fates: &mut Vec<Fate>) -> Result<Published, EngineError> {
+        if let Some(published) = self.send_to_one(sent, fates)? {
+            return Ok(published);
+        }
         let base = fates.len();
         sent.producer.map_or(Ok(()), |session| self.learn_producer(session))?;
         let round = self.store_round(sent, fates)?;
@@ -115,7 +118,7 @@ impl Shard {
     /// Passes on what other logs have to store.
     fn end_round(&self, sent: Sent<'_>, round: Round, fates: &mut [Fate]) -> Result<Published, EngineError> {
         let Sent { producer, batch, .. } = sent;
-        let Round { mut published, passed, logs, has_repeats } = round;
+        let Round { mut published, passed, logs, has_repeats, .. } = round;
         if !passed.is_empty() {
             self.pass_on(passed, sent, logs.as_ref(), fates, &mut published)?;
         }
@@ -128,9 +131,34 @@ impl Shard {
         Ok(published)
     }
 
+    /// Stores unnamed messages that all go to one other log there, without the lock of this one, which others may hold.
+    fn send_to_one(&self, sent: Sent<'_>, fates: &mut Vec<Fate>) -> Result<Option<Published>, EngineError> {
+        while sent.producer.is_none() && !self.others.is_empty() {
+            let mut routes = Routes::of(&self.routing(), sent.batch, sent.at_once());
+            let Some(home) = self.others.only_home(routes.reached()) else {
+                routes.keep();
+                return Ok(None);
+            };
+            let round = home.store_routed(sent, &mut routes, fates);
+            routes.keep();
+            match round {
+                // A queue, or the log with its queue, was deleted after the messages were routed.
+                Ok(Round { is_stale: true, .. }) => {}
+                Err(EngineError::Closed(_)) if self.others.log(home.number()).is_none() => {}
+                round => {
+                    let mut published = round?.published;
+                    let end = std::mem::take(&mut published.end);
+                    published.elsewhere.add(&home, end);
+                    return Ok(Some(published));
+                }
+            }
+        }
+        Ok(None)
+    }
+
     /// Makes a confirm of level `disk` wait for all that these logs have.
     fn wait_for_all(&self, logs: &Logs, published: &mut Published) -> Result<(), EngineError> {
-        for home in logs.iter().filter_map(|log| self.dedicated.get(log.queue()?)) {
+        for home in logs.iter().filter_map(|log| self.others.log(*log)) {
             let end = home.lock()?.log.end();
             published.elsewhere.add(&home, end);
         }

@@ -12,7 +12,7 @@ use penstock_log::{ENVELOPE_RECORDS_MAX, ENVELOPE_TARGETS_MAX};
 use penstock_queue::{Matched, QueueId, Routing};
 use penstock_wire::is_same;
 
-use crate::publication::Publication;
+use crate::publication::{PassedOn, Publication};
 
 /// The most messages stored in one hold of the lock, so that others of the vhost do not wait longer.
 pub const MESSAGES_AT_ONCE: usize = 1024;
@@ -45,7 +45,7 @@ thread_local! {
 /// Invariant: each pair in `found` is a part of `queues`.
 #[derive(Default)]
 pub(crate) struct Routes {
-    /// How many queues had been removed from the table.
+    /// How many queues had been removed from the table; of messages that were passed on, more than ever.
     pub removals: u64,
     matched: Matched,
     queues: Vec<QueueId>,
@@ -59,6 +59,19 @@ impl Routes {
         let mut routes = KEPT.take();
         routes.find(table, batch, at_once);
         routes
+    }
+
+    /// The routes of messages that were passed on to one log, adjacent by message, and the indexes of these messages.
+    pub fn of_passed(passed: &[PassedOn]) -> (Routes, Vec<usize>) {
+        let mut routes = Routes { removals: u64::MAX, ..Routes::default() };
+        let mut places = Vec::with_capacity(passed.len());
+        for message in passed.chunk_by(|one, other| one.place == other.place) {
+            let begin = routes.queues.len();
+            routes.queues.extend(message.iter().map(|one| one.queue));
+            routes.found.push(Some((begin, routes.queues.len())));
+            places.extend(message.first().map(|one| one.place));
+        }
+        (routes, places)
     }
 
     /// Finds them again in another table.
@@ -93,6 +106,11 @@ impl Routes {
     pub fn queues(&self, place: usize) -> Option<&[QueueId]> {
         let (begin, end) = self.found.get(place).copied().flatten()?;
         self.queues.get(begin..end)
+    }
+
+    /// All queues that any of the messages reach.
+    pub fn reached(&self) -> &[QueueId] {
+        &self.queues
     }
 
     /// Keeps the buffers for the thread's next round.

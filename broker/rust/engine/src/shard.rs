@@ -1,5 +1,5 @@
-//! One vhost's log with its queues behind one lock, its routing table, and the own logs of its queues, which are shards
-//! too: each type contains the other, so both are here.
+//! A log with its queues behind one lock. Shard 0 of a vhost also has the routing table and the vhost's other logs, which
+//! are of this type too.
 
 mod opening;
 mod rounds;
@@ -8,12 +8,11 @@ mod stalls;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use penstock_log::{LogError, LogOptions, LogStats, Position, Recovery, Room};
 use penstock_queue::{QueueId, Routing, Sequence};
-use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
 pub(crate) use self::stalls::Held;
@@ -22,7 +21,9 @@ use crate::corruption::{CorruptFile, Corruption, corruption_line, lost_line};
 use crate::counters::{Counters, Metric};
 use crate::error::EngineError;
 use crate::fold_queue::FoldQueue;
+use crate::log_number::LogNumber;
 use crate::notices::Notices;
+use crate::other_logs::OtherLogs;
 use crate::queue_entry::{QueueCounts, QueueEntry, counts_of};
 use crate::space::Space;
 use crate::state::State;
@@ -45,26 +46,14 @@ pub(crate) struct Surroundings {
     pub producers_of_user_max: usize,
 }
 
-/// The folder in a vhost's folder with one folder for each queue, named by its number.
-pub(crate) const FOLDER: &str = "shards";
-
-/// Opens own logs.
+/// Opens the other logs of a vhost.
 pub(crate) struct Opener {
     pub options: LogOptions,
     pub around: Surroundings,
     pub shards: Arc<Mutex<Vec<Weak<Shard>>>>,
 }
 
-/// The own logs of a vhost's queues.
-#[derive(Default)]
-pub(crate) struct Dedicated {
-    /// Absent in an own log itself.
-    pub opener: Option<Opener>,
-    open: RwLock<FxHashMap<QueueId, Arc<Shard>>>,
-    copies: Mutex<Copies>,
-}
-
-/// How many copies need the folder of an own log, and whether it is deleted after the last of them.
+/// How many copies need the folder of a log, and whether it is deleted after the last of them.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
     pub count: usize,
@@ -76,6 +65,7 @@ pub(crate) struct Copies {
 pub struct Shard {
     me: Weak<Shard>,
     name: String,
+    number: LogNumber,
     directory: PathBuf,
     /// Held by the next waiter for `state`, so that a thread that releases `state` and comes back is behind the
     /// waiters.
@@ -96,7 +86,10 @@ pub struct Shard {
     /// The state's.
     pub(crate) next_expiry: Arc<AtomicU64>,
     around: Surroundings,
-    pub(crate) dedicated: Dedicated,
+    copies: Mutex<Copies>,
+    /// Only in shard 0.
+    pub(crate) opener: Option<Opener>,
+    pub(crate) others: OtherLogs<Shard>,
     recovery: Recovery,
     recovery_ms: f64,
     highest_queue_id: u32,
@@ -108,8 +101,16 @@ impl Shard {
         &self.name
     }
 
+    pub(crate) fn number(&self) -> LogNumber {
+        self.number
+    }
+
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    pub(crate) fn copies(&self) -> MutexGuard<'_, Copies> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn notices(&self) -> &Arc<Notices> {
@@ -127,10 +128,11 @@ impl Shard {
         self.recovery_ms
     }
 
-    /// The highest queue id that the log has ever named.
+    /// The highest queue id that this log, or another one of its vhost, has ever named.
     #[must_use]
     pub fn highest_queue_id(&self) -> u32 {
-        self.highest_queue_id
+        let others = self.others.all().into_iter().map(|(_, shard)| shard.highest_queue_id);
+        others.fold(self.highest_queue_id, u32::max)
     }
 
     #[must_use]
@@ -138,23 +140,29 @@ impl Shard {
         &self.around.counters
     }
 
-    /// Whether it is the vhost's shard, which routes, and not a queue's own.
+    /// Whether it is shard 0 of its vhost, which routes.
     #[must_use]
     pub fn is_of_vhost(&self) -> bool {
-        self.dedicated.opener.is_some()
+        self.opener.is_some()
+    }
+
+    /// Whether it is the dedicated log of a queue.
+    #[must_use]
+    pub fn is_dedicated(&self) -> bool {
+        self.number.queue().is_some()
     }
 
     /// The shard that holds a queue of this vhost.
     #[must_use]
     pub fn home_of(self: &Arc<Self>, id: QueueId) -> Arc<Shard> {
-        self.dedicated.get(id).unwrap_or_else(|| Arc::clone(self))
+        self.others.home(id).unwrap_or_else(|| Arc::clone(self))
     }
 
-    /// All shards of this vhost: this one, then the own logs of queues.
+    /// All logs of this vhost: this one, then the others.
     #[must_use]
     pub fn family(self: &Arc<Self>) -> Vec<Arc<Shard>> {
-        let own = self.dedicated.all().into_iter().map(|(_, shard)| shard);
-        std::iter::once(Arc::clone(self)).chain(own).collect()
+        let others = self.others.all().into_iter().map(|(_, shard)| shard);
+        std::iter::once(Arc::clone(self)).chain(others).collect()
     }
 
     /// The counts of queues.
@@ -172,7 +180,7 @@ impl Shard {
             elsewhere |= !guard.elsewhere.is_empty();
         }
         for (id, found) in ids.iter().zip(&mut found).filter(|_| elsewhere) {
-            if let Some(home) = self.dedicated.get(*id) {
+            if let Some(home) = self.others.home(*id) {
                 *found = counts(&home, id)?;
             }
         }
@@ -248,7 +256,7 @@ impl Shard {
             _ => format!("queue {} (deleted)", id.0),
         };
         let of = |found: &CorruptFile| Corruption {
-            file: self.dedicated.place_of(&self.directory, &found.file),
+            file: self.number.place_of(&found.file),
             at: found.at,
             records: found.records,
             queues: found.queues.iter().map(name).collect(),
@@ -268,7 +276,7 @@ impl Shard {
     pub(crate) fn tell_corruption(&self, state: &State, file: &str, count: u64, is_first: bool) {
         self.around.counters.add(Metric::CorruptRecords, count);
         if is_first && let Some(found) = state.corruptions.files().find(|found| found.file == file) {
-            let place = self.dedicated.place_of(&self.directory, &found.file);
+            let place = self.number.place_of(&found.file);
             self.around.notices.warn(corruption_line(&self.name, &place, found));
         }
     }
@@ -297,16 +305,16 @@ impl Shard {
     /// # Errors
     /// `Log` when the disk failed.
     pub fn close(&self, delete: bool) -> Result<(), EngineError> {
-        let own = self.dedicated.all().into_iter().map(|(_, shard)| shard.close(false));
-        let own = own.fold(Ok(()), Result::and);
-        if own.is_ok() && !delete {
+        let others = self.others.all().into_iter().map(|(_, shard)| shard.close(false));
+        let others = others.fold(Ok(()), Result::and);
+        if others.is_ok() && !delete {
             let mut guard = self.lock()?;
             if !guard.closed && guard.stopped.is_none() {
                 // Without it the next start asks the logs.
                 let _ = guard.write_all_complete();
             }
         }
-        self.close_alone(delete).and(own)
+        self.close_alone(delete).and(others)
     }
 
     fn close_alone(&self, delete: bool) -> Result<(), EngineError> {
@@ -463,47 +471,5 @@ impl Shard {
     pub(crate) fn missing(&self, queue: QueueId, sequence: Sequence) -> EngineError {
         let text = format!("message {} of queue {} has no record in any segment", sequence.0, queue.0);
         EngineError::Stopped(self.name.clone(), text)
-    }
-}
-
-impl Dedicated {
-    pub fn of(opener: Opener) -> Dedicated {
-        Dedicated { opener: Some(opener), ..Dedicated::default() }
-    }
-
-    pub fn copies(&self) -> MutexGuard<'_, Copies> {
-        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The path of a log's file relative to the vhost's folder.
-    pub fn place_of(&self, directory: &Path, file: &str) -> String {
-        match directory.file_name().filter(|_| self.opener.is_none()) {
-            Some(own) => format!("{FOLDER}/{}/{file}", own.to_string_lossy()),
-            None => file.to_owned(),
-        }
-    }
-
-    pub fn get(&self, id: QueueId) -> Option<Arc<Shard>> {
-        self.open.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
-    }
-
-    pub fn count(&self) -> usize {
-        self.open.read().unwrap_or_else(PoisonError::into_inner).len()
-    }
-
-    pub fn put(&self, id: QueueId, shard: Arc<Shard>) {
-        self.open.write().unwrap_or_else(PoisonError::into_inner).insert(id, shard);
-    }
-
-    pub fn remove(&self, id: QueueId) -> Option<Arc<Shard>> {
-        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&id)
-    }
-
-    /// By queue number.
-    pub fn all(&self) -> Vec<(QueueId, Arc<Shard>)> {
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        let mut all: Vec<_> = open.iter().map(|(id, shard)| (*id, Arc::clone(shard))).collect();
-        all.sort_unstable_by_key(|(id, _)| *id);
-        all
     }
 }

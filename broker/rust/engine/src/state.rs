@@ -15,12 +15,19 @@ use crate::corruption::Corruptions;
 use crate::decision::Stage;
 use crate::error::EngineError;
 use crate::identity::{Identities, Identity};
-use crate::producer_logs::{LogNumber, Noting};
+use crate::log_number::LogNumber;
+use crate::producer_logs::Noting;
 use crate::producers::Producers;
 use crate::publication::PassedOn;
 use crate::queue_entry::{QueueEntry, QueueSettings};
 use crate::signal::Wakes;
 use crate::stream::Stream;
+
+/// A queue in another log, and its name once the routing table has it.
+pub(crate) struct Elsewhere {
+    pub log: LogNumber,
+    pub name: Option<String>,
+}
 
 pub(crate) struct State {
     pub log: Log,
@@ -41,14 +48,14 @@ pub(crate) struct State {
     pub retries: BinaryHeap<Reverse<(u64, QueueId, Sequence)>>,
     /// Deadlines up to this time have come.
     pub passed_ms: u64,
-    /// How many queues were removed from the routing table.
+    /// How many queues were removed from the routing table of the vhost when one of this log was the last time.
     pub removals: u64,
-    /// Queues with an own log, and their names once the routing tables have them.
-    pub elsewhere: FxHashMap<QueueId, Option<String>>,
+    /// Queues of the vhost in other logs.
+    pub elsewhere: FxHashMap<QueueId, Elsewhere>,
     /// Queues with an own log, as this log records: a start reports a missing one.
     pub own_logs: FxHashSet<QueueId>,
-    /// The only queue of an own log.
-    pub only: Option<QueueId>,
+    /// How many shards the vhost has, as this log records: a start reports a missing one.
+    pub shard_count: u16,
     /// Messages of the current publish for queues elsewhere.
     pub passed_on: Vec<PassedOn>,
     /// Whether it has messages that all their logs have.
@@ -96,7 +103,7 @@ impl State {
             removals: 0,
             elsewhere: FxHashMap::default(),
             own_logs: FxHashSet::default(),
-            only: None,
+            shard_count: 1,
             passed_on: Vec::new(),
             has_repeats: false,
             targets: Vec::new(),
@@ -171,9 +178,9 @@ impl State {
         }
     }
 
-    /// Whether a queue of this vhost has this log of its own.
-    pub fn has_own_log(&self, log: LogNumber) -> bool {
-        log.queue().is_some_and(|queue| self.elsewhere.contains_key(&queue))
+    /// Whether this vhost has this log: a dedicated one goes with its queue.
+    pub fn has_log(&self, log: LogNumber) -> bool {
+        log.queue().is_none_or(|queue| self.elsewhere.contains_key(&queue))
     }
 
     /// Fails once the shard is closed or a write has failed.

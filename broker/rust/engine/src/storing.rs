@@ -13,8 +13,9 @@ use crate::counters::Metric;
 use crate::decision::Decision;
 use crate::error::EngineError;
 use crate::level::{Level, QueueLevels};
+use crate::log_number::LogNumber;
 use crate::places::{Places, Published};
-use crate::producer_logs::{LogNumber, Logs};
+use crate::producer_logs::Logs;
 use crate::producers::{Before, ProducerSession};
 use crate::publication::{Fate, PassedOn, Publication};
 use crate::routes::{AtOnce, Routes};
@@ -51,6 +52,7 @@ struct Routed<'a> {
 }
 
 /// Result of one hold of the lock.
+#[derive(Default)]
 pub(crate) struct Round {
     pub published: Published,
     /// Messages that belong in other logs.
@@ -59,12 +61,14 @@ pub(crate) struct Round {
     pub logs: Option<Logs>,
     /// Whether it has messages that all logs of their producer have.
     pub has_repeats: bool,
+    /// Whether a queue of this log, which does not route, was deleted after the messages were routed: nothing was stored.
+    pub is_stale: bool,
 }
 
 impl Sent<'_> {
     /// A batch whose sequences are told is stored in one envelope, if it fits one, so that nothing comes between its messages
     /// and all of them survive a crash or none.
-    fn at_once(&self) -> AtOnce {
+    pub fn at_once(&self) -> AtOnce {
         if self.with_sequences { AtOnce::WHOLE } else { AtOnce::USUAL }
     }
 }
@@ -73,23 +77,26 @@ impl Shard {
     /// Stores as many of the first messages as fit one hold of the lock: those with an entry in `fates`, at least one
     /// unless it was refused.
     pub(crate) fn store_round(&self, sent: Sent<'_>, fates: &mut Vec<Fate>) -> Result<Round, EngineError> {
-        let mut routes = self.routes_of(sent, sent.at_once());
+        let mut routes = Routes::of(&self.routing(), sent.batch, sent.at_once());
         let round = self.store_routed(sent, &mut routes, fates);
         routes.keep();
         round
     }
 
-    /// An own log needs none.
-    fn routes_of(&self, sent: Sent<'_>, at_once: AtOnce) -> Routes {
-        if self.is_of_vhost() { Routes::of(&self.routing(), sent.batch, at_once) } else { Routes::default() }
-    }
-
     /// The same for messages that have their routes already.
-    fn store_routed(&self, sent: Sent<'_>, routes: &mut Routes, fates: &mut Vec<Fate>) -> Result<Round, EngineError> {
+    pub(crate) fn store_routed(
+        &self,
+        sent: Sent<'_>,
+        routes: &mut Routes,
+        fates: &mut Vec<Fate>,
+    ) -> Result<Round, EngineError> {
         let base = fates.len();
         let (round, stored, has_sealed, room) = {
             let mut guard = self.lock()?;
             let state = &mut *guard;
+            if !self.is_of_vhost() && routes.removals < state.removals {
+                return Ok(Round { is_stale: true, ..Round::default() });
+            }
             self.begin_hold(state, sent, routes, sent.at_once())?;
             let full = self.is_full().then(|| self.full());
             let was_full = full.is_some();
@@ -113,7 +120,7 @@ impl Shard {
         along: Along<'_>,
         fates: &mut Vec<Fate>,
     ) -> Result<Option<Round>, EngineError> {
-        let mut routes = self.routes_of(sent, AtOnce::WHOLE);
+        let mut routes = Routes::of(&self.routing(), sent.batch, AtOnce::WHOLE);
         let (round, stored, has_sealed) = {
             let mut guard = self.lock()?;
             let state = &mut *guard;
@@ -142,7 +149,7 @@ impl Shard {
         state.check(self.name())?;
         sent.producer.map_or(Ok(()), ProducerSession::check)?;
         state.stored_at_ms = state.stored_at_ms.max(sent.now_ms);
-        if routes.removals != state.removals {
+        if routes.removals < state.removals {
             routes.find(&self.routing(), sent.batch, at_once);
         }
         state.assigned = sent.with_sequences.then(Vec::new);
@@ -157,11 +164,6 @@ impl Shard {
         if has_sealed {
             self.request_fold();
         }
-    }
-
-    /// Stores all of a batch in this log, a queue's own, which has all its messages.
-    pub(crate) fn store_rounds(&self, sent: Sent<'_>, fates: &mut Vec<Fate>) -> Result<Published, EngineError> {
-        in_rounds(sent.batch, fates, |batch, fates| Ok(self.store_round(Sent { batch, ..sent }, fates)?.published))
     }
 }
 
@@ -193,7 +195,7 @@ pub(crate) fn in_rounds<'a>(
 struct Stored {
     count: u64,
     bytes: u64,
-    /// Messages whose queues all have own logs.
+    /// Messages whose queues are all in other logs.
     elsewhere_count: usize,
 }
 
@@ -207,7 +209,7 @@ impl State {
         fates: &mut Vec<Fate>,
     ) -> Result<(Stored, Option<EngineError>), EngineError> {
         let Sent { producer, batch, level, .. } = sent;
-        let count = if self.only.is_some() { sent.at_once().messages } else { routes.count() };
+        let count = routes.count();
         if sent.with_sequences && full.is_none() {
             let routed = Routed { batch: batch.get(..count).unwrap_or(batch), routes, producer, level };
             if self.makes_room(routed, None) {
@@ -215,7 +217,7 @@ impl State {
                 return Ok((stored.inspect_err(|error| self.stopped = Some(error.to_string()))?, None));
             }
         }
-        self.store_all((batch, routes, count), level, full, fates)
+        self.store_all((batch, routes), level, full, fates)
     }
 
     /// Writes what a hold stored, and wakes its consumers.
@@ -238,22 +240,21 @@ impl State {
         }
         let assigned = self.assigned.take().unwrap_or_default();
         let published = Published { end, elsewhere: Places::default(), refused, assigned };
-        Ok(Round { published, passed, logs, has_repeats: self.has_repeats })
+        Ok(Round { published, passed, logs, has_repeats: self.has_repeats, is_stale: false })
     }
 
     /// Stores messages until one finds no space, as the first does when the disk is `full`; an error stops the shard,
     /// whose queues are then ahead of its log.
     fn store_all(
         &mut self,
-        (batch, routes, count): (&[Publication<'_>], &Routes, usize),
+        (batch, routes): (&[Publication<'_>], &Routes),
         level: Option<Level>,
         mut full: Option<EngineError>,
         fates: &mut Vec<Fate>,
     ) -> Result<(Stored, Option<EngineError>), EngineError> {
         let mut stored = Stored::default();
-        let only = self.only.as_ref().map(|&only| [only]);
-        for (place, publication) in batch.iter().enumerate().take(count) {
-            let queues = only.as_ref().map(|only| only.as_slice()).or_else(|| routes.queues(place));
+        for (place, publication) in batch.iter().enumerate().take(routes.count()) {
+            let queues = routes.queues(place);
             let found = match self.fate_before(publication, queues, level) {
                 Some(fate @ Fate::Behind(_)) => full.take().map_or(Ok(fate), Err),
                 Some(fate) => Ok(fate),
@@ -369,12 +370,12 @@ impl State {
         place: usize,
     ) -> Result<bool, EngineError> {
         let before = self.passed_on.len();
-        let elsewhere = queues.iter().filter(|queue| self.elsewhere.contains_key(queue));
-        self.passed_on.extend(elsewhere.map(|&queue| PassedOn { queue, place, is_all: false }));
+        let elsewhere = queues.iter().filter_map(|&queue| Some((queue, self.elsewhere.get(&queue)?.log)));
+        self.passed_on.extend(elsewhere.map(|(queue, log)| PassedOn { log, queue, place, is_all: false }));
         let is_all = self.passed_on.len() - before == queues.len();
         self.passed_on.iter_mut().skip(before).for_each(|one| one.is_all = is_all);
         if let Some(producer) = publication.payload.producer() {
-            let apart = self.passed_on.iter().skip(before).map(|one| LogNumber::of(one.queue));
+            let apart = self.passed_on.iter().skip(before).map(|one| one.log);
             let here = (!is_all).then_some(LogNumber::VHOST);
             if let Some(logs) = self.producers.reaching(producer.id, apart.chain(here)) {
                 self.note_logs(producer.id, &logs).inspect_err(|_| self.passed_on.truncate(before))?;

@@ -5,6 +5,7 @@
 
 use penstock_log::Outcome;
 use penstock_queue::{Destination, ExchangeKind, Matched, QueueId};
+use rustc_hash::FxHashSet;
 
 use crate::error::EngineError;
 use crate::level::{Level, QueueLevels};
@@ -25,15 +26,23 @@ pub struct RouteSettings<'a> {
 }
 
 impl Shard {
-    /// Deletes the queues of the log that the definitions do not name, once after they are read; returns their number.
+    /// Deletes the queues of all logs that the definitions do not name, once after they are read; returns their number.
     ///
     /// # Errors
     /// `Log` when the deletions cannot be written.
     pub fn retain_queues(&self, ids: &[QueueId]) -> Result<usize, EngineError> {
-        let known: rustc_hash::FxHashSet<QueueId> = ids.iter().copied().collect();
+        let known: FxHashSet<QueueId> = ids.iter().copied().collect();
+        let mut count = self.retain_here(&known)?;
+        for (_, shard) in self.others.all().into_iter().filter(|(_, other)| !other.is_dedicated()) {
+            count += shard.retain_here(&known)?;
+        }
+        Ok(count + self.retain_dedicated(|id| known.contains(&id))?)
+    }
+
+    fn retain_here(&self, known: &FxHashSet<QueueId>) -> Result<usize, EngineError> {
         let guard = self.lock()?;
         let found = guard.queues.keys().chain(guard.identities.keys());
-        let gone: rustc_hash::FxHashSet<QueueId> = found.filter(|id| !known.contains(id)).copied().collect();
+        let gone: FxHashSet<QueueId> = found.filter(|id| !known.contains(id)).copied().collect();
         drop(guard);
         let gone: Vec<QueueId> = gone.into_iter().collect();
         for some in gone.chunks(DELETED_AT_ONCE) {
@@ -47,7 +56,7 @@ impl Shard {
             }
             guard.write()?;
         }
-        Ok(gone.len() + self.retain_dedicated(|id| known.contains(&id))?)
+        Ok(gone.len())
     }
 
     /// Adds a queue, or assigns a recovered one its name.
@@ -85,7 +94,7 @@ impl Shard {
             }
         }
         drop(guard);
-        elsewhere.into_iter().try_for_each(|settings| self.put_dedicated(settings))
+        elsewhere.into_iter().try_for_each(|settings| self.put_elsewhere(settings))
     }
 
     /// Ends the queue's consumers and drops its messages; returns their number, unacked ones included. Also removes
@@ -94,12 +103,26 @@ impl Shard {
     /// # Errors
     /// `NoQueue`; `Log` when the deletion cannot be written.
     pub fn delete_queue(&self, id: QueueId) -> Result<u64, EngineError> {
-        if let Some(count) = self.delete_dedicated(id)? {
-            return Ok(count);
+        let Some(home) = self.others.home(id) else { return self.delete_here(id, None) };
+        if home.is_dedicated() {
+            return self.delete_dedicated(id, &home);
         }
+        let removals = self.unroute(&mut *self.lock()?, id);
+        self.others.remove_queue(id);
+        // One that was placed and never put has nothing to delete.
+        if home.has_queue(id)? { home.delete_here(id, Some(removals)) } else { Ok(0) }
+    }
+
+    fn has_queue(&self, id: QueueId) -> Result<bool, EngineError> {
+        Ok(self.lock()?.queues.contains_key(&id))
+    }
+
+    /// `removals` are those of the routing, unless it has the queue yet.
+    fn delete_here(&self, id: QueueId, removals: Option<u64>) -> Result<u64, EngineError> {
         let mut guard = self.lock()?;
         let mut entry = guard.queues.remove(&id).ok_or_else(|| EngineError::NoQueue(id.0, self.name().to_owned()))?;
-        guard.removals = self.remove_from_routing(&entry.name);
+        let removals = removals.unwrap_or_else(|| self.remove_from_routing(&entry.name));
+        guard.removals = removals.max(guard.removals);
         guard.shut.remove(&id);
         guard.length_limits.remove(&id);
         guard.aging.remove(&id);
@@ -123,7 +146,7 @@ impl Shard {
     /// # Errors
     /// `NoQueue`; `Stopped` when a bug poisoned the shard.
     pub fn shut_empty_queue(&self, id: QueueId) -> Result<QueueCounts, EngineError> {
-        if let Some(home) = self.dedicated.get(id) {
+        if let Some(home) = self.others.home(id) {
             return home.shut_empty_queue(id);
         }
         let mut guard = self.lock()?;
@@ -140,7 +163,7 @@ impl Shard {
     /// # Errors
     /// `Stopped` when a bug poisoned the shard.
     pub fn shut_queue(&self, id: QueueId) -> Result<(), EngineError> {
-        if let Some(home) = self.dedicated.get(id) {
+        if let Some(home) = self.others.home(id) {
             return home.shut_queue(id);
         }
         self.lock()?.shut.insert(id);
@@ -152,7 +175,7 @@ impl Shard {
     /// # Errors
     /// `Stopped` when a bug poisoned the shard.
     pub fn reopen_queue(&self, id: QueueId) -> Result<(), EngineError> {
-        if let Some(home) = self.dedicated.get(id) {
+        if let Some(home) = self.others.home(id) {
             return home.reopen_queue(id);
         }
         self.lock()?.shut.remove(&id);
@@ -165,7 +188,7 @@ impl Shard {
     /// # Errors
     /// `NoQueue`; `Stopped` when a bug poisoned the shard.
     pub fn limit_length(&self, id: QueueId, ready_max: Option<u64>) -> Result<(), EngineError> {
-        if let Some(home) = self.dedicated.get(id) {
+        if let Some(home) = self.others.home(id) {
             return home.limit_length(id, ready_max);
         }
         let mut guard = self.lock()?;
@@ -183,7 +206,7 @@ impl Shard {
     /// # Errors
     /// `NoQueue`; `Log` when the purge cannot be written.
     pub fn purge_queue(&self, id: QueueId) -> Result<u64, EngineError> {
-        if let Some(home) = self.dedicated.get(id) {
+        if let Some(home) = self.others.home(id) {
             return home.purge_queue(id);
         }
         let mut count = 0;
@@ -269,8 +292,10 @@ impl Shard {
             .route(exchange.as_bytes(), key.as_bytes(), headers, &mut matched)
             .map_err(|_| EngineError::NoExchange(exchange.to_owned(), self.name().to_owned()))?;
         let guard = self.lock()?;
-        let entries = matched.queues.iter().filter_map(|id| guard.queues.get(id));
-        let mut names: Vec<String> = entries.map(|entry| entry.name.clone()).collect();
+        let here = |id: &QueueId| guard.queues.get(id).map(|entry| entry.name.clone());
+        let elsewhere = |id: &QueueId| guard.elsewhere.get(id).and_then(|found| found.name.clone());
+        let mut names: Vec<String> =
+            matched.queues.iter().filter_map(|id| here(id).or_else(|| elsewhere(id))).collect();
         names.sort_unstable();
         Ok(names)
     }

@@ -27,10 +27,19 @@ const STORED: Fate = Fate::Stored(Level::Disk);
 /// The stream "s" in the vhost's log, "own" and "other" in own logs, and for each set of them, bit by bit, the exchange of
 /// that number.
 fn with_logs(house: House) -> House {
+    with_logs_in(house, false)
+}
+
+/// The same, with "own" and "other" in shards 1 and 2 instead.
+fn with_logs_in(house: House, in_shards: bool) -> House {
     let shard = &house.shard;
+    if in_shards {
+        shard.grow(3).unwrap();
+        shard.place_queues([(OWN, 1), (OTHER, 2)]).unwrap();
+    }
     for (id, name) in QUEUES {
         let stream = Some(StreamSettings::default());
-        if id != house::STREAM {
+        if id != house::STREAM && !in_shards {
             shard.dedicate(id).unwrap();
         }
         let levels = QueueLevels::default();
@@ -330,12 +339,13 @@ proptest! {
         routes in prop::collection::vec(1..8_u8, 1..30),
         lives in prop::collection::vec((1..8_usize, 0..40_i64, any::<[u8; 3]>()), 0..4),
         last in 1..8_usize,
+        in_shards in any::<bool>(),
     ) {
         let lives: Vec<Life> = lives;
         let mut directory = tempfile::tempdir().unwrap();
         for (in_batch, writes, kept) in lives {
             let disk = Arc::new(CrashingDisk::default());
-            let house = with_logs(open_on(directory.path(), Arc::clone(&disk) as _));
+            let house = with_logs_in(open_on(directory.path(), Arc::clone(&disk) as _), in_shards);
             disk.writes_left.store(writes, Ordering::SeqCst);
             let _ = live(&house, &routes, in_batch);
             let after = tempfile::tempdir().unwrap();
@@ -344,7 +354,7 @@ proptest! {
             let _ = house.engine.close();
             directory = after;
         }
-        let house = opened(directory.path());
+        let house = with_logs_in(open(directory.path()), in_shards);
         live(&house, &routes, last).unwrap();
         prop_assert_eq!(all_bodies(&house), expected(&routes));
         prop_assert_eq!(sequences(&house).1, routes.len() as u64);
@@ -352,8 +362,8 @@ proptest! {
     }
 }
 
-fn with_stage(house: House) -> House {
-    let house = with_logs(house);
+fn with_stage(house: House, in_shards: bool) -> House {
+    let house = with_logs_in(house, in_shards);
     let (levels, stream) = (QueueLevels::default(), Some(StreamSettings::default()));
     house
         .shard
@@ -389,8 +399,12 @@ fn rows(batch: u64, count: usize) -> Vec<(String, usize)> {
 
 #[test]
 fn a_stage_publishes_into_several_logs() {
+    [false, true].into_iter().for_each(publish_a_stage);
+}
+
+fn publish_a_stage(in_shards: bool) {
     let directory = tempfile::tempdir().unwrap();
-    let house = with_stage(open(directory.path()));
+    let house = with_stage(open(directory.path()), in_shards);
     let (first, second) = (rows(1, 12), rows(2, 9));
     let attempts = [stage(&house, 1, 1, &first[..6]), stage(&house, 1, 2, &first[6..])];
 
@@ -410,12 +424,16 @@ fn expected_rows(rows: &[(String, usize)]) -> [Vec<String>; 3] {
 /// The rows of a decided batch stood in one log, and every call failed with the other.
 #[test]
 fn a_copy_into_several_logs_that_dies_at_any_write_is_carried_on_and_has_each_row_once() {
+    [false, true].into_iter().for_each(die_at_any_write);
+}
+
+fn die_at_any_write(in_shards: bool) {
     let all = rows(1, 60);
     let (mut died_copying, mut writes) = (0, 0);
     loop {
         let (directory, after) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let disk = Arc::new(CrashingDisk::default());
-        let house = with_stage(open_on(directory.path(), Arc::clone(&disk) as _));
+        let house = with_stage(open_on(directory.path(), Arc::clone(&disk) as _), in_shards);
         let attempt = stage(&house, 1, 1, &all);
         disk.writes_left.store(writes, Ordering::SeqCst);
         let was_enough = decide(&house, 1, &[attempt]).is_ok();
@@ -424,7 +442,7 @@ fn a_copy_into_several_logs_that_dies_at_any_write_is_carried_on_and_has_each_ro
         disk.image(directory.path(), after.path(), &kept);
         let _ = house.engine.close();
 
-        let house = with_stage(open(after.path()));
+        let house = with_stage(open(after.path()), in_shards);
         let standing = house.shard.stage_states(&[STAGE]).unwrap()[0];
         died_copying += u32::from(standing.copying);
         house.shard.carry_on_staged();

@@ -55,21 +55,32 @@ fn publish_beside(house: &House, exchange: &'static str, mut change: impl FnMut(
     })
 }
 
+fn shard_of(round: u32, shards: u16) -> u16 {
+    u16::try_from(round).unwrap() % shards
+}
+
 fn ready(shard: &Shard, id: QueueId) -> u64 {
     shard.queue_counts(&[id]).unwrap()[0].ready_count
 }
 
 #[test]
 fn queues_that_come_and_go_take_no_message_from_one_that_stays() {
+    [1, 3].into_iter().for_each(come_and_go);
+}
+
+/// They are in so many shards, in turn.
+fn come_and_go(shards: u16) {
     let directory = tempfile::tempdir().unwrap();
     let house = open_queue(directory.path());
     let shard = &house.shard;
+    shard.grow(shards).unwrap();
     shard.put_exchange("all", ExchangeKind::Fanout, None).unwrap();
     shard.add_route("all", "", None, Destination::Queue("s")).unwrap();
 
     let mut went = 0;
     let (stored, returned) = publish_beside(&house, "all", |round| {
         let id = QueueId(10 + round);
+        shard.place_queues([(id, shard_of(round, shards))]).unwrap();
         shard.put_queue(id, "passing", false, None).unwrap();
         shard.add_route("all", "", None, Destination::Queue("passing")).unwrap();
         publish(shard, "all", "");
@@ -93,15 +104,21 @@ fn queues_that_come_and_go_take_no_message_from_one_that_stays() {
 /// Each message is in a queue, or its publisher got it back.
 #[test]
 fn a_message_is_confirmed_only_when_it_reached_a_queue_that_was_there() {
+    [1, 3].into_iter().for_each(reach_or_come_back);
+}
+
+fn reach_or_come_back(shards: u16) {
     let directory = tempfile::tempdir().unwrap();
     let house = open_queue(directory.path());
     let shard = &house.shard;
+    shard.grow(shards).unwrap();
     shard.put_exchange("one", ExchangeKind::Topic, Some("others")).unwrap();
     shard.put_exchange("others", ExchangeKind::Direct, None).unwrap();
 
     let mut went = 0;
     let (stored, returned) = publish_beside(&house, "one", |round| {
         let id = QueueId(10 + round);
+        shard.place_queues([(id, shard_of(round, shards))]).unwrap();
         shard.put_queue(id, "passing", false, None).unwrap();
         shard.add_route("one", "#", None, Destination::Queue("passing")).unwrap();
         if round % 3 == 0 {

@@ -123,6 +123,10 @@ pub enum Corruption {
         "a queue's own log was there, and its folder is gone; put it back, or create an empty one to begin without the messages"
     )]
     Vanished,
+    #[error(
+        "a shard of the virtual host was there, and its folder is gone or has no log; put it back, for example from a backup"
+    )]
+    VanishedShard,
 }
 
 /// Live messages that no segment holds. Which file held which of them is unknown, so of several missing files the first

@@ -1,6 +1,6 @@
 //! The owners of marks: offsets of a stream's groups, leases on a queue's messages, ids, progress and logs of named
 //! producers, how far a queue's messages were delivered, the last decision about a stage, which queues have a log of
-//! their own, and ids of streams. See `docs/format.md`, "mark".
+//! their own, the number of shards, and ids of streams. See `docs/format.md`, "mark".
 //!
 //! Invariant: owners differ in their first byte, so that no two of them collide. This module does not know what the
 //! values mean.
@@ -18,6 +18,8 @@ const GROUPS: u8 = b'g';
 const LEASES: u8 = b'l';
 /// The owner of the ids of producers, by their names.
 pub const PRODUCER_NAMES: &[u8] = b"p";
+/// The owner of the number of a vhost's shards.
+pub const SHARD_COUNT: &[u8] = b"n";
 const PRODUCER: u8 = b'q';
 const PRODUCER_LOGS: u8 = b'r';
 const STAGE: u8 = b's';

@@ -83,7 +83,7 @@ fn metrics(engine: &Engine) -> BTreeMap<String, f64> {
     let (mut segments, mut mapped_bytes, mut bytes_written, mut quarantined) = (0.0, 0.0, 0.0, 0.0);
     let mut dedicated_count = 0.0;
     for shard in engine.shards() {
-        dedicated_count += f64::from(u8::from(!shard.is_of_vhost()));
+        dedicated_count += f64::from(u8::from(shard.is_dedicated()));
         let stats = shard.log_stats();
         quarantined += shard.corruptions().len() as f64;
         segments += stats.segments as f64;

@@ -147,6 +147,9 @@ fn refusal(py: Python<'_>, error: &EngineError, doing: Doing<'_>) -> PyResult<Py
         EngineError::NoQueue(id, _) => {
             Class::of("NotFoundError", []).error(py, &Thing::within(vhost, "queue", &id.to_string()))
         }
+        EngineError::NoShard(number, _) => {
+            Class::of("NotFoundError", []).error(py, &Thing::within(vhost, "shard", &number.to_string()))
+        }
         EngineError::NoExchange(name, _) => {
             Class::of("NotFoundError", []).error(py, &Thing::within(vhost, "exchange", name))
         }

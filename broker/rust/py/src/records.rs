@@ -63,6 +63,7 @@ records! {
         least_level: Option<String> = None,
         retention: Option<StreamRetention> = None,
         message_ttl_ms: Option<u64> = None,
+        shard: u16 = 0,
     }
     ProducerSequences { complete: u64, highest: u64 }
     StreamRetention { age_ms_max: u64 = 0, bytes_max: u64 = 0 }

@@ -34,7 +34,7 @@ impl PyShard {
         self.shard.name()
     }
 
-    /// Over the vhost's log and those of its queues.
+    /// Over all logs of the vhost.
     #[getter]
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     fn recovery(&self) -> LogRecovery {
@@ -65,6 +65,8 @@ impl PyShard {
             Ok(QueueLevels { chosen: level_of(chosen.as_deref())?, least: level_of(least.as_deref())? })
         };
         let levels = queues.iter().map(levels_of).collect::<PyResult<Vec<_>>>()?;
+        let placed = queues.iter().map(|queue| (QueueId(queue.get().id), queue.get().shard));
+        self.with(py, |shard| shard.place_queues(placed))?;
         let settings = queues.iter().map(Py::get).zip(levels).map(|(queue, levels)| QueueSettings {
             id: QueueId(queue.id),
             name: &queue.name,
@@ -77,6 +79,16 @@ impl PyShard {
             shard.put_queues(settings)?;
             shard.limit_ages(ages)
         })
+    }
+
+    /// How many shards the vhost has.
+    #[getter]
+    fn shard_count(&self, py: Python<'_>) -> PyResult<u16> {
+        self.with(py, |shard| shard.shard_count())
+    }
+
+    fn grow(&self, py: Python<'_>, count: u16) -> PyResult<()> {
+        self.with(py, |shard| shard.grow(count))
     }
 
     fn dedicate_queue(&self, py: Python<'_>, id: u32) -> PyResult<()> {
@@ -278,7 +290,7 @@ impl PyShard {
         corruptions.into_iter().flatten().map(file).collect()
     }
 
-    /// Whether its lock, or that of a queue's own log, is held for long: a call that needs it would wait.
+    /// Whether its lock, or that of another log of the vhost, is held for long: a call that needs it would wait.
     #[getter]
     fn is_stalled(&self, py: Python<'_>) -> bool {
         py.detach(|| self.shard.is_family_stalled())

@@ -1,6 +1,7 @@
 //! Opening a shard: its state as the log has it, and what was found corrupt.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, Weak};
@@ -12,13 +13,15 @@ use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
 use super::stalls::Stalls;
-use super::{Dedicated, Shard, Surroundings};
+use super::{Copies, Opener, Shard, Surroundings};
 use crate::corruption::{Corruptions, aside_line, corruption_line};
 use crate::counters::Metric;
 use crate::decision::{Stage, decisions_in};
 use crate::error::EngineError;
 use crate::identity::identities_in;
 use crate::lease::{Found, Lease, leases_in};
+use crate::log_number::{LogNumber, shard_count_in};
+use crate::other_logs::OtherLogs;
 use crate::producers::Producers;
 use crate::queue_entry::QueueEntry;
 use crate::state::State;
@@ -26,11 +29,11 @@ use crate::stream::groups_in;
 
 impl Shard {
     pub(crate) fn open(
-        name: &str,
+        (name, number): (&str, LogNumber),
         directory: &Path,
         options: LogOptions,
         around: Surroundings,
-        dedicated: Dedicated,
+        opener: Option<Opener>,
     ) -> Result<Arc<Shard>, EngineError> {
         let started = Instant::now();
         let mut opened = Log::open(directory, options)?;
@@ -45,30 +48,27 @@ impl Shard {
             let entry = marks::queue_of_deliveries(owner).and_then(|queue| state.queues.get_mut(&queue));
             entry.into_iter().for_each(|entry| entry.recover_deliveries(value));
         }
-        state.own_logs = opened.state.marks.keys().filter_map(|(owner, _)| marks::queue_of_own_log(owner)).collect();
         hold_leases(&mut state, leases_in(&opened.state.marks));
         state.stored_at_ms = state.log.newest_time()?;
-        state.recovered_groups = groups_in(&opened.state.marks);
-        state.identities = identities_in(&opened.state.marks);
+        recover_marks(&mut state, &opened.state.marks);
         state.producers = Producers::of_start(&opened.state.marks, &opened.state.producers, opened.state.batches);
-        let decided = decisions_in(&opened.state.marks).into_iter();
-        state.stages = decided.map(|(queue, decision)| (queue, Stage::of_start(decision))).collect();
         state.corruptions = Corruptions::of_start(&opened.quarantined);
         for found in state.corruptions.files() {
             around.counters.add(Metric::CorruptRecords, found.records);
-            around.notices.warn(corruption_line(name, &dedicated.place_of(directory, &found.file), found));
+            around.notices.warn(corruption_line(name, &number.place_of(&found.file), found));
         }
         for file in &opened.set_aside {
-            around.notices.warn(aside_line(name, &dedicated.place_of(directory, file)));
+            around.notices.warn(aside_line(name, &number.place_of(file)));
         }
         for file in &opened.removed_indexes {
-            let file = dedicated.place_of(directory, file);
+            let file = number.place_of(file);
             around.notices.tell(format!("vhost '{name}': {file} was removed: its segment was removed before"));
         }
         let next_expiry = Arc::clone(&state.next_expiry_ms);
         let shard = Arc::new_cyclic(|me| Shard {
             me: Weak::clone(me),
             name: name.to_owned(),
+            number,
             directory: directory.to_owned(),
             next: Mutex::new(()),
             state: Mutex::new(state),
@@ -83,7 +83,9 @@ impl Shard {
             retained_until: AtomicU64::new(0),
             next_expiry,
             around,
-            dedicated,
+            copies: Mutex::new(Copies::default()),
+            opener,
+            others: OtherLogs::default(),
             recovery: opened.recovery,
             recovery_ms,
             highest_queue_id,
@@ -106,6 +108,15 @@ fn recover_queues(state: &mut State, queues: FxHashMap<QueueId, FoldedQueue>) {
         let (recovered_below, skipped) = (machine.next(), folded.skipped);
         state.queues.insert(id, QueueEntry { recovered_below, skipped, ..QueueEntry::new("", machine, false) });
     }
+}
+
+fn recover_marks(state: &mut State, found: &BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>) {
+    state.own_logs = found.keys().filter_map(|(owner, _)| marks::queue_of_own_log(owner)).collect();
+    state.shard_count = shard_count_in(found);
+    state.recovered_groups = groups_in(found);
+    state.identities = identities_in(found);
+    let decided = decisions_in(found).into_iter();
+    state.stages = decided.map(|(queue, decision)| (queue, Stage::of_start(decision))).collect();
 }
 
 /// Makes the queues' machines hold the leases from before the start.

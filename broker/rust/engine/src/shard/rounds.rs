@@ -81,7 +81,7 @@ impl Shard {
         let asides = retired.asides();
         retired.perform()?;
         for file in asides {
-            let file = self.dedicated.place_of(&self.directory, &file);
+            let file = self.number.place_of(&file);
             self.around.notices.warn(retired_line(&self.name, &file));
         }
         Ok(())

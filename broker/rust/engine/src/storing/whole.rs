@@ -11,7 +11,7 @@ use super::{Along, Routed, Stored};
 use crate::decision::Decision;
 use crate::error::EngineError;
 use crate::level::Level;
-use crate::producer_logs::LogNumber;
+use crate::log_number::LogNumber;
 use crate::producers::{Before, ProducerSession};
 use crate::publication::{Fate, Publication};
 use crate::state::State;
@@ -59,7 +59,7 @@ impl State {
                 }
                 last = producer.sequence;
             }
-            let queues = self.only.as_ref().map(std::slice::from_ref).or_else(|| routes.queues(place))?;
+            let queues = routes.queues(place)?;
             let is_returned = queues.is_empty() && publication.mandatory;
             if is_returned || queues.iter().any(|queue| self.may_refuse(queue)) {
                 return None;
@@ -94,10 +94,9 @@ impl State {
         fates: &mut Vec<Fate>,
     ) -> Result<Stored, EngineError> {
         let (mut stored, mut targets, mut ends) = (Stored::default(), Vec::new(), Vec::new());
-        let only = self.only.map(|only| [only]);
         for (place, publication) in routed.batch.iter().enumerate() {
-            let queues = only.as_ref().map(<[_; 1]>::as_slice).or_else(|| routed.routes.queues(place));
-            let fate = self.assign_whole(queues.unwrap_or_default(), (place, publication), routed.level);
+            let queues = routed.routes.queues(place).unwrap_or_default();
+            let fate = self.assign_whole(queues, (place, publication), routed.level);
             if matches!(fate, Fate::Stored(_)) {
                 targets.extend_from_slice(&self.targets);
                 ends.push((publication, targets.len()));

@@ -103,6 +103,19 @@ fn open_for(
     (disk, raise): (Arc<dyn Disk>, bool),
     (producer_memory, producers_of_user_max): (Duration, usize),
 ) -> House {
+    let engine = engine_for(disk, (producer_memory, producers_of_user_max));
+    let shard = engine.open_shard("/", directory, raise).unwrap();
+    let settings = QueueSettings { id: STREAM, name: "s", auto_delete: false, levels: QueueLevels::default(), stream };
+    shard.put_queues([settings]).unwrap();
+    House { engine, shard }
+}
+
+/// An engine without a vhost.
+pub fn engine() -> Engine {
+    engine_for(Arc::new(RealDisk), (Duration::ZERO, PRODUCERS_OF_USER_MAX))
+}
+
+fn engine_for(disk: Arc<dyn Disk>, (producer_memory, producers_of_user_max): (Duration, usize)) -> Engine {
     let options = EngineOptions {
         segment_bytes_min: 64 << 10,
         segment_bytes_max: 256 << 10,
@@ -112,11 +125,7 @@ fn open_for(
         producer_memory,
         producers_of_user_max,
     };
-    let engine = Engine::on_disk(options, disk).unwrap();
-    let shard = engine.open_shard("/", directory, raise).unwrap();
-    let settings = QueueSettings { id: STREAM, name: "s", auto_delete: false, levels: QueueLevels::default(), stream };
-    shard.put_queues([settings]).unwrap();
-    House { engine, shard }
+    Engine::on_disk(options, disk).unwrap()
 }
 
 type Sent<'a> = (&'a str, Option<&'a [u8]>, Option<Producer>);

@@ -88,7 +88,10 @@ impl From<WireError> for Refusal {
 
 fn kind_of(error: &EngineError) -> Kind {
     match error {
-        EngineError::NoQueue(..) | EngineError::NoExchange(..) | EngineError::NoLease { .. } => Kind::NotFound,
+        EngineError::NoQueue(..)
+        | EngineError::NoShard(..)
+        | EngineError::NoExchange(..)
+        | EngineError::NoLease { .. } => Kind::NotFound,
         EngineError::Queue(_)
         | EngineError::StagedRows { .. }
         | EngineError::StagedDiffers { .. }
