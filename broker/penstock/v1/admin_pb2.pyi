@@ -176,16 +176,18 @@ class Recovery(_message.Message):
     def __init__(self, ms: _Optional[float] = ..., bytes_read: _Optional[int] = ..., records: _Optional[int] = ..., torn_bytes: _Optional[int] = ...) -> None: ...
 
 class Vhost(_message.Message):
-    __slots__ = ("name", "directory", "ready_count", "unacked_count")
+    __slots__ = ("name", "directory", "ready_count", "unacked_count", "shards")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     READY_COUNT_FIELD_NUMBER: _ClassVar[int]
     UNACKED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
     name: str
     directory: str
     ready_count: int
     unacked_count: int
-    def __init__(self, name: _Optional[str] = ..., directory: _Optional[str] = ..., ready_count: _Optional[int] = ..., unacked_count: _Optional[int] = ...) -> None: ...
+    shards: int
+    def __init__(self, name: _Optional[str] = ..., directory: _Optional[str] = ..., ready_count: _Optional[int] = ..., unacked_count: _Optional[int] = ..., shards: _Optional[int] = ...) -> None: ...
 
 class ListVhostsRequest(_message.Message):
     __slots__ = ()
@@ -198,16 +200,30 @@ class ListVhostsResponse(_message.Message):
     def __init__(self, vhosts: _Optional[_Iterable[_Union[Vhost, _Mapping]]] = ...) -> None: ...
 
 class CreateVhostRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "shards")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    shards: int
+    def __init__(self, name: _Optional[str] = ..., shards: _Optional[int] = ...) -> None: ...
 
 class CreateVhostResponse(_message.Message):
     __slots__ = ("created",)
     CREATED_FIELD_NUMBER: _ClassVar[int]
     created: bool
     def __init__(self, created: bool = ...) -> None: ...
+
+class SetVhostShardsRequest(_message.Message):
+    __slots__ = ("name", "shards")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    shards: int
+    def __init__(self, name: _Optional[str] = ..., shards: _Optional[int] = ...) -> None: ...
+
+class SetVhostShardsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class DeleteVhostRequest(_message.Message):
     __slots__ = ("name",)

@@ -65,6 +65,11 @@ class AdminServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_admin__pb2.CreateVhostRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_admin__pb2.CreateVhostResponse.FromString,
                 _registered_method=True)
+        self.SetVhostShards = channel.unary_unary(
+                '/penstock.v1.AdminService/SetVhostShards',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.SetVhostShardsRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.SetVhostShardsResponse.FromString,
+                _registered_method=True)
         self.DeleteVhost = channel.unary_unary(
                 '/penstock.v1.AdminService/DeleteVhost',
                 request_serializer=penstock_dot_v1_dot_admin__pb2.DeleteVhostRequest.SerializeToString,
@@ -274,6 +279,13 @@ class AdminServiceServicer(object):
 
     def CreateVhost(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetVhostShards(self, request, context):
+        """Adds shards: fewer than there are is refused. New queues are placed in all of them; existing queues stay where they are.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -527,6 +539,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.CreateVhost,
                     request_deserializer=penstock_dot_v1_dot_admin__pb2.CreateVhostRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_admin__pb2.CreateVhostResponse.SerializeToString,
+            ),
+            'SetVhostShards': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetVhostShards,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.SetVhostShardsRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.SetVhostShardsResponse.SerializeToString,
             ),
             'DeleteVhost': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteVhost,
@@ -861,6 +878,33 @@ class AdminService(object):
             '/penstock.v1.AdminService/CreateVhost',
             penstock_dot_v1_dot_admin__pb2.CreateVhostRequest.SerializeToString,
             penstock_dot_v1_dot_admin__pb2.CreateVhostResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetVhostShards(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/SetVhostShards',
+            penstock_dot_v1_dot_admin__pb2.SetVhostShardsRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.SetVhostShardsResponse.FromString,
             options,
             channel_credentials,
             insecure,
