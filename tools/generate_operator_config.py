@@ -43,7 +43,7 @@ _TLS: Final = "it belongs to TLS; set spec.tls instead"
 _CLIENTS: Final = "it belongs to TLS; set spec.tls.clientCertificates instead"
 _NOT_SERVED: Final = "the broker does not serve it yet; leave it out"
 _ADMINISTRATOR: Final = "the operator makes the administrator; apply a User for others"
-# By the broker's key. A key that begins with `default_` is the administrator's.
+# By the broker's key. A key that begins with `default_user` or `default_password` is the administrator's.
 OWNED: Final = {
     "data_dir": "it is on the volume; set spec.storage instead",
     "grpc": "the port is the one of the Service; set spec.service instead",
@@ -155,7 +155,7 @@ def _chart_field(info: FieldInfo) -> dict[str, Any]:
 
 def reason_of(key: str) -> str | None:
     """Return why a manifest cannot set a key, and what to do; None for a key that it can set."""
-    return _ADMINISTRATOR if key.startswith("default_") else OWNED.get(key)
+    return _ADMINISTRATOR if key.startswith(("default_user", "default_password")) else OWNED.get(key)
 
 
 if __name__ == "__main__":

@@ -27,9 +27,16 @@ class BrokerError(Exception):
 class Broker:
     """Use it as a context manager: it starts on entering and is killed on leaving, if it still runs."""
 
-    def __init__(self, data_dir: Path, *flags: str, trust: ssl.SSLContext | None = None) -> None:
-        """Make a broker; `trust` is for health and metrics over TLS."""
+    def __init__(
+        self, data_dir: Path, *flags: str, trust: ssl.SSLContext | None = None, shards: int | None = None
+    ) -> None:
+        """Make a broker; `trust` is for health and metrics over TLS.
+
+        `shards` are those of the virtual host `/` in a new data directory, for a test that looks at files of its logs;
+        the others take the number of this run.
+        """
         self.data_dir = data_dir
+        self._shards = shards_of_this_run() if shards is None else shards
         self.grpc, self.metrics = free_ports(2)
         self._flags = flags
         self._trust = trust
@@ -62,6 +69,7 @@ class Broker:
             *("--metrics", f"127.0.0.1:{self.metrics}", "--amqp", "off", "--http", "off", *self._flags),
         ]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+        environment["PENSTOCK_DEFAULT_VHOST_SHARDS"] = str(self._shards)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         for _ in range(int(READY_SECONDS_MAX / POLL_SECONDS)):
@@ -128,6 +136,11 @@ class Broker:
             return
         self._process = None
         raise BrokerError(f"ended with {status} before it was ready\n{self.log}")
+
+
+def shards_of_this_run() -> int:
+    """Return how many shards virtual hosts have in this run of the tests; `conftest.py` draws it."""
+    return int(os.environ.get("PENSTOCK_TEST_SHARDS", "1"))
 
 
 def penstock_command() -> str:

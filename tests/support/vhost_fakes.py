@@ -71,6 +71,9 @@ class FakeShard:
         self.producer_owners: dict[str, str] = {}
         self.reserved: dict[int, dict[str, list[LeaseState]]] = {}
         self.decided: dict[int, StageState] = {}
+        self.shard_count = 1
+        self.homes: dict[int, int] = {}
+        """The shards of queues that are put."""
         self.dedicated: set[int] = set()
         self.dedicated_max = 256
         """The limit of own logs."""
@@ -91,9 +94,14 @@ class FakeShard:
 
     def put_queues(self, queues: Sequence[NewQueue]) -> None:
         for queue in queues:
+            self._check(queue.shard < self.shard_count, f"no shard {queue.shard}")
             self.put_queue(queue.id, queue.name, auto_delete=queue.auto_delete, level=queue.level)
+            self.homes[queue.id] = queue.shard
             if queue.retention is not None:
                 self.streams[queue.id] = FakeStream(queue.retention)
+
+    def grow(self, count: int) -> None:
+        self.shard_count = max(self.shard_count, count)
 
     def dedicate_queue(self, queue_id: int, /) -> None:
         if queue_id not in self.dedicated and len(self.dedicated) >= self.dedicated_max:

@@ -22,7 +22,7 @@ from penstock.cli.output import Format, Output, print_done, print_fields, print_
 __all__ = ["app"]
 
 app = Commands(help="Manage virtual hosts.")
-COLUMNS = ("name", "directory", "ready_count", "unacked_count")
+COLUMNS = ("name", "directory", "shards", "ready_count", "unacked_count")
 
 
 @app.command("list")
@@ -36,13 +36,28 @@ def show(context: typer.Context, uri: Uri = None, output: Output = None) -> None
 def add(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="The vhost.")],
+    shards: Annotated[int, typer.Option("--shards", min=1, help="Logs that its queues share.")] = 1,
     uri: Uri = None,
     output: Output = None,
 ) -> None:
     """Add a vhost."""
     with connected(context, uri) as connection:
-        created = connection.admin.create_vhost(name)
+        created = connection.admin.create_vhost(name, shards)
     print_done(f"vhost '{name}' {'added' if created else 'exists already'}", {"name": name, "created": created}, output)
+
+
+@app.command("set-shards")
+def set_shards(
+    context: typer.Context,
+    name: VhostName,
+    shards: Annotated[int, typer.Argument(min=1, help="Logs that its queues share.")],
+    uri: Uri = None,
+    output: Output = None,
+) -> None:
+    """Add shards to a vhost; there are never fewer."""
+    with connected(context, uri) as connection:
+        connection.admin.set_vhost_shards(name, shards)
+    print_done(f"vhost '{name}' has {shards} shards", {"name": name, "shards": shards}, output)
 
 
 @app.command()

@@ -64,6 +64,7 @@ __all__ = [
     "put_user",
     "set_permission",
     "set_topic_permission",
+    "set_vhost_shards",
     "status",
     "unbind",
 ]
@@ -227,13 +228,22 @@ def _consumer(found: admin_pb2.Consumer) -> Consumer:
 
 def list_vhosts() -> Steps[list[Vhost]]:
     answer = yield from call("ListVhosts", admin_pb2.ListVhostsRequest(), admin_pb2.ListVhostsResponse)
-    return [Vhost(vhost.name, vhost.directory, vhost.ready_count, vhost.unacked_count) for vhost in answer.vhosts]
+    return [
+        # An earlier broker has one shard, and does not say so.
+        Vhost(vhost.name, vhost.directory, vhost.ready_count, vhost.unacked_count, vhost.shards or 1)
+        for vhost in answer.vhosts
+    ]
 
 
-def create_vhost(name: str) -> Steps[bool]:
-    request = admin_pb2.CreateVhostRequest(name=name)
+def create_vhost(name: str, shards: int) -> Steps[bool]:
+    request = admin_pb2.CreateVhostRequest(name=name, shards=shards)
     answer = yield from call("CreateVhost", request, admin_pb2.CreateVhostResponse)
     return answer.created
+
+
+def set_vhost_shards(name: str, shards: int) -> Steps[None]:
+    request = admin_pb2.SetVhostShardsRequest(name=name, shards=shards)
+    yield from call("SetVhostShards", request, admin_pb2.SetVhostShardsResponse)
 
 
 def delete_vhost(name: str) -> Steps[None]:

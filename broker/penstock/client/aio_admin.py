@@ -113,9 +113,16 @@ class AsyncAdmin:
         """Return the vhosts that the user may see."""
         return await self._run(admin_calls.list_vhosts())
 
-    async def create_vhost(self, name: str) -> bool:
-        """Create a vhost, if there is none of this name; return whether it is new."""
-        return await self._run(admin_calls.create_vhost(name))
+    async def create_vhost(self, name: str, shards: int = 1) -> bool:
+        """Create a vhost, if there is none of this name; return whether it is new.
+
+        Its queues are spread over so many shards, which are logs with a lock and syncs of their own.
+        """
+        return await self._run(admin_calls.create_vhost(name, shards))
+
+    async def set_vhost_shards(self, name: str, shards: int) -> None:
+        """Add shards to a vhost, until there are so many. Queues that exist stay where they are."""
+        await self._run(admin_calls.set_vhost_shards(name, shards))
 
     async def delete_vhost(self, name: str) -> None:
         """Delete a vhost with everything in it."""

@@ -251,6 +251,7 @@ class Vhost:
     directory: str
     ready_count: int
     unacked_count: int
+    shards: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The pure machine of one vhost's topology: commands in, entries for the file and changes for the engine out."""
 
 from penstock.metadata.decide import decide
+from penstock.metadata.limit_rules import check_shard_count
 from penstock.metadata.pending import PendingTopology
 from penstock.metadata.removal import take_back
 from penstock.metadata.restore import changes_of, entries_of, restore, trial_of
@@ -12,6 +13,7 @@ __all__ = [
     "PendingTopology",
     "VhostTopology",
     "changes_of",
+    "check_shard_count",
     "decide",
     "entries_of",
     "restore",

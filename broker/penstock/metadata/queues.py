@@ -1,5 +1,7 @@
 """Rules for queues: declarations, access to exclusive queues, and automatic deletion."""
 
+from dataclasses import replace
+
 from penstock.metadata.argument_rules import check_queue_arguments
 from penstock.metadata.commands import ConnectionClosed, DeclareQueue, DeleteQueue, PurgeQueue, QueueUnused
 from penstock.metadata.effects import Decision, Done, EmptyQueue, PersistQueue, PutQueue, QueueDeclared
@@ -25,7 +27,15 @@ from penstock.model.names import (
     QueueName,
     is_reserved,
 )
-from penstock.model.records import X_DEDICATED, X_QUEUE_TYPE, DestinationKind, Queue, QueueKind, kind_of_queue
+from penstock.model.records import (
+    STAGE_PREFIX,
+    X_DEDICATED,
+    X_QUEUE_TYPE,
+    DestinationKind,
+    Queue,
+    QueueKind,
+    kind_of_queue,
+)
 
 
 def declare(state: VhostTopology, command: DeclareQueue) -> Decision:
@@ -45,11 +55,21 @@ def declare(state: VhostTopology, command: DeclareQueue) -> Decision:
         check_dedicated(state, state.thing("queue", name))
     owner = command.connection if command.exclusive else None
     queue = Queue(state.next_queue_id, name, command.durable, command.auto_delete, dict(command.arguments), owner)
+    queue = replace(queue, shard=_shard_of(state, queue))
     state.put_queue(queue)
     decision = Decision(QueueDeclared(queue, is_new=True), changes=[PutQueue(effective_queue(state, queue))])
     if queue.is_persistent:
         decision.entries.append(PersistQueue(queue))
     return decision
+
+
+def _shard_of(state: VhostTopology, queue: Queue) -> int:
+    """Return the shard of a new queue: each in turn, so that the partitions of a stream are in different ones.
+
+    The decisions about a stage are in shard 0, with its rows. A dedicated log is in no shard.
+    """
+    is_in_turn = not queue.is_dedicated and not queue.name.startswith(STAGE_PREFIX)
+    return queue.id % state.shard_count if is_in_turn else 0
 
 
 def check(state: VhostTopology, command: DeclareQueue) -> Queue | None:

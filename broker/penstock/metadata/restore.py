@@ -26,12 +26,13 @@ from penstock.model.arguments import Frozen
 from penstock.model.errors import StorageError, Thing
 from penstock.model.limits import NO_LIMITS
 from penstock.model.names import DEFAULT_EXCHANGE, QueueId, VhostName
-from penstock.model.records import Binding, DestinationKind, route_of
+from penstock.model.records import Binding, DestinationKind, Queue, route_of
 
 
-def restore(vhost: VhostName, entries: Iterable[Entry], highest_queue_id: int) -> VhostTopology:
+def restore(vhost: VhostName, entries: Iterable[Entry], highest_queue_id: int, shard_count: int = 1) -> VhostTopology:
     """Restore a topology; new ids are above the file's highest and `highest_queue_id`, the log's highest."""
     state = VhostTopology(vhost, QueueId(highest_queue_id + 1))
+    state.shard_count = shard_count
     for index, entry in enumerate(entries):
         if isinstance(entry, PersistPolicies):
             state.put_policies({policy.name: policy for policy in entry.policies}, is_operator=entry.is_operator)
@@ -88,6 +89,7 @@ def trial_of(state: VhostTopology) -> VhostTopology:
     A trial of declares and binds on it is refused when the state would refuse, and changes nothing.
     """
     trial = VhostTopology(state.vhost, state.next_queue_id)
+    trial.shard_count = state.shard_count
     trial.limits = state.limits
     trial.policies, trial.operator_policies = state.policies, state.operator_policies
     for exchange in state.exchanges.values():
@@ -109,9 +111,7 @@ def _apply(state: VhostTopology, entry: Entry) -> str | None:
                 return f"exchange '{exchange.name}' is declared twice"
             state.put_exchange(exchange)
         case PersistQueue(queue):
-            if queue.name in state.queues:
-                return f"queue '{queue.name}' is declared twice"
-            state.put_queue(queue)
+            return _apply_queue(state, queue)
         case PersistExchangeDeleted(name):
             if name not in state.exchanges or name in PREDECLARED_NAMES:
                 return f"exchange '{name}' is deleted without having been declared"
@@ -124,6 +124,15 @@ def _apply(state: VhostTopology, entry: Entry) -> str | None:
             state.remove_queue(name)
         case PersistBound(binding) | PersistUnbound(binding):
             return _apply_binding(state, binding, is_bound=isinstance(entry, PersistBound))
+    return None
+
+
+def _apply_queue(state: VhostTopology, queue: Queue) -> str | None:
+    if queue.name in state.queues:
+        return f"queue '{queue.name}' is declared twice"
+    if queue.shard >= state.shard_count:
+        return f"queue '{queue.name}' is in shard {queue.shard}, and there are {state.shard_count} shards"
+    state.put_queue(queue)
     return None
 
 

@@ -40,12 +40,13 @@ class VhostTopology:
 
     Invariants: the predeclared exchanges always exist; both ends of a binding exist; a binding is in both indexes or in
     neither, and no index holds an empty entry; a route's count is the number of bindings that share it; queue ids are
-    distinct and below `next_queue_id`, which never goes down.
+    distinct and below `next_queue_id`, which never goes down; a queue's shard is below `shard_count`, which only grows.
     """
 
     def __init__(self, vhost: VhostName, next_queue_id: QueueId = QueueId(1)) -> None:  # noqa: B008 - a plain number
         self.vhost = vhost
         self.next_queue_id = next_queue_id
+        self.shard_count = 1
         self.exchanges: MutableMapping[ExchangeName, Exchange] = {exchange.name: exchange for exchange in PREDECLARED}
         self.queues: MutableMapping[QueueName, Queue] = {}
         self.streams: MutableMapping[QueueName, None] = {}
@@ -208,6 +209,7 @@ class VhostTopology:
         ids = [queue.id for queue in self.queues.values()]
         assert len(set(ids)) == len(ids)
         assert all(0 < number < self.next_queue_id for number in ids)
+        assert all(0 <= queue.shard < self.shard_count for queue in self.queues.values())
         assert {binding.identity for binding in self.ordered_bindings} == {each.identity for each in self.bindings()}
         by_source = [identity for bindings in self._by_source.values() for identity in bindings]
         by_destination = [identity for bindings in self._by_destination.values() for identity in bindings]

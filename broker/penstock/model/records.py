@@ -122,6 +122,8 @@ class Queue:
     """The only connection that may use it, when it is exclusive."""
     least_durability: Durability | None = None
     """Minimum durability by an operator policy, whatever the publisher chose. Not part of the declaration."""
+    shard: int = 0
+    """The shard with its messages, chosen when it was declared. Not part of the declaration."""
 
     @property
     def exclusive(self) -> bool:

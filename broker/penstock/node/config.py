@@ -182,6 +182,13 @@ class Settings(BaseModel):
     default_user: str = Field(
         "guest", description="User created in a new data directory; `guest` can only log in from loopback."
     )
+    default_vhost_shards: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Shards of the virtual host `/` in a new data directory: logs that its queues share. "
+        "`penstock vhost set-shards` adds some later.",
+    )
     default_password: SecretStr = Field(SecretStr("guest"), description="Initial password of that user.")
     default_password_file: Path | None = Field(
         None,

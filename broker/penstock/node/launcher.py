@@ -157,7 +157,7 @@ class Broker:
         self._undo.push_async_callback(self._vhosts.close)
         await self._vhosts.open_all()
         if not directory.vhosts_file.exists():
-            await self._vhosts.make(DEFAULT_VHOST)
+            await self._vhosts.make(DEFAULT_VHOST, settings.default_vhost_shards)
         self._accounts.know_vhosts(self._vhosts.by_name().__contains__)
         await asyncio.to_thread(directory.begin, self._vhosts.names())
         await self._accounts.complete_deletions(self._vhosts.delete_producers_of)

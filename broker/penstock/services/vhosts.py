@@ -17,6 +17,7 @@ from penstock.vhost.vhosts import Vhosts
 class VhostStatus:
     name: str
     directory: str
+    shard_count: int = 1
     ready_count: int = 0
     unacked_count: int = 0
 
@@ -37,15 +38,21 @@ class VhostVerbs:
                     counts = vhost.totals()
                 except FaultError:
                     counts = VhostCounts()  # one that has stopped hides none of the others
+                directory = directory_name(vhost.name)
                 found.append(
-                    VhostStatus(vhost.name, directory_name(vhost.name), counts.ready_count, counts.unacked_count)
+                    VhostStatus(vhost.name, directory, vhost.shard_count, counts.ready_count, counts.unacked_count)
                 )
         return found
 
     @changing("CreateVhost", "name")
-    async def create_vhost(self, principal: Principal, name: str) -> bool:
+    async def create_vhost(self, principal: Principal, name: str, shard_count: int = 1) -> bool:
         """Return whether it is new."""
-        return await self._vhosts.create(principal.in_broker(), name)
+        return await self._vhosts.create(principal.in_broker(), name, shard_count)
+
+    @changing("SetVhostShards", "name")
+    async def set_vhost_shards(self, principal: Principal, name: str, shard_count: int) -> None:
+        """Give it more shards."""
+        await self._vhosts.set_shard_count(principal.in_broker(), vhost_name(name), shard_count)
 
     @changing("DeleteVhost", "name")
     async def delete_vhost(self, principal: Principal, name: str) -> None:

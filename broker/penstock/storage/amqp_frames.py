@@ -1,8 +1,8 @@
 """Declarations as AMQP 0-9-1 method frames, exactly as a client would send them.
 
 A frame has type, channel, size, class, method, arguments and end octet, all big-endian. This module knows how a change
-is written and read, not what it changes. A queue's id is one more argument of its declaration, and no client ever sees
-it.
+is written and read, not what it changes. A queue's id, and its shard unless that is 0, are further arguments of its
+declaration, and no client ever sees them.
 """
 
 import struct
@@ -17,6 +17,8 @@ from penstock.model.records import Binding, DestinationKind, Exchange, ExchangeK
 
 FRAME_BYTES_MAX = 4 * 1024 * 1024  # arguments are bounded to 64 KiB of text: ten times what a frame can need
 QUEUE_ID_ARGUMENT = "x-penstock-id"
+SHARD_ARGUMENT = "x-penstock-shard"
+SHARD_MAX = 0xFFFF
 METHOD_FRAME, FRAME_END = 1, 0xCE
 FRAME_HEADER = struct.Struct(">BHI")
 _METHOD = struct.Struct(">HH")
@@ -94,7 +96,8 @@ def _declared_exchange(exchange: Exchange) -> bytes:
 
 def _declared_queue(queue: Queue) -> bytes:
     bits = _DURABLE * queue.durable + _EXCLUSIVE * queue.exclusive + _QUEUE_AUTO_DELETE * queue.auto_delete
-    arguments = {**queue.arguments, QUEUE_ID_ARGUMENT: int(queue.id)}
+    shard = {SHARD_ARGUMENT: queue.shard} if queue.shard else {}
+    arguments = {**queue.arguments, **shard, QUEUE_ID_ARGUMENT: int(queue.id)}
     return _frame(_QUEUE_DECLARE, _short(queue.name) + bytes((bits,)) + _table(arguments))
 
 
@@ -201,12 +204,16 @@ def _read_queue(reader: _Reader) -> Change:
     queue_id = arguments.pop(QUEUE_ID_ARGUMENT, None)
     if not isinstance(queue_id, int) or isinstance(queue_id, bool) or not 0 < queue_id <= QUEUE_ID_MAX:
         raise ValueError(f"the queue {name!r} has no usable {QUEUE_ID_ARGUMENT}: {queue_id!r}")
+    shard = arguments.pop(SHARD_ARGUMENT, 0)
+    if not isinstance(shard, int) or isinstance(shard, bool) or not 0 <= shard <= SHARD_MAX:
+        raise ValueError(f"the queue {name!r} has no usable {SHARD_ARGUMENT}: {shard!r}")
     queue = Queue(
         QueueId(queue_id),
         QueueName(name),
         durable=bool(bits & _DURABLE),
         auto_delete=bool(bits & _QUEUE_AUTO_DELETE),
         arguments=arguments,
+        shard=shard,
     )
     return Declared(queue)
 

@@ -17,13 +17,14 @@ from penstock.storage.directory import hold_lock, share_lock
 # The segment that a repair appends to: small, because it holds a few settlements.
 _SEGMENT_BYTES_MIN = 1024 * 1024
 _SEGMENT_BYTES_MAX = 64 * 1024 * 1024
-# In a vhost's folder: the logs of queues that have their own, each in a folder named by the queue's number.
-OWN_LOGS = "shards"
+# In a vhost's folder: its further shards, each in a folder named by its number, and the logs of queues that have their
+# own, named by the queue's number.
+_FOLDERS = ("logs", "shards")
 # Any of these identifies a directory with a log.
 _OF_A_LOG = ("definitions.amqp", "msgs.*", "checkpoint.*")
 # The name of a virtual host's directory is a digest.
 _DIGEST_LENGTH = 40
-# A data directory, a virtual host, `shards`, a log.
+# A data directory, a virtual host, `logs` or `shards`, a log.
 _DEPTH_MAX = 3
 
 
@@ -47,7 +48,8 @@ class Repaired:
 def inspect(directory: Path, *, verify: bool) -> list[dict[str, Any]]:
     """Return one entry per segment; with `verify` check every byte of every record.
 
-    A data directory stands for all its virtual hosts; the own logs of a virtual host's queues come after its log.
+    A data directory stands for all its virtual hosts; the further shards of a virtual host, and the own logs of its
+    queues, come after its log.
     Raises StorageError, also while a broker uses the directory.
     """
     segments: list[dict[str, Any]] = []
@@ -133,11 +135,17 @@ def _data_directory(directory: Path) -> Path:
     return next((path for path in above if (path / ".lock").exists()), directory)
 
 
+def further_logs(directory: Path) -> list[Path]:
+    """Return the directories of a vhost's further shards, and of the own logs of its queues, by number."""
+    found: list[Path] = []
+    for folder in (directory / name for name in _FOLDERS):
+        own = [path for path in folder.iterdir() if path.name.isdecimal()] if folder.is_dir() else []
+        found += sorted(own, key=lambda path: int(path.name))
+    return found
+
+
 def _logs(directory: Path) -> list[Path]:
-    """Return the vhost's log, and the own logs of its queues by number."""
-    folder = directory / OWN_LOGS
-    own = [path for path in folder.iterdir() if path.name.isdecimal()] if folder.is_dir() else []
-    return [directory, *sorted(own, key=lambda path: int(path.name))]
+    return [directory, *further_logs(directory)]
 
 
 def _place(directory: Path, log: Path, file: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.model.errors import DiskFullError, Thing
-from penstock.storage.logs import OWN_LOGS
+from penstock.storage.logs import further_logs
 
 # Each log begins a segment: its first page, and the page with the copy of its header.
 _PAGES_OF_A_LOG = 2
@@ -20,9 +20,9 @@ _PAGE_BYTES_MIN = 4096
 def check_room(data_dir: Path, vhosts: Sequence[Path]) -> None:
     """Check the space for logs. Blocks. Raises DiskFullError.
 
-    `vhosts` are the folders whose logs are opened, with the own logs of their queues.
+    `vhosts` are the folders whose logs are opened, with their further shards and the own logs of their queues.
     """
-    logs = sum(1 + _own_logs(vhost) for vhost in vhosts)
+    logs = sum(1 + len(further_logs(vhost)) for vhost in vhosts)
     found = os.statvfs(data_dir)
     of_a_log = _PAGES_OF_A_LOG * max(found.f_frsize, _PAGE_BYTES_MIN)
     free, needed = found.f_bavail * found.f_frsize, logs * of_a_log
@@ -32,10 +32,3 @@ def check_room(data_dir: Path, vhosts: Sequence[Path]) -> None:
             f"has {free} bytes free, and a start needs {needed}: {of_a_log} for each of {logs} logs",
             "free that much and start again; nothing was changed",
         )
-
-
-def _own_logs(vhost: Path) -> int:
-    try:
-        return sum(entry.name.isdecimal() for entry in os.scandir(vhost / OWN_LOGS))
-    except FileNotFoundError:
-        return 0

@@ -126,7 +126,7 @@ def unmark_deleted(path: Path) -> None:
 
 
 def _has_log(path: Path) -> bool:
-    return any(any(path.glob(pattern)) for pattern in ("msgs.*", "checkpoint.*", "shards/*"))
+    return any(any(path.glob(pattern)) for pattern in ("msgs.*", "checkpoint.*", "shards/*", "logs/*"))
 
 
 def _check_rubbish(path: Path, name: str) -> None:

@@ -46,7 +46,7 @@ async def export_definitions(vhosts: Vhosts, users: DefinitionsUsers, rights: Ri
         "product_name": "Penstock",
         "penstock_version": version,
         "users": users.export_users(),
-        "vhosts": [{"name": name} for name in vhosts.names()],
+        "vhosts": [_write_vhost(vhost) for vhost in vhosts.all()],
         "permissions": users.export_permissions(),
         "topic_permissions": users.export_topics(),
         "parameters": [],
@@ -58,6 +58,11 @@ async def export_definitions(vhosts: Vhosts, users: DefinitionsUsers, rights: Ri
     }
     entries = [(vhost.name, await vhost.entries()) for vhost in vhosts.all()]
     return await asyncio.to_thread(_encode_all, document, entries)
+
+
+def _write_vhost(vhost: Vhost) -> dict[str, Any]:
+    """Return a vhost as RabbitMQ reads it too, unless it has shards."""
+    return {"name": vhost.name} | ({"shards": vhost.shard_count} if vhost.shard_count > 1 else {})
 
 
 async def export_vhost(vhost: Vhost, rights: Rights, version: str) -> bytes:
@@ -168,7 +173,7 @@ async def add_all(vhosts: Vhosts, users: DefinitionsUsers, wanted: Definitions) 
     """
     added = {"vhosts": 0}
     for name in wanted.vhosts:
-        added["vhosts"] += await vhosts.make(name)
+        added["vhosts"] += await vhosts.make(name, wanted.shard_counts.get(name, 1))
     added["users"] = await users.import_users(wanted.users)
     added["permissions"] = await users.import_permissions(wanted.permissions)
     added["topic_permissions"] = await users.import_topics(wanted.topics)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.identity.permissions import whole_pattern
+from penstock.metadata import check_shard_count
 from penstock.metadata.commands import DeclareExchange, DeclareQueue, SetLimits, SetPolicy
 from penstock.metadata.effects import Entry, PersistBound, PersistExchange, PersistQueue
 from penstock.model.arguments import DEPTH_MAX, Arguments, Decimal, Timestamp, Value
@@ -63,7 +64,7 @@ LISTS: Final = (
     *("users", "permissions", "topic_permissions", "vhosts", "exchanges", "queues", "bindings"),
     *("policies", "parameters", "global_parameters"),
 )
-VHOST_KEYS: Final = frozenset({"name", "description", "tags", "metadata", "default_queue_type", "limits"})
+VHOST_KEYS: Final = frozenset({"name", "shards", "description", "tags", "metadata", "default_queue_type", "limits"})
 EXCHANGE_KEYS: Final = frozenset({"name", "vhost", "type", "durable", "auto_delete", "internal", "arguments"})
 QUEUE_KEYS: Final = frozenset({"name", "vhost", "type", "durable", "auto_delete", "arguments"})
 BINDING_KEYS: Final = frozenset(
@@ -76,6 +77,7 @@ class Definitions:
     """The content of a JSON text. `users`, `permissions` and `topics` stay as they are: another package reads them."""
 
     vhosts: list[VhostName] = field(default_factory=list)
+    shard_counts: dict[VhostName, int] = field(default_factory=dict)
     exchanges: list[tuple[VhostName, DeclareExchange]] = field(default_factory=list)
     queues: list[tuple[VhostName, DeclareQueue]] = field(default_factory=list)
     bindings: list[tuple[VhostName, Binding]] = field(default_factory=list)
@@ -209,6 +211,11 @@ class _Reader:
         queue_types = (item.get("default_queue_type"), described)
         if any(queue_type not in (None, "", "classic", "undefined") for queue_type in queue_types):
             self._problem(f"vhost '{name}': only the default queue type 'classic' is supported yet")
+        shard_count = item.get("shards", 1)
+        if not isinstance(shard_count, int) or isinstance(shard_count, bool):
+            self._problem(f"vhost '{name}': shards must be a number")
+        else:
+            self._found.shard_counts[name] = check_shard_count(Thing("vhost", name), shard_count)
         self._found.vhosts.append(name)
 
     def _exchange(self, item: JSON) -> None:

@@ -131,6 +131,12 @@ class Owner:
         thread.add_done_callback(lambda _: self._threads.release())
         return await asyncio.shield(thread)
 
+    async def grow(self, shard_count: int) -> None:
+        """Return when the shard has so many shards, and new queues are placed in them."""
+        await self.apart(self.shard.grow, shard_count)
+        # A batch that is decided now has its own copy of the former number.
+        self.topology.shard_count = shard_count
+
     async def begin_backup(self) -> tuple[DefinitionsBackup, Backup]:
         """Fix file and log between two rounds, when they agree; declares wait for no more than that."""
         begun: tuple[DefinitionsBackup, Backup] = await self._wait(_OnThread(self._begin_backup))

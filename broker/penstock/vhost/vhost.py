@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.kit.settings import PAGE_SIZE_MAX
-from penstock.metadata import VhostTopology, entries_of, exchanges, queues, trial_of
+from penstock.metadata import VhostTopology, check_shard_count, entries_of, exchanges, queues, trial_of
 from penstock.metadata.binding_index import BindingPlace
 from penstock.metadata.binding_pages import binding_page
 from penstock.metadata.commands import (
@@ -256,6 +256,15 @@ class Vhost:
     @property
     def queue_count(self) -> int:
         return len(self._topology.queues)
+
+    @property
+    def shard_count(self) -> int:
+        return self._topology.shard_count
+
+    async def grow(self, shard_count: int) -> None:
+        """Add shards; the caller has checked for an administrator."""
+        check_shard_count(Thing("vhost", self.name), shard_count, self.shard_count)
+        await self._owner.grow(shard_count)
 
     @property
     def fault(self) -> str | None:

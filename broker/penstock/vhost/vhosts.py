@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from penstock.metadata import VhostTopology, changes_of, restore
+from penstock.metadata import VhostTopology, changes_of, check_shard_count, restore
 from penstock.model.errors import FaultError, NotFoundError, PreconditionFailedError, StoppedError, StorageError, Thing
 from penstock.model.names import ConnectionId, VhostName, vhost_name
 from penstock.native import Shard
@@ -51,19 +51,31 @@ class Vhosts:
     def names(self) -> list[VhostName]:
         return list(self._vhosts)
 
-    async def create(self, rights: Rights, name: str) -> bool:
+    async def create(self, rights: Rights, name: str, shard_count: int = 1) -> bool:
         """Return whether it is new. Making one that exists does nothing."""
         checked = vhost_name(name)
         rights.require_administrator(Thing("vhost", checked))
-        return await self.make(checked)
+        return await self.make(checked, check_shard_count(Thing("vhost", checked), shard_count))
 
-    async def make(self, name: VhostName) -> bool:
+    async def make(self, name: VhostName, shard_count: int = 1) -> bool:
         """`create` without asking who wants it: for the first start and for imports."""
         if name in self._vhosts:
             return False
         with self._change(name):
             await self._take_in(await self._storage.create(name))
+            if shard_count > 1:
+                await self.get(name).grow(shard_count)
         return True
+
+    async def set_shard_count(self, rights: Rights, name: VhostName, shard_count: int) -> None:
+        """Give a vhost more shards. New queues are placed in all of them; a queue that exists stays where it is."""
+        thing = Thing("vhost", name)
+        rights.require_administrator(thing)
+        check_shard_count(thing, shard_count)
+        if name in self._kept:
+            raise PreconditionFailedError(thing, "is being copied by a backup", "add shards when the backup has ended")
+        with self._change(name):
+            await self.get(name).grow(shard_count)
 
     async def delete(self, rights: Rights, name: VhostName) -> None:
         """Delete a vhost with its queues, messages and limits, and every permission in it.
@@ -92,7 +104,7 @@ class Vhosts:
         """Yield all virtual hosts; none can be deleted before it is released. Only one backup runs at a time."""
         for name in self._changing & self._vhosts.keys():
             raise PreconditionFailedError(
-                Thing("vhost", name), "is being deleted by another call", "retry when it has ended"
+                Thing("vhost", name), "is being changed or deleted by another call", "retry when it has ended"
             )
         self._kept = set(self._vhosts)
         try:
@@ -154,7 +166,7 @@ class Vhosts:
     def _change(self, name: VhostName) -> Iterator[None]:
         if name in self._changing:
             raise PreconditionFailedError(
-                Thing("vhost", name), "is being created or deleted by another call", "retry when it has ended"
+                Thing("vhost", name), "is being created, changed or deleted by another call", "retry when it has ended"
             )
         self._changing.add(name)
         try:
@@ -165,7 +177,8 @@ class Vhosts:
 
 def _restore(opened: OpenedVhost) -> VhostTopology:
     """Bring the engine to the state of the definitions. It runs on a thread: each policy is matched with each name."""
-    topology = restore(opened.name, opened.entries, opened.shard.highest_queue_id)
+    shard = opened.shard
+    topology = restore(opened.name, opened.entries, shard.highest_queue_id, shard.shard_count)
     opened.shard.retain_queues([queue.id for queue in topology.queues.values()])
     apply_changes(opened.shard, changes_of(topology))
     opened.shard.carry_on_staged()

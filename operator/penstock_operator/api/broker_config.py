@@ -156,6 +156,13 @@ class BrokerConfig(Model):
     default_user: Setting | None = Field(
         None, description="Refused: the operator makes the administrator; apply a User for others."
     )
+    default_vhost_shards: int | None = Field(
+        None,
+        ge=1,
+        le=64,
+        description="Shards of the virtual host '/' in a new data directory: logs that its queues share. 'penstock "
+        "vhost set-shards' adds some later.",
+    )
     default_password: Setting | None = Field(
         None, description="Refused: the operator makes the administrator; apply a User for others."
     )

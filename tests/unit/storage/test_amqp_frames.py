@@ -56,6 +56,22 @@ def test_the_durability_of_a_queue_has_another_name_in_old_directories():
     )
 
 
+def test_the_shard_is_another_argument_of_the_frame_unless_it_is_the_first():
+    queue = Queue(QueueId(7), QueueName("jobs"), shard=2)
+    frame = encode(Declared(queue))
+
+    assert decode(frame) == Declared(queue)
+    assert b"x-penstock-shard" not in encode(Declared(Queue(QueueId(7), QueueName("jobs"))))
+
+
+@pytest.mark.parametrize("shard", [-1, 65_536, True, "2", 2.0])
+def test_a_shard_that_is_no_number_of_one_is_refused(shard):
+    queue = Queue(QueueId(7), QueueName("jobs"), arguments={"x-penstock-shard": shard})
+
+    with pytest.raises(FrameError, match="the queue 'jobs' has no usable x-penstock-shard"):
+        decode(encode(Declared(queue)))
+
+
 def test_the_queue_id_is_no_argument_of_the_queue():
     queue = Queue(QueueId(7), QueueName("q"), arguments={"x-durability": "os"})
 

@@ -222,7 +222,7 @@ def test_no_backup_begins_while_a_deletion_begins() -> None:
         await world.vhosts.create(rights(), "red")
         deleting = asyncio.ensure_future(world.vhosts.delete(rights(), BLUE))
         await asyncio.sleep(0)
-        with pytest.raises(PreconditionFailedError, match="is being deleted"), world.vhosts.keep():
+        with pytest.raises(PreconditionFailedError, match="is being changed or deleted"), world.vhosts.keep():
             raise AssertionError("a backup began")
         storage.gate.set()
         await deleting
@@ -247,7 +247,7 @@ def test_two_changes_of_one_name_do_not_overlap() -> None:
         storage.gate = asyncio.Event()
         first = asyncio.ensure_future(world.vhosts.create(rights(), "blue"))
         await asyncio.sleep(0)
-        with pytest.raises(PreconditionFailedError, match="being created or deleted"):
+        with pytest.raises(PreconditionFailedError, match="being created, changed or deleted"):
             await world.vhosts.create(rights(), "blue")
         storage.gate.set()
 
@@ -335,5 +335,45 @@ def test_a_start_brings_the_engine_to_the_definitions_beside_the_event_loop(monk
         assert len(threads) == 1
         assert threading.current_thread() not in threads
         assert "amq.topic" in world.storage.shards[BLUE].exchanges
+
+    play(scenario)
+
+
+def test_a_vhost_is_made_with_shards_and_gets_more_of_them() -> None:
+    async def scenario(world: World) -> None:
+        await world.vhosts.create(rights(), "blue", 2)
+        vhost = world.vhosts.get(BLUE)
+        assert (vhost.shard_count, world.storage.shards[BLUE].shard_count) == (2, 2)
+        for name in "abcd":
+            await vhost.declare_queue(rights(), queue(name))
+        assert set(world.storage.shards[BLUE].homes.values()) == {0, 1}
+
+        await world.vhosts.set_shard_count(rights(), BLUE, 4)
+        await world.vhosts.set_shard_count(rights(), BLUE, 4)
+        for name in "efgh":
+            await vhost.declare_queue(rights(), queue(name))
+        assert set(world.storage.shards[BLUE].homes.values()) == {0, 1, 2, 3}
+
+        with pytest.raises(PreconditionFailedError, match="has 4 shards and cannot have 3"):
+            await world.vhosts.set_shard_count(rights(), BLUE, 3)
+        with pytest.raises(InvalidArgumentError, match="from 1 to 64"):
+            await world.vhosts.create(rights(), "red", 65)
+        with pytest.raises(AccessRefusedError):
+            await world.vhosts.set_shard_count(rights(admin=False), BLUE, 5)
+        with pytest.raises(NotFoundError):
+            await world.vhosts.set_shard_count(rights(), VhostName("red"), 5)
+        assert world.vhosts.names() == ["blue"]
+
+    play(scenario)
+
+
+def test_a_vhost_gets_no_shards_while_a_backup_copies_it() -> None:
+    async def scenario(world: World) -> None:
+        await world.vhosts.create(rights(), "blue")
+        with world.vhosts.keep():
+            with pytest.raises(PreconditionFailedError, match="is being copied by a backup"):
+                await world.vhosts.set_shard_count(rights(), BLUE, 2)
+            world.vhosts.release(BLUE)
+            await world.vhosts.set_shard_count(rights(), BLUE, 2)
 
     play(scenario)

@@ -53,6 +53,7 @@ METHODS: dict[str, Method] = {
     "ListConsumers": _method(admin.ListConsumersRequest, client_calls.list_consumers),
     "ListVhosts": _method(admin.ListVhostsRequest, vhost_calls.list_vhosts),
     "CreateVhost": _method(admin.CreateVhostRequest, vhost_calls.create_vhost),
+    "SetVhostShards": _method(admin.SetVhostShardsRequest, vhost_calls.set_vhost_shards),
     "DeleteVhost": _method(admin.DeleteVhostRequest, vhost_calls.delete_vhost),
     "GetVhostLimits": _method(admin.GetVhostLimitsRequest, vhost_calls.get_vhost_limits),
     "SetVhostLimits": _method(admin.SetVhostLimitsRequest, vhost_calls.set_vhost_limits),

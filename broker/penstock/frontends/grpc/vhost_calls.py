@@ -11,6 +11,7 @@ async def list_vhosts(services: Services, principal: Principal, _: admin.ListVho
         response.vhosts.add(
             name=status.name,
             directory=status.directory,
+            shards=status.shard_count,
             ready_count=status.ready_count,
             unacked_count=status.unacked_count,
         )
@@ -20,7 +21,15 @@ async def list_vhosts(services: Services, principal: Principal, _: admin.ListVho
 async def create_vhost(
     services: Services, principal: Principal, request: admin.CreateVhostRequest
 ) -> admin.CreateVhostResponse:
-    return admin.CreateVhostResponse(created=await services.vhosts.create_vhost(principal, request.name))
+    created = await services.vhosts.create_vhost(principal, request.name, request.shards or 1)
+    return admin.CreateVhostResponse(created=created)
+
+
+async def set_vhost_shards(
+    services: Services, principal: Principal, request: admin.SetVhostShardsRequest
+) -> admin.SetVhostShardsResponse:
+    await services.vhosts.set_vhost_shards(principal, request.name, request.shards)
+    return admin.SetVhostShardsResponse()
 
 
 async def delete_vhost(
