@@ -45,6 +45,7 @@ class FakeBroker:
     permissions: dict[tuple[str, str], tuple[str, str, str]] = field(default_factory=dict)
     topic_permissions: dict[tuple[str, str, str], tuple[str, str]] = field(default_factory=dict)
     vhosts: dict[str, dict[str, dict[Any, Any]]] = field(default_factory=dict)
+    shards: dict[str, int] = field(default_factory=dict)
     limits: dict[str, dict[str, int | None]] = field(default_factory=dict)
     """Limits of virtual hosts, and of users behind an @; those that are set."""
     has_user_limits: bool = True
@@ -135,10 +136,17 @@ class FakeConnection:
         data_id = self._broker.data_id
         return Status("9.9", "fake", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, nothing, "/data", data_id=data_id)
 
-    def create_vhost(self, name: str) -> bool:
+    def create_vhost(self, name: str, shards: int = 1) -> bool:
         self._call(f"create vhost {name}")
+        self._broker.shards.setdefault(name, shards)
         self._broker.vhosts.setdefault(name, {"queues": {}, "exchanges": {}, "bindings": {}, "policies": {}})
         return True
+
+    def set_vhost_shards(self, name: str, shards: int) -> None:
+        self._call(f"set {shards} shards of vhost {name}")
+        if shards < self._broker.shards[name]:
+            raise PreconditionFailedError(f"vhost '{name}' has {self._broker.shards[name]} shards")
+        self._broker.shards[name] = shards
 
     def export_definitions(self) -> bytes:
         """Return users, permissions and virtual hosts, as the broker does; without what virtual hosts have."""
@@ -158,7 +166,7 @@ class FakeConnection:
             for vhost in broker.vhosts
             if vhost in broker.limits
         ]
-        vhosts = [{"name": name} for name in broker.vhosts]
+        vhosts = [{"name": name, "shards": broker.shards.get(name, 1)} for name in broker.vhosts]
         topics = [
             {"user": user, "vhost": vhost, "exchange": exchange, "write": each[0], "read": each[1]}
             for (user, vhost, exchange), each in broker.topic_permissions.items()

@@ -112,6 +112,7 @@ class DroppedSpec(TopologySpec):
 
 
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Shards = Annotated[int, Field(ge=1, le=64)]
 Rate = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Bytes = Annotated[int, Field(ge=1, le=2**53)]
 NO_LIMIT: Final = "No limit when absent."
@@ -152,6 +153,11 @@ class VHostSpec(RetainedSpec):
     """A virtual host."""
 
     name: Name = immutable("name", description="Its name on the broker.")
+    shards: Shards | None = Field(
+        None,
+        description="Logs that its queues share, each with syncs and a lock of its own; 1 when absent. It only grows.",
+        json_schema_extra=rules(rule("self >= oldSelf", "shards can only grow; a queue stays in its shard")),
+    )
     limits: VHostLimits = part(VHostLimits)
 
 

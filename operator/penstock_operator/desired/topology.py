@@ -73,7 +73,8 @@ def wanted(spec: TopologySpec) -> Fields:
     """Return the fields that the broker must have."""
     match spec:
         case VHostSpec():
-            return {"limits": spec.limits.on_broker()}
+            shards = {} if spec.shards is None else {"shards": spec.shards}
+            return {"limits": spec.limits.on_broker(), **shards}
         case QueueSpec():
             return {"durable": spec.durable, "autoDelete": spec.auto_delete, "arguments": spec.declared()}
         case StreamSpec():

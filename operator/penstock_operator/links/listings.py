@@ -218,9 +218,10 @@ def _accounts(broker: Connection, _: str) -> Iterator[tuple[Row, Fields]]:
     found = json.loads(broker.admin.export_definitions())
     limits = {each["vhost"]: each["value"] for each in found["parameters"] if each.get("component") == "vhost-limits"}
     for vhost in found["vhosts"]:
-        yield (VHostSpec.__name__, vhost["name"]), {"limits": _limits(limits.get(vhost["name"], {}))}
+        fields: Fields = {"limits": _limits(limits.get(vhost["name"], {})), "shards": vhost.get("shards", 1)}
+        yield (VHostSpec.__name__, vhost["name"]), fields
     for user in found["users"]:
-        fields: Fields = {"tags": sorted(user["tags"]), "digest": str(user.get("password_hash") or "")}
+        fields = {"tags": sorted(user["tags"]), "digest": str(user.get("password_hash") or "")}
         fields["algorithm"] = str(user.get("hashing_algorithm") or "")
         if "limits" in user:  # not from a broker from before users had limits
             fields["limits"] = _limits(user["limits"])

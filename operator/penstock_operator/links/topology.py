@@ -32,9 +32,7 @@ def put(
     """Make the thing, or change its mutable fields. `is_random`: the password is one that the operator generated."""
     match spec:
         case VHostSpec():
-            broker.admin.create_vhost(spec.name)
-            open_vhost(broker, spec.name, administrator)
-            broker.admin.set_vhost_limits(spec.name, **spec.limits.on_broker())
+            _put_vhost(broker, spec, administrator)
         case QueueSpec():
             broker.declare_queue(
                 spec.name, durable=spec.durable, auto_delete=spec.auto_delete, arguments=spec.declared()
@@ -98,6 +96,15 @@ def _remove(broker: Connection, spec: TopologySpec) -> None:
 def open_vhost(broker: Connection, vhost: str, administrator: str) -> None:
     """Grant the administrator access to a vhost: its tag makes vhosts, but their content takes permissions."""
     broker.admin.set_permission(administrator, vhost, EVERYTHING, EVERYTHING, EVERYTHING)
+
+
+def _put_vhost(broker: Connection, spec: VHostSpec, administrator: str) -> None:
+    shards = spec.shards or 1
+    broker.admin.create_vhost(spec.name, shards)
+    if shards > 1:  # an older broker does not know the call
+        broker.admin.set_vhost_shards(spec.name, shards)
+    open_vhost(broker, spec.name, administrator)
+    broker.admin.set_vhost_limits(spec.name, **spec.limits.on_broker())
 
 
 def _limit_user(broker: Connection, spec: UserSpec) -> None:
