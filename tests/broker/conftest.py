@@ -8,6 +8,7 @@ import pytest
 
 import penstock
 from support import Broker
+from support.broker import shards_of_this_run
 
 Connect = Callable[[], penstock.Connection]
 
@@ -16,7 +17,7 @@ Connect = Callable[[], penstock.Connection]
 def vhost(broker: Broker) -> Iterator[str]:
     name = f"test-{uuid4().hex[:12]}"
     with penstock.connect(broker.uri()) as root:
-        root.admin.create_vhost(name)
+        root.admin.create_vhost(name, shards_of_this_run())
         root.admin.set_permission("guest", name, configure=".*", write=".*", read=".*")
         yield name
         root.admin.delete_vhost(name)
