@@ -136,19 +136,31 @@ impl RoomKeeper {
 }
 
 fn run_folds(waiting: &Receiver<Work<Shard>>, shards: &Mutex<Vec<Weak<Shard>>>, mut pauses: Pauses) {
+    // Each once: a shard with more to fold goes to the end, so that one whose publishers outrun its folds holds up neither
+    // the others nor compaction.
+    let mut due: VecDeque<Weak<Shard>> = VecDeque::new();
     // Shards whose fold found the disk full.
     let mut again: Vec<Weak<Shard>> = Vec::new();
     loop {
-        match waiting.recv_timeout(pauses.wait(Instant::now())) {
-            Ok(Some(shard)) if fold_all(&shard) => again.push(shard),
-            Ok(Some(shard)) => pauses.compact_soon(shard),
+        let wait = if due.is_empty() { pauses.wait(Instant::now()) } else { Duration::ZERO };
+        match waiting.recv_timeout(wait) {
+            Ok(Some(shard)) if due.iter().any(|one| one.ptr_eq(&shard)) => {}
+            Ok(Some(shard)) => due.push_back(shard),
             Err(RecvTimeoutError::Timeout) => {}
             Ok(None) | Err(RecvTimeoutError::Disconnected) => return,
         }
+        if let Some(shard) = due.pop_front() {
+            match fold(&shard) {
+                Folded::All => pauses.compact_soon(shard),
+                Folded::Some => {
+                    pauses.compact_soon(shard.clone());
+                    due.push_back(shard);
+                }
+                Folded::Nothing => again.push(shard),
+            }
+        }
         if Instant::now() >= pauses.next_look {
-            let (without_room, folded): (Vec<_>, Vec<_>) = again.into_iter().partition(fold_all);
-            again = without_room;
-            folded.into_iter().for_each(|shard| pauses.compact_soon(shard));
+            due.extend(again.drain(..));
             pauses.keeper.look(shards);
             pauses.next_look = Instant::now() + LOOK_EVERY;
         }
@@ -226,20 +238,27 @@ fn pause(bytes: u64, rate: u64, patience: f64) -> Duration {
     Duration::from_secs_f64(usual * patience.clamp(1.0 / HASTE_MAX, 1.0))
 }
 
-/// Folds everything that is due; returns whether the disk was full.
-fn fold_all(shard: &Weak<Shard>) -> bool {
-    let Some(shard) = shard.upgrade() else { return false };
+/// What a fold left.
+enum Folded {
+    All,
+    /// There may be more to fold.
+    Some,
+    /// The disk is full.
+    Nothing,
+}
+
+/// Folds a part of what is due.
+fn fold(shard: &Weak<Shard>) -> Folded {
+    let Some(shard) = shard.upgrade() else { return Folded::All };
     // Messages over a limit go with the segments that this fold covers.
     stop_unless_full(&shard, shard.retain(clock_ms()).map(|_| ()));
-    loop {
-        match shard.fold_once() {
-            Ok(true) => {}
-            Ok(false) => return false,
-            Err(error) if error.is_full() => return true,
-            Err(error) => {
-                shard.stop(&error.to_string());
-                return false;
-            }
+    match shard.fold_once() {
+        Ok(true) => Folded::Some,
+        Ok(false) => Folded::All,
+        Err(error) if error.is_full() => Folded::Nothing,
+        Err(error) => {
+            shard.stop(&error.to_string());
+            Folded::All
         }
     }
 }
