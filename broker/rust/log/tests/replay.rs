@@ -9,7 +9,7 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_log::{Log, LogOptions, Opened, Payload, inspect};
+use penstock_log::{Format, Log, LogOptions, Opened, Payload, inspect};
 use support::crashed::{Crash, Crashable, Image};
 use support::dice::Dice;
 use support::load::{Load, Shared, Sizes, options, step};
@@ -22,6 +22,7 @@ const STEPS_OF_A_LOAD: usize = 60;
 /// Where queues are many, each directory takes longer.
 const STEPS_OF_A_WIDE_LOAD: usize = 12;
 const STEPS_OF_A_LATER_BOOT: usize = 15;
+const STEPS_OF_AN_UPGRADE: usize = 6;
 const BOOTS_MAX: usize = 3;
 
 fn from_environment(name: &str, default: u64) -> u64 {
@@ -141,22 +142,19 @@ impl Replay {
     /// The next boot begins with the result of a crash, and ends in one, too.
     fn live_on(
         &mut self,
-        (image, mut disk): (&Image, Crashable),
+        (image, disk): (&Image, Crashable),
         past: Past,
         crash: Crash,
         (number, steps): (usize, usize),
     ) {
-        let directory = directory();
-        image.write_to(directory.path());
-        let recorder = Arc::new(Recorder::after_files(image, directory.path(), disk.file_count()));
         let seed = self.seed + 4 * self.dice.below(1 << 20) as u64;
-        let (load, opened) = Load::begin(directory.path(), &recorder, seed, past, crash);
-        opened.unwrap();
-        // A start that ends before its log is open passes its knowledge of the page cache to the next one.
-        let begun = if crash.loses_page_cache() { recorder.count() } else { 0 };
-        let boot = live(number, &load, &recorder, steps);
-        drop(load);
-        let crashes: Vec<usize> = (0..4).map(|_| self.dice.below(boot.steps.len() + 1)).collect();
+        let boot = boot((image, &disk), past, crash, (number, steps), seed);
+        let crashes: Vec<usize> = (0..4).map(|_| self.dice.below(boot.0.steps.len() + 1)).collect();
+        self.cut_short(disk, boot, &crashes);
+    }
+
+    /// Crashes after these steps of a boot.
+    fn cut_short(&mut self, mut disk: Crashable, (boot, begun): (Boot, usize), crashes: &[usize]) {
         for steps in 0..=boot.steps.len() {
             if crashes.contains(&steps) {
                 self.crash(&disk, &boot, steps, Crash::PowerKeepsSome);
@@ -173,11 +171,60 @@ impl Replay {
     }
 }
 
+/// The boot, and how many steps its start took, if that start knew of a lost page cache.
+fn boot(
+    (image, disk): (&Image, &Crashable),
+    past: Past,
+    crash: Crash,
+    (number, steps): (usize, usize),
+    seed: u64,
+) -> (Boot, usize) {
+    let directory = directory();
+    image.write_to(directory.path());
+    let recorder = Arc::new(Recorder::after_files(image, directory.path(), disk.file_count()));
+    let (load, opened) = Load::begin(directory.path(), &recorder, seed, past, crash);
+    opened.unwrap();
+    // A start that ends before its log is open passes its knowledge of the page cache to the next one.
+    let begun = if crash.loses_page_cache() { recorder.count() } else { 0 };
+    (live(number, &load, &recorder, steps), begun)
+}
+
 fn live(number: usize, load: &Shared, recorder: &Recorder, steps: usize) -> Boot {
     (0..steps).for_each(|_| step(load).unwrap());
     recorder.set_between(None);
     let past = load.lock().unwrap().past().clone();
     Boot { number, steps: recorder.steps(), past }
+}
+
+/// Every crash in the first boot in format 2 of a log that was written in format 1. The start after it opens the log in
+/// either format: one that has nothing of format 2 yet may go on in format 1.
+#[test]
+fn an_upgrade_may_be_cut_short_anywhere() {
+    let mut cases = 0;
+    for of_one in 2..4 {
+        let of_two = of_one + 4;
+        assert_eq!([of_one, of_two].map(|seed| Sizes::of(seed).format), [Format::One, Format::Two]);
+        let before = directory();
+        let recorder = Arc::new(Recorder::default());
+        let (load, opened) = Load::begin(before.path(), &recorder, of_one, Past::default(), Crash::Kill);
+        opened.unwrap();
+        let older = live(1, &load, &recorder, STEPS_OF_A_WIDE_LOAD);
+        let mut disk = Crashable::default();
+        older.steps.iter().for_each(|step| disk.apply(step));
+        for (crash, opens_as) in
+            [Crash::Kill, Crash::PowerKeepsSome, Crash::PowerKeepsAll].into_iter().zip([of_two, of_one, of_two])
+        {
+            let mut replay = Replay { seed: opens_as, dice: Dice::new(of_one), cases: 0 };
+            let image = disk.crash(crash, &mut replay.dice);
+            let past = older.past.of_next_boot(At::after(older.steps.len()), crash);
+            let next = disk.of_next_boot(&image, crash);
+            let boot = boot((&image, &next), past, crash, (BOOTS_MAX, STEPS_OF_AN_UPGRADE), of_two);
+            let crashes: Vec<usize> = (0..=boot.0.steps.len()).collect();
+            replay.cut_short(next, boot, &crashes);
+            cases += replay.cases;
+        }
+    }
+    println!("{cases} directories were opened");
 }
 
 /// A start set segments aside that a power failure had cut, and was cut short itself before their names were on the
