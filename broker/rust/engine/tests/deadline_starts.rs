@@ -83,22 +83,33 @@ fn fill_and_kill(directory: &Path) {
     child.wait().unwrap();
 }
 
-/// The shortest of some starts in milliseconds, and the records that it read. Each is on a copy: threads of the engines
-/// before may still be at work on theirs.
+/// The milliseconds of a start, and the records that it read. It is on a copy: threads of the engine before may still be at
+/// work on theirs.
 fn start(directory: &Path) -> (f64, u64) {
-    let start = |_| {
-        let copy = tempfile::tempdir().unwrap();
-        for entry in std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap()) {
-            if entry.file_type().unwrap().is_file() {
-                std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap()) {
+        if entry.file_type().unwrap().is_file() {
+            std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+        }
+    }
+    let (engine, shard) = open(copy.path());
+    let took = (shard.recovery_ms(), shard.recovery().records);
+    engine.close().unwrap();
+    took
+}
+
+/// The shortest of some starts of each, in turn.
+fn starts(directories: [&Path; 2]) -> [(f64, u64); 2] {
+    let mut shortest = [(f64::MAX, 0); 2];
+    for _ in 0..if count() < COUNT_TO_COMPARE { 3 } else { 15 } {
+        for (shortest, directory) in shortest.iter_mut().zip(directories) {
+            let took = start(&directory.join("log"));
+            if took.0 < shortest.0 {
+                *shortest = took;
             }
         }
-        let (engine, shard) = open(copy.path());
-        let took = (shard.recovery_ms(), shard.recovery().records);
-        engine.close().unwrap();
-        took
-    };
-    (0..7).map(start).min_by(|one, other| one.0.total_cmp(&other.0)).unwrap()
+    }
+    shortest
 }
 
 fn resident_kb() -> u64 {
@@ -117,8 +128,7 @@ fn deadlines_survive_a_kill_cost_a_start_nothing_and_come_all() {
     fill_and_kill(&with);
     fill_and_kill(&without);
 
-    let [(with_ms, with_records), (without_ms, without_records)] =
-        [&with, &without].map(|directory| start(&directory.join("log")));
+    let [(with_ms, with_records), (without_ms, without_records)] = starts([&with, &without]);
     println!("{} messages: a start takes {with_ms:.1} ms ({with_records} records) with deadlines", count());
     println!("and {without_ms:.1} ms ({without_records} records) without");
     assert!(count() < COUNT_TO_COMPARE || with_ms <= 1.1 * without_ms + 5.0);
