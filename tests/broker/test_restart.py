@@ -181,9 +181,10 @@ def test_health_and_metrics_are_served(broker: Broker) -> None:
         eventually(lambda: "penstock_messages_published_total" in broker.scrape(), True)
 
 
-def test_a_broker_that_was_emptied_and_stopped_starts_again(own: Broker) -> None:
+def test_a_broker_that_was_emptied_and_stopped_starts_again(tmp_path: Path) -> None:
     queues = ("own", "shared")
-    with own:
+    # A shard without a queue keeps its first segment.
+    with Broker(tmp_path / "data", shards=1) as own:
         with penstock.connect(own.uri()) as connection:
             connection.declare_queue("own", arguments={"x-dedicated": True})
             connection.declare_queue("shared")
