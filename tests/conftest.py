@@ -14,7 +14,7 @@ from hypothesis import settings
 from support import Broker
 
 # Workers of a run have the number from the process that starts them.
-os.environ.setdefault("PENSTOCK_TEST_SHARDS", str(random.choice((1, 3))))
+os.environ.setdefault("VHOST_SHARDS", str(random.choice((1, 3))))
 
 settings.register_profile("dev", deadline=None, max_examples=50)
 settings.register_profile("ci", deadline=None, max_examples=200, print_blob=True)
@@ -22,8 +22,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 
 def pytest_report_header() -> str:
-    count = os.environ["PENSTOCK_TEST_SHARDS"]
-    return f"shards of virtual hosts: {count} (PENSTOCK_TEST_SHARDS={count} repeats that)"
+    count = os.environ["VHOST_SHARDS"]
+    return f"shards of virtual hosts: {count} (VHOST_SHARDS={count} repeats that)"
 
 
 @pytest.fixture

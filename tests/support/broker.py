@@ -140,7 +140,7 @@ class Broker:
 
 def shards_of_this_run() -> int:
     """Return how many shards virtual hosts have in this run of the tests; `conftest.py` draws it."""
-    return int(os.environ.get("PENSTOCK_TEST_SHARDS", "1"))
+    return int(os.environ.get("VHOST_SHARDS", "1"))
 
 
 def penstock_command() -> str:
