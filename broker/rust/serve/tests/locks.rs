@@ -51,20 +51,28 @@ const TAKERS: &[&str] = &[
     "place.leave(",
     "recipient.sent(",
     "recipient.drop_corrupt(",
+    "recipient.expire(",
+    "recipient.put_aside(",
+    "subscription.expire(",
+    "subscription.put_aside(",
     ".settle_part(",
     ".release_empty(",
     "self.tell(recipient",
     "self.tell(&mut",
     "self.drop_corrupt(",
+    "self.drop_unsent(",
 ];
 /// Other methods of the engine that take it or wait for the disk, on threads of Python or of the engine.
 const NOT_HERE: &[&str] = &[
     "ack_leases",
+    "all",
+    "at_once",
     "begin_backup",
     "carry_on_staged",
     "carry_on_staged_apart",
     "corruptions",
     "dedicate",
+    "dedicated_count",
     "delete_group",
     "delete_producer",
     "delete_producers_of",
@@ -72,14 +80,19 @@ const NOT_HERE: &[&str] = &[
     "disk",
     "end",
     "end_session",
+    "expire_due",
     "forget_producers",
     "grow",
+    "home",
     "leases",
+    "limit_ages",
+    "log",
     "log_stats",
     "limit_length",
     "look",
     "note_complete",
     "offset_at",
+    "only_home",
     "open",
     "open_noted",
     "open_shard",
@@ -99,6 +112,7 @@ const NOT_HERE: &[&str] = &[
     "reserve_lease",
     "retain",
     "retain_queues",
+    "round",
     "route",
     "shard_count",
     "shut_empty_queue",
@@ -115,7 +129,7 @@ const NOT_HERE: &[&str] = &[
 ];
 const DOORS: &[&str] = &["at", "when_free", "soon", "spawn_blocking", "in_turn"];
 /// Functions that are takers themselves, or run on threads that may block.
-const INSIDE: &[&str] = &["release_empty", "tell", "drop_corrupt", "leave", "take_here"];
+const INSIDE: &[&str] = &["release_empty", "tell", "drop_corrupt", "drop_unsent", "leave", "take_here"];
 /// The same by file: what is dropped there is kept in a `Later`, what fills there builds record batches.
 const INSIDE_OF: &[(&str, &str)] =
     &[("consuming.rs", "drop"), ("pull.rs", "drop"), ("live.rs", "fill"), ("streams.rs", "open_read")];

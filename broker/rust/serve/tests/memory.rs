@@ -4,8 +4,8 @@
 mod http2;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,11 @@ const ANNA: &str = "anna";
 const CONNECTION_COST: usize = 48 << 10;
 const STREAM_COST: usize = 48 << 10;
 
+/// The memory of a process is that of all its threads, so one test runs at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
 struct Broker {
+    _alone: MutexGuard<'static, ()>,
     engine: Arc<Engine>,
     _shard: Arc<Shard>,
     server: Server,
@@ -36,6 +40,7 @@ struct Broker {
 
 impl Broker {
     fn start(first_request: Duration) -> Broker {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::tempdir().unwrap();
         let options = EngineOptions {
             segment_bytes_min: 1 << 20,
@@ -66,7 +71,7 @@ impl Broker {
         let stops = Arc::clone(&is_over);
         let deciding = std::thread::spawn(move || decide(&calls, &stops));
         let address = server.address();
-        Broker { engine, _shard: shard, server, address, is_over, deciding, _directory: directory }
+        Broker { _alone: alone, engine, _shard: shard, server, address, is_over, deciding, _directory: directory }
     }
 
     /// A connection whose client has published a message.
