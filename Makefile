@@ -83,8 +83,8 @@ test-fast: setup .venv/.dev ## the tests that start no broker, and the rules abo
 test-rust: ## the crates' tests
 	cargo test --workspace --features penstock-serve/fuzz --locked --quiet
 
-test-python: setup .venv/.dev ## the quick Python tests but those of `lint` (WORKERS=2)
-	$(PYTEST) $(PARALLEL) tests --ignore tests/house --ignore tests/crash --ignore tests/conformance --ignore tests/spark --ignore tests/hostile --ignore tests/repro
+test-python: setup .venv/.dev ## the quick Python tests but those of `lint` (WORKERS=2; VHOST_SHARDS=1 or 3, drawn)
+	VHOST_SHARDS=$${VHOST_SHARDS:-$$(shuf -n 1 -e 1 3)} $(PYTEST) $(PARALLEL) tests --ignore tests/house --ignore tests/crash --ignore tests/conformance --ignore tests/spark --ignore tests/hostile --ignore tests/repro
 
 test-spark: setup .venv/.spark ## the Spark connector in one shared session (needs Java 17; installs PySpark)
 	$(PYTEST) tests/spark tests/house/test_extras.py -s --timeout 500

@@ -1,7 +1,6 @@
 """Fixtures of all suites: hypothesis profiles, and a broker process on request."""
 
 import os
-import random
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -12,9 +11,7 @@ import pytest
 from hypothesis import settings
 
 from support import Broker
-
-# Workers of a run have the number from the process that starts them.
-os.environ.setdefault("VHOST_SHARDS", str(random.choice((1, 3))))
+from support.broker import shards_of_this_run
 
 settings.register_profile("dev", deadline=None, max_examples=50)
 settings.register_profile("ci", deadline=None, max_examples=200, print_blob=True)
@@ -22,7 +19,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 
 def pytest_report_header() -> str:
-    count = os.environ["VHOST_SHARDS"]
+    count = shards_of_this_run()
     return f"shards of virtual hosts: {count} (VHOST_SHARDS={count} repeats that)"
 
 

@@ -26,7 +26,7 @@ def body(number: int) -> bytes:
 @pytest.fixture
 def own(tmp_path: Path) -> Broker:
     """Return a stopped broker with messages in two queues."""
-    broker = Broker(tmp_path / "data")
+    broker = Broker(tmp_path / "data", shards=1)
     with broker, penstock.connect(broker.uri()) as connection:
         connection.declare_queue("jobs")
         connection.declare_queue("other")

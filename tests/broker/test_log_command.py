@@ -24,7 +24,7 @@ def own(tmp_path: Path) -> Broker:
     """Return a stopped broker with a gap between its segments: settled ones are removed."""
     settings = tmp_path / "penstock.toml"
     settings.write_text("compaction_bytes_per_second = 0\n")
-    broker = Broker(tmp_path / "data", "--config", str(settings))
+    broker = Broker(tmp_path / "data", "--config", str(settings), shards=1)
     with broker, penstock.connect(broker.uri()) as connection:
         connection.declare_queue("slow")
         connection.declare_queue("fast")

@@ -118,7 +118,7 @@ def test_the_commands_of_the_page_do_what_it_shows(tmp_path: Path) -> None:
         (tmp_path / place.strip("/")).mkdir(parents=True)
     (tmp_path / "var/backups/penstock").mkdir()
     count = 0
-    with Broker(tmp_path / "var/lib/penstock") as broker:
+    with Broker(tmp_path / "var/lib/penstock", shards=1) as broker:
         page = Page(broker, tmp_path)
         for deed, block in STEPS.findall(DOCS.read_text()):
             if deed:

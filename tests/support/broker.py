@@ -139,7 +139,7 @@ class Broker:
 
 
 def shards_of_this_run() -> int:
-    """Return how many shards virtual hosts have in this run of the tests; `conftest.py` draws it."""
+    """Return how many shards virtual hosts have in this run of the tests; `make test-python` draws it."""
     return int(os.environ.get("VHOST_SHARDS", "1"))
 
 
