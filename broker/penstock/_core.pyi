@@ -803,11 +803,8 @@ class Server:
     def recheck_connection(self, connection: int) -> None:
         """Make the open streams of one connection ask again whether they may go on: a token of it changed or ended."""
 
-    def memory(self) -> tuple[int, int, int, int, int, int]:
-        """Return the limit of `buffer_bytes_max`; the bytes of requests, of responses, and of clients without a log-in.
-
-        The last two figures are the waits for memory, and the connections that were closed because others waited.
-        """
+    def metrics(self) -> dict[str, float]:
+        """Return the budget of memory for requests and responses, and how often clients met it, by names of metrics."""
 
     def set_limits(self, name: str, is_user: bool, limits: UsageLimits) -> None:
         """Replace the limits of a user or a virtual host."""

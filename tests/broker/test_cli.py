@@ -77,7 +77,7 @@ def test_a_wrong_password_is_one_line_and_a_status(broker: Broker) -> None:
 
 
 def test_the_log_of_a_stopped_broker_is_verified(tmp_path: Path) -> None:
-    own = Broker(tmp_path / "data")
+    own = Broker(tmp_path / "data", shards=1)
     with own:
         with penstock.connect(own.uri()) as connection:
             connection.declare_queue("jobs")
@@ -94,7 +94,7 @@ def test_the_log_of_a_stopped_broker_is_verified(tmp_path: Path) -> None:
 
 
 def test_corruption_in_a_log_is_told_and_is_the_exit_status(tmp_path: Path) -> None:
-    own = Broker(tmp_path / "data")
+    own = Broker(tmp_path / "data", shards=1)
     with own:
         with penstock.connect(own.uri()) as connection:
             connection.declare_queue("jobs")

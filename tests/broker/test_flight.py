@@ -560,7 +560,7 @@ def test_clients_that_do_not_read_hold_two_batches_each(broker: Broker, arrow: F
 @pytest.mark.slow
 def test_rows_survive_a_restart_and_a_corrupt_one_is_left_out(tmp_path: Path) -> None:
     bodies = [b"message %04d" % number + bytes(200) for number in range(300)]
-    broker = Broker(tmp_path / "data")
+    broker = Broker(tmp_path / "data", shards=1)
     with broker, penstock.connect(broker.uri()) as connection:
         connection.declare_stream("events")
         connection.stream("events").publish_many(bodies)

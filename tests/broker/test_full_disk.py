@@ -68,7 +68,7 @@ def disk_full(broker: Broker) -> bool:
 
 def test_a_disk_that_fills_is_drained_and_filled_again(tmp_path: Path, small_disk: Callable[..., Path]) -> None:
     disk = small_disk(tmp_path / "disk", kilobytes=200 * 1_024)
-    broker = Broker(disk / "data")
+    broker = Broker(disk / "data", shards=1)
     with broker, penstock.connect(broker.uri()) as connection:
         connection.declare_queue("jobs")
         end = fill(connection, 0)
@@ -98,7 +98,7 @@ def test_what_another_program_takes_blocks_publishers_until_it_is_given_back(
     tmp_path: Path, small_disk: Callable[..., Path]
 ) -> None:
     disk = small_disk(tmp_path / "disk", kilobytes=200 * 1_024)
-    broker = Broker(disk / "data")
+    broker = Broker(disk / "data", shards=1)
     with broker, penstock.connect(broker.uri()) as connection:
         connection.declare_queue("jobs")
         connection.publish(body(0), routing_key="jobs")
@@ -120,7 +120,7 @@ def test_a_broker_with_many_vhosts_starts_on_a_full_disk_and_is_drained(
     tmp_path: Path, small_disk: Callable[..., Path]
 ) -> None:
     disk = small_disk(tmp_path / "disk", kilobytes=200 * 1_024)
-    broker = Broker(disk / "data")
+    broker = Broker(disk / "data", shards=1)
     with broker:
         with penstock.connect(broker.uri()) as connection:
             for number in range(VHOSTS):
@@ -142,7 +142,7 @@ def test_a_start_that_finds_no_room_says_how_much_it_needs_and_changes_no_log(
     tmp_path: Path, small_disk: Callable[..., Path]
 ) -> None:
     disk = small_disk(tmp_path / "disk", kilobytes=100 * 1_024)
-    broker = Broker(disk / "data")
+    broker = Broker(disk / "data", shards=1)
     with broker:
         with penstock.connect(broker.uri()) as connection:
             connection.declare_queue("jobs")

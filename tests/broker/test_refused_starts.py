@@ -25,7 +25,7 @@ SEGMENT_HEADER = 64
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Broker]:
     """Return a stopped broker with messages in two queues, one of them with an own log."""
-    with Broker(tmp_path / "data") as broker:
+    with Broker(tmp_path / "data", shards=1) as broker:
         with penstock.connect(broker.uri(), durability="disk") as connection:
             connection.declare_queue("shared")
             connection.declare_queue("own", arguments={"x-dedicated": True})
@@ -189,7 +189,7 @@ def without_synced(broker: Broker) -> Iterator[Broker]:
 def test_a_start_that_fails_after_a_power_failure_does_not_let_numbers_repeat(
     tmp_path: Path, failing: Callable[[Broker], AbstractContextManager[Broker]], reason: str
 ) -> None:
-    with Broker(tmp_path / "data") as own:
+    with Broker(tmp_path / "data", shards=1) as own:
         with penstock.connect(own.uri(), durability="os") as connection:
             connection.declare_queue("letters")
             connection.publish_many([b"before-%02d" % number for number in range(20)], routing_key="letters")

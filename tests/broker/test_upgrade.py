@@ -24,7 +24,7 @@ HEAD = RECORD_HEADER + 10 + 12
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Broker]:
-    with Broker(tmp_path / "data") as broker:
+    with Broker(tmp_path / "data", shards=1) as broker:
         yield broker
 
 

@@ -13,7 +13,6 @@ import secrets
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Self
@@ -30,7 +29,7 @@ from penstock.model.names import DEFAULT_VHOST, SERVER_NAMED_RANDOM_LENGTH
 from penstock.native import Engine, Server, Tls, version
 from penstock.node.abandoned_stages import AbandonedStages
 from penstock.node.backends import make_sign_in
-from penstock.node.buffers import buffer_bytes, buffer_figures
+from penstock.node.buffers import buffer_bytes
 from penstock.node.config import Settings, StartError
 from penstock.node.files import connections_that_fit
 from penstock.node.first_user import choose_first_user, is_beyond_loopback
@@ -239,7 +238,7 @@ class Broker:
         except OSError as error:
             raise _cannot_listen("grpc", str(address), error) from error
         self._server = server
-        self.state.also_count(partial(buffer_figures, server))
+        self.state.also_count(server.metrics)
         if tls is None and is_beyond_loopback(self._settings):
             _log.warning("credentials and messages are sent in clear text: set tls_certificate", grpc=server.address)
         if self._tls is not None:

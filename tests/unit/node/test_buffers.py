@@ -1,9 +1,9 @@
-"""The budget of memory for requests and responses: its default, and its figures."""
+"""The default of the budget of memory for requests and responses."""
 
 from pathlib import Path
 
 from penstock.kit.memory import limit_bytes
-from penstock.node.buffers import MIB, buffer_bytes, buffer_figures
+from penstock.node.buffers import MIB, buffer_bytes
 
 
 def test_the_default_is_a_quarter_of_the_memory():
@@ -21,18 +21,3 @@ def test_the_memory_is_that_of_the_control_group(tmp_path: Path):
     assert limit_bytes(tmp_path) == limit_bytes(tmp_path / "nowhere")
     (tmp_path / "memory.max").write_text("1048576\n")
     assert limit_bytes(tmp_path) == MIB
-
-
-def test_the_figures_have_names():
-    class Listener:
-        def memory(self) -> tuple[int, int, int, int, int, int]:
-            return 100, 1, 2, 3, 4, 5
-
-    assert buffer_figures(Listener()) == {
-        "buffer_limit_bytes": 100.0,
-        "buffer_request_bytes": 1.0,
-        "buffer_response_bytes": 2.0,
-        "buffer_unauthenticated_bytes": 3.0,
-        "buffer_waits_total": 4.0,
-        "connections_closed_for_buffers_total": 5.0,
-    }

@@ -1,5 +1,6 @@
 //! `Server` and `Tls`: the listener.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use penstock_serve::host::{
@@ -111,17 +112,17 @@ impl PyServer {
         self.server.set_tls(tls.tls.clone());
     }
 
-    /// Limit, bytes of requests, of responses and of clients that have not logged in; waits; connections that were closed.
-    fn memory(&self) -> (usize, usize, usize, usize, u64, u64) {
+    /// The budget of memory for requests and responses, and how often clients met it, by names of metrics.
+    fn metrics(&self) -> HashMap<&'static str, f64> {
         let used = self.server.memory_used();
-        (
-            used.limit_bytes,
-            used.request_bytes,
-            used.response_bytes,
-            used.unauthenticated_bytes,
-            used.wait_count,
-            used.closed_count,
-        )
+        HashMap::from([
+            ("buffer_limit_bytes", used.limit_bytes as f64),
+            ("buffer_request_bytes", used.request_bytes as f64),
+            ("buffer_response_bytes", used.response_bytes as f64),
+            ("buffer_unauthenticated_bytes", used.unauthenticated_bytes as f64),
+            ("buffer_waits_total", used.wait_count as f64),
+            ("connections_closed_for_buffers_total", used.closed_count as f64),
+        ])
     }
 
     #[pyo3(signature = (vhost = None))]
