@@ -238,7 +238,7 @@ fn pause(bytes: u64, rate: u64, patience: f64) -> Duration {
     Duration::from_secs_f64(usual * patience.clamp(1.0 / HASTE_MAX, 1.0))
 }
 
-/// What a fold left.
+/// The result of a fold.
 enum Folded {
     All,
     /// There may be more to fold.

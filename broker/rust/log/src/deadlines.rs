@@ -4,7 +4,7 @@
 
 use penstock_queue::{QueueId, Sequence};
 
-/// What a deadline means for its message.
+/// The effect of a deadline on its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeadlineKind {
     /// From then on it may be delivered.

@@ -281,7 +281,7 @@ impl Groups {
     }
 }
 
-/// What the index keeps of a copied message.
+/// The fields of a copied message that the index keeps.
 struct Copied {
     body_bytes: u64,
     stored_at_ms: u64,

@@ -409,7 +409,7 @@ impl Backlog {
         found
     }
 
-    /// Whether a message is settled, ready, or with somebody.
+    /// Whether a message is settled, ready, delayed, or held by a consumer.
     pub(crate) fn standing(&self, sequence: Sequence) -> Standing {
         if sequence >= self.next || self.settled.contains(sequence) {
             Standing::Settled

@@ -2,7 +2,7 @@
 //!
 //! What must stay true: of a caller who was not asked for yet, no more than [`STRANGE_BYTES_MAX`] and one frame are held, however
 //! large the message that was announced. Whoever sends more is looked up first, by the credentials of the request. A first
-//! message has a time that grows with its length, so that nobody keeps a request open a byte at a time. What has passed is the
+//! message has a time that grows with its length, so that no client keeps a request open a byte at a time. What has passed is the
 //! request's [`Share`] of the memory until whoever reads it is done with it; nothing passes while there is no room, and HTTP/2
 //! opens no window for it. A request that exceeds the bound while others wait has to come at [`EXCEEDING_BYTES_PER_SECOND_MIN`].
 
