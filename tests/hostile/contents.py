@@ -210,9 +210,10 @@ def definitions_of_many_small_things(target: Target) -> str:
 
 
 def large_requests_of_strangers(target: Target) -> str:
-    return expect(
-        target.ask("ImportDefinitions", b"\0" * (3 << 20), STRANGER), "UNAUTHENTICATED", "hung up", "RST_STREAM"
-    )
+    """Send more than the windows allow."""
+    with target.wire(STRANGER) as wire:
+        stream = wire.request("/penstock.v1.AdminService/ImportDefinitions", message(b"\0" * (3 << 20)))
+        return expect(wire.answer(stream), "UNAUTHENTICATED", "hung up", "RST_STREAM")
 
 
 def large_questions_to_reflection(target: Target) -> str:

@@ -38,7 +38,7 @@ class Target:
         """Return how a unary call of the admin service ends."""
         path = method if method.startswith("/") else f"/penstock.v1.AdminService/{method}"
         with self.wire(authorization) as wire:
-            return wire.answer(wire.request(path, message(payload)))
+            return wire.answer(wire.request_within_windows(path, message(payload)))
 
 
 def _nothing(target: Target) -> None:

@@ -81,11 +81,16 @@ class Wire:
         self._authorization = authorization
         self.window = 65_535
         """What the broker allows to be sent on the connection, as it was when the connection began."""
+        self.stream_window = 65_535
+        """The same for each stream."""
         if greets:
             settings = b"" if window is None else struct.pack(">HI", INITIAL_WINDOW_SIZE, window)
             self.send(PREFACE + frame(SETTINGS, 0, 0, settings) + frame(SETTINGS, ACK, 0))
             self.send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", (1 << 30) - 1)))
             for found in self.frames():
+                if found.kind == SETTINGS:
+                    broker: dict[int, int] = dict(struct.iter_unpack(">HI", found.payload))
+                    self.stream_window = broker.get(INITIAL_WINDOW_SIZE, self.stream_window)
                 if found.kind == WINDOW_UPDATE:  # the broker's window is known now
                     self.window += struct.unpack(">I", found.payload)[0]
                     break
@@ -146,6 +151,34 @@ class Wire:
             if not self.send(frame(DATA, flags if is_last else 0, stream, part)):
                 break
         return stream
+
+    def request_within_windows(self, path: str, data: bytes) -> int:
+        """Send the first request of the connection as an ordinary client does: no more than the broker has room for.
+
+        It stops when the broker answers before it has the whole request, or opens no window.
+        """
+        stream = self.open(path)
+        rooms = {0: self.window, stream: self.stream_window}
+        sent = 0
+        while sent < len(data) and (min(rooms.values()) > 0 or self._more_room(rooms)):
+            part = data[sent : sent + min(1 << 14, *rooms.values())]
+            sent += len(part)
+            if not self.send(frame(DATA, END_STREAM if sent == len(data) else 0, stream, part)):
+                break
+            rooms = {each: room - len(part) for each, room in rooms.items()}
+        return stream
+
+    def _more_room(self, rooms: dict[int, int]) -> bool:
+        """Wait until all these windows are open; return False when something else comes first, which stays unread."""
+        for found in self.frames():
+            if found.kind == WINDOW_UPDATE and found.stream in rooms:
+                rooms[found.stream] += struct.unpack(">I", found.payload)[0]
+            elif found.kind in (HEADERS, RST_STREAM, GOAWAY):
+                self._received = frame(found.kind, found.flags, found.stream, found.payload) + self._received
+                return False
+            if min(rooms.values()) > 0:
+                return True
+        return False
 
     def frames(self, seconds: float = SECONDS_MAX) -> Iterator[Frame]:
         """Yield frames until the other side closes or nothing came for so long."""
