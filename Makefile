@@ -86,8 +86,8 @@ test-rust: ## the crates' tests
 test-python: setup .venv/.dev ## the quick Python tests but those of `lint` (WORKERS=2; VHOST_SHARDS=1 or 3, drawn)
 	VHOST_SHARDS=$${VHOST_SHARDS:-$$(shuf -n 1 -e 1 3)} $(PYTEST) $(PARALLEL) tests --ignore tests/house --ignore tests/crash --ignore tests/conformance --ignore tests/spark --ignore tests/hostile --ignore tests/repro
 
-test-spark: setup .venv/.spark ## the Spark connector in one shared session (needs Java 17; installs PySpark)
-	$(PYTEST) tests/spark tests/house/test_extras.py -s --timeout 500
+test-spark: setup .venv/.spark ## the Spark connector, a shared session for each of two workers (needs Java 17; installs PySpark)
+	$(PYTEST) $(PARALLEL) tests/spark tests/house/test_extras.py --timeout 500
 
 .venv/.spark: .venv/.dev requirements-spark.lock
 	@$(BIN)/pip install --quiet --requirement requirements-spark.lock && touch $@
