@@ -9,7 +9,12 @@ import os
 import sys
 from typing import Literal, cast
 
-import structlog
+# structlog imports Rich where it is installed: 4.5 MB in each broker, for tracebacks that are not used here.
+_rich = sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
+import structlog  # noqa: E402
+
+if _rich is None:
+    del sys.modules["rich"]
 
 LogFormat = Literal["auto", "console", "json"]
 LEVELS = ("debug", "info", "warning", "error")
@@ -57,9 +62,7 @@ def is_terminal() -> bool:
 def _console_renderer() -> structlog.dev.ConsoleRenderer:
     """Return a renderer for people. Tracebacks have no values of variables: some are passwords."""
     colors = is_terminal() and "NO_COLOR" not in os.environ
-    return structlog.dev.ConsoleRenderer(
-        colors=colors, exception_formatter=structlog.dev.RichTracebackFormatter(show_locals=False)
-    )
+    return structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)
 
 
 def _order_fields(_logger: object, _method: str, fields: structlog.typing.EventDict) -> structlog.typing.EventDict:
