@@ -15,6 +15,7 @@ from e2e.manifests import SMALL
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = os.environ.get("E2E_PREVIOUS_FOLDER", "")
 PREVIOUS, TODAY = "penstock:previous", "penstock:0.1.0"
+NEWER_DATA = "this version knows format 1"
 QUIET_SECONDS = 20
 OURS = ("bindings", "permissions", "exchanges", "queues", "users", "vhosts", "policies", "clusters")
 
@@ -59,18 +60,32 @@ def test_an_older_broker_that_restarts_for_another_reason_gets_no_setting_that_i
     assert "default_password_file" not in configuration(kubectl)
 
 
-def test_a_newer_image_gets_the_newer_form_and_the_older_one_its_own_again(kubectl: Kubectl, load: Load) -> None:
+def test_a_newer_image_gets_the_newer_form_of_the_settings(kubectl: Kubectl) -> None:
     before = pod_uid(kubectl)
+
     patch(kubectl, {"image": TODAY})
+
     serves_anew(kubectl, before)
     until(lambda: kubectl.condition("psc", "mq", "PasswordSynced")[0] == "True", "it follows the Secret")
     assert "default_password_file" in configuration(kubectl)
 
+
+def test_an_older_image_refuses_newer_data_with_its_own_settings_and_loses_nothing(
+    kubectl: Kubectl, load: Load
+) -> None:
     before = pod_uid(kubectl)
+
     patch(kubectl, {"image": PREVIOUS})
-    serves_anew(kubectl, before)
+
+    until(lambda: pod_uid(kubectl) not in {"", before}, "another pod", 90)
+    until(lambda: NEWER_DATA in broker_log(kubectl), "it says why it does not start", 90)
+    until(lambda: kubectl.condition("psc", "mq")[0] == "False", "the Cluster is not ready", 60)
     assert "default_password_file" not in configuration(kubectl)
 
+    refusing = pod_uid(kubectl)
+    patch(kubectl, {"image": TODAY})
+
+    serves_anew(kubectl, refusing)
     assert load.verdict()["lost"] == 0
 
 
@@ -102,6 +117,12 @@ def pod_uid(kubectl: Kubectl) -> str:
 
 def configuration(kubectl: Kubectl) -> str:
     return kubectl("get", "configmap", "mq-config", "--output", "jsonpath={.data}")
+
+
+def broker_log(kubectl: Kubectl) -> str:
+    """Return the log of the broker's container, also where it ended."""
+    logs = [kubectl.attempt(["kubectl", "logs", "mq-0", *which]) for which in ((), ("--previous",))]
+    return "".join(log.stdout for log in logs)
 
 
 def serves_anew(kubectl: Kubectl, before: str) -> None:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# e2e.sh [FILES]: the scenarios on a real Kubernetes, one line each. E2E_PROVIDER says on which (harness, kind, existing); the
-# harness is built while the images are, and taken down at the end. With a commit in E2E_PREVIOUS there are more scenarios,
-# with images of that commit.
+# e2e.sh [FILES]: the scenarios on a real Kubernetes, one line each; without FILES all of them. E2E_PROVIDER says on which
+# (harness, kind, existing); the harness is built while the images are, and taken down at the end. With a commit in
+# E2E_PREVIOUS there are more scenarios, with images of that commit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 provider=${E2E_PROVIDER:-harness}
@@ -29,7 +29,7 @@ if [ -n "${E2E_PREVIOUS:-}" ]; then
     export E2E_PREVIOUS_FOLDER=$PWD/dist/previous
     tools/build_previous.sh "$E2E_PREVIOUS" "$E2E_PREVIOUS_FOLDER"
 fi
-.venv/bin/python -m pytest e2e --timeout 900 --quiet --no-header -s -p no:cacheprovider --exitfirst "$@"
+.venv/bin/python -m pytest --timeout 900 --quiet --no-header -s -p no:cacheprovider --exitfirst "${@:-e2e}"
 if [ "$provider" != kind ]; then
     if docker info > /dev/null 2>&1 || podman info > /dev/null 2>&1; then
         echo "kind: not run; E2E_PROVIDER=kind runs the same scenarios on it"
