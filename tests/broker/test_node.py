@@ -54,6 +54,17 @@ def test_the_status_tells_one_data_directory_from_another(own: Broker, tmp_path:
     assert json.loads((own.data_dir / "node.json").read_text())["data_id"] == made
 
 
+def test_the_status_says_the_format_of_the_data(own: Broker) -> None:
+    with own, penstock.connect(own.uri()) as connection:
+        stated = json.loads((own.data_dir / "node.json").read_text())["format"]
+        assert connection.admin.status().data_format == stated == 2
+        shown = subprocess.run(
+            [penstock_command(), "status", "--uri", own.uri()], capture_output=True, text=True, timeout=30, check=True
+        )
+
+    assert ["data_format", "2"] in [line.split() for line in shown.stdout.splitlines()]
+
+
 def test_a_killed_broker_leaves_no_clean_mark_and_starts_again(own: Broker) -> None:
     with own:
         own.kill()

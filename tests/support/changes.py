@@ -33,7 +33,7 @@ exchanges = st.builds(
     arguments,
 )
 queues = st.builds(
-    Queue, st.integers(1, 2**32 - 1).map(QueueId), names.map(QueueName), st.booleans(), st.booleans(), arguments
+    Queue, st.integers(1, 2**40 - 1).map(QueueId), names.map(QueueName), st.booleans(), st.booleans(), arguments
 )
 bindings = st.builds(
     Binding,

@@ -172,6 +172,7 @@ class FakeNode:
             {"grpc": "h:1"},
             Recovery(ms=1.5, records=7),
             "some-id",
+            2,
             {"server.crt": 1_800_000_000.0},
         )
 

@@ -352,6 +352,7 @@ def status() -> Steps[Status]:
             Corruption(each.vhost, each.file, each.at, tuple(each.queues), each.records) for each in answer.corruption
         ),
         data_id=answer.data_id,
+        data_format=answer.data_format,
     )
 
 

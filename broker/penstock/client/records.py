@@ -371,3 +371,5 @@ class Status:
     corruption: tuple[Corruption, ...] = ()
     # The id that the data directory got when it was made; empty for those who may not see it.
     data_id: str = ""
+    # The newest format of the logs in it; 0 of a broker that does not say it.
+    data_format: int = 0

@@ -20,6 +20,7 @@ from penstock.model.errors import (
     Thing,
 )
 from penstock.model.names import (
+    NUMBERS_USED_UP,
     QUEUE_ID_MAX,
     SERVER_NAMED_PREFIX,
     SERVER_NAMED_RANDOM_LENGTH,
@@ -45,11 +46,7 @@ def declare(state: VhostTopology, command: DeclareQueue) -> Decision:
     name = command.name or _server_named(command.random)
     assert name not in state.queues
     if state.next_queue_id > QUEUE_ID_MAX:
-        raise LimitReachedError(
-            state.thing("queue", name),
-            "cannot be declared: all queue numbers of its vhost are used",
-            limit=QUEUE_ID_MAX,
-        )
+        raise LimitReachedError(state.thing("queue", name), *NUMBERS_USED_UP, limit=QUEUE_ID_MAX)
     check_queues(state, state.thing("queue", name))
     if command.arguments.get(X_DEDICATED) is True:
         check_dedicated(state, state.thing("queue", name))

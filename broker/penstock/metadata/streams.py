@@ -20,7 +20,15 @@ from penstock.metadata.limit_rules import check_dedicated, check_queues
 from penstock.metadata.removal import remove_exchange, remove_queue
 from penstock.metadata.topology import VhostTopology
 from penstock.model.errors import InvalidArgumentError, LimitReachedError, NotFoundError, PreconditionFailedError
-from penstock.model.names import QUEUE_ID_MAX, ConnectionId, ExchangeName, QueueName, RoutingKey, check_name
+from penstock.model.names import (
+    NUMBERS_USED_UP,
+    QUEUE_ID_MAX,
+    ConnectionId,
+    ExchangeName,
+    QueueName,
+    RoutingKey,
+    check_name,
+)
 from penstock.model.records import (
     STAGE_PREFIX,
     X_DEDICATED,
@@ -161,9 +169,7 @@ def _check_all(state: VhostTopology, wanted: _Parts) -> None:
         )
     if state.next_queue_id + missing_count - 1 > QUEUE_ID_MAX:
         thing = state.thing("stream", wanted.queues[0].name)
-        raise LimitReachedError(
-            thing, "cannot be declared: all queue numbers of its vhost are used", limit=QUEUE_ID_MAX
-        )
+        raise LimitReachedError(thing, *NUMBERS_USED_UP, limit=QUEUE_ID_MAX)
     check_queues(state, state.thing("stream", wanted.queues[0].name), missing_count)
     if wanted.queues[0].arguments.get(X_DEDICATED) is True:
         check_dedicated(state, state.thing("stream", wanted.queues[0].name), missing_count)

@@ -118,8 +118,8 @@ class TooLargeError(RefusedError):
 class LimitReachedError(RefusedError):
     """A limit on a number of things is reached."""
 
-    def __init__(self, thing: Thing, rule: str, *, limit: int) -> None:
-        super().__init__(thing, rule, f"at most {limit} are allowed; delete what is not needed")
+    def __init__(self, thing: Thing, rule: str, way_out: str = "delete what is not needed", *, limit: int) -> None:
+        super().__init__(thing, rule, f"at most {limit} are allowed; {way_out}")
         self.limit = limit
 
 

@@ -17,8 +17,14 @@ QueueId = NewType("QueueId", int)
 ConnectionId = NewType("ConnectionId", int)
 
 NAME_BYTES_MAX: Final = 255
-QUEUE_ID_MAX: Final = 2**32 - 1
-"""The log's records name a queue with 32 bits."""
+QUEUE_ID_MAX: Final = 2**40 - 1
+"""The log's records name a queue with 40 bits."""
+
+NUMBERS_USED_UP: Final = (
+    "cannot be declared: all queue numbers of its vhost are used",
+    "a number is never used again, so declare it in a new vhost",
+)
+"""A refusal's rule and way out."""
 
 DEFAULT_VHOST: Final = VhostName("/")
 DEFAULT_EXCHANGE: Final = ExchangeName("")

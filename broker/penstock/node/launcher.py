@@ -111,6 +111,7 @@ class Broker:
             self.state.expiries = self._tls.expiries
         await self._start_http()
         await self._open_data(directory)
+        self.state.data_format = directory.format
         self.services = self._build_services(directory)
         await self._keep_administrator()
         await self._start_grpc(tls)

@@ -54,6 +54,7 @@ class BrokerState:
         self.listeners: dict[str, str] = {}
         self.recovery = Recovery()
         self.data_id = ""
+        self.data_format = 0
         self.expiries: Callable[[], Mapping[str, float]] = dict
         """When the served certificates expire; without TLS there are none."""
         self._version = version
@@ -101,6 +102,7 @@ class BrokerState:
             listeners=self.listeners,
             recovery=self.recovery,
             data_id=self.data_id,
+            data_format=self.data_format,
             expiries=self.expiries(),
         )
 

@@ -256,6 +256,8 @@ class NodeState:
     recovery: Recovery = field(default_factory=Recovery)
     # Of the data directory, made with it; empty until it is open.
     data_id: str = ""
+    # The newest format of its logs; 0 until it is open.
+    data_format: int = 0
     # When the certificates that are served expire, in seconds since 1970, by their files' names.
     expiries: Mapping[str, float] = field(default_factory=dict)
 

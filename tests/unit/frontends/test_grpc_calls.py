@@ -341,7 +341,7 @@ def test_the_status_is_for_all_and_the_directory_for_caretakers():
         assert (status.version, status.node, status.published_total) == ("1.2.3", "node-1", 11)
         assert (status.queue_count, status.ready_count, status.unacked_count) == (4, 21, 4)
         assert (status.recovery.ms, status.recovery.records) == (1.5, 7)
-        assert (status.data_dir, status.data_id) == ("/secret/data", "some-id")
+        assert (status.data_dir, status.data_id, status.data_format) == ("/secret/data", "some-id", 2)
         assert dict(status.listeners) == {"grpc": "h:1"}
         (corruption,) = status.corruption
         assert (corruption.vhost, corruption.file, corruption.at, list(corruption.queues)) == (
@@ -351,7 +351,7 @@ def test_the_status_is_for_all_and_the_directory_for_caretakers():
             ["jobs"],
         )
         status = await call(world, "GetStatus", admin.GetStatusRequest(), user="outsider")
-        assert (status.data_dir, status.data_id) == ("", "")
+        assert (status.data_dir, status.data_id, status.data_format) == ("", "", 2)
         assert not status.corruption
         assert not status.listeners
 

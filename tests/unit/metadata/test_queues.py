@@ -158,8 +158,11 @@ def test_a_vhost_out_of_numbers_refuses(machine: Machine) -> None:
     machine.state.next_queue_id = QueueId(QUEUE_ID_MAX)
     machine.queue("last")
 
-    with pytest.raises(LimitReachedError):
+    with pytest.raises(LimitReachedError, match="never used again, so declare it in a new vhost"):
         machine.queue("one-more")
+    machine.delete_queue("last")
+    with pytest.raises(LimitReachedError, match="all queue numbers"):
+        machine.queue("last")
 
 
 def test_a_passive_declare_only_looks(machine: Machine) -> None:

@@ -31,6 +31,7 @@ async def get_status(services: Services, principal: Principal, _: admin.GetStatu
         ),
         data_dir=state.data_dir,
         data_id=state.data_id,
+        data_format=state.data_format,
         listeners=state.listeners,
     )
     for corruption in found.corruptions:

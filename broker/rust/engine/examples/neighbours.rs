@@ -22,7 +22,7 @@ use penstock_engine::{
 };
 use penstock_log::{Disk, RealDisk};
 
-const QUEUES: u32 = 10_000;
+const QUEUES: u64 = 10_000;
 const PAUSE: Duration = Duration::from_micros(200);
 const SLOW: Duration = Duration::from_millis(50);
 /// Of 1 KiB each: sixteen of the smallest segments.

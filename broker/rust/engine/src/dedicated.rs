@@ -16,6 +16,7 @@ use crate::log_number::{DEDICATED_FOLDER, LogNumber};
 use crate::queue_entry::QueueSettings;
 use crate::shard::{Opener, Shard};
 use crate::state::{Elsewhere, State};
+use crate::topology::check_number;
 
 /// The ending of a folder that is being removed.
 const DELETED: &str = "deleted";
@@ -49,11 +50,12 @@ impl Shard {
     /// failure nothing of it is left, and it may be retried. Blocks on the disk.
     ///
     /// # Errors
-    /// `TooMany`; `Log` when it existed and is gone; `Io` and `Log` when the disk fails; `Stopped` and `Closed`.
+    /// `QueueNumber`; `TooMany`; `Log` when it existed and is gone; `Io` and `Log` when the disk fails; `Stopped` and `Closed`.
     pub fn dedicate(&self, id: QueueId) -> Result<(), EngineError> {
         let Some(opener) = self.opener.as_ref().filter(|_| self.others.home(id).is_none()) else {
             return Ok(());
         };
+        check_number(id)?;
         if self.others.dedicated_count() >= DEDICATED_MAX {
             return Err(EngineError::TooMany { what: "queues with a log of their own", max: DEDICATED_MAX });
         }
@@ -93,8 +95,8 @@ impl Shard {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if path.extension().is_some_and(|ending| ending == DELETED) {
                 std::fs::remove_dir_all(&path).map_err(|source| io("remove", &path, source))?;
-            } else if let Ok(id) = name.parse() {
-                self.open_dedicated(opener, QueueId(id), &path)?;
+            } else if let Some(id) = name.parse().ok().map(QueueId).filter(|&id| id <= QueueId::MAX) {
+                self.open_dedicated(opener, id, &path)?;
             }
         }
         Ok(())

@@ -26,7 +26,7 @@ impl LogNumber {
 
     /// The dedicated log of a queue.
     pub const fn of(queue: QueueId) -> LogNumber {
-        LogNumber(queue.0 as u64)
+        LogNumber(queue.0)
     }
 
     /// The log of a shard.
@@ -36,7 +36,7 @@ impl LogNumber {
 
     /// The queue whose dedicated log it is.
     pub fn queue(self) -> Option<QueueId> {
-        u32::try_from(self.0).ok().filter(|&number| number > 0).map(QueueId)
+        (self.0 > 0 && self.0 >> SHARD_SHIFT == 0).then_some(QueueId(self.0))
     }
 
     /// The shard that it is.
@@ -80,13 +80,13 @@ mod tests {
 
     #[test]
     fn each_log_is_of_a_shard_or_of_a_queue_and_has_its_folder() {
-        let (own, second) = (LogNumber::of(QueueId(u32::MAX)), LogNumber::of_shard(u16::MAX));
+        let (own, second) = (LogNumber::of(QueueId::MAX), LogNumber::of_shard(u16::MAX));
 
-        assert_eq!((own.queue(), own.shard()), (Some(QueueId(u32::MAX)), None));
+        assert_eq!((own.queue(), own.shard()), (Some(QueueId::MAX), None));
         assert_eq!((second.queue(), second.shard()), (None, Some(u16::MAX)));
         assert_eq!((LogNumber::VHOST.queue(), LogNumber::VHOST.shard()), (None, Some(0)));
         assert_eq!(LogNumber::of_shard(0), LogNumber::VHOST);
-        assert_eq!(own.place_of("msgs.0000000001"), "shards/4294967295/msgs.0000000001");
+        assert_eq!(own.place_of("msgs.0000000001"), "shards/1099511627775/msgs.0000000001");
         assert_eq!(LogNumber::of_shard(2).place_of("synced"), "logs/2/synced");
         assert_eq!(LogNumber::VHOST.place_of("synced"), "synced");
         assert_eq!(LogNumber::from_bytes(second.to_bytes()), second);

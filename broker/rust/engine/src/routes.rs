@@ -148,7 +148,7 @@ mod tests {
         let mut table = Routing::default();
         let name = |number: usize| format!("q{number}");
         for number in 0..wide.iter().copied().max().unwrap_or(0) {
-            table.put_queue(&name(number), QueueId(number as u32 + 1));
+            table.put_queue(&name(number), QueueId(number as u64 + 1));
         }
         for count in wide {
             let exchange = count.to_string();

@@ -92,7 +92,7 @@ pub struct Shard {
     pub(crate) others: OtherLogs<Shard>,
     recovery: Recovery,
     recovery_ms: f64,
-    highest_queue_id: u32,
+    highest_queue_id: u64,
 }
 
 impl Shard {
@@ -130,9 +130,9 @@ impl Shard {
 
     /// The highest queue id that this log, or another one of its vhost, has ever named.
     #[must_use]
-    pub fn highest_queue_id(&self) -> u32 {
+    pub fn highest_queue_id(&self) -> u64 {
         let others = self.others.all().into_iter().map(|(_, shard)| shard.highest_queue_id);
-        others.fold(self.highest_queue_id, u32::max)
+        others.fold(self.highest_queue_id, u64::max)
     }
 
     #[must_use]

@@ -77,12 +77,13 @@ impl Shard {
     /// The same for many in one hold of the lock: callers limit their number.
     ///
     /// # Errors
-    /// `Stopped` and `Closed`.
+    /// `QueueNumber`, when those before it are added; `Stopped` and `Closed`.
     pub fn put_queues<'a>(&self, queues: impl IntoIterator<Item = QueueSettings<'a>>) -> Result<(), EngineError> {
         let mut guard = self.lock()?;
         guard.check(self.name())?;
         let mut elsewhere = Vec::new();
         for settings in queues {
+            check_number(settings.id)?;
             if guard.elsewhere.contains_key(&settings.id) {
                 elsewhere.push(settings);
             } else {
@@ -299,4 +300,10 @@ impl Shard {
         names.sort_unstable();
         Ok(names)
     }
+}
+
+/// # Errors
+/// `QueueNumber` for a number that no record can name.
+pub(crate) fn check_number(id: QueueId) -> Result<(), EngineError> {
+    if id <= QueueId::MAX { Ok(()) } else { Err(EngineError::QueueNumber(id.0)) }
 }

@@ -15,7 +15,7 @@ use penstock_engine::{
 };
 
 const SLOW: QueueId = QueueId(1);
-const FAST_COUNT: u32 = 20;
+const FAST_COUNT: u64 = 20;
 const BATCH: usize = 100;
 /// Header, head with one target, the queue's name as the key, and the body.
 const RECORD_BYTES: u64 = 46 + 4 + 100;

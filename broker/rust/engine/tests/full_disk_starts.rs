@@ -14,7 +14,7 @@ use penstock_engine::{
 };
 use penstock_log::{Disk, RealDisk, Space};
 
-const LOGS: u32 = 24;
+const LOGS: u64 = 24;
 const PAGE_BYTES: u64 = 4 << 10;
 const DISK_BYTES: u64 = 24 << 20;
 

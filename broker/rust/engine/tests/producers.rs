@@ -140,7 +140,7 @@ fn what_found_no_room_holds_back_what_follows_once_there_is_room_again() {
 }
 
 /// As many queues behind one exchange, from the number 2 on.
-fn put_wide(house: &House, count: u32) -> Vec<QueueId> {
+fn put_wide(house: &House, count: u64) -> Vec<QueueId> {
     house.shard.put_exchange("all", ExchangeKind::Fanout, None).unwrap();
     let named: Vec<_> = (2..2 + count).map(|id| (QueueId(id), format!("q{id}"))).collect();
     for (id, name) in &named {
@@ -176,7 +176,7 @@ fn a_message_for_very_many_queues_is_stored_again_when_the_log_ends_amid_its_rec
     let (body, targets_max) = ("1234567", Format::Two.targets_max());
     {
         let house = open_queue(directory.path());
-        put_wide(&house, targets_max as u32 + 500);
+        put_wide(&house, targets_max as u64 + 500);
         let session = house.shard.open_producer("p", "anna").unwrap();
         assert_eq!(send(&house, &session, &[("all", "", 1_234_567)]), [STORED]);
         for entry in std::fs::read_dir(directory.path()).unwrap() {
@@ -189,7 +189,7 @@ fn a_message_for_very_many_queues_is_stored_again_when_the_log_ends_amid_its_rec
     }
     tear_after_the_first(copy.path(), body.as_bytes());
     let house = open_queue(copy.path());
-    let queues = put_wide(&house, targets_max as u32 + 500);
+    let queues = put_wide(&house, targets_max as u64 + 500);
     assert_eq!(house.shard.totals().unwrap(), (targets_max as u64, 0));
     let session = house.shard.open_producer("p", "anna").unwrap();
 
@@ -206,7 +206,7 @@ fn a_message_for_very_many_queues_that_comes_again_after_a_start_is_not_stored_a
     let directory = tempfile::tempdir().unwrap();
     for _ in 0..2 {
         let house = open_queue(directory.path());
-        let queues = put_wide(&house, Format::Two.targets_max() as u32 + 500);
+        let queues = put_wide(&house, Format::Two.targets_max() as u64 + 500);
         let session = house.shard.open_producer("p", "anna").unwrap();
 
         assert_eq!(send(&house, &session, &[("all", "", 7)]), [STORED]);

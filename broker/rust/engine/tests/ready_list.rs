@@ -15,7 +15,7 @@ use penstock_engine::{
     SubscriptionOptions,
 };
 
-const QUEUES: u32 = 2_000;
+const QUEUES: u64 = 2_000;
 
 #[derive(Default)]
 struct Counted(AtomicUsize);
@@ -26,12 +26,12 @@ impl Wake for Counted {
     }
 }
 
-fn name_of(number: u32) -> String {
+fn name_of(number: u64) -> String {
     format!("q{number}")
 }
 
 /// Queues besides the house's own; they are numbered from 10.
-fn put_queues(house: &House, count: u32) {
+fn put_queues(house: &House, count: u64) {
     (0..count).for_each(|number| house.shard.put_queue(QueueId(10 + number), &name_of(number), false, None).unwrap());
 }
 
@@ -46,15 +46,15 @@ fn publication(name: &str) -> Publication<'_> {
     }
 }
 
-fn publish(shard: &Shard, numbers: &[u32]) {
+fn publish(shard: &Shard, numbers: &[u64]) {
     let names: Vec<String> = numbers.iter().copied().map(name_of).collect();
     let batch: Vec<Publication<'_>> = names.iter().map(|name| publication(name)).collect();
     shard.publish(&batch, None, 1, &mut Vec::new()).unwrap();
 }
 
-fn subscribe(house: &House, list: &Arc<ReadyList>, number: u32) -> Subscription {
+fn subscribe(house: &House, list: &Arc<ReadyList>, number: u64) -> Subscription {
     let options = SubscriptionOptions { prefetch: 10, auto_ack: true, exclusive: false, pull: false };
-    house.shard.subscribe_with(QueueId(10 + number), options, list.signal(u64::from(number)), None).unwrap()
+    house.shard.subscribe_with(QueueId(10 + number), options, list.signal(number), None).unwrap()
 }
 
 /// Takes all there is; returns how many messages that were.
@@ -156,7 +156,7 @@ async fn no_ring_is_lost_beside_publishers() {
     let list = Arc::<ReadyList>::default();
     let subscriptions: Vec<_> = (0..8).map(|number| subscribe(&house, &list, number)).collect();
     assert!(subscriptions.iter().all(|subscription| drain(subscription) == 0));
-    let publishers: Vec<_> = (0..4_u32)
+    let publishers: Vec<_> = (0..4_u64)
         .map(|first| {
             let shard = Arc::clone(&house.shard);
             std::thread::spawn(move || (0..OF_EACH).for_each(|_| publish(&shard, &[first, first + 4])))

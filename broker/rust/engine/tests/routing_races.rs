@@ -12,7 +12,7 @@ mod house;
 use house::{House, STREAM, open_queue};
 
 const PUBLISHERS: usize = 2;
-const ROUNDS: u32 = 150;
+const ROUNDS: u64 = 150;
 const BATCH: usize = 20;
 
 fn publish(shard: &Shard, exchange: &str, key: &str) -> Vec<Fate> {
@@ -40,7 +40,7 @@ fn publish_until(shard: &Arc<Shard>, exchange: &'static str, is_over: &AtomicBoo
 }
 
 /// Runs changes while others publish; returns the sums of `publish_until`.
-fn publish_beside(house: &House, exchange: &'static str, mut change: impl FnMut(u32)) -> (u64, u64) {
+fn publish_beside(house: &House, exchange: &'static str, mut change: impl FnMut(u64)) -> (u64, u64) {
     let is_over = Arc::new(AtomicBool::new(false));
     let publisher = || {
         let (shard, is_over) = (Arc::clone(&house.shard), Arc::clone(&is_over));
@@ -55,7 +55,7 @@ fn publish_beside(house: &House, exchange: &'static str, mut change: impl FnMut(
     })
 }
 
-fn shard_of(round: u32, shards: u16) -> u16 {
+fn shard_of(round: u64, shards: u16) -> u16 {
     u16::try_from(round).unwrap() % shards
 }
 
@@ -88,7 +88,7 @@ fn come_and_go(shards: u16) {
         went += shard.delete_queue(id).unwrap();
     });
 
-    let own = u64::from(ROUNDS) * BATCH as u64;
+    let own = ROUNDS * BATCH as u64;
     assert_eq!(returned, 0);
     assert_eq!(ready(shard, STREAM), stored + own);
     assert!(went >= own, "the passing queues had the messages of this thread at least");

@@ -107,7 +107,7 @@ fn messages_for_one_further_shard_alone_do_not_take_the_lock_of_the_first() {
 fn a_confirm_waits_for_all_shards_of_its_messages_and_for_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let house = opened(directory.path());
-    let synced = |id: u32| house.shard.home_of(QueueId(id)).synced();
+    let synced = |id: u64| house.shard.home_of(QueueId(id)).synced();
     let before = [2, 3, 5].map(synced);
 
     let places = send(&house, &[("", "a1", "x"), ("", "b2", "y")]).unwrap().1.places(&house.shard);

@@ -147,7 +147,7 @@ fn a_paused_consumer_takes_nothing_and_keeps_what_it_holds() {
 fn none_is_forgotten_when_credit_comes_back_on_other_threads() {
     const LIMIT: u64 = 3;
     const OF_EACH: usize = 500;
-    const CONSUMERS: u32 = 4;
+    const CONSUMERS: u64 = 4;
     let directory = tempfile::tempdir().unwrap();
     let house = open(directory.path());
     let credit = Arc::new(Credit::new(3));

@@ -78,7 +78,7 @@ impl House {
     }
 
     /// A queue with a log of its own, and the name of the queue.
-    fn open_own(&self, shard: &Shard, id: u32) -> String {
+    fn open_own(&self, shard: &Shard, id: u64) -> String {
         let name = format!("own {id}");
         shard.dedicate(QueueId(id)).unwrap();
         shard.put_queue(QueueId(id), &name, false, None).unwrap();

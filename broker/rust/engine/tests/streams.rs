@@ -434,7 +434,7 @@ fn a_message_keeps_its_key_and_a_partitioned_stream_goes_by_it() {
     let directory = tempfile::tempdir().unwrap();
     let house = open(directory.path());
     house.shard.put_exchange("parts", ExchangeKind::Partitions, None).unwrap();
-    for number in 0..3_u32 {
+    for number in 0..3_u64 {
         let (id, name) = (QueueId(10 + number), format!("parts-{number}"));
         let stream = Some(StreamSettings::default());
         house

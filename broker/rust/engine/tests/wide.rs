@@ -19,7 +19,7 @@ use penstock_engine::{
 use penstock_log::Disk;
 
 /// More than a record of format 1 names.
-const QUEUES: u32 = 3_000;
+const QUEUES: u64 = 3_000;
 /// More than one hold of the lock stores of other batches.
 const MESSAGES: u64 = 2_500;
 
@@ -174,7 +174,7 @@ fn queues_that_the_definitions_do_not_name_are_deleted_some_at_a_time() {
 
     assert_eq!(house.shard.retain_queues(&[house::STREAM]).unwrap(), QUEUES as usize);
 
-    assert!(house.shard.holds() - before > u64::from(QUEUES.div_ceil(1024)));
+    assert!(house.shard.holds() - before > QUEUES.div_ceil(1024));
     house.close();
     let house = opened(directory.path(), Arc::new(DyingDisk::default()));
     assert_eq!(house.shard.totals().unwrap(), (0, 0));

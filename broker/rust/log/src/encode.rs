@@ -341,7 +341,7 @@ pub(crate) fn delete_bytes(format: Format) -> usize {
 pub(crate) fn encode_delete(out: &mut Vec<u8>, stamp: Stamp, queue: QueueId) {
     let start = begin(out, stamp, delete_bytes(stamp.coding.format), KIND_DELETE, 0);
     match stamp.coding.format {
-        Format::One => out.extend_from_slice(&queue.0.to_le_bytes()),
+        Format::One => out.extend_from_slice(&one::queue_bytes(queue)),
         Format::Two => two::put_queue(out, queue),
     }
     seal_head(out, start, stamp.coding.seed);

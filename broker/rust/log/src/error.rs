@@ -30,7 +30,7 @@ pub enum LogError {
     #[error("{count} {of} in one record, between 1 and {count_max} can be stored; split them over several")]
     CountOutOfBounds { of: &'static str, count: usize, count_max: usize },
     #[error("sequence {sequence} of queue {queue} does not follow {last}; numbers of a queue only ascend")]
-    NotAscending { queue: u32, sequence: u64, last: u64 },
+    NotAscending { queue: u64, sequence: u64, last: u64 },
     #[error(
         "the disk of {} is almost full: {free} bytes free, {needed} reserved; \
          consume or delete messages, or make the disk larger",

@@ -489,7 +489,7 @@ mod tests {
 
         let owners: Vec<_> = state.marks.keys().map(|(owner, _)| owner.clone()).collect();
         let other = QueueId(QUEUE.0 + 1);
-        assert_eq!(owners, [marks::owner_of_groups(other), marks::owner_of_leases(other)]);
+        assert_eq!(owners, [marks::owner_of_groups(other).to_vec(), marks::owner_of_leases(other).to_vec()]);
     }
 
     #[test]

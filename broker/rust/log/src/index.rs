@@ -261,7 +261,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
 
-    fn push(index: &mut MemoryIndex, queue: u32, sequence: u64, offset: u32) {
+    fn push(index: &mut MemoryIndex, queue: u64, sequence: u64, offset: u32) {
         index.push(Target { queue: QueueId(queue), sequence: Sequence(sequence) }, offset, (1, 1));
     }
 

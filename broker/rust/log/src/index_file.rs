@@ -11,6 +11,7 @@ use penstock_queue::{QueueId, Sequence};
 use crate::deadlines::{Deadline, DeadlineKind};
 use crate::format::Format;
 use crate::index::{MemoryIndex, Run};
+use crate::record::one::queue_bytes;
 use crate::record::{le_u32, le_u64};
 
 const MAGIC: &[u8; 8] = b"PNSTKIDX";
@@ -206,7 +207,7 @@ fn entry_bytes(format: Format) -> usize {
 fn entry_of_one(entry: &[u8]) -> Entry {
     let field = |from: usize| entry.get(from..).unwrap_or_default();
     Entry {
-        queue: QueueId(le_u32(field(0))),
+        queue: QueueId(u64::from(le_u32(field(0)))),
         count: le_u32(field(4)),
         first: Sequence(le_u64(field(8))),
         body_bytes: le_u64(field(16)),
@@ -218,7 +219,7 @@ fn entry_of_one(entry: &[u8]) -> Entry {
 fn entry_of_two(entry: &[u8]) -> Entry {
     let field = |from: usize| entry.get(from..).unwrap_or_default();
     Entry {
-        queue: queue(field(0)),
+        queue: field(0).first_chunk().map_or(QueueId(0), |queue| QueueId::from_bytes(*queue)),
         first: Sequence(le_u64(field(8))),
         count: le_u32(field(16)),
         place: le_u32(field(20)),
@@ -234,14 +235,9 @@ fn deadline(bytes: &[u8; DEADLINE_BYTES]) -> Deadline {
     Deadline {
         at_ms: time & !DUE_BIT,
         kind: if time & DUE_BIT == 0 { DeadlineKind::Expires } else { DeadlineKind::Due },
-        queue: queue(&[*q0, *q1, *q2, *q3, *q4]),
+        queue: QueueId::from_bytes([*q0, *q1, *q2, *q3, *q4]),
         sequence: Sequence(u64::from_le_bytes([*s0, *s1, *s2, *s3, *s4, *s5, *s6, 0])),
     }
-}
-
-/// The number of a queue in five bytes.
-fn queue(bytes: &[u8]) -> QueueId {
-    QueueId(le_u32(bytes))
 }
 
 fn u48(bytes: &[u8]) -> u64 {
@@ -309,7 +305,7 @@ fn put_section(bytes: &mut [u8], index: usize, (kind, crc): (u32, u32), place: R
 }
 
 fn put_entry_of_one(out: &mut Vec<u8>, (queue, run): (QueueId, &Run), place: u32) {
-    out.extend_from_slice(&queue.0.to_le_bytes());
+    out.extend_from_slice(&queue_bytes(queue));
     out.extend_from_slice(&(run.offsets.len() as u32).to_le_bytes());
     out.extend_from_slice(&run.first.to_le_bytes());
     out.extend_from_slice(&run.body_bytes.to_le_bytes());
@@ -317,7 +313,7 @@ fn put_entry_of_one(out: &mut Vec<u8>, (queue, run): (QueueId, &Run), place: u32
 }
 
 fn put_entry_of_two(out: &mut Vec<u8>, (queue, run): (QueueId, &Run), place: u32) {
-    put_queue(out, queue);
+    out.extend_from_slice(&queue.to_bytes());
     out.extend_from_slice(&[0; 3]);
     out.extend_from_slice(&run.first.to_le_bytes());
     out.extend_from_slice(&(run.offsets.len() as u32).to_le_bytes());
@@ -330,12 +326,8 @@ fn put_entry_of_two(out: &mut Vec<u8>, (queue, run): (QueueId, &Run), place: u32
 fn put_deadline(out: &mut Vec<u8>, deadline: &Deadline) {
     let due_bit = if deadline.kind == DeadlineKind::Due { DUE_BIT } else { 0 };
     out.extend_from_slice(&(deadline.at_ms | due_bit).to_le_bytes()[..6]);
-    put_queue(out, deadline.queue);
+    out.extend_from_slice(&deadline.queue.to_bytes());
     out.extend_from_slice(&deadline.sequence.0.to_le_bytes()[..7]);
-}
-
-fn put_queue(out: &mut Vec<u8>, queue: QueueId) {
-    out.extend_from_slice(&u64::from(queue.0).to_le_bytes()[..5]);
 }
 
 #[cfg(test)]
@@ -350,7 +342,7 @@ mod tests {
 
     #[derive(Clone, Debug)]
     struct One {
-        queue: u32,
+        queue: u64,
         skipped: u64,
         body_bytes: u64,
         stored_at_ms: u64,
@@ -360,7 +352,8 @@ mod tests {
     fn messages() -> impl Strategy<Value = Vec<One>> {
         let skipped = prop_oneof![4 => Just(0), 1 => 1..9_u64];
         let deadline = prop::option::of((0..1_u64 << 40, any::<bool>()));
-        let one = (1..5_u32, skipped, 0..999_u64, 0..1_u64 << 40, deadline);
+        let queue = prop_oneof![1..5_u64, (1 << 32) + 1..(1_u64 << 32) + 3, Just(QueueId::MAX.0)];
+        let one = (queue, skipped, 0..999_u64, 0..1_u64 << 40, deadline);
         let one = one.prop_map(|(queue, skipped, body_bytes, stored_at_ms, deadline)| One {
             queue,
             skipped,
@@ -371,11 +364,13 @@ mod tests {
         prop::collection::vec(one, 0..60)
     }
 
-    fn index_of(messages: &[One]) -> MemoryIndex {
+    /// In format 1 a queue has 32 bits.
+    fn index_of(messages: &[One], format: Format) -> MemoryIndex {
         let mut index = MemoryIndex::default();
         for (offset, one) in (64..).zip(messages) {
-            let next = index.next_of(QueueId(one.queue)).max(1) + one.skipped;
-            let target = Target { queue: QueueId(one.queue), sequence: Sequence(next) };
+            let queue = QueueId(if format == Format::One { one.queue & 0xffff_ffff } else { one.queue });
+            let next = index.next_of(queue).max(1) + one.skipped;
+            let target = Target { queue, sequence: Sequence(next) };
             let (due_at_ms, expires_at_ms) = match one.deadline {
                 Some((at_ms, true)) => (Some(at_ms), None),
                 Some((at_ms, false)) => (None, Some(at_ms)),
@@ -414,7 +409,7 @@ mod tests {
 
         #[test]
         fn an_index_is_read_back(messages in messages(), format in formats()) {
-            let index = index_of(&messages);
+            let index = index_of(&messages, format);
             let bytes = encode(format, SEGMENT, &index);
 
             let layout = Layout::read(&bytes, SEGMENT).unwrap();
@@ -454,7 +449,7 @@ mod tests {
         fn a_changed_header_is_refused_or_names_places_within_the_file(
             messages in messages(), at in 8..112_usize, change in 1..=u8::MAX, format in formats(), is_sealed: bool,
         ) {
-            let mut bytes = encode(format, SEGMENT, &index_of(&messages));
+            let mut bytes = encode(format, SEGMENT, &index_of(&messages, format));
             let end = if format == Format::One { FIXED_BYTES } else { header_bytes(&bytes) };
             let at = at.min(end - 1);
             bytes[at] ^= change;
@@ -471,7 +466,7 @@ mod tests {
         fn a_change_behind_the_header_is_noticed(
             messages in messages(), at in any::<prop::sample::Index>(), bit in 0..8_u32, format in formats(),
         ) {
-            let mut bytes = encode(format, SEGMENT, &index_of(&messages));
+            let mut bytes = encode(format, SEGMENT, &index_of(&messages, format));
             let layout = Layout::read(&bytes, SEGMENT).unwrap();
             let begin = if format == Format::One { FIXED_BYTES } else { header_bytes(&bytes) };
             prop_assume!(begin < bytes.len());
@@ -488,7 +483,7 @@ mod tests {
     fn an_index_of_another_segment_or_a_newer_version_is_refused() {
         let deadline = Some((9, true));
         let one = One { queue: 1, skipped: 0, body_bytes: 5, stored_at_ms: 3, deadline };
-        let bytes = encode(Format::Two, SEGMENT, &index_of(&[one]));
+        let bytes = encode(Format::Two, SEGMENT, &index_of(&[one], Format::Two));
         assert_eq!(bytes.len(), 64 + 2 * 24 + 44 + 4 + 18);
         let changed = |at: usize, value: u8| {
             let mut bytes = bytes.clone();

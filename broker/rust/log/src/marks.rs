@@ -6,6 +6,7 @@
 //! values mean.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 
 use penstock_queue::QueueId;
 
@@ -33,7 +34,7 @@ pub(crate) const SKIPPED: &[u8] = b"k";
 
 /// The owner of the offsets of a stream's groups, by their names.
 #[must_use]
-pub fn owner_of_groups(queue: QueueId) -> [u8; 5] {
+pub fn owner_of_groups(queue: QueueId) -> QueueOwner {
     owner_of(GROUPS, queue)
 }
 
@@ -45,7 +46,7 @@ pub fn queue_of_groups(owner: &[u8]) -> Option<QueueId> {
 
 /// The owner of a queue's leases, by their numbers and holders.
 #[must_use]
-pub fn owner_of_leases(queue: QueueId) -> [u8; 5] {
+pub fn owner_of_leases(queue: QueueId) -> QueueOwner {
     owner_of(LEASES, queue)
 }
 
@@ -57,7 +58,7 @@ pub fn queue_of_leases(owner: &[u8]) -> Option<QueueId> {
 
 /// The owner of the last decision about a stage, whose key is empty.
 #[must_use]
-pub fn owner_of_stage(queue: QueueId) -> [u8; 5] {
+pub fn owner_of_stage(queue: QueueId) -> QueueOwner {
     owner_of(STAGE, queue)
 }
 
@@ -69,7 +70,7 @@ pub fn queue_of_stage(owner: &[u8]) -> Option<QueueId> {
 
 /// The owner of a queue's delivery position, whose key is empty.
 #[must_use]
-pub fn owner_of_deliveries(queue: QueueId) -> [u8; 5] {
+pub fn owner_of_deliveries(queue: QueueId) -> QueueOwner {
     owner_of(DELIVERIES, queue)
 }
 
@@ -81,7 +82,7 @@ pub fn queue_of_deliveries(owner: &[u8]) -> Option<QueueId> {
 
 /// The owner of the note that a queue has a log of its own, whose key is empty.
 #[must_use]
-pub fn owner_of_own_log(queue: QueueId) -> [u8; 5] {
+pub fn owner_of_own_log(queue: QueueId) -> QueueOwner {
     owner_of(OWN_LOG, queue)
 }
 
@@ -93,7 +94,7 @@ pub fn queue_of_own_log(owner: &[u8]) -> Option<QueueId> {
 
 /// The owner of a stream's id, whose key is empty.
 #[must_use]
-pub fn owner_of_identity(queue: QueueId) -> [u8; 5] {
+pub fn owner_of_identity(queue: QueueId) -> QueueOwner {
     owner_of(IDENTITY, queue)
 }
 
@@ -103,14 +104,34 @@ pub fn queue_of_identity(owner: &[u8]) -> Option<QueueId> {
     queue_of(IDENTITY, owner)
 }
 
-fn owner_of(kind: u8, queue: QueueId) -> [u8; 5] {
-    let [a, b, c, d] = queue.0.to_le_bytes();
-    [kind, a, b, c, d]
+/// An owner that stands for a queue: its kind, and the queue's number in 4 bytes, or in 5 where it needs them. So a number
+/// has one owner of each kind, and those of small numbers are the same in all versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueOwner {
+    bytes: [u8; 6],
+    length: usize,
+}
+
+impl Deref for QueueOwner {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+fn owner_of(kind: u8, queue: QueueId) -> QueueOwner {
+    let [a, b, c, d, high] = queue.to_bytes();
+    QueueOwner { bytes: [kind, a, b, c, d, high], length: if high == 0 { 5 } else { 6 } }
 }
 
 fn queue_of(wanted: u8, owner: &[u8]) -> Option<QueueId> {
-    let &[kind, a, b, c, d] = owner.first_chunk().filter(|_| owner.len() == 5)?;
-    (kind == wanted).then(|| QueueId(u32::from_le_bytes([a, b, c, d])))
+    let (kind, number) = match *owner {
+        [kind, a, b, c, d] => (kind, [a, b, c, d, 0]),
+        [kind, a, b, c, d, high] if high > 0 => (kind, [a, b, c, d, high]),
+        _ => return None,
+    };
+    (kind == wanted).then(|| QueueId::from_bytes(number))
 }
 
 /// The owner of the highest sequence of a producer.
@@ -186,6 +207,18 @@ mod tests {
         queue_of_deliveries, queue_of_groups, queue_of_identity, queue_of_leases, queue_of_own_log, queue_of_stage,
     };
     use penstock_queue::QueueId;
+
+    #[test]
+    fn a_queue_with_a_number_above_32_bits_has_owners_of_its_own() {
+        for number in [1, (1 << 32) - 1, 1 << 32, (1 << 32) + 1, QueueId::MAX.0] {
+            let owner = owner_of_leases(QueueId(number));
+
+            assert_eq!(queue_of_leases(&owner), Some(QueueId(number)));
+            assert_eq!(owner.len(), if number < 1 << 32 { 5 } else { 6 });
+            assert_eq!(queue_of_stage(&owner), None);
+        }
+        assert_eq!(queue_of_leases(b"l\x01\0\0\0\0"), None, "the long form of a short number");
+    }
 
     #[test]
     fn owners_name_what_they_stand_for() {

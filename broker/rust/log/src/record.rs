@@ -118,8 +118,6 @@ pub enum DecodeError {
     Flags,
     #[error("an unknown outcome")]
     Outcome,
-    #[error("the number of a queue is larger than this version knows")]
-    Queue,
     #[error("a newer version wrote this record, and this one does not know a part of it")]
     Newer,
     #[error("a record's fields do not fit its length")]
@@ -449,9 +447,6 @@ impl<'a> Framed<'a> {
         let stored_at_ms = u64::from_le_bytes([t0, t1, t2, t3, t4, t5, 0, 0]);
         let mut properties_bytes = u16::from_le_bytes([n0, n1]) as usize;
         let targets = head.take(self.count * TARGET_BYTES)?;
-        if coding.format == Format::Two && !two::are_known(targets) {
-            return Err(DecodeError::Queue);
-        }
         let (mut key, mut producer, mut batch_digest) = (None, None, None);
         if self.flags != 0 {
             let optional = optional_in(&mut head, self.flags, coding.format)?;
@@ -484,7 +479,7 @@ impl<'a> Framed<'a> {
         let found = match (self.kind, format) {
             (KIND_SETTLE, Format::One) => Record::Settle(one::settle_in(&mut head, self.count)?),
             (KIND_SETTLE, Format::Two) => Record::Settle(two::settle_in(&mut head, self.count)?),
-            (KIND_DELETE, Format::One) => Record::Delete(QueueId(head.u32()?)),
+            (KIND_DELETE, Format::One) => Record::Delete(one::queue_in(&mut head)?),
             (KIND_DELETE, Format::Two) => Record::Delete(two::queue_in(&mut head)?),
             (KIND_MARK, _) => Record::Mark(mark_in(&mut head)?),
             (KIND_EPOCH, Format::One) => Record::Epoch(one::epoch_in(&mut head)?),
@@ -499,7 +494,7 @@ impl<'a> Framed<'a> {
     #[cold]
     fn or_newer(&self, error: DecodeError, coding: Coding) -> DecodeError {
         use DecodeError::{Flags, Kind, Outcome};
-        if coding.format == Format::One || !matches!(error, Flags | Kind | Outcome | DecodeError::Queue) {
+        if coding.format == Format::One || !matches!(error, Flags | Kind | Outcome) {
             return error;
         }
         let [head_crc, payload_crc] = [20, 16].map(|at| self.record.get(at..).map_or(0, le_u32));

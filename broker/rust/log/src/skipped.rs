@@ -7,8 +7,10 @@
 use penstock_queue::{QueueId, Sequence};
 
 use crate::fold::{FoldState, RAISE};
-use crate::record::{Position, le_u32, le_u64};
+use crate::record::{Position, le_u64};
 
+/// The lower four bytes of the queue, seven of the skipped sequences, and the queue's highest byte: as in format 1,
+/// where the highest byte of either is 0.
 const ENTRY_BYTES: usize = 12;
 
 /// The steps below a sequence.
@@ -26,8 +28,10 @@ pub(crate) fn encode(state: &FoldState) -> Vec<u8> {
     listed.sort_unstable();
     let mut out = state.position.0.to_le_bytes().to_vec();
     for (id, skipped) in listed {
-        out.extend_from_slice(&id.0.to_le_bytes());
-        out.extend_from_slice(&skipped.to_le_bytes());
+        let [low @ .., high] = id.to_bytes();
+        out.extend_from_slice(&low);
+        out.extend_from_slice(&skipped.to_le_bytes()[..7]);
+        out.push(high);
     }
     out
 }
@@ -37,11 +41,11 @@ pub(crate) fn decode(position: Position, value: &[u8]) -> Vec<(QueueId, u64)> {
     let Some((_, entries)) = value.split_at_checked(8).filter(|(at, _)| le_u64(at) == position.0) else {
         return Vec::new();
     };
-    let entries = entries.chunks_exact(ENTRY_BYTES);
-    entries
-        .filter_map(|entry| entry.split_at_checked(4))
-        .map(|(id, skipped)| (QueueId(le_u32(id)), le_u64(skipped)))
-        .collect()
+    let (entries, _) = entries.as_chunks::<ENTRY_BYTES>();
+    let entry = |&[q0, q1, q2, q3, s0, s1, s2, s3, s4, s5, s6, q4]: &[u8; ENTRY_BYTES]| {
+        (QueueId::from_bytes([q0, q1, q2, q3, q4]), u64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, 0]))
+    };
+    entries.iter().map(entry).collect()
 }
 
 /// Sets the numbers of a decoded state.

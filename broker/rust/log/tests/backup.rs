@@ -21,27 +21,27 @@ fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 /// A step of a log.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Publish(u32, u16),
-    Settle(u32),
-    Purge(u32),
-    Delete(u32),
+    Publish(u64, u16),
+    Settle(u64),
+    Purge(u64),
+    Delete(u64),
     Sync,
     Fold,
 }
 
 fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        6 => (1..5_u32, 0..2_000_u16).prop_map(|(queue, bytes)| Step::Publish(queue, bytes)),
-        3 => (1..5_u32).prop_map(Step::Settle),
-        1 => (1..5_u32).prop_map(Step::Purge),
-        1 => (1..5_u32).prop_map(Step::Delete),
+        6 => (1..5_u64, 0..2_000_u16).prop_map(|(queue, bytes)| Step::Publish(queue, bytes)),
+        3 => (1..5_u64).prop_map(Step::Settle),
+        1 => (1..5_u64).prop_map(Step::Purge),
+        1 => (1..5_u64).prop_map(Step::Delete),
         1 => Just(Step::Sync),
         2 => Just(Step::Fold),
     ];
     prop::collection::vec(step, 0..count)
 }
 
-fn play(log: &mut Log, model: &mut Model, deleted: &mut Vec<u32>, steps: &[Step]) {
+fn play(log: &mut Log, model: &mut Model, deleted: &mut Vec<u64>, steps: &[Step]) {
     for &step in steps {
         match step {
             Step::Publish(queue, bytes) if !deleted.contains(&queue) => {
@@ -182,7 +182,7 @@ fn path_of_active(directory: &Path) -> PathBuf {
 }
 
 /// Publishes as many messages of 5,000 bytes.
-fn publish(log: &mut Log, model: &mut Model, queue: u32, count: u8) {
+fn publish(log: &mut Log, model: &mut Model, queue: u64, count: u8) {
     for seed in 0..count {
         model.publish(log, &[queue], message(5_000, seed)).unwrap();
         log.write().unwrap();

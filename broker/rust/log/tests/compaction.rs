@@ -11,7 +11,7 @@ use penstock_log::{FaultyDisk, Log, LogError, LogOptions, Outcome, Retired, insp
 use penstock_queue::{QueueId, Sequence};
 use support::{ForgetfulDisk, Model, compact, compact_all, fold, message, open, open_with, small_segments, sync};
 
-const SLOW: u32 = 1;
+const SLOW: u64 = 1;
 
 /// Every tenth message is for a slow queue that settles one in three; the others are settled at once.
 fn run(log: &mut Log, model: &mut Model, rounds: u32, mut between: impl FnMut(&mut Log, &Model)) {
@@ -24,7 +24,7 @@ fn run(log: &mut Log, model: &mut Model, rounds: u32, mut between: impl FnMut(&m
         if round % 30 == 0 {
             model.settle(log, SLOW, Outcome::Ack, &[round as usize]);
         }
-        let fast = 2 + round % 5;
+        let fast = u64::from(2 + round % 5);
         model.publish(log, &[fast], message(100, seed)).unwrap();
         model.settle(log, fast, Outcome::Ack, &[0]);
         log.write().unwrap();

@@ -12,7 +12,7 @@ use penstock_log::{FaultyDisk, Log, LogOptions, Outcome, Quarantined, Retired, T
 use penstock_queue::{QueueId, Sequence};
 use support::{Model, compact, compact_all, fold, message, open, small_segments, sync};
 
-const SLOW: u32 = 1;
+const SLOW: u64 = 1;
 
 /// One message in ten stays, the others are settled at once; nothing is compacted.
 fn filled(directory: &Path, rounds: u32) -> (Log, Model) {

@@ -10,7 +10,7 @@ use penstock_queue::{QueueId, Sequence};
 use proptest::prelude::*;
 use support::{Model, fold, message, open, open_with, small_segments, sync};
 
-const QUEUE: u32 = 1;
+const QUEUE: u64 = 1;
 /// Behind the header of a segment and the record of an epoch.
 const FIRST_RECORD: usize = 64 + 55;
 
@@ -53,7 +53,7 @@ fn synced_log(directory: &Path, count: u8) -> Model {
 }
 
 /// A closed log: its checkpoint covers everything, and a start reads no record.
-fn closed_log(directory: &Path, queues: &[u32], count: u8) -> Model {
+fn closed_log(directory: &Path, queues: &[u64], count: u8) -> Model {
     let mut log = open(directory).log;
     let mut model = Model::default();
     for seed in 0..count {
@@ -399,7 +399,7 @@ fn an_inspection_names_the_segment_the_position_and_the_queue() {
         assert_eq!((report.file.as_str(), report.error_at), (file, Some(u64::from(offset))));
         let [corrupt] = &report.corrupt[..] else { panic!("{report:?}") };
         assert_eq!(corrupt.position, report.first_position + u64::from(offset) - 64);
-        let mut queues: Vec<u32> = corrupt.targets.iter().map(|target| target.queue.0).collect();
+        let mut queues: Vec<u64> = corrupt.targets.iter().map(|target| target.queue.0).collect();
         queues.sort_unstable();
         assert_eq!(queues, [QUEUE, 3]);
         assert!(corrupt.targets.iter().all(|target| target.sequence == Sequence(7)));

@@ -153,7 +153,7 @@ fn what_is_above_a_limit_is_refused_and_nothing_is_appended() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = open(directory.path()).log;
     let end = log.end();
-    let targets: Vec<_> = (1..=ENVELOPE_TARGETS_MAX as u32).map(|queue| target(QueueId(queue), 1)).collect();
+    let targets: Vec<_> = (1..=ENVELOPE_TARGETS_MAX as u64).map(|queue| target(QueueId(queue), 1)).collect();
     let message = |targets| Operation::Message { payload: payload(), stored_at_ms: 5, targets };
     let ranges: Vec<_> = (1..=RANGES_MAX as u64).map(|number| range(2 * number, 2 * number)).collect();
     let settle = |ranges| Operation::Settle { settlement: settlement(0), ranges };

@@ -9,8 +9,8 @@ use penstock_log::{Log, LogOptions, Outcome, Retired, SegmentReport, Target, ins
 use penstock_queue::{QueueId, Sequence};
 use support::{Model, fold, message, open, open_with, small_segments};
 
-const SLOW: u32 = 1;
-const FAST: u32 = 2;
+const SLOW: u64 = 1;
+const FAST: u64 = 2;
 
 /// A log from whose middle whole segments went: a slow queue kept its first and its last message, a fast one none.
 fn log_with_removed_segments(directory: &Path) -> Model {
@@ -40,7 +40,7 @@ fn errors(directory: &Path) -> Vec<SegmentReport> {
 }
 
 /// The file that holds a message.
-fn file_of(log: &Log, queue: u32, number: u64) -> String {
+fn file_of(log: &Log, queue: u64, number: u64) -> String {
     let located = log.locate(QueueId(queue), Sequence(number), 1).unwrap().unwrap();
     located.segment.path().file_name().unwrap().to_str().unwrap().to_owned()
 }

@@ -15,8 +15,8 @@ use support::load::{Sizes, options};
 use support::recorder::{Recorder, Step};
 use support::{Model, ModelQueue, compact, fold, message, sync};
 
-const SLOW: u32 = 1;
-const FAST: u32 = 2;
+const SLOW: u64 = 1;
+const FAST: u64 = 2;
 
 /// A log with few live messages, which was compacted.
 fn compacted_log(directory: &Path, recorder: &Arc<Recorder>) -> Model {

@@ -15,14 +15,14 @@ use support::open_with;
 
 const PRODUCER: Producer = Producer { id: NonZeroU64::new(3).unwrap(), sequence: 7 };
 
-fn targets(count: u32) -> Vec<Target> {
+fn targets(count: u64) -> Vec<Target> {
     (1..=count).map(|queue| Target { queue: QueueId(queue), sequence: Sequence(1) }).collect()
 }
 
 /// Appends a message for that many queues; returns where it ends.
 fn append(log: &mut Log, count: usize) -> Result<Position, LogError> {
     let payload = Payload::new(b"", b"key", b"", b"a body").unwrap().with_producer(PRODUCER);
-    log.append_message(&payload, 1, &targets(count as u32))
+    log.append_message(&payload, 1, &targets(count as u64))
 }
 
 /// A log of a format.

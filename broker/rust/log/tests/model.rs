@@ -13,10 +13,10 @@ use support::{ForgetfulDisk, Model, epoch_record_bytes, fold, message, open_with
 
 #[derive(Clone, Debug)]
 enum Step {
-    Publish { queues: Vec<u32>, body_bytes: usize, seed: u8 },
-    Settle { queue: u32, outcome: Outcome, picks: Vec<usize> },
-    Purge { queue: u32 },
-    Delete { queue: u32 },
+    Publish { queues: Vec<u64>, body_bytes: usize, seed: u8 },
+    Settle { queue: u64, outcome: Outcome, picks: Vec<usize> },
+    Purge { queue: u64 },
+    Delete { queue: u64 },
     Write,
     Sync,
     Fold { removes: bool },
@@ -38,14 +38,14 @@ fn outcomes() -> impl Strategy<Value = Outcome> {
 }
 
 fn steps(removes: bool) -> impl Strategy<Value = Vec<Step>> {
-    let queues = prop::sample::subsequence(vec![1_u32, 2, 3, 4], 1..=4);
+    let queues = prop::sample::subsequence(vec![1_u64, 2, 3, 4], 1..=4);
     let body = prop_oneof![20 => 0..200_usize, 1 => 3000..6000_usize];
     let step = prop_oneof![
         12 => (queues, body, any::<u8>()).prop_map(|(queues, body_bytes, seed)| Step::Publish { queues, body_bytes, seed }),
-        6 => (1..5_u32, outcomes(), prop::collection::vec(0..40_usize, 1..12))
+        6 => (1..5_u64, outcomes(), prop::collection::vec(0..40_usize, 1..12))
             .prop_map(|(queue, outcome, picks)| Step::Settle { queue, outcome, picks }),
-        1 => (1..5_u32).prop_map(|queue| Step::Purge { queue }),
-        1 => (1..5_u32).prop_map(|queue| Step::Delete { queue }),
+        1 => (1..5_u64).prop_map(|queue| Step::Purge { queue }),
+        1 => (1..5_u64).prop_map(|queue| Step::Delete { queue }),
         6 => Just(Step::Write),
         2 => Just(Step::Sync),
         3 => Just(Step::Fold { removes }),
@@ -69,7 +69,7 @@ struct Run<'a> {
     model: Model,
     history: Vec<(Position, Model)>,
     /// Queue numbers are never reused, so a deleted one's is replaced by a new one.
-    ids: [u32; 5],
+    ids: [u64; 5],
 }
 
 impl<'a> Run<'a> {
@@ -83,7 +83,7 @@ impl<'a> Run<'a> {
             log: None,
             model: Model::default(),
             history: Vec::new(),
-            ids: [0, 1, 2, 3, 4],
+            ids: first_ids(format),
         };
         run.history.push((Position(0), Model::default()));
         run.reopen(false);
@@ -113,10 +113,10 @@ impl<'a> Run<'a> {
 
     fn step(&mut self, step: Step) {
         let log = self.log.as_mut().unwrap();
-        let id = |queue: u32| self.ids[queue as usize];
+        let id = |queue: u64| self.ids[queue as usize];
         match step {
             Step::Publish { queues, body_bytes, seed } => {
-                let queues: Vec<u32> = queues.into_iter().map(id).collect();
+                let queues: Vec<u64> = queues.into_iter().map(id).collect();
                 self.model.publish(log, &queues, message(body_bytes, seed)).unwrap();
             }
             Step::Settle { queue, outcome, picks } => self.model.settle(log, id(queue), outcome, &picks),
@@ -178,6 +178,11 @@ impl<'a> Run<'a> {
             }
         }
     }
+}
+
+/// Numbers on both sides of 2^32, where the format has them.
+fn first_ids(format: Format) -> [u64; 5] {
+    [0, 1, 2, 3, 4].map(|place| if format == Format::One { place } else { (1 << 32) - 3 + place })
 }
 
 /// A few by default; more with `PROPTEST_CASES`.

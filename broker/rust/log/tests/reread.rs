@@ -14,7 +14,7 @@ use penstock_queue::{QueueId, Sequence, SequenceRange};
 use rustix::fs::{Advice, fadvise};
 use support::{Model, message, open, sync};
 
-const QUEUE: u32 = 1;
+const QUEUE: u64 = 1;
 const TARGET_7: Target = Target { queue: QueueId(QUEUE), sequence: Sequence(7) };
 
 /// Messages in segments of this process, all of them synced.

@@ -16,7 +16,7 @@ fn killed(directory: &Path) -> Model {
     let mut log = open(directory).log;
     let mut model = Model::default();
     for seed in 0..100 {
-        model.publish(&mut log, &[1 + u32::from(seed % 2)], message(100, seed)).unwrap();
+        model.publish(&mut log, &[1 + u64::from(seed % 2)], message(100, seed)).unwrap();
     }
     log.write().unwrap();
     sync(&mut log);
@@ -123,7 +123,7 @@ fn what_was_stored_while_a_segment_was_away_is_there_when_it_is_back() {
         since.queues.insert(id.0, Arc::new(ModelQueue { next, ..ModelQueue::default() }));
     }
     for seed in 0..20 {
-        since.publish(&mut opened.log, &[1 + u32::from(seed % 2)], message(100, seed)).unwrap();
+        since.publish(&mut opened.log, &[1 + u64::from(seed % 2)], message(100, seed)).unwrap();
     }
     opened.log.write().unwrap();
     sync(&mut opened.log);

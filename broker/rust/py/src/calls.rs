@@ -43,7 +43,7 @@ records! {
     StreamPartition {
         stream: String,
         name: String,
-        queue_id: u32,
+        queue_id: u64,
         at_timestamp: Option<u64> = None,
         archived: Option<ArchivedRuns> = None,
         archive_error: Option<String> = None,
@@ -51,7 +51,7 @@ records! {
     }
     ArchivedRuns { below: u64, runs: Vec<OffsetRun>, bytes: u64 }
     OffsetRun { first: u64, end: u64 }
-    QueueUnused { vhost: String, queue: String, queue_id: u32 }
+    QueueUnused { vhost: String, queue: String, queue_id: u64 }
     Enter {}
     Disconnected {}
 }
@@ -206,7 +206,7 @@ impl PyCall {
     }
 
     #[pyo3(signature = (vhost, queue_id = 0, user = String::new(), by_key = false))]
-    fn admit(&self, vhost: String, queue_id: u32, user: String, by_key: bool) -> PyResult<()> {
+    fn admit(&self, vhost: String, queue_id: u64, user: String, by_key: bool) -> PyResult<()> {
         self.reply(Ok(Answer::Admitted(Admitted { vhost, queue_id, user, by_key })))
     }
 
@@ -223,7 +223,7 @@ impl PyCall {
     fn admit_stage(
         &self,
         vhost: String,
-        queue_id: u32,
+        queue_id: u64,
         user: String,
         exchange: String,
         routing_key: String,

@@ -56,7 +56,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 records! {
     NewQueue {
-        id: u32,
+        id: u64,
         name: String,
         auto_delete: bool = false,
         level: Option<String> = None,
@@ -108,9 +108,9 @@ records! {
     StageState { last_batch: Option<u64> = None, is_copying: bool = false }
     BackupFile { path: String, bytes: u64, size: u64 }
     CorruptFile { file: String, at: u64, record_count: u64, queues: Vec<String> }
-    DroppedMessage { queue_id: u32, sequence: u64, error: String }
+    DroppedMessage { queue_id: u64, sequence: u64, error: String }
     LogRecovery { microseconds: u64 = 0, bytes_read: u64 = 0, records: u64 = 0, torn_bytes: u64 = 0 }
-    MessageId { queue_id: u32, sequence: u64 }
+    MessageId { queue_id: u64, sequence: u64 }
     CorruptRecord { at: u64, position: u64, error: String, messages: Vec<MessageId> }
     SegmentReport {
         file: String,

@@ -50,11 +50,11 @@ impl PyShard {
     }
 
     #[getter]
-    fn highest_queue_id(&self) -> u32 {
+    fn highest_queue_id(&self) -> u64 {
         self.shard.highest_queue_id()
     }
 
-    fn retain_queues(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<usize> {
+    fn retain_queues(&self, py: Python<'_>, ids: Vec<u64>) -> PyResult<usize> {
         let ids: Vec<QueueId> = ids.into_iter().map(QueueId).collect();
         self.with(py, |shard| shard.retain_queues(&ids))
     }
@@ -91,28 +91,28 @@ impl PyShard {
         self.with(py, |shard| shard.grow(count))
     }
 
-    fn dedicate_queue(&self, py: Python<'_>, id: u32) -> PyResult<()> {
+    fn dedicate_queue(&self, py: Python<'_>, id: u64) -> PyResult<()> {
         let dedicated = py.detach(|| self.shard.dedicate(QueueId(id)));
         dedicated.map_err(|error| of_engine(py, &error, Doing::CreatingQueueLog { vhost: self.shard.name() }))
     }
 
-    fn delete_queue(&self, py: Python<'_>, id: u32) -> PyResult<u64> {
+    fn delete_queue(&self, py: Python<'_>, id: u64) -> PyResult<u64> {
         self.with(py, |shard| shard.delete_queue(QueueId(id)))
     }
 
-    fn shut_empty_queue(&self, py: Python<'_>, id: u32) -> PyResult<QueueCounts> {
+    fn shut_empty_queue(&self, py: Python<'_>, id: u64) -> PyResult<QueueCounts> {
         self.with(py, |shard| shard.shut_empty_queue(QueueId(id))).map(QueueCounts::from)
     }
 
-    fn shut_queue(&self, py: Python<'_>, id: u32) -> PyResult<()> {
+    fn shut_queue(&self, py: Python<'_>, id: u64) -> PyResult<()> {
         self.with(py, |shard| shard.shut_queue(QueueId(id)))
     }
 
-    fn reopen_queue(&self, py: Python<'_>, id: u32) -> PyResult<()> {
+    fn reopen_queue(&self, py: Python<'_>, id: u64) -> PyResult<()> {
         self.with(py, |shard| shard.reopen_queue(QueueId(id)))
     }
 
-    fn purge_queue(&self, py: Python<'_>, id: u32) -> PyResult<u64> {
+    fn purge_queue(&self, py: Python<'_>, id: u64) -> PyResult<u64> {
         self.with(py, |shard| shard.purge_queue(QueueId(id)))
     }
 
@@ -149,33 +149,33 @@ impl PyShard {
         self.with(py, |shard| shard.remove_route(&route.exchange, &route.key, matching, destination))
     }
 
-    fn queue_counts(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<Vec<QueueCounts>> {
+    fn queue_counts(&self, py: Python<'_>, ids: Vec<u64>) -> PyResult<Vec<QueueCounts>> {
         let ids: Vec<QueueId> = ids.into_iter().map(QueueId).collect();
         let counts = self.with(py, |shard| shard.queue_counts(&ids))?;
         Ok(counts.into_iter().map(QueueCounts::from).collect())
     }
 
-    fn stream_states(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<Vec<StreamState>> {
+    fn stream_states(&self, py: Python<'_>, ids: Vec<u64>) -> PyResult<Vec<StreamState>> {
         let ids: Vec<QueueId> = ids.into_iter().map(QueueId).collect();
         let states = self.with(py, |shard| shard.stream_states(&ids))?;
         Ok(states.into_iter().map(StreamState::from).collect())
     }
 
-    fn stream_extents(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<Vec<StreamState>> {
+    fn stream_extents(&self, py: Python<'_>, ids: Vec<u64>) -> PyResult<Vec<StreamState>> {
         let ids: Vec<QueueId> = ids.into_iter().map(QueueId).collect();
         let extents = self.with(py, |shard| shard.stream_extents(&ids))?;
         Ok(extents.into_iter().map(StreamState::from).collect())
     }
 
-    fn offset_at(&self, py: Python<'_>, id: u32, timestamp_ms: u64) -> PyResult<u64> {
+    fn offset_at(&self, py: Python<'_>, id: u64, timestamp_ms: u64) -> PyResult<u64> {
         self.with(py, |shard| shard.home_of(QueueId(id)).offset_at(QueueId(id), timestamp_ms))
     }
 
-    fn trim_stream(&self, py: Python<'_>, id: u32, before: u64) -> PyResult<u64> {
+    fn trim_stream(&self, py: Python<'_>, id: u64, before: u64) -> PyResult<u64> {
         self.with(py, |shard| shard.home_of(QueueId(id)).trim(QueueId(id), before))
     }
 
-    fn stream_groups(&self, py: Python<'_>, id: u32) -> PyResult<Vec<GroupState>> {
+    fn stream_groups(&self, py: Python<'_>, id: u64) -> PyResult<Vec<GroupState>> {
         let groups = self.with(py, |shard| shard.home_of(QueueId(id)).stream_groups(QueueId(id)))?;
         let state = |group: GroupStanding| GroupState {
             name: group.name,
@@ -185,21 +185,21 @@ impl PyShard {
         Ok(groups.into_iter().map(state).collect())
     }
 
-    fn store_offset(&self, py: Python<'_>, id: u32, group: &str, offset: u64) -> PyResult<()> {
+    fn store_offset(&self, py: Python<'_>, id: u64, group: &str, offset: u64) -> PyResult<()> {
         self.with(py, |shard| {
             let home = shard.home_of(QueueId(id));
             home.sync_to(home.store_offset(QueueId(id), group, offset)?)
         })
     }
 
-    fn delete_group(&self, py: Python<'_>, id: u32, group: &str) -> PyResult<bool> {
+    fn delete_group(&self, py: Python<'_>, id: u64, group: &str) -> PyResult<bool> {
         self.with(py, |shard| shard.home_of(QueueId(id)).delete_group(QueueId(id), group))
     }
 
     fn reserve_lease(
         &self,
         py: Python<'_>,
-        id: u32,
+        id: u64,
         owner: &str,
         lease: u64,
         messages_max: u64,
@@ -219,15 +219,15 @@ impl PyShard {
         })
     }
 
-    fn ack_leases(&self, py: Python<'_>, id: u32, owner: &str, up_to: u64) -> PyResult<u64> {
+    fn ack_leases(&self, py: Python<'_>, id: u64, owner: &str, up_to: u64) -> PyResult<u64> {
         self.with(py, |shard| shard.home_of(QueueId(id)).ack_leases(QueueId(id), owner, up_to))
     }
 
-    fn release_leases(&self, py: Python<'_>, id: u32, owner: &str, from_: u64) -> PyResult<u64> {
+    fn release_leases(&self, py: Python<'_>, id: u64, owner: &str, from_: u64) -> PyResult<u64> {
         self.with(py, |shard| shard.home_of(QueueId(id)).release_leases(QueueId(id), owner, from_))
     }
 
-    fn leases(&self, py: Python<'_>, id: u32) -> PyResult<Vec<LeaseOwnerState>> {
+    fn leases(&self, py: Python<'_>, id: u64) -> PyResult<Vec<LeaseOwnerState>> {
         let owners = self.with(py, |shard| shard.home_of(QueueId(id)).leases(QueueId(id)))?;
         let state = |found: LeaseOwnerStanding| LeaseOwnerState {
             name: found.owner,
@@ -266,7 +266,7 @@ impl PyShard {
         self.with(py, |shard| shard.delete_producers_of(user))
     }
 
-    fn stage_states(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<Vec<StageState>> {
+    fn stage_states(&self, py: Python<'_>, ids: Vec<u64>) -> PyResult<Vec<StageState>> {
         let ids: Vec<QueueId> = ids.into_iter().map(QueueId).collect();
         let states = self.with(py, |shard| shard.stage_states(&ids))?;
         let state =

@@ -171,7 +171,7 @@ fn routing() -> Outcome {
     routing.put_exchange("fanout", ExchangeKind::Fanout, None);
     for number in 0..MANY {
         let queue = format!("queue-{number}");
-        routing.put_queue(&queue, QueueId(number));
+        routing.put_queue(&queue, QueueId(number.into()));
         routing.add_route("direct", &queue, None, Destination::Queue(&queue))?;
         routing.add_route("topic", &format!("site.{number}.*.#"), None, Destination::Queue(&queue))?;
         routing.add_route("fanout", "", None, Destination::Queue(&queue))?;
@@ -196,7 +196,7 @@ fn bind(count: u32) -> Outcome {
     exchanges.iter().for_each(|&(name, kind)| routing.put_exchange(name, kind, None));
     for number in 0..count {
         let queue = format!("queue-{number}");
-        routing.put_queue(&queue, QueueId(number));
+        routing.put_queue(&queue, QueueId(number.into()));
         routing.add_route("direct", &queue, None, Destination::Queue(&queue))?;
         routing.add_route("topic", &format!("site.{number}.*.#"), None, Destination::Queue(&queue))?;
         routing.add_route("fanout", "", None, Destination::Queue(&queue))?;

@@ -1,8 +1,30 @@
 //! The numbers of queues and messages, as types that cannot be confused.
 
-/// A queue's number: assigned once by its declaration and never reused.
+/// A queue's number: assigned once by its declaration and never reused. The log stores 40 bits of it, so none is above
+/// [`QueueId::MAX`]: whoever takes numbers from outside checks that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct QueueId(pub u32);
+pub struct QueueId(pub u64);
+
+impl QueueId {
+    /// The last number that a queue can have.
+    pub const MAX: QueueId = QueueId((1 << 40) - 1);
+
+    /// The number as the log stores it: 5 bytes.
+    #[inline]
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 5] {
+        debug_assert!(self <= QueueId::MAX);
+        let [a, b, c, d, e, ..] = self.0.to_le_bytes();
+        [a, b, c, d, e]
+    }
+
+    /// The number in 5 bytes.
+    #[inline]
+    #[must_use]
+    pub fn from_bytes([a, b, c, d, e]: [u8; 5]) -> QueueId {
+        QueueId(u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]))
+    }
+}
 
 /// A message's sequence in its queue. The first is 1; a sequence never names another message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -80,7 +80,7 @@ fn table(entries: &[(&'static str, Value)]) -> Vec<u8> {
 /// The whole topology, as lists.
 #[derive(Clone, Debug, Default)]
 struct Naive {
-    queues: BTreeMap<&'static str, u32>,
+    queues: BTreeMap<&'static str, u64>,
     exchanges: BTreeMap<&'static str, (ExchangeKind, Option<&'static str>)>,
     routes: Vec<Route>,
 }
@@ -94,7 +94,7 @@ struct Route {
 }
 
 impl Naive {
-    fn route(&self, exchange: &str, key: &str, headers: &Table) -> Option<BTreeSet<u32>> {
+    fn route(&self, exchange: &str, key: &str, headers: &Table) -> Option<BTreeSet<u64>> {
         if !exchange.is_empty() && !self.exchanges.contains_key(exchange) {
             return None;
         }
@@ -109,7 +109,7 @@ impl Naive {
         key: &str,
         headers: &Table,
         visited: &mut BTreeSet<String>,
-        reached: &mut BTreeSet<u32>,
+        reached: &mut BTreeSet<u64>,
     ) {
         if !visited.insert(exchange.to_owned()) {
             return;
@@ -280,7 +280,7 @@ struct Pair {
     naive: Naive,
     copies: Vec<(Routing, Naive)>,
     matched: Matched,
-    last_queue: u32,
+    last_queue: u64,
 }
 
 impl Pair {
@@ -427,7 +427,7 @@ proptest! {
 }
 
 /// A routing with these queues, and the exchanges by kind.
-fn routing_with(exchanges: &[(&str, ExchangeKind, Option<&str>)], queues: u32) -> Routing {
+fn routing_with(exchanges: &[(&str, ExchangeKind, Option<&str>)], queues: u64) -> Routing {
     let mut routing = Routing::new();
     for &(name, kind, alternate) in exchanges {
         routing.put_exchange(name, kind, alternate);
@@ -438,7 +438,7 @@ fn routing_with(exchanges: &[(&str, ExchangeKind, Option<&str>)], queues: u32) -
     routing
 }
 
-fn reached(routing: &Routing, exchange: &str, key: &str) -> Vec<u32> {
+fn reached(routing: &Routing, exchange: &str, key: &str) -> Vec<u64> {
     let mut matched = Matched::default();
     routing.route(exchange.as_bytes(), key.as_bytes(), None, &mut matched).unwrap();
     matched.queues.iter().map(|id| id.0).collect()

@@ -48,7 +48,7 @@ impl Decider {
             CallRequest::PermitExchange { exchange, .. } if exchange == "closed" => {
                 return Err(Refusal::new(Kind::AccessRefused, "no write permission on exchange 'closed'"));
             }
-            CallRequest::OpenConsume { queue, .. } => match queue.strip_prefix("jobs").map(str::parse::<u32>) {
+            CallRequest::OpenConsume { queue, .. } => match queue.strip_prefix("jobs").map(str::parse::<u64>) {
                 Some(Ok(number)) => JOBS.0 + number,
                 Some(Err(_)) => JOBS.0,
                 None => return Err(Refusal::new(Kind::NotFound, format!("queue '{queue}' not found"))),
@@ -256,7 +256,7 @@ fn a_client_that_is_no_proxy_is_not_believed() {
 
 #[test]
 fn two_thousand_consumers_of_one_connection_wake_it_by_one_waker() {
-    const COUNT: u32 = 2000;
+    const COUNT: u64 = 2000;
     let broker = Broker::start(10);
     let names: Vec<_> = (1..=COUNT).map(|number| format!("jobs{number}")).collect();
     for (number, name) in (1..).zip(&names) {

@@ -9,10 +9,11 @@ use super::fields::{
 use crate::fold::FoldState;
 use crate::live_segments::{self, LiveSegment};
 use crate::marks::{LIVE_SEGMENTS, SKIPPED};
+use crate::record::one::queue_bytes;
 use crate::skipped;
 
 pub(super) fn put(out: &mut Vec<u8>, state: &FoldState, live: &[LiveSegment]) {
-    put_u32(out, state.highest_queue_id.0);
+    put_queue(out, state.highest_queue_id);
     put_u32(out, state.queues.len() as u32);
     let skipped = skipped::encode(state);
     let lists = usize::from(!live.is_empty()) + usize::from(!skipped.is_empty());
@@ -20,7 +21,8 @@ pub(super) fn put(out: &mut Vec<u8>, state: &FoldState, live: &[LiveSegment]) {
     put_u32(out, 0);
     for (id, queue) in ascending(state) {
         let (ranges, deliveries) = (queue.settled.ranges().count() as u32, queue.delivery_counts.len() as u32);
-        for number in [id.0, ranges, deliveries, 0] {
+        put_queue(out, id);
+        for number in [ranges, deliveries, 0] {
             put_u32(out, number);
         }
         put_totals(out, queue);
@@ -39,9 +41,13 @@ pub(super) fn put(out: &mut Vec<u8>, state: &FoldState, live: &[LiveSegment]) {
     }
 }
 
+fn put_queue(out: &mut Vec<u8>, queue: QueueId) {
+    out.extend_from_slice(&queue_bytes(queue));
+}
+
 /// Reads into a state; returns the segments that it depends on.
 pub(super) fn read(fields: &mut Fields<'_>, state: &mut FoldState) -> Option<Vec<LiveSegment>> {
-    state.highest_queue_id = QueueId(fields.u32()?);
+    state.highest_queue_id = QueueId(u64::from(fields.u32()?));
     let (queues, marks) = (fields.u32()?, fields.u32()?);
     fields.u32()?;
     for _ in 0..queues {
@@ -51,7 +57,7 @@ pub(super) fn read(fields: &mut Fields<'_>, state: &mut FoldState) -> Option<Vec
             queue.settled.insert(SequenceRange::new(Sequence(fields.u64()?), Sequence(fields.u64()?))?);
         }
         deliveries_in(fields, deliveries, &mut queue)?;
-        state.queues.insert(QueueId(id), queue);
+        state.queues.insert(QueueId(u64::from(id)), queue);
     }
     let (mut live, mut skipped) = (Vec::new(), Vec::new());
     for _ in 0..marks {

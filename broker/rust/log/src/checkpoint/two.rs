@@ -30,13 +30,13 @@ pub(super) enum Unread {
 }
 
 pub(super) fn put(out: &mut Vec<u8>, state: &FoldState, live: &[LiveSegment]) {
-    put_u64(out, u64::from(state.highest_queue_id.0));
+    put_u64(out, state.highest_queue_id.0);
     let has_due = state.queues.values().any(|queue| !queue.due_at_ms.is_empty());
     put_u32(out, COUNT + u32::from(has_due));
     put_u32(out, 0);
     put_section(out, QUEUES, |out| {
         for (id, queue) in ascending(state) {
-            put_u64(out, u64::from(id.0));
+            put_u64(out, id.0);
             let blocks_at = out.len();
             put_u32(out, 0);
             put_u32(out, queue.delivery_counts.len() as u32);
@@ -64,7 +64,7 @@ pub(super) fn put(out: &mut Vec<u8>, state: &FoldState, live: &[LiveSegment]) {
 fn put_due(out: &mut Vec<u8>, state: &FoldState) {
     for (id, queue) in ascending(state) {
         for (sequence, at_ms) in &queue.due_at_ms {
-            [id.0.into(), sequence.0, *at_ms].into_iter().for_each(|number| put_u64(out, number));
+            [id.0, sequence.0, *at_ms].into_iter().for_each(|number| put_u64(out, number));
         }
     }
 }
@@ -100,7 +100,7 @@ pub(super) fn read(fields: &mut Fields<'_>, state: &mut FoldState) -> Result<Vec
 
 /// Returns the number of sections.
 fn begin(fields: &mut Fields<'_>, state: &mut FoldState) -> Option<u32> {
-    state.highest_queue_id = QueueId(u32::try_from(fields.u64()?).ok()?);
+    state.highest_queue_id = queue_id_in(fields)?;
     let (count, _reserved) = (fields.u32()?, fields.u32()?);
     Some(count)
 }
@@ -127,15 +127,20 @@ fn queues_in(content: &[u8], state: &mut FoldState) -> Result<(), Unread> {
 
 /// A queue up to its settled blocks, with the numbers of these and of its delivery counts.
 fn queue_in(fields: &mut Fields<'_>) -> Option<(QueueId, [u32; 2], FoldedQueue)> {
-    let id = QueueId(u32::try_from(fields.u64()?).ok()?);
+    let id = queue_id_in(fields)?;
     Some((id, [fields.u32()?, fields.u32()?], totals_in(fields)?))
+}
+
+/// The number of a queue, in 8 bytes of which it uses 5.
+fn queue_id_in(fields: &mut Fields<'_>) -> Option<QueueId> {
+    Some(QueueId(fields.u64()?)).filter(|&id| id <= QueueId::MAX)
 }
 
 fn due_in(content: &[u8], state: &mut FoldState) -> Option<()> {
     let mut fields = Fields(content);
     while !fields.0.is_empty() {
-        let (id, sequence, at_ms) = (fields.u64()?, Sequence(fields.u64()?), fields.u64()?);
-        state.queues.get_mut(&QueueId(u32::try_from(id).ok()?))?.due_at_ms.insert(sequence, at_ms);
+        let (id, sequence, at_ms) = (queue_id_in(&mut fields)?, Sequence(fields.u64()?), fields.u64()?);
+        state.queues.get_mut(&id)?.due_at_ms.insert(sequence, at_ms);
     }
     Some(())
 }

@@ -17,7 +17,7 @@ fn stamp() -> Stamp {
     Stamp { position: Position(0x0a0b_0c0d), coding: coding(), enclosed: 0 }
 }
 
-fn target(queue: u32, sequence: u64) -> Target {
+fn target(queue: u64, sequence: u64) -> Target {
     Target { queue: QueueId(queue), sequence: Sequence(sequence) }
 }
 
@@ -231,7 +231,7 @@ proptest! {
     #[test]
     fn messages_are_read_back(
         parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 4),
-        targets in prop::collection::vec((any::<u32>(), any::<u64>()), 1..20),
+        targets in prop::collection::vec((0..1_u64 << 32, any::<u64>()), 1..20),
     ) {
         let payload = Payload::new(&parts[0], &parts[1], &parts[2], &parts[3]).unwrap();
         let targets: Vec<Target> = targets.into_iter().map(|(queue, sequence)| target(queue, sequence)).collect();

@@ -58,8 +58,7 @@ pub(super) fn put_attributes(out: &mut Vec<u8>, attributes: &Attributes) {
 }
 
 pub(super) fn put_queue(out: &mut Vec<u8>, queue: QueueId) {
-    out.extend_from_slice(&queue.0.to_le_bytes());
-    out.push(0);
+    out.extend_from_slice(&queue.to_bytes());
 }
 
 pub(super) fn settle_fixed_bytes(settlement: &Settlement) -> usize {

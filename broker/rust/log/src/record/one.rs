@@ -21,12 +21,12 @@ const FLAG_UNKNOWN: u8 = 1 << 7;
 #[inline]
 pub(super) fn target(bytes: &[u8; TARGET_BYTES]) -> Target {
     let (queue, sequence) = bytes.split_at(4);
-    Target { queue: QueueId(le_u32(queue)), sequence: Sequence(le_u64(sequence)) }
+    Target { queue: QueueId(u64::from(le_u32(queue))), sequence: Sequence(le_u64(sequence)) }
 }
 
 pub(crate) fn target_bytes(target: &Target) -> [u8; TARGET_BYTES] {
     let mut bytes = [0; TARGET_BYTES];
-    bytes[..4].copy_from_slice(&target.queue.0.to_le_bytes());
+    bytes[..4].copy_from_slice(&queue_bytes(target.queue));
     bytes[4..].copy_from_slice(&target.sequence.0.to_le_bytes());
     bytes
 }
@@ -61,8 +61,19 @@ pub(super) fn optional_in<'a>(head: &mut Fields<'a>, flags: u8) -> Result<Option
     Ok(found)
 }
 
+pub(super) fn queue_in(head: &mut Fields<'_>) -> Result<QueueId, DecodeError> {
+    Ok(QueueId(u64::from(head.u32()?)))
+}
+
+/// The number of a queue: in a log of format 1 it has 32 bits.
+pub(crate) fn queue_bytes(queue: QueueId) -> [u8; 4] {
+    let [bytes @ .., high] = queue.to_bytes();
+    debug_assert_eq!(high, 0);
+    bytes
+}
+
 pub(super) fn settle_in<'a>(head: &mut Fields<'a>, count: usize) -> Result<SettleView<'a>, DecodeError> {
-    let queue = QueueId(head.u32()?);
+    let queue = queue_in(head)?;
     let outcome = Outcome::from_code(head.u8()?)?;
     let (settled, bytes) = (head.u64()?, head.u64()?);
     let ranges = head.take(count * RANGE_BYTES)?;

@@ -1,7 +1,7 @@
 //! Reading as little of a message as folding needs.
 
 use super::{
-    HEADER_BYTES, KIND_MESSAGE, MESSAGE_FIXED_BYTES, Position, TARGET_BYTES, Target, le_u32, le_u64, targets_in, two,
+    HEADER_BYTES, KIND_MESSAGE, MESSAGE_FIXED_BYTES, Position, TARGET_BYTES, Target, le_u32, le_u64, targets_in,
     verify_head,
 };
 use crate::format::Format;
@@ -42,8 +42,5 @@ pub(crate) fn outline(bytes: &[u8], format: Format) -> Option<Outline<'_>> {
     let before_body =
         usize::from(fixed[30]) + usize::from(fixed[31]) + usize::from(u16::from_le_bytes([fixed[32], fixed[33]]));
     let body_bytes = u64::from(length).checked_sub((fixed.len() + targets_bytes + before_body) as u64)?;
-    if format == Format::Two && !two::are_known(targets) {
-        return None;
-    }
     Some(Outline { length, body_bytes, position: Position(le_u64(&fixed[8..16])), targets, format })
 }

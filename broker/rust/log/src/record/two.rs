@@ -1,6 +1,6 @@
 //! The fields of records of format 2. See `docs/format.md`, "Records of format 2".
 //!
-//! Invariant: a flag, an outcome or a queue's number that is not known here is refused, never skipped.
+//! Invariant: a flag or an outcome that is not known here is refused, never skipped.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -32,24 +32,17 @@ pub(crate) const SEQUENCE_MAX: u64 = (1 << 56) - 1;
 pub(crate) const RANGE_BYTES: usize = 14;
 
 #[inline]
-pub(super) fn target(&[q0, q1, q2, q3, _, s0, s1, s2, s3, s4, s5, s6]: &[u8; TARGET_BYTES]) -> Target {
-    let queue = QueueId(u32::from_le_bytes([q0, q1, q2, q3]));
+pub(super) fn target(&[q0, q1, q2, q3, q4, s0, s1, s2, s3, s4, s5, s6]: &[u8; TARGET_BYTES]) -> Target {
+    let queue = QueueId::from_bytes([q0, q1, q2, q3, q4]);
     Target { queue, sequence: Sequence(u64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, 0])) }
 }
 
-/// Whether all targets are queues that this version can name: it knows numbers of 32 bits, of the 40 that there are.
-#[inline]
-pub(super) fn are_known(targets: &[u8]) -> bool {
-    let (targets, _) = targets.as_chunks::<TARGET_BYTES>();
-    targets.iter().all(|&[_, _, _, _, high, ..]| high == 0)
-}
-
-/// The bytes of a target. The sequence is within its bound.
+/// The bytes of a target. Both numbers are within their bounds.
 #[inline]
 pub(crate) fn target_bytes(target: &Target) -> [u8; TARGET_BYTES] {
-    let [q0, q1, q2, q3] = target.queue.0.to_le_bytes();
+    let [q0, q1, q2, q3, q4] = target.queue.to_bytes();
     let [s0, s1, s2, s3, s4, s5, s6, _] = target.sequence.0.to_le_bytes();
-    [q0, q1, q2, q3, 0, s0, s1, s2, s3, s4, s5, s6]
+    [q0, q1, q2, q3, q4, s0, s1, s2, s3, s4, s5, s6]
 }
 
 pub(super) fn range(bytes: &[u8]) -> Option<SequenceRange> {
@@ -113,11 +106,7 @@ fn more_in<'a>(head: &mut Fields<'a>, found: &mut Optional<'a>) -> Result<(), De
         attributes.dedup = Some(*head.array()?);
     }
     if has(MORE_SOURCE) {
-        let source = head.array()?;
-        if !are_known(source) {
-            return Err(DecodeError::Queue);
-        }
-        attributes.source = Some(target(source));
+        attributes.source = Some(target(head.array()?));
     }
     if has(MORE_CREATED) {
         attributes.created_at_ms = Some(head.u48()?);
@@ -127,10 +116,7 @@ fn more_in<'a>(head: &mut Fields<'a>, found: &mut Optional<'a>) -> Result<(), De
 }
 
 pub(super) fn queue_in(head: &mut Fields<'_>) -> Result<QueueId, DecodeError> {
-    match *head.array()? {
-        [a, b, c, d, 0] => Ok(QueueId(u32::from_le_bytes([a, b, c, d]))),
-        _ => Err(DecodeError::Queue),
-    }
+    Ok(QueueId::from_bytes(*head.array()?))
 }
 
 pub(super) fn settle_in<'a>(head: &mut Fields<'a>, count: usize) -> Result<SettleView<'a>, DecodeError> {

@@ -46,19 +46,19 @@ impl Sizes {
         }
     }
 
-    fn wide_ids(&self) -> std::ops::Range<u32> {
-        FIRST_WIDE..FIRST_WIDE + self.wide_queues as u32
+    fn wide_ids(&self) -> std::ops::Range<u64> {
+        FIRST_WIDE..FIRST_WIDE + self.wide_queues as u64
     }
 
     /// Numbers for future queues: a torn message leaves a highest one among those that its next copy names.
-    fn fresh_ids(&self, highest: u32) -> impl Iterator<Item = u32> + use<> {
+    fn fresh_ids(&self, highest: u64) -> impl Iterator<Item = u64> + use<> {
         let wide = self.wide_ids();
         (highest + 1..).filter(move |id| !wide.contains(id))
     }
 }
 
 /// Queues below it may be deleted.
-pub const FIRST_WIDE: u32 = 1_000;
+pub const FIRST_WIDE: u64 = 1_000;
 
 /// The load; see the module. It is shared with the callbacks between steps.
 pub struct Load {
@@ -70,7 +70,7 @@ pub struct Load {
     model: Model,
     past: Past,
     /// Queue numbers are never reused: a deleted one's is replaced by a new one.
-    ids: [u32; 4],
+    ids: [u64; 4],
     /// The same for numbers of producers.
     producers: [u64; 2],
     /// Messages that producers have to send again, before anything else.
@@ -97,7 +97,7 @@ impl Load {
             log: None,
             model: Model::default(),
             past,
-            ids: [1, 2, 3, 4],
+            ids: first_ids(seed),
             producers: [1, 2],
             owed: VecDeque::new(),
         };
@@ -305,7 +305,13 @@ impl Load {
     }
 }
 
-fn some_of(dice: &mut Dice, ids: &[u32], which: usize) -> Vec<u32> {
+/// Where the format has them, numbers on both sides of 2^32 in every second run.
+fn first_ids(seed: u64) -> [u64; 4] {
+    let is_wide = Sizes::of(seed).format == Format::Two && seed % 16 >= 12;
+    [1, 2, 3, 4].map(|place| if is_wide { (1 << 32) - 3 + place } else { place })
+}
+
+fn some_of(dice: &mut Dice, ids: &[u64], which: usize) -> Vec<u64> {
     ids.iter().copied().filter(|id| *id == ids[which] || dice.once_in(3)).collect()
 }
 
@@ -315,8 +321,8 @@ fn some_message(dice: &mut Dice, sizes: &Sizes) -> Stored {
 }
 
 /// A queue, or with wide messages one that has no others.
-fn settled_queue(dice: &mut Dice, id: u32, sizes: &Sizes) -> u32 {
-    if sizes.wide_queues > 0 && dice.once_in(3) { FIRST_WIDE + dice.below(sizes.wide_queues) as u32 } else { id }
+fn settled_queue(dice: &mut Dice, id: u64, sizes: &Sizes) -> u64 {
+    if sizes.wide_queues > 0 && dice.once_in(3) { FIRST_WIDE + dice.below(sizes.wide_queues) as u64 } else { id }
 }
 
 pub fn options(sizes: Sizes, raise: bool, recorder: &Arc<Recorder>) -> LogOptions {

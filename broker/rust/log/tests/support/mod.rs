@@ -75,10 +75,10 @@ pub struct ModelQueue {
 /// a load, one per record.
 #[derive(Clone, Debug)]
 pub struct Model {
-    pub queues: BTreeMap<u32, Arc<ModelQueue>>,
-    pub deleted: BTreeSet<u32>,
+    pub queues: BTreeMap<u64, Arc<ModelQueue>>,
+    pub deleted: BTreeSet<u64>,
     pub first: u64,
-    pub highest: u32,
+    pub highest: u64,
     /// Values by owner and key.
     pub marks: BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>,
     /// The highest sequence of each producer that was stored for all its queues.
@@ -104,7 +104,7 @@ impl Default for Model {
 }
 
 impl Model {
-    pub fn publish(&mut self, log: &mut Log, queues: &[u32], stored: Stored) -> Result<(), LogError> {
+    pub fn publish(&mut self, log: &mut Log, queues: &[u64], stored: Stored) -> Result<(), LogError> {
         self.publish_as(log, queues, &Arc::new(stored), None).map(|_| ())
     }
 
@@ -113,7 +113,7 @@ impl Model {
     pub fn publish_as(
         &mut self,
         log: &mut Log,
-        queues: &[u32],
+        queues: &[u64],
         stored: &Arc<Stored>,
         producer: Option<Producer>,
     ) -> Result<Vec<(Position, Model)>, LogError> {
@@ -124,8 +124,8 @@ impl Model {
                 payload = payload.with_batch_digest(producers::digest_of(batch, row));
             }
         }
-        let next = |queue: &u32| self.queues.get(queue).map_or(self.first, |queue| queue.next);
-        let target = |queue: &u32| Target { queue: QueueId(*queue), sequence: Sequence(next(queue)) };
+        let next = |queue: &u64| self.queues.get(queue).map_or(self.first, |queue| queue.next);
+        let target = |queue: &u64| Target { queue: QueueId(*queue), sequence: Sequence(next(queue)) };
         let targets: Vec<Target> = queues.iter().map(target).collect();
         let mut end = log.end();
         log.append_message(&payload, stored.stored_at_ms, &targets)?;
@@ -172,12 +172,12 @@ impl Model {
     }
 
     /// Settles the messages of a queue with an index in `picks` (modulo their number).
-    pub fn settle(&mut self, log: &mut Log, id: u32, outcome: Outcome, picks: &[usize]) {
+    pub fn settle(&mut self, log: &mut Log, id: u64, outcome: Outcome, picks: &[usize]) {
         self.try_settle(log, id, outcome, picks).unwrap();
     }
 
     /// The same; a refusal of the log changes nothing.
-    pub fn try_settle(&mut self, log: &mut Log, id: u32, outcome: Outcome, picks: &[usize]) -> Result<(), LogError> {
+    pub fn try_settle(&mut self, log: &mut Log, id: u64, outcome: Outcome, picks: &[usize]) -> Result<(), LogError> {
         let Some(queue) = self.queues.get_mut(&id).filter(|queue| !queue.messages.is_empty()) else { return Ok(()) };
         let queue = Arc::make_mut(queue);
         let numbers: Vec<u64> = queue.messages.keys().copied().collect();
@@ -198,7 +198,7 @@ impl Model {
     }
 
     /// Drops a message of a queue and stores it in another one, in one step.
-    pub fn try_move(&mut self, log: &mut Log, from: u32, to: u32, pick: usize) -> Result<(), LogError> {
+    pub fn try_move(&mut self, log: &mut Log, from: u64, to: u64, pick: usize) -> Result<(), LogError> {
         let Some(queue) = self.queues.get(&from).filter(|queue| !queue.messages.is_empty()) else { return Ok(()) };
         let (&number, stored) = queue.messages.iter().nth(pick % queue.messages.len()).unwrap();
         let stored = Arc::clone(stored);
@@ -220,11 +220,11 @@ impl Model {
     }
 
     /// Drops all messages of a queue with one range, sequences settled before included.
-    pub fn purge(&mut self, log: &mut Log, id: u32) {
+    pub fn purge(&mut self, log: &mut Log, id: u64) {
         self.try_purge(log, id).unwrap();
     }
 
-    pub fn try_purge(&mut self, log: &mut Log, id: u32) -> Result<(), LogError> {
+    pub fn try_purge(&mut self, log: &mut Log, id: u64) -> Result<(), LogError> {
         let Some(queue) = self.queues.get_mut(&id).map(Arc::make_mut) else { return Ok(()) };
         let (count, bytes) =
             (queue.messages.len() as u64, queue.messages.values().map(|stored| stored.body.len() as u64).sum());
@@ -235,11 +235,11 @@ impl Model {
         Ok(())
     }
 
-    pub fn delete(&mut self, log: &mut Log, id: u32) {
+    pub fn delete(&mut self, log: &mut Log, id: u64) {
         self.try_delete(log, id).unwrap();
     }
 
-    pub fn try_delete(&mut self, log: &mut Log, id: u32) -> Result<(), LogError> {
+    pub fn try_delete(&mut self, log: &mut Log, id: u64) -> Result<(), LogError> {
         log.append_delete(QueueId(id))?;
         self.queues.remove(&id);
         self.deleted.insert(id);
@@ -260,7 +260,7 @@ impl Model {
     }
 
     pub fn check_state(&self, state: &FoldState) {
-        let mut found: Vec<u32> = state.queues.keys().map(|id| id.0).collect();
+        let mut found: Vec<u64> = state.queues.keys().map(|id| id.0).collect();
         found.sort_unstable();
         assert_eq!(found, self.queues.keys().copied().collect::<Vec<_>>());
         assert_eq!(state.highest_queue_id.0, self.highest);
@@ -302,7 +302,7 @@ impl Model {
     }
 
     /// The same of some queues.
-    pub fn check_messages_of(&self, log: &Log, is_checked: impl Fn(u32) -> bool) {
+    pub fn check_messages_of(&self, log: &Log, is_checked: impl Fn(u64) -> bool) {
         let mut records = HashMap::new();
         for (id, queue) in self.queues.iter().filter(|(id, _)| is_checked(**id)) {
             for (&number, stored) in &queue.messages {
@@ -329,7 +329,7 @@ impl Model {
 struct ReadRecord {
     segment: Arc<Segment>,
     offset: u32,
-    targets: Vec<(u32, u64)>,
+    targets: Vec<(u64, u64)>,
     /// Its message.
     stored: Option<Arc<Stored>>,
 }

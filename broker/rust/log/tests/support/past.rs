@@ -149,7 +149,7 @@ impl Past {
 /// Of the many queues with the same messages it checks some, others each time.
 pub fn check_messages(model: &Model, log: &Log) {
     let turn = log.end().0;
-    model.check_messages_of(log, |id| id <= FIRST_WIDE || (u64::from(id) + turn).is_multiple_of(32));
+    model.check_messages_of(log, |id| id <= FIRST_WIDE || id >= 1 << 31 || (id + turn).is_multiple_of(32));
 }
 
 fn promised(promises: &[(usize, Position)], steps: usize) -> Position {

@@ -15,7 +15,7 @@ use super::{Model, Stored};
 pub struct Sent {
     pub producer: Producer,
     pub stored: Arc<Stored>,
-    pub queues: Arc<[u32]>,
+    pub queues: Arc<[u64]>,
     /// How many disk steps were done before it was first sent.
     pub steps: usize,
 }
@@ -34,7 +34,7 @@ impl Sent {
         !model.forgotten.contains(&self.id()) && !self.is_counted(model)
     }
 
-    fn queues_left(&self, model: &Model) -> Vec<u32> {
+    fn queues_left(&self, model: &Model) -> Vec<u64> {
         self.queues.iter().copied().filter(|queue| !model.deleted.contains(queue)).collect()
     }
 

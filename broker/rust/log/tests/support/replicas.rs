@@ -15,23 +15,23 @@ use super::{Model, compact_all, message, open_with, sync};
 #[derive(Clone, Debug)]
 pub enum Step {
     Publish {
-        queues: Vec<u32>,
+        queues: Vec<u64>,
         body_bytes: usize,
         seed: u8,
     },
     Settle {
-        queue: u32,
+        queue: u64,
         outcome: Outcome,
         picks: Vec<usize>,
     },
     /// An envelope.
     Move {
-        from: u32,
-        to: u32,
+        from: u64,
+        to: u64,
         pick: usize,
     },
     Delete {
-        queue: u32,
+        queue: u64,
     },
     Mark {
         seed: u8,
@@ -40,15 +40,15 @@ pub enum Step {
 }
 
 pub fn steps(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Step>> {
-    let queues = prop::sample::subsequence(vec![1_u32, 2, 3, 4], 1..=4);
+    let queues = prop::sample::subsequence(vec![1_u64, 2, 3, 4], 1..=4);
     let body = prop_oneof![20 => 0..200_usize, 1 => 3000..6000_usize];
     let outcome = prop_oneof![4 => Just(Outcome::Ack), 1 => Just(Outcome::Requeue)];
     let step = prop_oneof![
         12 => (queues, body, any::<u8>()).prop_map(|(queues, body_bytes, seed)| Step::Publish { queues, body_bytes, seed }),
-        8 => (1..5_u32, outcome, prop::collection::vec(0..40_usize, 1..12))
+        8 => (1..5_u64, outcome, prop::collection::vec(0..40_usize, 1..12))
             .prop_map(|(queue, outcome, picks)| Step::Settle { queue, outcome, picks }),
-        3 => (1..5_u32, 1..5_u32, 0..40_usize).prop_map(|(from, to, pick)| Step::Move { from, to, pick }),
-        1 => (1..5_u32).prop_map(|queue| Step::Delete { queue }),
+        3 => (1..5_u64, 1..5_u64, 0..40_usize).prop_map(|(from, to, pick)| Step::Move { from, to, pick }),
+        1 => (1..5_u64).prop_map(|queue| Step::Delete { queue }),
         1 => any::<u8>().prop_map(|seed| Step::Mark { seed }),
         1 => Just(Step::Epoch),
     ];
@@ -137,7 +137,7 @@ impl Replica {
         let log = &mut self.log;
         match step {
             Step::Publish { queues, body_bytes, seed } => {
-                let queues: Vec<u32> = queues.iter().copied().filter(|id| !model.deleted.contains(id)).collect();
+                let queues: Vec<u64> = queues.iter().copied().filter(|id| !model.deleted.contains(id)).collect();
                 if !queues.is_empty() {
                     model.publish(log, &queues, message(*body_bytes, *seed)).unwrap();
                 }

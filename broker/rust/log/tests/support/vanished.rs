@@ -16,7 +16,7 @@ pub fn closed(directory: &Path) -> Model {
     let mut log = open(directory).log;
     let mut model = Model::default();
     for seed in 0..100 {
-        model.publish(&mut log, &[1 + u32::from(seed % 2)], message(100, seed)).unwrap();
+        model.publish(&mut log, &[1 + u64::from(seed % 2)], message(100, seed)).unwrap();
     }
     log.close().unwrap();
     model
@@ -25,7 +25,7 @@ pub fn closed(directory: &Path) -> Model {
 /// How many of the model's messages have a record.
 pub fn stored(opened: &Opened, model: &Model) -> u64 {
     let all = model.queues.iter().flat_map(|(&id, queue)| queue.messages.keys().map(move |&number| (id, number)));
-    let is_stored = |&(id, number): &(u32, u64)| opened.log.locate(QueueId(id), Sequence(number), 1).unwrap().is_some();
+    let is_stored = |&(id, number): &(u64, u64)| opened.log.locate(QueueId(id), Sequence(number), 1).unwrap().is_some();
     all.filter(is_stored).count() as u64
 }
 

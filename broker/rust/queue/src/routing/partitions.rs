@@ -89,13 +89,13 @@ mod tests {
     #[test]
     fn partitions_are_counted_by_the_numbers_in_their_keys() {
         let mut partitions = Partitions::default();
-        for number in (0..11_u32).rev() {
+        for number in (0..11_u64).rev() {
             partitions.add(number.to_string().as_bytes(), Target::Queue(QueueId(number)));
         }
 
         for key in [&b"a"[..], b"hello", b"another key", b""] {
             let picked: Vec<QueueId> = partitions.pick(key).into_iter().flat_map(|targets| targets.queues()).collect();
-            assert_eq!(picked, [QueueId(murmur3_32(key) % 11)]);
+            assert_eq!(picked, [QueueId(u64::from(murmur3_32(key) % 11))]);
         }
     }
 

@@ -44,7 +44,7 @@ struct Partition {
     at_timestamp: Option<u64>,
     /// What the archive has beside.
     archive: Option<Archived>,
-    id: u32,
+    id: u64,
     /// The offsets with messages in the log, where they were looked for.
     runs: Option<Vec<(u64, u64)>>,
 }
@@ -302,7 +302,7 @@ fn parse_partition(bytes: &[u8]) -> Result<Partition, WireError> {
             4 => partition.message_count = reader.uint(field, wire_type)?,
             5 => partition.bytes = reader.uint(field, wire_type)?,
             8 => partition.at_timestamp = Some(reader.uint(field, wire_type)?),
-            9 => partition.id = u32::try_from(reader.uint(field, wire_type)?).unwrap_or(0),
+            9 => partition.id = reader.uint(field, wire_type)?,
             ARCHIVE => partition.archive = Some(parse_archived(reader.slice(field, wire_type)?)?),
             _ => reader.skip(wire_type)?,
         }

@@ -18,7 +18,7 @@ pub(super) fn admission(caller: &Caller, ticket: &LeaseTicket) -> Call {
     Call::new(CallRequest::OpenGet { vhost: ticket.vhost.clone(), queue: ticket.queue.clone() }, caller)
 }
 
-pub(super) async fn read(shard: &Arc<Shard>, queue_id: u32, ticket: &LeaseTicket) -> Result<LeaseReader, Status> {
+pub(super) async fn read(shard: &Arc<Shard>, queue_id: u64, ticket: &LeaseTicket) -> Result<LeaseReader, Status> {
     let &LeaseTicket { ref owner, lease: number, part, parts, .. } = ticket;
     let (queue, home) = (QueueId(queue_id), shard.home_of(QueueId(queue_id)));
     let opened = when_free(&home, || home.read_lease(queue, LeasePart { owner, number, part, parts })).await;

@@ -43,7 +43,7 @@ impl Source {
         calls: Arc<Calls>,
         caller: Caller,
         shard: Arc<Shard>,
-        queue_id: u32,
+        queue_id: u64,
         mut ticket: Ticket,
         shape: Shape,
     ) -> Result<Source, Status> {

@@ -117,7 +117,7 @@ pub enum CallRequest {
     QueueUnused {
         vhost: String,
         queue: String,
-        queue_id: u32,
+        queue_id: u64,
     },
 }
 
@@ -145,7 +145,7 @@ pub struct FoundStreams {
 pub struct FoundPartition {
     pub stream: String,
     pub name: String,
-    pub queue_id: u32,
+    pub queue_id: u64,
     /// The first offset at the time that was asked for.
     pub at_timestamp: Option<u64>,
     pub archived: Option<ArchivedRuns>,
@@ -169,7 +169,7 @@ pub struct ArchivedRuns {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StagePlace {
     pub vhost: String,
-    pub queue_id: u32,
+    pub queue_id: u64,
     pub user: String,
     pub exchange: String,
     pub routing_key: String,
@@ -179,7 +179,7 @@ pub struct StagePlace {
 #[derive(Clone, Debug, Default)]
 pub struct Admitted {
     pub vhost: String,
-    pub queue_id: u32,
+    pub queue_id: u64,
     pub user: String,
     /// About an exchange: each routing key has to be asked for besides.
     pub by_key: bool,

@@ -17,7 +17,7 @@ const WINDOW_KIB: usize = 16 << 10;
 pub(crate) struct Key {
     pub user: String,
     pub vhost: String,
-    pub queue: u32,
+    pub queue: u64,
 }
 
 /// What a user of a connection holds of one queue. Who takes or settles has the turn, so that none lets go of a subscription

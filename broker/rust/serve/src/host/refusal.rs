@@ -106,7 +106,10 @@ fn kind_of(error: &EngineError) -> Kind {
         | EngineError::LeasePart { .. }
         | EngineError::ProducerReserved(_) => Kind::InvalidArgument,
         EngineError::ProducerOwned(_) => Kind::AccessRefused,
-        EngineError::TooMany { .. } | EngineError::EndingsOfUsers(_) | EngineError::QueueLength => Kind::LimitReached,
+        EngineError::QueueNumber(_)
+        | EngineError::TooMany { .. }
+        | EngineError::EndingsOfUsers(_)
+        | EngineError::QueueLength => Kind::LimitReached,
         EngineError::ProducerTaken(_)
         | EngineError::ProducersOfUser(_)
         | EngineError::ProducerEnded(_)
