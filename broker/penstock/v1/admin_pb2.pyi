@@ -101,7 +101,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "node", "uptime_seconds", "cpu_seconds", "resident_bytes", "connection_count", "consumer_count", "queue_count", "ready_count", "unacked_count", "published_total", "confirmed_total", "delivered_total", "settled_total", "recovery", "data_dir", "listeners", "corruption", "data_id")
+    __slots__ = ("version", "node", "uptime_seconds", "cpu_seconds", "resident_bytes", "connection_count", "consumer_count", "queue_count", "ready_count", "unacked_count", "published_total", "confirmed_total", "delivered_total", "settled_total", "recovery", "data_dir", "listeners", "corruption", "data_id", "data_format")
     class ListenersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -128,6 +128,7 @@ class GetStatusResponse(_message.Message):
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
     CORRUPTION_FIELD_NUMBER: _ClassVar[int]
     DATA_ID_FIELD_NUMBER: _ClassVar[int]
+    DATA_FORMAT_FIELD_NUMBER: _ClassVar[int]
     version: str
     node: str
     uptime_seconds: float
@@ -147,7 +148,8 @@ class GetStatusResponse(_message.Message):
     listeners: _containers.ScalarMap[str, str]
     corruption: _containers.RepeatedCompositeFieldContainer[Corruption]
     data_id: str
-    def __init__(self, version: _Optional[str] = ..., node: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., resident_bytes: _Optional[int] = ..., connection_count: _Optional[int] = ..., consumer_count: _Optional[int] = ..., queue_count: _Optional[int] = ..., ready_count: _Optional[int] = ..., unacked_count: _Optional[int] = ..., published_total: _Optional[int] = ..., confirmed_total: _Optional[int] = ..., delivered_total: _Optional[int] = ..., settled_total: _Optional[int] = ..., recovery: _Optional[_Union[Recovery, _Mapping]] = ..., data_dir: _Optional[str] = ..., listeners: _Optional[_Mapping[str, str]] = ..., corruption: _Optional[_Iterable[_Union[Corruption, _Mapping]]] = ..., data_id: _Optional[str] = ...) -> None: ...
+    data_format: int
+    def __init__(self, version: _Optional[str] = ..., node: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., resident_bytes: _Optional[int] = ..., connection_count: _Optional[int] = ..., consumer_count: _Optional[int] = ..., queue_count: _Optional[int] = ..., ready_count: _Optional[int] = ..., unacked_count: _Optional[int] = ..., published_total: _Optional[int] = ..., confirmed_total: _Optional[int] = ..., delivered_total: _Optional[int] = ..., settled_total: _Optional[int] = ..., recovery: _Optional[_Union[Recovery, _Mapping]] = ..., data_dir: _Optional[str] = ..., listeners: _Optional[_Mapping[str, str]] = ..., corruption: _Optional[_Iterable[_Union[Corruption, _Mapping]]] = ..., data_id: _Optional[str] = ..., data_format: _Optional[int] = ...) -> None: ...
 
 class Corruption(_message.Message):
     __slots__ = ("vhost", "file", "at", "queues", "records")
@@ -806,14 +808,16 @@ class ExportDefinitionsResponse(_message.Message):
     def __init__(self, json: _Optional[bytes] = ...) -> None: ...
 
 class ImportDefinitionsRequest(_message.Message):
-    __slots__ = ("json", "vhost", "skip_unsupported")
+    __slots__ = ("json", "vhost", "skip_unsupported", "shards")
     JSON_FIELD_NUMBER: _ClassVar[int]
     VHOST_FIELD_NUMBER: _ClassVar[int]
     SKIP_UNSUPPORTED_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
     json: bytes
     vhost: str
     skip_unsupported: bool
-    def __init__(self, json: _Optional[bytes] = ..., vhost: _Optional[str] = ..., skip_unsupported: bool = ...) -> None: ...
+    shards: int
+    def __init__(self, json: _Optional[bytes] = ..., vhost: _Optional[str] = ..., skip_unsupported: bool = ..., shards: _Optional[int] = ...) -> None: ...
 
 class ImportDefinitionsResponse(_message.Message):
     __slots__ = ("added", "skipped")

@@ -342,8 +342,7 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RefreshToken(self, request, context):
-        """Applies the token of this call to the streams of this connection that an earlier token of the same user opened. Without
-        it a stream ends when the token that opened it expires.
+        """Applies the token of this call to the same user's streams of this connection, which else end when their token expires.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -472,8 +471,7 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ImportDefinitions(self, request, context):
-        """Users, permissions, policies and limits replace those of the same name; an exchange or a queue that differs from an existing
-        one refuses the whole document. Nothing is deleted.
+        """Replaces users, permissions, policies and limits of the same name; an exchange or queue that differs refuses all of it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

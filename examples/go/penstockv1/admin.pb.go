@@ -615,7 +615,9 @@ type GetStatusResponse struct {
 	// Files with corrupt records found since the start. The messages of these records are dropped, all others are served.
 	Corruption []*Corruption `protobuf:"bytes,18,rep,name=corruption,proto3" json:"corruption,omitempty"`
 	// The id of the data directory, which never changes: another id means another directory, also under the same path.
-	DataId        string `protobuf:"bytes,19,opt,name=data_id,json=dataId,proto3" json:"data_id,omitempty"`
+	DataId string `protobuf:"bytes,19,opt,name=data_id,json=dataId,proto3" json:"data_id,omitempty"`
+	// The newest format of the logs there: versions that know only lower ones refuse the directory. 0 until it is open.
+	DataFormat    uint32 `protobuf:"varint,20,opt,name=data_format,json=dataFormat,proto3" json:"data_format,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -783,6 +785,13 @@ func (x *GetStatusResponse) GetDataId() string {
 	return ""
 }
 
+func (x *GetStatusResponse) GetDataFormat() uint32 {
+	if x != nil {
+		return x.DataFormat
+	}
+	return 0
+}
+
 // One corrupt file of a virtual host's log.
 type Corruption struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -937,9 +946,11 @@ type Vhost struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The folder below the data directory: the SHA-1 of the name.
-	Directory     string `protobuf:"bytes,2,opt,name=directory,proto3" json:"directory,omitempty"`
-	ReadyCount    uint64 `protobuf:"varint,3,opt,name=ready_count,json=readyCount,proto3" json:"ready_count,omitempty"`
-	UnackedCount  uint64 `protobuf:"varint,4,opt,name=unacked_count,json=unackedCount,proto3" json:"unacked_count,omitempty"`
+	Directory    string `protobuf:"bytes,2,opt,name=directory,proto3" json:"directory,omitempty"`
+	ReadyCount   uint64 `protobuf:"varint,3,opt,name=ready_count,json=readyCount,proto3" json:"ready_count,omitempty"`
+	UnackedCount uint64 `protobuf:"varint,4,opt,name=unacked_count,json=unackedCount,proto3" json:"unacked_count,omitempty"`
+	// Logs that its queues share.
+	Shards        uint32 `protobuf:"varint,5,opt,name=shards,proto3" json:"shards,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -998,6 +1009,13 @@ func (x *Vhost) GetReadyCount() uint64 {
 func (x *Vhost) GetUnackedCount() uint64 {
 	if x != nil {
 		return x.UnackedCount
+	}
+	return 0
+}
+
+func (x *Vhost) GetShards() uint32 {
+	if x != nil {
+		return x.Shards
 	}
 	return 0
 }
@@ -1083,8 +1101,10 @@ func (x *ListVhostsResponse) GetVhosts() []*Vhost {
 }
 
 type CreateVhostRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// 0 means 1. Of no effect on a virtual host that exists.
+	Shards        uint32 `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1124,6 +1144,13 @@ func (x *CreateVhostRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *CreateVhostRequest) GetShards() uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return 0
 }
 
 type CreateVhostResponse struct {
@@ -1170,6 +1197,94 @@ func (x *CreateVhostResponse) GetCreated() bool {
 	return false
 }
 
+type SetVhostShardsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Shards        uint32                 `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetVhostShardsRequest) Reset() {
+	*x = SetVhostShardsRequest{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetVhostShardsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetVhostShardsRequest) ProtoMessage() {}
+
+func (x *SetVhostShardsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetVhostShardsRequest.ProtoReflect.Descriptor instead.
+func (*SetVhostShardsRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SetVhostShardsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetVhostShardsRequest) GetShards() uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return 0
+}
+
+type SetVhostShardsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetVhostShardsResponse) Reset() {
+	*x = SetVhostShardsResponse{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetVhostShardsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetVhostShardsResponse) ProtoMessage() {}
+
+func (x *SetVhostShardsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetVhostShardsResponse.ProtoReflect.Descriptor instead.
+func (*SetVhostShardsResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{18}
+}
+
 type DeleteVhostRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1179,7 +1294,7 @@ type DeleteVhostRequest struct {
 
 func (x *DeleteVhostRequest) Reset() {
 	*x = DeleteVhostRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[17]
+	mi := &file_penstock_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1191,7 +1306,7 @@ func (x *DeleteVhostRequest) String() string {
 func (*DeleteVhostRequest) ProtoMessage() {}
 
 func (x *DeleteVhostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[17]
+	mi := &file_penstock_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1204,7 +1319,7 @@ func (x *DeleteVhostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVhostRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVhostRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DeleteVhostRequest) GetName() string {
@@ -1222,7 +1337,7 @@ type DeleteVhostResponse struct {
 
 func (x *DeleteVhostResponse) Reset() {
 	*x = DeleteVhostResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[18]
+	mi := &file_penstock_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1234,7 +1349,7 @@ func (x *DeleteVhostResponse) String() string {
 func (*DeleteVhostResponse) ProtoMessage() {}
 
 func (x *DeleteVhostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[18]
+	mi := &file_penstock_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1247,7 +1362,7 @@ func (x *DeleteVhostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVhostResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVhostResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 type VhostLimits struct {
@@ -1269,7 +1384,7 @@ type VhostLimits struct {
 
 func (x *VhostLimits) Reset() {
 	*x = VhostLimits{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[19]
+	mi := &file_penstock_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1281,7 +1396,7 @@ func (x *VhostLimits) String() string {
 func (*VhostLimits) ProtoMessage() {}
 
 func (x *VhostLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[19]
+	mi := &file_penstock_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1294,7 +1409,7 @@ func (x *VhostLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VhostLimits.ProtoReflect.Descriptor instead.
 func (*VhostLimits) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *VhostLimits) GetQueuesMax() uint32 {
@@ -1356,7 +1471,7 @@ type UserLimits struct {
 
 func (x *UserLimits) Reset() {
 	*x = UserLimits{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[20]
+	mi := &file_penstock_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1368,7 +1483,7 @@ func (x *UserLimits) String() string {
 func (*UserLimits) ProtoMessage() {}
 
 func (x *UserLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[20]
+	mi := &file_penstock_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1381,7 +1496,7 @@ func (x *UserLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserLimits.ProtoReflect.Descriptor instead.
 func (*UserLimits) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UserLimits) GetConnectionsMax() uint32 {
@@ -1435,7 +1550,7 @@ type GetUserLimitsRequest struct {
 
 func (x *GetUserLimitsRequest) Reset() {
 	*x = GetUserLimitsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[21]
+	mi := &file_penstock_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1447,7 +1562,7 @@ func (x *GetUserLimitsRequest) String() string {
 func (*GetUserLimitsRequest) ProtoMessage() {}
 
 func (x *GetUserLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[21]
+	mi := &file_penstock_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1460,7 +1575,7 @@ func (x *GetUserLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserLimitsRequest.ProtoReflect.Descriptor instead.
 func (*GetUserLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetUserLimitsRequest) GetName() string {
@@ -1480,7 +1595,7 @@ type GetUserLimitsResponse struct {
 
 func (x *GetUserLimitsResponse) Reset() {
 	*x = GetUserLimitsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[22]
+	mi := &file_penstock_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1492,7 +1607,7 @@ func (x *GetUserLimitsResponse) String() string {
 func (*GetUserLimitsResponse) ProtoMessage() {}
 
 func (x *GetUserLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[22]
+	mi := &file_penstock_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1505,7 +1620,7 @@ func (x *GetUserLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserLimitsResponse.ProtoReflect.Descriptor instead.
 func (*GetUserLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetUserLimitsResponse) GetLimits() *UserLimits {
@@ -1532,7 +1647,7 @@ type SetUserLimitsRequest struct {
 
 func (x *SetUserLimitsRequest) Reset() {
 	*x = SetUserLimitsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[23]
+	mi := &file_penstock_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1544,7 +1659,7 @@ func (x *SetUserLimitsRequest) String() string {
 func (*SetUserLimitsRequest) ProtoMessage() {}
 
 func (x *SetUserLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[23]
+	mi := &file_penstock_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1557,7 +1672,7 @@ func (x *SetUserLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetUserLimitsRequest.ProtoReflect.Descriptor instead.
 func (*SetUserLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SetUserLimitsRequest) GetName() string {
@@ -1582,7 +1697,7 @@ type SetUserLimitsResponse struct {
 
 func (x *SetUserLimitsResponse) Reset() {
 	*x = SetUserLimitsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[24]
+	mi := &file_penstock_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +1709,7 @@ func (x *SetUserLimitsResponse) String() string {
 func (*SetUserLimitsResponse) ProtoMessage() {}
 
 func (x *SetUserLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[24]
+	mi := &file_penstock_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +1722,7 @@ func (x *SetUserLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetUserLimitsResponse.ProtoReflect.Descriptor instead.
 func (*SetUserLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 type GetVhostLimitsRequest struct {
@@ -1619,7 +1734,7 @@ type GetVhostLimitsRequest struct {
 
 func (x *GetVhostLimitsRequest) Reset() {
 	*x = GetVhostLimitsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[25]
+	mi := &file_penstock_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1631,7 +1746,7 @@ func (x *GetVhostLimitsRequest) String() string {
 func (*GetVhostLimitsRequest) ProtoMessage() {}
 
 func (x *GetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[25]
+	mi := &file_penstock_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1644,7 +1759,7 @@ func (x *GetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVhostLimitsRequest.ProtoReflect.Descriptor instead.
 func (*GetVhostLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetVhostLimitsRequest) GetVhost() string {
@@ -1665,7 +1780,7 @@ type GetVhostLimitsResponse struct {
 
 func (x *GetVhostLimitsResponse) Reset() {
 	*x = GetVhostLimitsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[26]
+	mi := &file_penstock_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1792,7 @@ func (x *GetVhostLimitsResponse) String() string {
 func (*GetVhostLimitsResponse) ProtoMessage() {}
 
 func (x *GetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[26]
+	mi := &file_penstock_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +1805,7 @@ func (x *GetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVhostLimitsResponse.ProtoReflect.Descriptor instead.
 func (*GetVhostLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetVhostLimitsResponse) GetLimits() *VhostLimits {
@@ -1724,7 +1839,7 @@ type SetVhostLimitsRequest struct {
 
 func (x *SetVhostLimitsRequest) Reset() {
 	*x = SetVhostLimitsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[27]
+	mi := &file_penstock_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +1851,7 @@ func (x *SetVhostLimitsRequest) String() string {
 func (*SetVhostLimitsRequest) ProtoMessage() {}
 
 func (x *SetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[27]
+	mi := &file_penstock_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +1864,7 @@ func (x *SetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetVhostLimitsRequest.ProtoReflect.Descriptor instead.
 func (*SetVhostLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SetVhostLimitsRequest) GetVhost() string {
@@ -1774,7 +1889,7 @@ type SetVhostLimitsResponse struct {
 
 func (x *SetVhostLimitsResponse) Reset() {
 	*x = SetVhostLimitsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[28]
+	mi := &file_penstock_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1786,7 +1901,7 @@ func (x *SetVhostLimitsResponse) String() string {
 func (*SetVhostLimitsResponse) ProtoMessage() {}
 
 func (x *SetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[28]
+	mi := &file_penstock_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1799,7 +1914,7 @@ func (x *SetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetVhostLimitsResponse.ProtoReflect.Descriptor instead.
 func (*SetVhostLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 type User struct {
@@ -1812,7 +1927,7 @@ type User struct {
 
 func (x *User) Reset() {
 	*x = User{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[29]
+	mi := &file_penstock_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +1939,7 @@ func (x *User) String() string {
 func (*User) ProtoMessage() {}
 
 func (x *User) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[29]
+	mi := &file_penstock_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +1952,7 @@ func (x *User) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use User.ProtoReflect.Descriptor instead.
 func (*User) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *User) GetName() string {
@@ -1862,7 +1977,7 @@ type ListUsersRequest struct {
 
 func (x *ListUsersRequest) Reset() {
 	*x = ListUsersRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[30]
+	mi := &file_penstock_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1874,7 +1989,7 @@ func (x *ListUsersRequest) String() string {
 func (*ListUsersRequest) ProtoMessage() {}
 
 func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[30]
+	mi := &file_penstock_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1887,7 +2002,7 @@ func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersRequest.ProtoReflect.Descriptor instead.
 func (*ListUsersRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 type ListUsersResponse struct {
@@ -1899,7 +2014,7 @@ type ListUsersResponse struct {
 
 func (x *ListUsersResponse) Reset() {
 	*x = ListUsersResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[31]
+	mi := &file_penstock_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1911,7 +2026,7 @@ func (x *ListUsersResponse) String() string {
 func (*ListUsersResponse) ProtoMessage() {}
 
 func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[31]
+	mi := &file_penstock_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1924,7 +2039,7 @@ func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersResponse.ProtoReflect.Descriptor instead.
 func (*ListUsersResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListUsersResponse) GetUsers() []*User {
@@ -1953,7 +2068,7 @@ type PutUserRequest struct {
 
 func (x *PutUserRequest) Reset() {
 	*x = PutUserRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[32]
+	mi := &file_penstock_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1965,7 +2080,7 @@ func (x *PutUserRequest) String() string {
 func (*PutUserRequest) ProtoMessage() {}
 
 func (x *PutUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[32]
+	mi := &file_penstock_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1978,7 +2093,7 @@ func (x *PutUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutUserRequest.ProtoReflect.Descriptor instead.
 func (*PutUserRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PutUserRequest) GetName() string {
@@ -2032,7 +2147,7 @@ type PutUserResponse struct {
 
 func (x *PutUserResponse) Reset() {
 	*x = PutUserResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[33]
+	mi := &file_penstock_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2044,7 +2159,7 @@ func (x *PutUserResponse) String() string {
 func (*PutUserResponse) ProtoMessage() {}
 
 func (x *PutUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[33]
+	mi := &file_penstock_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2057,7 +2172,7 @@ func (x *PutUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutUserResponse.ProtoReflect.Descriptor instead.
 func (*PutUserResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PutUserResponse) GetCreated() bool {
@@ -2078,7 +2193,7 @@ type DeleteUserRequest struct {
 
 func (x *DeleteUserRequest) Reset() {
 	*x = DeleteUserRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[34]
+	mi := &file_penstock_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2090,7 +2205,7 @@ func (x *DeleteUserRequest) String() string {
 func (*DeleteUserRequest) ProtoMessage() {}
 
 func (x *DeleteUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[34]
+	mi := &file_penstock_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2103,7 +2218,7 @@ func (x *DeleteUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteUserRequest.ProtoReflect.Descriptor instead.
 func (*DeleteUserRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeleteUserRequest) GetName() string {
@@ -2128,7 +2243,7 @@ type DeleteUserResponse struct {
 
 func (x *DeleteUserResponse) Reset() {
 	*x = DeleteUserResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[35]
+	mi := &file_penstock_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2140,7 +2255,7 @@ func (x *DeleteUserResponse) String() string {
 func (*DeleteUserResponse) ProtoMessage() {}
 
 func (x *DeleteUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[35]
+	mi := &file_penstock_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2153,7 +2268,7 @@ func (x *DeleteUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteUserResponse.ProtoReflect.Descriptor instead.
 func (*DeleteUserResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 type RefreshTokenRequest struct {
@@ -2164,7 +2279,7 @@ type RefreshTokenRequest struct {
 
 func (x *RefreshTokenRequest) Reset() {
 	*x = RefreshTokenRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[36]
+	mi := &file_penstock_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2176,7 +2291,7 @@ func (x *RefreshTokenRequest) String() string {
 func (*RefreshTokenRequest) ProtoMessage() {}
 
 func (x *RefreshTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[36]
+	mi := &file_penstock_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2189,7 +2304,7 @@ func (x *RefreshTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshTokenRequest.ProtoReflect.Descriptor instead.
 func (*RefreshTokenRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 type RefreshTokenResponse struct {
@@ -2202,7 +2317,7 @@ type RefreshTokenResponse struct {
 
 func (x *RefreshTokenResponse) Reset() {
 	*x = RefreshTokenResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[37]
+	mi := &file_penstock_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2214,7 +2329,7 @@ func (x *RefreshTokenResponse) String() string {
 func (*RefreshTokenResponse) ProtoMessage() {}
 
 func (x *RefreshTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[37]
+	mi := &file_penstock_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2227,7 +2342,7 @@ func (x *RefreshTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshTokenResponse.ProtoReflect.Descriptor instead.
 func (*RefreshTokenResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RefreshTokenResponse) GetExpiresAtMs() uint64 {
@@ -2251,7 +2366,7 @@ type Permission struct {
 
 func (x *Permission) Reset() {
 	*x = Permission{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[38]
+	mi := &file_penstock_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2263,7 +2378,7 @@ func (x *Permission) String() string {
 func (*Permission) ProtoMessage() {}
 
 func (x *Permission) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[38]
+	mi := &file_penstock_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2276,7 +2391,7 @@ func (x *Permission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Permission.ProtoReflect.Descriptor instead.
 func (*Permission) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Permission) GetUser() string {
@@ -2325,7 +2440,7 @@ type ListPermissionsRequest struct {
 
 func (x *ListPermissionsRequest) Reset() {
 	*x = ListPermissionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[39]
+	mi := &file_penstock_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2337,7 +2452,7 @@ func (x *ListPermissionsRequest) String() string {
 func (*ListPermissionsRequest) ProtoMessage() {}
 
 func (x *ListPermissionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[39]
+	mi := &file_penstock_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2350,7 +2465,7 @@ func (x *ListPermissionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPermissionsRequest.ProtoReflect.Descriptor instead.
 func (*ListPermissionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListPermissionsRequest) GetUser() string {
@@ -2376,7 +2491,7 @@ type ListPermissionsResponse struct {
 
 func (x *ListPermissionsResponse) Reset() {
 	*x = ListPermissionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[40]
+	mi := &file_penstock_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2388,7 +2503,7 @@ func (x *ListPermissionsResponse) String() string {
 func (*ListPermissionsResponse) ProtoMessage() {}
 
 func (x *ListPermissionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[40]
+	mi := &file_penstock_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2401,7 +2516,7 @@ func (x *ListPermissionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPermissionsResponse.ProtoReflect.Descriptor instead.
 func (*ListPermissionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListPermissionsResponse) GetPermissions() []*Permission {
@@ -2420,7 +2535,7 @@ type SetPermissionRequest struct {
 
 func (x *SetPermissionRequest) Reset() {
 	*x = SetPermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[41]
+	mi := &file_penstock_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2432,7 +2547,7 @@ func (x *SetPermissionRequest) String() string {
 func (*SetPermissionRequest) ProtoMessage() {}
 
 func (x *SetPermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[41]
+	mi := &file_penstock_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2445,7 +2560,7 @@ func (x *SetPermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPermissionRequest.ProtoReflect.Descriptor instead.
 func (*SetPermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SetPermissionRequest) GetPermission() *Permission {
@@ -2463,7 +2578,7 @@ type SetPermissionResponse struct {
 
 func (x *SetPermissionResponse) Reset() {
 	*x = SetPermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[42]
+	mi := &file_penstock_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2475,7 +2590,7 @@ func (x *SetPermissionResponse) String() string {
 func (*SetPermissionResponse) ProtoMessage() {}
 
 func (x *SetPermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[42]
+	mi := &file_penstock_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2488,7 +2603,7 @@ func (x *SetPermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPermissionResponse.ProtoReflect.Descriptor instead.
 func (*SetPermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 type DeletePermissionRequest struct {
@@ -2501,7 +2616,7 @@ type DeletePermissionRequest struct {
 
 func (x *DeletePermissionRequest) Reset() {
 	*x = DeletePermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[43]
+	mi := &file_penstock_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2628,7 @@ func (x *DeletePermissionRequest) String() string {
 func (*DeletePermissionRequest) ProtoMessage() {}
 
 func (x *DeletePermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[43]
+	mi := &file_penstock_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2641,7 @@ func (x *DeletePermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePermissionRequest.ProtoReflect.Descriptor instead.
 func (*DeletePermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DeletePermissionRequest) GetUser() string {
@@ -2551,7 +2666,7 @@ type DeletePermissionResponse struct {
 
 func (x *DeletePermissionResponse) Reset() {
 	*x = DeletePermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[44]
+	mi := &file_penstock_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2563,7 +2678,7 @@ func (x *DeletePermissionResponse) String() string {
 func (*DeletePermissionResponse) ProtoMessage() {}
 
 func (x *DeletePermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[44]
+	mi := &file_penstock_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2576,7 +2691,7 @@ func (x *DeletePermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePermissionResponse.ProtoReflect.Descriptor instead.
 func (*DeletePermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 type TopicPermission struct {
@@ -2594,7 +2709,7 @@ type TopicPermission struct {
 
 func (x *TopicPermission) Reset() {
 	*x = TopicPermission{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[45]
+	mi := &file_penstock_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2606,7 +2721,7 @@ func (x *TopicPermission) String() string {
 func (*TopicPermission) ProtoMessage() {}
 
 func (x *TopicPermission) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[45]
+	mi := &file_penstock_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2619,7 +2734,7 @@ func (x *TopicPermission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicPermission.ProtoReflect.Descriptor instead.
 func (*TopicPermission) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *TopicPermission) GetUser() string {
@@ -2668,7 +2783,7 @@ type ListTopicPermissionsRequest struct {
 
 func (x *ListTopicPermissionsRequest) Reset() {
 	*x = ListTopicPermissionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[46]
+	mi := &file_penstock_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2680,7 +2795,7 @@ func (x *ListTopicPermissionsRequest) String() string {
 func (*ListTopicPermissionsRequest) ProtoMessage() {}
 
 func (x *ListTopicPermissionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[46]
+	mi := &file_penstock_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2693,7 +2808,7 @@ func (x *ListTopicPermissionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicPermissionsRequest.ProtoReflect.Descriptor instead.
 func (*ListTopicPermissionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListTopicPermissionsRequest) GetUser() string {
@@ -2719,7 +2834,7 @@ type ListTopicPermissionsResponse struct {
 
 func (x *ListTopicPermissionsResponse) Reset() {
 	*x = ListTopicPermissionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[47]
+	mi := &file_penstock_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2731,7 +2846,7 @@ func (x *ListTopicPermissionsResponse) String() string {
 func (*ListTopicPermissionsResponse) ProtoMessage() {}
 
 func (x *ListTopicPermissionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[47]
+	mi := &file_penstock_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2744,7 +2859,7 @@ func (x *ListTopicPermissionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicPermissionsResponse.ProtoReflect.Descriptor instead.
 func (*ListTopicPermissionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListTopicPermissionsResponse) GetPermissions() []*TopicPermission {
@@ -2763,7 +2878,7 @@ type SetTopicPermissionRequest struct {
 
 func (x *SetTopicPermissionRequest) Reset() {
 	*x = SetTopicPermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[48]
+	mi := &file_penstock_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2775,7 +2890,7 @@ func (x *SetTopicPermissionRequest) String() string {
 func (*SetTopicPermissionRequest) ProtoMessage() {}
 
 func (x *SetTopicPermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[48]
+	mi := &file_penstock_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2788,7 +2903,7 @@ func (x *SetTopicPermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTopicPermissionRequest.ProtoReflect.Descriptor instead.
 func (*SetTopicPermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SetTopicPermissionRequest) GetPermission() *TopicPermission {
@@ -2806,7 +2921,7 @@ type SetTopicPermissionResponse struct {
 
 func (x *SetTopicPermissionResponse) Reset() {
 	*x = SetTopicPermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[49]
+	mi := &file_penstock_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2818,7 +2933,7 @@ func (x *SetTopicPermissionResponse) String() string {
 func (*SetTopicPermissionResponse) ProtoMessage() {}
 
 func (x *SetTopicPermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[49]
+	mi := &file_penstock_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2831,7 +2946,7 @@ func (x *SetTopicPermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTopicPermissionResponse.ProtoReflect.Descriptor instead.
 func (*SetTopicPermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 type DeleteTopicPermissionRequest struct {
@@ -2846,7 +2961,7 @@ type DeleteTopicPermissionRequest struct {
 
 func (x *DeleteTopicPermissionRequest) Reset() {
 	*x = DeleteTopicPermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[50]
+	mi := &file_penstock_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2858,7 +2973,7 @@ func (x *DeleteTopicPermissionRequest) String() string {
 func (*DeleteTopicPermissionRequest) ProtoMessage() {}
 
 func (x *DeleteTopicPermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[50]
+	mi := &file_penstock_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2871,7 +2986,7 @@ func (x *DeleteTopicPermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopicPermissionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTopicPermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DeleteTopicPermissionRequest) GetUser() string {
@@ -2903,7 +3018,7 @@ type DeleteTopicPermissionResponse struct {
 
 func (x *DeleteTopicPermissionResponse) Reset() {
 	*x = DeleteTopicPermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[51]
+	mi := &file_penstock_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2915,7 +3030,7 @@ func (x *DeleteTopicPermissionResponse) String() string {
 func (*DeleteTopicPermissionResponse) ProtoMessage() {}
 
 func (x *DeleteTopicPermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[51]
+	mi := &file_penstock_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2928,7 +3043,7 @@ func (x *DeleteTopicPermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopicPermissionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTopicPermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{51}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 type Exchange struct {
@@ -2946,7 +3061,7 @@ type Exchange struct {
 
 func (x *Exchange) Reset() {
 	*x = Exchange{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[52]
+	mi := &file_penstock_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3073,7 @@ func (x *Exchange) String() string {
 func (*Exchange) ProtoMessage() {}
 
 func (x *Exchange) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[52]
+	mi := &file_penstock_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3086,7 @@ func (x *Exchange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exchange.ProtoReflect.Descriptor instead.
 func (*Exchange) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{52}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Exchange) GetName() string {
@@ -3028,7 +3143,7 @@ type ListExchangesRequest struct {
 
 func (x *ListExchangesRequest) Reset() {
 	*x = ListExchangesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[53]
+	mi := &file_penstock_v1_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3040,7 +3155,7 @@ func (x *ListExchangesRequest) String() string {
 func (*ListExchangesRequest) ProtoMessage() {}
 
 func (x *ListExchangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[53]
+	mi := &file_penstock_v1_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3053,7 +3168,7 @@ func (x *ListExchangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExchangesRequest.ProtoReflect.Descriptor instead.
 func (*ListExchangesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{53}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListExchangesRequest) GetVhost() string {
@@ -3088,7 +3203,7 @@ type ListExchangesResponse struct {
 
 func (x *ListExchangesResponse) Reset() {
 	*x = ListExchangesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[54]
+	mi := &file_penstock_v1_admin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3100,7 +3215,7 @@ func (x *ListExchangesResponse) String() string {
 func (*ListExchangesResponse) ProtoMessage() {}
 
 func (x *ListExchangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[54]
+	mi := &file_penstock_v1_admin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3113,7 +3228,7 @@ func (x *ListExchangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExchangesResponse.ProtoReflect.Descriptor instead.
 func (*ListExchangesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{54}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListExchangesResponse) GetExchanges() []*Exchange {
@@ -3142,7 +3257,7 @@ type DeclareExchangeRequest struct {
 
 func (x *DeclareExchangeRequest) Reset() {
 	*x = DeclareExchangeRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[55]
+	mi := &file_penstock_v1_admin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3154,7 +3269,7 @@ func (x *DeclareExchangeRequest) String() string {
 func (*DeclareExchangeRequest) ProtoMessage() {}
 
 func (x *DeclareExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[55]
+	mi := &file_penstock_v1_admin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3167,7 +3282,7 @@ func (x *DeclareExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareExchangeRequest.ProtoReflect.Descriptor instead.
 func (*DeclareExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{55}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *DeclareExchangeRequest) GetVhost() string {
@@ -3199,7 +3314,7 @@ type DeclareExchangeResponse struct {
 
 func (x *DeclareExchangeResponse) Reset() {
 	*x = DeclareExchangeResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[56]
+	mi := &file_penstock_v1_admin_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3211,7 +3326,7 @@ func (x *DeclareExchangeResponse) String() string {
 func (*DeclareExchangeResponse) ProtoMessage() {}
 
 func (x *DeclareExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[56]
+	mi := &file_penstock_v1_admin_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3224,7 +3339,7 @@ func (x *DeclareExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareExchangeResponse.ProtoReflect.Descriptor instead.
 func (*DeclareExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{56}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{58}
 }
 
 type DeleteExchangeRequest struct {
@@ -3238,7 +3353,7 @@ type DeleteExchangeRequest struct {
 
 func (x *DeleteExchangeRequest) Reset() {
 	*x = DeleteExchangeRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[57]
+	mi := &file_penstock_v1_admin_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3250,7 +3365,7 @@ func (x *DeleteExchangeRequest) String() string {
 func (*DeleteExchangeRequest) ProtoMessage() {}
 
 func (x *DeleteExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[57]
+	mi := &file_penstock_v1_admin_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3263,7 +3378,7 @@ func (x *DeleteExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExchangeRequest.ProtoReflect.Descriptor instead.
 func (*DeleteExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{57}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *DeleteExchangeRequest) GetVhost() string {
@@ -3295,7 +3410,7 @@ type DeleteExchangeResponse struct {
 
 func (x *DeleteExchangeResponse) Reset() {
 	*x = DeleteExchangeResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[58]
+	mi := &file_penstock_v1_admin_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3307,7 +3422,7 @@ func (x *DeleteExchangeResponse) String() string {
 func (*DeleteExchangeResponse) ProtoMessage() {}
 
 func (x *DeleteExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[58]
+	mi := &file_penstock_v1_admin_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3320,7 +3435,7 @@ func (x *DeleteExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExchangeResponse.ProtoReflect.Descriptor instead.
 func (*DeleteExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{58}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{60}
 }
 
 type Queue struct {
@@ -3335,8 +3450,7 @@ type Queue struct {
 	ReadyBytes    uint64                 `protobuf:"varint,8,opt,name=ready_bytes,json=readyBytes,proto3" json:"ready_bytes,omitempty"`
 	UnackedBytes  uint64                 `protobuf:"varint,9,opt,name=unacked_bytes,json=unackedBytes,proto3" json:"unacked_bytes,omitempty"`
 	ConsumerCount uint32                 `protobuf:"varint,10,opt,name=consumer_count,json=consumerCount,proto3" json:"consumer_count,omitempty"`
-	// Messages that the queue has received since it was created. The loss of unsynced messages in a failure of power makes
-	// this and settled_count jump ahead by 2^32, as the queue's sequences do.
+	// Messages ever received. A failure of power that loses unsynced ones makes this and settled_count jump ahead by 2^32.
 	PublishedCount uint64 `protobuf:"varint,11,opt,name=published_count,json=publishedCount,proto3" json:"published_count,omitempty"`
 	// Deliveries since the broker started, redeliveries included.
 	DeliveredCount uint64 `protobuf:"varint,12,opt,name=delivered_count,json=deliveredCount,proto3" json:"delivered_count,omitempty"`
@@ -3348,7 +3462,7 @@ type Queue struct {
 
 func (x *Queue) Reset() {
 	*x = Queue{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[59]
+	mi := &file_penstock_v1_admin_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3360,7 +3474,7 @@ func (x *Queue) String() string {
 func (*Queue) ProtoMessage() {}
 
 func (x *Queue) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[59]
+	mi := &file_penstock_v1_admin_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3373,7 +3487,7 @@ func (x *Queue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queue.ProtoReflect.Descriptor instead.
 func (*Queue) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{59}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Queue) GetName() string {
@@ -3481,7 +3595,7 @@ type ListQueuesRequest struct {
 
 func (x *ListQueuesRequest) Reset() {
 	*x = ListQueuesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[60]
+	mi := &file_penstock_v1_admin_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3493,7 +3607,7 @@ func (x *ListQueuesRequest) String() string {
 func (*ListQueuesRequest) ProtoMessage() {}
 
 func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[60]
+	mi := &file_penstock_v1_admin_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3506,7 +3620,7 @@ func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesRequest.ProtoReflect.Descriptor instead.
 func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{60}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListQueuesRequest) GetVhost() string {
@@ -3548,7 +3662,7 @@ type ListQueuesResponse struct {
 
 func (x *ListQueuesResponse) Reset() {
 	*x = ListQueuesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[61]
+	mi := &file_penstock_v1_admin_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3560,7 +3674,7 @@ func (x *ListQueuesResponse) String() string {
 func (*ListQueuesResponse) ProtoMessage() {}
 
 func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[61]
+	mi := &file_penstock_v1_admin_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3573,7 +3687,7 @@ func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesResponse.ProtoReflect.Descriptor instead.
 func (*ListQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{61}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ListQueuesResponse) GetQueues() []*Queue {
@@ -3603,7 +3717,7 @@ type DeclareQueueRequest struct {
 
 func (x *DeclareQueueRequest) Reset() {
 	*x = DeclareQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[62]
+	mi := &file_penstock_v1_admin_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3615,7 +3729,7 @@ func (x *DeclareQueueRequest) String() string {
 func (*DeclareQueueRequest) ProtoMessage() {}
 
 func (x *DeclareQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[62]
+	mi := &file_penstock_v1_admin_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3628,7 +3742,7 @@ func (x *DeclareQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeclareQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{62}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *DeclareQueueRequest) GetVhost() string {
@@ -3663,7 +3777,7 @@ type DeclareQueueResponse struct {
 
 func (x *DeclareQueueResponse) Reset() {
 	*x = DeclareQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[63]
+	mi := &file_penstock_v1_admin_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3675,7 +3789,7 @@ func (x *DeclareQueueResponse) String() string {
 func (*DeclareQueueResponse) ProtoMessage() {}
 
 func (x *DeclareQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[63]
+	mi := &file_penstock_v1_admin_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3688,7 +3802,7 @@ func (x *DeclareQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeclareQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{63}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *DeclareQueueResponse) GetName() string {
@@ -3724,7 +3838,7 @@ type DeleteQueueRequest struct {
 
 func (x *DeleteQueueRequest) Reset() {
 	*x = DeleteQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[64]
+	mi := &file_penstock_v1_admin_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3736,7 +3850,7 @@ func (x *DeleteQueueRequest) String() string {
 func (*DeleteQueueRequest) ProtoMessage() {}
 
 func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[64]
+	mi := &file_penstock_v1_admin_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3749,7 +3863,7 @@ func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeleteQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{64}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *DeleteQueueRequest) GetVhost() string {
@@ -3789,7 +3903,7 @@ type DeleteQueueResponse struct {
 
 func (x *DeleteQueueResponse) Reset() {
 	*x = DeleteQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[65]
+	mi := &file_penstock_v1_admin_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3801,7 +3915,7 @@ func (x *DeleteQueueResponse) String() string {
 func (*DeleteQueueResponse) ProtoMessage() {}
 
 func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[65]
+	mi := &file_penstock_v1_admin_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3814,7 +3928,7 @@ func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeleteQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{65}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *DeleteQueueResponse) GetDroppedCount() uint64 {
@@ -3834,7 +3948,7 @@ type PurgeQueueRequest struct {
 
 func (x *PurgeQueueRequest) Reset() {
 	*x = PurgeQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[66]
+	mi := &file_penstock_v1_admin_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3846,7 +3960,7 @@ func (x *PurgeQueueRequest) String() string {
 func (*PurgeQueueRequest) ProtoMessage() {}
 
 func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[66]
+	mi := &file_penstock_v1_admin_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3859,7 +3973,7 @@ func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueRequest.ProtoReflect.Descriptor instead.
 func (*PurgeQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{66}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *PurgeQueueRequest) GetVhost() string {
@@ -3885,7 +3999,7 @@ type PurgeQueueResponse struct {
 
 func (x *PurgeQueueResponse) Reset() {
 	*x = PurgeQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[67]
+	mi := &file_penstock_v1_admin_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3897,7 +4011,7 @@ func (x *PurgeQueueResponse) String() string {
 func (*PurgeQueueResponse) ProtoMessage() {}
 
 func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[67]
+	mi := &file_penstock_v1_admin_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3910,7 +4024,7 @@ func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueResponse.ProtoReflect.Descriptor instead.
 func (*PurgeQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{67}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *PurgeQueueResponse) GetDroppedCount() uint64 {
@@ -3933,7 +4047,7 @@ type Binding struct {
 
 func (x *Binding) Reset() {
 	*x = Binding{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[68]
+	mi := &file_penstock_v1_admin_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3945,7 +4059,7 @@ func (x *Binding) String() string {
 func (*Binding) ProtoMessage() {}
 
 func (x *Binding) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[68]
+	mi := &file_penstock_v1_admin_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3958,7 +4072,7 @@ func (x *Binding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Binding.ProtoReflect.Descriptor instead.
 func (*Binding) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{68}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Binding) GetSource() string {
@@ -4010,7 +4124,7 @@ type ListBindingsRequest struct {
 
 func (x *ListBindingsRequest) Reset() {
 	*x = ListBindingsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[69]
+	mi := &file_penstock_v1_admin_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4022,7 +4136,7 @@ func (x *ListBindingsRequest) String() string {
 func (*ListBindingsRequest) ProtoMessage() {}
 
 func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[69]
+	mi := &file_penstock_v1_admin_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4035,7 +4149,7 @@ func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsRequest.ProtoReflect.Descriptor instead.
 func (*ListBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{69}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ListBindingsRequest) GetVhost() string {
@@ -4085,7 +4199,7 @@ type ListBindingsResponse struct {
 
 func (x *ListBindingsResponse) Reset() {
 	*x = ListBindingsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[70]
+	mi := &file_penstock_v1_admin_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4097,7 +4211,7 @@ func (x *ListBindingsResponse) String() string {
 func (*ListBindingsResponse) ProtoMessage() {}
 
 func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[70]
+	mi := &file_penstock_v1_admin_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4110,7 +4224,7 @@ func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsResponse.ProtoReflect.Descriptor instead.
 func (*ListBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{70}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ListBindingsResponse) GetBindings() []*Binding {
@@ -4137,7 +4251,7 @@ type BindRequest struct {
 
 func (x *BindRequest) Reset() {
 	*x = BindRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[71]
+	mi := &file_penstock_v1_admin_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4149,7 +4263,7 @@ func (x *BindRequest) String() string {
 func (*BindRequest) ProtoMessage() {}
 
 func (x *BindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[71]
+	mi := &file_penstock_v1_admin_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4162,7 +4276,7 @@ func (x *BindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindRequest.ProtoReflect.Descriptor instead.
 func (*BindRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{71}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *BindRequest) GetVhost() string {
@@ -4187,7 +4301,7 @@ type BindResponse struct {
 
 func (x *BindResponse) Reset() {
 	*x = BindResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[72]
+	mi := &file_penstock_v1_admin_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4199,7 +4313,7 @@ func (x *BindResponse) String() string {
 func (*BindResponse) ProtoMessage() {}
 
 func (x *BindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[72]
+	mi := &file_penstock_v1_admin_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4212,7 +4326,7 @@ func (x *BindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResponse.ProtoReflect.Descriptor instead.
 func (*BindResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{72}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{74}
 }
 
 type UnbindRequest struct {
@@ -4225,7 +4339,7 @@ type UnbindRequest struct {
 
 func (x *UnbindRequest) Reset() {
 	*x = UnbindRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[73]
+	mi := &file_penstock_v1_admin_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4237,7 +4351,7 @@ func (x *UnbindRequest) String() string {
 func (*UnbindRequest) ProtoMessage() {}
 
 func (x *UnbindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[73]
+	mi := &file_penstock_v1_admin_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4250,7 +4364,7 @@ func (x *UnbindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbindRequest.ProtoReflect.Descriptor instead.
 func (*UnbindRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{73}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *UnbindRequest) GetVhost() string {
@@ -4275,7 +4389,7 @@ type UnbindResponse struct {
 
 func (x *UnbindResponse) Reset() {
 	*x = UnbindResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[74]
+	mi := &file_penstock_v1_admin_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4287,7 +4401,7 @@ func (x *UnbindResponse) String() string {
 func (*UnbindResponse) ProtoMessage() {}
 
 func (x *UnbindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[74]
+	mi := &file_penstock_v1_admin_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4300,7 +4414,7 @@ func (x *UnbindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbindResponse.ProtoReflect.Descriptor instead.
 func (*UnbindResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{74}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{76}
 }
 
 // Settings for all exchanges or queues whose name matches the pattern. The matching policy of the highest priority applies.
@@ -4319,7 +4433,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[75]
+	mi := &file_penstock_v1_admin_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4331,7 +4445,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[75]
+	mi := &file_penstock_v1_admin_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4344,7 +4458,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{75}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Policy) GetName() string {
@@ -4393,7 +4507,7 @@ type ListPoliciesRequest struct {
 
 func (x *ListPoliciesRequest) Reset() {
 	*x = ListPoliciesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[76]
+	mi := &file_penstock_v1_admin_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4405,7 +4519,7 @@ func (x *ListPoliciesRequest) String() string {
 func (*ListPoliciesRequest) ProtoMessage() {}
 
 func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[76]
+	mi := &file_penstock_v1_admin_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4418,7 +4532,7 @@ func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoliciesRequest.ProtoReflect.Descriptor instead.
 func (*ListPoliciesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{76}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ListPoliciesRequest) GetVhost() string {
@@ -4444,7 +4558,7 @@ type ListPoliciesResponse struct {
 
 func (x *ListPoliciesResponse) Reset() {
 	*x = ListPoliciesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[77]
+	mi := &file_penstock_v1_admin_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4456,7 +4570,7 @@ func (x *ListPoliciesResponse) String() string {
 func (*ListPoliciesResponse) ProtoMessage() {}
 
 func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[77]
+	mi := &file_penstock_v1_admin_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4469,7 +4583,7 @@ func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoliciesResponse.ProtoReflect.Descriptor instead.
 func (*ListPoliciesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{77}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ListPoliciesResponse) GetPolicies() []*Policy {
@@ -4490,7 +4604,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[78]
+	mi := &file_penstock_v1_admin_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4502,7 +4616,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[78]
+	mi := &file_penstock_v1_admin_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4515,7 +4629,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{78}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *SetPolicyRequest) GetVhost() string {
@@ -4547,7 +4661,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[79]
+	mi := &file_penstock_v1_admin_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4559,7 +4673,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[79]
+	mi := &file_penstock_v1_admin_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4572,7 +4686,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{79}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{81}
 }
 
 type DeletePolicyRequest struct {
@@ -4586,7 +4700,7 @@ type DeletePolicyRequest struct {
 
 func (x *DeletePolicyRequest) Reset() {
 	*x = DeletePolicyRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[80]
+	mi := &file_penstock_v1_admin_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4598,7 +4712,7 @@ func (x *DeletePolicyRequest) String() string {
 func (*DeletePolicyRequest) ProtoMessage() {}
 
 func (x *DeletePolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[80]
+	mi := &file_penstock_v1_admin_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4611,7 +4725,7 @@ func (x *DeletePolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePolicyRequest.ProtoReflect.Descriptor instead.
 func (*DeletePolicyRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{80}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *DeletePolicyRequest) GetVhost() string {
@@ -4643,7 +4757,7 @@ type DeletePolicyResponse struct {
 
 func (x *DeletePolicyResponse) Reset() {
 	*x = DeletePolicyResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[81]
+	mi := &file_penstock_v1_admin_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4655,7 +4769,7 @@ func (x *DeletePolicyResponse) String() string {
 func (*DeletePolicyResponse) ProtoMessage() {}
 
 func (x *DeletePolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[81]
+	mi := &file_penstock_v1_admin_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4668,7 +4782,7 @@ func (x *DeletePolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePolicyResponse.ProtoReflect.Descriptor instead.
 func (*DeletePolicyResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{81}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{83}
 }
 
 type ExportDefinitionsRequest struct {
@@ -4681,7 +4795,7 @@ type ExportDefinitionsRequest struct {
 
 func (x *ExportDefinitionsRequest) Reset() {
 	*x = ExportDefinitionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[82]
+	mi := &file_penstock_v1_admin_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4693,7 +4807,7 @@ func (x *ExportDefinitionsRequest) String() string {
 func (*ExportDefinitionsRequest) ProtoMessage() {}
 
 func (x *ExportDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[82]
+	mi := &file_penstock_v1_admin_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4706,7 +4820,7 @@ func (x *ExportDefinitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*ExportDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{82}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ExportDefinitionsRequest) GetVhost() string {
@@ -4726,7 +4840,7 @@ type ExportDefinitionsResponse struct {
 
 func (x *ExportDefinitionsResponse) Reset() {
 	*x = ExportDefinitionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[83]
+	mi := &file_penstock_v1_admin_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4738,7 +4852,7 @@ func (x *ExportDefinitionsResponse) String() string {
 func (*ExportDefinitionsResponse) ProtoMessage() {}
 
 func (x *ExportDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[83]
+	mi := &file_penstock_v1_admin_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4751,7 +4865,7 @@ func (x *ExportDefinitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*ExportDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{83}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *ExportDefinitionsResponse) GetJson() []byte {
@@ -4767,14 +4881,15 @@ type ImportDefinitionsRequest struct {
 	// Import an export of one virtual host into this one.
 	Vhost *string `protobuf:"bytes,2,opt,name=vhost,proto3,oneof" json:"vhost,omitempty"`
 	// Skip unsupported items instead of refusing the whole document.
-	SkipUnsupported bool `protobuf:"varint,3,opt,name=skip_unsupported,json=skipUnsupported,proto3" json:"skip_unsupported,omitempty"`
+	SkipUnsupported bool   `protobuf:"varint,3,opt,name=skip_unsupported,json=skipUnsupported,proto3" json:"skip_unsupported,omitempty"`
+	Shards          uint32 `protobuf:"varint,4,opt,name=shards,proto3" json:"shards,omitempty"` // Of new virtual hosts for which the document has no number; 0 means 1.
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ImportDefinitionsRequest) Reset() {
 	*x = ImportDefinitionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[84]
+	mi := &file_penstock_v1_admin_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4786,7 +4901,7 @@ func (x *ImportDefinitionsRequest) String() string {
 func (*ImportDefinitionsRequest) ProtoMessage() {}
 
 func (x *ImportDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[84]
+	mi := &file_penstock_v1_admin_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4799,7 +4914,7 @@ func (x *ImportDefinitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*ImportDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{84}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *ImportDefinitionsRequest) GetJson() []byte {
@@ -4823,6 +4938,13 @@ func (x *ImportDefinitionsRequest) GetSkipUnsupported() bool {
 	return false
 }
 
+func (x *ImportDefinitionsRequest) GetShards() uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return 0
+}
+
 type ImportDefinitionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many of each kind are new or changed.
@@ -4835,7 +4957,7 @@ type ImportDefinitionsResponse struct {
 
 func (x *ImportDefinitionsResponse) Reset() {
 	*x = ImportDefinitionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[85]
+	mi := &file_penstock_v1_admin_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4847,7 +4969,7 @@ func (x *ImportDefinitionsResponse) String() string {
 func (*ImportDefinitionsResponse) ProtoMessage() {}
 
 func (x *ImportDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[85]
+	mi := &file_penstock_v1_admin_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4860,7 +4982,7 @@ func (x *ImportDefinitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*ImportDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{85}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ImportDefinitionsResponse) GetAdded() map[string]uint64 {
@@ -4919,7 +5041,7 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x15ListConsumersResponse\x123\n" +
 	"\tconsumers\x18\x01 \x03(\v2\x15.penstock.v1.ConsumerR\tconsumers\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x12\n" +
-	"\x10GetStatusRequest\"\xb4\x06\n" +
+	"\x10GetStatusRequest\"\xd5\x06\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12%\n" +
@@ -4945,7 +5067,9 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"corruption\x18\x12 \x03(\v2\x17.penstock.v1.CorruptionR\n" +
 	"corruption\x12\x17\n" +
-	"\adata_id\x18\x13 \x01(\tR\x06dataId\x1a<\n" +
+	"\adata_id\x18\x13 \x01(\tR\x06dataId\x12\x1f\n" +
+	"\vdata_format\x18\x14 \x01(\rR\n" +
+	"dataFormat\x1a<\n" +
 	"\x0eListenersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"x\n" +
@@ -4962,20 +5086,26 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"bytes_read\x18\x02 \x01(\x04R\tbytesRead\x12\x18\n" +
 	"\arecords\x18\x03 \x01(\x04R\arecords\x12\x1d\n" +
 	"\n" +
-	"torn_bytes\x18\x04 \x01(\x04R\ttornBytes\"\x7f\n" +
+	"torn_bytes\x18\x04 \x01(\x04R\ttornBytes\"\x97\x01\n" +
 	"\x05Vhost\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tdirectory\x18\x02 \x01(\tR\tdirectory\x12\x1f\n" +
 	"\vready_count\x18\x03 \x01(\x04R\n" +
 	"readyCount\x12#\n" +
-	"\runacked_count\x18\x04 \x01(\x04R\funackedCount\"\x13\n" +
+	"\runacked_count\x18\x04 \x01(\x04R\funackedCount\x12\x16\n" +
+	"\x06shards\x18\x05 \x01(\rR\x06shards\"\x13\n" +
 	"\x11ListVhostsRequest\"@\n" +
 	"\x12ListVhostsResponse\x12*\n" +
-	"\x06vhosts\x18\x01 \x03(\v2\x12.penstock.v1.VhostR\x06vhosts\"(\n" +
+	"\x06vhosts\x18\x01 \x03(\v2\x12.penstock.v1.VhostR\x06vhosts\"@\n" +
 	"\x12CreateVhostRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"/\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06shards\x18\x02 \x01(\rR\x06shards\"/\n" +
 	"\x13CreateVhostResponse\x12\x18\n" +
-	"\acreated\x18\x01 \x01(\bR\acreated\"(\n" +
+	"\acreated\x18\x01 \x01(\bR\acreated\"C\n" +
+	"\x15SetVhostShardsRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06shards\x18\x02 \x01(\rR\x06shards\"\x18\n" +
+	"\x16SetVhostShardsResponse\"(\n" +
 	"\x12DeleteVhostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x15\n" +
 	"\x13DeleteVhostResponse\"\x98\x03\n" +
@@ -5239,11 +5369,12 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x05vhost\x18\x01 \x01(\tH\x00R\x05vhost\x88\x01\x01B\b\n" +
 	"\x06_vhost\"/\n" +
 	"\x19ExportDefinitionsResponse\x12\x12\n" +
-	"\x04json\x18\x01 \x01(\fR\x04json\"~\n" +
+	"\x04json\x18\x01 \x01(\fR\x04json\"\x96\x01\n" +
 	"\x18ImportDefinitionsRequest\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\x12\x19\n" +
 	"\x05vhost\x18\x02 \x01(\tH\x00R\x05vhost\x88\x01\x01\x12)\n" +
-	"\x10skip_unsupported\x18\x03 \x01(\bR\x0fskipUnsupportedB\b\n" +
+	"\x10skip_unsupported\x18\x03 \x01(\bR\x0fskipUnsupported\x12\x16\n" +
+	"\x06shards\x18\x04 \x01(\rR\x06shardsB\b\n" +
 	"\x06_vhost\"\xb8\x01\n" +
 	"\x19ImportDefinitionsResponse\x12G\n" +
 	"\x05added\x18\x01 \x03(\v21.penstock.v1.ImportDefinitionsResponse.AddedEntryR\x05added\x12\x18\n" +
@@ -5255,7 +5386,7 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x0fDestinationKind\x12 \n" +
 	"\x1cDESTINATION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DESTINATION_KIND_QUEUE\x10\x01\x12\x1d\n" +
-	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xf1\x1a\n" +
+	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xcc\x1b\n" +
 	"\fAdminService\x12J\n" +
 	"\tGetStatus\x12\x1d.penstock.v1.GetStatusRequest\x1a\x1e.penstock.v1.GetStatusResponse\x12\\\n" +
 	"\x0fListConnections\x12#.penstock.v1.ListConnectionsRequest\x1a$.penstock.v1.ListConnectionsResponse\x12\\\n" +
@@ -5263,7 +5394,8 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\rListConsumers\x12!.penstock.v1.ListConsumersRequest\x1a\".penstock.v1.ListConsumersResponse\x12M\n" +
 	"\n" +
 	"ListVhosts\x12\x1e.penstock.v1.ListVhostsRequest\x1a\x1f.penstock.v1.ListVhostsResponse\x12P\n" +
-	"\vCreateVhost\x12\x1f.penstock.v1.CreateVhostRequest\x1a .penstock.v1.CreateVhostResponse\x12P\n" +
+	"\vCreateVhost\x12\x1f.penstock.v1.CreateVhostRequest\x1a .penstock.v1.CreateVhostResponse\x12Y\n" +
+	"\x0eSetVhostShards\x12\".penstock.v1.SetVhostShardsRequest\x1a#.penstock.v1.SetVhostShardsResponse\x12P\n" +
 	"\vDeleteVhost\x12\x1f.penstock.v1.DeleteVhostRequest\x1a .penstock.v1.DeleteVhostResponse\x12Y\n" +
 	"\x0eGetVhostLimits\x12\".penstock.v1.GetVhostLimitsRequest\x1a#.penstock.v1.GetVhostLimitsResponse\x12Y\n" +
 	"\x0eSetVhostLimits\x12\".penstock.v1.SetVhostLimitsRequest\x1a#.penstock.v1.SetVhostLimitsResponse\x12V\n" +
@@ -5316,7 +5448,7 @@ func file_penstock_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_penstock_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 92)
+var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 94)
 var file_penstock_v1_admin_proto_goTypes = []any{
 	(DestinationKind)(0),                  // 0: penstock.v1.DestinationKind
 	(*Connection)(nil),                    // 1: penstock.v1.Connection
@@ -5336,208 +5468,212 @@ var file_penstock_v1_admin_proto_goTypes = []any{
 	(*ListVhostsResponse)(nil),            // 15: penstock.v1.ListVhostsResponse
 	(*CreateVhostRequest)(nil),            // 16: penstock.v1.CreateVhostRequest
 	(*CreateVhostResponse)(nil),           // 17: penstock.v1.CreateVhostResponse
-	(*DeleteVhostRequest)(nil),            // 18: penstock.v1.DeleteVhostRequest
-	(*DeleteVhostResponse)(nil),           // 19: penstock.v1.DeleteVhostResponse
-	(*VhostLimits)(nil),                   // 20: penstock.v1.VhostLimits
-	(*UserLimits)(nil),                    // 21: penstock.v1.UserLimits
-	(*GetUserLimitsRequest)(nil),          // 22: penstock.v1.GetUserLimitsRequest
-	(*GetUserLimitsResponse)(nil),         // 23: penstock.v1.GetUserLimitsResponse
-	(*SetUserLimitsRequest)(nil),          // 24: penstock.v1.SetUserLimitsRequest
-	(*SetUserLimitsResponse)(nil),         // 25: penstock.v1.SetUserLimitsResponse
-	(*GetVhostLimitsRequest)(nil),         // 26: penstock.v1.GetVhostLimitsRequest
-	(*GetVhostLimitsResponse)(nil),        // 27: penstock.v1.GetVhostLimitsResponse
-	(*SetVhostLimitsRequest)(nil),         // 28: penstock.v1.SetVhostLimitsRequest
-	(*SetVhostLimitsResponse)(nil),        // 29: penstock.v1.SetVhostLimitsResponse
-	(*User)(nil),                          // 30: penstock.v1.User
-	(*ListUsersRequest)(nil),              // 31: penstock.v1.ListUsersRequest
-	(*ListUsersResponse)(nil),             // 32: penstock.v1.ListUsersResponse
-	(*PutUserRequest)(nil),                // 33: penstock.v1.PutUserRequest
-	(*PutUserResponse)(nil),               // 34: penstock.v1.PutUserResponse
-	(*DeleteUserRequest)(nil),             // 35: penstock.v1.DeleteUserRequest
-	(*DeleteUserResponse)(nil),            // 36: penstock.v1.DeleteUserResponse
-	(*RefreshTokenRequest)(nil),           // 37: penstock.v1.RefreshTokenRequest
-	(*RefreshTokenResponse)(nil),          // 38: penstock.v1.RefreshTokenResponse
-	(*Permission)(nil),                    // 39: penstock.v1.Permission
-	(*ListPermissionsRequest)(nil),        // 40: penstock.v1.ListPermissionsRequest
-	(*ListPermissionsResponse)(nil),       // 41: penstock.v1.ListPermissionsResponse
-	(*SetPermissionRequest)(nil),          // 42: penstock.v1.SetPermissionRequest
-	(*SetPermissionResponse)(nil),         // 43: penstock.v1.SetPermissionResponse
-	(*DeletePermissionRequest)(nil),       // 44: penstock.v1.DeletePermissionRequest
-	(*DeletePermissionResponse)(nil),      // 45: penstock.v1.DeletePermissionResponse
-	(*TopicPermission)(nil),               // 46: penstock.v1.TopicPermission
-	(*ListTopicPermissionsRequest)(nil),   // 47: penstock.v1.ListTopicPermissionsRequest
-	(*ListTopicPermissionsResponse)(nil),  // 48: penstock.v1.ListTopicPermissionsResponse
-	(*SetTopicPermissionRequest)(nil),     // 49: penstock.v1.SetTopicPermissionRequest
-	(*SetTopicPermissionResponse)(nil),    // 50: penstock.v1.SetTopicPermissionResponse
-	(*DeleteTopicPermissionRequest)(nil),  // 51: penstock.v1.DeleteTopicPermissionRequest
-	(*DeleteTopicPermissionResponse)(nil), // 52: penstock.v1.DeleteTopicPermissionResponse
-	(*Exchange)(nil),                      // 53: penstock.v1.Exchange
-	(*ListExchangesRequest)(nil),          // 54: penstock.v1.ListExchangesRequest
-	(*ListExchangesResponse)(nil),         // 55: penstock.v1.ListExchangesResponse
-	(*DeclareExchangeRequest)(nil),        // 56: penstock.v1.DeclareExchangeRequest
-	(*DeclareExchangeResponse)(nil),       // 57: penstock.v1.DeclareExchangeResponse
-	(*DeleteExchangeRequest)(nil),         // 58: penstock.v1.DeleteExchangeRequest
-	(*DeleteExchangeResponse)(nil),        // 59: penstock.v1.DeleteExchangeResponse
-	(*Queue)(nil),                         // 60: penstock.v1.Queue
-	(*ListQueuesRequest)(nil),             // 61: penstock.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),            // 62: penstock.v1.ListQueuesResponse
-	(*DeclareQueueRequest)(nil),           // 63: penstock.v1.DeclareQueueRequest
-	(*DeclareQueueResponse)(nil),          // 64: penstock.v1.DeclareQueueResponse
-	(*DeleteQueueRequest)(nil),            // 65: penstock.v1.DeleteQueueRequest
-	(*DeleteQueueResponse)(nil),           // 66: penstock.v1.DeleteQueueResponse
-	(*PurgeQueueRequest)(nil),             // 67: penstock.v1.PurgeQueueRequest
-	(*PurgeQueueResponse)(nil),            // 68: penstock.v1.PurgeQueueResponse
-	(*Binding)(nil),                       // 69: penstock.v1.Binding
-	(*ListBindingsRequest)(nil),           // 70: penstock.v1.ListBindingsRequest
-	(*ListBindingsResponse)(nil),          // 71: penstock.v1.ListBindingsResponse
-	(*BindRequest)(nil),                   // 72: penstock.v1.BindRequest
-	(*BindResponse)(nil),                  // 73: penstock.v1.BindResponse
-	(*UnbindRequest)(nil),                 // 74: penstock.v1.UnbindRequest
-	(*UnbindResponse)(nil),                // 75: penstock.v1.UnbindResponse
-	(*Policy)(nil),                        // 76: penstock.v1.Policy
-	(*ListPoliciesRequest)(nil),           // 77: penstock.v1.ListPoliciesRequest
-	(*ListPoliciesResponse)(nil),          // 78: penstock.v1.ListPoliciesResponse
-	(*SetPolicyRequest)(nil),              // 79: penstock.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),             // 80: penstock.v1.SetPolicyResponse
-	(*DeletePolicyRequest)(nil),           // 81: penstock.v1.DeletePolicyRequest
-	(*DeletePolicyResponse)(nil),          // 82: penstock.v1.DeletePolicyResponse
-	(*ExportDefinitionsRequest)(nil),      // 83: penstock.v1.ExportDefinitionsRequest
-	(*ExportDefinitionsResponse)(nil),     // 84: penstock.v1.ExportDefinitionsResponse
-	(*ImportDefinitionsRequest)(nil),      // 85: penstock.v1.ImportDefinitionsRequest
-	(*ImportDefinitionsResponse)(nil),     // 86: penstock.v1.ImportDefinitionsResponse
-	nil,                                   // 87: penstock.v1.GetStatusResponse.ListenersEntry
-	nil,                                   // 88: penstock.v1.Exchange.ArgumentsEntry
-	nil,                                   // 89: penstock.v1.Queue.ArgumentsEntry
-	nil,                                   // 90: penstock.v1.Binding.ArgumentsEntry
-	nil,                                   // 91: penstock.v1.Policy.DefinitionEntry
-	nil,                                   // 92: penstock.v1.ImportDefinitionsResponse.AddedEntry
-	(*Value)(nil),                         // 93: penstock.v1.Value
-	(*BackupRequest)(nil),                 // 94: penstock.v1.BackupRequest
-	(*BeginBackupRequest)(nil),            // 95: penstock.v1.BeginBackupRequest
-	(*ReadBackupRequest)(nil),             // 96: penstock.v1.ReadBackupRequest
-	(*EndBackupRequest)(nil),              // 97: penstock.v1.EndBackupRequest
-	(*BackupResponse)(nil),                // 98: penstock.v1.BackupResponse
-	(*BeginBackupResponse)(nil),           // 99: penstock.v1.BeginBackupResponse
-	(*ReadBackupResponse)(nil),            // 100: penstock.v1.ReadBackupResponse
-	(*EndBackupResponse)(nil),             // 101: penstock.v1.EndBackupResponse
+	(*SetVhostShardsRequest)(nil),         // 18: penstock.v1.SetVhostShardsRequest
+	(*SetVhostShardsResponse)(nil),        // 19: penstock.v1.SetVhostShardsResponse
+	(*DeleteVhostRequest)(nil),            // 20: penstock.v1.DeleteVhostRequest
+	(*DeleteVhostResponse)(nil),           // 21: penstock.v1.DeleteVhostResponse
+	(*VhostLimits)(nil),                   // 22: penstock.v1.VhostLimits
+	(*UserLimits)(nil),                    // 23: penstock.v1.UserLimits
+	(*GetUserLimitsRequest)(nil),          // 24: penstock.v1.GetUserLimitsRequest
+	(*GetUserLimitsResponse)(nil),         // 25: penstock.v1.GetUserLimitsResponse
+	(*SetUserLimitsRequest)(nil),          // 26: penstock.v1.SetUserLimitsRequest
+	(*SetUserLimitsResponse)(nil),         // 27: penstock.v1.SetUserLimitsResponse
+	(*GetVhostLimitsRequest)(nil),         // 28: penstock.v1.GetVhostLimitsRequest
+	(*GetVhostLimitsResponse)(nil),        // 29: penstock.v1.GetVhostLimitsResponse
+	(*SetVhostLimitsRequest)(nil),         // 30: penstock.v1.SetVhostLimitsRequest
+	(*SetVhostLimitsResponse)(nil),        // 31: penstock.v1.SetVhostLimitsResponse
+	(*User)(nil),                          // 32: penstock.v1.User
+	(*ListUsersRequest)(nil),              // 33: penstock.v1.ListUsersRequest
+	(*ListUsersResponse)(nil),             // 34: penstock.v1.ListUsersResponse
+	(*PutUserRequest)(nil),                // 35: penstock.v1.PutUserRequest
+	(*PutUserResponse)(nil),               // 36: penstock.v1.PutUserResponse
+	(*DeleteUserRequest)(nil),             // 37: penstock.v1.DeleteUserRequest
+	(*DeleteUserResponse)(nil),            // 38: penstock.v1.DeleteUserResponse
+	(*RefreshTokenRequest)(nil),           // 39: penstock.v1.RefreshTokenRequest
+	(*RefreshTokenResponse)(nil),          // 40: penstock.v1.RefreshTokenResponse
+	(*Permission)(nil),                    // 41: penstock.v1.Permission
+	(*ListPermissionsRequest)(nil),        // 42: penstock.v1.ListPermissionsRequest
+	(*ListPermissionsResponse)(nil),       // 43: penstock.v1.ListPermissionsResponse
+	(*SetPermissionRequest)(nil),          // 44: penstock.v1.SetPermissionRequest
+	(*SetPermissionResponse)(nil),         // 45: penstock.v1.SetPermissionResponse
+	(*DeletePermissionRequest)(nil),       // 46: penstock.v1.DeletePermissionRequest
+	(*DeletePermissionResponse)(nil),      // 47: penstock.v1.DeletePermissionResponse
+	(*TopicPermission)(nil),               // 48: penstock.v1.TopicPermission
+	(*ListTopicPermissionsRequest)(nil),   // 49: penstock.v1.ListTopicPermissionsRequest
+	(*ListTopicPermissionsResponse)(nil),  // 50: penstock.v1.ListTopicPermissionsResponse
+	(*SetTopicPermissionRequest)(nil),     // 51: penstock.v1.SetTopicPermissionRequest
+	(*SetTopicPermissionResponse)(nil),    // 52: penstock.v1.SetTopicPermissionResponse
+	(*DeleteTopicPermissionRequest)(nil),  // 53: penstock.v1.DeleteTopicPermissionRequest
+	(*DeleteTopicPermissionResponse)(nil), // 54: penstock.v1.DeleteTopicPermissionResponse
+	(*Exchange)(nil),                      // 55: penstock.v1.Exchange
+	(*ListExchangesRequest)(nil),          // 56: penstock.v1.ListExchangesRequest
+	(*ListExchangesResponse)(nil),         // 57: penstock.v1.ListExchangesResponse
+	(*DeclareExchangeRequest)(nil),        // 58: penstock.v1.DeclareExchangeRequest
+	(*DeclareExchangeResponse)(nil),       // 59: penstock.v1.DeclareExchangeResponse
+	(*DeleteExchangeRequest)(nil),         // 60: penstock.v1.DeleteExchangeRequest
+	(*DeleteExchangeResponse)(nil),        // 61: penstock.v1.DeleteExchangeResponse
+	(*Queue)(nil),                         // 62: penstock.v1.Queue
+	(*ListQueuesRequest)(nil),             // 63: penstock.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),            // 64: penstock.v1.ListQueuesResponse
+	(*DeclareQueueRequest)(nil),           // 65: penstock.v1.DeclareQueueRequest
+	(*DeclareQueueResponse)(nil),          // 66: penstock.v1.DeclareQueueResponse
+	(*DeleteQueueRequest)(nil),            // 67: penstock.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),           // 68: penstock.v1.DeleteQueueResponse
+	(*PurgeQueueRequest)(nil),             // 69: penstock.v1.PurgeQueueRequest
+	(*PurgeQueueResponse)(nil),            // 70: penstock.v1.PurgeQueueResponse
+	(*Binding)(nil),                       // 71: penstock.v1.Binding
+	(*ListBindingsRequest)(nil),           // 72: penstock.v1.ListBindingsRequest
+	(*ListBindingsResponse)(nil),          // 73: penstock.v1.ListBindingsResponse
+	(*BindRequest)(nil),                   // 74: penstock.v1.BindRequest
+	(*BindResponse)(nil),                  // 75: penstock.v1.BindResponse
+	(*UnbindRequest)(nil),                 // 76: penstock.v1.UnbindRequest
+	(*UnbindResponse)(nil),                // 77: penstock.v1.UnbindResponse
+	(*Policy)(nil),                        // 78: penstock.v1.Policy
+	(*ListPoliciesRequest)(nil),           // 79: penstock.v1.ListPoliciesRequest
+	(*ListPoliciesResponse)(nil),          // 80: penstock.v1.ListPoliciesResponse
+	(*SetPolicyRequest)(nil),              // 81: penstock.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),             // 82: penstock.v1.SetPolicyResponse
+	(*DeletePolicyRequest)(nil),           // 83: penstock.v1.DeletePolicyRequest
+	(*DeletePolicyResponse)(nil),          // 84: penstock.v1.DeletePolicyResponse
+	(*ExportDefinitionsRequest)(nil),      // 85: penstock.v1.ExportDefinitionsRequest
+	(*ExportDefinitionsResponse)(nil),     // 86: penstock.v1.ExportDefinitionsResponse
+	(*ImportDefinitionsRequest)(nil),      // 87: penstock.v1.ImportDefinitionsRequest
+	(*ImportDefinitionsResponse)(nil),     // 88: penstock.v1.ImportDefinitionsResponse
+	nil,                                   // 89: penstock.v1.GetStatusResponse.ListenersEntry
+	nil,                                   // 90: penstock.v1.Exchange.ArgumentsEntry
+	nil,                                   // 91: penstock.v1.Queue.ArgumentsEntry
+	nil,                                   // 92: penstock.v1.Binding.ArgumentsEntry
+	nil,                                   // 93: penstock.v1.Policy.DefinitionEntry
+	nil,                                   // 94: penstock.v1.ImportDefinitionsResponse.AddedEntry
+	(*Value)(nil),                         // 95: penstock.v1.Value
+	(*BackupRequest)(nil),                 // 96: penstock.v1.BackupRequest
+	(*BeginBackupRequest)(nil),            // 97: penstock.v1.BeginBackupRequest
+	(*ReadBackupRequest)(nil),             // 98: penstock.v1.ReadBackupRequest
+	(*EndBackupRequest)(nil),              // 99: penstock.v1.EndBackupRequest
+	(*BackupResponse)(nil),                // 100: penstock.v1.BackupResponse
+	(*BeginBackupResponse)(nil),           // 101: penstock.v1.BeginBackupResponse
+	(*ReadBackupResponse)(nil),            // 102: penstock.v1.ReadBackupResponse
+	(*EndBackupResponse)(nil),             // 103: penstock.v1.EndBackupResponse
 }
 var file_penstock_v1_admin_proto_depIdxs = []int32{
 	1,   // 0: penstock.v1.ListConnectionsResponse.connections:type_name -> penstock.v1.Connection
 	6,   // 1: penstock.v1.ListConsumersResponse.consumers:type_name -> penstock.v1.Consumer
 	12,  // 2: penstock.v1.GetStatusResponse.recovery:type_name -> penstock.v1.Recovery
-	87,  // 3: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
+	89,  // 3: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
 	11,  // 4: penstock.v1.GetStatusResponse.corruption:type_name -> penstock.v1.Corruption
 	13,  // 5: penstock.v1.ListVhostsResponse.vhosts:type_name -> penstock.v1.Vhost
-	21,  // 6: penstock.v1.GetUserLimitsResponse.limits:type_name -> penstock.v1.UserLimits
-	21,  // 7: penstock.v1.SetUserLimitsRequest.limits:type_name -> penstock.v1.UserLimits
-	20,  // 8: penstock.v1.GetVhostLimitsResponse.limits:type_name -> penstock.v1.VhostLimits
-	20,  // 9: penstock.v1.SetVhostLimitsRequest.limits:type_name -> penstock.v1.VhostLimits
-	30,  // 10: penstock.v1.ListUsersResponse.users:type_name -> penstock.v1.User
-	39,  // 11: penstock.v1.ListPermissionsResponse.permissions:type_name -> penstock.v1.Permission
-	39,  // 12: penstock.v1.SetPermissionRequest.permission:type_name -> penstock.v1.Permission
-	46,  // 13: penstock.v1.ListTopicPermissionsResponse.permissions:type_name -> penstock.v1.TopicPermission
-	46,  // 14: penstock.v1.SetTopicPermissionRequest.permission:type_name -> penstock.v1.TopicPermission
-	88,  // 15: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
-	53,  // 16: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
-	53,  // 17: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
-	89,  // 18: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
-	60,  // 19: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
-	60,  // 20: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
+	23,  // 6: penstock.v1.GetUserLimitsResponse.limits:type_name -> penstock.v1.UserLimits
+	23,  // 7: penstock.v1.SetUserLimitsRequest.limits:type_name -> penstock.v1.UserLimits
+	22,  // 8: penstock.v1.GetVhostLimitsResponse.limits:type_name -> penstock.v1.VhostLimits
+	22,  // 9: penstock.v1.SetVhostLimitsRequest.limits:type_name -> penstock.v1.VhostLimits
+	32,  // 10: penstock.v1.ListUsersResponse.users:type_name -> penstock.v1.User
+	41,  // 11: penstock.v1.ListPermissionsResponse.permissions:type_name -> penstock.v1.Permission
+	41,  // 12: penstock.v1.SetPermissionRequest.permission:type_name -> penstock.v1.Permission
+	48,  // 13: penstock.v1.ListTopicPermissionsResponse.permissions:type_name -> penstock.v1.TopicPermission
+	48,  // 14: penstock.v1.SetTopicPermissionRequest.permission:type_name -> penstock.v1.TopicPermission
+	90,  // 15: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
+	55,  // 16: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
+	55,  // 17: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
+	91,  // 18: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
+	62,  // 19: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
+	62,  // 20: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
 	0,   // 21: penstock.v1.Binding.destination_kind:type_name -> penstock.v1.DestinationKind
-	90,  // 22: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
-	69,  // 23: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
-	69,  // 24: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
-	69,  // 25: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
-	91,  // 26: penstock.v1.Policy.definition:type_name -> penstock.v1.Policy.DefinitionEntry
-	76,  // 27: penstock.v1.ListPoliciesResponse.policies:type_name -> penstock.v1.Policy
-	76,  // 28: penstock.v1.SetPolicyRequest.policy:type_name -> penstock.v1.Policy
-	92,  // 29: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
-	93,  // 30: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	93,  // 31: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	93,  // 32: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	93,  // 33: penstock.v1.Policy.DefinitionEntry.value:type_name -> penstock.v1.Value
+	92,  // 22: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
+	71,  // 23: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
+	71,  // 24: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
+	71,  // 25: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
+	93,  // 26: penstock.v1.Policy.definition:type_name -> penstock.v1.Policy.DefinitionEntry
+	78,  // 27: penstock.v1.ListPoliciesResponse.policies:type_name -> penstock.v1.Policy
+	78,  // 28: penstock.v1.SetPolicyRequest.policy:type_name -> penstock.v1.Policy
+	94,  // 29: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
+	95,  // 30: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	95,  // 31: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	95,  // 32: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	95,  // 33: penstock.v1.Policy.DefinitionEntry.value:type_name -> penstock.v1.Value
 	9,   // 34: penstock.v1.AdminService.GetStatus:input_type -> penstock.v1.GetStatusRequest
 	2,   // 35: penstock.v1.AdminService.ListConnections:input_type -> penstock.v1.ListConnectionsRequest
 	4,   // 36: penstock.v1.AdminService.CloseConnection:input_type -> penstock.v1.CloseConnectionRequest
 	7,   // 37: penstock.v1.AdminService.ListConsumers:input_type -> penstock.v1.ListConsumersRequest
 	14,  // 38: penstock.v1.AdminService.ListVhosts:input_type -> penstock.v1.ListVhostsRequest
 	16,  // 39: penstock.v1.AdminService.CreateVhost:input_type -> penstock.v1.CreateVhostRequest
-	18,  // 40: penstock.v1.AdminService.DeleteVhost:input_type -> penstock.v1.DeleteVhostRequest
-	26,  // 41: penstock.v1.AdminService.GetVhostLimits:input_type -> penstock.v1.GetVhostLimitsRequest
-	28,  // 42: penstock.v1.AdminService.SetVhostLimits:input_type -> penstock.v1.SetVhostLimitsRequest
-	22,  // 43: penstock.v1.AdminService.GetUserLimits:input_type -> penstock.v1.GetUserLimitsRequest
-	24,  // 44: penstock.v1.AdminService.SetUserLimits:input_type -> penstock.v1.SetUserLimitsRequest
-	31,  // 45: penstock.v1.AdminService.ListUsers:input_type -> penstock.v1.ListUsersRequest
-	33,  // 46: penstock.v1.AdminService.PutUser:input_type -> penstock.v1.PutUserRequest
-	35,  // 47: penstock.v1.AdminService.DeleteUser:input_type -> penstock.v1.DeleteUserRequest
-	37,  // 48: penstock.v1.AdminService.RefreshToken:input_type -> penstock.v1.RefreshTokenRequest
-	40,  // 49: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
-	42,  // 50: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
-	44,  // 51: penstock.v1.AdminService.DeletePermission:input_type -> penstock.v1.DeletePermissionRequest
-	47,  // 52: penstock.v1.AdminService.ListTopicPermissions:input_type -> penstock.v1.ListTopicPermissionsRequest
-	49,  // 53: penstock.v1.AdminService.SetTopicPermission:input_type -> penstock.v1.SetTopicPermissionRequest
-	51,  // 54: penstock.v1.AdminService.DeleteTopicPermission:input_type -> penstock.v1.DeleteTopicPermissionRequest
-	54,  // 55: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
-	56,  // 56: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
-	58,  // 57: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
-	61,  // 58: penstock.v1.AdminService.ListQueues:input_type -> penstock.v1.ListQueuesRequest
-	63,  // 59: penstock.v1.AdminService.DeclareQueue:input_type -> penstock.v1.DeclareQueueRequest
-	65,  // 60: penstock.v1.AdminService.DeleteQueue:input_type -> penstock.v1.DeleteQueueRequest
-	67,  // 61: penstock.v1.AdminService.PurgeQueue:input_type -> penstock.v1.PurgeQueueRequest
-	70,  // 62: penstock.v1.AdminService.ListBindings:input_type -> penstock.v1.ListBindingsRequest
-	72,  // 63: penstock.v1.AdminService.Bind:input_type -> penstock.v1.BindRequest
-	74,  // 64: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
-	77,  // 65: penstock.v1.AdminService.ListPolicies:input_type -> penstock.v1.ListPoliciesRequest
-	79,  // 66: penstock.v1.AdminService.SetPolicy:input_type -> penstock.v1.SetPolicyRequest
-	81,  // 67: penstock.v1.AdminService.DeletePolicy:input_type -> penstock.v1.DeletePolicyRequest
-	83,  // 68: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
-	85,  // 69: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
-	94,  // 70: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
-	95,  // 71: penstock.v1.AdminService.BeginBackup:input_type -> penstock.v1.BeginBackupRequest
-	96,  // 72: penstock.v1.AdminService.ReadBackup:input_type -> penstock.v1.ReadBackupRequest
-	97,  // 73: penstock.v1.AdminService.EndBackup:input_type -> penstock.v1.EndBackupRequest
-	10,  // 74: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
-	3,   // 75: penstock.v1.AdminService.ListConnections:output_type -> penstock.v1.ListConnectionsResponse
-	5,   // 76: penstock.v1.AdminService.CloseConnection:output_type -> penstock.v1.CloseConnectionResponse
-	8,   // 77: penstock.v1.AdminService.ListConsumers:output_type -> penstock.v1.ListConsumersResponse
-	15,  // 78: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
-	17,  // 79: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
-	19,  // 80: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
-	27,  // 81: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
-	29,  // 82: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
-	23,  // 83: penstock.v1.AdminService.GetUserLimits:output_type -> penstock.v1.GetUserLimitsResponse
-	25,  // 84: penstock.v1.AdminService.SetUserLimits:output_type -> penstock.v1.SetUserLimitsResponse
-	32,  // 85: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
-	34,  // 86: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
-	36,  // 87: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
-	38,  // 88: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
-	41,  // 89: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
-	43,  // 90: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
-	45,  // 91: penstock.v1.AdminService.DeletePermission:output_type -> penstock.v1.DeletePermissionResponse
-	48,  // 92: penstock.v1.AdminService.ListTopicPermissions:output_type -> penstock.v1.ListTopicPermissionsResponse
-	50,  // 93: penstock.v1.AdminService.SetTopicPermission:output_type -> penstock.v1.SetTopicPermissionResponse
-	52,  // 94: penstock.v1.AdminService.DeleteTopicPermission:output_type -> penstock.v1.DeleteTopicPermissionResponse
-	55,  // 95: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
-	57,  // 96: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
-	59,  // 97: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
-	62,  // 98: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
-	64,  // 99: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
-	66,  // 100: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
-	68,  // 101: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
-	71,  // 102: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
-	73,  // 103: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
-	75,  // 104: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
-	78,  // 105: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
-	80,  // 106: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
-	82,  // 107: penstock.v1.AdminService.DeletePolicy:output_type -> penstock.v1.DeletePolicyResponse
-	84,  // 108: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
-	86,  // 109: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
-	98,  // 110: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
-	99,  // 111: penstock.v1.AdminService.BeginBackup:output_type -> penstock.v1.BeginBackupResponse
-	100, // 112: penstock.v1.AdminService.ReadBackup:output_type -> penstock.v1.ReadBackupResponse
-	101, // 113: penstock.v1.AdminService.EndBackup:output_type -> penstock.v1.EndBackupResponse
-	74,  // [74:114] is the sub-list for method output_type
-	34,  // [34:74] is the sub-list for method input_type
+	18,  // 40: penstock.v1.AdminService.SetVhostShards:input_type -> penstock.v1.SetVhostShardsRequest
+	20,  // 41: penstock.v1.AdminService.DeleteVhost:input_type -> penstock.v1.DeleteVhostRequest
+	28,  // 42: penstock.v1.AdminService.GetVhostLimits:input_type -> penstock.v1.GetVhostLimitsRequest
+	30,  // 43: penstock.v1.AdminService.SetVhostLimits:input_type -> penstock.v1.SetVhostLimitsRequest
+	24,  // 44: penstock.v1.AdminService.GetUserLimits:input_type -> penstock.v1.GetUserLimitsRequest
+	26,  // 45: penstock.v1.AdminService.SetUserLimits:input_type -> penstock.v1.SetUserLimitsRequest
+	33,  // 46: penstock.v1.AdminService.ListUsers:input_type -> penstock.v1.ListUsersRequest
+	35,  // 47: penstock.v1.AdminService.PutUser:input_type -> penstock.v1.PutUserRequest
+	37,  // 48: penstock.v1.AdminService.DeleteUser:input_type -> penstock.v1.DeleteUserRequest
+	39,  // 49: penstock.v1.AdminService.RefreshToken:input_type -> penstock.v1.RefreshTokenRequest
+	42,  // 50: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
+	44,  // 51: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
+	46,  // 52: penstock.v1.AdminService.DeletePermission:input_type -> penstock.v1.DeletePermissionRequest
+	49,  // 53: penstock.v1.AdminService.ListTopicPermissions:input_type -> penstock.v1.ListTopicPermissionsRequest
+	51,  // 54: penstock.v1.AdminService.SetTopicPermission:input_type -> penstock.v1.SetTopicPermissionRequest
+	53,  // 55: penstock.v1.AdminService.DeleteTopicPermission:input_type -> penstock.v1.DeleteTopicPermissionRequest
+	56,  // 56: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
+	58,  // 57: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
+	60,  // 58: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
+	63,  // 59: penstock.v1.AdminService.ListQueues:input_type -> penstock.v1.ListQueuesRequest
+	65,  // 60: penstock.v1.AdminService.DeclareQueue:input_type -> penstock.v1.DeclareQueueRequest
+	67,  // 61: penstock.v1.AdminService.DeleteQueue:input_type -> penstock.v1.DeleteQueueRequest
+	69,  // 62: penstock.v1.AdminService.PurgeQueue:input_type -> penstock.v1.PurgeQueueRequest
+	72,  // 63: penstock.v1.AdminService.ListBindings:input_type -> penstock.v1.ListBindingsRequest
+	74,  // 64: penstock.v1.AdminService.Bind:input_type -> penstock.v1.BindRequest
+	76,  // 65: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
+	79,  // 66: penstock.v1.AdminService.ListPolicies:input_type -> penstock.v1.ListPoliciesRequest
+	81,  // 67: penstock.v1.AdminService.SetPolicy:input_type -> penstock.v1.SetPolicyRequest
+	83,  // 68: penstock.v1.AdminService.DeletePolicy:input_type -> penstock.v1.DeletePolicyRequest
+	85,  // 69: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
+	87,  // 70: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
+	96,  // 71: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
+	97,  // 72: penstock.v1.AdminService.BeginBackup:input_type -> penstock.v1.BeginBackupRequest
+	98,  // 73: penstock.v1.AdminService.ReadBackup:input_type -> penstock.v1.ReadBackupRequest
+	99,  // 74: penstock.v1.AdminService.EndBackup:input_type -> penstock.v1.EndBackupRequest
+	10,  // 75: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
+	3,   // 76: penstock.v1.AdminService.ListConnections:output_type -> penstock.v1.ListConnectionsResponse
+	5,   // 77: penstock.v1.AdminService.CloseConnection:output_type -> penstock.v1.CloseConnectionResponse
+	8,   // 78: penstock.v1.AdminService.ListConsumers:output_type -> penstock.v1.ListConsumersResponse
+	15,  // 79: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
+	17,  // 80: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
+	19,  // 81: penstock.v1.AdminService.SetVhostShards:output_type -> penstock.v1.SetVhostShardsResponse
+	21,  // 82: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
+	29,  // 83: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
+	31,  // 84: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
+	25,  // 85: penstock.v1.AdminService.GetUserLimits:output_type -> penstock.v1.GetUserLimitsResponse
+	27,  // 86: penstock.v1.AdminService.SetUserLimits:output_type -> penstock.v1.SetUserLimitsResponse
+	34,  // 87: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
+	36,  // 88: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
+	38,  // 89: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
+	40,  // 90: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
+	43,  // 91: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
+	45,  // 92: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
+	47,  // 93: penstock.v1.AdminService.DeletePermission:output_type -> penstock.v1.DeletePermissionResponse
+	50,  // 94: penstock.v1.AdminService.ListTopicPermissions:output_type -> penstock.v1.ListTopicPermissionsResponse
+	52,  // 95: penstock.v1.AdminService.SetTopicPermission:output_type -> penstock.v1.SetTopicPermissionResponse
+	54,  // 96: penstock.v1.AdminService.DeleteTopicPermission:output_type -> penstock.v1.DeleteTopicPermissionResponse
+	57,  // 97: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
+	59,  // 98: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
+	61,  // 99: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
+	64,  // 100: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
+	66,  // 101: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
+	68,  // 102: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
+	70,  // 103: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
+	73,  // 104: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
+	75,  // 105: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
+	77,  // 106: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
+	80,  // 107: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
+	82,  // 108: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
+	84,  // 109: penstock.v1.AdminService.DeletePolicy:output_type -> penstock.v1.DeletePolicyResponse
+	86,  // 110: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
+	88,  // 111: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
+	100, // 112: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
+	101, // 113: penstock.v1.AdminService.BeginBackup:output_type -> penstock.v1.BeginBackupResponse
+	102, // 114: penstock.v1.AdminService.ReadBackup:output_type -> penstock.v1.ReadBackupResponse
+	103, // 115: penstock.v1.AdminService.EndBackup:output_type -> penstock.v1.EndBackupResponse
+	75,  // [75:116] is the sub-list for method output_type
+	34,  // [34:75] is the sub-list for method input_type
 	34,  // [34:34] is the sub-list for extension type_name
 	34,  // [34:34] is the sub-list for extension extendee
 	0,   // [0:34] is the sub-list for field type_name
@@ -5551,23 +5687,23 @@ func file_penstock_v1_admin_proto_init() {
 	file_penstock_v1_backup_proto_init()
 	file_penstock_v1_message_proto_init()
 	file_penstock_v1_admin_proto_msgTypes[6].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[19].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[20].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[32].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[39].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[46].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[50].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[60].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[69].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[82].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[21].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[22].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[34].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[41].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[48].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[52].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[62].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[71].OneofWrappers = []any{}
 	file_penstock_v1_admin_proto_msgTypes[84].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[86].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_penstock_v1_admin_proto_rawDesc), len(file_penstock_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   92,
+			NumMessages:   94,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

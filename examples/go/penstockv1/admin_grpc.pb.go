@@ -27,6 +27,7 @@ const (
 	AdminService_ListConsumers_FullMethodName         = "/penstock.v1.AdminService/ListConsumers"
 	AdminService_ListVhosts_FullMethodName            = "/penstock.v1.AdminService/ListVhosts"
 	AdminService_CreateVhost_FullMethodName           = "/penstock.v1.AdminService/CreateVhost"
+	AdminService_SetVhostShards_FullMethodName        = "/penstock.v1.AdminService/SetVhostShards"
 	AdminService_DeleteVhost_FullMethodName           = "/penstock.v1.AdminService/DeleteVhost"
 	AdminService_GetVhostLimits_FullMethodName        = "/penstock.v1.AdminService/GetVhostLimits"
 	AdminService_SetVhostLimits_FullMethodName        = "/penstock.v1.AdminService/SetVhostLimits"
@@ -75,6 +76,8 @@ type AdminServiceClient interface {
 	ListConsumers(ctx context.Context, in *ListConsumersRequest, opts ...grpc.CallOption) (*ListConsumersResponse, error)
 	ListVhosts(ctx context.Context, in *ListVhostsRequest, opts ...grpc.CallOption) (*ListVhostsResponse, error)
 	CreateVhost(ctx context.Context, in *CreateVhostRequest, opts ...grpc.CallOption) (*CreateVhostResponse, error)
+	// Adds shards: fewer than there are is refused. New queues are placed in all of them; existing queues stay where they are.
+	SetVhostShards(ctx context.Context, in *SetVhostShardsRequest, opts ...grpc.CallOption) (*SetVhostShardsResponse, error)
 	DeleteVhost(ctx context.Context, in *DeleteVhostRequest, opts ...grpc.CallOption) (*DeleteVhostResponse, error)
 	GetVhostLimits(ctx context.Context, in *GetVhostLimitsRequest, opts ...grpc.CallOption) (*GetVhostLimitsResponse, error)
 	// Sets all limits; an absent field removes its limit. Existing connections and queues above a new limit stay.
@@ -86,8 +89,7 @@ type AdminServiceClient interface {
 	ListUsers(ctx context.Context, in *ListUsersRequest, opts ...grpc.CallOption) (*ListUsersResponse, error)
 	PutUser(ctx context.Context, in *PutUserRequest, opts ...grpc.CallOption) (*PutUserResponse, error)
 	DeleteUser(ctx context.Context, in *DeleteUserRequest, opts ...grpc.CallOption) (*DeleteUserResponse, error)
-	// Applies the token of this call to the streams of this connection that an earlier token of the same user opened. Without
-	// it a stream ends when the token that opened it expires.
+	// Applies the token of this call to the same user's streams of this connection, which else end when their token expires.
 	RefreshToken(ctx context.Context, in *RefreshTokenRequest, opts ...grpc.CallOption) (*RefreshTokenResponse, error)
 	ListPermissions(ctx context.Context, in *ListPermissionsRequest, opts ...grpc.CallOption) (*ListPermissionsResponse, error)
 	SetPermission(ctx context.Context, in *SetPermissionRequest, opts ...grpc.CallOption) (*SetPermissionResponse, error)
@@ -111,8 +113,7 @@ type AdminServiceClient interface {
 	SetPolicy(ctx context.Context, in *SetPolicyRequest, opts ...grpc.CallOption) (*SetPolicyResponse, error)
 	DeletePolicy(ctx context.Context, in *DeletePolicyRequest, opts ...grpc.CallOption) (*DeletePolicyResponse, error)
 	ExportDefinitions(ctx context.Context, in *ExportDefinitionsRequest, opts ...grpc.CallOption) (*ExportDefinitionsResponse, error)
-	// Users, permissions, policies and limits replace those of the same name; an exchange or a queue that differs from an existing
-	// one refuses the whole document. Nothing is deleted.
+	// Replaces users, permissions, policies and limits of the same name; an exchange or queue that differs refuses all of it.
 	ImportDefinitions(ctx context.Context, in *ImportDefinitionsRequest, opts ...grpc.CallOption) (*ImportDefinitionsResponse, error)
 	// Copies all data to a directory on the broker's machine, while the broker serves. For administrators.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (*BackupResponse, error)
@@ -186,6 +187,16 @@ func (c *adminServiceClient) CreateVhost(ctx context.Context, in *CreateVhostReq
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CreateVhostResponse)
 	err := c.cc.Invoke(ctx, AdminService_CreateVhost_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) SetVhostShards(ctx context.Context, in *SetVhostShardsRequest, opts ...grpc.CallOption) (*SetVhostShardsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetVhostShardsResponse)
+	err := c.cc.Invoke(ctx, AdminService_SetVhostShards_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -544,6 +555,8 @@ type AdminServiceServer interface {
 	ListConsumers(context.Context, *ListConsumersRequest) (*ListConsumersResponse, error)
 	ListVhosts(context.Context, *ListVhostsRequest) (*ListVhostsResponse, error)
 	CreateVhost(context.Context, *CreateVhostRequest) (*CreateVhostResponse, error)
+	// Adds shards: fewer than there are is refused. New queues are placed in all of them; existing queues stay where they are.
+	SetVhostShards(context.Context, *SetVhostShardsRequest) (*SetVhostShardsResponse, error)
 	DeleteVhost(context.Context, *DeleteVhostRequest) (*DeleteVhostResponse, error)
 	GetVhostLimits(context.Context, *GetVhostLimitsRequest) (*GetVhostLimitsResponse, error)
 	// Sets all limits; an absent field removes its limit. Existing connections and queues above a new limit stay.
@@ -555,8 +568,7 @@ type AdminServiceServer interface {
 	ListUsers(context.Context, *ListUsersRequest) (*ListUsersResponse, error)
 	PutUser(context.Context, *PutUserRequest) (*PutUserResponse, error)
 	DeleteUser(context.Context, *DeleteUserRequest) (*DeleteUserResponse, error)
-	// Applies the token of this call to the streams of this connection that an earlier token of the same user opened. Without
-	// it a stream ends when the token that opened it expires.
+	// Applies the token of this call to the same user's streams of this connection, which else end when their token expires.
 	RefreshToken(context.Context, *RefreshTokenRequest) (*RefreshTokenResponse, error)
 	ListPermissions(context.Context, *ListPermissionsRequest) (*ListPermissionsResponse, error)
 	SetPermission(context.Context, *SetPermissionRequest) (*SetPermissionResponse, error)
@@ -580,8 +592,7 @@ type AdminServiceServer interface {
 	SetPolicy(context.Context, *SetPolicyRequest) (*SetPolicyResponse, error)
 	DeletePolicy(context.Context, *DeletePolicyRequest) (*DeletePolicyResponse, error)
 	ExportDefinitions(context.Context, *ExportDefinitionsRequest) (*ExportDefinitionsResponse, error)
-	// Users, permissions, policies and limits replace those of the same name; an exchange or a queue that differs from an existing
-	// one refuses the whole document. Nothing is deleted.
+	// Replaces users, permissions, policies and limits of the same name; an exchange or queue that differs refuses all of it.
 	ImportDefinitions(context.Context, *ImportDefinitionsRequest) (*ImportDefinitionsResponse, error)
 	// Copies all data to a directory on the broker's machine, while the broker serves. For administrators.
 	Backup(context.Context, *BackupRequest) (*BackupResponse, error)
@@ -618,6 +629,9 @@ func (UnimplementedAdminServiceServer) ListVhosts(context.Context, *ListVhostsRe
 }
 func (UnimplementedAdminServiceServer) CreateVhost(context.Context, *CreateVhostRequest) (*CreateVhostResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method CreateVhost not implemented")
+}
+func (UnimplementedAdminServiceServer) SetVhostShards(context.Context, *SetVhostShardsRequest) (*SetVhostShardsResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method SetVhostShards not implemented")
 }
 func (UnimplementedAdminServiceServer) DeleteVhost(context.Context, *DeleteVhostRequest) (*DeleteVhostResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method DeleteVhost not implemented")
@@ -846,6 +860,24 @@ func _AdminService_CreateVhost_Handler(srv interface{}, ctx context.Context, dec
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).CreateVhost(ctx, req.(*CreateVhostRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_SetVhostShards_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetVhostShardsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).SetVhostShards(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_SetVhostShards_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).SetVhostShards(ctx, req.(*SetVhostShardsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1492,6 +1524,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CreateVhost",
 			Handler:    _AdminService_CreateVhost_Handler,
+		},
+		{
+			MethodName: "SetVhostShards",
+			Handler:    _AdminService_SetVhostShards_Handler,
 		},
 		{
 			MethodName: "DeleteVhost",

@@ -375,10 +375,12 @@ type Properties struct {
 	Expiration string `protobuf:"bytes,8,opt,name=expiration,proto3" json:"expiration,omitempty"`
 	MessageId  string `protobuf:"bytes,9,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	// Seconds since 1970-01-01 UTC.
-	Timestamp     *uint64 `protobuf:"varint,10,opt,name=timestamp,proto3,oneof" json:"timestamp,omitempty"`
-	Type          string  `protobuf:"bytes,11,opt,name=type,proto3" json:"type,omitempty"`
-	UserId        string  `protobuf:"bytes,12,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	AppId         string  `protobuf:"bytes,13,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
+	Timestamp *uint64 `protobuf:"varint,10,opt,name=timestamp,proto3,oneof" json:"timestamp,omitempty"`
+	Type      string  `protobuf:"bytes,11,opt,name=type,proto3" json:"type,omitempty"`
+	UserId    string  `protobuf:"bytes,12,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	AppId     string  `protobuf:"bytes,13,opt,name=app_id,json=appId,proto3" json:"app_id,omitempty"`
+	// Milliseconds until the message may be delivered. Only for publishing: deliveries do not have it.
+	DelayMs       *uint64 `protobuf:"varint,14,opt,name=delay_ms,json=delayMs,proto3,oneof" json:"delay_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -504,6 +506,13 @@ func (x *Properties) GetAppId() string {
 	return ""
 }
 
+func (x *Properties) GetDelayMs() uint64 {
+	if x != nil && x.DelayMs != nil {
+		return *x.DelayMs
+	}
+	return 0
+}
+
 // From first to last, inclusive.
 type Range struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -586,7 +595,7 @@ const file_penstock_v1_message_proto_rawDesc = "" +
 	"\x05items\x18\x01 \x03(\v2\x12.penstock.v1.ValueR\x05items\";\n" +
 	"\aDecimal\x12\x14\n" +
 	"\x05scale\x18\x01 \x01(\rR\x05scale\x12\x1a\n" +
-	"\bunscaled\x18\x02 \x01(\x05R\bunscaled\"\xb3\x04\n" +
+	"\bunscaled\x18\x02 \x01(\x05R\bunscaled\"\xe0\x04\n" +
 	"\n" +
 	"Properties\x12!\n" +
 	"\fcontent_type\x18\x01 \x01(\tR\vcontentType\x12)\n" +
@@ -605,13 +614,15 @@ const file_penstock_v1_message_proto_rawDesc = "" +
 	" \x01(\x04H\x01R\ttimestamp\x88\x01\x01\x12\x12\n" +
 	"\x04type\x18\v \x01(\tR\x04type\x12\x17\n" +
 	"\auser_id\x18\f \x01(\tR\x06userId\x12\x15\n" +
-	"\x06app_id\x18\r \x01(\tR\x05appId\x1aN\n" +
+	"\x06app_id\x18\r \x01(\tR\x05appId\x12\x1e\n" +
+	"\bdelay_ms\x18\x0e \x01(\x04H\x02R\adelayMs\x88\x01\x01\x1aN\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12(\n" +
 	"\x05value\x18\x02 \x01(\v2\x12.penstock.v1.ValueR\x05value:\x028\x01B\v\n" +
 	"\t_priorityB\f\n" +
 	"\n" +
-	"_timestamp\"1\n" +
+	"_timestampB\v\n" +
+	"\t_delay_ms\"1\n" +
 	"\x05Range\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x04R\x05first\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\x04R\x04lastb\x06proto3"

@@ -808,8 +808,10 @@ func (x *ConsumeOpen) GetExclusive() bool {
 type Settlement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 65,536, none of them empty: sequences begin with 1.
-	Ranges        []*Range `protobuf:"bytes,1,rep,name=ranges,proto3" json:"ranges,omitempty"`
-	Outcome       Outcome  `protobuf:"varint,2,opt,name=outcome,proto3,enum=penstock.v1.Outcome" json:"outcome,omitempty"`
+	Ranges  []*Range `protobuf:"bytes,1,rep,name=ranges,proto3" json:"ranges,omitempty"`
+	Outcome Outcome  `protobuf:"varint,2,opt,name=outcome,proto3,enum=penstock.v1.Outcome" json:"outcome,omitempty"`
+	// With OUTCOME_REQUEUE: milliseconds until the messages may be delivered again.
+	DelayMs       *uint64 `protobuf:"varint,3,opt,name=delay_ms,json=delayMs,proto3,oneof" json:"delay_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -856,6 +858,13 @@ func (x *Settlement) GetOutcome() Outcome {
 		return x.Outcome
 	}
 	return Outcome_OUTCOME_UNSPECIFIED
+}
+
+func (x *Settlement) GetDelayMs() uint64 {
+	if x != nil && x.DelayMs != nil {
+		return *x.DelayMs
+	}
+	return 0
 }
 
 // Changes the prefetch of a running consumer; 0 pauses it.
@@ -2152,11 +2161,13 @@ const file_penstock_v1_messaging_proto_rawDesc = "" +
 	"\fconsumer_tag\x18\x03 \x01(\tR\vconsumerTag\x12\x1a\n" +
 	"\bprefetch\x18\x04 \x01(\rR\bprefetch\x12\x19\n" +
 	"\bauto_ack\x18\x05 \x01(\bR\aautoAck\x12\x1c\n" +
-	"\texclusive\x18\x06 \x01(\bR\texclusive\"h\n" +
+	"\texclusive\x18\x06 \x01(\bR\texclusive\"\x95\x01\n" +
 	"\n" +
 	"Settlement\x12*\n" +
 	"\x06ranges\x18\x01 \x03(\v2\x12.penstock.v1.RangeR\x06ranges\x12.\n" +
-	"\aoutcome\x18\x02 \x01(\x0e2\x14.penstock.v1.OutcomeR\aoutcome\"\"\n" +
+	"\aoutcome\x18\x02 \x01(\x0e2\x14.penstock.v1.OutcomeR\aoutcome\x12\x1e\n" +
+	"\bdelay_ms\x18\x03 \x01(\x04H\x00R\adelayMs\x88\x01\x01B\v\n" +
+	"\t_delay_ms\"\"\n" +
 	"\x04Flow\x12\x1a\n" +
 	"\bprefetch\x18\x01 \x01(\rR\bprefetch\"\xcd\x01\n" +
 	"\x0fConsumeResponse\x124\n" +
@@ -2390,6 +2401,7 @@ func file_penstock_v1_messaging_proto_init() {
 		(*ConsumeRequest_Settle)(nil),
 		(*ConsumeRequest_Flow)(nil),
 	}
+	file_penstock_v1_messaging_proto_msgTypes[9].OneofWrappers = []any{}
 	file_penstock_v1_messaging_proto_msgTypes[11].OneofWrappers = []any{
 		(*ConsumeResponse_Opened)(nil),
 		(*ConsumeResponse_Deliveries)(nil),

@@ -702,9 +702,12 @@ func (x *StageInfo) GetLastStagedMs() uint64 {
 }
 
 type DeleteStageRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Vhost         string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vhost string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// The job of the stage is over: for an hour, or until the broker restarts, the same user cannot open a stage of this name, also
+	// if there is none now. A task that was given up would otherwise create it again.
+	Ended         bool `protobuf:"varint,3,opt,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -751,6 +754,13 @@ func (x *DeleteStageRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *DeleteStageRequest) GetEnded() bool {
+	if x != nil {
+		return x.Ended
+	}
+	return false
 }
 
 type DeleteStageResponse struct {
@@ -852,10 +862,11 @@ const file_penstock_v1_staging_proto_rawDesc = "" +
 	"last_batch\x18\x06 \x01(\x04H\x00R\tlastBatch\x88\x01\x01\x12\x18\n" +
 	"\acopying\x18\a \x01(\bR\acopying\x12$\n" +
 	"\x0elast_staged_ms\x18\b \x01(\x04R\flastStagedMsB\r\n" +
-	"\v_last_batch\">\n" +
+	"\v_last_batch\"T\n" +
 	"\x12DeleteStageRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\":\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05ended\x18\x03 \x01(\bR\x05ended\":\n" +
 	"\x13DeleteStageResponse\x12#\n" +
 	"\rdropped_count\x18\x01 \x01(\x04R\fdroppedCount2\xa1\x03\n" +
 	"\x0eStagingService\x12>\n" +

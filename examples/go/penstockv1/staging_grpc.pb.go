@@ -46,7 +46,8 @@ type StagingServiceClient interface {
 	// Drops rows of an undecided batch.
 	DiscardStaged(ctx context.Context, in *DiscardStagedRequest, opts ...grpc.CallOption) (*DiscardStagedResponse, error)
 	ListStages(ctx context.Context, in *ListStagesRequest, opts ...grpc.CallOption) (*ListStagesResponse, error)
-	// Deletes a stage with its rows and the number of its last batch.
+	// Deletes a stage with its rows and the number of its last batch. The broker itself deletes a stage that never decided a batch
+	// and got no row for the time of the setting producer_memory_days.
 	DeleteStage(ctx context.Context, in *DeleteStageRequest, opts ...grpc.CallOption) (*DeleteStageResponse, error)
 }
 
@@ -122,7 +123,8 @@ type StagingServiceServer interface {
 	// Drops rows of an undecided batch.
 	DiscardStaged(context.Context, *DiscardStagedRequest) (*DiscardStagedResponse, error)
 	ListStages(context.Context, *ListStagesRequest) (*ListStagesResponse, error)
-	// Deletes a stage with its rows and the number of its last batch.
+	// Deletes a stage with its rows and the number of its last batch. The broker itself deletes a stage that never decided a batch
+	// and got no row for the time of the setting producer_memory_days.
 	DeleteStage(context.Context, *DeleteStageRequest) (*DeleteStageResponse, error)
 	mustEmbedUnimplementedStagingServiceServer()
 }

@@ -1308,7 +1308,7 @@ type PartitionOffsets struct {
 	// For the request's timestamp_ms; `next` if all messages are older.
 	AtTimestamp *uint64 `protobuf:"varint,8,opt,name=at_timestamp,json=atTimestamp,proto3,oneof" json:"at_timestamp,omitempty"`
 	// The id of the partition: a stream that is deleted and declared again has another one.
-	Id uint32 `protobuf:"varint,9,opt,name=id,proto3" json:"id,omitempty"`
+	Id uint64 `protobuf:"varint,9,opt,name=id,proto3" json:"id,omitempty"`
 	// If requested, the archive's offsets below `first`; absent if there are none. Arrow Flight reads the archive, Read does not.
 	Archive       *ArchivedOffsets `protobuf:"bytes,10,opt,name=archive,proto3" json:"archive,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1401,7 +1401,7 @@ func (x *PartitionOffsets) GetAtTimestamp() uint64 {
 	return 0
 }
 
-func (x *PartitionOffsets) GetId() uint32 {
+func (x *PartitionOffsets) GetId() uint64 {
 	if x != nil {
 		return x.Id
 	}
@@ -2520,7 +2520,7 @@ const file_penstock_v1_streams_proto_rawDesc = "" +
 	"\x12first_timestamp_ms\x18\x06 \x01(\x04R\x10firstTimestampMs\x12*\n" +
 	"\x11last_timestamp_ms\x18\a \x01(\x04R\x0flastTimestampMs\x12&\n" +
 	"\fat_timestamp\x18\b \x01(\x04H\x00R\vatTimestamp\x88\x01\x01\x12\x0e\n" +
-	"\x02id\x18\t \x01(\rR\x02id\x126\n" +
+	"\x02id\x18\t \x01(\x04R\x02id\x126\n" +
 	"\aarchive\x18\n" +
 	" \x01(\v2\x1c.penstock.v1.ArchivedOffsetsR\aarchiveB\x0f\n" +
 	"\r_at_timestamp\"\xc6\x01\n" +
