@@ -68,6 +68,7 @@ mod runs;
 mod shard;
 mod shards;
 mod signal;
+mod sources;
 mod space;
 mod stage_reader;
 mod staging;

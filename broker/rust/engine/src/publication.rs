@@ -1,6 +1,6 @@
 //! A message to publish, and its fate.
 
-use penstock_log::Payload;
+use penstock_log::{Attributes, Payload};
 use penstock_queue::QueueId;
 
 use crate::error::EngineError;
@@ -20,7 +20,13 @@ pub struct Publication<'a> {
     pub mandatory: bool,
 }
 
-impl Publication<'_> {
+impl<'a> Publication<'a> {
+    /// The same with these attributes. With a source it is a copy, and a log that has it does not store it again.
+    #[must_use]
+    pub fn with_attributes(self, attributes: &'a Attributes) -> Publication<'a> {
+        Publication { payload: self.payload.with_attributes(attributes), ..self }
+    }
+
     /// Its fate when it reaches no queue.
     pub(crate) fn fate_nowhere(&self) -> Fate {
         if self.mandatory { Fate::Returned } else { Fate::Unroutable }

@@ -7,7 +7,7 @@ mod stalled;
 mod stalls;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
@@ -85,6 +85,8 @@ pub struct Shard {
     retained_until: AtomicU64,
     /// The state's.
     pub(crate) next_expiry: Arc<AtomicU64>,
+    /// The state's.
+    pub(crate) source_count: Arc<AtomicUsize>,
     around: Surroundings,
     copies: Mutex<Copies>,
     /// Only in shard 0.

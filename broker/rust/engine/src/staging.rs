@@ -354,6 +354,7 @@ impl Shard {
         };
         let outcome = copy.outcome;
         self.sync_to(end)?;
+        self.pass_source(queue)?;
         Ok(outcome)
     }
 

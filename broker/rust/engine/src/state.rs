@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use penstock_log::{Log, Outcome, Position, Target, marks};
 use penstock_queue::{AckSet, Queue, QueueId, Sequence, SequenceRange, Settled};
@@ -79,6 +79,10 @@ pub(crate) struct State {
     pub noting: Noting,
     /// The state of streams that are stages.
     pub stages: FxHashMap<QueueId, Stage>,
+    /// Of queues whose messages were copied into this log: the sequences of those that were.
+    pub sources: FxHashMap<QueueId, AckSet>,
+    /// How many these are; the shard reads it without the lock.
+    pub source_count: Arc<AtomicUsize>,
     /// When the last message was stored: no later message has an earlier time.
     pub stored_at_ms: u64,
     /// Why the shard stopped, once it has.
@@ -118,6 +122,8 @@ impl State {
             producers: Producers::default(),
             noting: Noting::default(),
             stages: FxHashMap::default(),
+            sources: FxHashMap::default(),
+            source_count: Arc::default(),
             stored_at_ms: 0,
             stopped: None,
             closed: false,

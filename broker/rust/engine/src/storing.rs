@@ -328,6 +328,9 @@ impl State {
                 return Ok(Fate::Stored(Level::of(level, self.levels_of(queues), publication.persistent)));
             }
         }
+        if self.has_copy(&publication.payload) {
+            return Ok(Fate::Stored(Level::of(level, self.levels_of(queues), publication.persistent)));
+        }
         full.take().map_or(Ok(()), Err)?;
         self.log.reserve(&publication.payload, queues.len())?;
         let fate = self.store(queues, publication, (place, level));
@@ -348,6 +351,7 @@ impl State {
             return Ok(publication.fate_nowhere());
         }
         self.log.append_message(&publication.payload, self.stored_at_ms, &self.targets)?;
+        self.note_copy(&publication.payload);
         if let Some(producer) = publication.payload.producer() {
             self.note_stored(&publication.payload, producer);
         }
@@ -387,7 +391,9 @@ impl State {
 
     /// Whether a queue of this log has as many ready messages as it may, and the message is a new one.
     fn overflows(&self, queues: &[QueueId], publication: &Publication<'_>) -> bool {
-        if publication.payload.producer().is_some_and(|producer| self.producers.has_stored(producer)) {
+        let payload = &publication.payload;
+        let is_repeated = payload.producer().is_some_and(|producer| self.producers.has_stored(producer));
+        if is_repeated || self.has_copy(payload) {
             return false;
         }
         let limits = queues.iter().filter_map(|queue| Some((self.length_limits.get(queue)?, queue)));

@@ -41,7 +41,7 @@ impl Shard {
 
     fn retain_here(&self, known: &FxHashSet<QueueId>) -> Result<usize, EngineError> {
         let guard = self.lock()?;
-        let found = guard.queues.keys().chain(guard.identities.keys());
+        let found = guard.queues.keys().chain(guard.identities.keys()).chain(guard.sources.keys());
         let gone: FxHashSet<QueueId> = found.filter(|id| !known.contains(id)).copied().collect();
         drop(guard);
         let gone: Vec<QueueId> = gone.into_iter().collect();
@@ -51,6 +51,7 @@ impl Shard {
                 guard.queues.remove(&id);
                 guard.recovered_groups.remove(&id);
                 guard.identities.remove(&id);
+                guard.forget_source(id);
                 guard.forget_stage(id)?;
                 guard.log.append_delete(id)?;
             }
@@ -104,6 +105,12 @@ impl Shard {
     /// # Errors
     /// `NoQueue`; `Log` when the deletion cannot be written.
     pub fn delete_queue(&self, id: QueueId) -> Result<u64, EngineError> {
+        let count = self.delete_at_home(id)?;
+        self.forget_source(id)?;
+        Ok(count)
+    }
+
+    fn delete_at_home(&self, id: QueueId) -> Result<u64, EngineError> {
         let Some(home) = self.others.home(id) else { return self.delete_here(id, None) };
         if home.is_dedicated() {
             return self.delete_dedicated(id, &home);
@@ -129,6 +136,7 @@ impl Shard {
         guard.aging.remove(&id);
         guard.overdue.remove(&id);
         guard.identities.remove(&id);
+        guard.forget_source(id);
         entry.cancel(&format!("queue '{}' was deleted", entry.name), &mut guard.wakes);
         match guard.forget_stage(id).and_then(|()| Ok(guard.log.append_delete(id)?)) {
             // The definitions decide: the next start deletes queues that they do not name.

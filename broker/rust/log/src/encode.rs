@@ -129,10 +129,24 @@ impl<'a> Payload<'a> {
         self.record_bytes(format, targets) - self.bytes as usize
     }
 
-    /// The same for a record without the producer.
+    /// The same for a record that is not the last one of its message, without what says that the message is stored. Its
+    /// attributes become those of [`Payload::attributes_of_part`].
     #[must_use]
-    pub(crate) fn without_producer(self) -> Payload<'a> {
-        Payload { producer: None, batch_digest: None, flags: self.flags & !FLAG_PRODUCER, ..self }
+    pub(crate) fn part(self, attributes: Option<&'a Attributes>) -> Payload<'a> {
+        let flags = self.flags & (FLAG_LONG_PROPERTIES | FLAG_KEY);
+        let part = Payload { producer: None, batch_digest: None, attributes: None, flags, ..self };
+        attributes.map_or(part, |attributes| part.with_attributes(attributes))
+    }
+
+    pub(crate) fn attributes_of_part(&self) -> Option<Attributes> {
+        self.attributes.map(|attributes| Attributes { source: None, ..*attributes })
+    }
+
+    /// The message that it is a copy of.
+    #[inline]
+    #[must_use]
+    pub fn source(&self) -> Option<Target> {
+        self.attributes?.source
     }
 
     #[must_use]

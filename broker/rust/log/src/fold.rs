@@ -53,6 +53,8 @@ pub struct FoldState {
     pub producers: FxHashMap<u64, u64>,
     /// The last batches of producers that number them.
     pub batches: ProducerBatches,
+    /// Of each queue whose messages were copied into this log: the sequences of those that were.
+    pub sources: FxHashMap<QueueId, AckSet>,
 }
 
 impl Default for FoldState {
@@ -67,6 +69,7 @@ impl Default for FoldState {
             marks: BTreeMap::new(),
             producers: FxHashMap::default(),
             batches: ProducerBatches::default(),
+            sources: FxHashMap::default(),
         }
     }
 }
@@ -184,6 +187,9 @@ impl FoldState {
                 for target in message.targets() {
                     self.stored(target, body_bytes);
                 }
+                if let Some(source) = message.source() {
+                    self.sources.entry(source.queue).or_default().insert(SequenceRange::of(source.sequence));
+                }
                 if let Some(producer) = message.producer {
                     let highest = self.producers.entry(producer.id.get()).or_default();
                     *highest = producer.sequence.max(*highest);
@@ -201,6 +207,7 @@ impl FoldState {
             Record::Delete(queue) => {
                 self.name(*queue);
                 self.queues.remove(queue);
+                self.sources.remove(queue);
                 marks::forget_queue(&mut self.marks, *queue);
             }
             Record::Mark(mark) => self.put_mark(mark.owner, mark.key, mark.value),
@@ -233,6 +240,9 @@ impl FoldState {
     pub(crate) fn put_mark(&mut self, owner: &[u8], key: &[u8], value: &[u8]) {
         if let Some((id, producer)) = marks::producer_in(owner, value) {
             self.put_producer(id, producer);
+        } else if let Some((source, below)) = marks::copied_in(owner, value) {
+            let copied = self.sources.entry(source).or_default();
+            copied.insert(SequenceRange { first: Sequence::FIRST, last: Sequence(below.saturating_sub(1)) });
         } else if value.is_empty() {
             self.marks.remove(&(owner.to_vec(), key.to_vec()));
         } else {

@@ -269,9 +269,10 @@ impl Log {
         let targets_max = self.format().targets_max();
         self.reserve(payload, targets.len())?;
         let last = targets.len().div_ceil(targets_max) - 1;
+        let attributes = payload.attributes_of_part();
         for (place, targets) in targets.chunks(targets_max).enumerate() {
-            // A log may end after any record: the producer's sequence counts as stored with the last of them.
-            let payload = if place == last { *payload } else { payload.without_producer() };
+            // A log may end after any record: the producer's sequence and the source count as stored with the last of them.
+            let payload = if place == last { *payload } else { payload.part(attributes.as_ref()) };
             self.append_copy(&payload, stored_at_ms, targets)?;
         }
         Ok(self.appended())

@@ -1,5 +1,5 @@
 //! The owners of marks: offsets of a stream's groups, leases on a queue's messages, ids, progress and logs of named
-//! producers, how far a queue's messages were delivered, the last decision about a stage, which queues have a log of
+//! producers, how far a queue's messages were delivered, and copied from one log to another, the last decision about a stage, which queues have a log of
 //! their own, the number of shards, and ids of streams. See `docs/format.md`, "mark".
 //!
 //! Invariant: owners differ in their first byte, so that no two of them collide. This module does not know what the
@@ -27,6 +27,7 @@ const STAGE: u8 = b's';
 const DELIVERIES: u8 = b'd';
 const OWN_LOG: u8 = b'o';
 const IDENTITY: u8 = b'i';
+const COPIED: u8 = b'c';
 /// The owner of a checkpoint's list of segments; no record has it.
 pub(crate) const LIVE_SEGMENTS: &[u8] = b"f";
 /// The owner of a checkpoint's list of skipped sequences; no record has it.
@@ -102,6 +103,18 @@ pub fn owner_of_identity(queue: QueueId) -> QueueOwner {
 #[must_use]
 pub fn queue_of_identity(owner: &[u8]) -> Option<QueueId> {
     queue_of(IDENTITY, owner)
+}
+
+/// The owner of the sequence of a source below which all messages count as copied; the key is empty.
+#[must_use]
+pub fn owner_of_copied(source: QueueId) -> QueueOwner {
+    owner_of(COPIED, source)
+}
+
+/// The source of such an owner, and the sequence. Checkpoints have them in a section of their own.
+pub(crate) fn copied_in(owner: &[u8], value: &[u8]) -> Option<(QueueId, u64)> {
+    let source = queue_of(COPIED, owner)?;
+    (value.len() == 8).then(|| (source, le_u64(value)))
 }
 
 /// An owner that stands for a queue: its kind, and the queue's number in 4 bytes, or in 5 where it needs them. So a number

@@ -253,6 +253,17 @@ impl<'a> MessageView<'a> {
         flags & (two::FLAG_EXPIRES | two::FLAG_DUE) != 0 && self.coding.format == Format::Two
     }
 
+    /// The message that this one was copied from.
+    #[inline]
+    #[must_use]
+    pub fn source(&self) -> Option<Target> {
+        let flags = self.bytes.get(5).copied().unwrap_or(0);
+        if flags & two::FLAG_MORE == 0 || self.coding.format == Format::One {
+            return None;
+        }
+        self.attributes().source
+    }
+
     /// Where among the optional parts the checksum of its head goes when it is rewritten; `None` in format 1, and where
     /// that of an earlier head is there.
     pub(crate) fn place_of_original(&self) -> Option<usize> {

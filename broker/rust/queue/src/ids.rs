@@ -58,6 +58,12 @@ impl SequenceRange {
         (first <= last).then_some(SequenceRange { first, last })
     }
 
+    /// Only this sequence.
+    #[must_use]
+    pub const fn of(sequence: Sequence) -> SequenceRange {
+        SequenceRange { first: sequence, last: sequence }
+    }
+
     /// How many sequences it has; 0 when it is backward.
     #[must_use]
     pub fn count(&self) -> u64 {

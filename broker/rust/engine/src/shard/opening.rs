@@ -44,6 +44,8 @@ impl Shard {
         let mut state = State::new(opened.log, opened.state.first_sequence);
         let highest_queue_id = opened.state.highest_queue_id.0;
         recover_queues(&mut state, opened.state.queues);
+        state.sources = opened.state.sources;
+        state.count_sources();
         for ((owner, _), value) in &opened.state.marks {
             let entry = marks::queue_of_deliveries(owner).and_then(|queue| state.queues.get_mut(&queue));
             entry.into_iter().for_each(|entry| entry.recover_deliveries(value));
@@ -65,6 +67,7 @@ impl Shard {
             around.notices.tell(format!("vhost '{name}': {file} was removed: its segment was removed before"));
         }
         let next_expiry = Arc::clone(&state.next_expiry_ms);
+        let source_count = Arc::clone(&state.source_count);
         let shard = Arc::new_cyclic(|me| Shard {
             me: Weak::clone(me),
             name: name.to_owned(),
@@ -82,6 +85,7 @@ impl Shard {
             freed_until: AtomicU64::new(0),
             retained_until: AtomicU64::new(0),
             next_expiry,
+            source_count,
             around,
             copies: Mutex::new(Copies::default()),
             opener,

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use penstock_log::{Payload, Position, Producer};
+use penstock_log::{Attributes, Payload, Position, Producer, Target};
 use penstock_queue::{QueueId, SequenceRange};
 use penstock_wire::amqp::properties::headers_of;
 use rustc_hash::FxHashSet;
@@ -72,6 +72,10 @@ impl Copy<'_> {
             self.add(outcome);
             return Ok(());
         }
+        // Another log may have rows from before a crash: it knows them by their sequences in the stage.
+        let sources: Vec<Attributes> = self.chosen(round).map(|row| self.source_of(row)).collect();
+        let sourced = rows.into_iter().zip(&sources);
+        let rows: Vec<Publication<'_>> = sourced.map(|(row, source)| row.with_attributes(source)).collect();
         let mut fates = Vec::with_capacity(rows.len());
         let shard = self.shard;
         let published = shard.publish_as(Some(&self.session), &rows, Some(Level::Os), clock_ms(), &mut fates)?;
@@ -108,10 +112,17 @@ impl Copy<'_> {
     }
 
     /// What the rows of the chosen attempts are published as.
-    fn chosen_of<'a>(&'a self, rows: &[Row<'a>]) -> Result<Vec<Publication<'a>>, EngineError> {
+    fn chosen_of<'a>(&'a self, rows: &'a [Row<'a>]) -> Result<Vec<Publication<'a>>, EngineError> {
+        self.chosen(rows).map(|row| publication(row, &self.copying, self.session.id())).collect()
+    }
+
+    fn chosen<'a>(&self, rows: &'a [Row<'a>]) -> impl Iterator<Item = &'a Row<'a>> {
         let is_chosen = |tag: StageTag| tag.batch == self.batch && self.chosen.contains(&tag.attempt);
-        let chosen = rows.iter().filter(|row| row.tag.is_some_and(is_chosen));
-        chosen.map(|row| publication(row, &self.copying, self.session.id())).collect()
+        rows.iter().filter(move |row| row.tag.is_some_and(is_chosen))
+    }
+
+    fn source_of(&self, row: &Row<'_>) -> Attributes {
+        Attributes { source: Some(Target { queue: self.queue, sequence: row.sequence }), ..Attributes::default() }
     }
 
     /// The rows that no later batch needs.

@@ -41,7 +41,7 @@ impl State {
             let mark = along.decision.as_ref().map(Decision::encode).unwrap_or_default();
             along.add_to(&mut sizes, &mark);
         }
-        along.is_none_or(|along| self.queues.contains_key(&along.stage))
+        along.is_none_or(|along| self.queues.contains_key(&along.stage) && !self.has_copied(along))
             && self.add_all(routed, &mut sizes).is_some()
             && self.log.takes_envelope(&sizes)
             && self.reaches_here(routed.producer).is_ok()
@@ -59,6 +59,9 @@ impl State {
                 }
                 last = producer.sequence;
             }
+            if self.has_copy(&publication.payload) {
+                return None;
+            }
             let queues = routes.queues(place)?;
             let is_returned = queues.is_empty() && publication.mandatory;
             if is_returned || queues.iter().any(|queue| self.may_refuse(queue)) {
@@ -69,6 +72,11 @@ impl State {
             }
         }
         Some(())
+    }
+
+    /// Whether one of the rows has its copy: a crash came between the two.
+    fn has_copied(&self, along: &Along<'_>) -> bool {
+        along.runs.iter().any(|(range, _)| self.has_copies_in(along.stage, *range))
     }
 
     /// Whether a queue does not take every message, or not in this log.
@@ -132,6 +140,9 @@ impl State {
         let payload = &publication.payload;
         let levels = self.assign_sequences(queues, payload, place);
         let is_stored = !self.targets.is_empty();
+        if is_stored {
+            self.note_copy(payload);
+        }
         let stored = Fate::Stored(Level::of(level, levels, publication.persistent));
         let fate = if is_stored { stored } else { publication.fate_nowhere() };
         if let Some(producer) = payload.producer() {

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a section, or a kind of settled block, that is not known here is refused, never skipped.
 
-use penstock_queue::{QueueId, Sequence};
+use penstock_queue::{AckSet, QueueId, Sequence};
 
 use super::fields::{
     Fields, ascending, deliveries_in, mark_in, put_deliveries, put_marks, put_totals, put_u32, put_u64, totals_in,
@@ -16,10 +16,11 @@ use crate::skipped;
 const QUEUES: u32 = 1;
 const MARKS: u32 = 2;
 const EPOCHS: u32 = 3;
+const SOURCES: u32 = 4;
 const SEGMENTS: u32 = 5;
 const SKIPPED: u32 = 6;
 const DUE: u32 = 7;
-/// Without the last one, which most do not have.
+/// Without those that most do not have.
 const COUNT: u32 = 5;
 
 /// Why sections cannot be read.
@@ -32,7 +33,7 @@ pub(super) enum Unread {
 pub(super) fn put(out: &mut Vec<u8>, state: &FoldState, live: &[LiveSegment]) {
     put_u64(out, state.highest_queue_id.0);
     let has_due = state.queues.values().any(|queue| !queue.due_at_ms.is_empty());
-    put_u32(out, COUNT + u32::from(has_due));
+    put_u32(out, COUNT + u32::from(has_due) + u32::from(!state.sources.is_empty()));
     put_u32(out, 0);
     put_section(out, QUEUES, |out| {
         for (id, queue) in ascending(state) {
@@ -53,10 +54,27 @@ pub(super) fn put(out: &mut Vec<u8>, state: &FoldState, live: &[LiveSegment]) {
             put_u64(out, first.0);
         }
     });
+    if !state.sources.is_empty() {
+        put_section(out, SOURCES, |out| put_sources(out, state));
+    }
     put_section(out, SEGMENTS, |out| out.extend(live_segments::encode(state.position, live)));
     put_section(out, SKIPPED, |out| out.extend(skipped::encode(state)));
     if has_due {
         put_section(out, DUE, |out| put_due(out, state));
+    }
+}
+
+/// Which messages of other queues were copied into this log.
+fn put_sources(out: &mut Vec<u8>, state: &FoldState) {
+    let mut sources: Vec<_> = state.sources.iter().collect();
+    sources.sort_unstable_by_key(|(id, _)| **id);
+    for (id, copied) in sources {
+        out.extend_from_slice(&id.to_bytes());
+        put_u64(out, copied.below().0);
+        let blocks_at = out.len();
+        put_u32(out, 0);
+        let blocks = settled_blocks::encode(copied, out);
+        out[blocks_at..blocks_at + 4].copy_from_slice(&blocks.to_le_bytes());
     }
 }
 
@@ -88,6 +106,7 @@ pub(super) fn read(fields: &mut Fields<'_>, state: &mut FoldState) -> Result<Vec
             QUEUES => queues_in(content, state)?,
             MARKS => marks_in(content, state).ok_or(Unread::Corrupt)?,
             EPOCHS => epochs_in(content, state).ok_or(Unread::Corrupt)?,
+            SOURCES => sources_in(content, state)?,
             SEGMENTS => live = live_segments::decode(state.position, content),
             SKIPPED => skipped = skipped::decode(state.position, content),
             DUE => due_in(content, state).ok_or(Unread::Corrupt)?,
@@ -114,11 +133,7 @@ fn queues_in(content: &[u8], state: &mut FoldState) -> Result<(), Unread> {
     let mut fields = Fields(content);
     while !fields.0.is_empty() {
         let (id, [blocks, deliveries], mut queue) = queue_in(&mut fields).ok_or(Unread::Corrupt)?;
-        let settled = settled_blocks::decode(&mut fields.0, queue.settled.below(), blocks);
-        queue.settled = settled.map_err(|error| match error {
-            SettledBlocksError::UnknownKind { .. } => Unread::Newer,
-            _ => Unread::Corrupt,
-        })?;
+        queue.settled = blocks_in(&mut fields, queue.settled.below(), blocks)?;
         deliveries_in(&mut fields, deliveries, &mut queue).ok_or(Unread::Corrupt)?;
         state.queues.insert(id, queue);
     }
@@ -129,6 +144,29 @@ fn queues_in(content: &[u8], state: &mut FoldState) -> Result<(), Unread> {
 fn queue_in(fields: &mut Fields<'_>) -> Option<(QueueId, [u32; 2], FoldedQueue)> {
     let id = queue_id_in(fields)?;
     Some((id, [fields.u32()?, fields.u32()?], totals_in(fields)?))
+}
+
+fn sources_in(content: &[u8], state: &mut FoldState) -> Result<(), Unread> {
+    let mut fields = Fields(content);
+    while !fields.0.is_empty() {
+        let (id, below, blocks) = source_in(&mut fields).ok_or(Unread::Corrupt)?;
+        let copied = blocks_in(&mut fields, below, blocks)?;
+        state.sources.insert(id, copied);
+    }
+    Ok(())
+}
+
+/// A source up to its blocks: the queue, the sequence below which all were copied, and the number of blocks.
+fn source_in(fields: &mut Fields<'_>) -> Option<(QueueId, Sequence, u32)> {
+    let id = QueueId::from_bytes(*fields.take(5)?.first_chunk()?);
+    Some((id, Sequence(fields.u64()?), fields.u32()?))
+}
+
+fn blocks_in(fields: &mut Fields<'_>, below: Sequence, count: u32) -> Result<AckSet, Unread> {
+    settled_blocks::decode(&mut fields.0, below, count).map_err(|error| match error {
+        SettledBlocksError::UnknownKind { .. } => Unread::Newer,
+        _ => Unread::Corrupt,
+    })
 }
 
 /// The number of a queue, in 8 bytes of which it uses 5.

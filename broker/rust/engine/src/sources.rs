@@ -1,0 +1,121 @@
+//! Messages that are copies of messages of another queue, and say so: a log stores a copy once.
+//!
+//! Invariants: a copy is on the disk before its source is settled, so that one of them is there after any crash; a log that
+//! has a copy knows that from the copy's own record, so that the copy that a crash left before its source was settled is
+//! not stored again. A log forgets a source with its queue. No lock is held while another is taken.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use penstock_log::{Payload, Target, marks};
+use penstock_queue::{QueueId, Sequence, SequenceRange};
+
+use crate::error::EngineError;
+use crate::shard::Shard;
+use crate::state::State;
+
+/// Gaps between copied messages that a log remembers of a source, before it is told which messages cannot come again.
+const GAPS_MAX: usize = 1024;
+
+impl Shard {
+    /// Forgets which messages of a queue have copies in other logs: it is deleted.
+    pub(crate) fn forget_source(&self, source: QueueId) -> Result<(), EngineError> {
+        for (_, shard) in self.others.all() {
+            if !shard.has_sources() {
+                continue;
+            }
+            let mut guard = shard.lock()?;
+            if guard.check(shard.name()).is_ok() && guard.sources.contains_key(&source) {
+                match guard.log.append_delete(source) {
+                    // The definitions decide: the next start deletes what they do not name.
+                    Err(error) if error.is_full() => {}
+                    noted => noted.map(|_| ())?,
+                }
+                guard.forget_source(source);
+                guard.write()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where logs remember many gaps between the copied messages of a queue of this log, tells them that those below its
+    /// first message cannot come again. Blocks on the disk then.
+    pub(crate) fn pass_source(self: &Arc<Self>, source: QueueId) -> Result<(), EngineError> {
+        let mut logs = Vec::new();
+        for shard in self.family().into_iter().filter(|shard| shard.has_sources()) {
+            if shard.lock()?.has_many_gaps(source) {
+                logs.push(shard);
+            }
+        }
+        let (below, end) = {
+            let guard = self.lock()?;
+            let Some(entry) = guard.queues.get(&source).filter(|_| !logs.is_empty()) else { return Ok(()) };
+            (entry.machine.settled().below(), guard.log.end())
+        };
+        // A settlement that is lost lets a message come again.
+        self.sync_to(end)?;
+        for shard in logs {
+            let mut guard = shard.lock()?;
+            guard.check(shard.name())?;
+            guard.pass_source(source, below)?;
+        }
+        Ok(())
+    }
+
+    fn has_sources(&self) -> bool {
+        self.source_count.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl State {
+    /// Whether this log has the copy that a message is.
+    #[inline]
+    pub(crate) fn has_copy(&self, payload: &Payload<'_>) -> bool {
+        payload.source().is_some_and(|source| self.has_copy_of(source))
+    }
+
+    #[cold]
+    fn has_copy_of(&self, source: Target) -> bool {
+        self.sources.get(&source.queue).is_some_and(|copied| copied.contains(source.sequence))
+    }
+
+    /// Whether this log has a copy of any of these messages.
+    pub(crate) fn has_copies_in(&self, source: QueueId, range: SequenceRange) -> bool {
+        let Some(copied) = self.sources.get(&source) else { return false };
+        copied.next_settled(range.first).is_some_and(|sequence| sequence <= range.last)
+    }
+
+    /// Notes that a message is stored.
+    #[inline]
+    pub(crate) fn note_copy(&mut self, payload: &Payload<'_>) {
+        if let Some(source) = payload.source() {
+            self.sources.entry(source.queue).or_default().insert(SequenceRange::of(source.sequence));
+            self.count_sources();
+        }
+    }
+
+    pub(crate) fn forget_source(&mut self, source: QueueId) {
+        if self.sources.remove(&source).is_some() {
+            self.count_sources();
+        }
+    }
+
+    pub(crate) fn count_sources(&self) {
+        self.source_count.store(self.sources.len(), Ordering::Relaxed);
+    }
+
+    fn has_many_gaps(&self, source: QueueId) -> bool {
+        self.sources.get(&source).is_some_and(|copied| copied.ranges().nth(GAPS_MAX).is_some())
+    }
+
+    fn pass_source(&mut self, source: QueueId, below: Sequence) -> Result<(), EngineError> {
+        let Some(copied) = self.sources.get_mut(&source).filter(|copied| copied.below() < below) else { return Ok(()) };
+        match self.log.append_mark(&marks::owner_of_copied(source), &[], &below.0.to_le_bytes()) {
+            // The next call tries again.
+            Err(error) if error.is_full() => return Ok(()),
+            noted => noted.map(|_| ())?,
+        }
+        copied.insert(SequenceRange { first: Sequence::FIRST, last: Sequence(below.0.saturating_sub(1)) });
+        self.write()
+    }
+}
