@@ -818,10 +818,13 @@ class Server:
     def stop(self, grace_ms: int) -> None:
         """Send GOAWAY, then wait for the streams to end, at most `grace_ms` (blocking, without the GIL)."""
 
-def inspect_log(directory: str, *, verify: bool) -> list[SegmentReport]:
-    """Read the log of a stopped virtual host; with `verify` check every byte. Raises StorageError."""
+def inspect_log(directory: str, *, verify: bool, shard: int = 0) -> list[SegmentReport]:
+    """Read the log of a stopped virtual host; with `verify` check every byte. Raises StorageError.
 
-def repair_log(directory: str, *, segment_bytes_min: int, segment_bytes_max: int) -> LogRepair:
+    A segment of another shard than this one is reported.
+    """
+
+def repair_log(directory: str, *, segment_bytes_min: int, segment_bytes_max: int, shard: int = 0) -> LogRepair:
     """Settle messages that cannot be read as dropped, and rename files without a readable header. Raises StorageError.
 
     The virtual host is stopped, and nothing else may use its log meanwhile.

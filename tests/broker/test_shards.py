@@ -165,6 +165,34 @@ def test_a_start_without_one_of_its_shards_is_refused(alone: Broker, data: Path,
         assert {connection.admin.get_queue(name).ready_count for name in QUEUES} == {1}
 
 
+def test_shards_in_each_others_folders_are_refused_and_reported(alone: Broker, data: Path, tmp_path: Path) -> None:
+    with penstock.connect(alone.uri()) as connection:
+        declare_all(connection)
+        connection.publish_many([b"a"], exchange="all")
+    alone.stop()
+    first, second = logs(data)
+
+    def exchange() -> None:
+        first.rename(tmp_path / "away")
+        second.rename(first)
+        (tmp_path / "away").rename(second)
+
+    exchange()
+    with pytest.raises(Exception, match="it is of shard 2, and this log is shard 1"):
+        alone.start()
+    verified = subprocess.run(
+        [penstock_command(), "log", "verify", str(data)], capture_output=True, text=True, check=False
+    )
+    assert verified.returncode != 0
+    assert "it is of shard 2, and this log is shard 1" in verified.stderr
+    assert "it is of shard 1, and this log is shard 2" in verified.stderr
+
+    exchange()
+    alone.start()
+    with penstock.connect(alone.uri()) as connection:
+        assert {connection.admin.get_queue(name).ready_count for name in QUEUES} == {1}
+
+
 def test_the_logs_of_shards_are_verified_and_their_corruption_is_named(alone: Broker, data: Path) -> None:
     with penstock.connect(alone.uri()) as connection:
         declare_all(connection)

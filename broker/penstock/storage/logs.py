@@ -19,7 +19,8 @@ _SEGMENT_BYTES_MIN = 1024 * 1024
 _SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 # In a vhost's folder: its further shards, each in a folder named by its number, and the logs of queues that have their
 # own, named by the queue's number.
-_FOLDERS = ("logs", "shards")
+_SHARDS = "logs"
+_FOLDERS = (_SHARDS, "shards")
 # Any of these identifies a directory with a log.
 _OF_A_LOG = ("definitions.amqp", "msgs.*", "checkpoint.*")
 # The name of a virtual host's directory is a digest.
@@ -64,7 +65,7 @@ def _inspect_vhost(directory: Path, vhost: Path, verify: bool) -> list[dict[str,
     segments: list[dict[str, Any]] = []
     names = _queue_names(vhost)
     for log in _logs(vhost):
-        found = inspect_log(str(log), verify=verify)
+        found = inspect_log(str(log), verify=verify, shard=_shard(log))
         segments += (_entry(segment, _place(directory, log, segment.file), names) for segment in found)
     return segments
 
@@ -104,7 +105,12 @@ def repair(directory: Path) -> Repaired:
         for vhost in vhosts:
             names = _queue_names(vhost)
             for log in _logs(vhost):
-                found = repair_log(str(log), segment_bytes_min=_SEGMENT_BYTES_MIN, segment_bytes_max=_SEGMENT_BYTES_MAX)
+                found = repair_log(
+                    str(log),
+                    segment_bytes_min=_SEGMENT_BYTES_MIN,
+                    segment_bytes_max=_SEGMENT_BYTES_MAX,
+                    shard=_shard(log),
+                )
                 dropped += (Dropped(_name(names, each.queue_id), each.sequence, each.error) for each in found.dropped)
                 set_aside += (_place(directory, log, file) for file in found.set_aside)
     return Repaired(tuple(dropped), tuple(set_aside))
@@ -146,6 +152,11 @@ def further_logs(directory: Path) -> list[Path]:
 
 def _logs(directory: Path) -> list[Path]:
     return [directory, *further_logs(directory)]
+
+
+def _shard(log: Path) -> int:
+    """Return the shard whose log a folder has; 0 also for the log of a queue."""
+    return int(log.name) if log.parent.name == _SHARDS and log.name.isdecimal() else 0
 
 
 def _place(directory: Path, log: Path, file: str) -> str:

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_log::{Corruption, LogError, marks};
+use penstock_log::{Corruption, LogError, LogOptions, marks};
 use penstock_queue::QueueId;
 
 use crate::error::EngineError;
@@ -116,7 +116,8 @@ impl Shard {
         number: LogNumber,
         directory: &Path,
     ) -> Result<Arc<Shard>, EngineError> {
-        let (options, around) = (opener.options.clone(), opener.around.clone());
+        let options = LogOptions { shard: number.shard().unwrap_or(0), ..opener.options.clone() };
+        let around = opener.around.clone();
         let shard = Shard::open((self.name(), number), directory, options, around, None)?;
         if let Ok(mut shards) = opener.shards.lock() {
             shards.push(Arc::downgrade(&shard));

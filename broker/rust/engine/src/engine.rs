@@ -98,6 +98,7 @@ impl Engine {
             raise,
             free_bytes_min: self.options.disk_free_bytes_min,
             format: Format::NEWEST,
+            shard: 0,
             is_bounded: false,
             kept: Arc::clone(&self.kept),
             disk: Arc::clone(&self.disk),
@@ -173,12 +174,13 @@ impl Engine {
     ///
     /// # Errors
     /// `Log` when the directory cannot be read or written.
-    pub fn repair(options: &EngineOptions, directory: &Path) -> Result<Repaired, EngineError> {
+    pub fn repair(options: &EngineOptions, directory: &Path, shard: u16) -> Result<Repaired, EngineError> {
         let options = LogOptions {
             segment_bytes_min: options.segment_bytes_min,
             segment_bytes_max: options.segment_bytes_max,
             // Only a start of the broker raises the format, after `node.json` says so.
             format: Format::One,
+            shard,
             ..LogOptions::default()
         };
         Ok(penstock_log::repair(directory, options)?)

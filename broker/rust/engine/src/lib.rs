@@ -101,7 +101,7 @@ pub use offsets::{GROUP_BYTES_MAX, GroupStanding, StreamStanding};
 pub use outlook::StreamOutlook;
 pub use penstock_log::{
     Attributes, BATCH_MAX, CorruptRecord, DEADLINE_MS_MAX, LogError, MessageView, Payload, Position, Producer,
-    Recovery, Repaired, Segment, SegmentReport, Target, inspect,
+    Recovery, Repaired, Segment, SegmentReport, Target, inspect, inspect_shard,
 };
 pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceRange, Settle, Settling, Taken};
 pub use places::{Places, Published};

@@ -120,7 +120,7 @@ fn sync_all(house: &House) -> Result<(), EngineError> {
 
 /// How many messages of a source a log knows the copies of. No broker uses it.
 fn copied(directory: &Path, shard: u16, source: QueueId) -> u64 {
-    let options = LogOptions::default();
+    let options = LogOptions { shard, ..LogOptions::default() };
     let opened = Log::open(&directory.join(format!("logs/{shard}")), options).unwrap();
     let Some(copied) = opened.state.sources.get(&source) else { return 0 };
     copied.below().0 - 1 + copied.ranges().map(|range| range.count()).sum::<u64>()

@@ -34,6 +34,7 @@ const MERGE_PATIENCE: f64 = 0.5;
 pub struct CompactionTicket {
     pub(crate) log_id: [u8; 16],
     pub(crate) epoch: u64,
+    pub(crate) shard: u16,
     pub(crate) sizes: Sizes,
     /// Disk space of all segments.
     pub(crate) taken: u64,
@@ -133,7 +134,7 @@ impl CompactionTicket {
         let segment_id = random_id(&self.directory).map_err(Fault::Output)?;
         let header = SegmentHeader::new(Format::One, self.log_id, segment_id, (self.epoch, Position(0)));
         let holdings = keeper.catalog.holdings().get(chosen).unwrap_or_default();
-        Rewriting::plan(&self.directory, holdings, &keeper.state, header)
+        Rewriting::plan(&self.directory, holdings, &keeper.state, (header, self.shard))
     }
 
     fn choose(&self, keeper: &mut Keeper) -> Option<std::ops::Range<usize>> {

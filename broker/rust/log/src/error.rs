@@ -91,6 +91,10 @@ pub enum Corruption {
     Marked,
     #[error("it belongs to another log")]
     OtherLog,
+    #[error(
+        "it is of shard {found}, and this log is shard {expected}; put the folders of the shards back in their places"
+    )]
+    OtherShard { found: u16, expected: u16 },
     #[error("the records between it and the one before are missing")]
     Gap,
     #[error("it ends before its last record")]

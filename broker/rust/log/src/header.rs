@@ -83,18 +83,20 @@ pub(crate) fn is_bad_sector(error: &io::Error) -> bool {
 pub(crate) fn rewritten_segment(
     directory: &Path,
     entry: &Entry,
-    (log_id, epochs): (Option<[u8; 16]>, &Epochs),
+    (log_id, shard): (Option<[u8; 16]>, u16),
+    epochs: &Epochs,
 ) -> Result<Option<(Segment, bool)>, LogError> {
     let path = rewritten_path(directory, entry.number, entry.edition);
     let (header, bytes, is_readable) = match read_header(&path) {
         Ok(HeaderFound::Segment(header, _)) => (header, file_bytes(&path)?, true),
-        Ok(_) => (entry.header(log_id.unwrap_or_default(), epochs), file_bytes(&path)?, false),
+        Ok(_) => (entry.header(log_id.unwrap_or_default(), epochs).of_shard(shard), file_bytes(&path)?, false),
         Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
     if log_id.is_some_and(|expected| expected != header.log_id) {
         return Err(LogError::corrupt(&path, 16, Corruption::OtherLog));
     }
+    header.check_shard(shard, &path)?;
     if (header.segment_id, header.first) != (entry.segment_id, entry.first) {
         return Err(LogError::corrupt(&path, 32, Corruption::NotInManifest));
     }

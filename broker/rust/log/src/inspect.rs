@@ -53,14 +53,19 @@ pub struct CorruptRecord {
 }
 
 /// Reports on every segment that counts, oldest first; `verify` checks payloads and directories too. Messages that the
-/// newest checkpoint counts as live and that have no record come last, under a name that no file has.
+/// newest checkpoint counts as live and that have no record come last, under a name that no file has. The log is shard 0.
 pub fn inspect(directory: &Path, verify: bool) -> Result<Vec<SegmentReport>, LogError> {
+    inspect_shard(directory, 0, verify)
+}
+
+/// The same for the log of any shard. A segment of another one is reported.
+pub fn inspect_shard(directory: &Path, shard: u16, verify: bool) -> Result<Vec<SegmentReport>, LogError> {
     let names = Names::list(directory)?;
     let (checkpoints, state) = Checkpoints::load(directory, &names.checkpoints, &mut None)?;
     // An older checkpoint than the newest file depends on segments that went since.
     let is_newest = checkpoints.newest_number() == names.checkpoints.last().copied();
     let covered = checkpoints.newest();
-    let mut listed = list(directory, &names, &state)?;
+    let mut listed = list((directory, shard), &names, &state)?;
     let mut inspection = Inspection { verify, covered, left: state, next: None };
     for Listed { number, epoch, report, segment } in listed.iter_mut().rev() {
         if let Some(segment) = segment {
@@ -83,10 +88,10 @@ struct Listed {
 }
 
 /// The segments that count, ascending.
-fn list(directory: &Path, names: &Names, state: &FoldState) -> Result<Vec<Listed>, LogError> {
+fn list((directory, shard): (&Path, u16), names: &Names, state: &FoldState) -> Result<Vec<Listed>, LogError> {
     let covered = state.position;
     let manifest = Manifest::load(directory, &mut None)?;
-    let mut listed = list_rewritten(directory, &manifest, &state.epochs);
+    let mut listed = list_rewritten((directory, shard), &manifest, &state.epochs);
     let mut without_header = Vec::new();
     for &number in &names.segments {
         let path = segment_path(directory, number);
@@ -103,6 +108,9 @@ fn list(directory: &Path, names: &Names, state: &FoldState) -> Result<Vec<Listed
                 report.first_position = header.first.0;
                 epoch = Some(header.epoch);
                 segment = Some(Segment::new(directory, number, &header, bytes));
+                if let Err(LogError::Corrupt { at, why, .. }) = header.check_shard(shard, &path) {
+                    fail(&mut report, at, &why.to_string());
+                }
             }
             Ok(HeaderFound::Copy(header, bytes, _)) => {
                 report.first_position = header.first.0;
@@ -129,12 +137,12 @@ fn list(directory: &Path, names: &Names, state: &FoldState) -> Result<Vec<Listed
     Ok(listed)
 }
 
-fn list_rewritten(directory: &Path, manifest: &Manifest, epochs: &Epochs) -> Vec<Listed> {
+fn list_rewritten((directory, shard): (&Path, u16), manifest: &Manifest, epochs: &Epochs) -> Vec<Listed> {
     let mut listed = Vec::with_capacity(manifest.entries.len());
     for entry in &manifest.entries {
         let mut report = report_of(&rewritten_path(directory, entry.number, entry.edition));
         report.first_position = entry.first.0;
-        let segment = match rewritten_segment(directory, entry, (None, epochs)) {
+        let segment = match rewritten_segment(directory, entry, (None, shard), epochs) {
             // It was dead when a checkpoint was made.
             Ok(None) => continue,
             Ok(Some((segment, is_readable))) => {

@@ -72,7 +72,7 @@ pub use error::{Corruption, KeptRecords, LogError, Missing};
 pub use fold::{FoldState, FoldedQueue, RAISE};
 pub use fold_ticket::{FoldTicket, Folded, Retired};
 pub use format::{Coding, Format};
-pub use inspect::{CorruptRecord, SegmentReport, inspect};
+pub use inspect::{CorruptRecord, SegmentReport, inspect, inspect_shard};
 pub use kept::Kept;
 pub use log::{DeadlineTicket, DeadlinesRead, Log, LogOptions, LogStats, Opened, Passed, Portion, Room};
 pub use record::{

@@ -77,6 +77,9 @@ pub struct LogOptions {
     pub free_bytes_min: u64,
     /// The format of new segments. A log that has one of a newer format goes on in that.
     pub format: Format,
+    /// The shard of its virtual host that it is; 0 also for the dedicated log of a queue. A segment of another shard is
+    /// refused.
+    pub shard: u16,
     /// Whether the log has a high watermark, as a replica's has: see [`Log::set_bound`].
     pub is_bounded: bool,
     /// Space that all logs on this disk keep free.
@@ -92,6 +95,7 @@ impl Default for LogOptions {
             raise: false,
             free_bytes_min: 0,
             format: Format::NEWEST,
+            shard: 0,
             is_bounded: false,
             kept: Arc::default(),
             disk: Arc::new(RealDisk),
@@ -441,7 +445,7 @@ impl Log {
         };
         let (bound, state) = bound::of(bounded, state, format)?;
         let counted = bound::hide_above(bound, &sealed);
-        let header = SegmentHeader::new(format, log_id, random_id(&directory)?, (epoch, end));
+        let header = SegmentHeader::new(format, log_id, random_id(&directory)?, (epoch, end)).of_shard(options.shard);
         let least = SEGMENT_HEADER_BYTES + epoch_bytes(format) as u64;
         let bytes = options.segment_bytes_min.max(least);
         let size = Size::bare(bytes, least);

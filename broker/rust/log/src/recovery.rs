@@ -104,6 +104,7 @@ pub(crate) fn recover(directory: &Path, options: &LogOptions) -> Result<Recovere
     let lost_before = lost_files::load(&names.lost)?;
     let mut reader = Reader::new((directory, disk), keeps_order, (&names, &checkpoints.live), state, synced.progress());
     reader.lost_before = lost_before;
+    reader.shard = options.shard;
     reader.bound = reader.bound.filter(|_| options.is_bounded);
     let sorted = reader.sort(&names, &manifest)?;
     let (headers, headless) = reader.headers(&sorted.plain, &mut log_id)?;
@@ -181,6 +182,8 @@ struct Reader<'a> {
     directory: &'a Path,
     disk: &'a dyn Disk,
     keeps_order: bool,
+    /// That it is in its virtual host.
+    shard: u16,
     format: Format,
     state: FoldState,
     /// Position of the checkpoint.
@@ -236,6 +239,7 @@ impl<'a> Reader<'a> {
             directory,
             disk,
             keeps_order,
+            shard: 0,
             // A segment may be gone that only a checkpoint knows of.
             format: if state.epochs.iter().len() > 0 { Format::Two } else { Format::One },
             floor: state.position,
@@ -296,7 +300,8 @@ impl Reader<'_> {
 
     /// Reads a segment that the manifest names. A missing one was dead when a checkpoint was made.
     fn read_rewritten(&mut self, entry: &Entry, log_id: Option<[u8; 16]>) -> Result<(), LogError> {
-        let Some((segment, is_readable)) = rewritten_segment(self.directory, entry, (log_id, &self.state.epochs))?
+        let Some((segment, is_readable)) =
+            rewritten_segment(self.directory, entry, (log_id, self.shard), &self.state.epochs)?
         else {
             return Ok(());
         };

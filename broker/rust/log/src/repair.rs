@@ -37,7 +37,7 @@ impl Repaired {
 /// Repairs the log in a directory without other users, and leaves it closed.
 pub fn repair(directory: &Path, options: LogOptions) -> Result<Repaired, LogError> {
     let mut repaired = Repaired { set_aside: hopeless(directory)?, ..Repaired::default() };
-    let disk = options.disk.clone();
+    let (disk, shard) = (options.disk.clone(), options.shard);
     let mut opened = Log::open(directory, options)?;
     opened.begin_epoch(Begun::default())?;
     // Only now: the start needs these files to know that records are missing.
@@ -60,7 +60,7 @@ pub fn repair(directory: &Path, options: LogOptions) -> Result<Repaired, LogErro
         repaired.dropped.extend(dropped);
     }
     opened.log.close()?;
-    repair_headers(directory, disk.as_ref(), &opened.state)?;
+    repair_headers(directory, disk.as_ref(), shard, &opened.state)?;
     // No live message is corrupt any more.
     for file in &files {
         unlink_if_there(disk.as_ref(), &corrupt_path(&directory.join(file)))?;
@@ -82,7 +82,7 @@ fn hopeless(directory: &Path) -> Result<Vec<String>, LogError> {
 }
 
 /// Writes headers again where their content is known from elsewhere.
-fn repair_headers(directory: &Path, disk: &dyn Disk, state: &FoldState) -> Result<(), LogError> {
+fn repair_headers(directory: &Path, disk: &dyn Disk, shard: u16, state: &FoldState) -> Result<(), LogError> {
     for number in Names::list(directory)?.segments {
         let path = segment_path(directory, number);
         if let HeaderFound::Copy(header, ..) = read_header(&path)? {
@@ -92,8 +92,9 @@ fn repair_headers(directory: &Path, disk: &dyn Disk, state: &FoldState) -> Resul
     let mut log_id = None;
     let manifest = Manifest::load(directory, &mut log_id)?;
     for entry in &manifest.entries {
-        if let Some((segment, false)) = rewritten_segment(directory, entry, (log_id, &state.epochs))? {
-            repair_header(disk, segment.path(), &entry.header(log_id.unwrap_or_default(), &state.epochs))?;
+        if let Some((segment, false)) = rewritten_segment(directory, entry, (log_id, shard), &state.epochs)? {
+            let header = entry.header(log_id.unwrap_or_default(), &state.epochs).of_shard(shard);
+            repair_header(disk, segment.path(), &header)?;
         }
     }
     Ok(())

@@ -73,12 +73,12 @@ pub(crate) struct Rewriting {
 }
 
 impl Rewriting {
-    /// Lists the live messages of these neighbours, which have one format; `header` has the ids of the new segment.
+    /// Lists the live messages of these neighbours, which have one format; `header` has the ids of the new segment, and comes with its shard.
     pub(crate) fn plan(
         directory: &Path,
         holdings: &[Holding],
         state: &FoldState,
-        header: SegmentHeader,
+        (header, shard): (SegmentHeader, u16),
     ) -> Result<Option<Rewriting>, Fault> {
         let (Some(first), Some(last)) = (holdings.first(), holdings.last()) else { return Ok(None) };
         let (mut sources, mut found) = (Vec::with_capacity(holdings.len()), Vec::new());
@@ -98,6 +98,7 @@ impl Rewriting {
         let is_rewritten = format == Format::Two;
         let epoch = if is_rewritten { epoch } else { header.epoch };
         let header = SegmentHeader { format, epoch, first: first.segment.first(), is_rewritten, ..header };
+        let header = header.of_shard(shard);
         Ok(Some(Rewriting {
             end: last.end,
             header,

@@ -12,6 +12,8 @@ use crate::record::{Position, le_u32, le_u64};
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
 const MAGIC: &[u8; 8] = b"PNSTKSEG";
 const FLAG_REWRITTEN: u16 = 1;
+/// Where the shard is.
+const SHARD_AT: u64 = 56;
 
 /// The first 64 bytes of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,20 @@ impl SegmentHeader {
     /// That of a segment of the first shard, as it is appended to.
     pub(crate) fn new(format: Format, log_id: [u8; 16], segment_id: u64, (epoch, first): (u64, Position)) -> Self {
         SegmentHeader { format, log_id, segment_id, first, epoch, shard: 0, is_rewritten: false }
+    }
+
+    /// The same in a further shard, where the format has that.
+    pub(crate) fn of_shard(self, shard: u16) -> Self {
+        SegmentHeader { shard: if self.format == Format::One { 0 } else { shard }, ..self }
+    }
+
+    /// # Errors
+    /// When the segment is of another shard than that. 0 passes everywhere: before headers had the shard, all had 0.
+    pub(crate) fn check_shard(&self, shard: u16, path: &Path) -> Result<(), LogError> {
+        if self.shard == 0 || self.shard == shard {
+            return Ok(());
+        }
+        Err(LogError::corrupt(path, SHARD_AT, Corruption::OtherShard { found: self.shard, expected: shard }))
     }
 
     /// How its records are coded; in a rewritten segment those of its first epoch.

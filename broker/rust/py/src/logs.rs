@@ -16,18 +16,24 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// Reads a stopped vhost's log: one report per segment.
 #[pyfunction]
-#[pyo3(signature = (directory, *, verify))]
-fn inspect_log(py: Python<'_>, directory: &str, verify: bool) -> PyResult<Vec<SegmentReport>> {
+#[pyo3(signature = (directory, *, verify, shard = 0))]
+fn inspect_log(py: Python<'_>, directory: &str, verify: bool, shard: u16) -> PyResult<Vec<SegmentReport>> {
     let reports = py
-        .detach(|| penstock_engine::inspect(Path::new(directory), verify))
+        .detach(|| penstock_engine::inspect_shard(Path::new(directory), shard, verify))
         .map_err(|error| of_engine(py, &EngineError::Log(error), Doing::ReadingLog { directory }))?;
     Ok(reports.into_iter().map(SegmentReport::from).collect())
 }
 
 /// Repairs a stopped vhost's log. Returns the messages that it dropped and the files that it set aside.
 #[pyfunction]
-#[pyo3(signature = (directory, *, segment_bytes_min, segment_bytes_max))]
-fn repair_log(py: Python<'_>, directory: &str, segment_bytes_min: u64, segment_bytes_max: u64) -> PyResult<LogRepair> {
+#[pyo3(signature = (directory, *, segment_bytes_min, segment_bytes_max, shard = 0))]
+fn repair_log(
+    py: Python<'_>,
+    directory: &str,
+    segment_bytes_min: u64,
+    segment_bytes_max: u64,
+    shard: u16,
+) -> PyResult<LogRepair> {
     let options = EngineOptions {
         segment_bytes_min,
         segment_bytes_max,
@@ -38,7 +44,7 @@ fn repair_log(py: Python<'_>, directory: &str, segment_bytes_min: u64, segment_b
         producers_of_user_max: 4096,
     };
     let repaired = py
-        .detach(|| Engine::repair(&options, Path::new(directory)))
+        .detach(|| Engine::repair(&options, Path::new(directory), shard))
         .map_err(|error| of_engine(py, &error, Doing::RepairingLog { directory }))?;
     let dropped = repaired.dropped.into_iter().map(|(target, error)| DroppedMessage {
         queue_id: target.queue.0,

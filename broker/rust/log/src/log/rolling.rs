@@ -44,6 +44,7 @@ impl Log {
     pub(super) fn begin_segment(&mut self, first: Position, size: Size) -> Result<(), LogError> {
         let segment_id = random_id(&self.directory)?;
         let header = SegmentHeader::new(self.format(), self.log_id, segment_id, (self.epoch, first));
+        let header = header.of_shard(self.options.shard);
         let number = self.active.segment.number() + 1;
         let (active, unsynced) = Active::create(&self.directory, self.options.disk.as_ref(), number, &header, size)?;
         let Active { segment, index, .. } = std::mem::replace(&mut self.active, active);

@@ -99,6 +99,7 @@ impl Log {
         Some(CompactionTicket {
             log_id: self.log_id,
             epoch: self.epoch,
+            shard: self.options.shard,
             sizes: Sizes { bytes_min, bytes_max },
             taken: self.active.reserved + self.sealed.iter().map(|sealed| sealed.segment.room_bytes()).sum::<u64>(),
             spare: room.free.map(|free| free.saturating_sub(room.needed)),

@@ -101,6 +101,7 @@ impl Reader<'_> {
             if log_id.is_some_and(|expected| expected != header.log_id) {
                 return Err(LogError::corrupt(&path, 16, Corruption::OtherLog));
             }
+            header.check_shard(self.shard, &path)?;
             *log_id = Some(header.log_id);
             self.format = self.format.max(header.format);
             let segment = Segment::new(self.directory, number, &header, bytes);
