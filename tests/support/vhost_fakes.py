@@ -446,10 +446,12 @@ class FakeStorage:
         self.shards[name] = FakeShard(self.highest_queue_id)
         return OpenedVhost(name, self.definitions[name], cast(Shard, self.shards[name]), entries)
 
-    async def create(self, name: VhostName) -> OpenedVhost:
+    async def create(self, name: VhostName, shard_count: int = 1) -> OpenedVhost:
         self.order.append(name)
         self.definitions[name] = FakeDefinitions()
-        return await self.open(name)
+        opened = await self.open(name)
+        opened.shard.grow(shard_count)
+        return opened
 
     def is_being_deleted(self, name: VhostName, /) -> bool:
         return name in self.deleting

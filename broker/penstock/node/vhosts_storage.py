@@ -6,12 +6,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from penstock.kit.logging import logger
 from penstock.metadata.effects import Entry, PersistLimits, PersistPolicies
-from penstock.model.errors import StorageError
+from penstock.model.errors import FaultError, RefusedError, StorageError
 from penstock.model.names import VhostName
 from penstock.native import Engine, Shard
 from penstock.services.ports import Corruption, Recovery
@@ -28,6 +30,7 @@ from penstock.storage.vhost_files import (
     mark_deleted,
     open_vhost_directory,
     remove_strays,
+    unmark_deleted,
 )
 from penstock.vhost.ports import OpenedVhost
 
@@ -80,18 +83,52 @@ class VhostsStorage:
             return await opening
         return await asyncio.get_running_loop().run_in_executor(self._openers, self._open, name)
 
-    async def create(self, name: VhostName) -> OpenedVhost:
-        """Create a vhost.
+    async def create(self, name: VhostName, shard_count: int = 1) -> OpenedVhost:
+        """Create a vhost with all its shards; leave nothing of it when a step fails.
 
         If a deletion of that name failed half-way, complete it first: the next start would delete the new vhost.
         """
         if self.is_being_deleted(name):
             await self.delete(name)
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._writer, self._create, name)
-        opened = await self.open(name)
+        if name in self._names:
+            # It was made before, and only its use could not begin.
+            await self._close_one(name)
+            opened = await self.open(name)
+            await loop.run_in_executor(self._openers, opened.shard.grow, shard_count)
+            return opened
+        try:
+            opened = await loop.run_in_executor(self._openers, self._make, name, shard_count)
+            await loop.run_in_executor(self._writer, self._add, name)
+        except (FaultError, RefusedError):
+            await self._abandon(name)
+            raise
+        await loop.run_in_executor(self._openers, self._unmark, name)
         await loop.run_in_executor(self._writer, self._note)
         return opened
+
+    async def _abandon(self, name: VhostName) -> None:
+        """Remove what there is of a vhost that could not be created.
+
+        It stays when `vhosts.json` may name it: then a start finds all of it. Else its directory is marked, and what
+        cannot be removed now is removed by the next start.
+        """
+        loop = asyncio.get_running_loop()
+        await self._close_one(name)
+        with suppress(StorageError):
+            if name not in await loop.run_in_executor(self._writer, self._read_names):
+                path = self._directory.vhost_directory(name)
+                await loop.run_in_executor(self._openers, _delete_marked, path)
+
+    async def _close_one(self, name: VhostName) -> None:
+        file, shard = self._files.pop(name, None), self._shards.pop(name, None)
+        self._read.pop(name, None)
+        if file is not None:
+            await file.close()
+        if shard is not None:
+            with suppress(StorageError):
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self._openers, partial(shard.close, delete=False))
 
     def is_being_deleted(self, name: VhostName) -> bool:
         return Deletion(Kind.VHOST, name) in self._directory.deletions.begun
@@ -159,12 +196,21 @@ class VhostsStorage:
     def _remove_strays(self) -> None:
         remove_strays(self._directory.path, {self._directory.vhost_directory(name).name for name in self._names})
 
-    def _create(self, name: VhostName) -> None:
+    def _make(self, name: VhostName, shard_count: int) -> OpenedVhost:
+        """Make all of a vhost that `vhosts.json` does not name yet: until then its directory is marked."""
         path = self._directory.vhost_directory(name)
-        if name in self._names and path.is_dir() and not is_marked_deleted(path):
-            return  # it was made before, and only its log could not be opened
         create_vhost_directory(path, name)
-        self._write_names([*self._names, name])
+        opened = self._open(name, is_new=True)
+        opened.shard.grow(shard_count)
+        return opened
+
+    def _add(self, name: VhostName) -> None:
+        self._write_names([*(other for other in self._names if other != name), name])
+
+    def _unmark(self, name: VhostName) -> None:
+        """Remove the mark of a vhost that is named. A start does it, too."""
+        with suppress(OSError):
+            unmark_deleted(self._directory.vhost_directory(name))
 
     def _delete(self, name: VhostName) -> None:
         if name in self._names:
@@ -186,11 +232,11 @@ class VhostsStorage:
     async def _note_soon(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._writer, self._note)
 
-    def _read_files(self, name: VhostName) -> None:
+    def _read_files(self, name: VhostName, *, is_new: bool = False) -> None:
         """Read the files beside the log. All of them must be valid before the first log is changed."""
         path = self._directory.vhost_directory(name)
         self._directory.check_settings(name)
-        file, changes = open_vhost_directory(path, name, is_proven=self._directory.has_proof(name))
+        file, changes = open_vhost_directory(path, name, is_proven=self._directory.has_proof(name), is_named=not is_new)
         self._files[name] = file
         entries: list[Entry] = [entry_of(change) for change in changes]
         entries.append(policies_of(path / POLICIES, name, is_operator=False))
@@ -198,14 +244,20 @@ class VhostsStorage:
         entries.append(limits_of(path / LIMITS, name))
         self._read[name] = _Read(file, entries)
 
-    def _open(self, name: VhostName) -> OpenedVhost:
+    def _open(self, name: VhostName, *, is_new: bool = False) -> OpenedVhost:
         path = self._directory.vhost_directory(name)
         if name not in self._read:
-            self._read_files(name)
+            self._read_files(name, is_new=is_new)
         read = self._read.pop(name)
         shard = self._engine.open_shard(name, str(path), page_cache_lost=self._directory.may_have_lost_page_cache)
         self._shards[name] = shard
         return OpenedVhost(name, _Definitions(read.file, path, name, self._note_soon), shard, read.entries)
+
+
+def _delete_marked(path: Path) -> None:
+    """Delete a directory unless it holds data of before, for which its creation was refused."""
+    if is_marked_deleted(path):
+        delete_vhost_directory(path)
 
 
 def _mark_deleted(path: Path) -> None:

@@ -39,10 +39,13 @@ def create_vhost_directory(path: Path, name: str) -> None:
         raise _unusable(path, "made", error) from error
 
 
-def open_vhost_directory(path: Path, name: str, *, is_proven: bool = False) -> tuple[DefinitionsFile, list[Change]]:
+def open_vhost_directory(
+    path: Path, name: str, *, is_proven: bool = False, is_named: bool = True
+) -> tuple[DefinitionsFile, list[Change]]:
     """Read the directory and refuse unsupported content. Blocks. Raises StorageError.
 
-    `is_proven` says that its definitions have a proof, and that its log was opened before.
+    `is_proven` says that its definitions have a proof, and that its log was opened before; `is_named` that `vhosts.json`
+    names it, so that its mark goes.
     """
     if not path.is_dir():
         raise StorageError(
@@ -66,7 +69,8 @@ def open_vhost_directory(path: Path, name: str, *, is_proven: bool = False) -> t
             f"restore its files, for example from a backup; to start without messages, remove {path.name}/{PROOF} "
             "from `files` in node.json",
         )
-    unmark_deleted(path)
+    if is_named:
+        unmark_deleted(path)
     definitions = path / DEFINITIONS
     if not is_proven and not definitions.exists() and not proof_path(definitions).exists() and not _has_log(path):
         create_definitions(definitions)  # an earlier version was interrupted between `vhosts.json` and this file

@@ -66,8 +66,11 @@ class VhostsStorage(Protocol):
     async def open(self, name: VhostName) -> OpenedVhost:
         """Open one of `names`."""
 
-    async def create(self, name: VhostName) -> OpenedVhost:
-        """Make it durable, then open it. A deletion of that name that failed half-way is completed first."""
+    async def create(self, name: VhostName, shard_count: int = 1) -> OpenedVhost:
+        """Make it durable with all its shards, or leave nothing of it.
+
+        A deletion of that name that failed half-way is completed first.
+        """
 
     def is_being_deleted(self, name: VhostName, /) -> bool:
         """Return whether a deletion has begun and not ended: it is under way, or failed half-way."""

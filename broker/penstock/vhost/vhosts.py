@@ -62,9 +62,7 @@ class Vhosts:
         if name in self._vhosts:
             return False
         with self._change(name):
-            await self._take_in(await self._storage.create(name))
-            if shard_count > 1:
-                await self.get(name).grow(shard_count)
+            await self._take_in(await self._storage.create(name, shard_count))
         return True
 
     async def set_shard_count(self, rights: Rights, name: VhostName, shard_count: int) -> None:

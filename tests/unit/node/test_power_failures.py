@@ -26,7 +26,7 @@ from penstock.storage.definitions_amqp import create_definitions, proof_path, re
 from penstock.storage.definitions_proof import ProofFile
 from penstock.storage.deletions import complete_deletions
 from penstock.storage.directory import directory_name
-from penstock.storage.jsonfiles import write_file
+from penstock.storage.jsonfiles import sync_directory, write_file
 from penstock.vhost.vhosts import Vhosts
 from support.power import Picture, Power, restore
 from support.vhost_fakes import FakeShard, Tasks, rights
@@ -34,6 +34,7 @@ from support.vhost_fakes import FakeShard, Tasks, rights
 pytestmark = pytest.mark.slow
 RAISE = 1_000
 BLUE = VhostName("blue")
+SHARDS = 3
 Queues = dict[tuple[str, str], bool]
 
 
@@ -68,6 +69,8 @@ class Log(FakeShard):
         if raises or not content:
             write_file(path, bytes([sum(content[:1]) + raises]) + content[1:])
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        self._logs = Path(directory) / "logs"
+        self.shard_count = 1 + len(list(self._logs.glob("*/msgs.0000000001")))
 
     def next_number(self) -> int:
         os.write(self._file, b".")
@@ -75,6 +78,16 @@ class Log(FakeShard):
 
     def sync(self) -> None:
         os.fdatasync(self._file)
+
+    def grow(self, count: int) -> None:
+        for number in range(1, count):
+            folder = self._logs / str(number)
+            for path in (self._logs, folder):
+                if not path.exists():
+                    path.mkdir()
+                    sync_directory(path.parent)
+            write_file(folder / "msgs.0000000001", b"")
+        super().grow(count)
 
     def close(self, *, delete: bool) -> None:
         os.close(self._file)
@@ -115,7 +128,7 @@ class World:
 
     async def make(self, vhost: VhostName) -> None:
         self.told.vhosts.pop(vhost, None)
-        await self.vhosts.make(vhost)
+        await self.vhosts.make(vhost, SHARDS)
         self.told.vhosts[vhost] = True
 
     async def drop(self, vhost: VhostName) -> None:
@@ -132,6 +145,8 @@ class World:
 
     def check(self) -> None:
         there = set(self.vhosts.names())
+        for made in there - {DEFAULT_VHOST}:
+            assert self.logs.open[made].shard_count == SHARDS, "it has all shards, or is not there"
         for vhost, is_there in self.told.vhosts.items():
             assert (vhost in there) == is_there, (vhost, there)
         for (vhost, name), is_there in self.told.queues.items():

@@ -14,23 +14,48 @@ from penstock.model.limits import Limits
 from penstock.model.names import VhostName
 from penstock.node import vhosts_storage
 from penstock.node.vhosts_storage import OPENING_THREADS, VhostsStorage
-from penstock.storage import DataDirectory, read_vhosts, write_users
+from penstock.storage import DataDirectory, read_vhosts, write_users, write_vhosts
 from penstock.storage.deletions import complete_deletions
 from penstock.storage.vhost_files import delete_vhost_directory, mark_deleted
 
 BLUE = VhostName("blue")
+RED = VhostName("red")
+
+
+class NoShard:
+    """The log of a vhost: its shards are folders."""
+
+    def __init__(self, directory: Path, shards_max: int) -> None:
+        self.is_closed = False
+        self._directory = directory
+        self._shards_max = shards_max
+        (directory / "msgs.0000000001").touch()
+
+    def grow(self, count: int) -> None:
+        for number in range(1, count):
+            if number >= self._shards_max:
+                raise StorageError(Thing("log", str(self._directory)), "cannot be written: the disk is full", "free it")
+            (self._directory / "logs" / str(number)).mkdir(parents=True)
+
+    def close(self, *, delete: bool) -> None:
+        assert not delete
+        self.is_closed = True
 
 
 class NoEngine:
-    """Opens every log, unless told to fail."""
+    """Opens every log, unless told to fail; a vhost gets fewer shards than `shards_max`, then the disk is full."""
 
     fails = False
+    shards_max = 64
 
-    def open_shard(self, name: str, directory: str, *, page_cache_lost: bool) -> object:
+    def __init__(self) -> None:
+        self.opened: list[NoShard] = []
+
+    def open_shard(self, name: str, directory: str, *, page_cache_lost: bool) -> NoShard:
         if self.fails:
             raise StorageError(Thing("log", directory), "cannot be opened: it is corrupt", "repair it")
-        (Path(directory) / "msgs.0000000001").touch()
-        return object()
+        self.opened.append(NoShard(Path(directory), self.shards_max))
+        return self.opened[-1]
 
 
 Scenario = Callable[[VhostsStorage, NoEngine], Awaitable[None]]
@@ -65,7 +90,7 @@ async def nothing(storage: VhostsStorage, engine: NoEngine) -> None:
     pass
 
 
-def failing(*_: object) -> None:
+def failing(*_: object, **__: object) -> None:
     raise StorageError(Thing("file", "vhosts.json"), "cannot be written", "repair the disk")
 
 
@@ -218,6 +243,72 @@ def test_a_vhost_whose_log_could_not_be_opened_when_it_was_made_can_be_made_agai
     play(tmp_path, scenario)
 
     assert read_vhosts(tmp_path / "vhosts.json") == ["blue"]
+
+
+STEPS_OF_A_CREATION = ["create_vhost_directory", "open_vhost_directory", "open_shard", "grow", "write_vhosts"]
+
+
+@pytest.mark.parametrize("step", STEPS_OF_A_CREATION)
+def test_a_creation_that_fails_at_any_step_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Where a shard could not be made, a vhost with one shard stayed."""
+
+    async def begin(storage: VhostsStorage, engine: NoEngine) -> None:
+        await storage.create(RED)
+
+    async def create(storage: VhostsStorage, engine: NoEngine) -> None:
+        engine.fails, engine.shards_max = step == "open_shard", 2 if step == "grow" else 64
+        with monkeypatch.context() as patched:
+            if step not in {"open_shard", "grow"}:
+                patched.setattr(vhosts_storage, step, failing)
+            with pytest.raises(StorageError, match="cannot be"):
+                await storage.create(BLUE, 3)
+        assert all(shard.is_closed for shard in engine.opened[1:])
+        assert len(folders()) == 1
+
+    async def create_twice(storage: VhostsStorage, engine: NoEngine) -> None:
+        await create(storage, engine)
+        engine.fails, engine.shards_max = False, 64
+        await storage.create(BLUE, 3)
+
+    def folders() -> list[str]:
+        return [path.name for path in (tmp_path / "data").iterdir() if len(path.name) == 40]
+
+    play(tmp_path / "data", begin)
+    play(tmp_path / "data", create)
+    play(tmp_path / "data", nothing)
+    assert read_vhosts(tmp_path / "data" / "vhosts.json") == ["red"]
+
+    play(tmp_path / "data", create_twice)
+    play(tmp_path / "data", nothing)
+    (folder,) = (tmp_path / "data").glob("*/logs")
+    assert read_vhosts(tmp_path / "data" / "vhosts.json") == ["red", "blue"]
+    assert sorted(path.name for path in folder.iterdir()) == ["1", "2"]
+    assert not folder.with_name(".deleted").exists()
+
+
+def test_a_vhost_that_the_list_may_name_stays_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list was renamed, and the sync of its name failed."""
+
+    def failing_late(path: Path, names: list[str]) -> None:
+        write_vhosts(path, names)
+        failing()
+
+    async def create(storage: VhostsStorage, engine: NoEngine) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(vhosts_storage, "write_vhosts", failing_late)
+            with pytest.raises(StorageError, match="cannot be written"):
+                await storage.create(BLUE, 3)
+        assert all(shard.is_closed for shard in engine.opened)
+
+    async def check(storage: VhostsStorage, engine: NoEngine) -> None:
+        assert await storage.names() == [BLUE]
+
+    play(tmp_path, create)
+    play(tmp_path, check)
+    (folder,) = tmp_path.glob("*/logs")
+    assert sorted(path.name for path in folder.iterdir()) == ["1", "2"]
 
 
 def test_a_list_of_files_that_cannot_be_written_does_not_fail_what_was_done(

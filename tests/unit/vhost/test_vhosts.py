@@ -237,9 +237,9 @@ def test_two_changes_of_one_name_do_not_overlap() -> None:
     class SlowStorage(FakeStorage):
         gate: asyncio.Event
 
-        async def create(self, name: VhostName) -> OpenedVhost:
+        async def create(self, name: VhostName, shard_count: int = 1) -> OpenedVhost:
             await self.gate.wait()
-            return await super().create(name)
+            return await super().create(name, shard_count)
 
     storage = SlowStorage()
 
