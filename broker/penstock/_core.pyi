@@ -502,6 +502,8 @@ class Shard:
         """Return the files with corruption found since the shard was opened."""
     def totals(self) -> VhostCounts:
         """Return the messages in all queues that are not streams."""
+    def totals_by_shard(self) -> tuple[VhostCounts, list[VhostCounts]]:
+        """Return the same, and the part in each shard; dedicated logs are in no shard."""
     def route(self, exchange: str, key: str, headers: bytes | None) -> list[str]:
         """Return the names of the queues that a message would reach, sorted. For tests: the pure router is its oracle."""
     def begin_backup(self) -> Backup:

@@ -74,6 +74,29 @@ def durable_queues(vhost: str) -> dict[str, dict[str, Any]]:
     return {name: queue for name, queue in EXPECTED[vhost]["queues"].items() if queue["durable"]}
 
 
+def test_imported_queues_are_spread_over_the_shards_that_are_asked_for(directory: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    report = import_lavinmq(directory, data, is_partial=True, on_progress=lambda _done, _total: None, shard_count=3)
+    segments = inspect(data, verify=True)
+    assert [segment["error"] for segment in segments if segment["error"] is not None] == []
+    assert sum(segment["messages"] for segment in segments) == report.message_count
+
+    with Broker(data) as broker:
+        for _ in range(2):
+            for vhost, found in EXPECTED.items():
+                with penstock.connect(broker.uri(quote(vhost, safe=""))) as connection:
+                    counts = {queue.name: queue.ready_count for queue in connection.admin.list_queues()}
+                    expected = {name: len(bodies) for name, bodies in found["bodies"].items() if name in counts}
+                    assert {name: counts[name] for name in expected} == expected
+            broker.kill()
+            broker.start()
+        with penstock.connect(broker.uri()) as connection:
+            assert {vhost.shards for vhost in connection.admin.list_vhosts()} == {3}
+            connection.declare_queue("late")
+        places = {path.parent.name for path in data.glob("*/logs/*/msgs.*")}
+    assert places == {"1", "2"}
+
+
 def test_what_is_left_out_is_listed_by_name_and_refused_unless_it_is_asked_for(directory: Path, tmp_path: Path) -> None:
     with pytest.raises(PreconditionFailedError, match="holds 24 items that are not supported"):
         take_over(directory, tmp_path / "refused", is_partial=False)

@@ -131,7 +131,12 @@ def test_definitions_have_the_shards_of_a_vhost(alone: Broker, tmp_path: Path) -
     with Broker(tmp_path / "other", shards=1) as other, penstock.connect(other.uri()) as connection:
         connection.admin.import_definitions(changed)
         found = {vhost.name: vhost.shards for vhost in connection.admin.list_vhosts()}
-    assert found == {"/": 1, "shop": 3}
+        without = json.dumps({"vhosts": [{"name": "one"}, {"name": "four", "shards": 4}]})
+        connection.admin.import_definitions(without, shards=2)
+        found |= {vhost.name: vhost.shards for vhost in connection.admin.list_vhosts()}
+        with pytest.raises(penstock.InvalidArgumentError, match="cannot have 65 shards"):
+            connection.admin.import_definitions(without, shards=65)
+    assert found == {"/": 1, "shop": 3, "one": 2, "four": 4}
 
 
 def test_a_backup_has_all_shards(alone: Broker, data: Path, tmp_path: Path) -> None:

@@ -280,6 +280,10 @@ class FakeShard:
         self._check(queue_id in self.streams, f"no stream {queue_id}")
         return self.streams[queue_id]
 
+    def totals_by_shard(self) -> tuple[VhostCounts, list[VhostCounts]]:
+        """All messages are in shard 0."""
+        return self.totals(), [self.totals(), *[VhostCounts()] * (self.shard_count - 1)]
+
     def totals(self) -> VhostCounts:
         counts = self.counts.values()
         return VhostCounts(

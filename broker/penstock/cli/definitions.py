@@ -15,7 +15,8 @@ from penstock.cli.options import Uri, connected
 from penstock.cli.output import Format, Output, print_done, print_note, print_records, progress
 
 if TYPE_CHECKING:
-    from penstock import Connection
+    from collections.abc import Callable
+
     from penstock.client.records import ImportedDefinitions
 
 __all__ = ["app"]
@@ -62,6 +63,9 @@ def load(
     skip_unsupported: Annotated[
         bool, typer.Option("--skip-unsupported", help="Leave out and list what is not supported.")
     ] = False,
+    shards: Annotated[
+        int, typer.Option("--shards", min=1, help="Shards of new vhosts for which the file has no number.")
+    ] = 1,
     uri: Uri = None,
     output: Output = None,
 ) -> None:
@@ -76,7 +80,12 @@ def load(
     with connected(context, uri) as connection, progress(output) as shown:
         if shown is not None:
             shown.add_task(f"importing {len(document):,} bytes", total=None)
-        imported = _import(connection, document, name, vhost, skip_unsupported)
+        imported = _import(
+            name,
+            lambda: connection.admin.import_definitions(
+                document, vhost, skip_unsupported=skip_unsupported, shards=shards
+            ),
+        )
     added = imported.added
     for line in imported.skipped:
         print_note(f"skipped: {line}")
@@ -86,14 +95,12 @@ def load(
     print_done(text, imported, output)
 
 
-def _import(
-    connection: "Connection", document: bytes, name: str, vhost: str | None, skip_unsupported: bool
-) -> "ImportedDefinitions":
+def _import(name: str, ask: "Callable[[], ImportedDefinitions]") -> "ImportedDefinitions":
     """Import, and name the file in a refusal: the broker does not know it."""
     from penstock.client.errors import RefusedError
 
     try:
-        return connection.admin.import_definitions(document, vhost, skip_unsupported=skip_unsupported)
+        return ask()
     except RefusedError as error:
         text = str(error)
         if not text.startswith(IN_REFUSALS):

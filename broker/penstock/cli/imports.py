@@ -34,6 +34,7 @@ def lavinmq(
         Path | None, typer.Option("--data-dir", help="The new data directory; empty or missing.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check, write nothing.")] = False,
+    shards: Annotated[int, typer.Option("--shards", min=1, help="Shards of each vhost.")] = 1,
     partial: Annotated[bool, typer.Option("--partial", help="Leave out and list what is not supported.")] = False,
     output: Output = None,
 ) -> None:
@@ -47,7 +48,9 @@ def lavinmq(
     importing = import_module("penstock.importing.writing")
     with _removed_on_sigterm(), progress(output) as shown:
         target = None if data_dir is None else data_dir.absolute()
-        report: Any = importing.import_lavinmq(directory, target, is_partial=partial, on_progress=_shown_on(shown))
+        report: Any = importing.import_lavinmq(
+            directory, target, is_partial=partial, on_progress=_shown_on(shown), shard_count=shards
+        )
     fields = asdict(report)
     if output is Format.JSON:
         print_done("", fields, output)

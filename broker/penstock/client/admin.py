@@ -327,11 +327,12 @@ class Admin:
         return self._run(admin_calls.export_definitions(vhost))
 
     def import_definitions(
-        self, document: bytes | str, vhost: str | None = None, *, skip_unsupported: bool = False
+        self, document: bytes | str, vhost: str | None = None, *, skip_unsupported: bool = False, shards: int = 1
     ) -> ImportedDefinitions:
         """Add the definitions of a document; return how many of each kind were new.
 
         An item that the broker does not support refuses the whole document, unless `skip_unsupported` leaves it out.
+        New virtual hosts for which the document has no number of shards get `shards`.
         """
         encoded = document.encode() if isinstance(document, str) else document
-        return self._run(admin_calls.import_definitions(encoded, vhost, skip_unsupported))
+        return self._run(admin_calls.import_definitions(encoded, vhost, skip_unsupported, shards))

@@ -383,8 +383,12 @@ def export_definitions(vhost: str | None) -> Steps[bytes]:
     return answer.json
 
 
-def import_definitions(document: bytes, vhost: str | None, skip_unsupported: bool) -> Steps[ImportedDefinitions]:
-    request = admin_pb2.ImportDefinitionsRequest(json=document, vhost=vhost, skip_unsupported=skip_unsupported)
+def import_definitions(
+    document: bytes, vhost: str | None, skip_unsupported: bool, shards: int
+) -> Steps[ImportedDefinitions]:
+    request = admin_pb2.ImportDefinitionsRequest(
+        json=document, vhost=vhost, skip_unsupported=skip_unsupported, shards=shards
+    )
     answer = yield from call("ImportDefinitions", request, admin_pb2.ImportDefinitionsResponse)
     return ImportedDefinitions(dict(answer.added), tuple(answer.skipped))
 

@@ -14,7 +14,7 @@ from penstock.identity.definitions_json import problem_of_user, read_user
 from penstock.identity.permissions import whole_pattern
 from penstock.importing.lavinmq import FoundBinding, FoundExchange, FoundQueue, FoundVhost, LavinDirectory, QueueFolder
 from penstock.importing.lavinmq.messages import count_messages
-from penstock.metadata import VhostTopology, decide
+from penstock.metadata import VhostTopology, check_shard_count, decide
 from penstock.metadata.argument_rules import check_exchange_arguments, check_queue_arguments
 from penstock.metadata.commands import Bind, Command, DeclareExchange, DeclareQueue, SetLimits
 from penstock.metadata.effects import Entry
@@ -23,6 +23,7 @@ from penstock.model.errors import RefusedError, Thing
 from penstock.model.limits import Holder, read_limits
 from penstock.model.names import (
     ConnectionId,
+    QueueId,
     VhostName,
     exchange_name,
     queue_name,
@@ -52,16 +53,26 @@ def check_ordinary_arguments(thing: Thing, arguments: Arguments) -> None:
     check_exchange_arguments(thing, arguments, ExchangeKind.DIRECT)
 
 
+@dataclass(frozen=True, slots=True)
+class ImportedQueue:
+    """A queue by its number and its shard here, with its folder there."""
+
+    id: QueueId
+    shard: int
+    folder: QueueFolder
+
+
 @dataclass(slots=True)
 class VhostPlan:
-    """The plan of a vhost; `folders` are those of the imported queues, by their numbers here."""
+    """The plan of a vhost; `folders` are those of the imported queues."""
 
     name: VhostName
+    shard_count: int = 1
     entries: list[Entry] = field(default_factory=list)
     exchange_count: int = 0
     queue_count: int = 0
     binding_count: int = 0
-    folders: list[tuple[int, QueueFolder]] = field(default_factory=list)
+    folders: list[ImportedQueue] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -71,9 +82,13 @@ class Plan:
     left_out: list[str] = field(default_factory=list)
 
 
-def make_plan(source: LavinDirectory) -> Plan:
-    """Make the plan; raise StorageError for files that cannot be read."""
+def make_plan(source: LavinDirectory, shard_count: int = 1) -> Plan:
+    """Make the plan, with so many shards for each vhost.
+
+    Raises StorageError for files that cannot be read, and for a number of shards that a vhost cannot have.
+    """
     plan = Plan()
+    check_shard_count(Thing("vhost", "import"), shard_count)
     for user in source.users():
         _plan_user(plan, user)
     for parameter in source.parameters():
@@ -84,7 +99,7 @@ def make_plan(source: LavinDirectory) -> Plan:
         except RefusedError as refusal:
             plan.left_out.append(f"{refusal}, with everything in it")
             continue
-        plan.vhosts.append(_VhostPlanner(found, name, plan.left_out).plan())
+        plan.vhosts.append(_VhostPlanner(found, VhostPlan(name, shard_count), plan.left_out).plan())
     return plan
 
 
@@ -118,10 +133,11 @@ def _permission(patterns: Any) -> Permission:
 class _VhostPlanner:
     """Planner of one vhost: tries every declaration on an empty topology, in the order of dependence."""
 
-    def __init__(self, found: FoundVhost, name: VhostName, left_out: list[str]) -> None:
+    def __init__(self, found: FoundVhost, plan: VhostPlan, left_out: list[str]) -> None:
         self._found = found
-        self._topology = VhostTopology(name)
-        self._plan = VhostPlan(name)
+        self._topology = VhostTopology(plan.name)
+        self._topology.shard_count = plan.shard_count
+        self._plan = plan
         self._left_out = left_out
 
     def plan(self) -> VhostPlan:
@@ -160,7 +176,8 @@ class _VhostPlanner:
         if folder is None:
             return is_new
         if is_new:
-            self._plan.folders.append((self._topology.queues[queue_name(found.name)].id, folder))
+            queue = self._topology.queues[queue_name(found.name)]
+            self._plan.folders.append(ImportedQueue(queue.id, queue.shard, folder))
             self._leave_state(thing, folder)
         else:
             self._leave_messages(folder, "its queue is left out")

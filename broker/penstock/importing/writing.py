@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.importing.lavinmq import FoundMessage, LavinDirectory, QueueFolder
-from penstock.importing.plan import Plan, VhostPlan, make_plan
+from penstock.importing.plan import ImportedQueue, Plan, VhostPlan, make_plan
 from penstock.metadata.effects import PersistLimits, PersistPolicies
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.model.names import NAME_BYTES_MAX
@@ -22,11 +22,11 @@ from penstock.storage.entries import change_of, record_of
 from penstock.storage.filled import complete_data_directory, filled_data_directory
 from penstock.storage.jsonfiles import sync_directory
 from penstock.storage.limits_json import LIMITS, write_limits_file
-from penstock.storage.log_writer import LogWriter
+from penstock.storage.log_writer import SHARD_COUNT, LogWriter
 from penstock.storage.new_directory import IMPORT
 from penstock.storage.policies_json import OPERATOR_POLICIES, POLICIES, write_policies
 from penstock.storage.user_records import records_of
-from penstock.storage.vhost_files import DEFINITIONS, create_vhost_directory, unmark_deleted
+from penstock.storage.vhost_files import DEFINITIONS, create_vhost_directory, shard_directory, unmark_deleted
 
 Progress = Callable[[int, int], None]
 """Bytes read, and their total."""
@@ -50,13 +50,15 @@ class Imported:
     left_out: list[str] = field(default_factory=list)
 
 
-def import_lavinmq(source: Path, target: Path | None, *, is_partial: bool, on_progress: Progress) -> Imported:
-    """Import a directory; without a target read everything and write nothing.
+def import_lavinmq(
+    source: Path, target: Path | None, *, is_partial: bool, on_progress: Progress, shard_count: int = 1
+) -> Imported:
+    """Import a directory; without a target read everything and write nothing. Each vhost gets so many shards.
 
     Raises StorageError and refusals; unless `is_partial`, also for anything that would be left out. Blocks.
     """
     with LavinDirectory.opened(source) as found:
-        plan = make_plan(found)
+        plan = make_plan(found, shard_count)
         reading = _Reading(plan, on_progress, is_lenient=is_partial or target is None)
         if target is None:
             reading.read_all()
@@ -84,7 +86,7 @@ class _Reading:
             binding_count=sum(vhost.binding_count for vhost in plan.vhosts),
             left_out=plan.left_out,
         )
-        self._folders = [folder for vhost in plan.vhosts for _, folder in vhost.folders]
+        self._folders = [queue.folder for vhost in plan.vhosts for queue in vhost.folders]
         self._bytes = sum(folder.bytes for folder in self._folders)
         self._bytes_read = 0
         self._on_progress = on_progress
@@ -159,14 +161,27 @@ def _write_policies(vhost: VhostPlan, path: Path) -> None:
 
 
 def _write_messages(vhost: VhostPlan, reading: _Reading, path: Path) -> None:
-    log = LogWriter(path)
-    for queue_id, folder in vhost.folders:
-        for sequence, message in enumerate(reading.messages(folder), FIRST_SEQUENCE):
-            log.append(
-                (queue_id, sequence),
-                message.stored_at_ms,
-                (message.exchange, message.routing_key),
-                message.properties,
-                message.body,
-            )
-    log.close()
+    """Write one log after the other, because each has a segment in memory."""
+    for shard in range(vhost.shard_count):
+        folder = shard_directory(path, shard)
+        folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        log = LogWriter(folder, shard=shard)
+        if shard == 0 and vhost.shard_count > 1:
+            log.put_mark(SHARD_COUNT, b"", vhost.shard_count.to_bytes(2, "little"))
+        for queue in (queue for queue in vhost.folders if queue.shard == shard):
+            _write_queue(queue, reading, log)
+        log.close()
+        if shard > 0:
+            sync_directory(folder)
+            sync_directory(folder.parent)
+
+
+def _write_queue(queue: ImportedQueue, reading: _Reading, log: LogWriter) -> None:
+    for sequence, message in enumerate(reading.messages(queue.folder), FIRST_SEQUENCE):
+        log.append(
+            (queue.id, sequence),
+            message.stored_at_ms,
+            (message.exchange, message.routing_key),
+            message.properties,
+            message.body,
+        )

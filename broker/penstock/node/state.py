@@ -16,6 +16,7 @@ from penstock.services.ports import (
     NodeState,
     PartitionTotals,
     Recovery,
+    ShardTotals,
     StreamTotals,
     VhostTotals,
 )
@@ -119,10 +120,11 @@ class BrokerState:
         totals: list[VhostTotals] = []
         for vhost in self._vhosts.all() if self._vhosts is not None else []:
             try:
-                counts = vhost.totals()
+                counts, by_shard = vhost.totals_by_shard()
             except FaultError:
                 continue  # its log has failed; `reason_not_live` tells so
-            totals.append(VhostTotals(vhost.name, vhost.queue_count, counts.ready_count, counts.unacked_count))
+            shards = tuple(ShardTotals(shard.ready_count, shard.unacked_count) for shard in by_shard)
+            totals.append(VhostTotals(vhost.name, vhost.queue_count, counts.ready_count, counts.unacked_count, shards))
         return totals
 
     def stream_totals(self) -> StreamTotals:

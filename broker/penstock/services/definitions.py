@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.metadata import check_shard_count
 from penstock.model.names import vhost_name
 from penstock.services.events import Events, LimitsChanged, PermissionsChanged, TopologyChanged
 from penstock.services.ports import Node
@@ -43,19 +44,23 @@ class DefinitionVerbs:
 
     @changing("ImportDefinitions", "vhost")
     async def import_definitions(
-        self, principal: Principal, text: bytes, vhost: str | None = None, *, skips: bool = False
+        self, principal: Principal, text: bytes, vhost: str | None = None, *, skips: bool = False, shard_count: int = 1
     ) -> Imported:
-        """Add the items of a document. An unsupported one refuses all of it, or with `skips` is left out."""
+        """Add the items of a document. An unsupported one refuses all of it, or with `skips` is left out.
+
+        A new virtual host for which the document has no number of shards gets `shard_count`.
+        """
         skipped: list[str] = []
         into = None if vhost is None else vhost_name(vhost)
         principal.require_administrator(DEFINITIONS)
+        check_shard_count(DEFINITIONS, shard_count)
         wanted = await definitions.check_import(
             self._vhosts, self._users, principal.in_broker(), text, into, skipped if skips else None
         )
         with self._events.commit() as changed:
             # What stops half-way has changed something too.
             changed.update((TopologyChanged(into), PermissionsChanged(), LimitsChanged()))
-            added = await definitions.add_all(self._vhosts, self._users, wanted)
+            added = await definitions.add_all(self._vhosts, self._users, wanted, shard_count)
             if not any(added[kind] for kind in _RIGHTS):
                 changed.discard(PermissionsChanged())
             if not any(added[kind] for kind in _TARGETS):

@@ -180,13 +180,22 @@ class Archives(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ShardTotals:
+    """One shard of a vhost in figures."""
+
+    ready_count: int = 0
+    unacked_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class VhostTotals:
-    """One vhost in figures, cheap to get."""
+    """One vhost in figures, cheap to get. Dedicated logs are in no shard."""
 
     name: str
     queue_count: int
     ready_count: int
     unacked_count: int
+    shards: tuple[ShardTotals, ...] = (ShardTotals(),)
 
 
 @dataclass(frozen=True, slots=True)

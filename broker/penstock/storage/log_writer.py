@@ -17,13 +17,17 @@ from penstock.storage.jsonfiles import write_all
 
 SEGMENT_BYTES_MAX: Final = 64 * 1024 * 1024
 RECORD_BYTES_MAX: Final = 1024 * 1024 * 1024
+SHARD_COUNT: Final = b"n"
+"""In shard 0 of a vhost with several, the owner of the mark with their number."""
 _KIND_MESSAGE: Final = 1
+_KIND_MARK: Final = 4
 _KIND_EPOCH: Final = 5
 _LONG_PROPERTIES: Final = 1
 
-_SEGMENT_HEADER: Final = Struct("<8sII16sQQQI")
+_SEGMENT_HEADER: Final = Struct("<8sII16sQQQHH")
 _HEADER: Final = Struct("<IBBHQI")
 _EPOCH: Final = Struct("<QB")
+_MARK: Final = Struct("<HHI")
 _LEADER_BYTES: Final = 16
 _NUMBER: Final = Struct("<Q")
 _TIME_BYTES: Final = 6
@@ -40,8 +44,9 @@ class LogWriter:
     Invariant: `_position` is that of the next record, `_first` that of the segment's first record.
     """
 
-    def __init__(self, directory: Path, segment_bytes_max: int = SEGMENT_BYTES_MAX) -> None:
+    def __init__(self, directory: Path, segment_bytes_max: int = SEGMENT_BYTES_MAX, *, shard: int = 0) -> None:
         self._directory = directory
+        self._shard = shard
         self._segment_bytes_max = segment_bytes_max
         self._log_id = os.urandom(16)
         # The first one: counted in the upper half, random in the lower.
@@ -79,6 +84,11 @@ class LogWriter:
             self._begin_segment()
         self._put(_KIND_MESSAGE, _LONG_PROPERTIES if is_long else 0, 1, head, payload)
 
+    def put_mark(self, owner: bytes, key: bytes, value: bytes) -> None:
+        """Append a mark: a value that an owner keeps under a key."""
+        lengths = _MARK.pack(len(owner), len(key), len(value))
+        self._put(_KIND_MARK, 0, 0, b"".join((lengths, owner, key, value)), b"")
+
     def close(self) -> None:
         """Write the last segment; nothing of it is durable before. Raises OSError."""
         self._end_segment()
@@ -104,6 +114,7 @@ class LogWriter:
             int.from_bytes(os.urandom(8), "little"),
             self._first,
             self._epoch,
+            self._shard,
             0,
         )
         self._bytes = bytearray(header + _CRC.pack(google_crc32c.value(header)))

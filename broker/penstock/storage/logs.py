@@ -13,14 +13,14 @@ from penstock.native import CorruptRecord, SegmentReport, inspect_log, repair_lo
 from penstock.storage.amqp_frames import Declared
 from penstock.storage.definitions_amqp import read_changes
 from penstock.storage.directory import hold_lock, share_lock
+from penstock.storage.vhost_files import SHARDS
 
 # The segment that a repair appends to: small, because it holds a few settlements.
 _SEGMENT_BYTES_MIN = 1024 * 1024
 _SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 # In a vhost's folder: its further shards, each in a folder named by its number, and the logs of queues that have their
 # own, named by the queue's number.
-_SHARDS = "logs"
-_FOLDERS = (_SHARDS, "shards")
+_FOLDERS = (SHARDS, "shards")
 # Any of these identifies a directory with a log.
 _OF_A_LOG = ("definitions.amqp", "msgs.*", "checkpoint.*")
 # The name of a virtual host's directory is a digest.
@@ -156,7 +156,7 @@ def _logs(directory: Path) -> list[Path]:
 
 def _shard(log: Path) -> int:
     """Return the shard whose log a folder has; 0 also for the log of a queue."""
-    return int(log.name) if log.parent.name == _SHARDS and log.name.isdecimal() else 0
+    return int(log.name) if log.parent.name == SHARDS and log.name.isdecimal() else 0
 
 
 def _place(directory: Path, log: Path, file: str) -> str:

@@ -18,9 +18,16 @@ from penstock.storage.definitions_proof import PROOF
 from penstock.storage.jsonfiles import sync_directory, write_file, write_json
 
 DEFINITIONS = "definitions.amqp"
+SHARDS = "logs"
+"""The folder with the folders of further shards, named by their numbers."""
 _DELETED = ".deleted"
 # Segments, rewritten ones too, and checkpoints.
 _OF_A_LOG = re.compile(r"msgs\.\d{10,}(\.\d+)?|checkpoint\.\d{10,}")
+
+
+def shard_directory(path: Path, shard: int) -> Path:
+    """Return the folder of a shard's log; the first one is in the vhost's directory."""
+    return path / SHARDS / str(shard) if shard else path
 
 
 def create_vhost_directory(path: Path, name: str) -> None:
@@ -44,8 +51,8 @@ def open_vhost_directory(
 ) -> tuple[DefinitionsFile, list[Change]]:
     """Read the directory and refuse unsupported content. Blocks. Raises StorageError.
 
-    `is_proven` says that its definitions have a proof, and that its log was opened before; `is_named` that `vhosts.json`
-    names it, so that its mark goes.
+    `is_proven` says that its definitions have a proof, and that its log was opened before; `is_named` that
+    `vhosts.json` names it, so that its mark goes.
     """
     if not path.is_dir():
         raise StorageError(

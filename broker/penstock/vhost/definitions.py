@@ -166,14 +166,15 @@ def _leave_out(wanted: Definitions, refused: set[int]) -> None:
     wanted.policies = [each for each in wanted.policies if id(each[1]) not in refused]
 
 
-async def add_all(vhosts: Vhosts, users: DefinitionsUsers, wanted: Definitions) -> dict[str, int]:
+async def add_all(vhosts: Vhosts, users: DefinitionsUsers, wanted: Definitions, shard_count: int = 1) -> dict[str, int]:
     """Add what `check_import` returned, in the order of dependence.
 
-    Return how many of each were added; one made twice in the text counts once.
+    Virtual hosts without a number of shards get `shard_count`. Return how many of each were added; one made twice in
+    the text counts once.
     """
     added = {"vhosts": 0}
     for name in wanted.vhosts:
-        added["vhosts"] += await vhosts.make(name, wanted.shard_counts.get(name, 1))
+        added["vhosts"] += await vhosts.make(name, wanted.shard_counts.get(name, shard_count))
     added["users"] = await users.import_users(wanted.users)
     added["permissions"] = await users.import_permissions(wanted.permissions)
     added["topic_permissions"] = await users.import_topics(wanted.topics)

@@ -78,6 +78,7 @@ class Definitions:
 
     vhosts: list[VhostName] = field(default_factory=list)
     shard_counts: dict[VhostName, int] = field(default_factory=dict)
+    """Of those for which the text has a number."""
     exchanges: list[tuple[VhostName, DeclareExchange]] = field(default_factory=list)
     queues: list[tuple[VhostName, DeclareQueue]] = field(default_factory=list)
     bindings: list[tuple[VhostName, Binding]] = field(default_factory=list)
@@ -211,10 +212,10 @@ class _Reader:
         queue_types = (item.get("default_queue_type"), described)
         if any(queue_type not in (None, "", "classic", "undefined") for queue_type in queue_types):
             self._problem(f"vhost '{name}': only the default queue type 'classic' is supported yet")
-        shard_count = item.get("shards", 1)
-        if not isinstance(shard_count, int) or isinstance(shard_count, bool):
+        shard_count = item.get("shards")
+        if shard_count is not None and (not isinstance(shard_count, int) or isinstance(shard_count, bool)):
             self._problem(f"vhost '{name}': shards must be a number")
-        else:
+        elif shard_count is not None:
             self._found.shard_counts[name] = check_shard_count(Thing("vhost", name), shard_count)
         self._found.vhosts.append(name)
 

@@ -50,6 +50,11 @@ def test_the_metrics_page_has_the_engines_figures():
     assert "penstock_syncs_total 5.0" in page
     assert 'penstock_queue_messages_ready{vhost="/"} 20.0' in page
     assert 'penstock_queue_messages_ready{vhost="odd \\"one\\""} 1.0' in page
+    assert 'penstock_vhost_shards{vhost="/"} 1.0' in page
+    assert 'penstock_vhost_shards{vhost="odd \\"one\\""} 2.0' in page
+    assert 'penstock_shard_messages_ready{shard="0",vhost="odd \\"one\\""} 1.0' in page
+    assert 'penstock_shard_messages_unacked{shard="1",vhost="odd \\"one\\""} 2.0' in page
+    assert 'penstock_shard_messages_ready{shard="0",vhost="/"}' not in page, "it has one shard"
     assert 'penstock_stream_first_offset{partition="clicks-0",vhost="/"} 5.0' in page
     assert 'penstock_stream_next_offset{partition="clicks-0",vhost="/"} 9.0' in page
     assert 'penstock_stream_group_lag{group="billing",partition="clicks-0",vhost="/"} 3.0' in page
@@ -75,6 +80,8 @@ def test_metrics_without_names_add_up_all_virtual_hosts():
 
     assert "odd" not in page
     assert 'penstock_queue_messages_ready{vhost=""} 21.0' in page
+    assert 'penstock_vhost_shards{vhost=""} 3.0' in page
+    assert "penstock_shard_messages_ready{" not in page
 
 
 @pytest.mark.parametrize("authorization", ["", "Bearer wrong", "Basic secret", "secret", "Bearer sécret"])

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.native import VhostCounts
 from penstock.node.state import BrokerState, Phase
-from penstock.services.ports import Recovery
+from penstock.services.ports import Recovery, ShardTotals
 
 
 class Clock:
@@ -26,9 +26,8 @@ class Engine:
 
 
 def vhost(name, fault=None):
-    return SimpleNamespace(
-        name=name, fault=fault, queue_count=2, totals=lambda: VhostCounts(ready_count=5, unacked_count=1)
-    )
+    totals = VhostCounts(ready_count=5, unacked_count=1), [VhostCounts(), VhostCounts(ready_count=3)]
+    return SimpleNamespace(name=name, fault=fault, queue_count=2, totals_by_shard=lambda: totals)
 
 
 def state_with(*vhosts):
@@ -84,4 +83,6 @@ def test_the_state_counts_from_the_start():
     assert now.resident_bytes > 1_000_000
     assert now.cpu_seconds > 0
     assert (now.recovery.ms, now.recovery.records) == (1.5, 7)
-    assert [(one.name, one.queue_count, one.ready_count) for one in state.vhost_totals()] == [("a", 2, 5)]
+    (totals,) = state.vhost_totals()
+    assert (totals.name, totals.queue_count, totals.ready_count) == ("a", 2, 5)
+    assert totals.shards == (ShardTotals(), ShardTotals(3))

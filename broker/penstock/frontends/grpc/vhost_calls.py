@@ -70,6 +70,6 @@ async def import_definitions(
 ) -> admin.ImportDefinitionsResponse:
     vhost = vhost_of(request.vhost) if request.HasField("vhost") else None
     imported = await services.definitions.import_definitions(
-        principal, request.json, vhost, skips=request.skip_unsupported
+        principal, request.json, vhost, skips=request.skip_unsupported, shard_count=request.shards or 1
     )
     return admin.ImportDefinitionsResponse(added=imported.added, skipped=imported.skipped)

@@ -5,7 +5,7 @@ number.
 """
 
 import hmac
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -126,19 +126,25 @@ class BrokerCollector(Collector):
             "penstock_queue_messages_ready", "Messages ready for delivery, without streams.", labels=["vhost"]
         )
         unacked = GaugeMetricFamily("penstock_queue_messages_unacked", "Unacked messages.", labels=["vhost"])
+        shards = GaugeMetricFamily("penstock_vhost_shards", "Logs that queues share.", labels=["vhost"])
         totals = self._node.vhost_totals()
+        by_shard = [vhost for vhost in totals if len(vhost.shards) > 1 and self._names != "off"]
         if self._names == "off":
             # A label without a value is no label.
             queue_count, ready_count = (
                 sum(each.queue_count for each in totals),
                 sum(each.ready_count for each in totals),
             )
-            totals = [VhostTotals("", queue_count, ready_count, sum(each.unacked_count for each in totals))]
+            unacked_count = sum(each.unacked_count for each in totals)
+            every_shard = tuple(shard for each in totals for shard in each.shards)
+            totals = [VhostTotals("", queue_count, ready_count, unacked_count, every_shard)]
         for vhost in totals:
             queues.add_metric([vhost.name], vhost.queue_count)
             ready.add_metric([vhost.name], vhost.ready_count)
             unacked.add_metric([vhost.name], vhost.unacked_count)
-        yield from (queues, ready, unacked)
+            shards.add_metric([vhost.name], len(vhost.shards))
+        yield from (queues, ready, unacked, shards)
+        yield from _messages_by_shard(by_shard)
 
     def _streams(self) -> Iterator[Metric]:
         totals = self._node.stream_totals()
@@ -162,6 +168,20 @@ class BrokerCollector(Collector):
         for what, count in (("partitions", totals.partitions_left_out), ("groups", totals.groups_left_out)):
             text = f"The number of {what} without a series."
             yield GaugeMetricFamily(f"penstock_stream_{what}_not_shown", text, value=count)
+
+
+def _messages_by_shard(vhosts: Sequence[VhostTotals]) -> tuple[Metric, Metric]:
+    """Return the messages in each shard of virtual hosts that have several."""
+    labels = ["vhost", "shard"]
+    ready = GaugeMetricFamily(
+        "penstock_shard_messages_ready", "Messages ready for delivery in a shard, without streams.", labels=labels
+    )
+    unacked = GaugeMetricFamily("penstock_shard_messages_unacked", "Unacked messages in a shard.", labels=labels)
+    for vhost in vhosts:
+        for number, shard in enumerate(vhost.shards):
+            ready.add_metric([vhost.name, str(number)], shard.ready_count)
+            unacked.add_metric([vhost.name, str(number)], shard.unacked_count)
+    return ready, unacked
 
 
 def _expiries(expiries: Mapping[str, float]) -> Metric:

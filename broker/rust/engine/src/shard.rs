@@ -142,6 +142,12 @@ impl Shard {
         &self.around.counters
     }
 
+    /// Which shard of its vhost it is; `None` for the dedicated log of a queue.
+    #[must_use]
+    pub fn shard_number(&self) -> Option<u16> {
+        self.number.shard()
+    }
+
     /// Whether it is shard 0 of its vhost, which routes.
     #[must_use]
     pub fn is_of_vhost(&self) -> bool {

@@ -1,5 +1,6 @@
 //! `Shard`: one virtual host's log and what flows through it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -302,10 +303,22 @@ impl PyShard {
     }
 
     fn totals(&self, py: Python<'_>) -> PyResult<VhostCounts> {
+        self.totals_by_shard(py).map(|(total, _)| total)
+    }
+
+    /// The totals of all logs, and those of each shard.
+    fn totals_by_shard(&self, py: Python<'_>) -> PyResult<(VhostCounts, Vec<VhostCounts>)> {
         self.with(py, |shard| {
-            let totals: Result<Vec<_>, _> = shard.family().iter().map(|one| one.totals_seen()).collect();
-            let (ready, unacked): (Vec<u64>, Vec<u64>) = totals?.into_iter().unzip();
-            Ok(VhostCounts { ready_count: ready.iter().sum(), unacked_count: unacked.iter().sum() })
+            let mut total = VhostCounts { ready_count: 0, unacked_count: 0 };
+            let mut by_shard = BTreeMap::new();
+            for one in shard.family() {
+                let (ready_count, unacked_count) = one.totals_seen()?;
+                total.ready_count += ready_count;
+                total.unacked_count += unacked_count;
+                let counts = VhostCounts { ready_count, unacked_count };
+                by_shard.extend(one.shard_number().map(|number| (number, counts)));
+            }
+            Ok((total, by_shard.into_values().collect()))
         })
     }
 
