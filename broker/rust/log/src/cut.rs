@@ -124,6 +124,16 @@ fn decode(bytes: &[u8], path: &Path) -> Result<Cut, LogError> {
     }
 }
 
+/// An intention, with a right checksum.
+#[cfg(feature = "fuzz")]
+pub(crate) fn fuzz(bytes: &[u8], path: &Path) -> bool {
+    let mut sealed = bytes.get(..BYTES - 4).unwrap_or_default().to_vec();
+    sealed.extend_from_slice(&crc32c::crc32c(&sealed).to_le_bytes());
+    let Ok(cut) = decode(&sealed, path) else { return decode(bytes, path).is_ok() };
+    assert!(decode(&cut.encode(), path).is_ok_and(|again| again == cut));
+    true
+}
+
 /// Removes a segment with its index; a corrupt one is set aside instead.
 fn remove(disk: &dyn Disk, path: &Path) -> Result<(), LogError> {
     unlink_if_there(disk, &directory_path(path))?;

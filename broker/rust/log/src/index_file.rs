@@ -296,6 +296,16 @@ pub(crate) fn encode(format: Format, segment_id: u64, index: &MemoryIndex) -> Ve
     bytes
 }
 
+/// Makes the checksum of a header right.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn seal(bytes: &mut [u8]) {
+    let Some(fixed) = bytes.first_chunk::<FIXED_BYTES>() else { return };
+    let is_two = le_u32(&fixed[8..12]) > 1;
+    let table = if is_two { bytes.get(FIXED_BYTES..header_bytes(fixed)) } else { None };
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&fixed[..60]), table.unwrap_or_default());
+    bytes[60..64].copy_from_slice(&crc.to_le_bytes());
+}
+
 fn put_section(bytes: &mut [u8], index: usize, (kind, crc): (u32, u32), place: Range<usize>) {
     let at = FIXED_BYTES + index * SECTION_BYTES;
     bytes[at..at + 4].copy_from_slice(&kind.to_le_bytes());
@@ -384,13 +394,6 @@ mod tests {
 
     fn formats() -> impl Strategy<Value = Format> {
         prop_oneof![Just(Format::One), Just(Format::Two)]
-    }
-
-    /// Makes the checksum of a header right again.
-    fn seal(bytes: &mut [u8]) {
-        let end = if bytes[8] == 1 { FIXED_BYTES } else { header_bytes(bytes).min(bytes.len()) };
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..60]), &bytes[FIXED_BYTES..end]);
-        bytes[60..64].copy_from_slice(&crc.to_le_bytes());
     }
 
     /// Reads everything that a layout names.

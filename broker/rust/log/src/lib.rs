@@ -28,6 +28,9 @@ mod fold;
 mod fold_ticket;
 mod format;
 mod fresh;
+#[cfg(feature = "fuzz")]
+#[allow(clippy::expect_used)]
+pub mod fuzz;
 mod header;
 mod index;
 mod index_file;

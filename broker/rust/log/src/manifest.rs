@@ -224,6 +224,16 @@ fn decode(bytes: &[u8], path: &Path) -> Result<([u8; 16], Manifest), LogError> {
     Ok((log_id, Manifest { entries }))
 }
 
+/// A manifest, as it is and with a right checksum.
+#[cfg(feature = "fuzz")]
+pub(crate) fn fuzz(bytes: &[u8], path: &Path) -> bool {
+    let mut sealed = bytes.to_vec();
+    sealed.extend_from_slice(&crc32c::crc32c(bytes).to_le_bytes());
+    let Ok((log_id, manifest)) = decode(&sealed, path) else { return decode(bytes, path).is_ok() };
+    assert!(decode(&encode(&log_id, &manifest), path).is_ok_and(|again| again == (log_id, manifest)));
+    true
+}
+
 fn decode_entry(bytes: &[u8]) -> Entry {
     let field = |from: usize| bytes.get(from..).unwrap_or_default();
     Entry {

@@ -201,6 +201,17 @@ fn decode_slot(slot: &[u8; SLOT_BYTES_MAX]) -> Option<(u64, Progress)> {
     Some((field(8), progress))
 }
 
+/// A slot, with a right checksum.
+#[cfg(feature = "fuzz")]
+pub(crate) fn fuzz(bytes: &[u8]) -> bool {
+    let Some(slot) = bytes.first_chunk::<SLOT_BYTES_MAX>() else { return false };
+    let mut sealed = *slot;
+    let crc_at = if le_u32(&slot[4..8]) == Format::One.number() { 28 } else { SLOT_BYTES_MAX - 4 };
+    let crc = crc32c::crc32c(&sealed[..crc_at]);
+    sealed[crc_at..crc_at + 4].copy_from_slice(&crc.to_le_bytes());
+    decode_slot(&sealed).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
