@@ -1,7 +1,8 @@
 //! Removes messages from the lower end of a stream: by its limits of age and size, or on request.
 //!
 //! Invariants: a stream drops its whole part of a sealed segment, never less; an expiry is recorded before it is
-//! visible. Records are read without the shard's lock.
+//! visible. Records are read without the shard's lock, so a part is measured again when messages were settled meanwhile:
+//! by another caller, a purge, or a reader that dropped some.
 
 use penstock_log::{Located, LogError, Outcome, Portion, Segment, Target};
 use penstock_queue::{QueueId, Sequence, SequenceRange};
@@ -27,6 +28,22 @@ struct Oldest {
     max_age_ms: u64,
 }
 
+/// A part of a stream with the bytes that it loses with it.
+struct Measured {
+    last: Sequence,
+    bytes: u64,
+    /// How many of the stream's messages were settled when this was right.
+    settled_count: u64,
+}
+
+/// The end of an expiry of a part.
+enum Expired {
+    /// So many messages.
+    Count(u64),
+    /// Others were settled since the part was measured.
+    Changed,
+}
+
 impl Shard {
     /// Expires messages beyond the limits of the shard's streams; returns how many. May block on the disk.
     ///
@@ -44,11 +61,7 @@ impl Shard {
         };
         let mut expired = 0;
         for id in due {
-            loop {
-                let count = self.expire_oldest(id, now_ms)?;
-                if count == 0 {
-                    break;
-                }
+            while let Some(count) = self.expire_oldest(id, now_ms)? {
                 expired += count;
             }
         }
@@ -56,16 +69,17 @@ impl Shard {
         Ok(expired)
     }
 
-    /// Expires a stream's part of the oldest sealed segment, when it is beyond a limit; returns how many messages.
-    fn expire_oldest(&self, id: QueueId, now_ms: u64) -> Result<u64, EngineError> {
-        let Some(Oldest { portion, is_over, max_age_ms }) = self.oldest(id)? else { return Ok(0) };
+    /// Expires a stream's part of the oldest sealed segment, when it is beyond a limit; returns how many messages, `None` when
+    /// nothing is to be done.
+    fn expire_oldest(&self, id: QueueId, now_ms: u64) -> Result<Option<u64>, EngineError> {
+        let Some(Oldest { portion, is_over, max_age_ms }) = self.oldest(id)? else { return Ok(None) };
         if !is_over {
             let too_old_at_ms = self.last_time(id, &portion, now_ms)?.saturating_add(max_age_ms);
             if too_old_at_ms > now_ms {
                 if let Some(QueueEntry { stream: Some(stream), .. }) = self.lock()?.queues.get_mut(&id) {
                     stream.too_old_at_ms = too_old_at_ms;
                 }
-                return Ok(0);
+                return Ok(None);
             }
         }
         self.expire(id, &portion)
@@ -82,10 +96,7 @@ impl Shard {
             if portion.runs.last().is_none_or(|(last, _)| last.last.0 >= before) {
                 break;
             }
-            let count = self.expire(id, &portion)?;
-            if count == 0 {
-                break;
-            }
+            let Some(count) = self.expire(id, &portion)? else { break };
             expired += count;
         }
         self.counters().add(Metric::Expired, expired);
@@ -115,21 +126,44 @@ impl Shard {
         }
     }
 
-    /// Settles a portion at the lower end of a stream; returns how many messages that were.
-    fn expire(&self, id: QueueId, portion: &Portion) -> Result<u64, EngineError> {
-        let bytes = self.bytes_of(id, portion)?;
-        let Some((last, _)) = portion.runs.last() else { return Ok(0) };
+    /// Settles a portion at the lower end of a stream; returns how many messages that were, 0 when another caller was faster,
+    /// `None` when nothing more can be settled.
+    fn expire(&self, id: QueueId, portion: &Portion) -> Result<Option<u64>, EngineError> {
+        let Some((last, _)) = portion.runs.last() else { return Ok(None) };
+        loop {
+            let Some(settled_count) = self.settled_count_below(id, last.last)? else { return Ok(Some(0)) };
+            let measured = Measured { last: last.last, bytes: self.bytes_of(id, portion)?, settled_count };
+            match self.settle_measured(id, &measured)? {
+                Expired::Changed => {}
+                Expired::Count(0) => return Ok(None),
+                Expired::Count(count) => return Ok(Some(count)),
+            }
+        }
+    }
+
+    /// How many messages of a stream are settled; `None` when all up to one are, as those of a deleted stream.
+    fn settled_count_below(&self, id: QueueId, last: Sequence) -> Result<Option<u64>, EngineError> {
+        let guard = self.lock()?;
+        let entry = guard.queues.get(&id).filter(|entry| entry.machine.settled().below() <= last);
+        Ok(entry.map(settled_count))
+    }
+
+    fn settle_measured(&self, id: QueueId, measured: &Measured) -> Result<Expired, EngineError> {
+        let &Measured { last, bytes, settled_count: before } = measured;
         let mut guard = self.lock()?;
         if guard.closed || guard.stopped.is_some() {
-            return Ok(0);
+            return Ok(Expired::Count(0));
         }
-        let Some(entry) = guard.queues.get_mut(&id) else { return Ok(0) };
+        let Some(entry) = guard.queues.get_mut(&id) else { return Ok(Expired::Count(0)) };
+        if settled_count(entry) != before {
+            return Ok(Expired::Changed);
+        }
         // From the lower end on, so that messages without a segment go too and block nothing.
         let first = entry.machine.settled().below();
-        let settled = entry.machine.settle_fresh(SequenceRange { first, last: last.last }, bytes);
+        let settled = entry.machine.settle_fresh(SequenceRange { first, last }, bytes);
         guard.wake(id, 0);
         guard.log_settled(id, Outcome::Expire, &settled)?;
-        Ok(settled.count)
+        Ok(Expired::Count(settled.count))
     }
 
     fn oldest(&self, id: QueueId) -> Result<Option<Oldest>, EngineError> {
@@ -262,6 +296,11 @@ impl Shard {
     }
 }
 
+/// How many messages of a stream are settled: it grows with each that is.
+fn settled_count(entry: &QueueEntry) -> u64 {
+    entry.machine.next().0.saturating_sub(entry.machine.free_count())
+}
+
 fn is_due(entry: &QueueEntry, now_ms: u64) -> bool {
     let Some(stream) = &entry.stream else { return false };
     let settings = stream.settings;
@@ -283,3 +322,6 @@ fn bring_in(segment: &Segment, from: u32, to: u32) -> Result<bool, EngineError> 
 fn if_corrupt<T>(error: LogError, instead: T) -> Result<T, EngineError> {
     if matches!(error, LogError::Corrupt { .. }) { Ok(instead) } else { Err(error.into()) }
 }
+
+#[cfg(test)]
+mod tests;
