@@ -81,7 +81,7 @@ def test_a_producers_name_that_nobody_used_is_forgotten(tmp_path: Path) -> None:
     settings = tmp_path / "penstock.toml"
     settings.write_text("producer_memory_days = 0.00002\n")  # under two seconds
     with (
-        Broker(tmp_path / "data", "--config", str(settings), shards=1) as broker,
+        Broker(tmp_path / "data", "--config", str(settings)) as broker,
         penstock.connect(broker.uri()) as connection,
     ):
         connection.declare_stream("s")

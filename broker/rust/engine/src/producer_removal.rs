@@ -120,7 +120,8 @@ impl Shard {
     /// Remove names from this own log: these, and those that the vhost's shard does not know. Say whether these are gone for
     /// good. Waits for no disk.
     fn forget_as_told(&self, vhost: &Shard, names: &[String], now_ms: u64) -> Result<bool, EngineError> {
-        let (_, end) = self.write_forgotten(names, |producers, name| !producers.is_in_use(name, now_ms))?;
+        let memory = self.producer_memory();
+        let (_, end) = self.write_forgotten(names, |producers, name| !producers.is_in_use(name, now_ms, memory))?;
         self.forget_unknown(vhost, now_ms)?;
         let is_synced = self.synced() >= end;
         if !is_synced {
@@ -174,13 +175,19 @@ impl Shard {
         if names.is_empty() {
             return Ok(());
         }
-        let (known, unknown): (Vec<_>, Vec<_>) = {
+        let (mut known, mut unknown) = (Vec::new(), Vec::new());
+        {
             let guard = vhost.lock()?;
-            names.into_iter().partition(|name| guard.producers.id_of(name).is_some())
-        };
+            for name in names {
+                match guard.producers.last_use_ms(&name, now_ms) {
+                    Some(used_at_ms) => known.push((name, used_at_ms)),
+                    None => unknown.push(name),
+                }
+            }
+        }
         {
             let mut guard = self.lock()?;
-            known.iter().for_each(|name| guard.producers.used(name, now_ms));
+            known.iter().for_each(|(name, used_at_ms)| guard.producers.used(name, *used_at_ms));
         }
         self.forget_idle(&unknown, now_ms).map(|_| ())
     }

@@ -426,9 +426,16 @@ impl Producers {
         self.standing_of(name).is_some_and(Standing::is_open)
     }
 
-    /// Say whether a name was used a short time ago: a queue's own log knows of no session, and a publish may be on its way.
-    pub fn is_in_use(&self, name: &str, now_ms: u64) -> bool {
-        self.standing_of(name).is_some_and(|standing| now_ms.saturating_sub(standing.used_at_ms) < IDLE_MS_MIN)
+    /// Say whether a name was used a short time ago, which names that are kept for a shorter one outlive by their own: a log
+    /// beside the vhost's shard knows of no session, and a publish may be on its way.
+    pub fn is_in_use(&self, name: &str, now_ms: u64, memory: Duration) -> bool {
+        let in_use_ms = IDLE_MS_MIN.min(millis(memory));
+        self.standing_of(name).is_some_and(|standing| now_ms.saturating_sub(standing.used_at_ms) < in_use_ms)
+    }
+
+    /// Return when a name was used last: now while a session has it. `None` for one that is not there.
+    pub fn last_use_ms(&self, name: &str, now_ms: u64) -> Option<u64> {
+        self.standing_of(name).map(|standing| if standing.is_open() { now_ms } else { standing.used_at_ms })
     }
 
     /// Say whether a name was unused for too long.

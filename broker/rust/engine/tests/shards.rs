@@ -10,12 +10,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crashing::CrashingDisk;
 use house::{House, open, open_on, read_all, settings};
 use penstock_engine::{
-    Destination, EngineError, ExchangeKind, Fate, Level, Payload, Publication, Published, QueueId, QueueLevels,
-    QueueSettings, ReadFrom, SHARDS_MAX, StreamSettings, inspect,
+    Destination, EngineError, ExchangeKind, Fate, Level, Payload, Producer, Publication, Published, QueueId,
+    QueueLevels, QueueSettings, ReadFrom, SHARDS_MAX, StreamSettings, inspect,
 };
 use penstock_log::{FaultyDisk, Log, LogOptions};
 use proptest::prelude::*;
@@ -277,4 +278,31 @@ proptest! {
         }
         house.close();
     }
+}
+
+/// The other log took a name for one in use for an hour after each message, and anew whenever it asked for it.
+#[test]
+fn a_name_that_is_kept_for_seconds_is_forgotten_in_a_further_shard_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = with_queues(house::open_forgetting(directory.path(), Duration::from_secs(2)));
+    let session = house.shard.open_producer("p", "anna").unwrap();
+    let payload = Payload::new(b"", b"a1", b"", b"x").unwrap();
+    let payload = payload.with_producer(Producer { id: session.id(), sequence: 7 });
+    let one = Publication { payload, exchange: b"", key: b"a1", headers: None, persistent: true, mandatory: false };
+    house.shard.publish_as(Some(&session), &[one], Some(Level::Disk), 1, &mut Vec::new()).unwrap();
+    let now_ms = house.shard.producers().unwrap()[0].used_at_ms;
+    assert_eq!(house.shard.sequence_in_family("p").unwrap(), Some(7));
+    // The further shard asks for a name that was idle there, and that a session holds.
+    assert_eq!(house.shard.forget_producers(now_ms + 3000).unwrap(), 0);
+    drop(session);
+    let idle_ms = now_ms + 6000;
+
+    let forgotten = (0..10_000).find(|_| {
+        std::thread::yield_now();
+        house.shard.forget_producers(idle_ms).unwrap() > 0
+    });
+
+    assert!(forgotten.is_some(), "it is kept for ever");
+    assert_eq!(house.shard.sequence_in_family("p").unwrap(), None);
+    house.close();
 }

@@ -46,9 +46,28 @@ fn a_name_that_somebody_holds_or_that_a_stage_has_is_kept() {
 fn a_name_is_in_use_until_an_hour_after_its_last_use() {
     let producers = named("p", DAY);
 
-    assert!(producers.is_in_use("p", DAY + IDLE_MS_MIN - 1));
-    assert!(!producers.is_in_use("p", DAY + IDLE_MS_MIN));
-    assert!(!producers.is_in_use("q", DAY));
+    assert!(producers.is_in_use("p", DAY + IDLE_MS_MIN - 1, WEEK));
+    assert!(!producers.is_in_use("p", DAY + IDLE_MS_MIN, WEEK));
+    assert!(!producers.is_in_use("q", DAY, WEEK));
+}
+
+#[test]
+fn a_name_that_is_kept_for_less_than_an_hour_is_in_use_for_that_long() {
+    let producers = named("p", DAY);
+    let memory = Duration::from_secs(2);
+
+    assert!(producers.is_in_use("p", DAY + 1999, memory));
+    assert!(!producers.is_in_use("p", DAY + 2000, memory));
+}
+
+#[test]
+fn the_last_use_of_a_name_is_now_while_a_session_has_it() {
+    let mut producers = named("p", DAY);
+    assert_eq!([producers.last_use_ms("p", 3 * DAY), producers.last_use_ms("q", 3 * DAY)], [Some(DAY), None]);
+
+    let _session = producers.open("p", NonZeroU64::MIN, DAY);
+
+    assert_eq!(producers.last_use_ms("p", 3 * DAY), Some(3 * DAY));
 }
 
 #[test]
