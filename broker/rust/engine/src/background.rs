@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use crate::clock::clock_ms;
 use crate::error::EngineError;
 use crate::fold_queue::{FoldQueue, Work};
+use crate::fold_turns::{FoldTurns, Turn};
 use crate::notices::Notices;
 use crate::shard::Shard;
 use crate::space::Space;
@@ -136,31 +137,30 @@ impl RoomKeeper {
 }
 
 fn run_folds(waiting: &Receiver<Work<Shard>>, shards: &Mutex<Vec<Weak<Shard>>>, mut pauses: Pauses) {
-    // Each once: a shard with more to fold goes to the end, so that one whose publishers outrun its folds holds up neither
-    // the others nor compaction.
-    let mut due: VecDeque<Weak<Shard>> = VecDeque::new();
+    let mut due = FoldTurns::default();
     // Shards whose fold found the disk full.
     let mut again: Vec<Weak<Shard>> = Vec::new();
     loop {
         let wait = if due.is_empty() { pauses.wait(Instant::now()) } else { Duration::ZERO };
         match waiting.recv_timeout(wait) {
-            Ok(Some(shard)) if due.iter().any(|one| one.ptr_eq(&shard)) => {}
-            Ok(Some(shard)) => due.push_back(shard),
+            Ok(Some(shard)) => due.add(shard),
             Err(RecvTimeoutError::Timeout) => {}
             Ok(None) | Err(RecvTimeoutError::Disconnected) => return,
         }
-        if let Some(shard) = due.pop_front() {
-            match fold(&shard) {
+        if let Some(turn) = due.next() {
+            let folded = fold(&turn);
+            let shard = turn.shard;
+            match folded {
                 Folded::All => pauses.compact_soon(shard),
                 Folded::Some => {
                     pauses.compact_soon(shard.clone());
-                    due.push_back(shard);
+                    due.go_on(shard);
                 }
                 Folded::Nothing => again.push(shard),
             }
         }
         if Instant::now() >= pauses.next_look {
-            due.extend(again.drain(..));
+            again.drain(..).for_each(|shard| due.add(shard));
             pauses.keeper.look(shards);
             pauses.next_look = Instant::now() + LOOK_EVERY;
         }
@@ -248,10 +248,12 @@ enum Folded {
 }
 
 /// Folds a part of what is due.
-fn fold(shard: &Weak<Shard>) -> Folded {
-    let Some(shard) = shard.upgrade() else { return Folded::All };
-    // Messages over a limit go with the segments that this fold covers.
-    stop_unless_full(&shard, shard.retain(clock_ms()).map(|_| ()));
+fn fold(turn: &Turn<Shard>) -> Folded {
+    let Some(shard) = turn.shard.upgrade() else { return Folded::All };
+    if turn.is_first {
+        // Messages over a limit go with the segments that this series of folds covers.
+        stop_unless_full(&shard, shard.retain(clock_ms()).map(|_| ()));
+    }
     match shard.fold_once() {
         Ok(true) => Folded::Some,
         Ok(false) => Folded::All,

@@ -5,7 +5,7 @@
 //!
 //! A file uses only files of the groups before its own, and files of its own group without a circle:
 //!
-//! 1. values, which know no shard: `aging`, `assigned`, `clock`, `counters`, `corruption`, `credit`, `decision`, `delivery_mark`, `error`, `fold_queue`, `identity`, `lease`, `level`, `log_number`,
+//! 1. values, which know no shard: `aging`, `assigned`, `clock`, `counters`, `corruption`, `credit`, `decision`, `delivery_mark`, `error`, `fold_queue`, `fold_turns`, `identity`, `lease`, `level`, `log_number`,
 //!    `notices`, `other_logs`, `producer_endings`, `producer_groups`, `producers`, `producer_logs`, `producer_reach`, `publication`, `repetition`,
 //!    `routes`, `runs`, `signal`, `space`, `stream`, `sync_turns`, `sync_pool`, `watchers`;
 //! 2. the state under a shard's lock: `queue_entry`, `state`, `delivered`;
@@ -33,6 +33,7 @@ mod engine;
 mod error;
 mod expiry;
 mod fold_queue;
+mod fold_turns;
 mod holding;
 mod identity;
 mod lease;
