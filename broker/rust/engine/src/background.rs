@@ -7,18 +7,18 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::alarms::{Alarms, Timed};
 use crate::clock::clock_ms;
 use crate::error::EngineError;
 use crate::fold_queue::{FoldQueue, Work};
 use crate::fold_turns::{FoldTurns, Turn};
-use crate::notices::Notices;
+use crate::room_keeper::RoomKeeper;
 use crate::shard::Shard;
-use crate::space::Space;
 use crate::sync_pool::SyncPool;
 
 /// Interval of the checks for disk space.
@@ -41,9 +41,8 @@ pub(crate) struct Threads {
     pub syncs: Arc<SyncPool<Shard>>,
     pub folds: Arc<FoldQueue<Shard>>,
     folder: JoinHandle<()>,
+    pub alarms: Arc<Alarms>,
     expirer: JoinHandle<()>,
-    /// Dropped to end the expirer.
-    expiring: Sender<()>,
 }
 
 impl Threads {
@@ -69,37 +68,39 @@ impl Threads {
             rate,
             keeper,
         };
-        let of_folds = Arc::clone(&shards);
-        let folder = folder.spawn(move || run_folds(&fold_waiting, &of_folds, pauses))?;
-        let (expiring, ended) = mpsc::channel();
+        let folder = folder.spawn(move || run_folds(&fold_waiting, &shards, pauses))?;
+        let alarms = Arc::<Alarms>::default();
+        let of_expiry = Arc::clone(&alarms);
         let expirer = std::thread::Builder::new().name("penstock-expire".to_owned());
-        let expirer = expirer.spawn(move || run_expiry(&ended, &shards))?;
-        Ok(Threads { syncs, folds: Arc::new(folds), folder, expirer, expiring })
+        let expirer = expirer.spawn(move || run_expiry(&of_expiry))?;
+        Ok(Threads { syncs, folds: Arc::new(folds), folder, alarms, expirer })
     }
 
     /// Ends them after the work that waits, and waits for that.
     pub fn end(self) {
         self.syncs.end();
         self.folds.end();
-        drop(self.expiring);
+        self.alarms.end();
         // One that panicked holds nothing either.
         drop(self.folder.join());
         drop(self.expirer.join());
     }
 }
 
-/// Expires messages until the sender is gone. A shard without any costs one look at a number.
-fn run_expiry(ended: &Receiver<()>, shards: &Mutex<Vec<Weak<Shard>>>) {
-    while ended.recv_timeout(EXPIRE_EVERY) == Err(RecvTimeoutError::Timeout) {
-        for shard in open_shards(shards) {
-            let now_ms = clock_ms();
-            if shard.next_expiry_ms() <= now_ms {
-                let expired = catch_unwind(AssertUnwindSafe(|| shard.expire_due(now_ms)));
-                match expired {
-                    Ok(result) => stop_unless_full(&shard, result.map(|_| ())),
-                    Err(_) => shard.stop("a bug ended an expiry half way"),
-                }
-            }
+/// Expires messages of the shards whose time has come, until it ends.
+fn run_expiry(alarms: &Alarms) {
+    while let Some(due) = alarms.wait(clock_ms) {
+        due.iter().for_each(|shard| shard.on_time(clock_ms()));
+        drop(due);
+        alarms.pause(EXPIRE_EVERY);
+    }
+}
+
+impl Timed for Shard {
+    fn on_time(&self, now_ms: u64) {
+        match catch_unwind(AssertUnwindSafe(|| self.expire_due(now_ms))) {
+            Ok(result) => stop_unless_full(self, result.map(|_| ())),
+            Err(_) => self.stop("a bug ended an expiry half way"),
         }
     }
 }
@@ -111,28 +112,6 @@ fn sync(shard: &Arc<Shard>) {
         Ok(Ok(())) => {}
         Ok(Err(error)) => shard.stop(&error.to_string()),
         Err(_) => shard.stop("a bug ended a sync half way"),
-    }
-}
-
-/// Monitors the disk space from the fold thread, which also frees it.
-pub(crate) struct RoomKeeper {
-    pub space: Arc<Space>,
-    pub notices: Arc<Notices>,
-}
-
-impl RoomKeeper {
-    fn look(&self, shards: &Mutex<Vec<Weak<Shard>>>) {
-        let open = open_shards(shards);
-        if self.space.is_full() {
-            for shard in &open {
-                match shard.make_room() {
-                    // Another shard or program may free the missing space.
-                    Err(error) if !error.is_full() => shard.stop(&error.to_string()),
-                    _ => {}
-                }
-            }
-        }
-        self.space.look(open.iter().filter_map(|shard| shard.room()), &self.notices);
     }
 }
 
@@ -161,7 +140,7 @@ fn run_folds(waiting: &Receiver<Work<Shard>>, shards: &Mutex<Vec<Weak<Shard>>>, 
         }
         if Instant::now() >= pauses.next_look {
             again.drain(..).for_each(|shard| due.add(shard));
-            pauses.keeper.look(shards);
+            pauses.keeper.look(&open_shards(shards));
             pauses.next_look = Instant::now() + LOOK_EVERY;
         }
         pauses.use_one(Instant::now(), shards);
@@ -191,7 +170,7 @@ impl Pauses {
 
     /// A full disk waits for folds to free space: compaction writes before it frees anything.
     fn may_compact(&self) -> bool {
-        !self.compacting.is_empty() && !self.keeper.space.is_full()
+        !self.compacting.is_empty() && !self.keeper.is_full()
     }
 
     fn compact_soon(&mut self, shard: Weak<Shard>) {

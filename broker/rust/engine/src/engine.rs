@@ -7,11 +7,12 @@ use std::time::Duration;
 use penstock_log::{Disk, Format, Kept, LogOptions, RealDisk, Repaired};
 use tokio::sync::watch;
 
-use crate::background::{RoomKeeper, Threads};
+use crate::background::Threads;
 use crate::counters::Counters;
 use crate::error::EngineError;
 use crate::log_number::LogNumber;
 use crate::notices::Notices;
+use crate::room_keeper::RoomKeeper;
 use crate::shard::{Opener, Shard, Surroundings};
 use crate::space::Space;
 
@@ -60,7 +61,7 @@ impl Engine {
     pub fn on_disk(options: EngineOptions, disk: Arc<dyn Disk>) -> Result<Engine, EngineError> {
         let shards = Arc::new(Mutex::new(Vec::new()));
         let (notices, space) = (Arc::<Notices>::default(), Arc::<Space>::default());
-        let keeper = RoomKeeper { space: Arc::clone(&space), notices: Arc::clone(&notices) };
+        let keeper = RoomKeeper::new(Arc::clone(&space), Arc::clone(&notices));
         let rate = options.compaction_bytes_per_second;
         let started = Threads::start(Arc::clone(&shards), options.segment_idle, keeper, rate);
         let background = started.map_err(|source| EngineError::Io {
@@ -87,10 +88,10 @@ impl Engine {
     /// `Log` when the directory cannot be read or is corrupt.
     pub fn open_shard(&self, name: &str, directory: &Path, raise: bool) -> Result<Arc<Shard>, EngineError> {
         let closed = || EngineError::Closed(name.to_owned());
-        let (syncs, folds) = {
+        let (syncs, folds, alarms) = {
             let guard = self.background.lock().map_err(|_| closed())?;
             let threads = guard.as_ref().ok_or_else(closed)?;
-            (threads.syncs.group(), Arc::clone(&threads.folds))
+            (threads.syncs.group(), Arc::clone(&threads.folds), Arc::clone(&threads.alarms))
         };
         let options = LogOptions {
             segment_bytes_min: self.options.segment_bytes_min,
@@ -106,6 +107,7 @@ impl Engine {
         let surroundings = Surroundings {
             syncs,
             folds,
+            alarms,
             counters: Arc::clone(&self.counters),
             notices: Arc::clone(&self.notices),
             space: Arc::clone(&self.space),

@@ -6,9 +6,8 @@
 //! cost nothing here.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
 
 use penstock_log::{DeadlineKind, LogError, Outcome, Segment, Target};
 use penstock_queue::{QueueId, Sequence, SequenceRange, Standing};
@@ -48,7 +47,7 @@ impl Shard {
     /// When a message may have to be expired next, in ms.
     #[must_use]
     pub fn next_expiry_ms(&self) -> u64 {
-        self.next_expiry.load(Ordering::Relaxed)
+        self.next_expiry.at_ms()
     }
 
     /// Expires the messages whose time is over; returns how many. May block on the disk.
@@ -56,18 +55,20 @@ impl Shard {
     /// # Errors
     /// `Log` when the disk failed; `Stopped` when a bug poisoned the shard.
     pub fn expire_due(&self, now_ms: u64) -> Result<u64, EngineError> {
+        let _alone = self.expiring.lock().unwrap_or_else(PoisonError::into_inner);
         // A publisher lowers it meanwhile.
-        self.next_expiry.store(u64::MAX, Ordering::Relaxed);
-        self.release_retries(now_ms)?;
-        let expired = self.expire_deadlines(now_ms)? + self.expire_overdue()? + self.expire_aged(now_ms)?;
+        self.next_expiry.clear();
+        let expired = self.expire_all(now_ms).inspect_err(|_| {
+            // As on a full disk: the rest goes when there is space.
+            self.next_expiry.lower(now_ms.saturating_add(CHECK_AGAIN_MS));
+        })?;
         self.counters().add(Metric::Expired, expired);
         let mut guard = self.lock()?;
-        guard.forget_settled_overdue();
-        let again = (!guard.overdue.is_empty()).then(|| now_ms.saturating_add(CHECK_AGAIN_MS));
+        let again = guard.overdue.check_again_ms().map(|in_ms| now_ms.saturating_add(in_ms));
         let aging = guard.aging.values().map(|aging| aging.next_ms);
         let retry = guard.retries.peek().map(|Reverse((at_ms, ..))| *at_ms);
         if let Some(next_ms) = aging.chain(guard.log.next_deadline()).chain(again).chain(retry).min() {
-            self.next_expiry.fetch_min(next_ms, Ordering::Relaxed);
+            self.next_expiry.lower(next_ms);
         }
         if guard.has_sealed() {
             drop(guard);
@@ -97,6 +98,11 @@ impl Shard {
             }
         }
         Ok(())
+    }
+
+    fn expire_all(&self, now_ms: u64) -> Result<u64, EngineError> {
+        self.release_retries(now_ms)?;
+        Ok(self.expire_deadlines(now_ms)? + self.expire_overdue()? + self.expire_aged(now_ms)?)
     }
 
     /// Expires messages by their own times.
@@ -177,7 +183,7 @@ impl Shard {
                     Standing::Settled => {}
                 }
             }
-            guard.note_overdue(id, &held);
+            guard.overdue.add(id, &held);
             guard.find_all(id, &ready, segment)?
         };
         let mut sized = Vec::with_capacity(found.len());
@@ -194,25 +200,28 @@ impl Shard {
         }
         let Some(entry) = guard.queues.get_mut(&id) else { return Ok(0) };
         let (settled, held) = entry.machine.expire(messages);
-        guard.note_overdue(id, &held);
+        guard.overdue.add(id, &held);
         guard.log_settled(id, Outcome::Expire, &settled)?;
         Ok(settled.count)
     }
 
-    /// Expires messages that were with consumers at their time and came back.
+    /// Expires messages that were with consumers at their time and came back, among a part of them.
     fn expire_overdue(&self) -> Result<u64, EngineError> {
+        let mut back: BTreeMap<QueueId, Vec<Sequence>> = BTreeMap::new();
+        {
+            let mut guard = self.lock()?;
+            let State { overdue, queues, .. } = &mut *guard;
+            for (queue, sequence) in overdue.next_part() {
+                match queues.get(&queue).map(|entry| entry.machine.standing(sequence)) {
+                    Some(Standing::Ready | Standing::Delayed) => back.entry(queue).or_default().push(sequence),
+                    Some(Standing::Held) => {}
+                    Some(Standing::Settled) | None => overdue.remove(queue, sequence),
+                }
+            }
+        }
         let mut expired = 0;
-        let all: Vec<(QueueId, Vec<Sequence>)> = {
-            let guard = self.lock()?;
-            let ready = |(id, overdue): (&QueueId, &BTreeSet<Sequence>)| {
-                let machine = &guard.queues.get(id)?.machine;
-                let is_ready = |sequence: &Sequence| machine.standing(*sequence) == Standing::Ready;
-                Some((*id, overdue.iter().copied().filter(is_ready).collect()))
-            };
-            guard.overdue.iter().filter_map(ready).collect()
-        };
-        for (id, ready) in all {
-            for part in ready.chunks(AT_ONCE) {
+        for (id, sequences) in back {
+            for part in sequences.chunks(AT_ONCE) {
                 expired += self.expire_some(id, part, 0)?;
             }
         }
@@ -301,7 +310,7 @@ impl State {
             Some(max_age_ms) => {
                 if self.aging.get(&id).is_none_or(|aging| aging.max_age_ms != max_age_ms) {
                     self.aging.insert(id, Aging { max_age_ms, next_ms: 0 });
-                    self.next_expiry_ms.store(0, Ordering::Relaxed);
+                    self.next_expiry.lower(0);
                 }
             }
             None => {
@@ -316,23 +325,8 @@ impl State {
             let sequences = (range.first.0..=range.last.0).map(Sequence);
             self.retries.extend(sequences.map(|sequence| Reverse((due_at_ms, queue, sequence))));
         }
-        self.next_expiry_ms.fetch_min(due_at_ms, Ordering::Relaxed);
+        self.next_expiry.lower(due_at_ms);
         ranges.iter().map(SequenceRange::count).sum()
-    }
-
-    fn forget_settled_overdue(&mut self) {
-        let State { queues, overdue, .. } = self;
-        overdue.retain(|id, overdue| {
-            let Some(entry) = queues.get(id) else { return false };
-            overdue.retain(|&sequence| entry.machine.standing(sequence) != Standing::Settled);
-            !overdue.is_empty()
-        });
-    }
-
-    fn note_overdue(&mut self, id: QueueId, held: &[Sequence]) {
-        if !held.is_empty() {
-            self.overdue.entry(id).or_default().extend(held);
-        }
     }
 
     /// The places of ready messages; those that no segment has are left out.

@@ -5,19 +5,20 @@
 //!
 //! A file uses only files of the groups before its own, and files of its own group without a circle:
 //!
-//! 1. values, which know no shard: `aging`, `assigned`, `clock`, `counters`, `corruption`, `credit`, `decision`, `delivery_mark`, `error`, `fold_queue`, `fold_turns`, `identity`, `lease`, `level`, `log_number`,
-//!    `notices`, `other_logs`, `producer_endings`, `producer_groups`, `producers`, `producer_logs`, `producer_reach`, `publication`, `repetition`,
+//! 1. values, which know no shard: `aging`, `alarms`, `assigned`, `clock`, `counters`, `corruption`, `credit`, `decision`, `delivery_mark`, `error`, `fold_queue`, `fold_turns`, `identity`, `lease`, `level`, `log_number`,
+//!    `notices`, `other_logs`, `overdue`, `producer_endings`, `producer_groups`, `producers`, `producer_logs`, `producer_reach`, `publication`, `repetition`,
 //!    `routes`, `runs`, `signal`, `space`, `stream`, `sync_turns`, `sync_pool`, `watchers`;
 //! 2. the state under a shard's lock: `queue_entry`, `state`, `delivered`;
 //! 3. `shard`: the lock, the position of the last sync, and the vhost's other logs;
 //! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`, `producer_complete`, `producer_removal`),
 //!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`holding`, `subscription`, `leasing`, `expiry`), reading streams
 //!    (`reader`, `offsets`, `outlook`, `retention`), stages (`stage_reader`, `staging`);
-//! 5. its life: `background` (the threads), `dedicated` and `shards` (other logs), `backup`, `topology`;
+//! 5. its life: `background` (the threads), `room_keeper`, `dedicated` and `shards` (other logs), `backup`, `topology`;
 //! 6. `engine`: all shards of a process.
 #![forbid(unsafe_code)]
 
 mod aging;
+mod alarms;
 mod assigned;
 mod background;
 mod backup;
@@ -46,6 +47,7 @@ mod notices;
 mod offsets;
 mod other_logs;
 mod outlook;
+mod overdue;
 mod passed_on;
 mod places;
 mod producer_complete;
@@ -64,6 +66,7 @@ mod queue_entry;
 mod reader;
 mod repetition;
 mod retention;
+mod room_keeper;
 mod routes;
 mod runs;
 mod shard;

@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 
 pub(crate) use self::stalls::Held;
 use self::stalls::Stalls;
+use crate::alarms::{Alarm, Alarms};
 use crate::corruption::{CorruptFile, Corruption, corruption_line, lost_line};
 use crate::counters::{Counters, Metric};
 use crate::error::EngineError;
@@ -37,6 +38,7 @@ const QUEUES_AT_ONCE: usize = 256;
 pub(crate) struct Surroundings {
     pub syncs: SyncGroup<Shard>,
     pub folds: Arc<FoldQueue<Shard>>,
+    pub alarms: Arc<Alarms>,
     pub counters: Arc<Counters>,
     pub notices: Arc<Notices>,
     pub space: Arc<Space>,
@@ -84,7 +86,9 @@ pub struct Shard {
     /// The log's end at the last retention check.
     retained_until: AtomicU64,
     /// The state's.
-    pub(crate) next_expiry: Arc<AtomicU64>,
+    pub(crate) next_expiry: Arc<Alarm>,
+    /// Held while messages are expired: of two callers at once the slower one would set an earlier time again.
+    pub(crate) expiring: Mutex<()>,
     /// The state's.
     pub(crate) source_count: Arc<AtomicUsize>,
     around: Surroundings,

@@ -1,21 +1,23 @@
 //! State under a shard's lock: the log and the queues, and the steps that touch both.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::AtomicUsize;
 
 use penstock_log::{Log, Outcome, Position, Target, marks};
 use penstock_queue::{AckSet, Queue, QueueId, Sequence, SequenceRange, Settled};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::aging::Aging;
+use crate::alarms::Alarm;
 use crate::assigned::Assigned;
 use crate::corruption::Corruptions;
 use crate::decision::Stage;
 use crate::error::EngineError;
 use crate::identity::{Identities, Identity};
 use crate::log_number::LogNumber;
+use crate::overdue::Overdue;
 use crate::producer_logs::Noting;
 use crate::producers::Producers;
 use crate::publication::PassedOn;
@@ -41,9 +43,9 @@ pub(crate) struct State {
     /// The queues whose messages have an age limit.
     pub aging: FxHashMap<QueueId, Aging>,
     /// Messages whose time was over while a consumer had them, of queues with any.
-    pub overdue: FxHashMap<QueueId, BTreeSet<Sequence>>,
+    pub overdue: Overdue,
     /// When the next message may have to go, in ms; the shard reads it without the lock.
-    pub next_expiry_ms: Arc<AtomicU64>,
+    pub next_expiry: Arc<Alarm>,
     /// Requeued messages that wait, by their times.
     pub retries: BinaryHeap<Reverse<(u64, QueueId, Sequence)>>,
     /// Deadlines up to this time have come.
@@ -91,7 +93,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub fn new(log: Log, first_sequence: Sequence) -> State {
+    pub fn new(log: Log, first_sequence: Sequence, next_expiry: Arc<Alarm>) -> State {
         State {
             log,
             queues: FxHashMap::default(),
@@ -99,9 +101,8 @@ impl State {
             shut: FxHashSet::default(),
             length_limits: FxHashMap::default(),
             aging: FxHashMap::default(),
-            overdue: FxHashMap::default(),
-            // A start does not know yet.
-            next_expiry_ms: Arc::default(),
+            overdue: Overdue::default(),
+            next_expiry,
             retries: BinaryHeap::new(),
             passed_ms: 0,
             removals: 0,

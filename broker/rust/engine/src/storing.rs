@@ -3,8 +3,6 @@
 
 mod whole;
 
-use std::sync::atomic::Ordering;
-
 use penstock_log::{Payload, Position, Producer, Target};
 use penstock_queue::{QueueId, SequenceRange};
 
@@ -412,7 +410,7 @@ impl State {
         let body_bytes = payload.body_bytes();
         let is_delayed = payload.due_at_ms().is_some_and(|due_at_ms| due_at_ms > self.stored_at_ms);
         if let Some(next_ms) = payload.first_deadline() {
-            self.next_expiry_ms.fetch_min(next_ms, Ordering::Relaxed);
+            self.next_expiry.lower(next_ms);
         }
         let mut levels = QueueLevels::default();
         self.targets.clear();

@@ -134,7 +134,6 @@ impl Shard {
         guard.shut.remove(&id);
         guard.length_limits.remove(&id);
         guard.aging.remove(&id);
-        guard.overdue.remove(&id);
         guard.identities.remove(&id);
         guard.forget_source(id);
         entry.cancel(&format!("queue '{}' was deleted", entry.name), &mut guard.wakes);

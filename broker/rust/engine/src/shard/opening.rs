@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use super::stalls::Stalls;
 use super::{Copies, Opener, Shard, Surroundings};
+use crate::alarms::Alarm;
 use crate::corruption::{Corruptions, aside_line, corruption_line};
 use crate::counters::Metric;
 use crate::decision::{Stage, decisions_in};
@@ -41,7 +42,8 @@ impl Shard {
         opened.begin_epoch(Begun { at_ms, ..Begun::default() })?;
         let recovery_ms = started.elapsed().as_secs_f64() * 1e3;
         let synced = opened.log.synced();
-        let mut state = State::new(opened.log, opened.state.first_sequence);
+        let next_expiry = Arc::new(Alarm::new(&around.alarms));
+        let mut state = State::new(opened.log, opened.state.first_sequence, Arc::clone(&next_expiry));
         let highest_queue_id = opened.state.highest_queue_id.0;
         recover_queues(&mut state, opened.state.queues);
         state.sources = opened.state.sources;
@@ -66,7 +68,6 @@ impl Shard {
             let file = number.place_of(file);
             around.notices.tell(format!("vhost '{name}': {file} was removed: its segment was removed before"));
         }
-        let next_expiry = Arc::clone(&state.next_expiry_ms);
         let source_count = Arc::clone(&state.source_count);
         let shard = Arc::new_cyclic(|me| Shard {
             me: Weak::clone(me),
@@ -86,6 +87,7 @@ impl Shard {
             retained_until: AtomicU64::new(0),
             next_expiry,
             source_count,
+            expiring: Mutex::default(),
             around,
             copies: Mutex::new(Copies::default()),
             opener,
@@ -96,6 +98,7 @@ impl Shard {
         });
         // Recovered records are held in memory until they are folded.
         shard.request_fold();
+        shard.next_expiry.begin(Arc::<Shard>::downgrade(&shard));
         Ok(shard)
     }
 }
