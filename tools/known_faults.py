@@ -480,4 +480,11 @@ FAULTS = (
         "            Some(_) => self.sealed.len(),\n",
         REPLICAS,
     ),
+    Fault(
+        "a high watermark within a record",
+        "broker/rust/log/src/log/bound.rs",
+        "        if !self.ends_record(before, bound)? {\n",
+        "        if false {\n",
+        REPLICAS,
+    ),
 )

@@ -43,10 +43,14 @@ pub enum LogError {
     NoEpoch { path: PathBuf },
     #[error("epoch {epoch} cannot begin in the log in {}: epoch {newest} has begun", path.display())]
     OldEpoch { path: PathBuf, epoch: u64, newest: u64 },
+    #[error("the log in {} cannot go on in epoch {epoch}: {newest} is the last one that has begun in it; begin epoch {epoch} instead", path.display())]
+    OtherEpoch { path: PathBuf, epoch: u64, newest: u64 },
     #[error("the log in {} has no high watermark; open it as bounded to set one", path.display())]
     Unbounded { path: PathBuf },
     #[error("the high watermark of the log in {} cannot be {bound}; it goes from {from} up to the end at {end}", path.display())]
     BoundOutOfRange { path: PathBuf, bound: u64, from: u64, end: u64 },
+    #[error("the high watermark of the log in {} cannot be {bound}: no record ends there, or one before it cannot be read", path.display())]
+    BoundInRecord { path: PathBuf, bound: u64 },
     #[error("the log in {} cannot be truncated to {position}: {why}", path.display())]
     NotTruncated { path: PathBuf, position: u64, why: KeptRecords },
     #[error("the log in {} is closed; open it again to append", path.display())]

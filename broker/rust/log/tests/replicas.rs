@@ -150,6 +150,82 @@ proptest! {
         prop_assert_eq!(&states[0], &states[1]);
     }
 
+    /// It could only follow another epoch.
+    #[test]
+    fn a_follower_that_restarts_amid_an_epoch_goes_on_in_it(
+        parts in prop::collection::vec((steps(1..30), 0..5_u8), 1..8), sizes in [sizes(), sizes()],
+    ) {
+        let (_directories, [mut one, mut other]) = two(sizes);
+        one.append(&Step::Epoch);
+        other.append(&Step::Epoch);
+        for (steps, then) in &parts {
+            one.append_all(steps);
+            other.append_all(steps);
+            match then {
+                0 => {}
+                1 => other.log.close().unwrap(),
+                2 => sync(&mut other.log),
+                3 => other.log.set_bound(other.log.end()).unwrap(),
+                _ => other.compact(),
+            }
+            if *then > 0 {
+                other.reopen();
+                prop_assert!(is_refused(other.log.append_delete(QueueId(9))));
+                // Twice, as one that is killed again before it gets anything.
+                other.go_on();
+                other.reopen();
+                other.go_on();
+                other.go_on();
+            }
+            prop_assert_eq!(one.log.end(), other.log.end());
+        }
+        prop_assert!(one.log.epochs().iter().eq(other.log.epochs().iter()));
+        for replica in [&mut one, &mut other] {
+            replica.append(&Step::Epoch);
+            replica.log.write().unwrap();
+            replica.log.set_bound(replica.log.end()).unwrap();
+            replica.check_bound();
+            sync(&mut replica.log);
+            replica.reopen();
+            replica.check_bound();
+        }
+        check_lists_agree([&one, &other]);
+    }
+
+    #[test]
+    fn the_bound_is_only_where_a_record_ends(
+        [below, above] in [steps(1..20), steps(1..20)], at in any::<prop::sample::Index>(), sizes in sizes(), reopens in any::<bool>(),
+    ) {
+        let (_directories, mut one) = one(sizes);
+        one.append(&Step::Epoch);
+        one.append_all(&below);
+        one.log.set_bound(one.log.end()).unwrap();
+        one.append(&Step::Epoch);
+        one.append_all(&above);
+        if reopens {
+            sync(&mut one.log);
+            one.reopen();
+        }
+        let (bound, end) = (one.log.bound(), one.log.end());
+        let position = Position(bound.0 + at.index((end.0 - bound.0) as usize + 1) as u64);
+        let ends = one.ends(bound);
+
+        let set = one.log.set_bound(position);
+
+        if position == bound || ends.contains(&position) {
+            set.unwrap();
+            one.check_bound();
+        } else {
+            prop_assert!(matches!(set, Err(LogError::BoundInRecord { .. })), "at {position:?}: {set:?}");
+            prop_assert_eq!(one.log.bound(), bound);
+        }
+        let bound = one.log.bound();
+        for end in ends.into_iter().filter(|&end| end >= bound) {
+            one.log.set_bound(end).unwrap();
+        }
+        prop_assert_eq!(one.log.bound(), end);
+    }
+
     #[test]
     fn nothing_above_the_bound_is_read_folded_or_written_into_a_checkpoint(
         parts in prop::collection::vec((steps(1..40), any::<prop::sample::Index>(), 0..5_u8), 1..6), sizes in sizes(),
@@ -281,6 +357,34 @@ fn the_next_epoch_is_above_those_that_were_cut() {
     let mut opened = Log::open(&one.directory, LogOptions { is_bounded: true, ..small_segments() }).unwrap();
     opened.begin_epoch(Begun::default()).unwrap();
     assert!(opened.log.epochs().iter().last().unwrap().0 > epoch(2));
+}
+
+#[test]
+fn only_the_newest_epoch_goes_on_and_none_that_was_cut() {
+    let (_directories, mut one) = one((512, 4096));
+    one.append(&Step::Epoch);
+    one.append(&publish(1));
+    let kept = one.log.write().unwrap();
+    one.append(&publish(2));
+    one.log.write().unwrap();
+    let goes_on = |log: &mut Log, count: u64| log.go_on_in_epoch(epoch(count));
+    one.reopen();
+    for count in [0, 2] {
+        let refused = goes_on(&mut one.log, count);
+        assert!(matches!(refused, Err(LogError::OtherEpoch { .. })), "{refused:?}");
+    }
+    one.truncate_to(kept);
+    assert!(is_refused(goes_on(&mut one.log, 1)), "the bytes of another record may be there");
+
+    one.append(&Step::Epoch);
+    one.log.write().unwrap();
+    one.truncate_to(kept);
+    one.reopen();
+
+    let refused = goes_on(&mut one.log, 1);
+    assert!(matches!(refused, Err(LogError::OtherEpoch { newest, .. }) if newest == epoch(2)), "{refused:?}");
+    one.log.close().unwrap();
+    assert!(matches!(goes_on(&mut one.log, 1), Err(LogError::Closed { .. })));
 }
 
 /// It said that the log was on the disk up to an end that is cut meanwhile, and later records there would have counted as

@@ -1,7 +1,7 @@
 //! The bound of a log, its high watermark: records above it may still be cut, so nothing reads, folds or counts them.
 //!
-//! Invariants: it never goes back, and never above what is written; every checkpoint is at or below it. Readers need no
-//! check of their own: bytes of a segment are readable up to the bound. Without replication there is none, and the end of
+//! Invariants: it never goes back, and never above what is written; it is where a record ends, and every checkpoint is at or
+//! below it. Readers need no check of their own: bytes of a segment are readable up to the bound. Without replication there is none, and the end of
 //! the log is in its place.
 
 use std::fs::File;
@@ -47,7 +47,8 @@ impl Log {
     }
 
     /// Raises the bound to the end of a record, which every append returns. It is stored with the next sync, or when the log
-    /// is closed, so that a start may find an earlier one.
+    /// is closed, so that a start may find an earlier one. Within the records that are written it steps over those between the
+    /// two bounds.
     pub fn set_bound(&mut self, bound: Position) -> Result<(), LogError> {
         let path = || self.directory.to_path_buf();
         let Some(before) = self.bound else {
@@ -58,6 +59,9 @@ impl Log {
             let (from, end) = (before.0, self.written.0);
             return Err(LogError::BoundOutOfRange { path: path(), bound: bound.0, from, end });
         }
+        if !self.ends_record(before, bound)? {
+            return Err(LogError::BoundInRecord { path: path(), bound: bound.0 });
+        }
         self.bound = Some(bound);
         for sealed in self.sealed.iter().rev().take_while(|sealed| sealed.end > before) {
             sealed.segment.set_readable(sealed.segment.offset_of(bound.min(sealed.end)));
@@ -66,6 +70,22 @@ impl Log {
         active.set_readable(active.offset_of(bound));
         self.return_early_deadlines();
         Ok(())
+    }
+
+    /// Whether a record ends at a position that is not below another one where a record ends.
+    fn ends_record(&self, from: Position, position: Position) -> Result<bool, LogError> {
+        if position == from || position == self.written {
+            return Ok(true);
+        }
+        let sealed = self.sealed.iter().rev().find(|sealed| sealed.segment.first() < position);
+        let segment = match sealed {
+            _ if self.active.segment.first() < position => &self.active.segment,
+            Some(sealed) if position < sealed.end => &sealed.segment,
+            // Between two segments.
+            _ => return Ok(true),
+        };
+        let from = segment.offset_of(from.max(segment.first()));
+        segment.ends_record(self.options.disk.as_ref(), from, segment.offset_of(position))
     }
 
     /// How many sealed segments are below the bound.

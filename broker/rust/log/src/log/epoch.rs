@@ -1,9 +1,11 @@
 //! Beginning epochs.
 //!
 //! Invariants: in format 2 an epoch begins with its record, the first one of a segment, and all records of a segment are
-//! of one epoch. Nothing is appended between the opening of a log and its first epoch.
+//! of one epoch. Nothing is appended between the opening of a log and its first epoch, but by a follower that goes on in the
+//! epoch that it was in.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::room::Purpose;
 use super::{EpochToBegin, Log, Opened, Stage};
@@ -100,6 +102,42 @@ impl Log {
         self.append_first(raises, begun)?;
         self.settle_start(raises > 0 || is_first)?;
         Ok(self.appended())
+    }
+
+    /// Goes on in the newest epoch after a start: a follower that restarts within it gets the rest of its records from the
+    /// replica that leads it. Records that a failure took come again with the same bytes, so within an epoch a position still
+    /// has one record. Refused once the log was truncated, until an epoch begins. Returns the log's end.
+    pub fn go_on_in_epoch(&mut self, epoch: u64) -> Result<Position, LogError> {
+        if self.format() == Format::One {
+            return Err(LogError::NotInFormat { what: "an epoch of another replica" });
+        }
+        let is_cut = self.cuts > 0 && self.stage != Stage::Begun;
+        if is_cut || matches!(self.stage, Stage::Closed | Stage::Between) {
+            return Err(self.refusal());
+        }
+        let newest = self.newest_epoch;
+        if epoch != newest || self.epochs.newest() != newest {
+            return Err(LogError::OtherEpoch { path: self.directory.to_path_buf(), epoch, newest });
+        }
+        if self.stage == Stage::Opened {
+            let before = std::mem::replace(&mut self.epoch, epoch);
+            let begun =
+                self.begin_segment(self.written, Size::bare(self.options.segment_bytes_min, SEGMENT_HEADER_BYTES));
+            begun.inspect_err(|_| self.epoch = before)?;
+            self.stage = Stage::Begun;
+            self.remove_unused();
+        }
+        Ok(self.appended())
+    }
+
+    /// Removes the segment that opening made for a later epoch: where another one loses its header, that epoch would count as
+    /// one that came before. If that fails, a fold removes it.
+    fn remove_unused(&mut self) {
+        let Some(unused) = self.sealed.last().map(|sealed| Arc::clone(&sealed.segment)) else { return };
+        if self.options.disk.unlink(unused.path()).is_ok() {
+            self.sealed.pop();
+            self.unsynced.retain(|unsynced| unsynced.number != unused.number());
+        }
     }
 
     /// The epochs of format 2 with their first positions, up to the log's end: two replicas have the same records up to the

@@ -43,10 +43,25 @@ impl Segment {
 
     /// The same over all records up to an offset, also those above the log's bound.
     pub(crate) fn walk_heads(&self, end: u64) -> Result<Walk<'_>, LogError> {
+        self.walk_heads_from(SEGMENT_HEADER_BYTES, end, Check::Head)
+    }
+
+    fn walk_heads_from(&self, at: u64, end: u64, check: Check) -> Result<Walk<'_>, LogError> {
         let bytes = self.map()?.bytes();
         let bytes = bytes.get(..end as usize).ok_or_else(|| self.corrupt(bytes.len() as u64, Corruption::Short))?;
-        let at = SEGMENT_HEADER_BYTES;
-        Ok(Walk { bytes, at, segment: self, check: Check::Head, window: (at, at) })
+        Ok(Walk { bytes, at, segment: self, check, window: (at, at) })
+    }
+
+    /// Whether a record ends at an offset, by the lengths of those between another one and it.
+    pub(crate) fn ends_record(&self, disk: &dyn Disk, from: u64, to: u64) -> Result<bool, LogError> {
+        let mut walk = self.walk_heads_from(from, to, Check::Nothing)?;
+        while walk.offset() < to {
+            walk.keep_window(disk)?;
+            if walk.step().is_err() {
+                return Ok(false);
+            }
+        }
+        Ok(walk.offset() == to)
     }
 }
 

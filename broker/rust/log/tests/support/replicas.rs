@@ -168,6 +168,12 @@ impl Replica {
         assert_eq!(self.log.end(), position);
     }
 
+    /// Goes on in the epoch that it was in, after a start.
+    pub fn go_on(&mut self) {
+        let end = self.log.end();
+        assert_eq!(self.log.go_on_in_epoch(epoch(self.epochs)).unwrap(), end);
+    }
+
     /// Opens it again as after a kill, or a close; returns the position of its state, which has the content there.
     pub fn reopen(&mut self) -> Position {
         let opened = Log::open(&self.directory, self.options.clone()).unwrap();
