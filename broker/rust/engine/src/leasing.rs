@@ -1,13 +1,16 @@
 //! Reserving leases: messages taken out of a queue under an owner's name and a number, until that owner acknowledges
 //! them.
 //!
-//! Invariant: a lease is returned only with its mark in the log. Sizes are read without the shard's lock.
+//! Invariants: a lease is returned only with its mark in the log, and what is reserved may be delivered then: messages that are
+//! over their time expire, and early ones wait. Later a leased message is its owner's, as one of a consumer. Sizes and times are
+//! read without the shard's lock.
 
 use std::sync::Arc;
 
-use penstock_log::{LogError, Position, Target, marks};
+use penstock_log::{LogError, MessageView, Position, Target, marks};
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 
+use crate::aging::Moment;
 use crate::error::EngineError;
 use crate::lease::{LEASE_MESSAGES_MAX, LEASE_RANGES_MAX, Lease, Leases, key_of};
 use crate::shard::Shard;
@@ -179,7 +182,11 @@ fn take(taking: &Subscription, limits: LeaseLimits) -> Result<(), EngineError> {
         if filled.is_empty() {
             return Ok(());
         }
-        let sizes = sizes_of(taking, &filled)?;
+        let Read { sizes, stale, early } = read(taking, &filled)?;
+        taking.expire(&stale)?;
+        if !early.is_empty() {
+            taking.put_aside(&early)?;
+        }
         let mut kept = 0;
         for &(_, size) in &sizes {
             if bytes_left == 0 {
@@ -194,9 +201,19 @@ fn take(taking: &Subscription, limits: LeaseLimits) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// The body sizes of the readable ones among the taken messages, in order.
-fn sizes_of(taking: &Subscription, filled: &[Filled]) -> Result<Vec<(Sequence, u32)>, EngineError> {
-    let mut sizes = Vec::new();
+/// The readable ones among taken messages, in order.
+#[derive(Default)]
+struct Read {
+    /// Those that are reserved, with the sizes of their bodies.
+    sizes: Vec<(Sequence, u32)>,
+    /// Those that are over their time, with the same.
+    stale: Vec<(Sequence, u32)>,
+    /// Those that wait, with their times.
+    early: Vec<(Sequence, u64)>,
+}
+
+fn read(taking: &Subscription, filled: &[Filled]) -> Result<Read, EngineError> {
+    let (mut read, freshness) = (Read::default(), taking.freshness());
     for Filled { segment, picked } in filled {
         let mut rest = picked.as_slice();
         while let Some(&Picked { offset: from, .. }) = rest.first() {
@@ -210,12 +227,23 @@ fn sizes_of(taking: &Subscription, filled: &[Filled]) -> Result<Vec<(Sequence, u
                 // There are unreadable sectors: read one message at a time.
                 let populated = if is_there { Ok(()) } else { segment.populate(offset, offset) };
                 match populated.and_then(|()| segment.message_for(offset, target)) {
-                    Ok(view) => sizes.push((taken.sequence, u32::try_from(view.body.len()).unwrap_or(u32::MAX))),
+                    Ok(view) => read.add(taken.sequence, &view, freshness.moment(&view)),
                     Err(error @ LogError::Corrupt { .. }) => taking.drop_corrupt(taken.sequence, &error)?,
                     Err(error) => return Err(error.into()),
                 }
             }
         }
     }
-    Ok(sizes)
+    Ok(read)
+}
+
+impl Read {
+    fn add(&mut self, sequence: Sequence, view: &MessageView<'_>, moment: Moment) {
+        let size = u32::try_from(view.body.len()).unwrap_or(u32::MAX);
+        match moment {
+            Moment::Now => self.sizes.push((sequence, size)),
+            Moment::Never => self.stale.push((sequence, size)),
+            Moment::Later(due_at_ms) => self.early.push((sequence, due_at_ms)),
+        }
+    }
 }

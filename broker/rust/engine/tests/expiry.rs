@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use house::{House, STREAM as QUEUE, open, open_queue};
 use penstock_engine::{
-    Attributes, Filled, Moment, Payload, Publication, QueueCounts, Sequence, SequenceRange, Settle, Shard,
-    Subscription, SubscriptionOptions,
+    Attributes, Filled, LeaseLimits, LeasePart, Moment, Payload, Publication, QueueCounts, Sequence, SequenceRange,
+    Settle, Shard, Subscription, SubscriptionOptions,
 };
 
 /// Far in the future, so that the thread that expires messages in the background does nothing by itself.
@@ -475,4 +475,51 @@ fn a_message_that_is_requeued_at_a_time_waits_also_after_a_kill() {
         assert_eq!(ready(&house), (0, 0));
         house.close();
     }
+}
+
+fn reserve(house: &House) -> Vec<String> {
+    let any = LeaseLimits { messages_max: 0, bytes_max: 0 };
+    let reserved = house.shard.reserve_lease(QUEUE, "anna", 1, any, 1).unwrap();
+    let part = LeasePart { owner: "anna", number: 1, part: 0, parts: 1 };
+    let (mut reader, mut filled) = (house.shard.read_lease(QUEUE, part).unwrap(), Vec::new());
+    while reader.fill(100, &mut filled).unwrap() {}
+    let bodies: Vec<String> = filled.iter().flat_map(house::said).map(|said| said.body).collect();
+    assert_eq!(bodies.len() as u64, reserved.lease.count);
+    bodies
+}
+
+/// It had them, and whoever read the lease got them.
+#[test]
+fn a_lease_has_no_messages_that_are_over_their_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open_queue(directory.path());
+    house.shard.expire_due(YEAR_3000 + 10).unwrap();
+    publish(&house, 1, &["late"], Some(YEAR_3000 + 5));
+    publish(&house, 1, &["fresh"], Some(YEAR_3000 + 15));
+    publish(&house, 1, &["late, too"], Some(YEAR_3000 + 9));
+
+    assert_eq!(reserve(&house), ["fresh"]);
+
+    assert_eq!((counts(&house).unacked_count, ready(&house)), (1, (0, 0)));
+    assert_eq!(expired_total(&house), 2);
+    house.close();
+}
+
+/// After a start it had them before their time.
+#[test]
+fn a_lease_has_no_messages_that_are_still_delayed() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open_queue(directory.path());
+    publish_delayed(&house, 1, &["later"], YEAR_3000);
+    publish(&house, 1, &["now"], None);
+    publish_delayed(&house, 1, &["later, too"], YEAR_3000);
+    house.close();
+    let house = open_queue(directory.path());
+
+    assert_eq!(reserve(&house), ["now"]);
+
+    assert_eq!((counts(&house).unacked_count, counts(&house).ready_count), (1, 2));
+    house.shard.expire_due(YEAR_3000).unwrap();
+    assert_eq!(deliver(&subscribe(&house, 10)), ["later", "later, too"]);
+    house.close();
 }
