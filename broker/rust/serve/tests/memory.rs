@@ -3,7 +3,7 @@
 
 mod http2;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -238,10 +238,36 @@ fn connections_without_a_log_in_share_a_small_part_of_the_budget() {
     assert!(used.unauthenticated_bytes > 0 && used.unauthenticated_bytes <= LIMIT / 16 + (64 << 10), "{used:?}");
     assert!(used.request_bytes <= LIMIT / 64, "{used:?}");
     let held = private_bytes().saturating_sub(before);
+    println!("{} bytes are held for each of {}", held / wires.len(), wires.len());
     assert!(held <= LIMIT + wires.len() * CONNECTION_COST, "{held} bytes are held by {} connections", wires.len());
     drop(broker.publish());
     drop((wires, known));
     broker.until_nothing_is_used();
+    broker.stop();
+}
+
+/// Each had the buffers of HTTP/2.
+#[test]
+fn connections_that_say_nothing_take_little_memory() {
+    const SILENT_COST: usize = 8 << 10;
+    let broker = Broker::start(10 * PATIENCE);
+    drop(broker.publish());
+    let open = || broker.engine.counters().all().find(|(name, _)| *name == "connections").unwrap().1;
+    let (before, count) = (private_bytes(), connections_that_fit());
+
+    let silent: Vec<TcpStream> = (0..count).map(|_| TcpStream::connect(broker.address).unwrap()).collect();
+    let until = Instant::now() + PATIENCE;
+    while open() < silent.len() as u64 {
+        assert!(Instant::now() < until, "{} are open", open());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+
+    let held = private_bytes().saturating_sub(before);
+    println!("{} bytes are held for each of {count}", held / count);
+    assert!(held <= count * SILENT_COST, "{held} bytes are held by {count} connections");
+    drop(broker.publish());
+    drop(silent);
     broker.stop();
 }
 

@@ -2,7 +2,8 @@
 //! served.
 //!
 //! A handshake has a task and a deadline of its own, and so has the header of a trusted proxy: a silent client delays no
-//! other one. Dropping the stream of connections closes the socket.
+//! other one. A listener gets a connection once its client has sent something: until then it has none of the buffers of its
+//! protocol. Dropping the stream of connections closes the socket.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -107,8 +108,7 @@ impl Door {
         }
         match tls {
             Some(tls) => self.shake_hands(tls, (stream, client, place), ready).await,
-            // Nobody takes it once the server stops.
-            None => drop(ready.send(self.connection(Socket::Plain(stream), client, place)).await),
+            None => hand_over(self.connection(Socket::Plain(stream), client, place), ready).await,
         }
     }
 
@@ -116,10 +116,7 @@ impl Door {
         let shaken =
             tokio::time::timeout(self.broker.first_request, TlsAcceptor::from(tls.config).accept(stream)).await;
         match shaken {
-            Ok(Ok(stream)) => {
-                // Nobody takes it once the server stops.
-                let _ = ready.send(self.connection(Socket::Tls(Box::new(stream)), peer, place)).await;
-            }
+            Ok(Ok(stream)) => hand_over(self.connection(Socket::Tls(Box::new(stream)), peer, place), ready).await,
             Ok(Err(error)) => self.failed(peer, &error.to_string()),
             Err(_) => self.failed(peer, &format!("it took more than {} s", self.broker.first_request.as_secs())),
         }
@@ -155,6 +152,18 @@ pub(crate) fn accept(listener: TcpListener, door: Door) -> impl Stream<Item = st
     })
 }
 
+/// Gives a connection to the listener once its client has sent something, unless it is closed before.
+async fn hand_over(mut connection: Connection, ready: mpsc::Sender<Connection>) {
+    let is_heard = tokio::select! {
+        is_heard = connection.is_heard() => is_heard,
+        () = ready.closed() => false,
+    };
+    if is_heard {
+        // Nobody takes it once the server stops.
+        let _ = ready.send(connection).await;
+    }
+}
+
 async fn run(listener: TcpListener, mut door: Door, ready: mpsc::Sender<Connection>) {
     let mut served = door.served();
     loop {
@@ -180,11 +189,7 @@ async fn run(listener: TcpListener, mut door: Door, ready: mpsc::Sender<Connecti
         let Some(place) = door.place(&stream, peer, served.is_none()) else { continue };
         match served.clone() {
             Some(tls) => drop(tokio::spawn(door.clone().shake_hands(tls, (stream, peer, place), ready.clone()))),
-            None => {
-                if ready.send(door.connection(Socket::Plain(stream), peer, place)).await.is_err() {
-                    return;
-                }
-            }
+            None => drop(tokio::spawn(hand_over(door.connection(Socket::Plain(stream), peer, place), ready.clone()))),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! Until its client has logged in, a connection reads [`UNAUTHENTICATED_BYTES_MAX`] at most, and what is above
 //! [`UNAUTHENTICATED_BYTES_FREE`] only while the pool of all such connections has room. Then it reads on.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -57,6 +58,22 @@ impl Socket {
             Socket::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Socket::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         }
+    }
+
+    /// Ready when there is something to read, or its end.
+    fn poll_heard(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let stream = match self {
+            Socket::Plain(stream) => stream,
+            Socket::Tls(stream) => {
+                let (stream, session) = stream.get_ref();
+                if !session.wants_read() {
+                    return Poll::Ready(());
+                }
+                stream
+            }
+        };
+        // A socket may count as readable when it is new: only a look at its bytes tells.
+        stream.poll_peek(cx, &mut ReadBuf::new(&mut [0])).map(drop)
     }
 
     fn certificate(&self) -> Option<Arc<[u8]>> {
@@ -161,6 +178,17 @@ impl Connection {
         unauthenticated.take(part.filled().len());
         buf.put_slice(part.filled());
         Poll::Ready(Ok(()))
+    }
+
+    /// Waits until the client has sent something; returns false once the connection has to be closed before.
+    pub(crate) async fn is_heard(&mut self) -> bool {
+        poll_fn(|cx| {
+            if self.closing.poll(cx) || self.end(cx).is_some() {
+                return Poll::Ready(false);
+            }
+            self.socket.poll_heard(cx).map(|()| true)
+        })
+        .await
     }
 
     /// Fail once the connection has to be closed.
