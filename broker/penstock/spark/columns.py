@@ -165,8 +165,13 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         column = batch[field.name]
         try:
             columns.append(column if column.type.equals(field.type) else column.cast(field.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        except pa.ArrowNotImplementedError as error:
             raise SchemaError(f"column '{field.name}' is {column.type} and cannot be read as {field.type}") from error
+        except pa.ArrowInvalid as error:
+            raise SchemaError(
+                f"column '{field.name}' has a value that cannot be read as {field.type}: {error}; read it as "
+                f"{column.type}, and cast it in the query"
+            ) from error
     if not columns:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -180,12 +185,19 @@ def publishable(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Ite
 def check_published(schema: pa.Schema, options: WriteOptions) -> None:
     """Raise SchemaError when rows with this schema cannot be published."""
     published_schema(kafka_columns.own_published(schema) if options.is_kafka else schema)
+    if options.stream and "routing_key" in schema.names:
+        # A stream without partitions is the queue of its name: another routing key would be another queue.
+        raise SchemaError(
+            "column 'routing_key' belongs to 'exchange': it would take rows past the stream; drop it. Rows go to a "
+            "stream's partitions by their column 'key'"
+        )
 
 
 def published_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema that is published for rows with `schema`; raise SchemaError for a column that cannot be."""
     if "body" not in schema.names and "value" in schema.names:
         raise SchemaError("there is no column 'body'; rename 'value', or set schema=kafka for Kafka's columns")
+    refuse_repeated(schema)
     for field in schema:
         kinds = PUBLISHED.get(field.name)
         if kinds is None:
@@ -197,11 +209,27 @@ def published_schema(schema: pa.Schema) -> pa.Schema:
             raise SchemaError(f"column '{field.name}' is {field.type}; {advice(field.name)}")
     if "body" not in schema.names:
         raise SchemaError("there is no column 'body'; to_json(struct(*)) makes one of all columns")
-    return pa.schema([field.with_type(sent_type(field.type)) for field in schema])
+    return pa.schema([field.with_type(sent_type(field.name, field.type)) for field in schema])
 
 
-def sent_type(kind: pa.DataType) -> pa.DataType:
-    return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) else kind
+def refuse_repeated(schema: pa.Schema) -> None:
+    """Raise SchemaError when a name comes twice, as after a join: Spark lets such rows be written."""
+    for name in schema.names:
+        if schema.names.count(name) > 1:
+            raise SchemaError(f"there are {schema.names.count(name)} columns '{name}'; select one of them")
+
+
+def sent_type(name: str, kind: pa.DataType) -> pa.DataType:
+    """Return the type in which a column is sent.
+
+    A text of Spark may have any bytes (`CAST(body AS STRING)` does not look at them), and Arrow's may not. So bodies
+    and keys are sent as the bytes that they are, without a copy.
+    """
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC")
+    if name in ("body", "key") and is_any(kind, TEXT):
+        return pa.large_binary() if pa.types.is_large_string(kind) else pa.binary()
+    return kind
 
 
 def advice(name: str) -> str:

@@ -74,6 +74,8 @@ def kafka_rows(batch: pa.RecordBatch, schema: pa.Schema, stream: str, partition:
 def own_published(schema: pa.Schema) -> pa.Schema:
     """Return the own columns that are published for rows in Kafka's columns; raise SchemaError."""
     for name in schema.names:
+        if name in SINK and schema.names.count(name) > 1:
+            raise SchemaError(f"there are {schema.names.count(name)} columns '{name}'; select one of them")
         if name == "partition":
             raise SchemaError(
                 "column 'partition' cannot choose a partition: the key does, as for all publishers; drop the column"

@@ -3,14 +3,16 @@
 Options are parsed, and streams to publish to are looked up, where Spark can still show an error: before anything runs.
 """
 
+from pyspark.errors import PySparkTypeError
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock.spark.columns import ddl_of, parsed_name
-from penstock.spark.errors import OptionError
+from penstock.spark.errors import OptionError, SchemaError
 from penstock.spark.json_schema import check_json_kind
 from penstock.spark.options import ReadOptions, parse_read_options, parse_write_options
+from penstock.spark.own_schemas import check_shown
 from penstock.spark.queue_options import is_queue, parse_queue_options
 from penstock.spark.queues import QueueBatchReader, QueueMicroBatchReader
 from penstock.spark.reading import BatchReader
@@ -68,10 +70,13 @@ class PenstockSource(DataSource):  # type: ignore[misc]
 
 def check_read(options: ReadOptions, schema: StructType) -> None:
     """Raise the connector's errors for what would fail in each task."""
-    parsed = parsed_name(options)
-    if options.decoding.format == "json" and parsed in schema.names:
-        kind = to_arrow_schema(StructType([schema[parsed]]), timezone="UTC").field(parsed).type
-        check_json_kind(kind, options.decoding)
+    try:
+        shown = to_arrow_schema(schema, timezone="UTC")
+    except PySparkTypeError as error:
+        raise SchemaError(f"the schema of this read has a type that cannot be read: {error}") from None
+    check_shown(shown, options)
+    if options.decoding.format == "json":
+        check_json_kind(shown.field(parsed_name(options)).type, options.decoding)
     check_dead_letters(options)
 
 

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from penstock.spark.columns import conformed, ddl_of, needed, published_schema
+from penstock.spark.columns import check_published, conformed, ddl_of, needed, published_schema
 from penstock.spark.errors import SchemaError
-from penstock.spark.options import ReadOptions, parse_read_options
+from penstock.spark.options import ReadOptions, parse_read_options, parse_write_options
 from support.fake_flight import SCHEMA
 
 
@@ -102,3 +102,44 @@ def test_times_are_sent_in_utc() -> None:
     sent = published_schema(pa.schema([("body", pa.string()), ("timestamp", pa.timestamp("us", "Asia/Tokyo"))]))
 
     assert sent.field("timestamp").type == pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize("schema", ["penstock", "kafka"])
+def test_a_column_that_comes_twice_is_refused(schema: str) -> None:
+    """It was a KeyError of each task; Spark lets the result of a join be written."""
+    body = "value" if schema == "kafka" else "body"
+    options = parse_write_options({"stream": "a", "schema": schema})
+
+    for name in (body, "key"):
+        with pytest.raises(SchemaError, match=f"there are 2 columns '{name}'"):
+            check_published(pa.schema([(body, pa.binary()), ("key", pa.binary()), (name, pa.binary())]), options)
+
+
+def test_a_routing_key_does_not_take_rows_past_the_stream() -> None:
+    """A copy with `routing_key` as it was read went back into the stream that was read, and was confirmed."""
+    schema = pa.schema([("body", pa.binary()), ("routing_key", pa.string())])
+
+    check_published(schema, parse_write_options({"exchange": "amq.topic"}))
+    with pytest.raises(SchemaError, match="'routing_key' belongs to 'exchange'"):
+        check_published(schema, parse_write_options({"stream": "copy"}))
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_texts_of_bodies_and_keys_are_sent_as_the_bytes_that_they_are(kind: pa.DataType) -> None:
+    """Texts of Spark may be no UTF-8, and the broker refused them."""
+    size = 8 if pa.types.is_large_string(kind) else 4
+    ends = b"".join(end.to_bytes(size, "little") for end in (0, 2, 5))
+    texts = pa.Array.from_buffers(kind, 2, [None, pa.py_buffer(ends), pa.py_buffer(b"\xff\xfeabc")])
+    rows = pa.RecordBatch.from_arrays([texts, texts], names=["body", "key"])
+
+    sent = conformed(rows, published_schema(rows.schema))
+
+    assert sent.to_pylist() == [{"body": each, "key": each} for each in (b"\xff\xfe", b"abc")]
+    assert sent["body"].buffers()[2].address == texts.buffers()[2].address
+
+
+def test_a_value_that_does_not_fit_is_told_apart_from_a_type() -> None:
+    rows = pa.RecordBatch.from_arrays([pa.array([b"\xff"])], names=["body"])
+
+    with pytest.raises(SchemaError, match=r"'body' has a value that cannot be read as string: .*; read it as binary"):
+        conformed(rows, pa.schema([("body", pa.string())]))
