@@ -413,10 +413,23 @@ def test_a_broker_that_lost_rows_which_were_read_is_followed(events: FakeFlight)
 
 
 def test_options_of_the_other_kind_of_reading_are_refused(events: FakeFlight) -> None:
+    with pytest.raises(OptionError, match="'group' belongs to readStream"):
+        source(events, group="readers").reader(BODIES)
     with pytest.raises(OptionError, match="belongs to readStream"):
         source(events, maxOffsetsPerTrigger="5").reader(BODIES)
     with pytest.raises(OptionError, match="belongs to a batch"):
         micro(events, endingOffsets="latest")
+
+
+def test_a_batch_whose_start_is_behind_its_end_is_refused(events: FakeFlight) -> None:
+    """It was empty, without a word."""
+    for start in ({"startingOffsets": '{"events": 9}'}, {"startingOffsets": "latest"}):
+        reader = source(events, endingOffsets='{"events": 3}', **start).reader(BODIES)
+        with pytest.raises(OptionError, match="behind its end at 3"):
+            reader.partitions()
+    assert (
+        source(events, endingOffsets='{"events": 3}', startingOffsets='{"events": 3}').reader(BODIES).partitions() == []
+    )
 
 
 def test_two_decodings_in_one_query_publish_their_bad_records_under_two_names(events: FakeFlight) -> None:
@@ -424,7 +437,8 @@ def test_two_decodings_in_one_query_publish_their_bad_records_under_two_names(ev
     events.declare("bad")
     options = {"parsed": "json", "deadLetterStream": "bad"}
     start = micro(events, startingOffsets="earliest").initialOffset()
-    readers = [micro(events, **options, parsedSchema=schema) for schema in ("a INT", "b INT", "a INT")]
+    schemas = [(name, StructType().add("value", StructType().add(name, "integer"))) for name in ("a", "b", "a")]
+    readers = [source(events, **options, parsedSchema=f"{name} INT").streamReader(kind) for name, kind in schemas]
 
     first, second, again = (
         {each.origin for each in reader.partitions(start, after(reader, start))} for reader in readers

@@ -47,7 +47,7 @@ def test_a_dead_letter_stream_that_is_not_there_is_refused_where_the_read_is_pla
 
     for plan in (source.reader, source.streamReader):
         with pytest.raises(NotFoundError) as refused:
-            plan(SCHEMA)
+            plan(StructType().add("value", StructType().add("id", "integer")))
 
         assert str(refused.value) == MISSING
 

@@ -42,6 +42,8 @@ BATCH_MAX = 2**30 - 2
 # A name in the broker has 255 bytes, of which the target and the task take some.
 NAME_BYTES_MAX = 200
 TRIGGER_DELAY_MS = 15 * 60_000
+# A year, as longer than any query waits.
+TRIGGER_DELAY_MS_MAX = 366 * 86_400_000
 DURATION = re.compile(r"([0-9]+) *([a-z]*)")
 UNITS_MS = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 EXAMPLES = {"json": "'id BIGINT, name STRING'", "avro": "@order.avsc"}
@@ -169,15 +171,17 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
     """Parse the options of a read; raise OptionError."""
     given = Given(options)
     stream, subscription = taken_streams(given)
+    strategy = given.take("startingOffsetsByTimestampStrategy", one_of("error", "latest"), None)
+    delay_ms = given.take("maxTriggerDelay", duration_ms, None)
     parsed = ReadOptions(
         stream=stream,
         subscription=subscription,
         uri=taken_uri(given),
         starting=taken_place(given, "starting"),
         ending=taken_place(given, "ending"),
-        time_strategy=given.take("startingOffsetsByTimestampStrategy", one_of("error", "latest"), "error"),
+        time_strategy=strategy or "error",
         min_offsets=given.take("minOffsetsPerTrigger", positive, None),
-        trigger_delay_ms=given.take("maxTriggerDelay", duration_ms, TRIGGER_DELAY_MS),
+        trigger_delay_ms=TRIGGER_DELAY_MS if delay_ms is None else delay_ms,
         split_rows_max=given.take("maxRecordsPerPartition", positive, None),
         max_offsets=given.take("maxOffsetsPerTrigger", positive, None),
         max_bytes=given.take("maxBytesPerTrigger", positive, None),
@@ -200,9 +204,32 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
             "name the stream to read: .option('stream', 'events'); 'subscribe', 'subscribePattern' and 'assign' read "
             "several"
         )
-    if parsed.min_offsets is not None and parsed.min_offsets > (parsed.max_offsets or parsed.min_offsets):
-        raise OptionError("'minOffsetsPerTrigger' must not be above 'maxOffsetsPerTrigger'")
+    if delay_ms is not None and parsed.min_offsets is None:
+        raise OptionError(
+            "'maxTriggerDelay' belongs to 'minOffsetsPerTrigger', which delays batches; give both or none"
+        )
+    if strategy is not None and (parsed.starting is None or parsed.starting.kind != "times"):
+        raise OptionError("'startingOffsetsByTimestampStrategy' belongs to a start at a time; leave it out")
+    refuse_contradictions(parsed)
     return parsed
+
+
+def refuse_contradictions(options: ReadOptions) -> None:
+    """Raise OptionError for options that are each right, and together are not what anyone means."""
+    if options.min_offsets is not None and options.min_offsets > (options.max_offsets or options.min_offsets):
+        raise OptionError("'minOffsetsPerTrigger' must not be above 'maxOffsetsPerTrigger'")
+    dead = options.decoding.dead_letter_stream
+    if dead and options.subscription.has(dead, dead):
+        raise OptionError(
+            f"'deadLetterStream' is '{dead}', which the read has too: each bad record would come again as a new one, "
+            "without end; choose another stream, or read fewer"
+        )
+    if options.with_headers and options.columns and not {"headers", "properties"} & set(options.columns):
+        raise OptionError(
+            "'includeHeaders' adds columns, and 'columns' names all; add 'headers' to it, or leave one out"
+        )
+    if options.ending is not None and options.ending.is_first:
+        raise OptionError("a read that ends at the first message has none; leave the end out, or choose a later one")
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
@@ -257,7 +284,8 @@ def taken_uri(given: Given) -> str:
         # A user's name with a password behind it must not be shown.
         user=given.take("user", user_name, "", is_secret=True),
         password=given.take("password", text, "", is_secret=True),
-        password_file=given.take("passwordFile", first_line, ""),
+        # Its value may be the password, by mistake.
+        password_file=given.take("passwordFile", first_line, "", is_secret=True),
         token=given.take("token", text, "", is_secret=True),
     )
     return full_uri(uri, credentials, os.environ)
@@ -284,6 +312,8 @@ def taken_streams(given: Given) -> tuple[str, Subscription]:
     """Take the one option that says what to read; return the stream's name, where it is one, and the subscription."""
     stream = given.take("stream", text, "")
     path = given.take("path", text, "")
+    if stream and path and path != stream:
+        raise OptionError(f"both 'stream' and load() name a stream, '{stream}' and '{path}'; give only one of them")
     chosen = {
         "stream": Subscription(names=(stream,)) if stream else None,
         "path": Subscription(names=(path,)) if path and not stream else None,
@@ -435,4 +465,4 @@ def duration_ms(value: str) -> int:
     found = DURATION.fullmatch(value.strip().lower())
     if found is None or found.group(2) not in UNITS_MS:
         raise ValueError("it must be a number and a unit, such as 500ms, 30s, 15m, 2h or 1d")
-    return int(found.group(1)) * UNITS_MS[found.group(2)]
+    return bounded(0, TRIGGER_DELAY_MS_MAX // UNITS_MS[found.group(2)])(found.group(1)) * UNITS_MS[found.group(2)]

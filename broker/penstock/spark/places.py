@@ -24,6 +24,8 @@ __all__ = [
 
 # Special offsets in a mapping, as in the Kafka source.
 LATEST_OFFSET, EARLIEST_OFFSET = -1, -2
+# The broker has no higher offset, and no later time.
+NUMBER_MAX = 2**63 - 1
 # A number for a partition by its name, or for the numbers of a stream's partitions.
 NumbersByPartition: TypeAlias = Mapping[str, int | Mapping[str, int]]
 
@@ -48,6 +50,15 @@ class Place:
         if found is None:
             raise OptionError(f"no offset or time is set for partition '{partition.name}'; set one for every partition")
         return found
+
+    @property
+    def is_first(self) -> bool:
+        """Return whether it is the first message of every partition."""
+        numbers: list[int] = []
+        for each in (self.by_partition or {}).values():
+            numbers += [each] if isinstance(each, int) else each.values()
+        of_all = self.kind == "offsets" and bool(numbers) and set(numbers) == {EARLIEST_OFFSET}
+        return self.kind == "earliest" or of_all
 
     def is_archived(self, partition: Partition) -> bool:
         """Return whether it may be below the log of a partition whose archive cannot be read."""
@@ -141,6 +152,6 @@ def parse_numbers(value: str, least: int, other_words: str) -> NumbersByPartitio
     found = parse_object(value, wanted)
     for numbers in found.values():
         for number in numbers.values() if isinstance(numbers, dict) and numbers else [numbers]:
-            if not isinstance(number, int) or isinstance(number, bool) or number < least:
+            if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= NUMBER_MAX:
                 raise ValueError(wanted)
     return found

@@ -45,6 +45,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         for name, value in zip(OF_QUERIES, values, strict=True):
             if value is not None:
                 raise OptionError(f"'{name}' belongs to readStream; a batch ends at endingOffsets")
+        if options.group:
+            raise OptionError("'group' belongs to readStream: it follows a query; a batch has no progress to store")
         self._options = options
         self._schema = schema
 
@@ -58,6 +60,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         for name, offset in start.items():
             check_within(there[name], offset)
         self._check_there(there)
+        for name, offset in start.items():
+            check_order(there[name], options, offset, end[name])
         # Do not wait for rows that were written meanwhile, or never.
         spans = [(each, start[name], min(end[name], each.next)) for name, each in sorted(there.items())]
         ranges = ranges_of(spans_of(spans, options.limits, options.fail_on_data_loss))
@@ -105,6 +109,19 @@ def check_within(partition: Partition, start: int) -> None:
         raise OptionError(
             f"the read begins at offset {start} of partition '{partition.name}', which ends at {partition.next}; begin "
             "with 'latest' or with an offset that is there"
+        )
+
+
+def check_order(partition: Partition, options: ReadOptions, start: int, end: int) -> None:
+    """Raise OptionError when a start that the options name is behind the end that they name: no row is between.
+
+    A start at the first message may be behind it, as retention removes messages.
+    """
+    is_named = options.starting is not None and options.ending is not None
+    if is_named and start > max(end, partition.first):
+        raise OptionError(
+            f"the read of partition '{partition.name}' begins at offset {start}, behind its end at {end}; exchange "
+            "them, or leave one out"
         )
 
 

@@ -12,6 +12,8 @@ from penstock.spark.places import EARLIEST, LATEST, Place
 from penstock.spark.shares import Limits
 from penstock.spark.subscriptions import Subscription
 
+BAD_RECORDS = {"parsed": "json", "parsedSchema": "a INT"}
+
 
 def test_a_name_is_found_whatever_its_case() -> None:
     options = parse_read_options({"STREAM": "events", "startingoffsets": "earliest", "MaxOffsetsPerTrigger": "7"})
@@ -91,11 +93,38 @@ def test_places_are_words_offsets_or_times(options: dict[str, str], place: Place
             "only one of 'deadLetterStream'",
         ),
         ({"uri": "kafka://here"}, "penstock://"),
+        ({"path": "orders"}, "both 'stream' and load\\(\\) name a stream, 'events' and 'orders'"),
+        ({"maxTriggerDelay": "1s"}, "belongs to 'minOffsetsPerTrigger'"),
+        ({"minOffsetsPerTrigger": "1", "maxTriggerDelay": "9" * 400 + "d"}, "it must be from 0 to 366"),
+        ({"startingOffsetsByTimestampStrategy": "latest"}, "belongs to a start at a time"),
+        ({"startingOffsetsByTimestampStrategy": "latest", "startingOffsets": "earliest"}, "belongs to a start at a"),
+        ({"startingOffsets": f'{{"events": {"9" * 400}}}'}, "earliest, latest or JSON"),
+        ({"startingOffsetsByTimestamp": f'{{"events": {2**63}}}'}, "it must be JSON such as"),
+        ({"endingOffsets": "earliest"}, "a read that ends at the first message has none"),
+        ({"endingOffsets": '{"events": {"0": -2, "1": -2}}'}, "a read that ends at the first message has none"),
+        ({"includeHeaders": "true", "columns": "body"}, "'columns' names all; add 'headers'"),
+        ({**BAD_RECORDS, "deadLetterStream": "events"}, "'events', which the read has too"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(options: dict[str, str], text: str) -> None:
     with pytest.raises((OptionError, ValueError), match=text):
         parse_read_options({"stream": "events", **options})
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"subscribe": "a,bad"}, {"subscribePattern": ".*"}, {"assign": '{"bad": [0]}'}, {"path": "bad"}]
+)
+def test_dead_letters_do_not_come_back_into_the_read(chosen: dict[str, str]) -> None:
+    """Each was a bad record again, and went there again, without end."""
+    with pytest.raises(OptionError, match="'deadLetterStream' is 'bad', which the read has too"):
+        parse_read_options({**chosen, **BAD_RECORDS, "deadLetterStream": "bad"})
+
+
+def test_a_password_in_the_place_of_its_file_is_not_shown() -> None:
+    with pytest.raises(OptionError, match="option 'passwordFile': the file cannot be read") as refused:
+        parse_read_options({"stream": "a", "uri": "penstock://h:1/", "user": "u", "passwordFile": "s3cret"})
+
+    assert "s3cret" not in str(refused.value)
 
 
 def test_a_reading_needs_a_stream() -> None:
@@ -124,7 +153,9 @@ def test_streams_are_chosen_by_name_list_pattern_or_assignment(
     [("15m", 900_000), ("30 s", 30_000), ("250", 250), ("2h", 7_200_000), ("1d", 86_400_000), ("5min", 300_000)],
 )
 def test_a_delay_is_a_number_and_a_unit(text: str, milliseconds: int) -> None:
-    assert parse_read_options({"stream": "events", "maxTriggerDelay": text}).trigger_delay_ms == milliseconds
+    options = {"stream": "events", "minOffsetsPerTrigger": "1", "maxTriggerDelay": text}
+
+    assert parse_read_options(options).trigger_delay_ms == milliseconds
 
 
 def test_limits_of_a_batch_are_the_options() -> None:
