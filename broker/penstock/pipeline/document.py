@@ -138,11 +138,12 @@ def source(document: Mapping[str, Any], folder: Path) -> dict[str, str]:
 def found_files(options: dict[str, str], folder: Path) -> dict[str, str]:
     """Return the options with the full paths of files that they name."""
     found = dict(options)
-    if found.get("parsedSchema", "").startswith("@"):
-        found["parsedSchema"] = "@" + beside(folder, found["parsedSchema"][1:])
-    for name in ("parsedDescriptor", "passwordFile"):
-        if found.get(name):
-            found[name] = beside(folder, found[name])
+    for name, value in options.items():
+        # Case does not matter in the names of options.
+        if name.lower() == "parsedschema" and value.startswith("@"):
+            found[name] = "@" + beside(folder, value[1:])
+        elif name.lower() in ("parseddescriptor", "passwordfile") and value:
+            found[name] = beside(folder, value)
     return found
 
 

@@ -9,6 +9,7 @@ import yaml
 
 from penstock.pipeline import PipelineError, read_pipeline, write_template
 from penstock.pipeline.archive_document import is_archive, read_archive
+from penstock.pipeline.document import found_files
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "pipelines"
 SMALLEST: dict[str, Any] = {
@@ -36,6 +37,19 @@ def test_the_smallest_document_is_a_triggered_pipeline(tmp_path: Path) -> None:
         ("penstock", {"stream": "b", "staged": "true"}, "append")
     ]
     assert pipeline.checkpoint == str(tmp_path / "checkpoints" / "copy")
+
+
+def test_files_are_found_whatever_the_case_of_their_options(tmp_path: Path) -> None:
+    """They were looked for in the working folder."""
+    (tmp_path / "order.avsc").write_text("{}")
+    options = {"passwordfile": "password", "PARSEDDESCRIPTOR": "a.desc", "parsedschema": "@order.avsc", "stream": "a"}
+
+    assert found_files(options, tmp_path) == {
+        "passwordfile": str(tmp_path / "password"),
+        "PARSEDDESCRIPTOR": str(tmp_path / "a.desc"),
+        "parsedschema": f"@{tmp_path / 'order.avsc'}",
+        "stream": "a",
+    }
 
 
 def test_metrics_are_served_at_an_address(tmp_path: Path) -> None:
