@@ -421,17 +421,6 @@ def test_options_of_the_other_kind_of_reading_are_refused(events: FakeFlight) ->
         micro(events, endingOffsets="latest")
 
 
-def test_a_batch_whose_start_is_behind_its_end_is_refused(events: FakeFlight) -> None:
-    """It was empty, without a word."""
-    for start in ({"startingOffsets": '{"events": 9}'}, {"startingOffsets": "latest"}):
-        reader = source(events, endingOffsets='{"events": 3}', **start).reader(BODIES)
-        with pytest.raises(OptionError, match="behind its end at 3"):
-            reader.partitions()
-    assert (
-        source(events, endingOffsets='{"events": 3}', startingOffsets='{"events": 3}').reader(BODIES).partitions() == []
-    )
-
-
 def test_two_decodings_in_one_query_publish_their_bad_records_under_two_names(events: FakeFlight) -> None:
     """They shared one, and the broker took the bad record of the second for a repetition."""
     events.declare("bad")
