@@ -20,6 +20,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from penstock.pipeline.document import Pipeline
 from penstock.pipeline.errors import PipelineError
+from penstock.pipeline.kept_targets import check_kept_target
 from penstock.pipeline.plans import keeps_order, plan_of
 from penstock.pipeline.scratch import scratch_folder
 from penstock.pipeline.sinks import into, source_options
@@ -137,6 +138,7 @@ def by_python(spark: SparkSession, file: Path, source: DataFrame) -> DataFrame:
 
 def started(spark: SparkSession, pipeline: Pipeline, number: int) -> StreamingQuery:
     sink = pipeline.sinks[number]
+    check_kept_target(spark, pipeline.checkpoint, number, sink)
     result = transformed(spark, pipeline, number)
     rows = spark.sql(sink.select) if sink.select else result
     if sink.needs_order and not keeps_order(plan_of(rows)):
