@@ -18,7 +18,7 @@ pub enum WireError {
     TooLong { what: &'static str, size: usize, max: usize },
     #[error("{what} nests deeper than {max} levels; flatten it")]
     TooDeep { what: &'static str, max: usize },
-    #[error("{what} has the unknown type tag {tag:#04x}; known are t b B s u I i l f d D S x A T F V")]
+    #[error("{what} has the unknown type tag {tag:#04x}; known are t b B s U u I i l L f d D S x A T F V")]
     UnknownTag { what: &'static str, tag: u8 },
     #[error("{what} is out of range: {rule}")]
     OutOfRange { what: &'static str, rule: &'static str },

@@ -38,7 +38,7 @@ pub enum ValueRef<'a> {
     I8(i8),
     /// `B`
     U8(u8),
-    /// `s`
+    /// `s`, or `U` of clients that follow the specification instead of RabbitMQ
     I16(i16),
     /// `u`
     U16(u16),
@@ -46,7 +46,7 @@ pub enum ValueRef<'a> {
     I32(i32),
     /// `i`
     U32(u32),
-    /// `l`
+    /// `l`, or `L`, which RabbitMQ reads as signed, too
     I64(i64),
     /// `f`
     F32(f32),
@@ -189,11 +189,11 @@ impl<'a> Reader<'a> {
             b't' => ValueRef::Bool(self.array::<1>()? != [0]),
             b'b' => ValueRef::I8(i8::from_be_bytes(self.array()?)),
             b'B' => ValueRef::U8(u8::from_be_bytes(self.array()?)),
-            b's' => ValueRef::I16(i16::from_be_bytes(self.array()?)),
+            b's' | b'U' => ValueRef::I16(i16::from_be_bytes(self.array()?)),
             b'u' => ValueRef::U16(u16::from_be_bytes(self.array()?)),
             b'I' => ValueRef::I32(i32::from_be_bytes(self.array()?)),
             b'i' => ValueRef::U32(u32::from_be_bytes(self.array()?)),
-            b'l' => ValueRef::I64(i64::from_be_bytes(self.array()?)),
+            b'l' | b'L' => ValueRef::I64(i64::from_be_bytes(self.array()?)),
             b'f' => ValueRef::F32(f32::from_be_bytes(self.array()?)),
             b'd' => ValueRef::F64(f64::from_be_bytes(self.array()?)),
             b'D' => self.decimal()?,
@@ -266,15 +266,17 @@ mod tests {
 
     #[test]
     fn every_tag_is_read_big_endian() {
-        let cases: [(&[u8], ValueRef<'_>); 16] = [
+        let cases: [(&[u8], ValueRef<'_>); 18] = [
             (b"t\x01", ValueRef::Bool(true)),
             (b"b\xff", ValueRef::I8(-1)),
             (b"B\xff", ValueRef::U8(255)),
             (b"s\xff\xfe", ValueRef::I16(-2)),
+            (b"U\xff\xfe", ValueRef::I16(-2)),
             (b"u\x01\x02", ValueRef::U16(0x0102)),
             (b"I\xff\xff\xff\xfd", ValueRef::I32(-3)),
             (b"i\x01\x02\x03\x04", ValueRef::U32(0x0102_0304)),
             (b"l\xff\xff\xff\xff\xff\xff\xff\xfc", ValueRef::I64(-4)),
+            (b"L\xff\xff\xff\xff\xff\xff\xff\xfc", ValueRef::I64(-4)),
             (b"f\x3f\x80\x00\x00", ValueRef::F32(1.0)),
             (b"d\x3f\xf0\x00\x00\x00\x00\x00\x00", ValueRef::F64(1.0)),
             (b"D\x02\x00\x00\x00\x7b", ValueRef::Decimal { scale: 2, value: 123 }),
