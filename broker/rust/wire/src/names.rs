@@ -11,6 +11,8 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub struct Name<'a>(&'a [u8]);
 
 impl<'a> Name<'a> {
+    pub const EMPTY: Name<'static> = Name(b"");
+
     /// Checks the bytes; `what` they name stands in the error.
     ///
     /// # Errors
@@ -22,6 +24,13 @@ impl<'a> Name<'a> {
         }
         std::str::from_utf8(bytes).map_err(|_| WireError::NotUtf8 { what })?;
         Ok(Name(bytes))
+    }
+
+    /// As much of a text as a name may have: the broker's own words, which need no error.
+    #[must_use]
+    pub fn cut(text: &'a str) -> Name<'a> {
+        let end = (0..=NAME_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        Name(text.get(..end).unwrap_or_default().as_bytes())
     }
 
     /// Bytes that were checked before, as a part of the same frame.
@@ -77,6 +86,8 @@ mod tests {
         assert_eq!(Name::new("a queue", longest.as_bytes()).map(Name::to_text), Ok(longest));
         assert!(Name::new("a queue", b"line\nfeed and \0").is_ok());
         assert_eq!(Name::new("a queue", b"\xff"), Err(WireError::NotUtf8 { what: "a queue" }));
+        assert_eq!(Name::cut("short").as_bytes(), b"short");
+        assert_eq!(Name::cut(&"é".repeat(200)).to_text(), "é".repeat(127));
         let too_long = [b'x'; NAME_BYTES_MAX + 1];
         assert_eq!(Name::new("a queue", &too_long), Err(WireError::TooLong { what: "a queue", size: 256, max: 255 }));
     }

@@ -5,6 +5,7 @@
 
 use super::block::{self, Field};
 use super::table::{self, ArrayRef, DEPTH_MAX, TableRef, ValueRef};
+use super::table_writer::{begin_long, end_long, put_long_bytes, put_tagged};
 use crate::WireError;
 use crate::protobuf::{Reader, WireType, begin_length, end_length, put_bytes, put_varint};
 
@@ -198,14 +199,9 @@ fn put_headers(properties: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
 
 /// Appends the output of `write` behind its u32 length.
 fn put_long(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> Result<(), WireError>) -> Result<(), WireError> {
-    let start = out.len();
-    out.extend_from_slice(&[0; 4]);
+    let start = begin_long(out);
     write(out)?;
-    // Far below 4 GiB: the protobuf form is at most PROPERTIES_BYTES_MAX and grows by less than ten times.
-    let length = (out.len() - start - 4) as u32;
-    if let Some(slot) = out.get_mut(start..start + 4) {
-        slot.copy_from_slice(&length.to_be_bytes());
-    }
+    end_long(out, start);
     Ok(())
 }
 
@@ -243,9 +239,9 @@ fn put_value(value: &[u8], out: &mut Vec<u8>, depth: usize) -> Result<(), WireEr
             }
             4 => {
                 let text = reader.text(field, wire_type, HEADER, PROPERTIES_BYTES_MAX)?;
-                put_long_bytes(out, b'S', text.as_bytes())?;
+                put_long_bytes(out, b'S', text.as_bytes());
             }
-            5 => put_long_bytes(out, b'x', reader.slice(field, wire_type)?)?,
+            5 => put_long_bytes(out, b'x', reader.slice(field, wire_type)?),
             6 => put_tagged(out, b'T', &reader.uint(field, wire_type)?.to_be_bytes()),
             7 => put_nested(out, b'F', reader.slice(field, wire_type)?, depth, put_entry)?,
             8 => put_nested(out, b'A', reader.slice(field, wire_type)?, depth, put_value)?,
@@ -254,19 +250,6 @@ fn put_value(value: &[u8], out: &mut Vec<u8>, depth: usize) -> Result<(), WireEr
         }
     }
     Ok(())
-}
-
-fn put_tagged(out: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
-    out.push(tag);
-    out.extend_from_slice(bytes);
-}
-
-fn put_long_bytes(out: &mut Vec<u8>, tag: u8, bytes: &[u8]) -> Result<(), WireError> {
-    out.push(tag);
-    put_long(out, |out| {
-        out.extend_from_slice(bytes);
-        Ok(())
-    })
 }
 
 /// Writes one part of a table or an array, at its depth.
