@@ -18,6 +18,7 @@ macro_rules! targets {
 }
 
 targets! {
+    amqp_frames in "../../../../fuzz/fuzz_targets/amqp_frames.rs",
     amqp_method in "../../../../fuzz/fuzz_targets/amqp_method.rs",
     amqp_table in "../../../../fuzz/fuzz_targets/amqp_table.rs",
     consume_request in "../../../../fuzz/fuzz_targets/consume_request.rs",

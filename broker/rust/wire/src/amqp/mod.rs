@@ -1,17 +1,24 @@
 //! AMQP 0-9-1 as bytes, big-endian as on the wire: field tables and properties, which messages are stored with; and what its
-//! connections need without their sockets: frames, methods and contents.
+//! connections need without their sockets: frames, methods and contents, and the states of connections and channels.
 //!
 //! No listener uses the connections' part yet.
 
 pub mod argument;
+pub mod assembly;
 mod block;
+pub mod channel;
 pub mod checked;
+pub mod confirms;
+pub mod connection;
 pub mod content;
 pub mod delivery;
 pub mod frame;
+pub mod heartbeat;
 pub mod method;
 pub mod properties;
+pub mod reply;
 pub mod sasl;
 pub mod table;
 pub mod table_writer;
+pub mod unacked;
 pub mod view;
