@@ -37,6 +37,12 @@ impl<'a> Properties<'a> {
         Ok(Properties(block))
     }
 
+    /// Bytes that were checked before.
+    #[inline]
+    pub(super) fn checked(block: &'a [u8]) -> Properties<'a> {
+        Properties(block)
+    }
+
     #[inline]
     #[must_use]
     pub fn as_bytes(self) -> &'a [u8] {

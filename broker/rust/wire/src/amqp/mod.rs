@@ -1,7 +1,7 @@
 //! AMQP 0-9-1 as bytes, big-endian as on the wire: field tables and properties, which messages are stored with; and what its
 //! connections need without their sockets: frames, methods and contents, and the states of connections and channels.
 //!
-//! No listener uses the connections' part yet.
+//! The listener that uses the connections' part is incomplete: it serves neither transactions nor `connection.blocked`, for instance.
 
 pub mod argument;
 pub mod assembly;
