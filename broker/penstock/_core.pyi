@@ -12,6 +12,7 @@ __all__ = [
     "Backup",
     "BackupFile",
     "BadBody",
+    "BindingChange",
     "Call",
     "Channel",
     "ChannelTls",
@@ -25,6 +26,8 @@ __all__ = [
     "DroppedMessage",
     "Engine",
     "Enter",
+    "ExchangeDeclare",
+    "ExchangeDelete",
     "GroupState",
     "HeaderIs",
     "JsonDecoder",
@@ -55,6 +58,9 @@ __all__ = [
     "ProducerState",
     "Publisher",
     "QueueCounts",
+    "QueueDeclare",
+    "QueueDelete",
+    "QueuePurge",
     "QueueUnused",
     "ReadArchive",
     "Reader",
@@ -715,6 +721,76 @@ class Disconnected:
     def __new__(cls) -> Self: ...
 
 @final
+class ExchangeDeclare:
+    """A client declares an exchange: answered with `changed`, like the other questions about the topology.
+
+    Arguments are a field table of AMQP 0-9-1 without its length.
+    """
+
+    vhost: str
+    name: str
+    kind: str
+    passive: bool
+    durable: bool
+    auto_delete: bool
+    internal: bool
+    arguments: bytes
+    def __new__(cls, *, vhost: str, name: str, kind: str, passive: bool = False, durable: bool = False, auto_delete: bool = False, internal: bool = False, arguments: bytes) -> Self: ...
+
+@final
+class ExchangeDelete:
+    """A client deletes an exchange."""
+
+    vhost: str
+    name: str
+    if_unused: bool
+    def __new__(cls, *, vhost: str, name: str, if_unused: bool = False) -> Self: ...
+
+@final
+class QueueDeclare:
+    """A client declares a queue; an empty name asks for one that the broker makes."""
+
+    vhost: str
+    name: str
+    passive: bool
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    arguments: bytes
+    def __new__(cls, *, vhost: str, name: str, passive: bool = False, durable: bool = False, exclusive: bool = False, auto_delete: bool = False, arguments: bytes) -> Self: ...
+
+@final
+class QueueDelete:
+    """A client deletes a queue."""
+
+    vhost: str
+    name: str
+    if_unused: bool
+    if_empty: bool
+    def __new__(cls, *, vhost: str, name: str, if_unused: bool = False, if_empty: bool = False) -> Self: ...
+
+@final
+class QueuePurge:
+    """A client deletes the ready messages of a queue."""
+
+    vhost: str
+    name: str
+    def __new__(cls, *, vhost: str, name: str) -> Self: ...
+
+@final
+class BindingChange:
+    """A client binds a queue or an exchange to an exchange, or unbinds it."""
+
+    vhost: str
+    source: str
+    destination: str
+    to_exchange: bool
+    routing_key: str
+    arguments: bytes
+    unbind: bool
+    def __new__(cls, *, vhost: str, source: str, destination: str, to_exchange: bool = False, routing_key: str, arguments: bytes, unbind: bool = False) -> Self: ...
+
+@final
 class QueueUnused:
     """An auto-delete queue lost its last consumer. There is no answer."""
 
@@ -731,7 +807,8 @@ class Call:
     continues if it is admitted.
     """
 
-    request: UnaryCall | OpenPublish | PermitExchange | PermitUserId | PermitKeys | OpenConsume | OpenRead | OpenGet | OpenSettle | OpenStage | ReadArchive | DescribeStreams | Enter | Disconnected | QueueUnused
+    request: UnaryCall | OpenPublish | PermitExchange | PermitUserId | PermitKeys | OpenConsume | OpenRead | OpenGet | OpenSettle | OpenStage | ReadArchive | DescribeStreams | Enter | ExchangeDeclare | ExchangeDelete | QueueDeclare | QueueDelete | QueuePurge | BindingChange | Disconnected | QueueUnused
+    protocol: str
     authorization: str
     certificate: bytes
     peer: str
@@ -746,6 +823,10 @@ class Call:
         """Answer with the partitions of the streams."""
     def admit_stage(self, vhost: str, queue_id: int, user: str, *, exchange: str, routing_key: str) -> None:
         """Answer with the stage's queue and its target."""
+    def changed(self, name: str, message_count: int = 0, consumer_count: int = 0) -> None:
+        """Answer a change of the topology: with a queue's name, and its numbers of messages and consumers."""
+    def refuse_kind(self, kind: str, message: str, details: bytes = ...) -> None:
+        """Refuse with the name of a kind; `details` is what the protocol adds. Raises ValueError for an unknown kind."""
     def refuse(self, code: int, message: str, details: bytes = ...) -> None:
         """Refuse with a gRPC status code; `details` is a serialised google.rpc.Status."""
 
@@ -783,13 +864,14 @@ class OpenConsumer:
 
 @final
 class Server:
-    """The gRPC listener, on threads of its own.
+    """The listeners for gRPC and, where it has an address, for AMQP 0-9-1, on threads of their own.
 
     It queues the calls that it cannot decide for `take`, and makes `wake_fd` readable.
     """
 
-    def __new__(cls, engine: Engine, *, address: str, threads: int, message_bytes_max: int, buffer_bytes_max: int, descriptors: bytes, calls_max: int, connections_max: int, streams_max: int, first_request_ms: int, proxies: Sequence[str] = ..., tls: Tls | None = None) -> Self: ...
+    def __new__(cls, engine: Engine, *, address: str, threads: int, message_bytes_max: int, buffer_bytes_max: int, descriptors: bytes, calls_max: int, connections_max: int, streams_max: int, first_request_ms: int, proxies: Sequence[str] = ..., tls: Tls | None = None, amqp: str | None = None) -> Self: ...
     address: str
+    amqp_address: str | None
     wake_fd: int
     def take(self) -> list[Call]: ...
     def serving(self, serving: bool) -> None:

@@ -1,7 +1,7 @@
 """Writes golden bytes of AMQP 0-9-1 with pika, for `broker/rust/wire/tests/amqp_methods.rs`.
 
-Run `pip install pika==1.3.2 && python tests/golden/make_amqp_frames.py tests/golden/amqp-frames.txt`. Each line has a name and the
-bytes of a frame in hexadecimal. Arguments have values that follow from their names, which the test knows, too.
+Run `python tests/golden/make_amqp_frames.py tests/golden/amqp-frames.txt`, with pika 1.3.2. Each line has a name and
+the bytes of a frame in hexadecimal. Arguments have values that follow from their names, which the test knows, too.
 """
 
 import inspect

@@ -7,7 +7,9 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.frontends.grpc import GrpcFrontend
+from penstock.frontends.amqp import AmqpProtocol
+from penstock.frontends.grpc import GrpcProtocol
+from penstock.frontends.native import Decider, NativeFrontend
 from penstock.identity import Allowance, Identity, Permission, Tag, TopicPermission, User, Users
 from penstock.kit.peers import NOWHERE, Source
 from penstock.model.errors import FaultError, NotAuthenticatedError, NotFoundError, Thing
@@ -253,6 +255,7 @@ class FakeCall:
     """A call of the native listener, of a unary method where no other request is given; `result` is its answer."""
 
     asked: Question | Event | None = None
+    protocol: str = "grpc"
     method: str = ""
     payload: bytes = b""
     authorization: str = ""
@@ -286,6 +289,12 @@ class FakeCall:
         del user
         self.by_key = by_key
         self.result.set_result(("admit", vhost, queue_id))
+
+    def changed(self, name: str, message_count: int = 0, consumer_count: int = 0) -> None:
+        self.result.set_result(("changed", name, message_count, consumer_count))
+
+    def refuse_kind(self, kind: str, message: str, details: bytes = b"") -> None:
+        self.result.set_result(("refuse", kind, message, details))
 
     def refuse(self, code: int, message: str, details: bytes = b"") -> None:
         self.result.set_result(("refuse", code, message, details))
@@ -388,7 +397,8 @@ class World:
         self.user_limits = FakeUserLimits()
         self.log_ins = LogIns(lambda _seconds, _call: None)
         self.services = self.built()
-        self.frontend = GrpcFrontend(self.listener, self.services)
+        protocols: dict[str, Decider] = {"grpc": GrpcProtocol(self.services), "amqp": AmqpProtocol(self.services)}
+        self.frontend = NativeFrontend(self.listener, self.services, protocols)
 
     def built(self, sign_in: SignIn | None = None) -> Services:
         parts = Parts(

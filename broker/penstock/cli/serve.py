@@ -34,7 +34,7 @@ def serve(
         str | None, typer.Option("--grpc", help="HOST:PORT or off; default: 127.0.0.1:5680", metavar="HOST:PORT")
     ] = None,
     amqp: Annotated[
-        str | None, typer.Option("--amqp", help="HOST:PORT or off; default: 127.0.0.1:5672", metavar="HOST:PORT")
+        str | None, typer.Option("--amqp", help="HOST:PORT or off; default: off", metavar="HOST:PORT")
     ] = None,
     http: Annotated[
         str | None, typer.Option("--http", help="HOST:PORT or off; default: 127.0.0.1:15672", metavar="HOST:PORT")

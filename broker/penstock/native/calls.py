@@ -1,9 +1,12 @@
 """The kinds of requests that a `Call` of the listener can have, by their answers."""
 
 from penstock._core import (
+    BindingChange,
     DescribeStreams,
     Disconnected,
     Enter,
+    ExchangeDeclare,
+    ExchangeDelete,
     OpenConsume,
     OpenGet,
     OpenPublish,
@@ -13,6 +16,9 @@ from penstock._core import (
     PermitExchange,
     PermitKeys,
     PermitUserId,
+    QueueDeclare,
+    QueueDelete,
+    QueuePurge,
     QueueUnused,
     ReadArchive,
     UnaryCall,
@@ -20,9 +26,11 @@ from penstock._core import (
 
 Admittable = OpenPublish | PermitExchange | PermitUserId | OpenConsume | OpenRead | OpenGet | OpenSettle
 """`Call.admit` answers these with a virtual host and a queue."""
-Question = Admittable | UnaryCall | PermitKeys | OpenStage | ReadArchive | DescribeStreams | Enter
+TopologyRequest = ExchangeDeclare | ExchangeDelete | QueueDeclare | QueueDelete | QueuePurge | BindingChange
+"""`Call.changed` answers these."""
+Question = Admittable | TopologyRequest | UnaryCall | PermitKeys | OpenStage | ReadArchive | DescribeStreams | Enter
 """These have an answer, or are refused."""
 Event = Disconnected | QueueUnused
 """These have no answer."""
 
-__all__ = ["Admittable", "Event", "Question"]
+__all__ = ["Admittable", "Event", "Question", "TopologyRequest"]

@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Self
 
 from penstock.archive.errors import ArchiveError
-from penstock.frontends.grpc import GrpcFrontend, NativeListener
+from penstock.frontends.amqp import AmqpProtocol
+from penstock.frontends.grpc import GrpcProtocol
 from penstock.frontends.http import HttpFrontend, MetricsPage
+from penstock.frontends.native import Decider, NativeFrontend, NativeListener
 from penstock.identity.http_client import HttpClient
 from penstock.kit.clock import SystemClock
 from penstock.kit.logging import configure, logger
@@ -218,8 +220,10 @@ class Broker:
 
     async def _start_grpc(self, tls: Tls | None) -> None:
         self._server: Server | None = None
-        address = self._settings.address("grpc")
+        address, amqp = self._settings.address("grpc"), self._settings.address("amqp")
         if address is None:
+            if amqp is not None:
+                raise StartError("the AMQP listener needs the one for gRPC; set grpc, or amqp to `off`")
             return
         try:
             server = Server(
@@ -235,20 +239,25 @@ class Broker:
                 first_request_ms=int(self._settings.first_request_seconds * 1_000),
                 proxies=self._settings.proxies,
                 tls=tls,
+                amqp=None if amqp is None else str(amqp),
             )
         except OSError as error:
-            raise _cannot_listen("grpc", str(address), error) from error
+            addresses = str(address) if amqp is None else f"{address} and {amqp}"
+            raise _cannot_listen("grpc", addresses, error) from error
         self._server = server
         self.state.also_count(server.metrics)
         if tls is None and is_beyond_loopback(self._settings):
             _log.warning("credentials and messages are sent in clear text: set tls_certificate", grpc=server.address)
         if self._tls is not None:
             self._undo.callback(spawn(self._tls.watch(server.set_tls), name="certificates").cancel)
-        frontend = GrpcFrontend(NativeListener(server), self.services)
+        protocols: dict[str, Decider] = {"grpc": GrpcProtocol(self.services), "amqp": AmqpProtocol(self.services)}
+        frontend = NativeFrontend(NativeListener(server), self.services, protocols)
         frontend.start()
         self._undo.callback(frontend.stop)
         self._undo.push_async_callback(self._stop_server, server)
         self.state.listeners["grpc"] = server.address
+        if server.amqp_address is not None:
+            self.state.listeners["amqp"] = server.amqp_address
 
     def _open_archives(self) -> Archives | NoArchives:
         if self._settings.archive_dir is None:

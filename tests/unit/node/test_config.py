@@ -19,8 +19,9 @@ def test_the_defaults_are_for_this_machine_only():
     settings = load_settings(environment={})
 
     assert settings.address("grpc") == Address("127.0.0.1", 5680)
-    later = [settings.address("amqp"), settings.address("http"), settings.address("metrics")]
-    assert later == [Address("127.0.0.1", port) for port in (5672, 15672, 15692)]
+    later = [settings.address("http"), settings.address("metrics")]
+    assert later == [Address("127.0.0.1", port) for port in (15672, 15692)]
+    assert settings.address("amqp") is None
     assert settings.message_bytes_max == 16 * 1024 * 1024
     assert settings.threads >= 1
 

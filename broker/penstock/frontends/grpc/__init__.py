@@ -1,6 +1,5 @@
 """gRPC: the listener is native, and what it cannot decide itself is decided here, call by call."""
 
-from penstock.frontends.grpc.native_listener import NativeListener
-from penstock.frontends.grpc.server import GrpcFrontend
+from penstock.frontends.grpc.server import GrpcProtocol
 
-__all__ = ["GrpcFrontend", "NativeListener"]
+__all__ = ["GrpcProtocol"]

@@ -1,6 +1,6 @@
 """Users and permissions: requests to verbs."""
 
-from penstock.frontends.grpc.convert import vhost_of
+from penstock.frontends.native import vhost_of
 from penstock.services import HeldPermission, HeldTopicPermission, Principal, Services
 from penstock.v1 import admin_pb2 as admin
 

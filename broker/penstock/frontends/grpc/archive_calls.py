@@ -3,7 +3,7 @@
 The listener asks for a part that is no longer in the log; the reader is authorized for each part.
 """
 
-from penstock.frontends.grpc.convert import vhost_of
+from penstock.frontends.native import vhost_of
 from penstock.native import ReadArchive
 from penstock.services import ArchivedRows, Principal, Services
 

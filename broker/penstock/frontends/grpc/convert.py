@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from penstock.model.arguments import Arguments, Decimal, Timestamp, Value
 from penstock.model.errors import InvalidArgumentError, Thing
 from penstock.model.names import (
-    DEFAULT_VHOST,
     exchange_name,
     queue_name,
     routing_key,
@@ -21,11 +20,6 @@ _DESTINATION_KINDS = {
     DestinationKind.QUEUE: admin_pb2.DESTINATION_KIND_QUEUE,
     DestinationKind.EXCHANGE: admin_pb2.DESTINATION_KIND_EXCHANGE,
 }
-
-
-def vhost_of(name: str) -> str:
-    """Return the name; an empty one is the default virtual host's."""
-    return name or DEFAULT_VHOST
 
 
 def arguments_of(fields: Mapping[str, message_pb2.Value]) -> dict[str, Value]:

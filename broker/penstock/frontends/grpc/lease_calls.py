@@ -1,6 +1,6 @@
 """Leases: requests to verbs."""
 
-from penstock.frontends.grpc.convert import vhost_of
+from penstock.frontends.native import vhost_of
 from penstock.services import Principal, Services
 from penstock.v1 import messaging_pb2 as wire
 

@@ -1,6 +1,7 @@
 """Policies of a virtual host: requests to verbs."""
 
-from penstock.frontends.grpc.convert import arguments_of, put_arguments, vhost_of
+from penstock.frontends.grpc.convert import arguments_of, put_arguments
+from penstock.frontends.native import vhost_of
 from penstock.services import Policy, Principal, Services, WantedPolicy
 from penstock.v1 import admin_pb2 as admin
 

@@ -1,6 +1,6 @@
 """Stages: requests to verbs. `streams` admits to staging."""
 
-from penstock.frontends.grpc.convert import vhost_of
+from penstock.frontends.native import vhost_of
 from penstock.services import Principal, Services
 from penstock.v1 import staging_pb2 as wire
 

@@ -1,7 +1,8 @@
 """Streams: requests to verbs. The listener reads streams itself, once a reader was admitted."""
 
-from penstock.frontends.grpc.convert import arguments_of, put_arguments, vhost_of
+from penstock.frontends.grpc.convert import arguments_of, put_arguments
 from penstock.frontends.grpc.pages import name_after, next_parts, page_size, parts_after, token_after
+from penstock.frontends.native import vhost_of
 from penstock.services import ArchiveStanding, PartitionStatus, Principal, Services, StreamStatus, is_full_page
 from penstock.v1 import streams_pb2 as wire
 

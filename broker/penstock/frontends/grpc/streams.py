@@ -1,49 +1,8 @@
-"""Admission to the message paths: from the listener's questions to verbs. The listener keeps the answer."""
+"""Streams and stages of the message path: from the listener's questions to verbs. The listener keeps the answer."""
 
-from penstock.frontends.grpc.convert import vhost_of
-from penstock.native import (
-    Admittable,
-    DescribeStreams,
-    OpenConsume,
-    OpenGet,
-    OpenPublish,
-    OpenRead,
-    OpenSettle,
-    OpenStage,
-    PermitExchange,
-    PermitKeys,
-    PermitUserId,
-    StreamPartition,
-)
-from penstock.services import Admission, OpenedStage, Principal, Services, StageTarget
-
-
-async def admit(services: Services, principal: Principal, question: Admittable, *, again: bool) -> Admission:
-    """Return what the principal is admitted to. Raises a refusal when it may not."""
-    admission, vhost = services.admission, vhost_of(question.vhost)
-    match question:
-        case OpenPublish():
-            return await admission.open_publisher(principal, vhost, again=again)
-        case PermitExchange(exchange=exchange):
-            return await admission.publish(principal, vhost, exchange)
-        case PermitUserId():
-            return await admission.publish_as_another(principal, vhost)
-        case OpenConsume(queue=queue):
-            return await admission.open_consumer(principal, vhost, queue, again=again)
-        case OpenGet(queue=queue):
-            return await admission.get(principal, vhost, queue, again=again)
-        case OpenSettle(queue=queue):
-            return await admission.settle(principal, vhost, queue)
-        case OpenRead(partition=partition, group=group, single_active=single_active):
-            return await admission.open_reader(
-                principal, vhost, partition, group=group, single_active=single_active, again=again
-            )
-
-
-async def permit_keys(services: Services, principal: Principal, question: PermitKeys) -> list[bool]:
-    """Return for each routing key whether the principal may publish with it to the exchange that it was admitted to."""
-    vhost = vhost_of(question.vhost)
-    return await services.admission.publish_keys(principal, vhost, question.exchange, question.keys)
+from penstock.frontends.native import vhost_of
+from penstock.native import DescribeStreams, OpenStage, StreamPartition
+from penstock.services import OpenedStage, Principal, Services, StageTarget
 
 
 async def describe(

@@ -1,14 +1,8 @@
 """Exchanges, queues and bindings: requests to verbs, and pages to tokens."""
 
-from penstock.frontends.grpc.convert import (
-    arguments_of,
-    binding_of,
-    put_binding,
-    put_exchange,
-    put_queue,
-    vhost_of,
-)
+from penstock.frontends.grpc.convert import arguments_of, binding_of, put_binding, put_exchange, put_queue
 from penstock.frontends.grpc.pages import name_after, next_name, next_parts, page_size, parts_after
+from penstock.frontends.native import vhost_of
 from penstock.model.names import exchange_name, queue_name
 from penstock.services import BindingPlace, DeclareExchange, DeclareQueue, Principal, Services, place_of
 from penstock.v1 import admin_pb2 as admin

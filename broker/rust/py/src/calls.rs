@@ -3,11 +3,12 @@
 use std::sync::Mutex;
 
 use penstock_serve::host::{
-    Admitted, Answer, ArchiveRows, Call, CallRequest, Caller, FoundPartition, FoundStreams, Refusal, Reply, StagePlace,
+    Admitted, Answer, ArchiveRows, Call, CallRequest, Caller, FoundPartition, FoundStreams, Kind, Outcome, Refusal,
+    Reply, StagePlace, TopologyRequest,
 };
 use penstock_serve::kind_of_code;
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
@@ -51,6 +52,37 @@ records! {
     }
     ArchivedRuns { below: u64, runs: Vec<OffsetRun>, bytes: u64 }
     OffsetRun { first: u64, end: u64 }
+    ExchangeDeclare {
+        vhost: String,
+        name: String,
+        kind: String,
+        passive: bool = false,
+        durable: bool = false,
+        auto_delete: bool = false,
+        internal: bool = false,
+        arguments: Vec<u8>,
+    }
+    ExchangeDelete { vhost: String, name: String, if_unused: bool = false }
+    QueueDeclare {
+        vhost: String,
+        name: String,
+        passive: bool = false,
+        durable: bool = false,
+        exclusive: bool = false,
+        auto_delete: bool = false,
+        arguments: Vec<u8>,
+    }
+    QueueDelete { vhost: String, name: String, if_unused: bool = false, if_empty: bool = false }
+    QueuePurge { vhost: String, name: String }
+    BindingChange {
+        vhost: String,
+        source: String,
+        destination: String,
+        to_exchange: bool = false,
+        routing_key: String,
+        arguments: Vec<u8>,
+        unbind: bool = false,
+    }
     QueueUnused { vhost: String, queue: String, queue_id: u64 }
     Enter {}
     Disconnected {}
@@ -139,9 +171,56 @@ fn object(py: Python<'_>, request: CallRequest) -> PyResult<Py<PyAny>> {
         CallRequest::OpenStage { vhost, stage, stream, exchange, routing_key } => {
             OpenStage { vhost, stage, stream, exchange, routing_key }.into_py_any(py)
         }
+        CallRequest::Topology { vhost, wanted } => topology(py, vhost, wanted),
         CallRequest::Disconnected => Disconnected {}.into_py_any(py),
         CallRequest::QueueUnused { vhost, queue, queue_id } => QueueUnused { vhost, queue, queue_id }.into_py_any(py),
     }
+}
+
+fn topology(py: Python<'_>, vhost: String, wanted: TopologyRequest) -> PyResult<Py<PyAny>> {
+    use TopologyRequest as Wanted;
+    match wanted {
+        Wanted::DeclareExchange { name, kind, passive, durable, auto_delete, internal, arguments } => {
+            ExchangeDeclare { vhost, name, kind, passive, durable, auto_delete, internal, arguments }.into_py_any(py)
+        }
+        Wanted::DeleteExchange { name, if_unused } => ExchangeDelete { vhost, name, if_unused }.into_py_any(py),
+        Wanted::DeclareQueue { name, passive, durable, exclusive, auto_delete, arguments } => {
+            QueueDeclare { vhost, name, passive, durable, exclusive, auto_delete, arguments }.into_py_any(py)
+        }
+        Wanted::DeleteQueue { name, if_unused, if_empty } => {
+            QueueDelete { vhost, name, if_unused, if_empty }.into_py_any(py)
+        }
+        Wanted::PurgeQueue { name } => QueuePurge { vhost, name }.into_py_any(py),
+        Wanted::ChangeBinding(change) => {
+            let penstock_serve::host::BindingChange {
+                source,
+                destination,
+                to_exchange,
+                routing_key,
+                arguments,
+                unbind,
+            } = change;
+            BindingChange { vhost, source, destination, to_exchange, routing_key, arguments, unbind }.into_py_any(py)
+        }
+    }
+}
+
+/// The kind of refusal of a name.
+fn kind_named(name: &str) -> Option<Kind> {
+    Some(match name {
+        "unauthenticated" => Kind::Unauthenticated,
+        "access_refused" => Kind::AccessRefused,
+        "not_found" => Kind::NotFound,
+        "precondition_failed" => Kind::PreconditionFailed,
+        "invalid_argument" => Kind::InvalidArgument,
+        "limit_reached" => Kind::LimitReached,
+        "unsupported" => Kind::Unsupported,
+        "conflict" => Kind::Conflict,
+        "unavailable" => Kind::Unavailable,
+        "corrupt" => Kind::Corrupt,
+        "bug" => Kind::Bug,
+        _ => return None,
+    })
 }
 
 fn routing_key(py: Python<'_>, key: &[u8]) -> PyResult<Py<PyString>> {
@@ -181,6 +260,11 @@ impl PyCall {
 
 #[pymethods]
 impl PyCall {
+    #[getter]
+    fn protocol(&self) -> &str {
+        self.caller.protocol
+    }
+
     #[getter]
     fn authorization(&self) -> &str {
         &self.caller.authorization
@@ -229,6 +313,17 @@ impl PyCall {
         routing_key: String,
     ) -> PyResult<()> {
         self.reply(Ok(Answer::Stage(StagePlace { vhost, queue_id, user, exchange, routing_key })))
+    }
+
+    #[pyo3(signature = (name, message_count = 0, consumer_count = 0))]
+    fn changed(&self, name: String, message_count: u64, consumer_count: u64) -> PyResult<()> {
+        self.reply(Ok(Answer::Topology(Outcome { name, message_count, consumer_count })))
+    }
+
+    #[pyo3(signature = (kind, message, details = Vec::new()))]
+    fn refuse_kind(&self, kind: &str, message: String, details: Vec<u8>) -> PyResult<()> {
+        let kind = kind_named(kind).ok_or_else(|| PyValueError::new_err(format!("no kind of refusal is '{kind}'")))?;
+        self.reply(Err(Refusal { kind, text: message, details }))
     }
 
     #[pyo3(signature = (code, message, details = Vec::new()))]

@@ -1,4 +1,4 @@
-//! `Server` and `Tls`: the listener.
+//! `Server` and `Tls`: the listeners.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -54,7 +54,7 @@ struct PyServer {
 #[pymethods]
 impl PyServer {
     #[new]
-    #[pyo3(signature = (engine, *, address, threads, message_bytes_max, buffer_bytes_max, descriptors, calls_max, connections_max, streams_max, first_request_ms, proxies = Vec::new(), tls = None))]
+    #[pyo3(signature = (engine, *, address, threads, message_bytes_max, buffer_bytes_max, descriptors, calls_max, connections_max, streams_max, first_request_ms, proxies = Vec::new(), tls = None, amqp = None))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
         py: Python<'_>,
@@ -70,6 +70,7 @@ impl PyServer {
         first_request_ms: u64,
         proxies: Vec<String>,
         tls: Option<&PyTls>,
+        amqp: Option<String>,
     ) -> PyResult<PyServer> {
         let tls = tls.map(|tls| tls.tls.clone());
         let proxies: Result<Vec<Network>, String> = proxies.iter().map(|proxy| proxy.parse()).collect();
@@ -84,7 +85,7 @@ impl PyServer {
             tls,
             proxies: proxies.map_err(PyValueError::new_err)?,
         };
-        let options = ServerOptions { host, grpc: GrpcOptions { address, descriptors, streams_max } };
+        let options = ServerOptions { host, grpc: GrpcOptions { address, descriptors, streams_max }, amqp };
         let engine = std::sync::Arc::clone(&engine.engine);
         let server = py.detach(|| Server::start(engine, &options))?;
         Ok(PyServer { server })
@@ -93,6 +94,11 @@ impl PyServer {
     #[getter]
     fn address(&self) -> String {
         self.server.address().to_string()
+    }
+
+    #[getter]
+    fn amqp_address(&self) -> Option<String> {
+        self.server.amqp_address().map(|address| address.to_string())
     }
 
     #[getter]

@@ -4,10 +4,11 @@
 //! Python only when something has to be decided: an opening, an exchange it has not written before, an administrative call.
 //! Nothing here knows users, policies or topology rules.
 //!
-//! Files use each other without a circle. [`host`] knows no protocol and no other module, `grpc` is HTTP/2 by tonic on it, and
-//! `flight` is Arrow Flight as a service of `grpc`.
+//! Files use each other without a circle. [`host`] knows no protocol and no other module, `grpc` is HTTP/2 by tonic on it, `flight` is
+//! Arrow Flight as a service of `grpc`, and `amqp` is AMQP 0-9-1.
 #![forbid(unsafe_code)]
 
+mod amqp;
 #[cfg(feature = "flight")]
 mod flight;
 #[cfg(feature = "fuzz")]

@@ -1,4 +1,4 @@
-//! The host with its listener for gRPC, as Python starts them.
+//! The host with its listeners, as Python starts them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use penstock_engine::Engine;
 
+use crate::amqp::listener::Amqp;
 use crate::grpc::listener::{Grpc, GrpcOptions};
 use crate::host::calls::Calls;
 use crate::host::memory::MemoryUse;
@@ -18,28 +19,38 @@ use crate::host::tls::Tls;
 pub struct ServerOptions {
     pub host: HostOptions,
     pub grpc: GrpcOptions,
+    /// HOST:PORT of the listener for AMQP 0-9-1, if there is one.
+    pub amqp: Option<String>,
 }
 
 /// See the module.
 pub struct Server {
     host: Host,
     grpc: Grpc,
+    amqp: Option<Amqp>,
 }
 
 impl Server {
     /// Binds and starts to serve.
     ///
     /// # Errors
-    /// When threads cannot be started, or the listener cannot.
+    /// When threads cannot be started, or a listener cannot.
     pub fn start(engine: Arc<Engine>, options: &ServerOptions) -> std::io::Result<Server> {
         let host = Host::start(engine, &options.host)?;
         let grpc = Grpc::listen(&host, &options.grpc)?;
-        Ok(Server { host, grpc })
+        let amqp = options.amqp.as_deref().map(|address| Amqp::listen(&host, address)).transpose()?;
+        Ok(Server { host, grpc, amqp })
     }
 
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.grpc.address()
+    }
+
+    /// Where AMQP 0-9-1 is served.
+    #[must_use]
+    pub fn amqp_address(&self) -> Option<SocketAddr> {
+        self.amqp.as_ref().map(Amqp::address)
     }
 
     #[must_use]

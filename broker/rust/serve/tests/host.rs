@@ -12,6 +12,7 @@ const PROTOCOLS: &[&str] = &[
     "prost",
     "penstock_wire::grpc",
     "penstock_arrow",
+    "crate::amqp",
     "crate::grpc",
     "crate::flight",
     "crate::server",

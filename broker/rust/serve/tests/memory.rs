@@ -66,7 +66,7 @@ impl Broker {
             proxies: Vec::new(),
         };
         let grpc = GrpcOptions { address: "127.0.0.1:0".to_owned(), descriptors: Vec::new(), streams_max: 1000 };
-        let server = Server::start(Arc::clone(&engine), &ServerOptions { host, grpc }).unwrap();
+        let server = Server::start(Arc::clone(&engine), &ServerOptions { host, grpc, amqp: None }).unwrap();
         let (calls, is_over) = (Arc::clone(server.calls()), Arc::<AtomicBool>::default());
         let stops = Arc::clone(&is_over);
         let deciding = std::thread::spawn(move || decide(&calls, &stops));

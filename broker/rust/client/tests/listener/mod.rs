@@ -112,7 +112,7 @@ impl Listener {
             proxies: Vec::new(),
         };
         let grpc = GrpcOptions { address: address.to_owned(), descriptors: Vec::new(), streams_max: 1000 };
-        let options = ServerOptions { host, grpc };
+        let options = ServerOptions { host, grpc, amqp: None };
         let server = Server::start(Arc::clone(engine), &options).unwrap();
         let stopping = Arc::<AtomicBool>::default();
         let (calls, stopped) = (Arc::clone(server.calls()), Arc::clone(&stopping));

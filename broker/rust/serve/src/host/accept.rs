@@ -32,6 +32,8 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 /// The facts about a protocol that the host needs to hand connections to its listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Protocol {
+    /// Its name among the listeners' protocols: Python decides for each in its own words.
+    pub name: &'static str,
     /// Its names in TLS (ALPN); clients that name none are served too.
     pub alpn: &'static [&'static [u8]],
     /// The answer to a client on a plaintext connection for which there is no place: the reason, in the protocol's form.
@@ -63,7 +65,7 @@ impl Door {
     }
 
     fn connection(&self, socket: Socket, peer: SocketAddr, place: Place) -> Connection {
-        Connection::new((socket, peer), &self.broker, place)
+        Connection::new((socket, peer), self.protocol.name, &self.broker, place)
     }
 
     /// A place for one more, or word to its client that there is none.

@@ -8,6 +8,8 @@ use crate::host::memory::Share;
 /// Who asks: connection, address and credentials as they came.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
+    /// The name of the listener's protocol, whose front end decides.
+    pub protocol: &'static str,
     pub connection: u64,
     pub peer: String,
     pub authorization: String,

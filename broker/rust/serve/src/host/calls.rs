@@ -18,6 +18,7 @@ use crate::host::changes::Changes;
 use crate::host::connection_state::ConnectionState;
 use crate::host::listing::Listing;
 use crate::host::refusal::Refusal;
+use crate::host::topology::{Outcome, TopologyRequest};
 
 /// Streams that ask again at a time whether they may go on.
 const RECHECKS_MAX: usize = 64;
@@ -103,6 +104,11 @@ pub enum CallRequest {
     },
     /// A request is larger than an unauthenticated client may send.
     Enter,
+    /// Exchanges, queues or bindings are to be changed.
+    Topology {
+        vhost: String,
+        wanted: TopologyRequest,
+    },
     /// Rows are to be staged for a target, or a staged batch is to be decided.
     OpenStage {
         vhost: String,
@@ -129,6 +135,7 @@ pub enum Answer {
     /// Whether each of the routing keys is permitted.
     Keys(Vec<bool>),
     Stage(StagePlace),
+    Topology(Outcome),
     Streams(FoundStreams),
 }
 

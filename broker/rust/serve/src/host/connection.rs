@@ -139,11 +139,17 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new((socket, peer): (Socket, SocketAddr), broker: &Broker, place: Place) -> Connection {
+    pub(crate) fn new(
+        (socket, peer): (Socket, SocketAddr),
+        protocol: &'static str,
+        broker: &Broker,
+        place: Place,
+    ) -> Connection {
         let (calls, counters) = (Arc::clone(&broker.calls), Arc::clone(broker.engine.counters()));
         let (memory, patience) = (&broker.memory, broker.first_request);
         counters.add(Metric::Connections, 1);
         let peer = Peer {
+            protocol,
             connection: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             address: peer.to_string(),
             certificate: socket.certificate(),
@@ -237,8 +243,9 @@ impl Drop for Connection {
         if !self.peer.state.has_asked() {
             return;
         }
-        let (connection, peer) = (self.peer.connection, self.peer.address.clone());
-        let caller = Caller { connection, peer, ..Caller::default() };
+        let Peer { protocol, connection, address, .. } = &self.peer;
+        let (protocol, connection, peer) = (*protocol, *connection, address.clone());
+        let caller = Caller { protocol, connection, peer, ..Caller::default() };
         self.calls.tell(Call::new(CallRequest::Disconnected, &caller));
     }
 }

@@ -257,6 +257,15 @@ impl Consuming {
         Ok(())
     }
 
+    /// Takes no more messages from the queue; what was taken can still be sent and settled.
+    ///
+    /// # Errors
+    /// What ends the session.
+    pub async fn pause(&self) -> Result<(), Refusal> {
+        let subscription = &self.consumer.subscription;
+        Ok(when_free(self.consumer.shard(), || subscription.pause()).await?)
+    }
+
     /// How many messages it holds.
     pub async fn unacked_count(&self) -> u32 {
         when_free(self.consumer.shard(), || self.consumer.subscription.unacked_count()).await

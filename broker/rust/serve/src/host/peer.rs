@@ -9,6 +9,8 @@ use crate::host::pulls::Pulls;
 /// What all requests of a connection have in common.
 #[derive(Clone)]
 pub struct Peer {
+    /// See [`Caller`].
+    pub protocol: &'static str,
     pub connection: u64,
     pub address: String,
     /// See [`Caller`].
@@ -18,10 +20,11 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Who asks, with credentials as the header `authorization` of HTTP has them: `Basic` or `Bearer`.
+    /// Who asks, with credentials as the protocol's front end in Python reads them.
     #[must_use]
     pub fn caller(&self, authorization: &str) -> Caller {
         Caller {
+            protocol: self.protocol,
             connection: self.connection,
             peer: self.address.clone(),
             authorization: authorization.to_owned(),

@@ -20,7 +20,7 @@ use penstock_wire::Name;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 pub const LINES: Protocol =
-    Protocol { alpn: &[b"lines"], refusal: |reason| format!("REFUSED {reason}\n").into_bytes() };
+    Protocol { name: "lines", alpn: &[b"lines"], refusal: |reason| format!("REFUSED {reason}\n").into_bytes() };
 
 /// Serves connections until the broker stops.
 pub async fn serve(broker: Broker, connections: impl Stream<Item = std::io::Result<Connection>>) {

@@ -1,4 +1,4 @@
-"""The native listener as this front end sees it: its calls and their answers.
+"""The native listener as front ends see it: its calls and their answers, and what decides them.
 
 `Server` and `Call` of the native module implement these; tests bring their own.
 """
@@ -12,6 +12,11 @@ from penstock.native import Event, Question, StreamPartition
 
 class Call(Protocol):
     """A request to decide. The client waits for the one answer that fits it, or for a refusal."""
+
+    @property
+    def protocol(self) -> str:
+        """The name of the protocol that the client speaks."""
+        ...
 
     @property
     def request(self) -> Question | Event: ...
@@ -33,6 +38,8 @@ class Call(Protocol):
     def permit_keys(self, permitted: Sequence[bool], /) -> None: ...
     def describe(self, vhost: str, user: str, partitions: Sequence[StreamPartition], /) -> None: ...
     def admit_stage(self, vhost: str, queue_id: int, user: str, /, *, exchange: str, routing_key: str) -> None: ...
+    def changed(self, name: str, message_count: int, consumer_count: int, /) -> None: ...
+    def refuse_kind(self, kind: str, message: str, details: bytes, /) -> None: ...
     def refuse(self, code: int, message: str, details: bytes, /) -> None: ...
 
 
@@ -42,3 +49,15 @@ class Listener(services.Listener, Protocol):
     @property
     def wake_fd(self) -> int: ...
     def take(self) -> Sequence[Call]: ...
+
+
+class Decider(Protocol):
+    """One protocol: decides the calls of its clients."""
+
+    async def decide(self, call: Call, question: Question, connection: services.Connection) -> None:
+        """Answer the call, or refuse it."""
+        ...
+
+    def refuse_for_a_bug(self, call: Call) -> None:
+        """Say no more than that the client did not cause it."""
+        ...

@@ -1,13 +1,13 @@
-"""The native server as the front end and the services see it."""
+"""The native server as front ends and the services see it."""
 
 from collections.abc import Sequence
 
-from penstock.frontends.grpc.ports import Call
+from penstock.frontends.native.ports import Call
 from penstock.native import OpenConsumer, Server, UsageLimits
 
 
 class NativeListener:
-    """Implements `frontends.grpc.ports.Listener`."""
+    """Implements `frontends.native.ports.Listener`."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

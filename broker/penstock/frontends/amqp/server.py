@@ -1,0 +1,60 @@
+"""Decides the calls of AMQP's clients: log-in, then the verb, then the answer or a reply code."""
+
+from penstock.frontends.amqp.credentials import credentials_of
+from penstock.frontends.amqp.errors import Refusal, refusal_of, refusal_of_a_bug
+from penstock.frontends.amqp.topology import change
+from penstock.frontends.native import Call, admit, permit_keys
+from penstock.kit.logging import logger
+from penstock.model.errors import FaultError, RefusedError
+from penstock.native import (
+    Admittable,
+    Enter,
+    PermitExchange,
+    PermitKeys,
+    PermitUserId,
+    Question,
+    TopologyRequest,
+)
+from penstock.services import NO_QUEUE, Connection, Principal, Services
+
+_log = logger("amqp")
+
+
+class AmqpProtocol:
+    """Implements `frontends.native.Decider`."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def decide(self, call: Call, question: Question, connection: Connection) -> None:
+        is_open = call.again or isinstance(question, PermitExchange | PermitUserId | PermitKeys)
+        try:
+            credentials = credentials_of(call.authorization)
+            principal = await self._services.sessions.log_in(credentials, connection, is_open=is_open)
+            await self._answer(call, question, principal)
+        except RefusedError as refusal:
+            _refuse(call, refusal_of(refusal))
+        except FaultError as fault:
+            _log.warning("a call met a fault", question=type(question).__name__, fault=str(fault))
+            _refuse(call, refusal_of(fault))
+
+    def refuse_for_a_bug(self, call: Call) -> None:
+        _refuse(call, refusal_of_a_bug())
+
+    async def _answer(self, call: Call, question: Question, principal: Principal) -> None:
+        services = self._services
+        match question:
+            case Enter():
+                call.admit("", NO_QUEUE, principal.name, False)
+            case PermitKeys():
+                call.permit_keys(await permit_keys(services, principal, question))
+            case _ if isinstance(question, TopologyRequest):
+                call.changed(*await change(services, principal, question))
+            case _:
+                assert isinstance(question, Admittable), "the listener for AMQP asks nothing else"
+                admission = await admit(services, principal, question, again=call.again)
+                call.admit(admission.vhost, admission.queue_id, principal.name, admission.by_key)
+
+
+def _refuse(call: Call, refusal: Refusal) -> None:
+    call.refuse_kind(refusal.kind, refusal.text, refusal.details)

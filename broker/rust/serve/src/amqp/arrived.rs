@@ -1,0 +1,70 @@
+//! The complete messages of a channel as a publisher's session stores them. They stay until it is known which of them return to
+//! the client.
+
+use std::ops::ControlFlow;
+
+use penstock_wire::amqp::assembly::{Assembly, Publish};
+
+use crate::host::gather::{Message, Obstacle, Source};
+
+/// See the module.
+pub(super) struct Arrived<'a> {
+    assembly: &'a Assembly,
+    /// How many of the oldest messages were stored or refused.
+    taken: usize,
+}
+
+impl<'a> Arrived<'a> {
+    pub fn new(assembly: &'a Assembly) -> Arrived<'a> {
+        Arrived { assembly, taken: 0 }
+    }
+
+    pub fn taken(&self) -> usize {
+        self.taken
+    }
+}
+
+impl Source for Arrived<'_> {
+    /// How many messages have been taken.
+    type End = usize;
+
+    fn is_empty(&self) -> bool {
+        self.message_count() == 0
+    }
+
+    fn message_count(&self) -> usize {
+        self.assembly.complete_count() - self.taken
+    }
+
+    fn each<'a>(
+        &'a self,
+        messages_max: usize,
+        mut take: impl FnMut(Message<'a, usize>) -> Result<ControlFlow<()>, Obstacle>,
+    ) -> Result<(), Obstacle> {
+        let messages = self.assembly.messages().enumerate().skip(self.taken).take(messages_max);
+        for (at, Publish { exchange, routing_key, mandatory, properties, body }) in messages {
+            let message = Message {
+                exchange,
+                routing_key,
+                properties: Some(properties),
+                body,
+                key: None,
+                mandatory,
+                delay_ms: None,
+                sequence: None,
+                end: at + 1,
+            };
+            if take(message)?.is_break() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, end: usize) -> usize {
+        let taken = self.assembly.messages().take(end).skip(self.taken);
+        let bytes = taken.map(|message| message.body.len()).sum();
+        self.taken = end;
+        bytes
+    }
+}

@@ -1,0 +1,319 @@
+//! The consumers of a connection: one task serves all of them, in turns, and they are woken by one ring. Deliveries that the client
+//! has to settle are kept by channel, under their delivery tags.
+//!
+//! Acks are gathered and settled together. A consumer that was cancelled takes nothing more and stays until its channel ends: what
+//! it has delivered is the client's to settle.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_engine::{Credit, MessageView, Picked, Sequence, SequenceRange, Settle};
+use penstock_wire::amqp::delivery::{DeliveryRef, put_delivery};
+use penstock_wire::amqp::method::MethodId;
+use penstock_wire::amqp::reply::Exception;
+use penstock_wire::amqp::unacked::{Delivery, Unacked};
+use rustc_hash::FxHashMap;
+use tokio::time::Instant;
+
+use crate::host::Ring;
+use crate::host::broker::Broker;
+use crate::host::caller::Caller;
+use crate::host::consuming::{ConsumeOptions, Consuming, Turn};
+use crate::host::deliveries::Room;
+use crate::host::getting::Getting;
+use crate::host::refusal::Refusal;
+
+struct Consumer {
+    channel: u16,
+    tag: Vec<u8>,
+    session: Consuming,
+    auto_ack: bool,
+    is_cancelled: bool,
+}
+
+struct Get {
+    channel: u16,
+    queue: String,
+    session: Getting,
+}
+
+/// A consumer that the broker has ended.
+pub(super) struct Ended {
+    pub channel: u16,
+    pub tag: Vec<u8>,
+}
+
+/// What may be written, and where.
+pub(super) struct Outgoing<'a> {
+    pub out: &'a mut Vec<u8>,
+    /// Nothing is delivered beyond so many bytes; the message that reaches them is written whole.
+    pub bytes_max: usize,
+    pub frame_bytes_max: u32,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Consumers {
+    ring: Ring,
+    last_number: u64,
+    open: FxHashMap<u64, Consumer>,
+    unacked: FxHashMap<u16, Unacked>,
+    /// Queues that messages are got from one at a time, by numbers as consumers have.
+    gets: FxHashMap<u64, Get>,
+    /// Consumers that have a turn.
+    rung: Vec<u64>,
+    /// Consumers that a limit holds up, until when.
+    paused: Vec<(Instant, u64)>,
+    /// What the client settled, by consumer, in the order in which it came.
+    settled: Vec<(u64, Settle, Vec<SequenceRange>)>,
+}
+
+impl Consumers {
+    /// Opens a consumer, and returns its tag.
+    ///
+    /// # Errors
+    /// Why it may not be, or what its queue does not allow.
+    pub async fn open(
+        &mut self,
+        (broker, caller): (&Broker, Caller),
+        wanted: ConsumeOptions<'_>,
+        (channel, credit): (u16, &Arc<Credit>),
+    ) -> Result<(), Refusal> {
+        self.last_number += 1;
+        let (number, auto_ack, tag) = (self.last_number, wanted.auto_ack, wanted.consumer_tag.as_bytes().to_vec());
+        let ring = Some((&self.ring, number));
+        let session = Consuming::open_with(broker, caller, wanted, ring, Some(credit)).await?;
+        self.open.insert(number, Consumer { channel, tag, session, auto_ack, is_cancelled: false });
+        self.rung.push(number);
+        Ok(())
+    }
+
+    /// The number that the next consumer gets: names that the broker makes have it.
+    pub fn next_number(&self) -> u64 {
+        self.last_number + 1
+    }
+
+    pub fn has(&self, channel: u16, tag: &[u8]) -> bool {
+        self.find(channel, tag).is_some()
+    }
+
+    fn find(&self, channel: u16, tag: &[u8]) -> Option<u64> {
+        let mut open = self.open.iter();
+        let is_it = |consumer: &Consumer| consumer.channel == channel && consumer.tag == tag && !consumer.is_cancelled;
+        open.find_map(|(number, consumer)| is_it(consumer).then_some(*number))
+    }
+
+    /// Ends a consumer as its client wishes.
+    pub async fn cancel(&mut self, channel: u16, tag: &[u8]) {
+        let Some(number) = self.find(channel, tag) else { return };
+        let holds = self.unacked.get(&channel).is_some_and(|unacked| unacked.count() > 0);
+        if holds
+            && let Some(consumer) = self.open.get_mut(&number)
+            && consumer.session.pause().await.is_ok()
+        {
+            consumer.is_cancelled = true;
+            return;
+        }
+        self.end(number).await;
+    }
+
+    async fn end(&mut self, number: u64) {
+        if let Some(consumer) = self.open.remove(&number) {
+            consumer.session.leave().await;
+        }
+    }
+
+    /// Ends everything of a channel: what it held returns to its queues.
+    pub async fn end_channel(&mut self, channel: u16) {
+        self.settle().await;
+        let of_channel = self.open.iter().filter(|(_, consumer)| consumer.channel == channel);
+        let numbers: Vec<u64> = of_channel.map(|(number, _)| *number).collect();
+        for number in numbers {
+            self.end(number).await;
+        }
+        // Dropped, they return what was got.
+        self.gets.retain(|_, get| get.channel != channel);
+        self.unacked.remove(&channel);
+    }
+
+    /// Hands the next message of a queue to `take`, with its delivery tag and the number of those that stay ready; says whether there
+    /// was one.
+    ///
+    /// # Errors
+    /// Why there cannot be one.
+    pub async fn get(
+        &mut self,
+        (broker, caller, vhost): (&Broker, &Caller, &str),
+        (channel, queue, no_ack): (u16, &str, bool),
+        mut take: impl FnMut(&MessageView<'_>, u64, bool, u64) + Send,
+    ) -> Result<bool, Refusal> {
+        self.settle().await;
+        let mut gets = self.gets.iter();
+        let open = gets.find(|(_, get)| get.channel == channel && get.queue == queue).map(|(number, _)| *number);
+        let number = match open {
+            Some(number) => number,
+            None => {
+                let session = Getting::open(broker, caller, vhost, queue).await?;
+                self.last_number += 1;
+                self.gets.insert(self.last_number, Get { channel, queue: queue.to_owned(), session });
+                self.last_number
+            }
+        };
+        let Some(get) = self.gets.get_mut(&number) else { return Ok(false) };
+        let (unacked, mut got) = (self.unacked.entry(channel).or_default(), None);
+        let found = get.session.get(|view, picked, ready_count| {
+            let sequence = picked.taken.sequence;
+            let delivery = Delivery { consumer: number, sequence: sequence.0 };
+            let tag = if no_ack { unacked.next_tag() } else { unacked.deliver(delivery) };
+            take(view, tag, picked.taken.redelivered, ready_count);
+            got = Some(sequence);
+        });
+        let found = found.await;
+        if found.is_err() {
+            // The queue may be another one of the same name by now.
+            self.gets.remove(&number);
+        } else if let (true, Some(sequence)) = (no_ack, got) {
+            get.session.settle(&[SequenceRange { first: sequence, last: sequence }], Settle::Ack).await?;
+        }
+        found
+    }
+
+    /// Notes what a client settles.
+    ///
+    /// # Errors
+    /// When it does not hold the tag.
+    pub fn note_settled(
+        &mut self,
+        channel: u16,
+        (tag, multiple): (u64, bool),
+        how: Settle,
+        method: MethodId,
+    ) -> Result<(), Exception> {
+        let settled = &mut self.settled;
+        self.unacked.entry(channel).or_default().settle(tag, multiple, method, |Delivery { consumer, sequence }| {
+            let sequence = Sequence(sequence);
+            let at = settled.iter().rposition(|(number, _, _)| *number == consumer);
+            let run = at.and_then(|at| settled.get_mut(at)).filter(|(_, before, _)| *before == how);
+            match run {
+                Some((_, _, ranges)) => add(ranges, sequence),
+                None => settled.push((consumer, how, vec![SequenceRange { first: sequence, last: sequence }])),
+            }
+        })
+    }
+
+    /// Settles what was noted. A consumer that is gone has returned its messages: those are delivered again.
+    pub async fn settle(&mut self) {
+        for (number, how, mut ranges) in std::mem::take(&mut self.settled) {
+            ranges.sort_unstable_by_key(|range| range.first);
+            if let Some(get) = self.gets.get_mut(&number) {
+                // A failure shows when the next one is got.
+                let _ = get.session.settle(&ranges, how).await;
+                continue;
+            }
+            let Some(consumer) = self.open.get_mut(&number) else { continue };
+            // A failure ends the consumer, as its next turn finds.
+            let _ = consumer.session.settle(&ranges, how).await;
+            self.rung.push(number);
+        }
+    }
+
+    /// Gives the consumers that were rung their turns; returns those that have ended.
+    pub async fn take_turns(&mut self, outgoing: &mut Outgoing<'_>, stopping: bool) -> Vec<Ended> {
+        self.ring.take(&mut self.rung);
+        let now = Instant::now();
+        let rung = &mut self.rung;
+        self.paused.retain(|(until, number)| {
+            let is_over = *until <= now;
+            rung.extend(is_over.then_some(*number));
+            !is_over
+        });
+        let (mut ended, mut left) = (Vec::new(), Vec::new());
+        for number in std::mem::take(&mut self.rung) {
+            if outgoing.out.len() >= outgoing.bytes_max {
+                left.push(number);
+                continue;
+            }
+            let Some(consumer) = self.open.get_mut(&number).filter(|consumer| !consumer.is_cancelled) else { continue };
+            let unacked = self.unacked.entry(consumer.channel).or_default();
+            match turn(number, consumer, unacked, outgoing, stopping).await {
+                Ok(Next::Rest) => {}
+                Ok(Next::More) => left.push(number),
+                Ok(Next::After(pause)) => self.paused.push((now + pause, number)),
+                Err(()) => {
+                    ended.push(Ended { channel: consumer.channel, tag: consumer.tag.clone() });
+                    self.end(number).await;
+                }
+            }
+        }
+        self.rung = left;
+        ended
+    }
+
+    /// Waits until a consumer has a turn that had none.
+    pub async fn until_turn(&self) {
+        let pause = self.paused.iter().map(|(until, _)| *until).min();
+        tokio::select! {
+            () = self.ring.heard() => {}
+            () = tokio::time::sleep_until(pause.unwrap_or_else(Instant::now)), if pause.is_some() => {}
+        }
+    }
+
+    /// Whether consumers wait for nothing but space in what is written.
+    pub fn are_held_up(&self) -> bool {
+        !self.rung.is_empty()
+    }
+}
+
+/// What a consumer needs after its turn.
+enum Next {
+    /// To be rung.
+    Rest,
+    /// Another turn when there is space.
+    More,
+    After(Duration),
+}
+
+/// An error says that it has ended: its queue is deleted, or its user may not consume any more.
+async fn turn(
+    number: u64,
+    consumer: &mut Consumer,
+    unacked: &mut Unacked,
+    outgoing: &mut Outgoing<'_>,
+    stopping: bool,
+) -> Result<Next, ()> {
+    let Consumer { channel, tag, session, auto_ack, .. } = consumer;
+    session.ring();
+    loop {
+        match session.turn(stopping).await.map_err(|_| ())? {
+            Turn::Cancelled(_) => return Err(()),
+            Turn::Wait(pause) => return Ok(pause.map_or(Next::Rest, Next::After)),
+            Turn::Send if outgoing.out.len() >= outgoing.bytes_max => return Ok(Next::More),
+            Turn::Send => {}
+        }
+        let Outgoing { out, bytes_max, frame_bytes_max } = &mut *outgoing;
+        let mut write = |view: &MessageView<'_>, picked: Picked| {
+            let sequence = picked.taken.sequence.0;
+            let delivery_tag =
+                if *auto_ack { unacked.next_tag() } else { unacked.deliver(Delivery { consumer: number, sequence }) };
+            let delivery = DeliveryRef {
+                consumer_tag: tag,
+                delivery_tag,
+                redelivered: picked.taken.redelivered,
+                exchange: view.exchange,
+                routing_key: view.routing_key,
+                properties: view.properties,
+                body: view.body,
+            };
+            put_delivery(*channel, &delivery, *frame_bytes_max, out);
+            Ok(if out.len() < *bytes_max { Room::ForMore } else { Room::Full })
+        };
+        session.send(&mut write).await.map_err(|_| ())?;
+    }
+}
+
+fn add(ranges: &mut Vec<SequenceRange>, sequence: Sequence) {
+    match ranges.last_mut() {
+        Some(range) if range.last.0 + 1 == sequence.0 => range.last = sequence,
+        _ => ranges.push(SequenceRange { first: sequence, last: sequence }),
+    }
+}

@@ -1,0 +1,59 @@
+//! The table from the broker's refusals to exceptions of AMQP 0-9-1.
+
+use penstock_wire::amqp::method::MethodId;
+use penstock_wire::amqp::reply::{Exception, ReplyCode};
+
+use crate::host::refusal::{Kind, Refusal};
+
+/// The exception for a refused method. Python says the reply code in the details, where it decided.
+pub(super) fn exception_of(refused: &Refusal, method: MethodId) -> Exception {
+    let decided = <[u8; 2]>::try_from(refused.details.as_slice()).ok();
+    let decided = decided.and_then(|number| ReplyCode::of(u16::from_be_bytes(number)));
+    Exception::new(decided.unwrap_or_else(|| code_of(refused.kind)), refused.text.as_str(), method)
+}
+
+fn code_of(kind: Kind) -> ReplyCode {
+    match kind {
+        Kind::Unauthenticated | Kind::AccessRefused => ReplyCode::AccessRefused,
+        Kind::NotFound => ReplyCode::NotFound,
+        Kind::PreconditionFailed | Kind::InvalidArgument | Kind::LimitReached => ReplyCode::PreconditionFailed,
+        Kind::Conflict => ReplyCode::ResourceLocked,
+        Kind::Unsupported => ReplyCode::NotImplemented,
+        Kind::Unavailable => ReplyCode::ConnectionForced,
+        Kind::Corrupt | Kind::Bug => ReplyCode::InternalError,
+    }
+}
+
+/// Whether a refused publish is the client's doing, which closes its channel; any other is answered by a nack, or not at all.
+pub(super) fn closes_channel(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Unauthenticated
+            | Kind::AccessRefused
+            | Kind::NotFound
+            | Kind::PreconditionFailed
+            | Kind::InvalidArgument
+            | Kind::Unsupported
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_wire::amqp::method::MethodId;
+    use penstock_wire::amqp::reply::ReplyCode;
+
+    use super::exception_of;
+    use crate::host::refusal::{Kind, Refusal};
+
+    #[test]
+    fn a_code_that_was_decided_counts_more_than_the_kind() {
+        let mut refused = Refusal::new(Kind::PreconditionFailed, "cannot obtain exclusive access");
+        let id = MethodId { class: 50, method: 10 };
+        assert_eq!(exception_of(&refused, id).code, ReplyCode::PreconditionFailed);
+
+        refused.details = 405_u16.to_be_bytes().to_vec();
+        assert_eq!(exception_of(&refused, id).code, ReplyCode::ResourceLocked);
+        refused.details = b"status".to_vec();
+        assert_eq!(exception_of(&refused, id).code, ReplyCode::PreconditionFailed);
+    }
+}

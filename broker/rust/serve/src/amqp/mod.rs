@@ -1,0 +1,17 @@
+//! AMQP 0-9-1 on the host: sockets and hot frames here, by the codec and the states of `penstock_wire::amqp`; everything that has to
+//! be decided is asked of Python.
+//!
+//! Files use each other without a circle, in this order: `errors`; `arrived`, `requests`; one channel's `publisher` and
+//! `consumers`; `session` (the frames of a connection); `conversation` (its socket); `listener`.
+//!
+//! Not served yet: transactions, flow of deliveries, update of secrets, blocked connections, stream
+//! consumers.
+
+mod arrived;
+mod consumers;
+mod conversation;
+mod errors;
+pub(crate) mod listener;
+mod publisher;
+mod requests;
+mod session;

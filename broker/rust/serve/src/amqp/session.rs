@@ -1,0 +1,502 @@
+//! The frames of a connection: what each asks for is done, in the order in which they came, and what there is to say is written to
+//! one buffer.
+//!
+//! While Python decides about one method, the connection's other channels wait, too. Messages are stored once for all frames that
+//! came together, and before any method that could show whether they were.
+
+use std::future::{pending, poll_fn};
+use std::sync::Arc;
+use std::task::Poll;
+
+use penstock_engine::{Credit, Settle};
+use penstock_wire::Name;
+use penstock_wire::amqp::argument::FieldTable;
+use penstock_wire::amqp::channel::{Channel, Mode, Received};
+use penstock_wire::amqp::connection::{Connection, Effect, Event, Limits, Phase};
+use penstock_wire::amqp::content::put_content;
+use penstock_wire::amqp::frame::Frame;
+use penstock_wire::amqp::method::{Method, MethodId};
+use penstock_wire::amqp::reply::{Exception, ReplyCode};
+use penstock_wire::amqp::sasl;
+use penstock_wire::amqp::table_writer::TableWriter;
+use rustc_hash::FxHashMap;
+
+use super::consumers::{Consumers, Outgoing};
+use super::errors::exception_of;
+use super::publisher::{Answers, Publisher};
+use super::requests::{change_of, put_answer};
+use crate::host::broker::Broker;
+use crate::host::caller::Caller;
+use crate::host::calls::{Call, CallRequest};
+use crate::host::consuming::{ConsumeOptions, PREFETCH_MAX};
+use crate::host::peer::Peer;
+use crate::host::refusal::Kind;
+
+/// What the broker offers, as RabbitMQ does.
+const OFFERED: Limits = Limits { channels_max: 2047, frame_bytes_max: 131_072, heartbeat_seconds: 60 };
+const MECHANISMS: &str = "PLAIN AMQPLAIN";
+
+/// Capabilities that the broker has. Clients rely on each of them.
+const CAPABILITIES: &[&str] = &[
+    "publisher_confirms",
+    "exchange_exchange_bindings",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "authentication_failure_close",
+    "per_consumer_qos",
+];
+
+/// Messages of a channel are stored when they have so many bytes, even if more frames have come.
+const STORED_AT_BYTES: usize = 1 << 20;
+
+struct Open {
+    channel: Channel,
+    publisher: Publisher,
+    credit: Arc<Credit>,
+    /// Of consumers from now on; 0 is no limit.
+    prefetch: u16,
+    /// The queue that was declared last.
+    last_queue: String,
+}
+
+/// See the module.
+pub(super) struct Session {
+    broker: Broker,
+    peer: Peer,
+    caller: Caller,
+    vhost: String,
+    connection: Connection,
+    channels: FxHashMap<u16, Open>,
+    consumers: Consumers,
+    /// Channels with messages that may be stored.
+    unstored: Vec<u16>,
+    /// What the messages of all channels hold.
+    held_bytes: usize,
+    is_over: bool,
+    /// What there is to say.
+    pub out: Vec<u8>,
+}
+
+impl Session {
+    /// Greets a client.
+    pub fn greet(broker: Broker, peer: Peer) -> Session {
+        let properties = server_properties();
+        let properties = FieldTable::check(&properties).unwrap_or_default();
+        let mut out = Vec::new();
+        let connection = Connection::greet(OFFERED, MECHANISMS, properties, &mut out);
+        let (caller, vhost, channels, consumers) =
+            (peer.caller(""), String::new(), FxHashMap::default(), Consumers::default());
+        let (unstored, held_bytes, is_over) = (Vec::new(), 0, false);
+        Session { broker, peer, caller, vhost, connection, channels, consumers, unstored, held_bytes, is_over, out }
+    }
+
+    pub fn limits(&self) -> Limits {
+        self.connection.limits()
+    }
+
+    /// Whether the limits were agreed.
+    pub fn is_agreed(&self) -> bool {
+        !matches!(self.phase(), Phase::Starting | Phase::LoggingIn | Phase::Securing | Phase::Tuning)
+    }
+
+    pub fn phase(&self) -> Phase {
+        self.connection.phase()
+    }
+
+    /// What messages hold that are not stored yet, or not complete.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// Whether the socket is to be closed once everything is written.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Whether so much waits for the disk that nothing more may be read.
+    pub fn is_crowded(&self) -> bool {
+        self.channels.values().any(|open| open.publisher.is_crowded())
+    }
+
+    /// Ends the connection because of something that happened to it.
+    pub async fn fail(&mut self, exception: Exception) {
+        let effect = self.connection.step(Event::Failed(exception), &mut self.out);
+        self.end(effect).await;
+    }
+
+    /// Does what a frame asks for.
+    pub async fn take(&mut self, frame: Frame<'_>) {
+        if frame.channel != 0 && self.connection.is_running() {
+            return self.take_of_channel(frame).await;
+        }
+        let effect = self.connection.step(Event::Frame(frame), &mut self.out);
+        let event = match effect {
+            Some(Effect::LogIn { mechanism, response, .. }) => self.log_in(mechanism, response.0).await,
+            Some(Effect::Enter { virtual_host }) => self.enter(virtual_host).await,
+            Some(Effect::UpdateSecret { .. } | Effect::Answered { .. }) => {
+                Event::Failed(Exception::of_no_method(ReplyCode::NotImplemented, "connection.update_secret"))
+            }
+            effect @ (None | Some(Effect::EndChannels | Effect::Close)) => return self.end(effect).await,
+        };
+        let effect = self.connection.step(event, &mut self.out);
+        self.end(effect).await;
+    }
+
+    async fn log_in(&mut self, mechanism: Name<'_>, response: &[u8]) -> Event<'static> {
+        let is_plain = mechanism == Name::cut("PLAIN");
+        let credentials = if is_plain { sasl::plain(response) } else { sasl::amqplain(response) };
+        let Some(credentials) = credentials else {
+            let text = format!("the response of mechanism {} cannot be read", mechanism.to_text());
+            return Event::Failed(Exception::of_no_method(ReplyCode::SyntaxError, text));
+        };
+        self.peer.asks();
+        self.caller = self.peer.caller(&format!("{}\0{}", credentials.user, credentials.password));
+        match self.broker.log_in(&self.caller).await {
+            Ok(_) => Event::LoggedIn,
+            Err(refused) => {
+                let mut exception = exception_of(&refused, MethodId { class: 10, method: 11 });
+                if refused.kind == Kind::Unauthenticated {
+                    exception.text = format!(
+                        "Login was refused using authentication mechanism {}. For details see the broker logfile.",
+                        mechanism.to_text()
+                    );
+                }
+                Event::Failed(exception)
+            }
+        }
+    }
+
+    async fn enter(&mut self, virtual_host: Name<'_>) -> Event<'static> {
+        let call = Call::new(CallRequest::OpenPublish { vhost: virtual_host.to_text() }, &self.caller);
+        match self.broker.calls.admit(call).await {
+            Ok(admitted) => {
+                self.vhost = admitted.vhost;
+                Event::Entered
+            }
+            Err(refused) => {
+                let method = MethodId { class: 10, method: 40 };
+                Event::Failed(Exception::new(ReplyCode::NotAllowed, refused.text, method))
+            }
+        }
+    }
+
+    /// Ends the channels, or the connection.
+    async fn end(&mut self, effect: Option<Effect<'_>>) {
+        if effect.is_none() {
+            return;
+        }
+        if effect == Some(Effect::EndChannels) {
+            for number in std::mem::take(&mut self.unstored) {
+                // Whatever is refused now, the client does not wait for it.
+                let _ = self.store(number).await;
+            }
+            let numbers: Vec<u16> = self.channels.keys().copied().collect();
+            for number in numbers {
+                self.consumers.end_channel(number).await;
+            }
+            self.channels.clear();
+            self.held_bytes = 0;
+            if self.phase() != Phase::Ending {
+                return;
+            }
+            self.connection.step(Event::ChannelsEnded, &mut self.out);
+        }
+        self.is_over = true;
+    }
+
+    async fn take_of_channel(&mut self, frame: Frame<'_>) {
+        let number = frame.channel;
+        if !self.channels.contains_key(&number) {
+            if let Err(exception) = self.connection.check_channel(self.channels.len()) {
+                return self.fail(exception).await;
+            }
+            let channel = Channel::new(number, self.broker.message_bytes_max as u64);
+            let (publisher, credit) = (Publisher::default(), Arc::new(Credit::new(u32::MAX)));
+            let open = Open { channel, publisher, credit, prefetch: 0, last_queue: String::new() };
+            self.channels.insert(number, open);
+        }
+        let Some(open) = self.channels.get_mut(&number) else { return };
+        let before = open.channel.assembly().held_bytes();
+        let taken = open.channel.take(frame, &mut self.out);
+        self.held_bytes = self.held_bytes + open.channel.assembly().held_bytes() - before;
+        let taken = match taken {
+            Ok(Received::Nothing) => {
+                if open.channel.mode() == Mode::Confirms {
+                    open.publisher.confirm_from(open.channel.assembly());
+                }
+                Ok(())
+            }
+            Ok(Received::Published) => {
+                if self.unstored.last() != Some(&number) {
+                    self.unstored.push(number);
+                }
+                if open.channel.assembly().held_bytes() < STORED_AT_BYTES { Ok(()) } else { self.store(number).await }
+            }
+            Ok(Received::Method(method)) => self.do_method(number, method).await,
+            Ok(Received::Ends) => {
+                let stored = self.store(number).await;
+                self.consumers.end_channel(number).await;
+                if let Some(mut open) = self.channels.remove(&number) {
+                    self.held_bytes -= open.channel.assembly().held_bytes();
+                    open.channel.ended(&mut self.out);
+                }
+                stored
+            }
+            Ok(Received::Over) => {
+                // Its messages went when it was closed.
+                self.channels.remove(&number);
+                Ok(())
+            }
+            Err(exception) => Err(exception),
+        };
+        if let Err(exception) = taken {
+            self.fail_channel(number, exception).await;
+        }
+    }
+
+    /// Closes a channel, or the connection, after what came before was stored.
+    async fn fail_channel(&mut self, number: u16, exception: Exception) {
+        let _ = self.store(number).await;
+        if exception.ends_connection() {
+            return self.fail(exception).await;
+        }
+        self.consumers.end_channel(number).await;
+        if let Some(open) = self.channels.get_mut(&number) {
+            self.held_bytes -= open.channel.assembly().held_bytes();
+            open.channel.fail(&exception, &mut self.out);
+            self.held_bytes += open.channel.assembly().held_bytes();
+            open.publisher = Publisher::default();
+        }
+    }
+
+    async fn do_method(&mut self, number: u16, method: Method<'_>) -> Result<(), Exception> {
+        let refused = |code, text: String| Err(Exception::new(code, text, method.id()));
+        let (tag, how) = match method {
+            Method::BasicAck { delivery_tag, multiple } => ((delivery_tag, multiple), Settle::Ack),
+            Method::BasicNack { delivery_tag, multiple, requeue } => ((delivery_tag, multiple), how(requeue)),
+            Method::BasicReject { delivery_tag, requeue } => ((delivery_tag, false), how(requeue)),
+            Method::BasicQos { prefetch_size, prefetch_count, global } => {
+                if prefetch_size != 0 {
+                    return refused(ReplyCode::NotImplemented, format!("prefetch_size!=0 ({prefetch_size})"));
+                }
+                self.set_prefetch(number, prefetch_count, global);
+                Method::BasicQosOk {}.put(number, &mut self.out);
+                return Ok(());
+            }
+            Method::BasicConsume { .. } => return self.consume(number, method).await,
+            Method::BasicGet { queue, no_ack } => return self.get(number, (queue, no_ack), method.id()).await,
+            Method::BasicCancel { consumer_tag, nowait } => {
+                self.consumers.settle().await;
+                self.consumers.cancel(number, consumer_tag.as_bytes()).await;
+                if !nowait {
+                    Method::BasicCancelOk { consumer_tag }.put(number, &mut self.out);
+                }
+                return Ok(());
+            }
+            Method::BasicRecover { requeue: false } | Method::BasicRecoverAsync { requeue: false } => {
+                return refused(ReplyCode::NotImplemented, "requeue=false".to_owned());
+            }
+            Method::BasicRecover { .. } | Method::BasicRecoverAsync { .. } => {
+                self.consumers.note_settled(number, (0, true), Settle::Requeue, method.id())?;
+                self.consumers.settle().await;
+                if let Method::BasicRecover { .. } = method {
+                    Method::BasicRecoverOk {}.put(number, &mut self.out);
+                }
+                return Ok(());
+            }
+            Method::ChannelFlow { active: true } => {
+                Method::ChannelFlowOk { active: true }.put(number, &mut self.out);
+                return Ok(());
+            }
+            Method::ChannelFlow { active: false } => {
+                return refused(ReplyCode::NotImplemented, "active=false".to_owned());
+            }
+            Method::ChannelFlowOk { .. } | Method::BasicCancelOk { .. } => return Ok(()),
+            _ => return self.change(number, method).await,
+        };
+        self.consumers.note_settled(number, tag, how, method.id())
+    }
+
+    fn set_prefetch(&mut self, number: u16, count: u16, global: bool) {
+        let Some(open) = self.channels.get_mut(&number) else { return };
+        match (global, count) {
+            (false, count) => open.prefetch = count,
+            (true, 0) => open.credit.set_limit(u32::MAX),
+            (true, count) => open.credit.set_limit(u32::from(count)),
+        }
+    }
+
+    /// Changes exchanges, queues or bindings.
+    async fn change(&mut self, number: u16, method: Method<'_>) -> Result<(), Exception> {
+        self.store(number).await?;
+        self.consumers.settle().await;
+        let Some(open) = self.channels.get_mut(&number) else { return Ok(()) };
+        let Some((wanted, nowait)) = change_of(&method, &open.last_queue) else {
+            let text = format!("{} is not served yet", method.name());
+            return Err(Exception::new(ReplyCode::NotImplemented, text, method.id()));
+        };
+        let changed = self.broker.change(&self.caller, &self.vhost, wanted).await;
+        let outcome = changed.map_err(|refused| exception_of(&refused, method.id()))?;
+        if !nowait {
+            put_answer(&method, &outcome, number, &mut self.out);
+        }
+        if let Method::QueueDeclare { .. } = method {
+            open.last_queue = outcome.name;
+        }
+        Ok(())
+    }
+
+    async fn consume(&mut self, number: u16, method: Method<'_>) -> Result<(), Exception> {
+        let Method::BasicConsume { queue, consumer_tag, no_ack, exclusive, nowait, .. } = method else { return Ok(()) };
+        let Some(open) = self.channels.get(&number) else { return Ok(()) };
+        let named;
+        let queue = if queue.is_empty() { Name::cut(&open.last_queue) } else { queue };
+        let consumer_tag = if consumer_tag.is_empty() {
+            named = format!("amq.ctag-{}-{}", self.caller.connection, self.consumers.next_number());
+            Name::cut(&named)
+        } else {
+            consumer_tag
+        };
+        if self.consumers.has(number, consumer_tag.as_bytes()) {
+            let text = format!("attempt to reuse consumer tag '{}'", consumer_tag.to_text());
+            return Err(Exception::new(ReplyCode::NotAllowed, text, method.id()));
+        }
+        let prefetch = if open.prefetch == 0 { PREFETCH_MAX } else { u32::from(open.prefetch) };
+        let vhost = Name::cut(&self.vhost);
+        let wanted = ConsumeOptions { vhost, queue, consumer_tag, prefetch, auto_ack: no_ack, exclusive };
+        let asker = (&self.broker, self.caller.clone());
+        let opened = self.consumers.open(asker, wanted, (number, &open.credit)).await;
+        opened.map_err(|refused| exception_of(&refused, method.id()))?;
+        if !nowait {
+            Method::BasicConsumeOk { consumer_tag }.put(number, &mut self.out);
+        }
+        Ok(())
+    }
+
+    async fn get(&mut self, number: u16, (queue, no_ack): (Name<'_>, bool), method: MethodId) -> Result<(), Exception> {
+        self.store(number).await?;
+        let Some(open) = self.channels.get(&number) else { return Ok(()) };
+        let queue = if queue.is_empty() { open.last_queue.clone() } else { queue.to_text() };
+        let (frame_bytes_max, out) = (self.connection.limits().frame_bytes_max, &mut self.out);
+        let asker = (&self.broker, &self.caller, self.vhost.as_str());
+        let got =
+            self.consumers.get(asker, (number, &queue, no_ack), |view, delivery_tag, redelivered, ready_count| {
+                let name = |bytes| Name::new("a stored name", bytes).unwrap_or(Name::EMPTY);
+                let (exchange, routing_key) = (name(view.exchange), name(view.routing_key));
+                let message_count = u32::try_from(ready_count).unwrap_or(u32::MAX);
+                Method::BasicGetOk { delivery_tag, redelivered, exchange, routing_key, message_count }.put(number, out);
+                put_content(number, view.properties, view.body, frame_bytes_max, out);
+            });
+        let found = got.await.map_err(|refused| exception_of(&refused, method))?;
+        if !found {
+            Method::BasicGetEmpty {}.put(number, &mut self.out);
+        }
+        Ok(())
+    }
+
+    /// Stores what came on a channel.
+    async fn store(&mut self, number: u16) -> Result<(), Exception> {
+        let Some(open) = self.channels.get_mut(&number) else { return Ok(()) };
+        let frame_bytes_max = self.connection.limits().frame_bytes_max;
+        let answers = Answers { channel: number, frame_bytes_max, out: &mut self.out };
+        let place = (&self.broker, &self.caller, Name::cut(&self.vhost));
+        let before = open.channel.assembly().held_bytes();
+        let stored = open.publisher.store(place, open.channel.assembly_mut(), answers).await;
+        self.held_bytes = self.held_bytes + open.channel.assembly().held_bytes() - before;
+        stored
+    }
+
+    async fn store_all(&mut self) {
+        for number in std::mem::take(&mut self.unstored) {
+            if let Err(exception) = self.store(number).await {
+                self.fail_channel(number, exception).await;
+            }
+            let open = self.channels.get(&number);
+            if open.is_some_and(|open| open.channel.assembly().complete_count() > 0) {
+                self.unstored.push(number);
+            }
+        }
+    }
+
+    /// Does what frames left to do together: settles, stores, tells what is on the disk by now, delivers until so much is not
+    /// written.
+    pub async fn work(&mut self, stopping: bool, out_bytes_max: usize) {
+        self.consumers.settle().await;
+        self.store_all().await;
+        self.tell_synced().await;
+        if !self.connection.is_running() {
+            return;
+        }
+        let frame_bytes_max = self.connection.limits().frame_bytes_max;
+        let mut outgoing = Outgoing { out: &mut self.out, bytes_max: out_bytes_max, frame_bytes_max };
+        for ended in self.consumers.take_turns(&mut outgoing, stopping).await {
+            if self.connection.capabilities().consumer_cancel_notify {
+                let tag = String::from_utf8_lossy(&ended.tag);
+                Method::BasicCancel { consumer_tag: Name::cut(&tag), nowait: true }.put(ended.channel, &mut self.out);
+            }
+        }
+    }
+
+    /// Says what waited for the disk and is there.
+    async fn tell_synced(&mut self) {
+        let frame_bytes_max = self.connection.limits().frame_bytes_max;
+        let mut failed = Vec::new();
+        for (number, open) in &mut self.channels {
+            let mut answers = Answers { channel: *number, frame_bytes_max, out: &mut self.out };
+            if let Err(exception) = open.publisher.tell(open.channel.assembly(), &mut answers) {
+                failed.push((*number, exception));
+            }
+        }
+        for (number, exception) in failed {
+            self.fail_channel(number, exception).await;
+        }
+    }
+
+    /// Waits until there is something to do without a frame. False says that the disk has failed.
+    pub async fn until_work(&self) -> bool {
+        let waiting: Vec<_> = self.channels.values().filter_map(|open| open.publisher.oldest_waiting()).collect();
+        let synced = async {
+            if waiting.is_empty() {
+                return pending().await;
+            }
+            let mut waits: Vec<_> = waiting.iter().map(|places| Box::pin(places.wait())).collect();
+            poll_fn(|cx| {
+                let ready = waits.iter_mut().find_map(|wait| match wait.as_mut().poll(cx) {
+                    Poll::Ready(synced) => Some(synced),
+                    Poll::Pending => None,
+                });
+                ready.map_or(Poll::Pending, Poll::Ready)
+            })
+            .await
+        };
+        tokio::select! {
+            synced = synced => synced.is_ok(),
+            () = self.consumers.until_turn() => true,
+        }
+    }
+
+    /// Ends the connection, because messages that were published will never be confirmed.
+    pub async fn fail_for_disk(&mut self) {
+        self.channels.values_mut().for_each(|open| open.publisher.forget_waiting());
+        let text = "messages that were published cannot be confirmed: the disk has failed";
+        self.fail(Exception::of_no_method(ReplyCode::InternalError, text)).await;
+    }
+
+    /// Whether deliveries wait for nothing but that more is written.
+    pub fn is_held_up(&self) -> bool {
+        self.consumers.are_held_up()
+    }
+}
+
+fn how(requeue: bool) -> Settle {
+    if requeue { Settle::Requeue } else { Settle::Reject }
+}
+
+fn server_properties() -> Vec<u8> {
+    TableWriter::entries(|table| {
+        table.table("capabilities", |inner| CAPABILITIES.iter().for_each(|name| inner.bool(name, true)));
+        table.text("product", "Penstock");
+        table.text("version", env!("CARGO_PKG_VERSION"));
+        table.text("platform", "Rust");
+    })
+}

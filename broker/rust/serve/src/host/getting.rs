@@ -1,0 +1,78 @@
+//! Messages that a client gets one at a time, without a consumer. What it got stays with it until it is settled, or this is dropped.
+
+use penstock_engine::{MessageView, Picked, QueueId, SequenceRange, Settle, Subscription, SubscriptionOptions};
+
+use crate::host::broker::Broker;
+use crate::host::caller::Caller;
+use crate::host::calls::{Call, CallRequest};
+use crate::host::deliveries::{Pending, Room};
+use crate::host::quotas::Allowance;
+use crate::host::refusal::Refusal;
+use crate::host::rights::{Question, Rights};
+use crate::host::stalls::{Later, when_free};
+
+/// See the module. It is of one queue.
+pub(crate) struct Getting {
+    subscription: Later<Subscription>,
+    rights: Rights,
+    pending: Pending,
+    allowance: Allowance,
+}
+
+impl Getting {
+    /// Asks whether the caller may get messages of a queue.
+    ///
+    /// # Errors
+    /// Why the caller may not.
+    pub async fn open(broker: &Broker, caller: &Caller, vhost: &str, queue: &str) -> Result<Getting, Refusal> {
+        let call = Call::new(CallRequest::OpenGet { vhost: vhost.to_owned(), queue: queue.to_owned() }, caller);
+        let question = Question::of(&broker.calls, &call);
+        let admitted = broker.calls.admit(call).await?;
+        let (shard, allowance) = broker.enter(&admitted)?;
+        let queue_id = QueueId(admitted.queue_id);
+        let home = shard.home_of(queue_id);
+        let options = SubscriptionOptions { prefetch: 0, auto_ack: false, exclusive: false, pull: true };
+        let subscription = when_free(&home, || home.subscribe(queue_id, options)).await?;
+        let rights = question.watch(&admitted.user, &admitted.vhost, || ());
+        Ok(Getting { subscription: Later::new(&home, subscription), rights, pending: Pending::default(), allowance })
+    }
+
+    /// Hands the next message to `take`; returns how many stay ready, or nothing when there is none.
+    ///
+    /// # Errors
+    /// When the caller may not get messages any more, or the queue is gone.
+    pub async fn get(&mut self, mut take: impl FnMut(&MessageView<'_>, Picked, u64) + Send) -> Result<bool, Refusal> {
+        if let Some(refused) = self.rights.refused() {
+            return Err(refused);
+        }
+        loop {
+            let mut filled = Vec::new();
+            let subscription = &self.subscription;
+            let taken = when_free(subscription.shard(), || subscription.take_now(1, &mut filled)).await;
+            let ready_count = taken?;
+            if filled.is_empty() {
+                return Ok(false);
+            }
+            self.pending.extend(filled);
+            let (mut recipient, mut hand_over) = (&**subscription, |view: &MessageView<'_>, picked: Picked| {
+                take(view, picked, ready_count);
+                Ok(Room::Full)
+            });
+            // Otherwise its time was over, or it cannot be read.
+            if self.pending.send(&mut recipient, &mut hand_over).await? {
+                self.allowance.delivered(self.pending.sent_bytes());
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Settles what it holds of the given ranges.
+    ///
+    /// # Errors
+    /// When nothing can be settled any more.
+    pub async fn settle(&mut self, ranges: &[SequenceRange], how: Settle) -> Result<(), Refusal> {
+        let (_, bytes) = crate::host::consuming::settle(&self.subscription, ranges, how).await?;
+        self.allowance.settled(bytes);
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+"""The AMQP front end: from the questions of its listener to verbs, and from their outcomes to answers."""
+
+from penstock.model.arguments import Arguments
+from penstock.model.field_table import encode_table
+from penstock.native import (
+    BindingChange,
+    Enter,
+    ExchangeDeclare,
+    ExchangeDelete,
+    OpenConsume,
+    OpenPublish,
+    PermitExchange,
+    PermitKeys,
+    Question,
+    QueueDeclare,
+    QueueDelete,
+    QueuePurge,
+)
+from support.grpc_fakes import FakeCall, World, play
+
+ADMIN = "admin\0admin"
+
+
+def amqp(question: Question, authorization: str = ADMIN, connection: int = 1) -> FakeCall:
+    return FakeCall(question, protocol="amqp", authorization=authorization, connection=connection)
+
+
+def declare(name: str, *, durable: bool = True, exclusive: bool = False, passive: bool = False) -> QueueDeclare:
+    return QueueDeclare(
+        vhost="/", name=name, durable=durable, exclusive=exclusive, passive=passive, arguments=encode_table({})
+    )
+
+
+def bind(queue: str, key: str, *, unbind: bool = False, arguments: Arguments | None = None) -> BindingChange:
+    table = encode_table(arguments or {})
+    return BindingChange(
+        vhost="/", source="amq.topic", destination=queue, routing_key=key, arguments=table, unbind=unbind
+    )
+
+
+def code_of(result: tuple[object, ...]) -> tuple[object, int]:
+    assert result[0] == "refuse", result
+    assert isinstance(result[3], bytes)
+    return result[1], int.from_bytes(result[3], "big")
+
+
+def test_a_client_logs_in_with_its_password() -> None:
+    async def scenario(world: World) -> None:
+        assert await world.ask(amqp(Enter())) == ("admit", "", 0)
+        for authorization in ("admin\0wrong", "admin", "", "\0admin"):
+            assert code_of(await world.ask(amqp(Enter(), authorization))) == ("unauthenticated", 403)
+
+    play(scenario)
+
+
+def test_queues_are_declared_counted_purged_and_deleted() -> None:
+    async def scenario(world: World) -> None:
+        assert await world.ask(amqp(declare("jobs"))) == ("changed", "jobs", 0, 0)
+        assert await world.ask(amqp(declare("jobs", passive=True))) == ("changed", "jobs", 0, 0)
+        made = await world.ask(amqp(declare("")))
+        assert str(made[1]).startswith("amq.gen-")
+        assert await world.ask(amqp(QueuePurge(vhost="/", name="jobs"))) == ("changed", "", 0, 0)
+        assert await world.ask(amqp(QueueDelete(vhost="/", name="jobs"))) == ("changed", "", 0, 0)
+        missing = await world.ask(amqp(declare("jobs", passive=True)))
+        assert code_of(missing) == ("not_found", 404)
+        assert missing[2] == "no queue 'jobs' in vhost '/'"
+
+    play(scenario)
+
+
+def test_a_declaration_that_differs_and_a_locked_queue_have_their_codes() -> None:
+    async def scenario(world: World) -> None:
+        await world.ask(amqp(declare("jobs")))
+        assert code_of(await world.ask(amqp(declare("jobs", durable=False)))) == ("precondition_failed", 406)
+        await world.ask(amqp(declare("mine", exclusive=True)))
+        locked = await world.ask(amqp(declare("mine", passive=True), connection=2))
+        assert code_of(locked) == ("precondition_failed", 405)
+
+    play(scenario)
+
+
+def test_exchanges_are_declared_bound_and_deleted() -> None:
+    async def scenario(world: World) -> None:
+        table = encode_table({"alternate-exchange": "amq.fanout"})
+        wanted = ExchangeDeclare(vhost="/", name="events", kind="topic", durable=True, arguments=table)
+        assert await world.ask(amqp(wanted)) == ("changed", "", 0, 0)
+        await world.ask(amqp(declare("jobs")))
+        assert await world.ask(amqp(bind("jobs", "a.#"))) == ("changed", "", 0, 0)
+        assert await world.ask(amqp(bind("jobs", "a.#", unbind=True))) == ("changed", "", 0, 0)
+        assert code_of(await world.ask(amqp(bind("absent", "a.#")))) == ("not_found", 404)
+        assert await world.ask(amqp(ExchangeDelete(vhost="/", name="events"))) == ("changed", "", 0, 0)
+
+    play(scenario)
+
+
+def test_publishers_and_consumers_are_admitted() -> None:
+    async def scenario(world: World) -> None:
+        await world.ask(amqp(declare("jobs")))
+        assert await world.ask(amqp(OpenPublish(vhost="/"))) == ("admit", "/", 0)
+        assert await world.ask(amqp(PermitExchange(vhost="/", exchange="amq.topic"))) == ("admit", "/", 0)
+        keys = PermitKeys(vhost="/", exchange="amq.topic", keys=["a", "b"])
+        assert await world.ask(amqp(keys)) == ("keys", True, True)
+        assert (await world.ask(amqp(OpenConsume(vhost="/", queue="jobs"))))[0] == "admit"
+        absent = await world.ask(amqp(OpenPublish(vhost="absent")))
+        assert code_of(absent)[1] == 404
+
+    play(scenario)
+
+
+def test_arguments_that_nest_too_deep_are_refused() -> None:
+    async def scenario(world: World) -> None:
+        table = b""
+        for _ in range(60):
+            table = b"\x01nF" + len(table).to_bytes(4, "big") + table
+        wanted = QueueDeclare(vhost="/", name="deep", arguments=table)
+        assert code_of(await world.ask(amqp(wanted))) == ("invalid_argument", 406)
+
+    play(scenario)
