@@ -247,7 +247,7 @@ fn a_frame_that_has_no_place_ends_the_connection() {
         (FrameKind::Method, 1, &[0, 20, 0, 40], 505, "UNEXPECTED_FRAME - type 1, all octets = [00, 14, 00, 28]"),
         (FrameKind::Heartbeat, 0, b"x", 501, "FRAME_ERROR - a heartbeat frame has a payload"),
         (FrameKind::Method, 0, &[0, 99, 0, 1], 540, "NOT_IMPLEMENTED - unknown method 99, 1 (class, method)"),
-        (FrameKind::Method, 0, b"", 501, "FRAME_ERROR - a method frame of 0 bytes has no room for a method's numbers"),
+        (FrameKind::Method, 0, b"", 501, "FRAME_ERROR - a method frame of 0 bytes is too short for a method's numbers"),
     ];
     for (kind, channel, payload, code, text) in cases {
         let mut talk = Talk::tuning();

@@ -7,10 +7,11 @@ use penstock_engine::{Engine, Shard};
 use tokio::sync::watch;
 
 use crate::host::caller::Caller;
-use crate::host::calls::{Admitted, Call, CallRequest, Calls};
+use crate::host::calls::{Admitted, Answer, Call, CallRequest, Calls};
 use crate::host::memory::Memory;
 use crate::host::quotas::{Allowance, Quotas};
 use crate::host::refusal::Refusal;
+use crate::host::topology::{Outcome, TopologyRequest};
 
 /// See the module. It is one for all listeners of a host.
 #[derive(Clone)]
@@ -33,6 +34,18 @@ impl Broker {
     /// Why it may not enter.
     pub async fn log_in(&self, caller: &Caller) -> Result<Admitted, Refusal> {
         self.calls.admit(Call::new(CallRequest::Enter, caller)).await
+    }
+
+    /// Asks for a change, and waits until it is done.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub async fn change(&self, caller: &Caller, vhost: &str, wanted: TopologyRequest) -> Result<Outcome, Refusal> {
+        let request = CallRequest::Topology { vhost: vhost.to_owned(), wanted };
+        match self.calls.ask(Call::new(request, caller)).await? {
+            Answer::Topology(outcome) => Ok(outcome),
+            _ => Err(Refusal::bug("the broker answered a change of its topology with something else")),
+        }
     }
 
     /// The vhost of somebody who was admitted, and what a stream of theirs may do in it.

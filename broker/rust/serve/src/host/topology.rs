@@ -3,11 +3,6 @@
 //! Names are the client's, and were checked for their form only. Arguments are field tables as AMQP 0-9-1 has them, without their
 //! length, checked for their form, too: Python reads them.
 
-use crate::host::broker::Broker;
-use crate::host::caller::Caller;
-use crate::host::calls::{Answer, Call, CallRequest};
-use crate::host::refusal::Refusal;
-
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TopologyRequest {
@@ -60,18 +55,4 @@ pub struct Outcome {
     pub name: String,
     pub message_count: u64,
     pub consumer_count: u64,
-}
-
-impl Broker {
-    /// Asks for a change, and waits until it is done.
-    ///
-    /// # Errors
-    /// Why it is not.
-    pub async fn change(&self, caller: &Caller, vhost: &str, wanted: TopologyRequest) -> Result<Outcome, Refusal> {
-        let request = CallRequest::Topology { vhost: vhost.to_owned(), wanted };
-        match self.calls.ask(Call::new(request, caller)).await? {
-            Answer::Topology(outcome) => Ok(outcome),
-            _ => Err(Refusal::bug("the broker answered a change of its topology with something else")),
-        }
-    }
 }

@@ -15,7 +15,7 @@ pub struct MethodId {
 /// Why a payload is no method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MethodError {
-    #[error("a method frame of {0} bytes has no room for a method's numbers")]
+    #[error("a method frame of {0} bytes is too short for a method's numbers")]
     Short(usize),
     #[error("unknown method {}, {} (class, method)", .0.class, .0.method)]
     Unknown(MethodId),
