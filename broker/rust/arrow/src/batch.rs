@@ -108,7 +108,8 @@ impl BatchBuilder {
     pub fn push(&mut self, row: &MessageRow<'_>) {
         let wanted = self.wanted;
         if wanted.offset {
-            self.offsets.push(i64::try_from(row.offset).unwrap_or(i64::MAX));
+            // In a queue with priorities, a sequence may have its highest bit set: it is negative then, and still its own.
+            self.offsets.push(row.offset.cast_signed());
         }
         if wanted.timestamp {
             // Stored in six bytes: a thousand times that is far below 2^63.

@@ -15,15 +15,30 @@ impl QueueEntry {
         self.machine.set_perhaps_delivered_below(Sequence(below));
     }
 
-    /// The sequence to flag after a clean stop: messages that consumers still hold, and messages that were to be
-    /// flagged before and were not taken since.
-    fn delivered_at_stop(&self) -> Option<Sequence> {
+    /// The sequences to flag after a clean stop, by lane, each with the present mark: messages that consumers still hold, and
+    /// messages that were to be flagged before and were not taken since.
+    fn delivered_at_stop(&self) -> Vec<(u8, Sequence, Option<Sequence>)> {
         let is_held = self.signals.keys().any(|&id| self.machine.unsettled_of(id) > 0);
-        let below = self.machine.perhaps_delivered_below();
-        if is_held {
-            return Some(self.machine.first_untaken().max(below));
+        let exact = |lane: u8, untaken: Sequence| {
+            let below = self.machine.perhaps_delivered_in(lane);
+            if is_held {
+                return Some(untaken.max(below).within());
+            }
+            let first = self.machine.settled_in(lane).next_unsettled(Sequence(0).in_lane(lane));
+            (first < below).then_some(below.within())
+        };
+        let mut found = Vec::new();
+        if self.deliveries.below > Sequence(0) {
+            found.push((0, self.deliveries.below, exact(0, self.machine.first_untaken())));
         }
-        (self.machine.settled().next_unsettled(Sequence(0)) < below).then_some(below)
+        let Some(priorities) = &self.priorities else { return found };
+        for (number, _, untaken) in self.machine.ends_of_lanes() {
+            let marked = priorities.lanes.get(&number).map_or(Sequence(0), |lane| lane.deliveries.below);
+            if marked > Sequence(0) {
+                found.push((number, marked, exact(number, untaken)));
+            }
+        }
+        found
     }
 }
 
@@ -34,8 +49,21 @@ impl State {
             return Ok(());
         }
         let Some(entry) = self.queues.get_mut(&queue) else { return Ok(()) };
-        let Some(below) = entry.deliveries.before(entry.machine.first_untaken()) else { return Ok(()) };
-        self.put_delivery_mark(queue, &below.0.to_le_bytes())?;
+        let mut marks: Vec<(QueueId, Sequence)> = Vec::new();
+        if let Some(priorities) = &mut entry.priorities {
+            for (number, _, untaken) in entry.machine.ends_of_lanes() {
+                let lane = priorities.lanes.get_mut(&number);
+                let below = lane.and_then(|lane| lane.deliveries.before(untaken.within()));
+                marks.extend(below.map(|below| (queue.lane(number), below)));
+            }
+        }
+        let below = entry.deliveries.before(entry.machine.first_untaken());
+        if below.is_none() && marks.is_empty() {
+            return Ok(());
+        }
+        for (id, below) in below.map(|below| (queue, below)).into_iter().chain(marks) {
+            self.put_delivery_mark(id, &below.0.to_le_bytes())?;
+        }
         self.write()
     }
 
@@ -44,9 +72,11 @@ impl State {
         if self.stopped.is_some() {
             return Ok(());
         }
-        let marked = self.queues.iter().filter(|(_, entry)| entry.deliveries.below > Sequence(0));
-        let exact: Vec<_> =
-            marked.map(|(&id, entry)| (id, entry.deliveries.below, entry.delivered_at_stop())).collect();
+        let of_entry = |(&id, entry): (&QueueId, &QueueEntry)| {
+            let lanes = entry.delivered_at_stop().into_iter();
+            lanes.map(|(lane, marked, exact)| (id.lane(lane), marked, exact)).collect::<Vec<_>>()
+        };
+        let exact: Vec<_> = self.queues.iter().flat_map(of_entry).collect();
         for (id, marked, exact) in exact {
             match exact {
                 None => self.put_delivery_mark(id, &[])?,

@@ -15,6 +15,7 @@ use penstock_queue::{QueueId, Sequence, SequenceRange, Standing};
 use crate::aging::{Aging, born_at};
 use crate::counters::Metric;
 use crate::error::EngineError;
+use crate::priorities::target_of;
 use crate::shard::Shard;
 use crate::state::State;
 use crate::subscription::rebuild;
@@ -58,6 +59,10 @@ impl Shard {
         let _alone = self.expiring.lock().unwrap_or_else(PoisonError::into_inner);
         // A publisher lowers it meanwhile.
         self.next_expiry.clear();
+        if !self.lock()?.waiting_leases.is_empty() {
+            self.next_expiry.lower(now_ms.saturating_add(CHECK_AGAIN_MS));
+            return Ok(0);
+        }
         let expired = self.expire_all(now_ms).inspect_err(|_| {
             // As on a full disk: the rest goes when there is space.
             self.next_expiry.lower(now_ms.saturating_add(CHECK_AGAIN_MS));
@@ -160,21 +165,29 @@ impl Shard {
     /// Makes those of some messages ready that are delayed.
     fn release(&self, id: QueueId, sequences: &[Sequence]) -> Result<(), EngineError> {
         let mut guard = self.lock()?;
+        let (id, lane) = guard.queue_of(id);
         let Some(entry) = guard.queues.get_mut(&id) else { return Ok(()) };
-        let released = entry.machine.release(sequences);
+        let released = if lane == 0 {
+            entry.machine.release(sequences)
+        } else {
+            let sequences: Vec<Sequence> = sequences.iter().map(|sequence| sequence.in_lane(lane)).collect();
+            entry.machine.release(&sequences)
+        };
         guard.wake(id, released);
         Ok(())
     }
 
-    /// Expires those of some messages that no consumer has, and notes the ones that consumers have.
-    /// `segment` is the number of one that may have them: it is searched first.
+    /// Expires those of some messages that no consumer has, and notes the ones that consumers have. The number may be that of a
+    /// lane, with sequences as the log has them. `segment` is the number of one that may have them: it is searched first.
     fn expire_some(&self, id: QueueId, sequences: &[Sequence], segment: u64) -> Result<u64, EngineError> {
-        let found = {
+        let (id, found) = {
             let mut guard = self.lock()?;
+            let (id, lane) = guard.queue_of(id);
             let Some(entry) = guard.queues.get(&id).filter(|entry| entry.stream.is_none()) else { return Ok(0) };
             let mut ready = Vec::new();
             let mut held = Vec::new();
             for &sequence in sequences {
+                let sequence = if lane == 0 { sequence } else { sequence.in_lane(lane) };
                 match entry.machine.standing(sequence) {
                     Standing::Ready | Standing::Delayed => {
                         ready.push(SequenceRange { first: sequence, last: sequence })
@@ -184,7 +197,7 @@ impl Shard {
                 }
             }
             guard.overdue.add(id, &held);
-            guard.find_all(id, &ready, segment)?
+            (id, guard.find_all(id, &ready, segment)?)
         };
         let mut sized = Vec::with_capacity(found.len());
         for one in &found {
@@ -198,11 +211,15 @@ impl Shard {
         if messages.is_empty() || guard.closed || guard.stopped.is_some() {
             return Ok(0);
         }
-        let Some(entry) = guard.queues.get_mut(&id) else { return Ok(0) };
-        let (settled, held) = entry.machine.expire(messages);
-        guard.overdue.add(id, &held);
-        guard.log_settled(id, Outcome::Expire, &settled)?;
-        Ok(settled.count)
+        let mut count = 0;
+        for some in messages.chunk_by(|(one, _), (other, _)| one.lane() == other.lane()) {
+            let Some(entry) = guard.queues.get_mut(&id) else { return Ok(count) };
+            let (settled, held) = entry.machine.expire(some);
+            guard.overdue.add(id, &held);
+            guard.log_settled(id, Outcome::Expire, &settled)?;
+            count += settled.count;
+        }
+        Ok(count)
     }
 
     /// Expires messages that were with consumers at their time and came back, among a part of them.
@@ -239,17 +256,13 @@ impl Shard {
         };
         let mut expired = 0;
         for (id, max_age_ms) in due {
-            let mut count_max = AT_FIRST;
-            let next_ms = loop {
-                match self.expire_oldest_of(id, (now_ms, max_age_ms), count_max)? {
-                    Aged::Some(count) => expired += count,
-                    Aged::UpTo(count, next_ms) => {
-                        expired += count;
-                        break next_ms;
-                    }
-                }
-                count_max = (4 * count_max).min(AT_ONCE as u64);
-            };
+            let lanes = self.lock()?.queues.get(&id).map(|entry| entry.machine.lanes().collect::<Vec<_>>());
+            let mut next_ms = u64::MAX;
+            for lane in lanes.unwrap_or_default().into_iter().chain([0]) {
+                let (count, lane_next_ms) = self.expire_aged_in(id, lane, (now_ms, max_age_ms))?;
+                expired += count;
+                next_ms = next_ms.min(lane_next_ms);
+            }
             let mut guard = self.lock()?;
             let unacked_count = guard.queues.get(&id).map_or(0, |entry| entry.machine.unacked_count());
             let next_ms = if unacked_count > 0 { next_ms.min(now_ms.saturating_add(CHECK_AGAIN_MS)) } else { next_ms };
@@ -261,10 +274,23 @@ impl Shard {
         Ok(expired)
     }
 
-    /// Expires the first messages of a queue that are over its age limit, at most so many.
+    /// Expires the messages of a lane that are over the age limit of the queue; returns how many, and when the next one may
+    /// be.
+    fn expire_aged_in(&self, id: QueueId, lane: u8, limit: (u64, u64)) -> Result<(u64, u64), EngineError> {
+        let (mut expired, mut count_max) = (0, AT_FIRST);
+        loop {
+            match self.expire_oldest_of((id, lane), limit, count_max)? {
+                Aged::Some(count) => expired += count,
+                Aged::UpTo(count, next_ms) => return Ok((expired + count, next_ms)),
+            }
+            count_max = (4 * count_max).min(AT_ONCE as u64);
+        }
+    }
+
+    /// Expires the first messages of a lane that are over the age limit of the queue, at most so many.
     fn expire_oldest_of(
         &self,
-        id: QueueId,
+        (id, lane): (QueueId, u8),
         (now_ms, max_age_ms): (u64, u64),
         count_max: u64,
     ) -> Result<Aged, EngineError> {
@@ -273,10 +299,11 @@ impl Shard {
             let Some(entry) = guard.queues.get(&id).filter(|entry| entry.stream.is_none()) else {
                 return Ok(Aged::UpTo(0, u64::MAX));
             };
-            let ready = entry.machine.ready_from(Sequence(0), count_max);
+            let ready = entry.machine.ready_from(Sequence(0).in_lane(lane), count_max);
             let Some(first) = ready.first() else { return Ok(Aged::UpTo(0, now_ms.saturating_add(max_age_ms))) };
             // An index says when its first message was stored, so nothing is read before that one may be over the limit.
-            let oldest = guard.log.stored_from(id, first.first)?.map(|stored_ms| stored_ms.saturating_add(max_age_ms));
+            let Target { queue, sequence } = target_of(id, first.first);
+            let oldest = guard.log.stored_from(queue, sequence)?.map(|stored_ms| stored_ms.saturating_add(max_age_ms));
             if let Some(at_ms) = oldest.filter(|&at_ms| at_ms > now_ms) {
                 return Ok(Aged::UpTo(0, at_ms));
             }
@@ -336,11 +363,12 @@ impl State {
             let mut from = range.first;
             while from <= range.last {
                 let count = usize::try_from(range.last.0 - from.0 + 1).unwrap_or(usize::MAX);
-                let located = match self.log.seek(id, from, count, segment) {
+                let Target { queue, sequence } = target_of(id, from);
+                let located = match self.log.seek(queue, sequence, count, segment) {
                     Err(error) if rebuild(self, &error)? => continue,
                     located => located?,
                 };
-                let Some(located) = located.filter(|located| located.first == from) else {
+                let Some(located) = located.filter(|located| located.first == sequence) else {
                     from = from.next();
                     continue;
                 };
@@ -361,7 +389,7 @@ impl State {
 fn read(id: QueueId, found: &Found) -> Result<Option<(u64, u32)>, EngineError> {
     let Found { sequence, segment, offset } = found;
     let message = segment.populate(*offset, *offset).and_then(|()| {
-        let message = segment.message_for(*offset, Target { queue: id, sequence: *sequence })?;
+        let message = segment.message_for(*offset, target_of(id, *sequence))?;
         let due_at_ms = if message.has_deadlines() { message.attributes().due_at_ms } else { None };
         Ok((born_at(message.stored_at_ms, due_at_ms), u32::try_from(message.body.len()).unwrap_or(u32::MAX)))
     });

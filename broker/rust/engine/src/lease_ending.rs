@@ -16,6 +16,7 @@ use penstock_queue::{QueueId, SequenceRange, Settle, Settled, Settling, Subscrip
 use crate::counters::Metric;
 use crate::error::EngineError;
 use crate::lease::{check_owner, key_of};
+use crate::priorities::by_lane;
 use crate::shard::Shard;
 use crate::state::State;
 use crate::subscription::SETTLED_AT_ONCE;
@@ -67,9 +68,12 @@ impl Shard {
             ended.last().copied().unwrap_or(found.acked)
         };
         let acked = (!ended.is_empty() || found.acked == up_to).then_some(found.acked);
-        let settled = parts.iter().filter(|settled| !settled.ranges.is_empty());
+        // Each part is of one lane.
+        let settled = parts.iter().flat_map(|part| by_lane(queue, &part.ranges).map(move |lane| (part, lane)));
+        let settled: Vec<_> = settled.collect();
         let mut operations: Vec<Operation<'_>> = settled
-            .map(|Settled { count, bytes, ranges }| settle(queue, Outcome::Ack, (*count, *bytes), ranges))
+            .iter()
+            .map(|(part, (lane, ranges))| settle(*lane, Outcome::Ack, (part.count, part.bytes), ranges))
             .collect();
         let mark_owner = marks::owner_of_leases(queue);
         let (acked_key, acked) = (key_of(owner, 0), acked.map(u64::to_le_bytes));
@@ -162,9 +166,10 @@ impl State {
     ) -> Result<(), EngineError> {
         let mark_owner = marks::owner_of_leases(queue);
         let mut operations: Vec<Operation<'_>> = keys.iter().map(|key| mark(&mark_owner, key, &[])).collect();
-        if !returned.is_empty() {
-            let count = returned.iter().map(SequenceRange::count).sum();
-            operations.push(settle(queue, Outcome::Requeue, (count, 0), returned));
+        let returned: Vec<_> = by_lane(queue, returned).collect();
+        for (lane, ranges) in &returned {
+            let count = ranges.iter().map(SequenceRange::count).sum();
+            operations.push(settle(*lane, Outcome::Requeue, (count, 0), ranges));
         }
         self.log.append_together(&operations)?;
         self.write()

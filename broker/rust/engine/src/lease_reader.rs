@@ -6,11 +6,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use penstock_log::{LogError, Outcome};
+use penstock_log::{LogError, Outcome, Target};
 use penstock_queue::{QueueId, Sequence, SequenceRange, Settle, SubscriptionId, Taken};
 
 use crate::counters::Metric;
 use crate::error::EngineError;
+use crate::priorities::target_of;
 use crate::shard::Shard;
 use crate::state::State;
 use crate::subscription::{Filled, Picked, rebuild};
@@ -88,7 +89,7 @@ impl LeaseReader {
         loop {
             self.check(state)?;
             let Some(&SequenceRange { first, last }) = self.ranges.front() else { return Ok(false) };
-            let settled = self.shard.entry(state, self.queue)?.machine.settled();
+            let settled = self.shard.entry(state, self.queue)?.machine.settled_in(first.lane());
             let from = settled.next_unsettled(first);
             let end = settled.next_settled(from).unwrap_or(last.next()).min(last.next());
             if from >= end {
@@ -96,13 +97,14 @@ impl LeaseReader {
                 continue;
             }
             let count = (end.0 - from.0).min(u64::from(count_max));
-            let located = match state.log.seek(self.queue, from, count as usize, self.hint) {
+            let Target { queue, sequence } = target_of(self.queue, from);
+            let located = match state.log.seek(queue, sequence, count as usize, self.hint) {
                 // A directory that changed on the disk is rebuilt from its segment.
                 Err(error) if rebuild(state, &error)? => continue,
                 located => located?,
             };
-            let Some(located) = located.as_ref().filter(|located| located.first == from) else {
-                let stored = located.map_or(end, |located| located.first.min(end));
+            let Some(located) = located.as_ref().filter(|located| located.first == sequence) else {
+                let stored = located.map_or(end, |located| located.first.in_lane(from.lane()).min(end));
                 self.drop_lost(state, from, stored)?;
                 continue;
             };
@@ -137,7 +139,7 @@ impl LeaseReader {
 
     /// Drops messages of an earlier process that no segment holds.
     fn drop_lost(&self, state: &mut State, first: Sequence, end: Sequence) -> Result<(), EngineError> {
-        let recovered_below = self.shard.entry(state, self.queue)?.recovered_below;
+        let recovered_below = self.shard.entry(state, self.queue)?.recovered_below(first);
         let range = SequenceRange::new(first, Sequence(end.min(recovered_below).0.saturating_sub(1)));
         let Some(range) = range.filter(|_| state.stopped.is_none()) else {
             return Err(self.shard.missing(self.queue, first));

@@ -7,12 +7,13 @@
 
 use std::sync::Arc;
 
-use penstock_log::{LogError, MessageView, Position, Target, marks};
+use penstock_log::{LogError, MessageView, Position, marks};
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 
 use crate::aging::Moment;
 use crate::error::EngineError;
 use crate::lease::{LEASE_MESSAGES_MAX, LEASE_RANGES_MAX, Lease, Leases, key_of};
+use crate::priorities::target_of;
 use crate::shard::Shard;
 use crate::state::State;
 use crate::subscription::{Filled, Picked, Subscription, SubscriptionOptions};
@@ -223,7 +224,7 @@ fn read(taking: &Subscription, filled: &[Filled]) -> Result<Read, EngineError> {
             let last = chunk.iter().map(|one| one.offset).max().unwrap_or(from);
             let is_there = segment.populate(from, last).is_ok();
             for &Picked { taken, offset } in chunk {
-                let target = Target { queue: taking.queue(), sequence: taken.sequence };
+                let target = target_of(taking.queue(), taken.sequence);
                 // There are unreadable sectors: read one message at a time.
                 let populated = if is_there { Ok(()) } else { segment.populate(offset, offset) };
                 match populated.and_then(|()| segment.message_for(offset, target)) {

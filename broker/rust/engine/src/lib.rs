@@ -6,9 +6,9 @@
 //! A file uses only files of the groups before its own, and files of its own group without a circle:
 //!
 //! 1. values, which know no shard: `aging`, `alarms`, `assigned`, `clock`, `counters`, `corruption`, `credit`, `decision`, `delivery_mark`, `error`, `fold_queue`, `fold_turns`, `identity`, `lease`, `level`, `log_number`,
-//!    `notices`, `other_logs`, `overdue`, `producer_endings`, `producer_groups`, `producers`, `producer_logs`, `producer_reach`, `publication`, `repetition`,
+//!    `notices`, `other_logs`, `overdue`, `priorities`, `producer_endings`, `producer_groups`, `producers`, `producer_logs`, `producer_reach`, `publication`, `repetition`,
 //!    `routes`, `runs`, `signal`, `space`, `stream`, `sync_turns`, `sync_pool`, `watchers`;
-//! 2. the state under a shard's lock: `queue_entry`, `state`, `delivered`;
+//! 2. the state under a shard's lock: `queue_entry`, `state`, `lane_adoption`, `delivered`;
 //! 3. `shard`: the lock, the position of the last sync, and the vhost's other logs;
 //! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`, `producer_complete`, `producer_removal`),
 //!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`holding`, `subscription`, `leasing`, `expiry`), reading streams
@@ -37,6 +37,7 @@ mod fold_queue;
 mod fold_turns;
 mod holding;
 mod identity;
+mod lane_adoption;
 mod lease;
 mod lease_ending;
 mod lease_reader;
@@ -50,6 +51,7 @@ mod outlook;
 mod overdue;
 mod passed_on;
 mod places;
+mod priorities;
 mod producer_complete;
 mod producer_endings;
 mod producer_groups;
@@ -109,6 +111,7 @@ pub use penstock_log::{
 };
 pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceRange, Settle, Settling, Taken};
 pub use places::{Places, Published};
+pub use priorities::target_of;
 pub use producer_logs::Sequences;
 pub use producers::{PRODUCERS_MAX, ProducerSession, ProducerStanding};
 pub use publication::{Fate, Publication};

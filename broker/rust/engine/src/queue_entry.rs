@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use crate::delivery_mark::DeliveryMark;
 use crate::lease::Leases;
 use crate::level::QueueLevels;
+use crate::priorities::{Lane, Priorities};
 use crate::signal::{Signal, Wakes};
 use crate::stream::{Stream, StreamSettings};
 
@@ -50,7 +51,7 @@ pub(crate) struct QueueEntry {
     pub pull_count: usize,
     /// Messages of the current publish for this queue while it is watched; zero between publishes.
     pub fresh_count: u64,
-    /// Messages below this sequence were stored by an earlier process: their records may be corrupt.
+    /// Messages below this sequence were stored by an earlier process: their records may be corrupt. Of the first lane.
     pub recovered_below: Sequence,
     /// Sequences below the next one that no message had: starts skipped them.
     pub skipped: u64,
@@ -64,6 +65,8 @@ pub(crate) struct QueueEntry {
     pub delivered_count: u64,
     /// How old its messages may become.
     pub max_age_ms: Option<u64>,
+    /// Set for a queue with priorities.
+    pub priorities: Option<Box<Priorities>>,
 }
 
 impl QueueEntry {
@@ -83,12 +86,40 @@ impl QueueEntry {
             deliveries: DeliveryMark::default(),
             delivered_count: 0,
             max_age_ms: None,
+            priorities: None,
         }
     }
 
     /// How many messages it ever received, also those that a power failure lost after others.
     pub fn received_count(&self) -> u64 {
-        self.machine.next().0.saturating_sub(Sequence::FIRST.0).saturating_sub(self.skipped)
+        let received = |next: Sequence, skipped: u64| next.0.saturating_sub(Sequence::FIRST.0).saturating_sub(skipped);
+        let first = received(self.machine.next(), self.skipped);
+        let Some(priorities) = &self.priorities else { return first };
+        let of_lane = |(lane, next, _): (u8, Sequence, Sequence)| {
+            received(next.within(), priorities.lanes.get(&lane).map_or(0, |lane| lane.skipped))
+        };
+        first + self.machine.ends_of_lanes().map(of_lane).sum::<u64>()
+    }
+
+    /// Messages of the lane of a sequence below this were stored by an earlier process.
+    pub fn recovered_below(&self, sequence: Sequence) -> Sequence {
+        if sequence.lane() == 0 {
+            return self.recovered_below;
+        }
+        let lane = self.priorities.as_ref().and_then(|priorities| priorities.lanes.get(&sequence.lane()));
+        lane.map_or(Sequence(0), |lane| lane.recovered_below)
+    }
+
+    /// The lane of a message with a priority. A new lane begins with the sequence `first`.
+    pub fn lane_for(&mut self, priority: u8, first: Sequence) -> u8 {
+        let Some(priorities) = &mut self.priorities else { return 0 };
+        let lane = priority.min(priorities.highest);
+        priorities.lanes.entry(lane).or_insert_with(|| Lane {
+            recovered_below: Sequence(0),
+            skipped: first.0 - Sequence::FIRST.0,
+            deliveries: DeliveryMark::default(),
+        });
+        lane
     }
 
     pub fn consumer_count(&self) -> usize {

@@ -263,7 +263,7 @@ impl Shard {
     #[must_use]
     pub fn corruptions(&self) -> Vec<Corruption> {
         let Some(guard) = self.glance() else { return stalls::known(&self.stalls.corruptions) };
-        let name = |id: &QueueId| match guard.queues.get(id) {
+        let name = |id: &QueueId| match guard.queues.get(&guard.queue_of(*id).0) {
             Some(entry) if !entry.name.is_empty() => entry.name.clone(),
             _ => format!("queue {} (deleted)", id.0),
         };

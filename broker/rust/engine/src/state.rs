@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use penstock_log::{Log, Outcome, Position, Target, marks};
-use penstock_queue::{AckSet, Queue, QueueId, Sequence, SequenceRange, Settled};
+use penstock_queue::{QueueId, Sequence, SequenceRange, Settled};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::aging::Aging;
@@ -16,8 +16,10 @@ use crate::corruption::Corruptions;
 use crate::decision::Stage;
 use crate::error::EngineError;
 use crate::identity::{Identities, Identity};
+use crate::lease::Found;
 use crate::log_number::LogNumber;
 use crate::overdue::Overdue;
+use crate::priorities::by_lane;
 use crate::producer_logs::Noting;
 use crate::producers::Producers;
 use crate::publication::PassedOn;
@@ -36,6 +38,10 @@ pub(crate) struct State {
     pub queues: FxHashMap<QueueId, QueueEntry>,
     /// The streams among them, and perhaps deleted ones.
     pub streams: FxHashSet<QueueId>,
+    /// The queues with priorities, and the highest of each.
+    pub priorities: BTreeMap<QueueId, u8>,
+    /// Leases from before the start whose queues do not have their lanes yet.
+    pub waiting_leases: FxHashMap<QueueId, Found>,
     /// Queues that are about to be deleted as empty: nothing is stored in them.
     pub shut: FxHashSet<QueueId>,
     /// How many ready messages queues may have, of those with a limit.
@@ -98,6 +104,8 @@ impl State {
             log,
             queues: FxHashMap::default(),
             streams: FxHashSet::default(),
+            priorities: BTreeMap::new(),
+            waiting_leases: FxHashMap::default(),
             shut: FxHashSet::default(),
             length_limits: FxHashMap::default(),
             aging: FxHashMap::default(),
@@ -134,17 +142,15 @@ impl State {
     /// Adds a queue, or assigns a recovered one its name. No message is routed to it yet.
     pub fn put_queue(&mut self, settings: QueueSettings<'_>) {
         let QueueSettings { id, name, auto_delete, levels, stream } = settings;
-        let first = self.first_sequence;
-        let entry = self.queues.entry(id).or_insert_with(|| {
-            let machine = Queue::recovered(first, AckSet::starting_at(first), 0, 0, BTreeMap::new());
-            let skipped = first.0 - Sequence::FIRST.0;
-            QueueEntry { skipped, ..QueueEntry::new("", machine, false) }
-        });
+        let entry = self.entry_of(id);
         entry.name = name.to_owned();
         entry.auto_delete = auto_delete;
         entry.levels = levels;
+        // One without priorities cannot have leases in lanes.
+        self.waiting_leases.remove(&id);
         let groups = self.recovered_groups.remove(&id).unwrap_or_default();
         self.streams.extend(stream.map(|_| id));
+        let Some(entry) = self.queues.get_mut(&id) else { return };
         match (stream, &mut entry.stream) {
             (Some(settings), Some(stream)) => stream.set(settings),
             (Some(settings), none) => *none = Some(Stream::new(settings, groups)),
@@ -205,12 +211,13 @@ impl State {
         std::mem::replace(&mut self.sealed_seen, sealed_count) < sealed_count
     }
 
-    /// Logs a settlement. The record is in the page cache when this returns.
+    /// Logs a settlement of messages of one lane. The record is in the page cache when this returns.
     pub fn log_settled(&mut self, queue: QueueId, outcome: Outcome, settled: &Settled) -> Result<(), EngineError> {
-        if settled.ranges.is_empty() {
-            return Ok(());
-        }
-        self.log.append_settle(queue, outcome, settled.count, settled.bytes, &settled.ranges)?;
+        let Settled { count, bytes, ranges } = settled;
+        let mut lanes = by_lane(queue, ranges);
+        let Some((lane, ranges)) = lanes.next() else { return Ok(()) };
+        debug_assert!(lanes.next().is_none(), "the bytes of each lane are not known");
+        self.log.append_settle(lane, outcome, *count, *bytes, &ranges)?;
         self.write()
     }
 
@@ -232,8 +239,10 @@ impl State {
         if ranges.is_empty() {
             return Ok(());
         }
-        let count = ranges.iter().map(SequenceRange::count).sum();
-        self.log.append_settle(queue, Outcome::Requeue, count, 0, ranges)?;
+        for (lane, ranges) in by_lane(queue, ranges) {
+            let count = ranges.iter().map(SequenceRange::count).sum();
+            self.log.append_settle(lane, Outcome::Requeue, count, 0, &ranges)?;
+        }
         self.write()
     }
 
@@ -242,13 +251,15 @@ impl State {
         &mut self,
         queue: QueueId,
         due_at_ms: u64,
-        count: u64,
         ranges: &[SequenceRange],
     ) -> Result<(), EngineError> {
         if ranges.is_empty() {
             return Ok(());
         }
-        self.log.append_requeue_at(queue, due_at_ms, count, ranges)?;
+        for (lane, ranges) in by_lane(queue, ranges) {
+            let count = ranges.iter().map(SequenceRange::count).sum();
+            self.log.append_requeue_at(lane, due_at_ms, count, &ranges)?;
+        }
         self.write()
     }
 

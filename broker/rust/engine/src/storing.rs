@@ -3,7 +3,7 @@
 
 mod whole;
 
-use penstock_log::{Payload, Position, Producer, Target};
+use penstock_log::{Payload, Position, Producer};
 use penstock_queue::{QueueId, SequenceRange};
 
 use crate::assigned::{assign, assign_all};
@@ -13,6 +13,7 @@ use crate::error::EngineError;
 use crate::level::{Level, QueueLevels};
 use crate::log_number::LogNumber;
 use crate::places::{Places, Published};
+use crate::priorities::target_of;
 use crate::producer_logs::Logs;
 use crate::producers::{Before, ProducerSession};
 use crate::publication::{Fate, PassedOn, Publication};
@@ -413,13 +414,20 @@ impl State {
             self.next_expiry.lower(next_ms);
         }
         let mut levels = QueueLevels::default();
+        let priority = payload.priority();
         self.targets.clear();
         for &queue in queues {
             let Some(entry) = self.queues.get_mut(&queue) else { continue };
             let is_delayed = is_delayed && entry.stream.is_none();
-            let sequence =
-                if is_delayed { entry.machine.publish_delayed(body_bytes) } else { entry.machine.publish(body_bytes) };
-            self.targets.push(Target { queue, sequence });
+            let lane = if priority == 0 { 0 } else { entry.lane_for(priority, self.first_sequence) };
+            let sequence = if lane > 0 {
+                entry.machine.publish_in(lane, self.first_sequence, body_bytes, is_delayed)
+            } else if is_delayed {
+                entry.machine.publish_delayed(body_bytes)
+            } else {
+                entry.machine.publish(body_bytes)
+            };
+            self.targets.push(target_of(queue, sequence));
             if let Some(assigned) = &mut self.assigned {
                 assign(assigned, queue, place, sequence);
             }

@@ -170,10 +170,9 @@ impl Subscription {
             if !self.options.auto_ack {
                 machine.sent(self.id, &ranges);
             } else if !ranges.is_empty() {
-                let settled = machine.settle(self.id, &ranges, Settle::Ack);
-                guard.log_settled(self.queue, Outcome::Ack, &settled)?;
+                let settled = self.settle_as(&mut guard, &ranges, (Settle::Ack, Outcome::Ack))?;
                 self.fold_sealed(&mut guard);
-                self.shard.counters().add(Metric::Settled, settled.count);
+                self.shard.counters().add(Metric::Settled, settled);
             }
         }
         self.shard.counters().add(Metric::Delivered, sizes.len() as u64);
@@ -218,11 +217,26 @@ impl Subscription {
         let mut guard = self.lock()?;
         let machine = &mut self.shard.entry(&mut guard, self.queue)?.machine;
         machine.sized(self.id, sizes);
-        let settled = machine.settle(self.id, &ranges, Settle::Reject);
-        guard.log_settled(self.queue, Outcome::Expire, &settled)?;
+        let expired = self.settle_as(&mut guard, &ranges, (Settle::Reject, Outcome::Expire))?;
         self.fold_sealed(&mut guard);
-        self.shard.counters().add(Metric::Expired, settled.count);
+        self.shard.counters().add(Metric::Expired, expired);
         Ok(())
+    }
+
+    /// Settles messages that it holds, and logs that, lane by lane; returns how many.
+    fn settle_as(
+        &self,
+        state: &mut State,
+        ranges: &[SequenceRange],
+        (how, outcome): (Settle, Outcome),
+    ) -> Result<u64, EngineError> {
+        let mut count = 0;
+        for some in ranges.chunk_by(|one, other| one.first.lane() == other.first.lane()) {
+            let settled = self.shard.entry(state, self.queue)?.machine.settle(self.id, some, how);
+            state.log_settled(self.queue, outcome, &settled)?;
+            count += settled.count;
+        }
+        Ok(count)
     }
 
     /// Reports the sizes of messages that it keeps, and puts those in `too_many` back undelivered.
@@ -296,7 +310,7 @@ impl Subscription {
             Settle::RequeueAt(due_at_ms) => {
                 let waiting = guard.note_retries(self.queue, due_at_ms, &settled.ranges);
                 guard.wake(self.queue, settled.count - waiting);
-                guard.log_returned_at(self.queue, due_at_ms, waiting, &settled.ranges)?;
+                guard.log_returned_at(self.queue, due_at_ms, &settled.ranges)?;
             }
         }
         self.fold_sealed(&mut guard);

@@ -3,6 +3,8 @@
 //! Batches are applied in slices, so that messages get their turn in between. The table names a queue only while the
 //! shard has it: it changes under the shard's lock where queues come and go, and without it otherwise.
 
+use std::collections::BTreeMap;
+
 use penstock_log::Outcome;
 use penstock_queue::{Destination, ExchangeKind, Matched, QueueId};
 use rustc_hash::FxHashSet;
@@ -15,6 +17,20 @@ use crate::subscription::SETTLED_AT_ONCE;
 
 /// Queues that are deleted in one hold of the lock: each is up to four records.
 const DELETED_AT_ONCE: usize = 1024;
+
+/// The queues that the definitions name, and those with priorities among them.
+struct Known {
+    ids: FxHashSet<QueueId>,
+    priorities: BTreeMap<QueueId, u8>,
+}
+
+impl Known {
+    /// Whether it is the number of a queue or of one of its lanes.
+    fn has(&self, id: QueueId) -> bool {
+        let lanes_of = self.priorities.range(..id).next_back();
+        self.ids.contains(&id) || lanes_of.is_some_and(|(queue, &highest)| id <= queue.lane(highest))
+    }
+}
 
 /// A route of the topology.
 #[derive(Clone, Copy, Debug)]
@@ -31,18 +47,27 @@ impl Shard {
     /// # Errors
     /// `Log` when the deletions cannot be written.
     pub fn retain_queues(&self, ids: &[QueueId]) -> Result<usize, EngineError> {
-        let known: FxHashSet<QueueId> = ids.iter().copied().collect();
+        self.retain_with_lanes(ids, &[])
+    }
+
+    /// The same where some queues have priorities, each with its highest: their lanes are kept, too.
+    ///
+    /// # Errors
+    /// As [`Shard::retain_queues`].
+    pub fn retain_with_lanes(&self, ids: &[QueueId], priorities: &[(QueueId, u8)]) -> Result<usize, EngineError> {
+        let known = Known { ids: ids.iter().copied().collect(), priorities: priorities.iter().copied().collect() };
         let mut count = self.retain_here(&known)?;
         for (_, shard) in self.others.all().into_iter().filter(|(_, other)| !other.is_dedicated()) {
             count += shard.retain_here(&known)?;
         }
-        Ok(count + self.retain_dedicated(|id| known.contains(&id))?)
+        Ok(count + self.retain_dedicated(|id| known.ids.contains(&id))?)
     }
 
-    fn retain_here(&self, known: &FxHashSet<QueueId>) -> Result<usize, EngineError> {
-        let guard = self.lock()?;
+    fn retain_here(&self, known: &Known) -> Result<usize, EngineError> {
+        let mut guard = self.lock()?;
+        guard.waiting_leases.retain(|id, _| known.ids.contains(id));
         let found = guard.queues.keys().chain(guard.identities.keys()).chain(guard.sources.keys());
-        let gone: FxHashSet<QueueId> = found.filter(|id| !known.contains(id)).copied().collect();
+        let gone: FxHashSet<QueueId> = found.filter(|id| !known.has(**id)).copied().collect();
         drop(guard);
         let gone: Vec<QueueId> = gone.into_iter().collect();
         for some in gone.chunks(DELETED_AT_ONCE) {
@@ -58,6 +83,20 @@ impl Shard {
             guard.write()?;
         }
         Ok(gone.len())
+    }
+
+    /// Gives queues priorities, each up to its highest one: before they are put for the first time, and once after a start.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned the shard.
+    pub fn prioritize_queues(&self, queues: impl IntoIterator<Item = (QueueId, u8)>) -> Result<(), EngineError> {
+        for (id, highest) in queues {
+            match self.others.home(id) {
+                Some(home) => home.lock()?.prioritize(id, highest),
+                None => self.lock()?.prioritize(id, highest),
+            }
+        }
+        Ok(())
     }
 
     /// Adds a queue, or assigns a recovered one its name.
@@ -132,15 +171,16 @@ impl Shard {
         let removals = removals.unwrap_or_else(|| self.remove_from_routing(&entry.name));
         guard.removals = removals.max(guard.removals);
         guard.shut.remove(&id);
+        guard.priorities.remove(&id);
         guard.length_limits.remove(&id);
         guard.aging.remove(&id);
         guard.identities.remove(&id);
         guard.forget_source(id);
         entry.cancel(&format!("queue '{}' was deleted", entry.name), &mut guard.wakes);
-        match guard.forget_stage(id).and_then(|()| Ok(guard.log.append_delete(id)?)) {
+        match guard.forget_stage(id).and_then(|()| guard.delete_lanes(id, &entry)) {
             // The definitions decide: the next start deletes queues that they do not name.
             Err(error) if error.is_full() => {}
-            other => other.map(|_| ())?,
+            other => other?,
         }
         guard.write()?;
         // Freeing a long queue takes time.
@@ -217,15 +257,23 @@ impl Shard {
         if let Some(home) = self.others.home(id) {
             return home.purge_queue(id);
         }
+        let lanes: Vec<u8> = self.entry(&mut *self.lock()?, id)?.machine.lanes().collect();
+        lanes.into_iter().chain([0]).try_fold(0, |count, lane| Ok(count + self.purge_lane(id, lane)?))
+    }
+
+    fn purge_lane(&self, id: QueueId, lane: u8) -> Result<u64, EngineError> {
         let mut count = 0;
         // Messages that others requeue meanwhile do not extend the loop.
-        let mut parts_left = self.entry(&mut *self.lock()?, id)?.machine.returned_count() / SETTLED_AT_ONCE;
+        let mut parts_left = self.entry(&mut *self.lock()?, id)?.machine.returned_count(lane) / SETTLED_AT_ONCE;
         loop {
             let mut guard = self.lock()?;
             let machine = &mut self.entry(&mut guard, id)?.machine;
             let is_returned = parts_left > 0;
-            let settled =
-                if is_returned { machine.purge_returned(SETTLED_AT_ONCE) } else { machine.purge(SETTLED_AT_ONCE) };
+            let settled = if is_returned {
+                machine.purge_returned(lane, SETTLED_AT_ONCE)
+            } else {
+                machine.purge_lane(lane, SETTLED_AT_ONCE)
+            };
             guard.log_settled(id, Outcome::Drop, &settled)?;
             count += settled.count;
             if !is_returned && settled.ranges.len() < SETTLED_AT_ONCE {

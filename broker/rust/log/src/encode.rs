@@ -120,6 +120,13 @@ impl<'a> Payload<'a> {
         attributes.expires_at_ms.into_iter().chain(attributes.due_at_ms).min()
     }
 
+    /// The priority that its publisher gave it; 0 is the usual one.
+    #[inline]
+    #[must_use]
+    pub fn priority(&self) -> u8 {
+        self.attributes.and_then(|attributes| attributes.priority).unwrap_or(0)
+    }
+
     pub(crate) fn attributes(&self) -> Option<&'a Attributes> {
         self.attributes
     }

@@ -71,6 +71,20 @@ impl AckSet {
         AckSet { below: below.0, entries: Vec::new() }
     }
 
+    /// The same set in a lane.
+    #[must_use]
+    pub fn in_lane(mut self, lane: u8) -> AckSet {
+        let moved = |block: u64| block_of(Sequence(start_of(block)).in_lane(lane).0);
+        self.below = Sequence(self.below).in_lane(lane).0;
+        for entry in &mut self.entries {
+            entry.first = moved(entry.first);
+            if let Content::Whole { last } = &mut entry.content {
+                *last = moved(*last);
+            }
+        }
+        self
+    }
+
     /// The smallest unsettled sequence.
     #[must_use]
     pub fn below(&self) -> Sequence {

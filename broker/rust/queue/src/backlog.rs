@@ -65,6 +65,27 @@ impl Backlog {
         backlog
     }
 
+    /// The same messages in a lane.
+    pub(crate) fn in_lane(self, lane: u8) -> Backlog {
+        let returned = self.returned.into_values().map(|held| held.in_lane(lane)).map(|held| (held.sequence, held));
+        let counts_ahead = self.counts_ahead.into_iter().map(|(sequence, count)| (sequence.in_lane(lane), count));
+        let cursor = self.cursor.in_lane(lane);
+        let mut backlog = Backlog {
+            next: self.next.in_lane(lane),
+            cursor,
+            clear_until: cursor,
+            settled: self.settled.in_lane(lane),
+            returned: returned.collect(),
+            delayed: self.delayed.map(|delayed| Box::new(delayed.in_lane(lane))),
+            counts_ahead: counts_ahead.collect(),
+            perhaps_delivered_below: self.perhaps_delivered_below.in_lane(lane),
+            counted_from: self.counted_from.in_lane(lane),
+            ..self
+        };
+        backlog.pass_settled();
+        backlog
+    }
+
     pub(crate) fn next(&self) -> Sequence {
         self.next
     }
@@ -188,9 +209,11 @@ impl Backlog {
 
     /// Settles taken messages.
     pub(crate) fn settle(&mut self, ranges: &[SequenceRange]) {
-        for &range in ranges {
-            self.settled.insert(range);
-        }
+        ranges.iter().for_each(|&range| self.settle_range(range));
+    }
+
+    pub(crate) fn settle_range(&mut self, range: SequenceRange) {
+        self.settled.insert(range);
     }
 
     /// The number of ready messages that are taken one by one.

@@ -50,6 +50,20 @@ impl Set {
 }
 
 impl Delayed {
+    /// The same messages in a lane.
+    pub(crate) fn in_lane(self, lane: u8) -> Delayed {
+        let moved = |set: Set| {
+            let mut in_lane = Set::default();
+            for range in set.members.ranges() {
+                let range = SequenceRange { first: range.first.in_lane(lane), last: range.last.in_lane(lane) };
+                in_lane.members.insert(range);
+            }
+            Set { count: set.count, ..in_lane }
+        };
+        let kept = self.kept.into_values().map(|held| held.in_lane(lane)).map(|held| (held.sequence, held)).collect();
+        Delayed { waiting: moved(self.waiting), released: moved(self.released), kept }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.count == 0 && self.released.count == 0
     }

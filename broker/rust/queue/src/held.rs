@@ -32,6 +32,11 @@ impl Held {
         Held { deliveries: self.deliveries | SENT, ..self }
     }
 
+    /// The same message in a lane.
+    pub(crate) fn in_lane(self, lane: u8) -> Held {
+        Held { sequence: self.sequence.in_lane(lane), ..self }
+    }
+
     pub(crate) fn is_sent(&self) -> bool {
         self.deliveries & SENT != 0
     }

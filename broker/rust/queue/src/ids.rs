@@ -24,15 +24,47 @@ impl QueueId {
     pub fn from_bytes([a, b, c, d, e]: [u8; 5]) -> QueueId {
         QueueId(u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]))
     }
+
+    /// The number under which the log has a lane of this queue; see [`Sequence::lane`].
+    #[must_use]
+    pub fn lane(self, lane: u8) -> QueueId {
+        QueueId(self.0.saturating_add(lane.into()))
+    }
 }
 
 /// A message's sequence in its queue. The first is 1; a sequence never names another message.
+///
+/// The upper 8 bits are the lane, which is the message's priority in a queue with priorities and 0 in others; the lower 56
+/// count within the lane. The log has lanes as queues with successive numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sequence(pub u64);
+
+/// Bits of a sequence within its lane.
+const LANE_SHIFT: u32 = 56;
 
 impl Sequence {
     /// The sequence of the first message of a queue.
     pub const FIRST: Sequence = Sequence(1);
+
+    #[inline]
+    #[must_use]
+    pub fn lane(self) -> u8 {
+        (self.0 >> LANE_SHIFT) as u8
+    }
+
+    /// The sequence within its lane, as the log has it.
+    #[inline]
+    #[must_use]
+    pub fn within(self) -> Sequence {
+        Sequence(self.0 & ((1 << LANE_SHIFT) - 1))
+    }
+
+    /// The sequence in a lane.
+    #[inline]
+    #[must_use]
+    pub fn in_lane(self, lane: u8) -> Sequence {
+        Sequence(self.within().0 | u64::from(lane) << LANE_SHIFT)
+    }
 
     /// The sequence after this one.
     #[must_use]

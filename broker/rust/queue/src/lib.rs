@@ -1,7 +1,7 @@
 //! The queue machine and the routing tables: pure state, no I/O, no clock, no thread.
 //!
 //! Files only use those below them: `ids`; `bitmap`; `block`; `ack_set`, `held`, `ring`; `settled`, `delayed`; `backlog` and
-//! `subscription`; `slots`; `machine`. The routing tables need `ids` alone.
+//! `subscription`; `lanes`, `slots`; `machine`. The routing tables need `ids` alone.
 #![forbid(unsafe_code)]
 
 pub mod ack_set;
@@ -11,6 +11,7 @@ mod block;
 mod delayed;
 mod held;
 pub mod ids;
+mod lanes;
 mod machine;
 mod ring;
 pub mod routing;

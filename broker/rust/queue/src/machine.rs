@@ -5,6 +5,7 @@
 //! depends on the messages it touches, however many subscriptions there are.
 
 mod expiring;
+mod laned;
 mod leased;
 pub(crate) mod settling;
 
@@ -15,6 +16,7 @@ use thiserror::Error;
 use crate::ack_set::AckSet;
 use crate::backlog::Backlog;
 use crate::ids::{Sequence, SequenceRange};
+use crate::lanes::Lanes;
 use crate::ring::Ring;
 use crate::settled::{Settle, Settled, extend};
 use crate::slots::{Slots, place};
@@ -42,14 +44,14 @@ pub struct Taken {
 /// One queue.
 ///
 /// Invariants:
-/// * every sequence below the cursor is settled, held by exactly one subscription, or returned; every sequence from the
-///   cursor up to `next` is settled or ready;
+/// * in each lane, every sequence below the cursor is settled, held by exactly one subscription, or returned; every sequence
+///   from the cursor up to `next` is settled or ready;
 /// * the counts and bytes of unacked messages are those that the subscriptions hold;
 /// * a subscription is in the ring exactly when it waits and has credit: a busy or blocked one is not woken;
 /// * with nothing ready or delayed and no size outstanding, no ready bytes are left.
 #[derive(Debug)]
 pub struct Queue {
-    backlog: Backlog,
+    backlog: Lanes,
     unacked_count: u64,
     unacked_bytes: u64,
     /// Messages taken, and perhaps settled since, with their size outstanding.
@@ -89,7 +91,7 @@ impl Queue {
         debug_assert_eq!(backlog.count(), count, "the fold counts what the ack set leaves unsettled");
         backlog.forget_lost_bytes();
         Queue {
-            backlog,
+            backlog: Lanes::new(backlog),
             unacked_count: 0,
             unacked_bytes: 0,
             unsized_count: 0,
@@ -151,37 +153,23 @@ impl Queue {
         }
     }
 
-    /// Takes ready messages for a subscription, the lowest first, and appends them to `out`: no more than its credit,
-    /// `count_max` and its fair share, which is the ready messages divided by the subscriptions with credit, but at
-    /// least one. A subscription that takes no longer waits, until it says so.
+    /// Takes ready messages for a subscription, those of the highest lane first, in a lane the lowest first, and appends them
+    /// to `out`: no more than its credit, `count_max` and its fair share, which is the ready messages divided by the
+    /// subscriptions with credit, but at least one. A subscription that takes no longer waits, until it says so.
     pub fn take(&mut self, id: SubscriptionId, count_max: u32, out: &mut Vec<Taken>) {
         let Some(subscription) = self.slots.get_mut(id) else { return };
         subscription.waits = false;
-        let share = (self.backlog.count() / self.willing_count.max(1) as u64).max(1);
-        let mut wanted = subscription.credit().min(u64::from(count_max)).min(share).min(self.backlog.count());
+        let ready_count = self.backlog.count();
+        let share = (ready_count / self.willing_count.max(1) as u64).max(1);
+        let wanted = subscription.credit().min(u64::from(count_max)).min(share).min(ready_count);
         self.unacked_count += wanted;
-        let below = self.backlog.perhaps_delivered_below();
-        let taken = |sequence: Sequence, delivery_count: u32| Taken {
-            sequence,
-            delivery_count,
-            redelivered: delivery_count > 0 || sequence < below,
-        };
-        while wanted > 0 {
-            let Some(message) = self.backlog.take_returned() else { break };
-            match message.bytes() {
-                Some(bytes) => self.unacked_bytes += u64::from(bytes),
-                None => self.unsized_count += 1,
-            }
-            out.push(taken(message.sequence, message.delivery_count()));
-            subscription.hold(message);
-            wanted -= 1;
-        }
-        self.unsized_count += wanted;
-        while let Some((run, delivery_count)) = self.backlog.take_fresh(wanted) {
-            wanted -= run.end - run.start;
-            out.extend(run.clone().map(|number| taken(Sequence(number), delivery_count)));
-            subscription.hold_run(run, delivery_count);
-        }
+        let (unacked_bytes, unsized_count) = (&mut self.unacked_bytes, &mut self.unsized_count);
+        self.backlog.take(wanted, |backlog, wanted| {
+            let (returned_bytes, fresh_count, count) = take_from(backlog, wanted, subscription, out);
+            *unacked_bytes += returned_bytes;
+            *unsized_count += fresh_count;
+            count
+        });
         self.update_turn(id);
         self.forget_lost_bytes();
     }
@@ -256,20 +244,9 @@ impl Queue {
         settled
     }
 
-    /// Settles every ready message, or the lowest of them in so many runs; unacked ones stay.
+    /// Settles every ready message of a queue with one lane, or the lowest of them in so many runs; unacked ones stay.
     pub fn purge(&mut self, runs_max: usize) -> Settled {
-        self.backlog.purge(runs_max)
-    }
-
-    /// The number of ready messages that were taken before and came back, the slowest part of a purge.
-    #[must_use]
-    pub fn returned_count(&self) -> usize {
-        self.backlog.returned_count()
-    }
-
-    /// Settles the first of those, at most so many. A purge must follow, which corrects the bytes of lost messages.
-    pub fn purge_returned(&mut self, count_max: usize) -> Settled {
-        self.backlog.purge_returned(count_max)
+        self.purge_lane(0, runs_max)
     }
 
     /// Settles the messages of a range that were never taken, whose bodies have `bytes` bytes in all: retention of a
@@ -309,33 +286,34 @@ impl Queue {
         usize::try_from(self.backlog.count()).map_or(self.ring.count(), |ready| ready.min(self.ring.count()))
     }
 
-    /// The sequence of the next published message.
+    /// The sequence of the next published message in the first lane.
     #[must_use]
     pub fn next(&self) -> Sequence {
-        self.backlog.next()
+        self.backlog.first().next()
     }
 
-    /// The first sequence that was never taken.
+    /// The first sequence that was never taken there.
     #[must_use]
     pub fn first_untaken(&self) -> Sequence {
-        self.backlog.cursor()
+        self.backlog.first().cursor()
     }
 
     /// Messages below it may have been with a consumer before the start.
     #[must_use]
     pub fn perhaps_delivered_below(&self) -> Sequence {
-        self.backlog.perhaps_delivered_below()
+        self.backlog.first().perhaps_delivered_below()
     }
 
-    /// After a start: existing messages with a lower sequence may have been with a consumer before, and are flagged as
-    /// redelivered.
+    /// After a start: existing messages with a lower sequence in that lane may have been with a consumer before, and are
+    /// flagged as redelivered.
     pub fn set_perhaps_delivered_below(&mut self, below: Sequence) {
         self.backlog.set_perhaps_delivered_below(below);
     }
 
+    /// The settled sequences of the first lane.
     #[must_use]
     pub fn settled(&self) -> &AckSet {
-        self.backlog.settled()
+        self.backlog.first().settled()
     }
 
     #[must_use]
@@ -434,4 +412,38 @@ impl Queue {
             assert_eq!(self.ready_bytes(), 0, "bytes are left of nothing");
         }
     }
+}
+
+/// Takes messages of one lane; returns the bytes of those that had come back with a known size, the number of those
+/// without, and how many it took.
+fn take_from(
+    backlog: &mut Backlog,
+    wanted: u64,
+    subscription: &mut Subscription,
+    out: &mut Vec<Taken>,
+) -> (u64, u64, u64) {
+    let below = backlog.perhaps_delivered_below();
+    let taken = |sequence: Sequence, delivery_count: u32| Taken {
+        sequence,
+        delivery_count,
+        redelivered: delivery_count > 0 || sequence < below,
+    };
+    let (mut left, mut bytes, mut unsized_count) = (wanted, 0, 0);
+    while left > 0 {
+        let Some(message) = backlog.take_returned() else { break };
+        match message.bytes() {
+            Some(known) => bytes += u64::from(known),
+            None => unsized_count += 1,
+        }
+        out.push(taken(message.sequence, message.delivery_count()));
+        subscription.hold(message);
+        left -= 1;
+    }
+    while let Some((run, delivery_count)) = backlog.take_fresh(left) {
+        left -= run.end - run.start;
+        unsized_count += run.end - run.start;
+        out.extend(run.clone().map(|number| taken(Sequence(number), delivery_count)));
+        subscription.hold_run(run, delivery_count);
+    }
+    (bytes, unsized_count, wanted - left)
 }

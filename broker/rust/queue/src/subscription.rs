@@ -82,9 +82,17 @@ impl Subscription {
         }
     }
 
-    /// Adds a run of messages above everything held so far.
+    /// Adds a run of messages above everything held of its lane.
     pub(crate) fn hold_run(&mut self, run: Range<u64>, delivery_count: u32) {
+        let above = match self.held.back() {
+            Some(last) if last.sequence.0 >= run.start => {
+                let place = self.held.partition_point(|other| other.sequence.0 < run.start);
+                self.held.split_off(place)
+            }
+            _ => VecDeque::new(),
+        };
         self.held.extend(run.map(|number| Held::new(Sequence(number), delivery_count)));
+        self.held.extend(above);
     }
 
     /// Notes a size. `guess` is the probable index of the message, and moves on: sizes come in the order of taking.
@@ -115,6 +123,20 @@ impl Subscription {
             _ => self.held.partition_point(|held| held.sequence <= range.last),
         };
         first..end.max(first)
+    }
+
+    /// The part of `range` with the held messages of one lane: that of the first of them.
+    pub(crate) fn in_one_lane(&self, range: SequenceRange) -> SequenceRange {
+        if range.first.lane() == range.last.lane() {
+            return range;
+        }
+        let Some(first) = self.held.get(self.places(range).start).filter(|first| first.sequence <= range.last) else {
+            return range;
+        };
+        let lane = first.sequence.lane();
+        let (begin, end) = (Sequence(0).in_lane(lane), Sequence(u64::MAX).in_lane(lane));
+        let is_last = self.held.get(self.places(range).end.saturating_sub(1)).is_none_or(|last| last.sequence <= end);
+        SequenceRange { first: range.first.max(begin), last: if is_last { range.last } else { range.last.min(end) } }
     }
 
     /// The part of `range` with at most so many held messages, their number, and whether that is all of it.

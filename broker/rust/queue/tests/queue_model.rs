@@ -403,8 +403,8 @@ impl Pair {
     /// Part by part.
     fn purge(&mut self) {
         let mut purged = Sum::default();
-        for _ in 0..self.queue.returned_count() / 2 {
-            purged.join(Sum::of(&self.queue.purge_returned(2)));
+        for _ in 0..self.queue.returned_count(0) / 2 {
+            purged.join(Sum::of(&self.queue.purge_returned(0, 2)));
         }
         loop {
             let part = self.queue.purge(3);

@@ -20,7 +20,7 @@ use crate::counters::Metric;
 use crate::decision::{Stage, decisions_in};
 use crate::error::EngineError;
 use crate::identity::identities_in;
-use crate::lease::{Found, Lease, leases_in};
+use crate::lease::leases_in;
 use crate::log_number::{LogNumber, shard_count_in};
 use crate::other_logs::OtherLogs;
 use crate::producers::Producers;
@@ -52,7 +52,7 @@ impl Shard {
             let entry = marks::queue_of_deliveries(owner).and_then(|queue| state.queues.get_mut(&queue));
             entry.into_iter().for_each(|entry| entry.recover_deliveries(value));
         }
-        hold_leases(&mut state, leases_in(&opened.state.marks));
+        leases_in(&opened.state.marks).into_iter().for_each(|(queue, found)| state.hold_leases(queue, found));
         state.stored_at_ms = state.log.newest_time()?;
         recover_marks(&mut state, &opened.state.marks);
         state.producers = Producers::of_start(&opened.state.marks, &opened.state.producers, opened.state.batches);
@@ -124,20 +124,4 @@ fn recover_marks(state: &mut State, found: &BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>
     state.identities = identities_in(found);
     let decided = decisions_in(found).into_iter();
     state.stages = decided.map(|(queue, decision)| (queue, Stage::of_start(decision))).collect();
-}
-
-/// Makes the queues' machines hold the leases from before the start.
-fn hold_leases(state: &mut State, found: FxHashMap<QueueId, Found>) {
-    for (queue, owners) in found {
-        let Some(entry) = state.queues.get_mut(&queue) else { continue };
-        for (name, found) in owners {
-            let owner = entry.leases.owners.entry(name).or_default();
-            owner.acked = found.acked;
-            for (number, found) in found.leases {
-                let holder = entry.machine.hold(&found.ranges, found.bytes);
-                let (bytes, reserved_at_ms) = (found.bytes, found.reserved_at_ms);
-                owner.leases.insert(number, Lease { holder, ranges: found.ranges, bytes, reserved_at_ms });
-            }
-        }
-    }
 }

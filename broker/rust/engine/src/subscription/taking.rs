@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use penstock_log::{LogError, Outcome};
+use penstock_log::{LogError, Outcome, Target};
 use penstock_queue::{QueueId, Sequence, SequenceRange, Settle, Settled, Taken};
 
 use super::{Filled, Picked, Subscription, ranges_of, rebuild};
 use crate::error::EngineError;
+use crate::priorities::target_of;
 use crate::state::State;
 
 impl Subscription {
@@ -141,7 +142,8 @@ impl Subscription {
         let mut rest = taken;
         let mut count = 0;
         while let Some(first) = rest.first() {
-            let located = match state.log.locate(self.queue, first.sequence, contiguous(rest)) {
+            let Target { queue, sequence } = target_of(self.queue, first.sequence);
+            let located = match state.log.locate(queue, sequence, contiguous(rest)) {
                 Ok(located) => located,
                 // A directory that changed on the disk is rebuilt from its segment.
                 Err(error) if rebuild(state, &error)? => continue,
@@ -166,14 +168,16 @@ impl Subscription {
 
     /// Drops the first of some taken messages and later ones that no segment holds either; returns how many.
     fn drop_lost(&self, state: &mut State, taken: &[Taken]) -> Result<usize, EngineError> {
-        let recovered_below = self.shard.entry(state, self.queue)?.recovered_below;
         let first = taken.first().map_or(Sequence(0), |taken| taken.sequence);
+        let recovered_below = self.shard.entry(state, self.queue)?.recovered_below(first);
         if state.stopped.is_some() || first >= recovered_below {
             return Err(self.shard.missing(self.queue, first));
         }
-        let next = state.log.next_stored(self.queue, first)?.unwrap_or(recovered_below).min(recovered_below);
-        let lost: Vec<Sequence> =
-            taken.iter().map(|taken| taken.sequence).take_while(|number| *number < next).collect();
+        let Target { queue, sequence } = target_of(self.queue, first);
+        let stored = state.log.next_stored(queue, sequence)?.map(|next| next.in_lane(first.lane()));
+        let next = stored.unwrap_or(recovered_below).min(recovered_below);
+        let is_lost = |number: &Sequence| number.lane() == first.lane() && *number < next;
+        let lost: Vec<Sequence> = taken.iter().map(|taken| taken.sequence).take_while(is_lost).collect();
         if lost.is_empty() {
             return Err(self.shard.missing(self.queue, first));
         }

@@ -33,7 +33,7 @@ impl<'a> Settling<'a> {
 
 impl Queue {
     /// Settles the next part of the messages in some ranges that a subscription holds: at most so many messages and
-    /// ranges, and none after [`MOVED_AT_ONCE`] moves.
+    /// ranges, none after [`MOVED_AT_ONCE`] moves, and those of one lane.
     pub fn settle_some(
         &mut self,
         id: SubscriptionId,
@@ -47,13 +47,19 @@ impl Queue {
             settling.ranges = &[];
             return Settled::default();
         };
+        let mut lane = None;
         while let Some((&range, rest)) = settling.ranges.split_first().filter(|_| steps > 0 && moves > 0) {
             let range = SequenceRange { first: range.first.max(settling.from), ..range };
-            let (clipped, count, is_all) = subscription.clip(range, steps);
+            let in_lane = subscription.in_one_lane(range);
+            if *lane.get_or_insert(in_lane.first.lane()) != in_lane.first.lane() {
+                break;
+            }
+            let (clipped, count, is_all) = subscription.clip(in_lane, steps);
             steps = steps.saturating_sub(count.max(1));
             moves = moves.saturating_sub(subscription.moves(clipped));
             part.push(clipped);
-            *settling = if is_all { Settling::of(rest) } else { Settling { from: clipped.last.next(), ..*settling } };
+            let is_done = is_all && clipped.last == range.last;
+            *settling = if is_done { Settling::of(rest) } else { Settling { from: clipped.last.next(), ..*settling } };
         }
         self.settle(id, &part, how)
     }

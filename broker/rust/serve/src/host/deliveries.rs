@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use penstock_engine::{
     EngineError, Filled, Freshness, LogError, MessageView, Moment, Picked, QueueId, Segment, Sequence, SequenceRange,
-    Shard, StreamReader, Subscription, Target,
+    Shard, StreamReader, Subscription, target_of,
 };
 
 use crate::host::refusal::Refusal;
@@ -246,7 +246,7 @@ impl Pending {
         let Some(run) = self.runs.front_mut() else { return Ok(()) };
         while run.warm_count > 0 {
             let Some(&picked) = run.picked.as_slice().first() else { break };
-            let found = run.segment.message_for(picked.offset, Target { queue, sequence: picked.taken.sequence });
+            let found = run.segment.message_for(picked.offset, target_of(queue, picked.taken.sequence));
             let size = |view: &MessageView<'_>| u32::try_from(view.body.len()).unwrap_or(u32::MAX);
             let room = match found {
                 Ok(view) => match freshness.moment(&view) {

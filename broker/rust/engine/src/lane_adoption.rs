@@ -1,0 +1,87 @@
+//! How a queue gets the lanes that a start found under numbers of their own, and the leases of their messages.
+//!
+//! Invariant: a lease is held once all lanes are known in which it may have messages; until then nothing expires, because
+//! its messages look ready.
+
+use std::collections::BTreeMap;
+
+use penstock_queue::{AckSet, Queue, QueueId, Sequence};
+
+use crate::error::EngineError;
+use crate::lease::{Found, Lease};
+use crate::priorities::{Lane, Priorities};
+use crate::queue_entry::QueueEntry;
+use crate::state::State;
+
+impl State {
+    /// The entry of a queue, which is made if there is none.
+    pub fn entry_of(&mut self, id: QueueId) -> &mut QueueEntry {
+        let first = self.first_sequence;
+        self.queues.entry(id).or_insert_with(|| {
+            let machine = Queue::recovered(first, AckSet::starting_at(first), 0, 0, BTreeMap::new());
+            let skipped = first.0 - Sequence::FIRST.0;
+            QueueEntry { skipped, ..QueueEntry::new("", machine, false) }
+        })
+    }
+
+    /// Makes a queue one with priorities, and takes over what was found under the numbers of its lanes. It does nothing when
+    /// the queue has them.
+    pub fn prioritize(&mut self, id: QueueId, highest: u8) {
+        if highest == 0 || self.priorities.insert(id, highest).is_some() {
+            return;
+        }
+        let found: Vec<(u8, QueueEntry)> =
+            (1..=highest).filter_map(|lane| Some((lane, self.queues.remove(&id.lane(lane))?))).collect();
+        let waiting = self.waiting_leases.remove(&id);
+        let entry = self.entry_of(id);
+        let mut priorities = Priorities { highest, lanes: BTreeMap::new() };
+        for (number, QueueEntry { machine, recovered_below, skipped, deliveries, .. }) in found {
+            entry.machine.put_lane(number, machine);
+            let recovered_below = recovered_below.in_lane(number);
+            priorities.lanes.insert(number, Lane { recovered_below, skipped, deliveries });
+        }
+        entry.priorities = Some(Box::new(priorities));
+        if let Some(found) = waiting {
+            self.hold_leases(id, found);
+            self.next_expiry.lower(0);
+        }
+    }
+
+    /// Records that a queue is deleted, each of its lanes.
+    pub fn delete_lanes(&mut self, id: QueueId, entry: &QueueEntry) -> Result<(), EngineError> {
+        for lane in entry.machine.lanes().chain([0]) {
+            self.log.append_delete(id.lane(lane))?;
+        }
+        Ok(())
+    }
+
+    /// The queue and the lane that have a number in the log.
+    pub fn queue_of(&self, id: QueueId) -> (QueueId, u8) {
+        let below = self.priorities.range(..=id).next_back();
+        let lane = below.and_then(|(&queue, &highest)| {
+            let lane = u8::try_from(id.0 - queue.0).ok().filter(|&lane| lane <= highest)?;
+            Some((queue, lane))
+        });
+        lane.unwrap_or((id, 0))
+    }
+
+    /// Makes a queue's machine hold the leases that a start found, now or once the queue has its lanes.
+    pub fn hold_leases(&mut self, queue: QueueId, owners: Found) {
+        let leases = owners.values().flat_map(|found| found.leases.values());
+        let mut ranges = leases.flat_map(|found| &found.ranges);
+        if !self.priorities.contains_key(&queue) && ranges.any(|range| range.last.lane() > 0) {
+            self.waiting_leases.insert(queue, owners);
+            return;
+        }
+        let Some(entry) = self.queues.get_mut(&queue) else { return };
+        for (name, found) in owners {
+            let owner = entry.leases.owners.entry(name).or_default();
+            owner.acked = found.acked;
+            for (number, found) in found.leases {
+                let holder = entry.machine.hold(&found.ranges, found.bytes);
+                let (bytes, reserved_at_ms) = (found.bytes, found.reserved_at_ms);
+                owner.leases.insert(number, Lease { holder, ranges: found.ranges, bytes, reserved_at_ms });
+            }
+        }
+    }
+}
