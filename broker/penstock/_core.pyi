@@ -136,7 +136,7 @@ class BadBody:
 
 @final
 class NewQueue:
-    """A queue to put. Only streams have a `retention`, and only other queues a `message_ttl_ms`.
+    """A queue to put. Only streams have a `retention`, and only other queues a `message_ttl_ms` and a `max_priority`.
 
     It stays in the shard where it is put first.
     """
@@ -149,8 +149,10 @@ class NewQueue:
     """The lowest level that a publisher can choose."""
     retention: StreamRetention | None
     message_ttl_ms: int | None
+    max_priority: int
+    """Its messages of priority `n` are in the log under the id that is `n` higher."""
     shard: int
-    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None, message_ttl_ms: int | None = None, shard: int = 0) -> Self: ...
+    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None, message_ttl_ms: int | None = None, max_priority: int = 0, shard: int = 0) -> Self: ...
 
 @final
 class ProducerSequences:
@@ -424,8 +426,11 @@ class Shard:
     @property
     def fault(self) -> str | None:
         """Why nothing is stored or confirmed any more: a write or a sync that failed."""
-    def retain_queues(self, ids: Sequence[int]) -> int:
-        """Delete queues of the log that are not among `ids`, once, after the definitions are read; return their number."""
+    def retain_queues(self, ids: Sequence[int], priorities: Sequence[tuple[int, int]] = ()) -> int:
+        """Delete queues of the log that are not among `ids`, once, after the definitions are read; return their number.
+
+        `priorities` has the ids of queues with priorities, each with the highest one.
+        """
     def put_queues(self, queues: Sequence[NewQueue]) -> None:
         """Put queues. The lock is held once for all of them, so pass at most a thousand or so."""
     @property

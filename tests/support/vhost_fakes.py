@@ -80,7 +80,7 @@ class FakeShard:
         self.shut: set[int] = set()
         self.is_closed = False
 
-    def retain_queues(self, ids: Sequence[int]) -> int:
+    def retain_queues(self, ids: Sequence[int], priorities: Sequence[tuple[int, int]] = ()) -> int:
         self.retained = list(ids)
         return 0
 

@@ -24,6 +24,9 @@ def declare(
     durable: Annotated[bool, typer.Option("--durable/--transient", help="Survive a restart.")] = True,
     auto_delete: Annotated[bool, typer.Option("--auto-delete", help="Delete it with its last consumer.")] = False,
     dedicated: Annotated[bool, typer.Option("--dedicated", help="Give it a log of its own.")] = False,
+    max_priority: Annotated[
+        int | None, typer.Option("--max-priority", help="Deliver by priority, up to this one (0 to 255).")
+    ] = None,
     argument: Arguments = None,
     uri: Uri = None,
     output: Output = None,
@@ -31,6 +34,7 @@ def declare(
     """Declare a queue."""
     with connected(context, uri) as connection:
         arguments = read_fields(argument) | ({"x-dedicated": True} if dedicated else {})
+        arguments |= {} if max_priority is None else {"x-max-priority": max_priority}
         queue = connection.declare_queue(name, durable, auto_delete=auto_delete, arguments=arguments)
     text = f"queue '{queue.name}' declared: {queue.ready_count:,} ready, {queue.consumer_count:,} consumers"
     print_done(text, queue, output)

@@ -7,7 +7,6 @@ wire.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from penstock.client.errors import NotSupportedError
 from penstock.client.values import Value, read_table, write_table
 from penstock.v1 import message_pb2
 
@@ -27,10 +26,7 @@ _TEXTS = (
     "user_id",
     "app_id",
 )
-
-
-_WITHOUT_EFFECT = ("priority",)
-"""Imported messages may have them; a message with one of them cannot be published."""
+PRIORITY_MAX = 255
 
 
 @dataclass(slots=True)
@@ -38,7 +34,7 @@ class Properties:
     """The properties of AMQP 0-9-1. `expiration` is in milliseconds, as text; `timestamp` in seconds since 1970.
 
     `delay_ms` is for publishing: the message is delivered so many milliseconds later. Deliveries do not have it.
-    A message with `priority` cannot be published yet.
+    `priority` is from 0 to 255, and counts in queues with the argument `x-max-priority`; None counts as 0.
     """
 
     content_type: str | None = None
@@ -60,7 +56,7 @@ class Properties:
 def encode_properties(properties: Properties | None, headers: Mapping[str, Value] | None = None) -> bytes | None:
     """Return a serialised penstock.v1.Properties for a message to publish, or None if there is nothing to say.
 
-    `headers` add to the properties' own. Raise NotSupportedError for what would have no effect.
+    `headers` add to the properties' own. Raise ValueError for values that properties cannot have.
     Headers are sorted by name: a map of protobuf has no order, and readers of rows see the stored order.
     """
     if properties is None:
@@ -69,9 +65,6 @@ def encode_properties(properties: Properties | None, headers: Mapping[str, Value
         properties = Properties(headers=headers)
     elif headers:
         properties = replace(properties, headers={**properties.headers, **headers})
-    for name in _WITHOUT_EFFECT:
-        if getattr(properties, name) is not None:
-            raise NotSupportedError(f"the property '{name}' is not supported yet; publish without it")
     return _write(properties).SerializeToString(deterministic=True) or None
 
 
@@ -95,12 +88,16 @@ def _write(properties: Properties) -> message_pb2.Properties:
     if properties.delivery_mode not in (TRANSIENT, PERSISTENT):
         raise ValueError(f"delivery_mode is {properties.delivery_mode}; it must be 1 (transient) or 2 (persistent)")
     message = message_pb2.Properties()
-    for name in (each for each in _TEXTS if each not in _WITHOUT_EFFECT):
+    for name in _TEXTS:
         text = getattr(properties, name)
         if text is not None:
             setattr(message, name, text)
     if properties.delivery_mode != PERSISTENT:
         message.delivery_mode = properties.delivery_mode
+    if properties.priority is not None:
+        if not 0 <= properties.priority <= PRIORITY_MAX:
+            raise ValueError(f"priority is {properties.priority}; it must be from 0 to {PRIORITY_MAX}")
+        message.priority = properties.priority
     if properties.timestamp is not None:
         message.timestamp = properties.timestamp
     if properties.delay_ms is not None:

@@ -20,6 +20,7 @@ from penstock.model.records import (
     X_MATCH,
     X_MAX_AGE,
     X_MAX_LENGTH_BYTES,
+    X_MAX_PRIORITY,
     X_MESSAGE_TTL,
     X_PARTITIONS,
     X_QUEUE_TYPE,
@@ -31,6 +32,7 @@ from penstock.model.records import (
 BYTES_MAX: Final = 2**62
 TTL_MS_MAX: Final = 3_155_760_000_000
 """A hundred years."""
+PRIORITY_MAX: Final = 255
 PARTITIONS_MAX: Final = 1_000
 """Far more than a machine has use for, and few enough to be declared in one write."""
 
@@ -95,6 +97,10 @@ def is_ttl(value: Value) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= TTL_MS_MAX
 
 
+def is_priority(value: Value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= PRIORITY_MAX
+
+
 def is_partition_count(value: Value) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= PARTITIONS_MAX
 
@@ -120,6 +126,7 @@ BOOLEAN: Final = ValueType("send true or false", lambda value: isinstance(value,
 AGE: Final = ValueType("write a number and a unit of Y, M, D, h, m or s, such as '7D' or '12h'", is_age)
 TTL: Final = ValueType("write a number of milliseconds, at least 0", is_ttl)
 SIZE: Final = ValueType("write a number of bytes, at least 1", is_size)
+PRIORITY: Final = ValueType(f"write a number from 0 to {PRIORITY_MAX}", is_priority)
 PARTITION_COUNT: Final = ValueType(f"send a number from 1 to {PARTITIONS_MAX:,}", is_partition_count)
 EXCHANGE_NAME: Final = ValueType("use the name of an exchange", is_exchange)
 
@@ -191,6 +198,13 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
         engine_field="message_ttl_ms",
         about="the queue drops messages that it has had for so long",
     ),
+    Argument(
+        X_MAX_PRIORITY,
+        _CLASSIC,
+        PRIORITY,
+        engine_field="max_priority",
+        about="the queue delivers messages of a higher priority first, up to this one; it cannot change",
+    ),
     *(
         Argument(
             name,
@@ -226,7 +240,7 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
     ),
     *_planned_argument(
         _CLASSIC,
-        *("x-max-priority", "x-member-placement-tag", "x-queue-master-locator", "x-quorum-initial-group-size"),
+        *("x-member-placement-tag", "x-queue-master-locator", "x-quorum-initial-group-size"),
         *("x-quorum-target-group-size", "x-single-active-consumer"),
     ),
     *_planned_argument(

@@ -29,6 +29,7 @@ class PendingTopology(VhostTopology):
         super().__init__(committed.vhost, committed.next_queue_id)
         self._committed = committed
         self.shard_count = committed.shard_count
+        self.put_count = committed.put_count
         self._steps: list[Callable[[], object]] = []
         self.exchanges = Overlay(committed.exchanges)
         self.queues = Overlay(committed.queues)

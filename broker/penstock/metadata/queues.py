@@ -45,13 +45,13 @@ def declare(state: VhostTopology, command: DeclareQueue) -> Decision:
         return Decision(QueueDeclared(found, is_new=False))
     name = command.name or _server_named(command.random)
     assert name not in state.queues
-    if state.next_queue_id > QUEUE_ID_MAX:
+    owner = command.connection if command.exclusive else None
+    queue = Queue(state.next_queue_id, name, command.durable, command.auto_delete, dict(command.arguments), owner)
+    if queue.last_id > QUEUE_ID_MAX:
         raise LimitReachedError(state.thing("queue", name), *NUMBERS_USED_UP, limit=QUEUE_ID_MAX)
     check_queues(state, state.thing("queue", name))
     if command.arguments.get(X_DEDICATED) is True:
         check_dedicated(state, state.thing("queue", name))
-    owner = command.connection if command.exclusive else None
-    queue = Queue(state.next_queue_id, name, command.durable, command.auto_delete, dict(command.arguments), owner)
     queue = replace(queue, shard=_shard_of(state, queue))
     state.put_queue(queue)
     decision = Decision(QueueDeclared(queue, is_new=True), changes=[PutQueue(effective_queue(state, queue))])
@@ -63,10 +63,12 @@ def declare(state: VhostTopology, command: DeclareQueue) -> Decision:
 def _shard_of(state: VhostTopology, queue: Queue) -> int:
     """Return the shard of a new queue: each in turn, so that the partitions of a stream are in different ones.
 
+    Declarations are counted, not ids: queues with priorities have several ids each.
+
     The decisions about a stage are in shard 0, with its rows. A dedicated log is in no shard.
     """
     is_in_turn = not queue.is_dedicated and not queue.name.startswith(STAGE_PREFIX)
-    return queue.id % state.shard_count if is_in_turn else 0
+    return state.put_count % state.shard_count if is_in_turn else 0
 
 
 def check(state: VhostTopology, command: DeclareQueue) -> Queue | None:

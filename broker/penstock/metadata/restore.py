@@ -89,7 +89,7 @@ def trial_of(state: VhostTopology) -> VhostTopology:
     A trial of declares and binds on it is refused when the state would refuse, and changes nothing.
     """
     trial = VhostTopology(state.vhost, state.next_queue_id)
-    trial.shard_count = state.shard_count
+    trial.shard_count, trial.put_count = state.shard_count, state.put_count
     trial.limits = state.limits
     trial.policies, trial.operator_policies = state.policies, state.operator_policies
     for exchange in state.exchanges.values():

@@ -5,6 +5,7 @@ keeps them consistent and has no rules about declarations; the rules are in the 
 """
 
 from collections.abc import Iterable, Iterator, MutableMapping
+from itertools import pairwise
 from typing import Final, TypeAlias, TypeVar
 
 from penstock.metadata.binding_index import BindingIndex
@@ -39,14 +40,17 @@ class VhostTopology:
     """State of one vhost's machine.
 
     Invariants: the predeclared exchanges always exist; both ends of a binding exist; a binding is in both indexes or in
-    neither, and no index holds an empty entry; a route's count is the number of bindings that share it; queue ids are
-    distinct and below `next_queue_id`, which never goes down; a queue's shard is below `shard_count`, which only grows.
+    neither, and no index holds an empty entry; a route's count is the number of bindings that share it; the ids of
+    queues, and of their priorities, are distinct and below `next_queue_id`, which never goes down; a queue's shard is
+    below `shard_count`, which only grows.
     """
 
     def __init__(self, vhost: VhostName, next_queue_id: QueueId = QueueId(1)) -> None:  # noqa: B008 - a plain number
         self.vhost = vhost
         self.next_queue_id = next_queue_id
         self.shard_count = 1
+        self.put_count = 0
+        """Queues that were declared or restored, whether or not they still exist."""
         self.exchanges: MutableMapping[ExchangeName, Exchange] = {exchange.name: exchange for exchange in PREDECLARED}
         self.queues: MutableMapping[QueueName, Queue] = {}
         self.streams: MutableMapping[QueueName, None] = {}
@@ -165,7 +169,8 @@ class VhostTopology:
     def _put_queue(self, queue: Queue) -> None:
         assert queue.name not in self.queues
         self.queues[queue.name] = queue
-        self.next_queue_id = max(self.next_queue_id, QueueId(queue.id + 1))
+        self.next_queue_id = max(self.next_queue_id, QueueId(queue.last_id + 1))
+        self.put_count += 1
         if queue.owner is not None:
             inner_of(self._by_owner, queue.owner)[queue.name] = None
 
@@ -206,9 +211,9 @@ class VhostTopology:
         assert set(self.exchange_names) == self.exchanges.keys()
         assert set(self.queue_names) == self.queues.keys()
         assert set(self.streams) == {queue.name for queue in self.queues.values() if queue.is_stream}
-        ids = [queue.id for queue in self.queues.values()]
-        assert len(set(ids)) == len(ids)
-        assert all(0 < number < self.next_queue_id for number in ids)
+        ids = sorted((queue.id, queue.last_id) for queue in self.queues.values())
+        assert all(before < first for (_, before), (first, _) in pairwise(ids))
+        assert all(0 < first <= last < self.next_queue_id for first, last in ids)
         assert all(0 <= queue.shard < self.shard_count for queue in self.queues.values())
         assert {binding.identity for binding in self.ordered_bindings} == {each.identity for each in self.bindings()}
         by_source = [identity for bindings in self._by_source.values() for identity in bindings]

@@ -65,6 +65,9 @@ X_QUEUE_TYPE: Final = "x-queue-type"
 X_MAX_AGE: Final = "x-max-age"
 X_MAX_LENGTH_BYTES: Final = "x-max-length-bytes"
 X_MESSAGE_TTL: Final = "x-message-ttl"
+X_MAX_PRIORITY: Final = "x-max-priority"
+PRIORITY_SHIFT: Final = 56
+"""A message's priority in its sequence: the bits from this one on, in a queue with priorities."""
 X_DEDICATED: Final = "x-dedicated"
 """Whether a queue has its own log beside its vhost's."""
 X_PARTITIONS: Final = "x-partitions"
@@ -164,6 +167,17 @@ class Queue:
         """Return how old its messages may become; None is any age."""
         value = self.arguments.get(X_MESSAGE_TTL)
         return value if isinstance(value, int) and not self.is_stream else None
+
+    @property
+    def max_priority(self) -> int:
+        """Return the highest priority of its messages; 0 for a queue that delivers them in their order."""
+        value = self.arguments.get(X_MAX_PRIORITY)
+        return value if isinstance(value, int) and not self.is_stream else 0
+
+    @property
+    def last_id(self) -> QueueId:
+        """Return the last of its ids: the log has the messages of each priority under an id of their own."""
+        return QueueId(self.id + self.max_priority)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class Fold:
         The highest id ever assigned stays, too, so that it is not assigned again.
         """
         kept: list[Change] = [Declared(exchange) for exchange in self.exchanges.values()]
-        if all(queue.id != self.highest_queue_id for queue in self.queues.values()) and self.highest_queue_id:
+        if all(queue.last_id != self.highest_queue_id for queue in self.queues.values()) and self.highest_queue_id:
             gone = QueueName("amq.highest-id")  # a reserved name: no client can have declared it
             kept += (Declared(Queue(QueueId(self.highest_queue_id), gone)), QueueDeleted(gone))
         kept += (Declared(queue) for queue in self.queues.values())
@@ -59,7 +59,7 @@ class Fold:
             self.exchanges[thing.name] = thing
             return
         self.queues[thing.name] = thing
-        self.highest_queue_id = max(self.highest_queue_id, thing.id)
+        self.highest_queue_id = max(self.highest_queue_id, thing.last_id)
 
     def _bind(self, binding: Binding) -> None:
         identity = binding.identity

@@ -59,6 +59,7 @@ def _apply_batch(shard: Shard, batch: list[Change]) -> None:
                     least_level=queue.least_durability,
                     retention=_retention(queue.retention),
                     message_ttl_ms=queue.message_ttl_ms,
+                    max_priority=queue.max_priority,
                     shard=queue.shard,
                 )
                 for queue in queues

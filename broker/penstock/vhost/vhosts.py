@@ -177,7 +177,9 @@ def _restore(opened: OpenedVhost) -> VhostTopology:
     """Bring the engine to the state of the definitions. It runs on a thread: each policy is matched with each name."""
     shard = opened.shard
     topology = restore(opened.name, opened.entries, shard.highest_queue_id, shard.shard_count)
-    opened.shard.retain_queues([queue.id for queue in topology.queues.values()])
+    queues = topology.queues.values()
+    priorities = [(queue.id, queue.max_priority) for queue in queues if queue.max_priority]
+    opened.shard.retain_queues([queue.id for queue in queues], priorities)
     apply_changes(opened.shard, changes_of(topology))
     opened.shard.carry_on_staged()
     return topology

@@ -18,6 +18,7 @@ from penstock.metadata.argument_table import (
     EXCHANGE_NAME,
     PARTITION_COUNT,
     PLANNED_POLICY_KEYS,
+    PRIORITY,
     SIZE,
     TTL,
     Argument,
@@ -48,6 +49,7 @@ def good(row: Argument) -> Value:
         (EXCHANGE_NAME, "lost"),
         (PARTITION_COUNT, 4),
         (TTL, 60_000),
+        (PRIORITY, 5),
     ]
     found = [value for type_, value in by_type if row.type is type_]
     choices = {"x-queue-type": QueueKind.STREAM, "x-durability": Durability.DISK, "x-match": HeadersMatch.ANY}

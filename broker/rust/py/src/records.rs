@@ -63,6 +63,7 @@ records! {
         least_level: Option<String> = None,
         retention: Option<StreamRetention> = None,
         message_ttl_ms: Option<u64> = None,
+        max_priority: u8 = 0,
         shard: u16 = 0,
     }
     ProducerSequences { complete: u64, highest: u64 }

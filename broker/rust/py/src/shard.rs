@@ -55,9 +55,11 @@ impl PyShard {
         self.shard.highest_queue_id()
     }
 
-    fn retain_queues(&self, py: Python<'_>, ids: Vec<u64>) -> PyResult<usize> {
+    #[pyo3(signature = (ids, priorities = Vec::new()))]
+    fn retain_queues(&self, py: Python<'_>, ids: Vec<u64>, priorities: Vec<(u64, u8)>) -> PyResult<usize> {
         let ids: Vec<QueueId> = ids.into_iter().map(QueueId).collect();
-        self.with(py, |shard| shard.retain_queues(&ids))
+        let priorities: Vec<_> = priorities.into_iter().map(|(id, highest)| (QueueId(id), highest)).collect();
+        self.with(py, |shard| shard.retain_with_lanes(&ids, &priorities))
     }
 
     fn put_queues(&self, py: Python<'_>, queues: Vec<Py<NewQueue>>) -> PyResult<()> {
@@ -76,7 +78,10 @@ impl PyShard {
             stream: queue.retention.as_ref().map(stream_settings),
         });
         let ages = queues.iter().map(|queue| (QueueId(queue.get().id), queue.get().message_ttl_ms));
+        let priorities = queues.iter().map(Py::get).filter(|queue| queue.max_priority > 0);
+        let priorities = priorities.map(|queue| (QueueId(queue.id), queue.max_priority));
         self.with(py, |shard| {
+            shard.prioritize_queues(priorities)?;
             shard.put_queues(settings)?;
             shard.limit_ages(ages)
         })

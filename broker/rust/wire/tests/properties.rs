@@ -9,7 +9,7 @@ use contract::*;
 use penstock_wire::WireError;
 use penstock_wire::amqp::properties::{
     PERSISTENT_ONLY, PROPERTIES_BYTES_MAX, amqp_to_properties, delivery_mode_of, expiration_of, headers_of,
-    milliseconds, properties_to_amqp, user_id_of, without_effect,
+    milliseconds, priority_of, properties_to_amqp, user_id_of,
 };
 use penstock_wire::amqp::table::{ValueRef, entries};
 use proptest::prelude::*;
@@ -224,17 +224,17 @@ fn properties_above_a_mebibyte_are_refused() {
 }
 
 #[test]
-fn a_property_without_effect_is_named() {
+fn the_priority_of_a_message_is_found() {
     let block = |properties: &Properties| block_of(properties).unwrap();
-    let expiration = Properties { expiration: "100".into(), ..Properties::default() };
-    let priority = Properties { priority: Some(0), ..Properties::default() };
+    let priority = Properties { content_type: "c".into(), priority: Some(7), ..Properties::default() };
+    let lowest = Properties { priority: Some(0), expiration: "100".into(), ..Properties::default() };
     let others = Properties { message_id: "m".into(), timestamp: Some(5), ..Properties::default() };
 
-    assert_eq!(without_effect(&block(&expiration)), None);
-    assert_eq!(without_effect(&block(&priority)), Some("priority"));
-    assert_eq!(without_effect(&block(&others)), None);
-    assert_eq!(without_effect(&PERSISTENT_ONLY), None);
-    assert_eq!(without_effect(&[]), None);
+    assert_eq!(priority_of(&block(&priority)), Ok(Some(7)));
+    assert_eq!(priority_of(&block(&lowest)), Ok(Some(0)));
+    assert_eq!(priority_of(&block(&others)), Ok(None));
+    assert_eq!(priority_of(&PERSISTENT_ONLY), Ok(None));
+    assert_eq!(priority_of(&[]), Ok(None));
 }
 
 #[test]

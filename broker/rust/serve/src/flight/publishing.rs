@@ -23,7 +23,7 @@ use crate::grpc::status;
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
 use crate::host::calls::{Call, CallRequest};
-use crate::host::permits::{Asker, Permits, property_denial, times_denial, user_id_denial};
+use crate::host::permits::{Asker, Permits, times_denial, user_id_denial};
 use crate::host::publishing::now_ms;
 use crate::host::quotas::Allowance;
 use crate::host::refusal::Refusal;
@@ -342,7 +342,7 @@ impl Publishing {
                 let delay_ms =
                     properties_to_amqp(Some(&properties), &mut block).map_err(|error| status::of_wire(&error))?;
                 let times = times_denial(&block, delay_ms).map_err(|error| status::of_wire(&error))?;
-                if let Some(denial) = times.or_else(|| property_denial(&block)) {
+                if let Some(denial) = times {
                     return Err(Refusal::new(denial.kind, format!("row {at}: {}", denial.text)).into());
                 }
             }

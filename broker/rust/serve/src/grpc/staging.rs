@@ -31,7 +31,7 @@ use crate::grpc::status;
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
 use crate::host::calls::{Admitted, Answer, Call, CallRequest, StagePlace};
-use crate::host::permits::{Asker, Permits, property_denial, times_denial};
+use crate::host::permits::{Asker, Permits, times_denial};
 use crate::host::publishing::now_ms;
 use crate::host::quotas::Allowance;
 use crate::host::refusal::Refusal;
@@ -259,7 +259,7 @@ fn block_of(message: &MessageRef<'_>, (bytes_max, limit): (usize, &str)) -> Resu
     let mut block = Vec::new();
     let delay_ms = properties_to_amqp(Some(properties), &mut block).map_err(|error| status::of_wire(&error))?;
     let times = times_denial(&block, delay_ms).map_err(|error| status::of_wire(&error))?;
-    times.or_else(|| property_denial(&block)).map_or(Ok(block), |denial| Err(denial.into()))
+    times.map_or(Ok(block), |denial| Err(denial.into()))
 }
 
 async fn publish(broker: &Broker, caller: &Caller, payload: &Bytes) -> Result<Vec<u8>, Status> {

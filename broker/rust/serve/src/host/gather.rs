@@ -9,11 +9,11 @@ use std::ops::ControlFlow;
 use penstock_engine::{Attributes, DEADLINE_MS_MAX, MESSAGES_AT_ONCE, Payload, Producer, ProducerSession, Publication};
 use penstock_wire::amqp::checked::Properties;
 use penstock_wire::amqp::properties::{
-    PERSISTENT_ONLY, delivery_mode_of, expiration_of, headers_of, milliseconds, user_id_of,
+    PERSISTENT_ONLY, delivery_mode_of, expiration_of, headers_of, milliseconds, priority_of, user_id_of,
 };
 use penstock_wire::{Name, WireError};
 
-use crate::host::permits::{Permits, Verdict, key_denial, property_denial, user_id_denial};
+use crate::host::permits::{Permits, Verdict, key_denial, user_id_denial};
 use crate::host::refusal::Refusal;
 
 /// AMQP's delivery mode of messages that ask to survive.
@@ -83,11 +83,12 @@ pub(crate) struct Round<'a, End> {
     pub end: End,
 }
 
-/// After how many milliseconds a message may be delivered, and how many later it expires.
+/// After how many milliseconds a message may be delivered, how many later it expires, and before which others it comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Times {
     delay_ms: Option<u64>,
     expires_after_ms: Option<u64>,
+    priority: Option<u8>,
 }
 
 impl Times {
@@ -96,7 +97,7 @@ impl Times {
         let after = |begin_ms: u64, ms: u64| begin_ms.saturating_add(ms).min(DEADLINE_MS_MAX);
         let due_at_ms = self.delay_ms.map(|ms| after(now_ms, ms));
         let expires_at_ms = self.expires_after_ms.map(|ms| after(due_at_ms.unwrap_or(now_ms), ms));
-        Attributes { due_at_ms, expires_at_ms, ..Attributes::default() }
+        Attributes { due_at_ms, expires_at_ms, priority: self.priority, ..Attributes::default() }
     }
 }
 
@@ -240,8 +241,11 @@ pub(crate) fn gather<'a, S: Source>(
             None if has_denied_sequence && sequence.is_some() => return Ok(ControlFlow::Break(())),
             None => {
                 let expires_after_ms = block.map_or(Ok(None), expires_after)?;
-                if expires_after_ms.is_some() || message.delay_ms.is_some() {
-                    round.times.push((round.batch.len(), Times { delay_ms: message.delay_ms, expires_after_ms }));
+                // 0 is the priority of a message without one.
+                let priority = block.map_or(Ok(None), priority_of)?.filter(|&priority| priority > 0);
+                if expires_after_ms.is_some() || message.delay_ms.is_some() || priority.is_some() {
+                    let times = Times { delay_ms: message.delay_ms, expires_after_ms, priority };
+                    round.times.push((round.batch.len(), times));
                 }
                 let mut publication = publication(&message)?;
                 if let Some(producer) = producer {
@@ -290,7 +294,7 @@ fn denial_of_properties(block: &[u8]) -> Result<Option<Refusal>, WireError> {
             "expiration '{text}' is not a number of milliseconds; send it as text, such as '60000'"
         ))
     });
-    Ok(expiration.or_else(|| property_denial(block)))
+    Ok(expiration)
 }
 
 /// After how many milliseconds a message expires.
@@ -361,7 +365,7 @@ mod tests {
     #[test]
     fn a_delayed_message_expires_so_long_after_it_is_due() {
         let times = |delay_ms, expires_after_ms| {
-            let attributes = Times { delay_ms, expires_after_ms }.attributes(1000);
+            let attributes = Times { delay_ms, expires_after_ms, priority: None }.attributes(1000);
             (attributes.due_at_ms, attributes.expires_at_ms)
         };
 

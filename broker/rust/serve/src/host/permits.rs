@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use penstock_wire::WireError;
-use penstock_wire::amqp::properties::{expiration_of, without_effect};
+use penstock_wire::amqp::properties::{expiration_of, priority_of};
 use penstock_wire::is_same;
 use rustc_hash::FxHashMap;
 
@@ -244,18 +244,10 @@ pub(crate) fn key_denial(exchange: &[u8], key: &[u8]) -> Refusal {
     Refusal::new(Kind::AccessRefused, reason)
 }
 
-/// Return why a message with these properties is denied, if one of them has no effect yet.
-#[inline]
-pub(crate) fn property_denial(block: &[u8]) -> Option<Refusal> {
-    without_effect(block).map(|name| {
-        let reason = format!("the property '{name}' is not supported yet; publish without it");
-        Refusal::new(Kind::Unsupported, reason)
-    })
-}
-
-/// Return why a row with times is denied: they would have no effect.
+/// Return why a row with times or a priority is denied: they would have no effect.
 pub(crate) fn times_denial(block: &[u8], delay_ms: Option<u64>) -> Result<Option<Refusal>, WireError> {
-    let name = delay_ms.map(|_| "delay_ms").or(expiration_of(block)?.map(|_| "expiration"));
+    let times = delay_ms.map(|_| "delay_ms").or(expiration_of(block)?.map(|_| "expiration"));
+    let name = times.or(priority_of(block)?.map(|_| "priority"));
     Ok(name.map(|name| {
         let reason = format!("the property '{name}' is not supported yet for rows; send them without it");
         Refusal::new(Kind::Unsupported, reason)

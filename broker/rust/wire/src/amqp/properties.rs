@@ -44,11 +44,10 @@ struct Parsed<'a> {
     delay_ms: Option<u64>,
 }
 
-/// Return the name of a property in a block that has no effect yet.
+/// Return a message's priority; `None` when it has none, which counts as 0.
 #[inline]
-#[must_use]
-pub fn without_effect(block: &[u8]) -> Option<&'static str> {
-    has(block, block::PRIORITY).then_some("priority")
+pub fn priority_of(block: &[u8]) -> Result<Option<u8>, WireError> {
+    if has(block, block::PRIORITY) { octet_of(block, block::PRIORITY) } else { Ok(None) }
 }
 
 /// Return when a message expires, as its publisher wrote it: milliseconds after it is stored, in decimal digits.
@@ -62,6 +61,21 @@ pub fn expiration_of(block: &[u8]) -> Result<Option<&[u8]>, WireError> {
 pub fn milliseconds(expiration: &[u8]) -> Option<u64> {
     let is_decimal = !expiration.is_empty() && expiration.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(expiration).ok().filter(|_| is_decimal)?.parse().ok()
+}
+
+fn octet_of(block: &[u8], wanted: u16) -> Result<Option<u8>, WireError> {
+    for field in block::fields(block)? {
+        let (flag, field) = field?;
+        if let Field::Octet(octet) = field
+            && flag == wanted
+        {
+            return Ok(Some(octet));
+        }
+        if flag < wanted {
+            break;
+        }
+    }
+    Ok(None)
 }
 
 /// Whether the flags, which come first, name a property: most messages do not have it.
