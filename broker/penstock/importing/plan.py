@@ -23,7 +23,6 @@ from penstock.model.errors import RefusedError, Thing
 from penstock.model.limits import Holder, read_limits
 from penstock.model.names import (
     ConnectionId,
-    QueueId,
     VhostName,
     exchange_name,
     queue_name,
@@ -37,6 +36,7 @@ from penstock.model.records import (
     Binding,
     DestinationKind,
     ExchangeKind,
+    Queue,
     QueueKind,
 )
 from penstock.vhost.policies_json import read_policy
@@ -53,15 +53,6 @@ def check_ordinary_arguments(thing: Thing, arguments: Arguments) -> None:
     check_exchange_arguments(thing, arguments, ExchangeKind.DIRECT)
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedQueue:
-    """A queue by its number and its shard here, with its folder there."""
-
-    id: QueueId
-    shard: int
-    folder: QueueFolder
-
-
 @dataclass(slots=True)
 class VhostPlan:
     """The plan of a vhost; `folders` are those of the imported queues."""
@@ -72,7 +63,7 @@ class VhostPlan:
     exchange_count: int = 0
     queue_count: int = 0
     binding_count: int = 0
-    folders: list[ImportedQueue] = field(default_factory=list)
+    folders: list[tuple[Queue, QueueFolder]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -176,8 +167,7 @@ class _VhostPlanner:
         if folder is None:
             return is_new
         if is_new:
-            queue = self._topology.queues[queue_name(found.name)]
-            self._plan.folders.append(ImportedQueue(queue.id, queue.shard, folder))
+            self._plan.folders.append((self._topology.queues[queue_name(found.name)], folder))
             self._leave_state(thing, folder)
         else:
             self._leave_messages(folder, "its queue is left out")

@@ -5,16 +5,19 @@ are moved up when all are there, the names of the virtual hosts last: an import 
 which a broker does not start on the directory, and another import begins anew.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Final
 
 from penstock.importing.lavinmq import FoundMessage, LavinDirectory, QueueFolder
-from penstock.importing.plan import ImportedQueue, Plan, VhostPlan, make_plan
+from penstock.importing.plan import Plan, VhostPlan, make_plan
 from penstock.metadata.effects import PersistLimits, PersistPolicies
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.model.names import NAME_BYTES_MAX
+from penstock.model.records import Queue
 from penstock.storage import write_users
 from penstock.storage.definitions_amqp import create_definitions
 from penstock.storage.directory import directory_name
@@ -86,7 +89,7 @@ class _Reading:
             binding_count=sum(vhost.binding_count for vhost in plan.vhosts),
             left_out=plan.left_out,
         )
-        self._folders = [queue.folder for vhost in plan.vhosts for queue in vhost.folders]
+        self._folders = [folder for vhost in plan.vhosts for _, folder in vhost.folders]
         self._bytes = sum(folder.bytes for folder in self._folders)
         self._bytes_read = 0
         self._on_progress = on_progress
@@ -168,18 +171,22 @@ def _write_messages(vhost: VhostPlan, reading: _Reading, path: Path) -> None:
         log = LogWriter(folder, shard=shard)
         if shard == 0 and vhost.shard_count > 1:
             log.put_mark(SHARD_COUNT, b"", vhost.shard_count.to_bytes(2, "little"))
-        for queue in (queue for queue in vhost.folders if queue.shard == shard):
-            _write_queue(queue, reading, log)
+        for queue, source in vhost.folders:
+            if queue.shard == shard:
+                _write_queue(queue, reading.messages(source), log)
         log.close()
         if shard > 0:
             sync_directory(folder)
             sync_directory(folder.parent)
 
 
-def _write_queue(queue: ImportedQueue, reading: _Reading, log: LogWriter) -> None:
-    for sequence, message in enumerate(reading.messages(queue.folder), FIRST_SEQUENCE):
+def _write_queue(queue: Queue, messages: Iterator[FoundMessage], log: LogWriter) -> None:
+    """Write a queue's messages; each priority is a queue of its own in the log."""
+    sequences: defaultdict[int, Iterator[int]] = defaultdict(lambda: count(FIRST_SEQUENCE))
+    for message in messages:
+        lane = queue.id + min(message.priority, queue.max_priority)
         log.append(
-            (queue.id, sequence),
+            (lane, next(sequences[lane])),
             message.stored_at_ms,
             (message.exchange, message.routing_key),
             message.properties,

@@ -3,12 +3,14 @@
 Queues have the names of the definitions beside the log, or numbers when those cannot be read.
 """
 
+from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from penstock.model.errors import StorageError, Thing
-from penstock.model.records import Queue
+from penstock.model.records import PRIORITY_SHIFT, Queue
 from penstock.native import CorruptRecord, SegmentReport, inspect_log, repair_log
 from penstock.storage.amqp_frames import Declared
 from penstock.storage.definitions_amqp import read_changes
@@ -46,6 +48,21 @@ class Repaired:
     set_aside: tuple[str, ...]
 
 
+class _Names:
+    """The queues that a virtual host has or had, by their ids. A queue with priorities has several."""
+
+    def __init__(self, queues: Iterable[Queue]) -> None:
+        self._queues = sorted(queues, key=lambda queue: queue.id)
+
+    def of(self, queue_id: int, sequence: int) -> tuple[str, int]:
+        """Return the name of a queue, and a message's sequence as its consumers know it."""
+        at = bisect_right(self._queues, queue_id, key=lambda queue: queue.id)
+        queue = self._queues[at - 1] if at else None
+        if queue is None or queue_id > queue.last_id:
+            return f"(queue {queue_id})", sequence
+        return queue.name, (queue_id - queue.id) << PRIORITY_SHIFT | sequence
+
+
 def inspect(directory: Path, *, verify: bool) -> list[dict[str, Any]]:
     """Return one entry per segment; with `verify` check every byte of every record.
 
@@ -70,7 +87,7 @@ def _inspect_vhost(directory: Path, vhost: Path, verify: bool) -> list[dict[str,
     return segments
 
 
-def _entry(segment: SegmentReport, file: str, names: dict[int, str]) -> dict[str, Any]:
+def _entry(segment: SegmentReport, file: str, names: _Names) -> dict[str, Any]:
     return {
         "file": file,
         "first_position": segment.first_position,
@@ -84,15 +101,16 @@ def _entry(segment: SegmentReport, file: str, names: dict[int, str]) -> dict[str
     }
 
 
-def _corrupt_entry(corrupt: CorruptRecord, names: dict[int, str]) -> dict[str, Any]:
+def _corrupt_entry(corrupt: CorruptRecord, names: _Names) -> dict[str, Any]:
     return {
         "at": corrupt.at,
         "position": corrupt.position,
         "error": corrupt.error,
         "messages": [
-            {"queue": _name(names, message.queue_id), "sequence": message.sequence} for message in corrupt.messages
+            {"queue": name, "sequence": sequence}
+            for name, sequence in (names.of(message.queue_id, message.sequence) for message in corrupt.messages)
         ],
-        "queues": sorted({_name(names, message.queue_id) for message in corrupt.messages}),
+        "queues": sorted({names.of(message.queue_id, 0)[0] for message in corrupt.messages}),
     }
 
 
@@ -111,7 +129,7 @@ def repair(directory: Path) -> Repaired:
                     segment_bytes_max=_SEGMENT_BYTES_MAX,
                     shard=_shard(log),
                 )
-                dropped += (Dropped(_name(names, each.queue_id), each.sequence, each.error) for each in found.dropped)
+                dropped += (Dropped(*names.of(each.queue_id, each.sequence), each.error) for each in found.dropped)
                 set_aside += (_place(directory, log, file) for file in found.set_aside)
     return Repaired(tuple(dropped), tuple(set_aside))
 
@@ -163,7 +181,7 @@ def _place(directory: Path, log: Path, file: str) -> str:
     return file if log == directory else str(log.relative_to(directory) / file)
 
 
-def _queue_names(directory: Path) -> dict[int, str]:
+def _queue_names(directory: Path) -> _Names:
     """Return queue names by id.
 
     Ids are never reused, so deleted queues keep their names as long as the file has them.
@@ -172,10 +190,6 @@ def _queue_names(directory: Path) -> dict[int, str]:
     try:
         changes, _ = read_changes(path, path.read_bytes())
     except (OSError, StorageError):
-        return {}
+        return _Names(())
     things = (change.thing for change in changes if isinstance(change, Declared))
-    return {thing.id: thing.name for thing in things if isinstance(thing, Queue)}
-
-
-def _name(names: dict[int, str], queue_id: int) -> str:
-    return names.get(queue_id, f"(queue {queue_id})")
+    return _Names(thing for thing in things if isinstance(thing, Queue))

@@ -39,7 +39,8 @@ def test_priorities_come_from_the_highest_down(vhost):
         (folder / f"prio.{level:03}").mkdir()
         (folder / f"prio.{level:03}" / "msgs.0000000001").write_bytes(pack("<i", 4) + message(1, "", "q", body))
 
-    assert bodies(folder) == [b"high", b"low"]
+    found = list(QueueFolder(Folder(folder)).messages())
+    assert [(each.priority, each.body) for each in found] == [(9, b"high"), (0, b"low")]
 
 
 def edited(at, content):

@@ -24,6 +24,7 @@ BODY_BYTES_MAX: Final = 512 * 1024 * 1024
 """The most that a broker's `message_bytes_max` can be."""
 META_BYTES_MAX: Final = 4_096
 
+_PRIORITY: Final = "prio."
 _HEADERS: Final = 0x2000
 _TIMESTAMP: Final = 0x0040
 _UNKNOWN: Final = 0x0003
@@ -36,8 +37,9 @@ _AFTER_TIMESTAMP: Final = (0x0020, 0x0010, 0x0008, 0x0004)
 
 @dataclass(frozen=True, slots=True)
 class FoundMessage:
-    """A message; `properties` are as on the wire: big-endian."""
+    """A message; `properties` are as on the wire: big-endian. `priority` is that of its file, 0 without priorities."""
 
+    priority: int
     stored_at_ms: int
     exchange: bytes
     routing_key: bytes
@@ -57,7 +59,7 @@ class QueueFolder:
     @property
     def bytes(self) -> int:
         """Return the bytes of its files on the disk, to report progress."""
-        return sum(folder.disk_bytes(name) for folder in self._stores() for name in folder.files("msgs."))
+        return sum(folder.disk_bytes(name) for _, folder in self._stores() for name in folder.files("msgs."))
 
     @property
     def is_paused(self) -> bool:
@@ -78,23 +80,25 @@ class QueueFolder:
         Raises StorageError with file and byte; or calls `on_corruption` and goes on with the next file.
         """
         self.acked_count = 0
-        for folder in self._stores():
+        for priority, folder in self._stores():
             files = dict.fromkeys(folder.files())
             for name in files:
                 if not name.startswith("msgs."):
                     continue
                 try:
-                    yield from self._segment(folder, name, files)
+                    yield from self._segment(folder, name, files, priority)
                 except StorageError as fault:
                     if on_corruption is None:
                         raise
                     on_corruption(fault)
 
-    def _stores(self) -> list[Folder]:
-        levels = [name for name in self._folder.folders() if name.startswith("prio.")]
-        return [*(self._folder.folder(name) for name in reversed(levels)), self._folder]
+    def _stores(self) -> list[tuple[int, Folder]]:
+        """Return the folders with messages, and their priorities."""
+        levels = [name for name in self._folder.folders() if name.startswith(_PRIORITY)]
+        found = [(_priority_of(name), self._folder.folder(name)) for name in reversed(levels)]
+        return [*found, (0, self._folder)]
 
-    def _segment(self, folder: Folder, name: str, files: Container[str]) -> Iterator[FoundMessage]:
+    def _segment(self, folder: Folder, name: str, files: Container[str], priority: int) -> Iterator[FoundMessage]:
         with folder.file(name, SEGMENT_BYTES_MAX) as file:
             place = FileBytes(file)
             acks = Acks(folder, name.replace("msgs.", "acks."), file.size, files)
@@ -105,7 +109,7 @@ class QueueFolder:
                     raise corrupt(file.path, 0, f"the schema is {schema}, not {SCHEMA}")
             while not _is_at_end(place):
                 at = place.at
-                message = _read_message(place)
+                message = _read_message(place, priority)
                 count += 1
                 if acks.take(at):
                     self.acked_count += 1
@@ -113,6 +117,11 @@ class QueueFolder:
                     yield message
             acks.check_all_taken()
             _check_count(folder, file, count, files)
+
+
+def _priority_of(folder: str) -> int:
+    number = folder.removeprefix(_PRIORITY)
+    return int(number) if number.isascii() and number.isdecimal() else 0
 
 
 def _name(folder: Folder) -> str:
@@ -145,7 +154,7 @@ def _check_count(folder: Folder, segment: OpenFile, count: int, files: Container
         raise corrupt(segment.path, segment.size, f"it has {count} messages, and {name} says {said}")
 
 
-def _read_message(place: Bytes) -> FoundMessage:
+def _read_message(place: Bytes, priority: int) -> FoundMessage:
     start = place.at
     time_ms = place.number(I64, "a message")
     if not 0 < time_ms < TIME_MS_MAX:
@@ -158,7 +167,7 @@ def _read_message(place: Bytes) -> FoundMessage:
         raise corrupt(place.path, at, f"a body of {size} bytes is announced, and {place.end - place.at} are left")
     if size > BODY_BYTES_MAX:
         raise corrupt(place.path, at, f"a body of {size:,} bytes is there, and a broker takes {BODY_BYTES_MAX:,}")
-    return FoundMessage(time_ms, exchange, key, properties, place.take(size, "a body"))
+    return FoundMessage(priority, time_ms, exchange, key, properties, place.take(size, "a body"))
 
 
 def _properties(place: Bytes) -> bytes:
