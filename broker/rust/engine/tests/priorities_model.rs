@@ -4,7 +4,10 @@
 
 mod house;
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::SystemTime;
 
 use house::{House, engine, said};
 use penstock_engine::{
@@ -281,8 +284,7 @@ impl Pair {
             for message in self.messages.iter_mut().filter(|message| matches!(message.place, Place::Held(_))) {
                 message.place = Place::Ready;
             }
-            let copy = tempfile::tempdir().unwrap();
-            copy_all(self.directories.last().unwrap().path(), copy.path());
+            let copy = copy_of(self.directories.last().unwrap().path());
             self.consumers = [None, None];
             self.house = Some(open(copy.path()));
             self.directories.push(copy);
@@ -324,18 +326,28 @@ fn sent(subscription: &Subscription, runs: &[penstock_engine::Filled]) -> Vec<(T
     found
 }
 
-/// What a start after a kill finds.
-fn copy_all(from: &Path, to: &Path) {
-    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
-        let target: PathBuf = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            std::fs::create_dir_all(&target).unwrap();
-            copy_all(&entry.path(), &target);
-        } else {
-            // A fold may remove a file meanwhile.
-            drop(std::fs::copy(entry.path(), target));
+/// What a start after a kill finds. The background folds and rewrites segments: a copy during which it changed a file is of no
+/// moment that was, and is made again.
+fn copy_of(from: &Path) -> tempfile::TempDir {
+    loop {
+        let copy = tempfile::tempdir().unwrap();
+        let before = files(from);
+        let is_copied = before.keys().all(|name| std::fs::copy(from.join(name), copy.path().join(name)).is_ok());
+        if is_copied && files(from) == before {
+            return copy;
         }
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
+}
+
+/// The files of a log, with their lengths and the times of their last changes.
+fn files(directory: &Path) -> BTreeMap<OsString, (u64, SystemTime)> {
+    let entries = std::fs::read_dir(directory).unwrap().map(Result::unwrap);
+    let found = entries.filter_map(|entry| {
+        let metadata = entry.metadata().ok()?;
+        Some((entry.file_name(), (metadata.len(), metadata.modified().unwrap())))
+    });
+    found.collect()
 }
 
 proptest! {
