@@ -296,6 +296,9 @@ impl Log {
         }
         let stamp = self.place(payload.record_bytes(format, targets.len()), Purpose::Message)?;
         for target in targets {
+            if format == Format::One && target.queue.0 > u32::MAX.into() {
+                return Err(LogError::NotInFormat { what: "a queue's number above 2^32" });
+            }
             let next = self.active.index.next_of(target.queue);
             if target.sequence.0 < next {
                 let (queue, sequence) = (target.queue.0, target.sequence.0);

@@ -117,7 +117,7 @@ impl Replay {
         let directory = directory();
         image.write_to(directory.path());
         let recorder = Arc::new(Recorder::after(image, directory.path()));
-        let options = options(Sizes::of(self.seed), crash.loses_page_cache(), &recorder);
+        let options = options(Sizes::after(self.seed, past), crash.loses_page_cache(), &recorder);
         let opened = open_with(directory.path(), options).unwrap();
         let (_, mut model) = past.check(&opened, at, crash);
         let Opened { state: first, mut log, .. } = opened;

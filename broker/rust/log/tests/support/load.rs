@@ -46,6 +46,12 @@ impl Sizes {
         }
     }
 
+    /// The same for a boot with a past. A log stays in format 2 once it has numbers that format 1 does not have.
+    pub fn after(seed: u64, past: &Past) -> Sizes {
+        let sizes = Sizes::of(seed);
+        if past.has_wide_numbers() { Sizes { format: Format::Two, ..sizes } } else { sizes }
+    }
+
     fn wide_ids(&self) -> std::ops::Range<u64> {
         FIRST_WIDE..FIRST_WIDE + self.wide_queues as u64
     }
@@ -92,7 +98,7 @@ impl Load {
         let mut load = Load {
             directory: directory.to_owned(),
             recorder: Arc::clone(recorder),
-            sizes: Sizes::of(seed),
+            sizes: Sizes::after(seed, &past),
             dice: Dice::new(seed),
             log: None,
             model: Model::default(),

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex};
 
 use penstock_log::{
     BATCHES_MAX, Batches, Disk, FoldState, Format, Log, LogError, Operation, Outcome, Payload, Position, Producer,
-    RAISE, RealDisk, Retired, Segment, Settlement, StoredBatch, Target, batch_and_row,
+    RAISE, RealDisk, Retired, Segment, Settlement, StoredBatch, Target, batch_and_row, marks,
 };
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 
@@ -245,9 +245,8 @@ impl Model {
         self.deleted.insert(id);
         self.highest = self.highest.max(id);
         // A queue with an own log is noted until the note is removed.
-        let goes = |owner: &[u8]| {
-            owner.split_first().is_some_and(|(kind, of)| b"dgls".contains(kind) && of == id.to_le_bytes())
-        };
+        let numbered = marks::owner_of_groups(QueueId(id));
+        let goes = |owner: &[u8]| b"dgls".iter().any(|kind| owner.split_first() == Some((kind, &numbered[1..])));
         self.marks.retain(|(owner, _), _| !goes(owner));
         Ok(())
     }

@@ -80,6 +80,13 @@ impl Past {
         Past { entries, synced, written, failed_starts: self.failed_starts, sent }
     }
 
+    /// Whether a queue may have had a number above 2^32.
+    pub fn has_wide_numbers(&self) -> bool {
+        let is_wide = |id: u64| id > u64::from(u32::MAX);
+        let mut sent = self.sent.iter().flat_map(|sent| sent.queues.iter());
+        self.entries.iter().any(|entry| is_wide(entry.model.highest)) || sent.any(|&id| is_wide(id))
+    }
+
     /// A named producer is about to send a message for the first time.
     pub fn sends(&mut self, sent: Sent) {
         self.sent.push(sent);
