@@ -215,6 +215,7 @@ impl Shard {
         for some in messages.chunk_by(|(one, _), (other, _)| one.lane() == other.lane()) {
             let Some(entry) = guard.queues.get_mut(&id) else { return Ok(count) };
             let (settled, held) = entry.machine.expire(some);
+            some.iter().for_each(|(sequence, _)| guard.overdue.remove(id, *sequence));
             guard.overdue.add(id, &held);
             guard.log_settled(id, Outcome::Expire, &settled)?;
             count += settled.count;
