@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use penstock_log::{Log, Outcome, Position, Target, marks};
-use penstock_queue::{QueueId, Sequence, SequenceRange, Settled};
+use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange, Settled};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::aging::Aging;

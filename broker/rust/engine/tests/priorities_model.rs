@@ -18,7 +18,7 @@ use proptest::prelude::*;
 
 const QUEUE: QueueId = QueueId(3);
 /// After the lanes of the other one: nothing of it may move.
-const PLAIN: QueueId = QueueId(3 + HIGHEST as u32 + 1);
+const PLAIN: QueueId = QueueId(3 + HIGHEST as u64 + 1);
 const HIGHEST: u8 = 9;
 const ALL: [SequenceRange; 1] = [SequenceRange::ALL];
 
