@@ -426,7 +426,7 @@ class Shard:
     @property
     def fault(self) -> str | None:
         """Why nothing is stored or confirmed any more: a write or a sync that failed."""
-    def retain_queues(self, ids: Sequence[int], priorities: Sequence[tuple[int, int]] = ()) -> int:
+    def retain_queues(self, ids: Sequence[int], priorities: Sequence[tuple[int, int]] = ...) -> int:
         """Delete queues of the log that are not among `ids`, once, after the definitions are read; return their number.
 
         `priorities` has the ids of queues with priorities, each with the highest one.

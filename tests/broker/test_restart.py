@@ -182,8 +182,8 @@ def test_health_and_metrics_are_served(broker: Broker) -> None:
 
 
 def test_a_broker_that_was_emptied_and_stopped_starts_again(tmp_path: Path) -> None:
-    # Successive queues are in different shards, so each shard has one. A shard that stored less than 1 MiB since its older
-    # checkpoint keeps its segments, which saves the second checkpoint that their removal needs.
+    # Successive queues are in different shards, so each shard has one. A shard that stored less than 1 MiB since its
+    # older checkpoint keeps its segments, which saves the second checkpoint that their removal needs.
     queues = ("own", "shared-1", "shared-2", "shared-3")
     with Broker(tmp_path / "data") as own:
         with penstock.connect(own.uri()) as connection:

@@ -70,7 +70,7 @@ def test_a_query_that_is_started_again_with_another_schema_has_each_row_once(
 ) -> None:
     """Also with a least number of rows above what there is, which an AvailableNow run does not wait for."""
     options = {"minOffsetsPerTrigger": "1000", "maxRecordsPerPartition": "2", "startingOffsets": "earliest"}
-    found = []
+    found: list[str] = []
 
     def run(fields: str, *bodies: bytes) -> None:
         for number, body in enumerate(bodies):
