@@ -1,6 +1,6 @@
-"""What each sink writes to, kept in its Spark checkpoint: the progress there belongs to that target alone.
+"""Keeps in the Spark checkpoint of a sink which target it writes to: the progress there belongs to that target alone.
 
-A sink that is added before others gives them other numbers, and so other checkpoints: rows would be stored again, left
+A sink that is added before others changes their numbers, and so their checkpoints: rows would be stored again, left
 out, or both. Such a run is refused. The file is written by Hadoop, as a checkpoint may be on any storage of Spark's.
 """
 

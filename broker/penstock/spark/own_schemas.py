@@ -1,6 +1,6 @@
 """Checks of the schema that a read is to have, in the driver: Spark hands on one of the user's (`schema(...)`) unseen.
 
-What is refused here would fail in each task, or be wrong without an error. Pure: it knows Arrow, not Spark.
+Schemas that it refuses would fail in each task, or be wrong without an error. Pure: it knows Arrow, not Spark.
 """
 
 from collections.abc import Mapping

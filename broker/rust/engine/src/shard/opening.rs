@@ -48,10 +48,7 @@ impl Shard {
         recover_queues(&mut state, opened.state.queues);
         state.sources = opened.state.sources;
         state.count_sources();
-        for ((owner, _), value) in &opened.state.marks {
-            let entry = marks::queue_of_deliveries(owner).and_then(|queue| state.queues.get_mut(&queue));
-            entry.into_iter().for_each(|entry| entry.recover_deliveries(value));
-        }
+        recover_deliveries(&mut state, &opened.state.marks);
         leases_in(&opened.state.marks).into_iter().for_each(|(queue, found)| state.hold_leases(queue, found));
         state.stored_at_ms = state.log.newest_time()?;
         recover_marks(&mut state, &opened.state.marks);
@@ -100,6 +97,14 @@ impl Shard {
         shard.request_fold();
         shard.next_expiry.begin(Arc::<Shard>::downgrade(&shard));
         Ok(shard)
+    }
+}
+
+/// Tells queues up to which message they were delivered.
+fn recover_deliveries(state: &mut State, found: &BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>>) {
+    for ((owner, _), value) in found {
+        let entry = marks::queue_of_deliveries(owner).and_then(|queue| state.queues.get_mut(&queue));
+        entry.into_iter().for_each(|entry| entry.recover_deliveries(value));
     }
 }
 
