@@ -426,10 +426,10 @@ class Shard:
     @property
     def fault(self) -> str | None:
         """Why nothing is stored or confirmed any more: a write or a sync that failed."""
-    def retain_queues(self, ids: Sequence[int], priorities: Sequence[tuple[int, int]] = ...) -> int:
+    def retain_queues(self, ids: Sequence[int], priorities: Sequence[int] = ...) -> int:
         """Delete queues of the log that are not among `ids`, once, after the definitions are read; return their number.
 
-        `priorities` has the ids of queues with priorities, each with the highest one.
+        `priorities` has the highest priority of each of them, 0 for a queue without.
         """
     def put_queues(self, queues: Sequence[NewQueue]) -> None:
         """Put queues. The lock is held once for all of them, so pass at most a thousand or so."""
@@ -513,8 +513,8 @@ class Shard:
         """Return the files with corruption found since the shard was opened."""
     def totals(self) -> VhostCounts:
         """Return the messages in all queues that are not streams."""
-    def totals_by_shard(self) -> tuple[VhostCounts, list[VhostCounts]]:
-        """Return the same, and the part in each shard; dedicated logs are in no shard."""
+    def shard_totals(self) -> list[VhostCounts]:
+        """Return the part of it in each shard; dedicated logs are in no shard."""
     def route(self, exchange: str, key: str, headers: bytes | None) -> list[str]:
         """Return the names of the queues that a message would reach, sorted. For tests: the pure router is its oracle."""
     def begin_backup(self) -> Backup:

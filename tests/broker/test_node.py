@@ -97,7 +97,7 @@ def test_the_broker_does_not_load_what_it_does_not_use(own: Broker) -> None:
     assert not [heavy for heavy in ("cygrpc", "cryptography/", "pyarrow/") if heavy in maps]
 
 
-@pytest.mark.parametrize("flags", [(), ("--amqp", "127.0.0.1:5672"), ("--http", "127.0.0.1:15672")])
+@pytest.mark.parametrize("flags", [(), ("--http", "127.0.0.1:15672")])
 def test_a_start_names_the_listeners_that_were_set_and_are_not_supported(
     tmp_path: Path, flags: tuple[str, ...]
 ) -> None:

@@ -80,7 +80,7 @@ class FakeShard:
         self.shut: set[int] = set()
         self.is_closed = False
 
-    def retain_queues(self, ids: Sequence[int], priorities: Sequence[tuple[int, int]] = ()) -> int:
+    def retain_queues(self, ids: Sequence[int], priorities: Sequence[int] = ()) -> int:
         self.retained = list(ids)
         return 0
 
@@ -280,9 +280,9 @@ class FakeShard:
         self._check(queue_id in self.streams, f"no stream {queue_id}")
         return self.streams[queue_id]
 
-    def totals_by_shard(self) -> tuple[VhostCounts, list[VhostCounts]]:
+    def shard_totals(self) -> list[VhostCounts]:
         """All messages are in shard 0."""
-        return self.totals(), [self.totals(), *[VhostCounts()] * (self.shard_count - 1)]
+        return [self.totals(), *[VhostCounts()] * (self.shard_count - 1)]
 
     def totals(self) -> VhostCounts:
         counts = self.counts.values()

@@ -120,7 +120,7 @@ class BrokerState:
         totals: list[VhostTotals] = []
         for vhost in self._vhosts.all() if self._vhosts is not None else []:
             try:
-                counts, by_shard = vhost.totals_by_shard()
+                counts, by_shard = vhost.totals(), vhost.shard_totals()
             except FaultError:
                 continue  # its log has failed; `reason_not_live` tells so
             shards = tuple(ShardTotals(shard.ready_count, shard.unacked_count) for shard in by_shard)

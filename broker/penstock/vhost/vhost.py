@@ -275,9 +275,9 @@ class Vhost:
         """Return the messages in all queues that are not streams."""
         return self._owner.shard.totals()
 
-    def totals_by_shard(self) -> tuple[VhostCounts, list[VhostCounts]]:
-        """Return the same, and the part of it in each shard; dedicated logs are in no shard."""
-        return self._owner.shard.totals_by_shard()
+    def shard_totals(self) -> list[VhostCounts]:
+        """Return the part of it in each shard; dedicated logs are in no shard."""
+        return self._owner.shard.shard_totals()
 
     async def entries(self) -> list[Entry]:
         """Return, as entries, everything that survives a restart."""

@@ -178,8 +178,7 @@ def _restore(opened: OpenedVhost) -> VhostTopology:
     shard = opened.shard
     topology = restore(opened.name, opened.entries, shard.highest_queue_id, shard.shard_count)
     queues = topology.queues.values()
-    priorities = [(queue.id, queue.max_priority) for queue in queues if queue.max_priority]
-    opened.shard.retain_queues([queue.id for queue in queues], priorities)
+    opened.shard.retain_queues([queue.id for queue in queues], [queue.max_priority for queue in queues])
     apply_changes(opened.shard, changes_of(topology))
     opened.shard.carry_on_staged()
     return topology

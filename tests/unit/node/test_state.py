@@ -26,8 +26,9 @@ class Engine:
 
 
 def vhost(name, fault=None):
-    totals = VhostCounts(ready_count=5, unacked_count=1), [VhostCounts(), VhostCounts(ready_count=3)]
-    return SimpleNamespace(name=name, fault=fault, queue_count=2, totals_by_shard=lambda: totals)
+    totals = VhostCounts(ready_count=5, unacked_count=1)
+    shards = [VhostCounts(), VhostCounts(ready_count=3)]
+    return SimpleNamespace(name=name, fault=fault, queue_count=2, totals=lambda: totals, shard_totals=lambda: shards)
 
 
 def state_with(*vhosts):

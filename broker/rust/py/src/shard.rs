@@ -56,9 +56,9 @@ impl PyShard {
     }
 
     #[pyo3(signature = (ids, priorities = Vec::new()))]
-    fn retain_queues(&self, py: Python<'_>, ids: Vec<u64>, priorities: Vec<(u64, u8)>) -> PyResult<usize> {
+    fn retain_queues(&self, py: Python<'_>, ids: Vec<u64>, priorities: Vec<u8>) -> PyResult<usize> {
         let ids: Vec<QueueId> = ids.into_iter().map(QueueId).collect();
-        let priorities: Vec<_> = priorities.into_iter().map(|(id, highest)| (QueueId(id), highest)).collect();
+        let priorities: Vec<_> = ids.iter().copied().zip(priorities).filter(|(_, highest)| *highest > 0).collect();
         self.with(py, |shard| shard.retain_with_lanes(&ids, &priorities))
     }
 
@@ -308,22 +308,28 @@ impl PyShard {
     }
 
     fn totals(&self, py: Python<'_>) -> PyResult<VhostCounts> {
-        self.totals_by_shard(py).map(|(total, _)| total)
-    }
-
-    /// The totals of all logs, and those of each shard.
-    fn totals_by_shard(&self, py: Python<'_>) -> PyResult<(VhostCounts, Vec<VhostCounts>)> {
         self.with(py, |shard| {
             let mut total = VhostCounts { ready_count: 0, unacked_count: 0 };
-            let mut by_shard = BTreeMap::new();
             for one in shard.family() {
                 let (ready_count, unacked_count) = one.totals_seen()?;
                 total.ready_count += ready_count;
                 total.unacked_count += unacked_count;
-                let counts = VhostCounts { ready_count, unacked_count };
-                by_shard.extend(one.shard_number().map(|number| (number, counts)));
             }
-            Ok((total, by_shard.into_values().collect()))
+            Ok(total)
+        })
+    }
+
+    /// The totals of each shard.
+    fn shard_totals(&self, py: Python<'_>) -> PyResult<Vec<VhostCounts>> {
+        self.with(py, |shard| {
+            let mut by_shard = BTreeMap::new();
+            for one in shard.family() {
+                if let Some(number) = one.shard_number() {
+                    let (ready_count, unacked_count) = one.totals_seen()?;
+                    by_shard.insert(number, VhostCounts { ready_count, unacked_count });
+                }
+            }
+            Ok(by_shard.into_values().collect())
         })
     }
 
