@@ -247,7 +247,7 @@ impl Backlog {
         self.settle(&ranges);
         let end = if is_last { self.next } else { ranges.last().map_or(Sequence(0), |range| range.last.next()) };
         self.returned = self.returned.split_off(&end);
-        self.counts_ahead = self.counts_ahead.split_off(&end);
+        self.keep_counts_below(end);
         if let Some(delayed) = &mut self.delayed {
             delayed.forget_released_below(end);
         }
@@ -463,6 +463,22 @@ impl Backlog {
         }
         self.cursor = self.next_fresh(self.cursor).min(self.next);
         self.clear_until = self.next_taken_up(self.cursor).unwrap_or(Sequence(u64::MAX));
+        self.keep_counts_below(self.cursor);
+    }
+
+    /// Messages that the cursor passes because they are delayed keep their delivery counts.
+    fn keep_counts_below(&mut self, cursor: Sequence) {
+        if self.counts_ahead.first_key_value().is_none_or(|(&first, _)| first >= cursor) {
+            return;
+        }
+        let ahead = self.counts_ahead.split_off(&cursor);
+        let passed = std::mem::replace(&mut self.counts_ahead, ahead);
+        let Some(delayed) = &mut self.delayed else { return };
+        for (sequence, count) in passed {
+            if delayed.standing(sequence) == Some(false) {
+                delayed.keep(Held::new(sequence, count));
+            }
+        }
     }
 
     /// The first sequence from one on that is neither settled nor delayed.

@@ -215,6 +215,39 @@ fn after_a_start_skipped_numbers_are_passed_over_and_counts_are_remembered() {
     assert_eq!((queue.ready_bytes(), queue.unacked_bytes()), (0, 40));
 }
 
+/// The next take underflowed, which stopped the log of the queue.
+#[test]
+fn a_message_that_waits_from_a_start_on_keeps_its_count() {
+    let counts = BTreeMap::from([(Sequence(1), 1), (Sequence(2), 3)]);
+    let mut queue = Queue::recovered(Sequence(5), AckSet::default(), 4, 40, counts);
+    let id = queue.subscribe(settings(10)).unwrap();
+
+    queue.delay_recovered(Sequence(1));
+    queue.delay_recovered(Sequence(2));
+
+    queue.check_invariants();
+    assert_eq!(deliver(&mut queue, id), [(3, 0), (4, 0)]);
+    assert_eq!(queue.release(&[Sequence(1), Sequence(2)]), 2);
+    queue.check_invariants();
+    assert_eq!(deliver(&mut queue, id), [(1, 1), (2, 3)]);
+    queue.check_invariants();
+}
+
+#[test]
+fn a_purge_leaves_delayed_messages_their_counts() {
+    let counts = BTreeMap::from([(Sequence(2), 2)]);
+    let mut queue = Queue::recovered(Sequence(5), AckSet::default(), 4, 40, counts);
+    let id = queue.subscribe(settings(10)).unwrap();
+    queue.delay_recovered(Sequence(2));
+
+    assert_eq!(queue.purge(usize::MAX >> 1).count, 3);
+
+    queue.check_invariants();
+    assert_eq!(queue.release(&[Sequence(2)]), 1);
+    assert_eq!(deliver(&mut queue, id), [(2, 2)]);
+    queue.check_invariants();
+}
+
 #[test]
 fn a_checkpoint_that_settles_numbers_not_given_yet_makes_them_given() {
     let queue = Queue::recovered(Sequence(1), AckSet::starting_at(Sequence(9)), 0, 5, BTreeMap::new());
