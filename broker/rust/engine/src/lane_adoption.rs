@@ -69,7 +69,9 @@ impl State {
     pub fn hold_leases(&mut self, queue: QueueId, owners: Found) {
         let leases = owners.values().flat_map(|found| found.leases.values());
         let mut ranges = leases.flat_map(|found| &found.ranges);
-        if !self.priorities.contains_key(&queue) && ranges.any(|range| range.last.lane() > 0) {
+        // A queue that is not there yet may have had messages with priorities only.
+        let may_have_lanes = !self.queues.contains_key(&queue) || ranges.any(|range| range.last.lane() > 0);
+        if !self.priorities.contains_key(&queue) && may_have_lanes {
             self.waiting_leases.insert(queue, owners);
             return;
         }

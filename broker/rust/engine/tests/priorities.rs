@@ -263,6 +263,25 @@ fn messages_of_a_lease_stay_reserved_until_the_queue_has_its_lanes() {
     house.close();
 }
 
+/// Where no message had the lowest priority, a start forgot the owner, which then began with lease 1 again.
+#[test]
+fn the_owner_of_leases_is_known_after_a_restart_whatever_the_priorities() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    publish(&house, &[(7, "a"), (7, "b")]);
+    house.shard.reserve_lease(QUEUE, "o", 1, LeaseLimits::default(), 1).unwrap();
+    house.shard.ack_leases(QUEUE, "o", 1).unwrap();
+    house.close();
+
+    let house = open(directory.path());
+
+    publish(&house, &[(3, "c")]);
+    assert!(house.shard.reserve_lease(QUEUE, "o", 1, LeaseLimits::default(), 1).is_err(), "it was acked");
+    house.shard.reserve_lease(QUEUE, "o", 2, LeaseLimits::default(), 1).unwrap();
+    assert_eq!(house.shard.ack_leases(QUEUE, "o", 2).unwrap(), 1);
+    house.close();
+}
+
 #[test]
 fn a_message_for_several_queues_has_a_priority_in_each() {
     let directory = tempfile::tempdir().unwrap();
