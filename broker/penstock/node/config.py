@@ -68,7 +68,10 @@ class Settings(BaseModel):
     data_dir: Path = Field(Path("./data"), description="Data directory. Only one broker at a time can use it.")
     archive_dir: Path | None = Field(None, description="Directory of stream archives written by `penstock pipeline`.")
     grpc: str = Field("127.0.0.1:5680", description="HOST:PORT of the gRPC listener, or `off`.")
-    amqp: str = Field("off", description="HOST:PORT of the AMQP 0-9-1 listener, or `off`. Incomplete, for trials only.")
+    amqp: str = Field(
+        "off",
+        description="HOST:PORT of the AMQP 0-9-1 listener, or `off`. Incomplete, for trials with trusted clients only.",
+    )
     http: str = Field("127.0.0.1:15672", description="HOST:PORT of the management API, or `off`. Not served yet.")
     metrics: str = Field("127.0.0.1:15692", description="HOST:PORT of /metrics and /health, or `off`.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
