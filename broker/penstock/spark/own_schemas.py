@@ -69,6 +69,7 @@ def check_fields(field: pa.Field) -> None:
 
 
 def is_castable(sent: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether Arrow casts one type to the other. It says so only by refusing to cast an empty array."""
     try:
         pa.array([], sent).cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 /// The thread looks at the clock at least so often, as that may be set forward.
 const WAIT_MAX_MS: u64 = 1000;
 
-/// Who has something to do at a time.
+/// A subject that is called when its time has come.
 pub(crate) trait Timed: Send + Sync {
     fn on_time(&self, now_ms: u64);
 }

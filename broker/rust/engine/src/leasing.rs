@@ -205,11 +205,11 @@ fn take(taking: &Subscription, limits: LeaseLimits) -> Result<(), EngineError> {
 /// The readable ones among taken messages, in order.
 #[derive(Default)]
 struct Read {
-    /// Those that are reserved, with the sizes of their bodies.
+    /// Messages that the lease reserves, with the sizes of their bodies.
     sizes: Vec<(Sequence, u32)>,
-    /// Those that are over their time, with the same.
+    /// Expired messages, with the sizes of their bodies.
     stale: Vec<(Sequence, u32)>,
-    /// Those that wait, with their times.
+    /// Delayed messages, with the times at which they become ready.
     early: Vec<(Sequence, u64)>,
 }
 

@@ -53,7 +53,7 @@ impl RoomKeeper {
 #[derive(Default)]
 struct Turns {
     next: usize,
-    /// What those need that had their turn in this round, and all of the round before.
+    /// The space that logs need whose turn in this round is over, and that all of them needed in the round before.
     needs: Option<Room>,
     needs_before: Option<Room>,
 }

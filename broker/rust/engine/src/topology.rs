@@ -85,7 +85,7 @@ impl Shard {
         Ok(gone.len())
     }
 
-    /// Gives queues priorities, each up to its highest one: before they are put for the first time, and once after a start.
+    /// Makes queues keep their messages by priority, up to a highest one each. Call it before a queue is put, also after a start.
     ///
     /// # Errors
     /// `Stopped` when a bug poisoned the shard.

@@ -1,9 +1,9 @@
-//! What logs without work cost the threads behind them. `IDLE_LOGS=10000` prints it for so many.
+//! Measures the threads behind logs that have nothing to do. `IDLE_LOGS=10000` prints the figures for so many.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::time::Duration;
+mod house;
 
-use penstock_engine::{Engine, EngineOptions};
+use std::time::Duration;
 
 /// The system counts a thread's time in these.
 const TICK_MS: u64 = 10;
@@ -37,16 +37,7 @@ fn thread(name: &str) -> (u64, u64) {
 fn the_thread_that_expires_messages_waits_while_nothing_expires() {
     const SECONDS: u64 = 4;
     let directory = tempfile::tempdir().unwrap();
-    let options = EngineOptions {
-        segment_bytes_min: 64 << 10,
-        segment_bytes_max: 256 << 10,
-        segment_idle: Duration::from_secs(60),
-        disk_free_bytes_min: 0,
-        compaction_bytes_per_second: 0,
-        producer_memory: Duration::from_secs(7 * 86_400),
-        producers_of_user_max: 16,
-    };
-    let engine = Engine::new(options).unwrap();
+    let engine = house::engine();
     let open = |number: usize| {
         let name = format!("vhost-{number}");
         engine.open_shard(&name, &directory.path().join(&name), false).unwrap()

@@ -260,7 +260,7 @@ impl Pair {
         due.into_iter().for_each(|at| self.messages[at].place = Place::Leased(number));
     }
 
-    /// What is in a lease, by number, and so by priority.
+    /// Reads a lease and compares its messages, in the order of their sequences, with those of the model.
     fn read_lease(&self, number: u64) {
         let wanted = LeasePart { owner: "o", number, part: 0, parts: 1 };
         let mut reader = self.house().shard.read_lease(QUEUE, wanted).unwrap();
@@ -326,8 +326,8 @@ fn sent(subscription: &Subscription, runs: &[penstock_engine::Filled]) -> Vec<(T
     found
 }
 
-/// What a start after a kill finds. The background folds and rewrites segments: a copy during which it changed a file is of no
-/// moment that was, and is made again.
+/// Copies the directory as a kill would leave it. The background folds and rewrites segments meanwhile: a copy during which a
+/// file changed is no state that ever was, and is made again.
 fn copy_of(from: &Path) -> tempfile::TempDir {
     loop {
         let copy = tempfile::tempdir().unwrap();

@@ -199,7 +199,7 @@ impl Lanes {
         self.change(lane, |backlog| backlog.expire(messages)).unwrap_or_default()
     }
 
-    /// Those in the lane of a sequence, from it on.
+    /// The ready messages in the lane of a sequence, from that sequence on.
     pub(crate) fn ready_from(&self, from: Sequence, count_max: u64) -> Vec<SequenceRange> {
         self.get(from.lane()).map(|backlog| backlog.ready_from(from, count_max)).unwrap_or_default()
     }

@@ -1,6 +1,8 @@
 //! The listener for AMQP 0-9-1 over a socket, by frames that this test writes and reads itself; it decides instead of Python.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
+mod storage;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -8,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use penstock_engine::{Engine, EngineOptions, QueueId, Shard};
+use penstock_engine::{Engine, QueueId, Shard};
 use penstock_serve::host::{
     Admitted, Answer, Call, CallRequest, Calls, HostOptions, Kind, Outcome, Refusal, TopologyRequest,
 };
@@ -36,19 +38,7 @@ struct Broker {
 
 impl Broker {
     fn start() -> Broker {
-        let directory = tempfile::tempdir().unwrap();
-        let options = EngineOptions {
-            segment_bytes_min: 1 << 20,
-            segment_bytes_max: 4 << 20,
-            segment_idle: PATIENCE,
-            disk_free_bytes_min: 0,
-            compaction_bytes_per_second: 0,
-            producer_memory: Duration::ZERO,
-            producers_of_user_max: 4096,
-        };
-        let engine = Arc::new(Engine::new(options).unwrap());
-        let shard = engine.open_shard("/", directory.path(), false).unwrap();
-        shard.put_queue(JOBS, "jobs", false, None).unwrap();
+        let (engine, shard, directory) = storage::open(1 << 20, JOBS);
         let host = HostOptions {
             threads: 1,
             message_bytes_max: MESSAGE_BYTES_MAX,

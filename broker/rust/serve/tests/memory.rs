@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod http2;
+mod storage;
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use http2::{Wire, data_frame, head};
-use penstock_engine::{Engine, EngineOptions, QueueId, Shard};
+use penstock_engine::{Engine, QueueId, Shard};
 use penstock_serve::host::{Admitted, Answer, Calls, HostOptions, Kind, Refusal};
 use penstock_serve::{GrpcOptions, Server, ServerOptions};
 use penstock_wire::grpc::{BatchEncoder, encode_publish_open};
@@ -41,19 +42,7 @@ struct Broker {
 impl Broker {
     fn start(first_request: Duration) -> Broker {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let directory = tempfile::tempdir().unwrap();
-        let options = EngineOptions {
-            segment_bytes_min: 1 << 20,
-            segment_bytes_max: 4 << 20,
-            segment_idle: PATIENCE,
-            disk_free_bytes_min: 0,
-            compaction_bytes_per_second: 0,
-            producer_memory: Duration::ZERO,
-            producers_of_user_max: 4096,
-        };
-        let engine = Arc::new(Engine::new(options).unwrap());
-        let shard = engine.open_shard("/", directory.path(), false).unwrap();
-        shard.put_queue(QueueId(1), "jobs", false, None).unwrap();
+        let (engine, shard, directory) = storage::open(1 << 20, QueueId(1));
         let host = HostOptions {
             threads: 2,
             message_bytes_max: MESSAGE_BYTES_MAX,

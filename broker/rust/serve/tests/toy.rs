@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod lines;
+mod storage;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use penstock_engine::{Engine, EngineOptions, QueueId, Shard};
+use penstock_engine::{Engine, QueueId, Shard};
 use penstock_serve::host::{Admitted, Answer, Call, CallRequest, Calls, Host, HostOptions, Kind, Network, Refusal};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -76,19 +77,7 @@ impl Broker {
     }
 
     fn start_behind(connections_max: usize, proxies: Vec<Network>) -> Broker {
-        let directory = tempfile::tempdir().unwrap();
-        let options = EngineOptions {
-            segment_bytes_min: 64 << 10,
-            segment_bytes_max: 256 << 10,
-            segment_idle: PATIENCE,
-            disk_free_bytes_min: 0,
-            compaction_bytes_per_second: 0,
-            producer_memory: Duration::ZERO,
-            producers_of_user_max: 4096,
-        };
-        let engine = Arc::new(Engine::new(options).unwrap());
-        let shard = engine.open_shard("/", directory.path(), false).unwrap();
-        shard.put_queue(JOBS, "jobs", false, None).unwrap();
+        let (engine, shard, directory) = storage::open(64 << 10, JOBS);
         let (threads, message_bytes_max, calls_max) = (1, 1 << 20, 64);
         let options = HostOptions {
             threads,

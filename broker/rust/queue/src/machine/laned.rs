@@ -17,7 +17,7 @@ impl Queue {
 
     /// Takes over the messages of a queue without subscriptions, which a start found under the number of a lane.
     pub fn put_lane(&mut self, lane: u8, found: Queue) {
-        debug_assert_eq!(found.subscription_count(), 0, "nobody has messages of a lane that was not put");
+        debug_assert_eq!(found.subscription_count(), 0, "a lane that is put for the first time has no consumers");
         self.backlog.put(lane, found.backlog.into_first().in_lane(lane));
     }
 

@@ -43,7 +43,7 @@ pub(super) struct Ended {
     pub tag: Vec<u8>,
 }
 
-/// What may be written, and where.
+/// The buffer for deliveries, with its limits.
 pub(super) struct Outgoing<'a> {
     pub out: &'a mut Vec<u8>,
     /// Nothing is delivered beyond so many bytes; the message that reaches them is written whole.
@@ -64,7 +64,7 @@ pub(super) struct Consumers {
     rung: Vec<u64>,
     /// Consumers that a limit holds up, until when.
     paused: Vec<(Instant, u64)>,
-    /// What the client settled, by consumer, in the order in which it came.
+    /// Settlements of the client, by consumer, in the order in which they came.
     settled: Vec<(u64, Settle, Vec<SequenceRange>)>,
 }
 
@@ -217,7 +217,7 @@ impl Consumers {
         }
     }
 
-    /// Gives the consumers that were rung their turns; returns those that have ended.
+    /// Lets the consumers that were woken deliver; returns those that have ended.
     pub async fn take_turns(&mut self, outgoing: &mut Outgoing<'_>, stopping: bool) -> Vec<Ended> {
         self.ring.take(&mut self.rung);
         let now = Instant::now();
@@ -264,11 +264,11 @@ impl Consumers {
     }
 }
 
-/// What a consumer needs after its turn.
+/// When a consumer has its next turn.
 enum Next {
-    /// To be rung.
+    /// When it is woken.
     Rest,
-    /// Another turn when there is space.
+    /// As soon as there is space.
     More,
     After(Duration),
 }

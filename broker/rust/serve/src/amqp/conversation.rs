@@ -95,10 +95,10 @@ struct Conversation {
     /// Whether nothing that comes can be read any more.
     is_deaf: bool,
     closing_at: Option<Instant>,
-    /// What came and is not stored, of the budget of memory, and how much of it that is.
+    /// The part of the memory budget for bytes that came and are not stored, and how many bytes it has taken.
     share: Share,
     shared: usize,
-    /// What is not written.
+    /// The part of the memory budget for bytes that are not written yet.
     part: Part,
     outgoing: Outgoing,
 }

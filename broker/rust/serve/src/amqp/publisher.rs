@@ -57,7 +57,7 @@ impl Publisher {
     /// Stores what came, as far as there is space for what waits, and says what became of it.
     ///
     /// # Errors
-    /// What closes the channel, or the connection.
+    /// A refusal that closes the channel, or the connection.
     pub async fn store(
         &mut self,
         (broker, caller, vhost): (&Broker, &Caller, Name<'_>),

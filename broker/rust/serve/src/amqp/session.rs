@@ -32,7 +32,7 @@ use crate::host::consuming::{ConsumeOptions, PREFETCH_MAX};
 use crate::host::peer::Peer;
 use crate::host::refusal::Kind;
 
-/// What the broker offers, as RabbitMQ does.
+/// The limits that the broker offers in `connection.tune`, the same as RabbitMQ's.
 const OFFERED: Limits = Limits { channels_max: 2047, frame_bytes_max: 131_072, heartbeat_seconds: 60 };
 const MECHANISMS: &str = "PLAIN AMQPLAIN";
 
@@ -70,10 +70,10 @@ pub(super) struct Session {
     consumers: Consumers,
     /// Channels with messages that may be stored.
     unstored: Vec<u16>,
-    /// What the messages of all channels hold.
+    /// Bytes of messages that the channels have and that are not stored yet.
     held_bytes: usize,
     is_over: bool,
-    /// What there is to say.
+    /// Frames that are to be written.
     pub out: Vec<u8>,
 }
 
