@@ -130,10 +130,12 @@ def run(text: str, folder: Path, environment: dict[str, str]) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("registers", random.Random(SEED).sample(["found", "register"], JOBS))
+# Several workers must collect the same tests, so each test draws its way when it runs.
+@pytest.mark.parametrize("job", range(JOBS))
 def test_spark_submit_brings_the_connector_and_its_libraries_to_a_cluster(
-    folder: Path, environment: dict[str, str], orders: str, registers: str
+    folder: Path, environment: dict[str, str], orders: str, job: int
 ) -> None:
+    registers = random.Random(SEED).sample(["found", "register"], JOBS)[job]
     sizes = "--conf spark.executor.memory=512m --driver-memory 512m --conf spark.ui.enabled=false"
     small = f"--master local-cluster[2,1,512] {sizes}"
     text = command(
