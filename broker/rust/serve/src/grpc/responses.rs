@@ -1,21 +1,23 @@
 //! A stream's responses as an HTTP/2 body: every response is framed where it was encoded and goes to the socket from there.
 //!
-//! A stream's [`Responder`] is asked for the next response once the client had room for the one before, which is what drives it.
-//! hyper takes one frame ahead of the client's window; so that this is not a whole response, the last byte of one goes in a frame
-//! of its own.
+//! A stream's [`Responder`] is asked for the next response once the socket has taken the one before, for which the client had
+//! room; this is what drives it. hyper would ask for one frame ahead of the client's window.
 //!
 //! A response holds its part of the memory until the socket has taken its last byte.
 //!
-//! Limits: a response of at most 256 bytes is one frame, so that much is asked for beyond the window. It is not counted: it is
-//! one for each stream, which costs more.
+//! Limits: nothing waits for a response of at most 256 bytes, so that much is asked for beyond the window. It is not counted: it
+//! is one for each stream, which costs more.
 
+use std::iter::Chain;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::unfold;
+use futures_util::task::AtomicWaker;
 use futures_util::{Stream, StreamExt};
 use http::header::CONTENT_TYPE;
 use http_body::Frame;
@@ -28,8 +30,8 @@ use crate::host::memory::{Account, Part};
 /// The head of a gRPC message: not compressed, and its length.
 const HEAD_BYTES: usize = 5;
 
-/// A response that is no larger goes in one frame; a second one would cost more than it is worth.
-const ONE_FRAME_BYTES_MAX: usize = 256;
+/// Nothing waits until a response that is no larger was taken: that would cost more than it is worth.
+const SMALL_BYTES_MAX: usize = 256;
 
 /// A stream that gives one response after another, each in a [`FramedMessage`].
 pub(crate) trait Responder: Send + 'static {
@@ -84,35 +86,23 @@ impl FramedMessage {
         FramedMessage { waits_for_room: true, ..self }
     }
 
-    /// The frames that it goes in. The last of them holds its part of the memory.
-    fn into_frames(self, account: &Arc<Account>) -> Vec<Bytes> {
+    /// The frames that it goes in. The last of them holds its part of the memory, and its place in the socket.
+    fn into_frames(self, account: &Arc<Account>, place: &Arc<Place>) -> Frames {
         let size = self.bytes.len() + self.tail.iter().map(Bytes::len).sum::<usize>();
-        let is_parted = self.waits_for_room || self.bytes.len() > ONE_FRAME_BYTES_MAX;
-        let part = (size > ONE_FRAME_BYTES_MAX).then(|| match self.part {
+        let part = (size > SMALL_BYTES_MAX).then(|| match self.part {
             Some(mut part) => {
                 part.resize(size);
                 part
             }
             None => Part::take(account, size),
         });
-        let mut frames = self.tail;
-        let mut first = match (frames.pop(), part) {
-            (None, None) => Bytes::from(self.bytes),
-            (None, Some(part)) => Bytes::from_owner(Held { bytes: self.bytes, _part: part }),
-            (Some(last), None) => {
-                frames.push(last);
-                Bytes::from(self.bytes)
-            }
-            (Some(last), Some(part)) => {
-                frames.push(Bytes::from_owner(Held { bytes: last, _part: part }));
-                Bytes::from(self.bytes)
-            }
-        };
-        if frames.is_empty() && is_parted {
-            frames.push(first.split_off(first.len() - 1));
+        let taken = (part.is_some() || self.waits_for_room).then(|| Place::take(place));
+        let (mut first, mut tail) = (Bytes::from(self.bytes), self.tail);
+        if let Some(taken) = taken {
+            let last = tail.last_mut().unwrap_or(&mut first);
+            *last = Bytes::from_owner(Held { bytes: std::mem::take(last), _part: part, _taken: taken });
         }
-        frames.insert(0, first);
-        frames
+        Some(first).into_iter().chain(tail)
     }
 
     fn with_length(mut self) -> FramedMessage {
@@ -138,15 +128,50 @@ impl FramedMessage {
     }
 }
 
-/// Bytes with the part of the memory that they hold.
-struct Held<B> {
-    bytes: B,
-    _part: Part,
+/// Bytes with what they hold until the socket has taken them.
+struct Held {
+    bytes: Bytes,
+    _part: Option<Part>,
+    /// Given back last: the next response may need what the part gives back.
+    _taken: Taken,
 }
 
-impl<B: AsRef<[u8]>> AsRef<[u8]> for Held<B> {
+impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {
-        self.bytes.as_ref()
+        &self.bytes
+    }
+}
+
+/// The place of a stream's responses on their way to the socket: one at a time.
+#[derive(Debug, Default)]
+struct Place {
+    is_taken: AtomicBool,
+    waits: AtomicWaker,
+}
+
+impl Place {
+    fn take(place: &Arc<Place>) -> Taken {
+        place.is_taken.store(true, Ordering::Release);
+        Taken(Arc::clone(place))
+    }
+
+    fn poll_free(&self, cx: &Context<'_>) -> Poll<()> {
+        if !self.is_taken.load(Ordering::Acquire) {
+            return Poll::Ready(());
+        }
+        self.waits.register(cx.waker());
+        // It may have become free before the waker was there.
+        if self.is_taken.load(Ordering::Acquire) { Poll::Pending } else { Poll::Ready(()) }
+    }
+}
+
+/// A place that is taken.
+struct Taken(Arc<Place>);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.is_taken.store(false, Ordering::Release);
+        self.0.waits.wake();
     }
 }
 
@@ -176,19 +201,22 @@ pub(crate) fn respond<T: Responder>(
         Some((response, Phase::Open(stream)))
     });
     let account = Arc::clone(account);
-    let body = ResponseBody { messages: Some(Box::pin(messages)), frames: Vec::new().into_iter(), account };
+    let (frames, place) = (None.into_iter().chain(Vec::new()), Arc::default());
+    let body = ResponseBody { messages: Some(Box::pin(messages)), frames, place, account };
     let mut response = http::Response::new(Body::new(body));
     response.headers_mut().insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
     response
 }
 
+type Frames = Chain<std::option::IntoIter<Bytes>, std::vec::IntoIter<Bytes>>;
 type Messages = Pin<Box<dyn Stream<Item = Result<FramedMessage, Status>> + Send>>;
 
 /// Invariant: the trailers are the last frame, and there is exactly one of them.
 struct ResponseBody {
     messages: Option<Messages>,
     /// The rest of a message that has begun.
-    frames: std::vec::IntoIter<Bytes>,
+    frames: Frames,
+    place: Arc<Place>,
     account: Arc<Account>,
 }
 
@@ -201,10 +229,13 @@ impl http_body::Body for ResponseBody {
             if let Some(part) = self.frames.next() {
                 return Poll::Ready(Some(Ok(Frame::data(part))));
             }
+            if self.place.poll_free(cx).is_pending() {
+                return Poll::Pending;
+            }
             let Some(messages) = self.messages.as_mut() else { return Poll::Ready(None) };
             match messages.poll_next_unpin(cx) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(Ok(message))) => self.frames = message.into_frames(&self.account).into_iter(),
+                Poll::Ready(Some(Ok(message))) => self.frames = message.into_frames(&self.account, &self.place),
                 Poll::Ready(Some(Err(status))) => break status,
                 Poll::Ready(None) => break Status::new(Code::Ok, ""),
             }
@@ -220,23 +251,53 @@ impl http_body::Body for ResponseBody {
 mod tests {
     use std::sync::Arc;
 
-    use super::{Account, FramedMessage, ONE_FRAME_BYTES_MAX};
+    use std::task::{Context, Poll, Waker};
+
+    use bytes::Bytes;
+
+    use super::{Account, FramedMessage, Place, SMALL_BYTES_MAX};
     use crate::host::memory::{Memory, Outgoing};
 
     fn account(memory: &Arc<Memory>) -> Arc<Account> {
         Arc::new(Account::new(memory))
     }
 
-    #[test]
-    fn the_last_byte_of_a_large_message_has_a_frame_of_its_own() {
-        let account = account(&Arc::default());
-        let frames = |size: usize| FramedMessage::of(size, |bytes| bytes.resize(size, b'x')).into_frames(&account);
-        let lengths = |frames: Vec<bytes::Bytes>| frames.iter().map(bytes::Bytes::len).collect::<Vec<_>>();
+    fn is_free(place: &Place) -> bool {
+        place.poll_free(&Context::from_waker(Waker::noop())) == Poll::Ready(())
+    }
 
-        assert_eq!(lengths(frames(ONE_FRAME_BYTES_MAX)), [ONE_FRAME_BYTES_MAX]);
-        assert_eq!(lengths(frames(ONE_FRAME_BYTES_MAX + 1)), [ONE_FRAME_BYTES_MAX, 1]);
+    #[test]
+    fn the_next_response_waits_until_a_large_one_is_gone() {
+        let (account, place) = (account(&Arc::default()), Arc::default());
+        let frames = |size: usize| {
+            let message = FramedMessage::of(size, |bytes| bytes.resize(size, b'x'));
+            message.into_frames(&account, &place).collect::<Vec<Bytes>>()
+        };
+
+        let small = frames(SMALL_BYTES_MAX);
+        assert!(is_free(&place));
+        drop(small);
+
+        let large = frames(SMALL_BYTES_MAX + 1);
+        assert_eq!(large.iter().map(Bytes::len).collect::<Vec<_>>(), [SMALL_BYTES_MAX + 1]);
+        let half = large[0].slice(..9);
+        drop(large);
+        assert!(!is_free(&place));
+        drop(half);
+        assert!(is_free(&place));
+    }
+
+    #[test]
+    fn the_next_response_waits_for_a_small_one_that_says_so() {
+        let (account, place) = (account(&Arc::default()), Arc::default());
         let small = FramedMessage::of(3, |bytes| bytes.extend_from_slice(b"abc")).waiting_for_room();
-        assert_eq!(lengths(small.into_frames(&account)), [7, 1]);
+
+        let frames: Vec<Bytes> = small.into_frames(&account, &place).collect();
+
+        assert_eq!(frames, [Bytes::from_static(b"\0\0\0\0\x03abc")]);
+        assert!(!is_free(&place));
+        drop(frames);
+        assert!(is_free(&place));
     }
 
     #[test]
@@ -247,17 +308,15 @@ mod tests {
     }
 
     #[test]
-    fn a_response_holds_its_part_of_the_memory_until_its_last_frame_is_gone() {
+    fn a_response_holds_its_part_of_the_memory_until_it_is_gone() {
         let memory = Arc::new(Memory::new(1 << 20, 0));
         let account = account(&memory);
         let part = Outgoing::new(&account).part(48 << 10);
         let message = FramedMessage::of(1000, |bytes| bytes.resize(1000, b'x')).holding(part);
         assert_eq!(memory.used().response_bytes, 48 << 10);
 
-        let mut frames = message.into_frames(&account);
+        let frames = message.into_frames(&account, &Arc::default());
 
-        assert_eq!(memory.used().response_bytes, 1000);
-        frames.remove(0);
         assert_eq!(memory.used().response_bytes, 1000);
         drop(frames);
         assert_eq!(memory.used().response_bytes, 0);
@@ -266,9 +325,10 @@ mod tests {
     #[test]
     fn a_small_response_is_not_counted() {
         let memory = Arc::new(Memory::new(1 << 20, 0));
+        let message = FramedMessage::of(100, |bytes| bytes.resize(100, b'x'));
 
-        let frames = FramedMessage::of(100, |bytes| bytes.resize(100, b'x')).into_frames(&account(&memory));
+        let frames = message.into_frames(&account(&memory), &Arc::default());
 
-        assert_eq!((frames.len(), memory.used().response_bytes), (1, 0));
+        assert_eq!((frames.count(), memory.used().response_bytes), (1, 0));
     }
 }
