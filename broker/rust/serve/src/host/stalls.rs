@@ -2,12 +2,17 @@
 //! that stalls on its disk takes no worker from the others.
 //!
 //! One waiter of a shard looks after the lock, the others wait for that one. What a worker does itself under the lock on a slow
-//! disk is done apart from its other tasks, once the shard was found slow: the first time it holds that worker up.
+//! disk is done apart from its other tasks, once the shard was found slow: the first time it holds that worker up. A worker
+//! that only waited for a processor does not make its shard slow: work apart costs twice the processor time of a small
+//! message, which a busy machine does not have.
 //!
 //! What must stay true: a worker takes a shard's lock only by what is here, and what takes it when it is dropped is kept in a
 //! [`Later`]. A test looks for that in all sources of this crate. Threads that may block take the lock as they like.
 
+use std::cell::RefCell;
+use std::fs::File;
 use std::ops::{Deref, DerefMut};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,7 +27,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// A round that takes longer makes its shard a slow one, for a while.
 const SLOW_MIN: Duration = Duration::from_millis(20);
-const SLOW_FOR: Duration = Duration::from_secs(10);
+const SLOW_FOR: Duration = Duration::from_secs(2);
+/// Reading what the kernel counts takes about a microsecond, so what was read a moment ago counts for a round's begin.
+const WAITED_FOR: Duration = Duration::from_millis(5);
 
 /// Returns when a shard's lock is free, or changes hands often enough that a wait for it is short.
 pub(crate) async fn until_free(shard: &Shard) {
@@ -120,22 +127,67 @@ impl<T: Send + 'static> Drop for Later<T> {
 /// Does what may wait for the disk under a shard's lock.
 pub(crate) fn at<T>(shard: &Shard, work: impl FnOnce() -> T) -> T {
     let began = Instant::now();
+    let waited = WAITS.with_borrow_mut(|waits| waits.at_begin(began));
     let may_leave = || Handle::try_current().is_ok_and(|on| on.runtime_flavor() == RuntimeFlavor::MultiThread);
     let done = if shard.is_slow(began) && may_leave() { block_in_place(work) } else { work() };
-    if began.elapsed() >= SLOW_MIN {
+    let took = began.elapsed();
+    if took >= SLOW_MIN && WAITS.with_borrow_mut(|waits| waits.is_slow(waited, took)) {
         shard.slow_until(began + SLOW_FOR);
     }
     done
 }
 
+thread_local! {
+    static WAITS: RefCell<Waits> = RefCell::new(Waits::of_this_thread());
+}
+
+/// How long this thread was ready to run and waited for a processor, as the kernel counts it.
+struct Waits {
+    /// None where the kernel does not count it: every round is taken to have run all the time.
+    counts: Option<File>,
+    looked_at: Option<Instant>,
+    total: Duration,
+}
+
+impl Waits {
+    fn of_this_thread() -> Waits {
+        Waits { counts: File::open("/proc/thread-self/schedstat").ok(), looked_at: None, total: Duration::ZERO }
+    }
+
+    /// The total when a round begins, or shortly before.
+    fn at_begin(&mut self, now: Instant) -> Duration {
+        if self.looked_at.is_none_or(|at| now.duration_since(at) >= WAITED_FOR) {
+            self.looked_at = Some(now);
+            self.look();
+        }
+        self.total
+    }
+
+    /// Whether a round took long also without the time it waited for a processor.
+    fn is_slow(&mut self, at_begin: Duration, took: Duration) -> bool {
+        self.look();
+        took.saturating_sub(self.total.saturating_sub(at_begin)) >= SLOW_MIN
+    }
+
+    fn look(&mut self) {
+        let mut line = [0; 64];
+        let read = self.counts.as_ref().and_then(|counts| counts.read_at(&mut line, 0).ok());
+        let line = read.and_then(|length| std::str::from_utf8(line.get(..length)?).ok());
+        // Nanoseconds on a processor, nanoseconds waiting for one, and turns.
+        let waited = line.and_then(|line| line.split(' ').nth(1)?.parse().ok());
+        self.total = waited.map_or(self.total, Duration::from_nanos);
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::expect_used, clippy::unwrap_used)]
 mod tests {
+    use std::fs::{File, write};
     use std::path::Path;
     use std::sync::Arc;
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::thread::JoinHandle;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use penstock_engine::{
         Engine, EngineOptions, Position, QueueId, QueueLevels, QueueSettings, ReadFrom, ReadSettings, Shard,
@@ -144,7 +196,7 @@ mod tests {
     use tokio::runtime::Runtime;
     use tokio::time::timeout;
 
-    use super::{Later, soon, until_free, when_free};
+    use super::{Later, Waits, soon, until_free, when_free};
 
     const PATIENCE: Duration = Duration::from_secs(60);
     /// More than tokio has threads for work that blocks.
@@ -195,6 +247,33 @@ mod tests {
 
     fn one_worker() -> Runtime {
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    }
+
+    #[test]
+    fn a_round_that_waited_for_a_processor_is_not_a_slow_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("schedstat");
+        let is_slow = |line: &str| {
+            write(&path, line).unwrap();
+            let mut waits =
+                Waits { counts: File::open(&path).ok(), looked_at: None, total: Duration::from_millis(500) };
+            waits.is_slow(Duration::from_millis(500), Duration::from_millis(45))
+        };
+
+        assert!(!is_slow("9000000 530000000 12\n"));
+        assert!(is_slow("9000000 510000000 12\n"));
+        for unreadable in ["", "no numbers here", "9"] {
+            assert!(is_slow(unreadable), "{unreadable}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_counts_what_a_thread_waits_for_a_processor() {
+        let mut waits = Waits::of_this_thread();
+
+        waits.at_begin(Instant::now());
+
+        assert!(waits.counts.is_some() && waits.total > Duration::ZERO);
     }
 
     #[test]
