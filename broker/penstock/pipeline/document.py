@@ -40,6 +40,8 @@ KEYS = (
 # Formats of sinks. Spark writes jdbc in batches only, and so does deltalake: their sinks write each micro-batch as one.
 SINK_FORMATS = ("penstock", "parquet", "delta", "jdbc")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Options of a source whose values are compared with those of messages, in lower case.
+COMPARED = ("keyis", "routingkeyis", "headeris")
 INTERVAL = re.compile(r"[1-9][0-9]* (millisecond|second|minute|hour)s?")
 
 
@@ -124,7 +126,9 @@ def read_yaml(file: Path) -> Any:
 
 
 def source(document: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    options = found_files(texts(needed(document, "source"), "source"), folder)
+    given = mapping(needed(document, "source"), "source")
+    check_quoted(given)
+    options = found_files(texts(given, "source"), folder)
     try:
         parsed = parse_read_options(options)
         ddl_of(parsed)
@@ -133,6 +137,16 @@ def source(document: Mapping[str, Any], folder: Path) -> dict[str, str]:
     if parsed.ending is not None:
         raise PipelineError("source: 'ending...' is for batches; a triggered pipeline ends at the end of the stream")
     return options
+
+
+def check_quoted(given: Mapping[str, Any]) -> None:
+    """Refuse what YAML does not take for a text: 007 would be the key 7, and yes the key true."""
+    for name, value in given.items():
+        if name.lower() in COMPARED and not isinstance(value, str):
+            raise PipelineError(
+                f"source: '{name}' is not a text but what YAML makes of it, {value!r}; put it in quotes, as in "
+                f'{name}: "007"'
+            )
 
 
 def found_files(options: dict[str, str], folder: Path) -> dict[str, str]:

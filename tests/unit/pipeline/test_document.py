@@ -143,6 +143,20 @@ def test_a_sink_is_staged_unless_the_document_says_otherwise(tmp_path: Path, nam
     assert pipeline.sinks[0].options == {"stream": "b", name: "false", "durability": "os"}
 
 
+@pytest.mark.parametrize("option", ["keyIs", "routingKeyIs", "keyis"])
+@pytest.mark.parametrize("value", ["007", "yes", "1.10", "0x1F", "1_000", "2026-01-01", "~", "[a]"])
+def test_a_key_that_yaml_takes_for_something_else_is_to_be_quoted(tmp_path: Path, option: str, value: str) -> None:
+    """Rows with the key 7 were read instead of those with 007, and those with the key true instead of yes."""
+    document = written(tmp_path).read_text().replace("  stream: a\n", f"  stream: a\n  {option}: VALUE\n")
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(document.replace("VALUE", value))
+    with pytest.raises(PipelineError, match=f"source: '{option}' is not a text .* put it in quotes"):
+        read_pipeline(file)
+
+    file.write_text(document.replace("VALUE", f'"{value}"'))
+    assert read_pipeline(file).source[option] == value
+
+
 def test_what_is_no_yaml_is_told_as_such(tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     for content in ("{", "- a", "just text"):
