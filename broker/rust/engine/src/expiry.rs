@@ -5,6 +5,8 @@
 //! Records are read without the shard's lock, a bounded number at a time. A queue without a limit, and messages without a time,
 //! cost nothing here.
 
+mod aged;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -12,7 +14,7 @@ use std::sync::{Arc, PoisonError};
 use penstock_log::{DeadlineKind, LogError, Outcome, Segment, Target};
 use penstock_queue::{QueueId, Sequence, SequenceRange, Standing};
 
-use crate::aging::{Aging, born_at};
+use crate::aging::born_at;
 use crate::counters::Metric;
 use crate::error::EngineError;
 use crate::priorities::target_of;
@@ -23,9 +25,6 @@ use crate::subscription::rebuild;
 /// Messages that are read and settled in one go.
 const AT_ONCE: usize = 512;
 
-/// The first messages of a queue that are read: mostly few are over its limit.
-const AT_FIRST: u64 = 32;
-
 /// Messages with consumers may come back: this soon they are checked again.
 const CHECK_AGAIN_MS: u64 = 1000;
 
@@ -34,14 +33,6 @@ struct Found {
     sequence: Sequence,
     segment: Arc<Segment>,
     offset: u32,
-}
-
-/// The end of a check of a queue's age limit.
-enum Aged {
-    /// So many went, and there may be more.
-    Some(u64),
-    /// So many went, and none does before this time.
-    UpTo(u64, u64),
 }
 
 impl Shard {
@@ -80,29 +71,6 @@ impl Shard {
             self.request_fold();
         }
         Ok(expired)
-    }
-
-    /// Sets how old the messages of queues may become; `None` is any age. It counts at once, also for messages that they have.
-    ///
-    /// # Errors
-    /// `Stopped` when a bug poisoned the shard.
-    pub fn limit_ages(&self, limits: impl IntoIterator<Item = (QueueId, Option<u64>)>) -> Result<(), EngineError> {
-        let mut elsewhere = Vec::new();
-        let mut guard = self.lock()?;
-        for (id, max_age_ms) in limits {
-            if guard.elsewhere.contains_key(&id) {
-                elsewhere.push((id, max_age_ms));
-            } else {
-                guard.limit_age(id, max_age_ms);
-            }
-        }
-        drop(guard);
-        for (id, max_age_ms) in elsewhere {
-            if let Some(home) = self.others.home(id) {
-                home.lock()?.limit_age(id, max_age_ms);
-            }
-        }
-        Ok(())
     }
 
     fn expire_all(&self, now_ms: u64) -> Result<u64, EngineError> {
@@ -201,7 +169,7 @@ impl Shard {
         };
         let mut sized = Vec::with_capacity(found.len());
         for one in &found {
-            sized.extend(read(id, one)?.map(|(_, body_bytes)| (one.sequence, body_bytes)));
+            sized.extend(read(id, one)?.map(|stored| (one.sequence, stored.body_bytes)));
         }
         self.settle_expired(id, &sized)
     }
@@ -245,108 +213,9 @@ impl Shard {
         }
         Ok(expired)
     }
-
-    /// Expires messages over the age limits of their queues.
-    fn expire_aged(&self, now_ms: u64) -> Result<u64, EngineError> {
-        let due: Vec<(QueueId, u64)> = {
-            let mut guard = self.lock()?;
-            let State { aging, queues, .. } = &mut *guard;
-            aging.retain(|id, _| queues.contains_key(id));
-            let due = aging.iter().filter(|(_, aging)| aging.next_ms <= now_ms);
-            due.map(|(id, aging)| (*id, aging.max_age_ms)).collect()
-        };
-        let mut expired = 0;
-        for (id, max_age_ms) in due {
-            let lanes = self.lock()?.queues.get(&id).map(|entry| entry.machine.lanes().collect::<Vec<_>>());
-            let mut next_ms = u64::MAX;
-            for lane in lanes.unwrap_or_default().into_iter().chain([0]) {
-                let (count, lane_next_ms) = self.expire_aged_in(id, lane, (now_ms, max_age_ms))?;
-                expired += count;
-                next_ms = next_ms.min(lane_next_ms);
-            }
-            let mut guard = self.lock()?;
-            let unacked_count = guard.queues.get(&id).map_or(0, |entry| entry.machine.unacked_count());
-            let next_ms = if unacked_count > 0 { next_ms.min(now_ms.saturating_add(CHECK_AGAIN_MS)) } else { next_ms };
-            // The limit may have changed meanwhile: then it is checked at once.
-            if let Some(aging) = guard.aging.get_mut(&id).filter(|aging| aging.max_age_ms == max_age_ms) {
-                aging.next_ms = next_ms.max(now_ms.saturating_add(1));
-            }
-        }
-        Ok(expired)
-    }
-
-    /// Expires the messages of a lane that are over the age limit of the queue; returns how many, and when the next one may
-    /// be.
-    fn expire_aged_in(&self, id: QueueId, lane: u8, limit: (u64, u64)) -> Result<(u64, u64), EngineError> {
-        let (mut expired, mut count_max) = (0, AT_FIRST);
-        loop {
-            match self.expire_oldest_of((id, lane), limit, count_max)? {
-                Aged::Some(count) => expired += count,
-                Aged::UpTo(count, next_ms) => return Ok((expired + count, next_ms)),
-            }
-            count_max = (4 * count_max).min(AT_ONCE as u64);
-        }
-    }
-
-    /// Expires the first messages of a lane that are over the age limit of the queue, at most so many.
-    fn expire_oldest_of(
-        &self,
-        (id, lane): (QueueId, u8),
-        (now_ms, max_age_ms): (u64, u64),
-        count_max: u64,
-    ) -> Result<Aged, EngineError> {
-        let found = {
-            let mut guard = self.lock()?;
-            let Some(entry) = guard.queues.get(&id).filter(|entry| entry.stream.is_none()) else {
-                return Ok(Aged::UpTo(0, u64::MAX));
-            };
-            let ready = entry.machine.ready_from(Sequence(0).in_lane(lane), count_max);
-            let Some(first) = ready.first() else { return Ok(Aged::UpTo(0, now_ms.saturating_add(max_age_ms))) };
-            // An index says when its first message was stored, so nothing is read before that one may be over the limit.
-            let Target { queue, sequence } = target_of(id, first.first);
-            let oldest = guard.log.stored_from(queue, sequence)?.map(|stored_ms| stored_ms.saturating_add(max_age_ms));
-            if let Some(at_ms) = oldest.filter(|&at_ms| at_ms > now_ms) {
-                return Ok(Aged::UpTo(0, at_ms));
-            }
-            guard.find_all(id, &ready, 0)?
-        };
-        let (mut over, mut next_ms) = (Vec::new(), None);
-        for one in &found {
-            let Some((born_at_ms, body_bytes)) = read(id, one)? else { continue };
-            let over_at_ms = born_at_ms.saturating_add(max_age_ms);
-            if over_at_ms > now_ms {
-                next_ms = Some(over_at_ms);
-                break;
-            }
-            over.push((one.sequence, body_bytes));
-        }
-        let count = self.settle_expired(id, &over)?;
-        Ok(match next_ms {
-            Some(next_ms) => Aged::UpTo(count, next_ms),
-            // Records that cannot be read are dropped when they are delivered.
-            None if count == 0 => Aged::UpTo(0, now_ms.saturating_add(CHECK_AGAIN_MS)),
-            None => Aged::Some(count),
-        })
-    }
 }
 
 impl State {
-    fn limit_age(&mut self, id: QueueId, max_age_ms: Option<u64>) {
-        let Some(entry) = self.queues.get_mut(&id) else { return };
-        entry.max_age_ms = max_age_ms;
-        match max_age_ms {
-            Some(max_age_ms) => {
-                if self.aging.get(&id).is_none_or(|aging| aging.max_age_ms != max_age_ms) {
-                    self.aging.insert(id, Aging { max_age_ms, next_ms: 0 });
-                    self.next_expiry.lower(0);
-                }
-            }
-            None => {
-                self.aging.remove(&id);
-            }
-        }
-    }
-
     /// Notes messages that were requeued and wait until a time; returns how many.
     pub(crate) fn note_retries(&mut self, queue: QueueId, due_at_ms: u64, ranges: &[SequenceRange]) -> u64 {
         for range in ranges {
@@ -386,13 +255,21 @@ impl State {
     }
 }
 
-/// Reads when a message began to age, and the size of its body; `None` when it cannot be read.
-fn read(id: QueueId, found: &Found) -> Result<Option<(u64, u32)>, EngineError> {
+/// A message as its record has it.
+struct Stored {
+    born_at_ms: u64,
+    due_at_ms: Option<u64>,
+    body_bytes: u32,
+}
+
+/// Reads the times of a message and the size of its body; `None` when it cannot be read.
+fn read(id: QueueId, found: &Found) -> Result<Option<Stored>, EngineError> {
     let Found { sequence, segment, offset } = found;
     let message = segment.populate(*offset, *offset).and_then(|()| {
         let message = segment.message_for(*offset, target_of(id, *sequence))?;
         let due_at_ms = if message.has_deadlines() { message.attributes().due_at_ms } else { None };
-        Ok((born_at(message.stored_at_ms, due_at_ms), u32::try_from(message.body.len()).unwrap_or(u32::MAX)))
+        let body_bytes = u32::try_from(message.body.len()).unwrap_or(u32::MAX);
+        Ok(Stored { born_at_ms: born_at(message.stored_at_ms, due_at_ms), due_at_ms, body_bytes })
     });
     match message {
         Ok(taken) => Ok(Some(taken)),

@@ -523,3 +523,75 @@ fn a_lease_has_no_messages_that_are_still_delayed() {
     assert_eq!(deliver(&subscribe(&house, 10)), ["later", "later, too"]);
     house.close();
 }
+
+/// It kept the ones behind it until its own time.
+#[test]
+fn messages_behind_a_delayed_one_expire_by_age_also_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open_queue(directory.path());
+    publish_delayed(&house, YEAR_3000, &["later"], YEAR_3000 + 10_000);
+    publish(&house, YEAR_3000, &["old", "old, too"], None);
+    publish_delayed(&house, YEAR_3000, &["latest"], YEAR_3000 + 20_000);
+    publish(&house, YEAR_3000 + 1500, &["new"], None);
+    house.close();
+    let house = open_queue(directory.path());
+    limit(&house.shard, Some(1000));
+
+    assert_eq!(house.shard.expire_due(YEAR_3000 + 1000).unwrap(), 2);
+
+    assert_eq!((counts(&house).ready_count, counts(&house).unacked_count), (3, 0), "delayed ones count");
+    until_next_is(&house, YEAR_3000 + 2500);
+    assert_eq!(house.shard.expire_due(YEAR_3000 + 2500).unwrap(), 1);
+    assert_eq!(house.shard.expire_due(YEAR_3000 + 10_000).unwrap(), 0);
+    limit(&house.shard, None);
+    let subscription = subscribe(&house, 10);
+    assert_eq!(deliver(&subscription), ["later"]);
+    house.shard.expire_due(YEAR_3000 + 20_000).unwrap();
+    assert_eq!(deliver(&subscription), ["latest"]);
+    house.close();
+}
+
+#[test]
+fn however_many_delayed_messages_are_in_front_the_ones_behind_expire() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open_queue(directory.path());
+    for _ in 0..40 {
+        publish_delayed(&house, YEAR_3000, &["later"; 1000], YEAR_3000 + 10_000);
+    }
+    publish(&house, YEAR_3000, &["old"], None);
+    house.close();
+    let house = open_queue(directory.path());
+    limit(&house.shard, Some(1000));
+
+    let mut checks = 1;
+    while house.shard.expire_due(YEAR_3000 + 1000 + checks).unwrap() == 0 {
+        checks += 1;
+        assert!(checks < 10, "the messages behind the delayed ones stay");
+    }
+
+    assert!(checks > 1, "one check is bounded");
+    assert_eq!(ready(&house), (40_000, 200_000));
+    house.shard.expire_due(YEAR_3000 + 10_000).unwrap();
+    assert_eq!(house.shard.expire_due(YEAR_3000 + 11_000).unwrap(), 40_000);
+    house.close();
+}
+
+/// It has a lower sequence and ages from its own time on.
+#[test]
+fn a_message_that_was_delayed_keeps_no_older_ones_from_expiring() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open_queue(directory.path());
+    publish_delayed(&house, YEAR_3000, &["later"], YEAR_3000 + 1000);
+    publish(&house, YEAR_3000 + 500, &["old"], None);
+    publish(&house, YEAR_3000 + 800, &["new"], None);
+    limit(&house.shard, Some(1000));
+    house.shard.expire_due(YEAR_3000 + 1000).unwrap();
+
+    assert_eq!(house.shard.expire_due(YEAR_3000 + 1500).unwrap(), 1);
+
+    assert_eq!(ready(&house), (2, 8));
+    until_next_is(&house, YEAR_3000 + 1800);
+    assert_eq!(house.shard.expire_due(YEAR_3000 + 1999).unwrap(), 1);
+    assert_eq!(house.shard.expire_due(YEAR_3000 + 2000).unwrap(), 1);
+    house.close();
+}

@@ -328,9 +328,13 @@ impl Backlog {
         }
     }
 
-    /// After a start: makes an unsettled message wait until it is released.
+    /// After a start: makes a ready message wait until it is released. One that was released is left ready.
     pub(crate) fn delay_recovered(&mut self, sequence: Sequence) {
-        if self.standing(sequence) == Standing::Ready && sequence >= self.cursor {
+        if let Some(message) = self.returned.remove(&sequence) {
+            self.count -= 1;
+            self.bytes = self.bytes.saturating_sub(u64::from(message.bytes().unwrap_or(0)));
+            self.put_aside(message);
+        } else if self.standing(sequence) == Standing::Ready && sequence >= self.cursor {
             self.count -= 1;
             self.delay(sequence);
         }

@@ -233,6 +233,29 @@ fn a_message_that_waits_from_a_start_on_keeps_its_count() {
     queue.check_invariants();
 }
 
+/// A check of ages finds out later than a consumer takes it.
+#[test]
+fn a_message_that_came_back_may_wait_as_well_and_one_that_was_released_stays_ready() {
+    let mut queue = Queue::recovered(Sequence(5), AckSet::default(), 4, 40, BTreeMap::new());
+    let id = queue.subscribe(settings(10)).unwrap();
+    let mut taken = Vec::new();
+    queue.take(id, 2, &mut taken);
+    queue.put_back(id, &[SequenceRange::of(Sequence(1))]);
+
+    for sequence in [1, 2, 3] {
+        queue.delay_recovered(Sequence(sequence));
+        queue.check_invariants();
+    }
+
+    assert_eq!((queue.ready_count(), queue.delayed_count(), queue.ready_bytes()), (1, 2, 40));
+    assert_eq!(queue.release(&[Sequence(1), Sequence(2), Sequence(3)]), 2);
+    queue.delay_recovered(Sequence(3));
+    queue.check_invariants();
+    queue.put_back(id, &[SequenceRange::of(Sequence(2))]);
+    assert_eq!(deliver(&mut queue, id), [(1, 0), (2, 0), (3, 0), (4, 0)]);
+    queue.check_invariants();
+}
+
 #[test]
 fn a_purge_leaves_delayed_messages_their_counts() {
     let counts = BTreeMap::from([(Sequence(2), 2)]);

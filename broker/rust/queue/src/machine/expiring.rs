@@ -26,7 +26,7 @@ impl Queue {
         self.forget_settled(id, &put_aside);
     }
 
-    /// After a start, before anything is taken: makes a message wait until it is released.
+    /// After a start: makes a ready message wait until it is released.
     pub fn delay_recovered(&mut self, sequence: Sequence) {
         self.backlog.delay_recovered(sequence);
     }
