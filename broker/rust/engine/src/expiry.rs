@@ -7,6 +7,7 @@
 
 mod aged;
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -174,11 +175,13 @@ impl Shard {
         self.settle_expired(id, &sized)
     }
 
+    /// Settles messages whose time is over. Their queue may have become a lane of another one since they were found.
     fn settle_expired(&self, id: QueueId, messages: &[(Sequence, u32)]) -> Result<u64, EngineError> {
         let mut guard = self.lock()?;
         if messages.is_empty() || guard.closed || guard.stopped.is_some() {
             return Ok(0);
         }
+        let (id, messages) = guard.as_lane(id, messages);
         let mut count = 0;
         for some in messages.chunk_by(|(one, _), (other, _)| one.lane() == other.lane()) {
             let Some(entry) = guard.queues.get_mut(&id) else { return Ok(count) };
@@ -224,6 +227,14 @@ impl State {
         }
         self.next_expiry.lower(due_at_ms);
         ranges.iter().map(SequenceRange::count).sum()
+    }
+
+    /// Messages that were found under a number as the queue has them that the number belongs to now.
+    fn as_lane<'a>(&self, id: QueueId, messages: &'a [(Sequence, u32)]) -> (QueueId, Cow<'a, [(Sequence, u32)]>) {
+        match self.queue_of(id) {
+            (id, 0) => (id, Cow::Borrowed(messages)),
+            (id, lane) => (id, messages.iter().map(|&(sequence, bytes)| (sequence.in_lane(lane), bytes)).collect()),
+        }
     }
 
     /// The places of ready messages; those that no segment has are left out.
@@ -277,3 +288,6 @@ fn read(id: QueueId, found: &Found) -> Result<Option<Stored>, EngineError> {
         Err(error) => Err(error.into()),
     }
 }
+
+#[cfg(test)]
+mod tests;
