@@ -164,6 +164,25 @@ def test_delays_count_over_a_restart(tmp_path: Path) -> None:
         assert ready(connection) == 1
 
 
+def test_a_delayed_message_keeps_none_behind_it_after_a_restart(tmp_path: Path) -> None:
+    """The limit of the queue did not count for the others, and one Get found nothing for each delayed message."""
+    with Broker(tmp_path / "data") as own, penstock.connect(own.uri()) as connection:
+        connection.declare_queue("jobs")
+        connection.declare_queue("limited", arguments={"x-message-ttl": 3_000})
+        for queue in ("jobs", "limited"):
+            for _ in range(3):
+                connection.publish(b"later", routing_key=queue, properties=penstock.Properties(delay_ms=int(HOUR)))
+            connection.publish(b"now", routing_key=queue)
+    with Broker(tmp_path / "data") as own, penstock.connect(own.uri()) as connection:
+        message = connection.get("jobs")
+        assert message is not None
+        assert message.body == b"now"
+        message.ack()
+        assert connection.get("jobs", auto_ack=True) is None
+        assert ready(connection) == 3
+        eventually(lambda: ready(connection, "limited"), 3, 60)
+
+
 def test_a_message_that_is_requeued_with_a_delay_comes_back_after_it(
     broker: Broker, vhost: str, connection: penstock.Connection
 ) -> None:

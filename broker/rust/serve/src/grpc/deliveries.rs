@@ -122,12 +122,19 @@ impl Filling<'_> {
 }
 
 /// The deliveries of an answer to a Get.
-pub(crate) struct GetBody(Vec<u8>);
+pub(crate) struct GetBody {
+    out: Vec<u8>,
+    delivery_count: usize,
+}
 
 impl GetBody {
+    pub fn is_empty(&self) -> bool {
+        self.delivery_count == 0
+    }
+
     pub fn finish_get(mut self, ready_count: u64) -> FramedMessage {
-        DeliveriesEncoder::begin_get(&mut self.0).finish_get(ready_count);
-        FramedMessage::end(self.0)
+        DeliveriesEncoder::begin_get(&mut self.out).finish_get(ready_count);
+        FramedMessage::end(self.out)
     }
 }
 
@@ -152,8 +159,9 @@ pub(crate) async fn encode_get(
         })?;
         pending.drop_unsent_in_turn(&mut subscription).await?;
     }
+    let delivery_count = encoder.delivery_count();
     pending.report(&mut subscription).await?;
-    Ok(GetBody(out))
+    Ok(GetBody { out, delivery_count })
 }
 
 /// The most bytes that the next readable message takes in a response; `None` when there is none.

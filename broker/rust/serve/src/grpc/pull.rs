@@ -40,6 +40,9 @@ use crate::host::stalls::{Later, when_free};
 /// One Get gives at most this many messages.
 const COUNT_MAX: u32 = 1000;
 
+/// One Get that found none to give takes no more after so many that were too early, over their time or unreadable.
+const PASSED_MAX: usize = 10_000;
+
 /// gRPC's clients refuse more than 4 MiB unless they are told to take it.
 const RESPONSE_BYTES_MAX: usize = (4 << 20) - (64 << 10);
 
@@ -66,16 +69,27 @@ impl PullContext {
         let (mut passage, mut pending, mut ready_count) = self.take(admitted, question, &request).await?;
         let held = Arc::clone(&passage.subscription);
         let mut subscription = &**held;
-        if let Some(bytes) =
-            next_bytes(&mut pending, &mut subscription).await?.filter(|bytes| *bytes > RESPONSE_BYTES_MAX)
-        {
-            // It goes alone; whoever holds nothing waits for room.
-            ready_count = passage.put_back(&mut pending, 1).await?.unwrap_or(ready_count);
-            drop(room);
-            room = self.pulls.room_for(bytes).await?;
-        }
-        let encoded = encode_get(&mut pending, subscription, RESPONSE_BYTES_MAX).await?;
-        ready_count = passage.put_back(&mut pending, 0).await?.unwrap_or(ready_count);
+        let mut passed = 0;
+        let encoded = loop {
+            let taken_count = pending.count();
+            let bytes = next_bytes(&mut pending, &mut subscription).await?;
+            if let Some(bytes) = bytes.filter(|bytes| *bytes > RESPONSE_BYTES_MAX) {
+                // It goes alone; whoever holds nothing waits for room.
+                ready_count = passage.put_back(&mut pending, 1).await?.unwrap_or(ready_count);
+                drop(room);
+                room = self.pulls.room_for(bytes).await?;
+            }
+            let encoded = encode_get(&mut pending, subscription, RESPONSE_BYTES_MAX).await?;
+            ready_count = passage.put_back(&mut pending, 0).await?.unwrap_or(ready_count);
+            passed += taken_count;
+            if taken_count == 0 || passed >= PASSED_MAX || !encoded.is_empty() {
+                break encoded;
+            }
+            // Other calls' turn.
+            tokio::task::yield_now().await;
+            let Some((more, more_ready)) = passage.take_again(request.count_max).await? else { break encoded };
+            (pending, ready_count) = (more, more_ready);
+        };
         allowance.delivered(pending.sent_bytes());
         let response = Some(encoded.finish_get(ready_count).waiting_for_room());
         Ok(GetAnswer { response, passage, _room: room, _allowance: allowance })
@@ -110,21 +124,9 @@ impl PullContext {
             *held = Some(self.pulls.hold(&release.key, &subscription, question));
         }
         let auto_ack = request.auto_ack;
-        let passage = Passage { subscription, auto_ack, taken: Vec::new(), arrived: false, _release: release };
+        let passage = Passage { subscription, auto_ack, taken: Vec::new(), arrived: false, release };
         let mut passage = Later::new(&home, passage);
-        let unacked_count = when_free(&home, || passage.subscription.unacked_count()).await;
-        let room = PREFETCH_MAX.saturating_sub(unacked_count);
-        if room == 0 {
-            let text = format!("the connection has {PREFETCH_MAX} unacked messages of this queue; settle some");
-            return Err(Status::resource_exhausted(text));
-        }
-        let mut filled = Vec::new();
-        let count_max = request.count_max.clamp(1, COUNT_MAX.min(room));
-        let taken = when_free(&home, || passage.subscription.take_now(count_max, &mut filled)).await;
-        let ready_count = taken.map_err(|error| status::of_engine(&error))?;
-        let mut pending = Pending::default();
-        pending.extend(filled);
-        passage.taken = pending.ranges();
+        let (pending, ready_count) = passage.take(request.count_max).await?;
         Ok((passage, pending, ready_count))
     }
 
@@ -176,7 +178,7 @@ struct Passage {
     taken: Vec<SequenceRange>,
     arrived: bool,
     /// Goes after the subscription does.
-    _release: Option<Later<Release>>,
+    release: Option<Later<Release>>,
 }
 
 /// Lets go of what a connection holds of a queue when that is nothing.
@@ -192,6 +194,38 @@ impl Drop for Release {
 }
 
 impl Passage {
+    /// Takes messages; also returns how many stay ready. Whoever calls it has the turn.
+    async fn take(&mut self, count_max: u32) -> Result<(Pending, u64), Status> {
+        let (subscription, mut filled) = (&self.subscription, Vec::new());
+        let unacked_count = when_free(subscription.shard(), || subscription.unacked_count()).await;
+        let room = PREFETCH_MAX.saturating_sub(unacked_count);
+        if room == 0 {
+            let text = format!("the connection has {PREFETCH_MAX} unacked messages of this queue; settle some");
+            return Err(Status::resource_exhausted(text));
+        }
+        let count_max = count_max.clamp(1, COUNT_MAX.min(room));
+        let taken = when_free(subscription.shard(), || subscription.take_now(count_max, &mut filled)).await;
+        let ready_count = taken.map_err(|error| status::of_engine(&error))?;
+        let mut pending = Pending::default();
+        pending.extend(filled);
+        self.taken = pending.ranges();
+        Ok((pending, ready_count))
+    }
+
+    /// Takes again when it holds nothing, unless the user may not get messages any more.
+    async fn take_again(&mut self, count_max: u32) -> Result<Option<(Pending, u64)>, Status> {
+        let place = self.release.as_ref().map(|release| release.pulls.place(&release.key));
+        let held = match &place {
+            Some(place) => Some(place.lock().await),
+            None => None,
+        };
+        let is_held = |held: &Held| Arc::ptr_eq(&held.subscription, &self.subscription);
+        if held.as_ref().is_some_and(|held| !held.as_ref().is_some_and(is_held)) {
+            return Ok(None);
+        }
+        self.take(count_max).await.map(Some)
+    }
+
     /// Puts messages back that do not fit, all but so many of those that are pending; gives how many are ready then, when there
     /// were any. Another call of the connection may hold them next: they are none of this one's from then on.
     async fn put_back(&mut self, pending: &mut Pending, kept: usize) -> Result<Option<u64>, Refusal> {
@@ -306,7 +340,7 @@ mod tests {
         let mut pending = Pending::default();
         pending.extend(filled);
         let (subscription, taken) = (Arc::clone(&of_connection), pending.ranges());
-        let mut passage = Passage { subscription, auto_ack: false, taken, arrived: false, _release: None };
+        let mut passage = Passage { subscription, auto_ack: false, taken, arrived: false, release: None };
         let ((began, has_begun), (go_on, may_end)) = (channel(), channel());
         let held = Arc::clone(&shard);
         let holder = std::thread::spawn(move || held.put_queues(Slowly(Some((began, may_end)))).unwrap());

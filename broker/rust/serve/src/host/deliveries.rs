@@ -168,6 +168,11 @@ impl Pending {
         self.runs.front().map_or(0, |run| run.picked.as_slice().len())
     }
 
+    /// How many are pending.
+    pub fn count(&self) -> usize {
+        self.runs.iter().map(|run| run.picked.as_slice().len()).sum()
+    }
+
     /// The bytes of the bodies in the last response.
     pub fn sent_bytes(&self) -> u64 {
         self.sizes.iter().map(|(_, size)| u64::from(*size)).sum()
