@@ -72,6 +72,24 @@ def test_the_parts_of_a_lease_are_its_rows(broker: Broker, vhost: str, connectio
     assert list(parts[0]) == ["body"]
 
 
+def test_rows_of_a_queue_with_priorities_come_highest_first_with_ascending_offsets(
+    broker: Broker, vhost: str, connection: penstock.Connection
+) -> None:
+    """Offsets of priorities from 128 on were negative, so that Spark took their rows for ones that it had read."""
+    connection.declare_queue("orders", arguments={"x-max-priority": 255})
+    for priority, body in ((0, b"e"), (128, b"c"), (255, b"a"), (7, b"d"), (128, b"c"), (200, b"b")):
+        connection.publish(body, routing_key="orders", properties=penstock.Properties(priority=priority))
+    connection.reserve_lease("orders", "warm", 1)
+
+    rows = read(broker, vhost, queue="orders", owner="warm", lease=1, columns=["offset", "body", "properties"])
+
+    assert rows["body"] == [b"a", b"b", b"c", b"c", b"d", b"e"]
+    bases = [(255 - each["priority"]) << 55 for each in rows["properties"]]
+    assert [offset - base for offset, base in zip(rows["offset"], bases, strict=True)] == [1, 1, 1, 2, 1, 1]
+    assert rows["offset"] == sorted(set(rows["offset"]))
+    assert rows["offset"][0] > 0
+
+
 def test_released_messages_are_consumed_by_others(connection: penstock.Connection) -> None:
     fill(connection, "orders", 3)
     connection.reserve_lease("orders", "warm", 1)

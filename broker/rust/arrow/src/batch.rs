@@ -108,7 +108,6 @@ impl BatchBuilder {
     pub fn push(&mut self, row: &MessageRow<'_>) {
         let wanted = self.wanted;
         if wanted.offset {
-            // In a queue with priorities, a sequence may have its highest bit set: it is negative then, and still its own.
             self.offsets.push(row.offset.cast_signed());
         }
         if wanted.timestamp {

@@ -4,6 +4,7 @@
 //! Invariants: an owner's leases have consecutive numbers after the last acknowledged one; a lease is in here only once
 //! its mark is in the log's tail. This module knows neither the log nor the messages.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use penstock_queue::{QueueId, Sequence, SequenceRange, SubscriptionId};
@@ -40,13 +41,15 @@ impl Lease {
         self.ranges.iter().map(SequenceRange::count).sum()
     }
 
-    /// The ranges of one of so many parts, each with about as many messages.
+    /// The ranges of one of so many parts, each with about as many messages: the highest priority first.
     pub fn part(&self, part: u32, parts: u32) -> Vec<SequenceRange> {
         let (count, parts) = (u128::from(self.count()), u128::from(parts.max(1)));
         let cut = |part: u128| u64::try_from(count * part / parts).unwrap_or(u64::MAX);
         let (mut skipped, mut left) = (cut(u128::from(part)), cut(u128::from(part) + 1) - cut(u128::from(part)));
         let mut found = Vec::new();
-        for range in &self.ranges {
+        let mut ranges: Vec<&SequenceRange> = self.ranges.iter().collect();
+        ranges.sort_by_key(|range| Reverse(range.first.lane()));
+        for range in ranges {
             let passed = skipped.min(range.count());
             skipped -= passed;
             let wanted = left.min(range.count() - passed);
@@ -248,6 +251,21 @@ mod tests {
             assert_eq!(found, [3, 4, 5, 9, 20, 21, 22, 23, 24, 25], "{parts} parts");
         }
         assert!(lease.part(5, 5).is_empty(), "there is no sixth part");
+    }
+
+    #[test]
+    fn the_parts_of_a_lease_begin_with_the_highest_priority() {
+        let in_lane = |lane, number| Sequence(number).in_lane(lane).0;
+        let lanes = [(1, 2), (in_lane(4, 1), in_lane(4, 1)), (in_lane(200, 7), in_lane(200, 8))];
+        let lease = lease(&[lanes[0], (5, 5), lanes[1], lanes[2]]);
+        for parts in 1..8 {
+            let found: Vec<(u8, u64)> = (0..parts)
+                .flat_map(|part| lease.part(part, parts))
+                .flat_map(|range| range.first.0..=range.last.0)
+                .map(|number| (Sequence(number).lane(), Sequence(number).within().0))
+                .collect();
+            assert_eq!(found, [(200, 7), (200, 8), (4, 1), (0, 1), (0, 2), (0, 5)], "{parts} parts");
+        }
     }
 
     #[test]

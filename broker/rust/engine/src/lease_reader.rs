@@ -1,7 +1,7 @@
 //! Reader of one part of a lease: the same messages in the same order, however often and after any restart.
 //!
 //! The lease's mark alone decides the messages of a part; one that was dropped as corrupt is left out and moves no
-//! other into another part. Reading settles nothing.
+//! other into another part. In a queue with priorities, the highest comes first. Reading settles nothing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,6 +32,8 @@ pub struct LeaseReader {
     owner: String,
     number: u64,
     holder: SubscriptionId,
+    /// The highest priority of the queue.
+    highest: u8,
     all: Vec<SequenceRange>,
     /// The ranges still to be found, the next one first.
     ranges: VecDeque<SequenceRange>,
@@ -52,9 +54,10 @@ impl Shard {
         let entry = self.entry(&mut guard, queue)?;
         let lease = entry.leases.get(&entry.name, owner, number)?;
         let (holder, all) = (lease.holder, lease.part(part, parts));
+        let highest = entry.priorities.as_ref().map_or(0, |priorities| priorities.highest);
         let ranges = all.iter().copied().collect();
         let shard = Arc::clone(self);
-        Ok(LeaseReader { shard, queue, owner: owner.to_owned(), number, holder, all, ranges, hint: 0 })
+        Ok(LeaseReader { shard, queue, owner: owner.to_owned(), number, holder, highest, all, ranges, hint: 0 })
     }
 }
 
@@ -68,6 +71,12 @@ impl LeaseReader {
     #[must_use]
     pub fn queue(&self) -> QueueId {
         self.queue
+    }
+
+    /// The highest priority of the queue, 0 for a queue without priorities.
+    #[must_use]
+    pub fn highest_priority(&self) -> u8 {
+        self.highest
     }
 
     /// Finds the next messages, at most `count_max`; returns whether there were any.
@@ -161,8 +170,11 @@ impl LeaseReader {
         let mut guard = shard.lock()?;
         let state = &mut *guard;
         self.check(state)?;
-        let behind = self.all.iter().filter_map(|range| SequenceRange::new(range.first.max(sequence), range.last));
-        self.ranges = behind.collect();
+        let is_before = |range: &&SequenceRange| sequence < range.first || range.last < sequence;
+        self.ranges = self.all.iter().skip_while(is_before).copied().collect();
+        if let Some(first) = self.ranges.front_mut() {
+            first.first = sequence;
+        }
         // Checking a directory reads all of it: once per file is enough.
         let is_rebuilt = !state.corruptions.has(&file) && state.log.rebuild_directory(&file)?;
         if !is_rebuilt && self.drop_range(state, SequenceRange { first: sequence, last: sequence })? > 0 {

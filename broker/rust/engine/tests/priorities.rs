@@ -7,9 +7,10 @@ use std::path::Path;
 
 use house::{House, engine, said};
 use penstock_engine::{
-    Attributes, Fate, LeaseLimits, Payload, Publication, QueueCounts, QueueId, Sequence, SequenceRange, Settle, Shard,
-    Subscription, SubscriptionOptions,
+    Attributes, Fate, LeaseLimits, LeasePart, LeaseReader, LogError, Payload, Publication, QueueCounts, QueueId,
+    Sequence, SequenceRange, Settle, Shard, Subscription, SubscriptionOptions,
 };
+use penstock_log::Corruption;
 
 const QUEUE: QueueId = QueueId(3);
 const HIGHEST: u8 = 255;
@@ -279,6 +280,34 @@ fn the_owner_of_leases_is_known_after_a_restart_whatever_the_priorities() {
     assert!(house.shard.reserve_lease(QUEUE, "o", 1, LeaseLimits::default(), 1).is_err(), "it was acked");
     house.shard.reserve_lease(QUEUE, "o", 2, LeaseLimits::default(), 1).unwrap();
     assert_eq!(house.shard.ack_leases(QUEUE, "o", 2).unwrap(), 1);
+    house.close();
+}
+
+/// Its rows began with the lowest priority.
+#[test]
+fn a_lease_is_read_from_the_highest_priority_on_also_behind_a_corrupt_message() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    publish(&house, &[(0, "e"), (9, "b"), (255, "a"), (4, "d"), (9, "c"), (0, "f")]);
+    house.shard.reserve_lease(QUEUE, "o", 1, LeaseLimits::default(), 1).unwrap();
+    let read = |part, parts| {
+        let part = LeasePart { owner: "o", number: 1, part, parts };
+        house.shard.read_lease(QUEUE, part).unwrap()
+    };
+    let rest = |reader: &mut LeaseReader| {
+        let mut filled = Vec::new();
+        while reader.fill(1, &mut filled).unwrap() {}
+        filled.iter().flat_map(said).map(|say| say.body).collect::<String>()
+    };
+    assert_eq!(rest(&mut read(0, 1)), "abcdef");
+    assert_eq!([0, 1, 2].map(|part| rest(&mut read(part, 3))), ["ab", "cd", "ef"]);
+
+    let mut reader = read(0, 1);
+    assert_eq!(rest(&mut reader), "abcdef");
+    let error = LogError::Corrupt { path: "msgs.0000000001".into(), at: 1, why: Corruption::Unreadable };
+    reader.drop_corrupt(Sequence(1).in_lane(9), &error).unwrap();
+
+    assert_eq!(rest(&mut reader), "cdef", "what was found behind it is found again");
     house.close();
 }
 

@@ -260,7 +260,7 @@ impl Pair {
         due.into_iter().for_each(|at| self.messages[at].place = Place::Leased(number));
     }
 
-    /// Reads a lease and compares its messages, in the order of their sequences, with those of the model.
+    /// Reads a lease and compares its messages, from the highest priority on, with those of the model.
     fn read_lease(&self, number: u64) {
         let wanted = LeasePart { owner: "o", number, part: 0, parts: 1 };
         let mut reader = self.house().shard.read_lease(QUEUE, wanted).unwrap();
@@ -269,7 +269,7 @@ impl Pair {
         let found: Vec<String> = runs.iter().flat_map(said).map(|say| say.body).collect();
         let mut expected: Vec<&Message> =
             self.messages.iter().filter(|message| message.place == Place::Leased(number)).collect();
-        expected.sort_by_key(|message| message.lane);
+        expected.sort_by_key(|message| std::cmp::Reverse(message.lane));
         assert_eq!(found, expected.iter().map(|message| message.body.as_str()).collect::<Vec<_>>());
     }
 

@@ -4,7 +4,7 @@
 //! report, the rows that nobody asked for too. Who finds them, and where that ends, it does not know.
 
 use penstock_arrow::{BatchBuilder, Encoder, Filter, IpcMessage, MessageRow, Projection};
-use penstock_engine::Filled;
+use penstock_engine::{Filled, Sequence};
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 use tonic::Status;
@@ -25,8 +25,16 @@ const BATCH_SEEN: u64 = 1 << 18;
 /// Messages found under one hold of the shard's lock.
 pub(super) const FILL_MAX: u32 = 4096;
 
+/// Bits of an offset within a priority.
+const LANE_SHIFT: u32 = 55;
+
 /// Who finds the messages that become rows.
 pub(super) trait Rows: Recipient {
+    /// The highest priority of its queue.
+    fn highest_priority(&self) -> u8 {
+        0
+    }
+
     /// Finds what comes at an offset or behind it; says whether there is more.
     fn fill(&mut self, at: u64, filled: &mut Vec<Filled>) -> Result<bool, Status>;
 }
@@ -79,6 +87,7 @@ impl<R: Rows + Send + 'static> Batches<R> {
         // Few rows may be wanted: their room is made as they come.
         let (rows, room) = if takes_all { (BATCH_ROWS, BATCH_BYTES + BATCH_BYTES_SPARE) } else { (0, 0) };
         let mut batch = BatchBuilder::new(&self.shape.projection, &self.shape.partition, rows, room);
+        let highest = self.rows.highest_priority();
         while has_room(&batch) && self.seen < BATCH_SEEN {
             if self.pending.is_empty() && !self.fill()? {
                 break;
@@ -86,7 +95,7 @@ impl<R: Rows + Send + 'static> Batches<R> {
             let (at, seen, filter) = (&mut self.at, &mut self.seen, &self.shape.filter);
             self.pending.take_here(&mut self.rows, &mut |view, picked| {
                 let row = MessageRow {
-                    offset: picked.taken.sequence.0,
+                    offset: offset_of(picked.taken.sequence, highest),
                     stored_at_ms: view.stored_at_ms,
                     key: view.key,
                     exchange: view.exchange,
@@ -119,6 +128,27 @@ impl<R: Rows + Send + 'static> Batches<R> {
     }
 }
 
+/// The offset of a row. In a queue with priorities it ascends from the highest priority on, as rows do, and its sign bit is
+/// free: a lane that begins a million epochs of 2^32 sequences stays below 2^55.
+fn offset_of(sequence: Sequence, highest: u8) -> u64 {
+    u64::from(highest.saturating_sub(sequence.lane())) << LANE_SHIFT | sequence.within().0
+}
+
 fn has_room(batch: &BatchBuilder) -> bool {
     batch.byte_count() < BATCH_BYTES && batch.row_count() < BATCH_ROWS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Sequence, offset_of};
+
+    #[test]
+    fn offsets_ascend_from_the_highest_priority_on_and_are_never_negative() {
+        assert_eq!(offset_of(Sequence(7), 0), 7, "a queue without priorities");
+        let rows = [(255, 1), (255, 1 << 54), (200, 3), (1, 2), (0, 1), (0, (1 << 55) - 1)];
+
+        let offsets = rows.map(|(lane, within)| offset_of(Sequence(within).in_lane(lane), 255).cast_signed());
+
+        assert!(offsets.is_sorted_by(|one, other| 0 < *one && one < other), "{offsets:?}");
+    }
 }

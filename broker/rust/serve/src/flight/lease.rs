@@ -26,6 +26,10 @@ pub(super) async fn read(shard: &Arc<Shard>, queue_id: u64, ticket: &LeaseTicket
 }
 
 impl Rows for LeaseReader {
+    fn highest_priority(&self) -> u8 {
+        LeaseReader::highest_priority(self)
+    }
+
     fn fill(&mut self, _at: u64, filled: &mut Vec<Filled>) -> Result<bool, Status> {
         LeaseReader::fill(self, FILL_MAX, filled).map_err(|error| status::of_engine(&error))
     }
