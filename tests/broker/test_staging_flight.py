@@ -1,4 +1,4 @@
-"""Rows staged as record batches: a put is an attempt."""
+"""Rows staged as record batches: a put is an attempt. Rows that would go past their stream."""
 
 import base64
 import json
@@ -55,6 +55,24 @@ def test_a_stage_without_a_batch_or_with_a_durability_is_refused(broker: Broker,
         put(broker, vhost, table, stream="clicks", stage="job")
     with pytest.raises(pa.ArrowInvalid, match="always on the disk"):
         put(broker, vhost, table, stream="clicks", stage="job", batch=1, durability="os")
+
+
+def test_a_routing_key_takes_no_row_past_the_stream(broker: Broker, vhost: str) -> None:
+    rows = pa.table({"body": [b"a", b"b"], "routing_key": [None, "other"]})
+    with penstock.connect(broker.uri(vhost)) as connection:
+        connection.declare_stream("events")
+        connection.declare_stream("other")
+        events, other = connection.stream("events"), connection.stream("other")
+        commands: list[dict[str, Any]] = [{}, {"stage": "nightly", "batch": 1}]
+        for command in commands:
+            with pytest.raises(pa.ArrowInvalid, match=r"row 1 has a routing key, .* past stream 'events'"):
+                put(broker, vhost, rows, stream="events", **command)
+        assert (events.info().message_count, other.info().message_count) == (0, 0)
+
+        without = pa.table({"body": [b"a"], "routing_key": pa.array([None], pa.string())})
+        assert put(broker, vhost, without, stream="events")["unroutable"] == 0
+
+        assert (events.info().message_count, other.info().message_count) == (1, 0)
 
 
 def finish(writer: Any, results: Any, rows: pa.Table) -> None:

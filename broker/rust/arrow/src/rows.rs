@@ -117,6 +117,13 @@ impl<'a> PutRows<'a> {
         Ok(PutRow { body, key: self.key.get(row), routing_key: self.routing_key.get(row) })
     }
 
+    /// The first row with a routing key of its own.
+    #[must_use]
+    pub fn first_routed(&self) -> Option<usize> {
+        let has_key = |row: &usize| self.routing_key.get(*row).is_some();
+        if matches!(self.routing_key, ByteCells::Null) { None } else { (0..self.row_count).find(has_key) }
+    }
+
     /// Whether rows may have properties at all.
     #[must_use]
     pub fn has_properties(&self) -> bool {

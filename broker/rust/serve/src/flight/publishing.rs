@@ -65,6 +65,8 @@ pub(super) struct Publishing {
     allowance: Allowance,
     exchange: String,
     routing_key: String,
+    /// Given for a stream that is a queue: a routing key would take rows past it.
+    stream: Option<String>,
     level: Option<Level>,
     /// Given for a producer.
     numbering: Option<Numbering>,
@@ -111,6 +113,7 @@ impl Publishing {
         if put.producer.len() > NAME_BYTES_MAX {
             return Err(Status::invalid_argument("a producer's name has at most 255 bytes; choose a shorter one"));
         }
+        let stream = put.stream.clone().filter(|_| exchange.is_empty());
         let numbering = Numbering::open(&mut question, &shard, &put, (&admitted.user, &admitted.vhost)).await?;
         let publishing = Publishing {
             broker,
@@ -120,6 +123,7 @@ impl Publishing {
             allowance,
             exchange,
             routing_key,
+            stream,
             level,
             numbering,
             permits: Permits::default(),
@@ -149,6 +153,7 @@ impl Publishing {
             caller,
             shard,
             user,
+            stream: put.stream.filter(|_| exchange.is_empty()),
             exchange,
             routing_key,
             level: None,
@@ -187,6 +192,12 @@ impl Publishing {
     /// `next` is the sequence of the first row that is not stored.
     async fn publish_all(&mut self, batch: &RecordBatch, next: &mut Option<u64>) -> Result<(), Status> {
         let rows = PutRows::of(batch).map_err(|error| of_arrow(&error))?;
+        if let (Some(stream), Some(row)) = (&self.stream, rows.first_routed()) {
+            return Err(Status::invalid_argument(format!(
+                "row {row} has a routing key, which would take it past stream '{stream}'; drop the column 'routing_key', or name an \
+                 exchange in `exchange` instead of `stream`"
+            )));
+        }
         let (mut from, mut wait_for) = (0, Places::default());
         let mut unroutable = 0;
         while from < rows.row_count() {
