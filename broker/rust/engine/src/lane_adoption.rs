@@ -1,7 +1,7 @@
 //! How a queue gets the lanes that a start found under numbers of their own, and the leases of their messages.
 //!
-//! Invariant: a lease is held once all lanes are known in which it may have messages; until then nothing expires, because
-//! its messages look ready.
+//! Invariants: a lease is held once all lanes are known in which it may have messages; until then nothing expires, because
+//! its messages look ready. The map of queues keeps no room for many more than it has, once lanes have left it.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +12,10 @@ use crate::lease::{Found, Lease};
 use crate::priorities::{Lane, Priorities};
 use crate::queue_entry::QueueEntry;
 use crate::state::State;
+
+/// The map of queues shrinks when it holds less than a fourth of what it has room for, to half of it or less: shrinking costs each
+/// lane that leaves it a constant time.
+const ROOM_SHARE: usize = 4;
 
 impl State {
     /// The entry of a queue, which is made if there is none.
@@ -32,6 +36,9 @@ impl State {
         }
         let found: Vec<(u8, QueueEntry)> =
             (1..=highest).filter_map(|lane| Some((lane, self.queues.remove(&id.lane(lane))?))).collect();
+        if self.queues.len() < self.queues.capacity() / ROOM_SHARE {
+            self.queues.shrink_to(2 * self.queues.len());
+        }
         let waiting = self.waiting_leases.remove(&id);
         let entry = self.entry_of(id);
         let mut priorities = Priorities { highest, lanes: BTreeMap::new() };
@@ -85,5 +92,69 @@ impl State {
                 owner.leases.insert(number, Lease { holder, ranges: found.ranges, bytes, reserved_at_ms });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use penstock_log::{Attributes, Payload};
+
+    use super::*;
+    use crate::engine::{Engine, EngineOptions};
+    use crate::publication::Publication;
+    use crate::shard::Shard;
+
+    const QUEUES: u64 = 20;
+
+    fn open(directory: &Path) -> (Engine, Arc<Shard>) {
+        let options = EngineOptions {
+            segment_bytes_min: 1 << 20,
+            segment_bytes_max: 1 << 20,
+            segment_idle: Duration::from_secs(60),
+            disk_free_bytes_min: 0,
+            compaction_bytes_per_second: 0,
+            producer_memory: Duration::ZERO,
+            producers_of_user_max: 4096,
+        };
+        let engine = Engine::new(options).unwrap();
+        let shard = engine.open_shard("/", directory, false).unwrap();
+        for number in 0..QUEUES {
+            let id = QueueId(1 + 256 * number);
+            shard.prioritize_queues([(id, 255)]).unwrap();
+            shard.put_queue(id, &number.to_string(), false, None).unwrap();
+        }
+        (engine, shard)
+    }
+
+    /// It had a place for each lane, which takes more memory than the lane.
+    #[test]
+    fn the_map_of_queues_keeps_no_room_for_lanes_that_have_left_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (engine, shard) = open(directory.path());
+        for number in 0..QUEUES {
+            let key = number.to_string();
+            let key = key.as_bytes();
+            for priority in 0..=255 {
+                let attributes = Attributes { priority: Some(priority), ..Attributes::default() };
+                let payload = Payload::new(b"", key, b"", b"body").unwrap().with_attributes(&attributes);
+                let one =
+                    Publication { payload, exchange: b"", key, headers: None, persistent: false, mandatory: true };
+                shard.publish(&[one], None, 1, &mut Vec::new()).unwrap();
+            }
+        }
+        engine.close().unwrap();
+
+        let (engine, shard) = open(directory.path());
+
+        assert!(shard.lock().unwrap().queues.capacity() <= 8 * QUEUES as usize);
+        let ids: Vec<QueueId> = (0..QUEUES).map(|number| QueueId(1 + 256 * number)).collect();
+        assert!(shard.queue_counts(&ids).unwrap().iter().all(|counts| counts.ready_count == 256));
+        engine.close().unwrap();
     }
 }
