@@ -2,24 +2,29 @@
 //! holds up the other.
 //!
 //! What must stay true: nothing more is read while too much is not written, or waits for the disk; deliveries wait before. A
-//! client is gone after two heartbeats of silence. What came and is not stored, and what is not written, counts in the budget of
-//! memory, and waits for it.
+//! client is gone after two heartbeats of silence, in which the broker has read. What came and is not stored, and what is not
+//! written, counts in the budget of memory, and waits for it. Whatever a connection waits for, it ends when it has to: an
+//! administrator closes it, others wait for the memory that it holds, it does not log in, or the broker stops.
 
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use penstock_wire::amqp::connection::Phase;
 use penstock_wire::amqp::frame::{PROTOCOL_HEADER, is_served, next_frame, put_heartbeat};
 use penstock_wire::amqp::heartbeat::{Due, Heartbeat};
-use penstock_wire::amqp::reply::{Exception, ReplyCode};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
+use penstock_wire::amqp::reply::Exception;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until};
 
+use super::errors::{of_end, others_wait, shutdown};
+use super::exceeding::Exceeding;
 use super::session::Session;
+use super::socket::{Read, Reading, poll_write};
 use crate::host::broker::Broker;
-use crate::host::connection::Connection;
+use crate::host::connection::{Connection, Ended};
 use crate::host::memory::{Outgoing, Part, Share};
 use crate::host::stopping::until_stopped;
 
@@ -38,48 +43,34 @@ const UNWRITTEN_BYTES_MAX: usize = 4 << 20;
 /// A buffer that is larger is freed when it is empty.
 const KEPT_BYTES: usize = 512 << 10;
 
-/// A client that was told of the end may take so long to confirm it.
+/// A client that was told of the end may take so long to confirm it, and so long when the broker stops.
 const CLOSING: Duration = Duration::from_secs(10);
+const STOPPING: Duration = Duration::from_secs(2);
+
+/// What the reason of an end has to reach a client, and how much may still be on its way before it.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+const LAST_BYTES_MAX: usize = 256 << 10;
 
 /// Serves a connection to its end.
-pub(super) async fn converse(broker: Broker, connection: Connection) {
-    let peer = connection.peer().clone();
-    let (mut reading, mut writing) = split(connection);
+pub(super) async fn converse(mut broker: Broker, mut socket: Connection) {
     let mut input = BytesMut::new();
     loop {
         match is_served(&input) {
             Some(true) => break,
             Some(false) => {
                 // The client is served nothing; whether it reads that does not matter.
-                let _ = writing.write_all(&PROTOCOL_HEADER).await;
+                let _ = socket.write_all(&PROTOCOL_HEADER).await;
                 return;
             }
             None => {}
         }
-        if !matches!(reading.read_buf(&mut input).await, Ok(1..)) {
-            return;
+        tokio::select! {
+            read = socket.read_buf(&mut input) => if !matches!(read, Ok(1..)) { return },
+            () = until_stopped(&mut broker.stopping) => return,
         }
     }
     input.advance(PROTOCOL_HEADER.len());
-    let account = Arc::clone(&peer.state.account);
-    let session = Session::greet(broker.clone(), peer);
-    let (begun, heartbeat) = (Instant::now(), Heartbeat::new(0, 0));
-    let conversation = Conversation {
-        broker,
-        session,
-        input,
-        written: 0,
-        begun,
-        heartbeat,
-        is_agreed: false,
-        is_deaf: false,
-        closing_at: None,
-        share: Share::new(&account),
-        shared: 0,
-        part: Part::take(&account, 0),
-        outgoing: Outgoing::new(&account),
-    };
-    conversation.run(reading, writing).await;
+    Conversation::begin(broker, &socket, input).run(socket).await;
 }
 
 struct Conversation {
@@ -88,16 +79,22 @@ struct Conversation {
     input: BytesMut,
     /// How much of what there is to say was written.
     written: usize,
+    /// Whether the socket may keep something of that.
+    needs_flush: bool,
     begun: Instant,
     heartbeat: Heartbeat,
     /// Whether heartbeats are as they were agreed.
     is_agreed: bool,
+    /// When it last waited for the socket.
+    waited_ms: u64,
     /// Whether nothing that comes can be read any more.
     is_deaf: bool,
+    is_stopping: bool,
     closing_at: Option<Instant>,
     /// The part of the memory budget for bytes that came and are not stored, and how many bytes it has taken.
     share: Share,
     shared: usize,
+    exceeding: Exceeding,
     /// The part of the memory budget for bytes that are not written yet.
     part: Part,
     outgoing: Outgoing,
@@ -109,25 +106,60 @@ enum Happened {
     /// Whether the disk works.
     Work(bool),
     HeartbeatDue,
+    /// It goes on beyond the bound of the memory budget, or has done so for too long.
+    Exceeds,
+    Ended(Ended),
     Stopping,
     TooLate,
 }
 
 impl Conversation {
-    async fn run(mut self, mut reading: ReadHalf<Connection>, mut writing: WriteHalf<Connection>) {
+    fn begin(broker: Broker, socket: &Connection, input: BytesMut) -> Conversation {
+        let peer = socket.peer().clone();
+        let account = Arc::clone(&peer.state.account);
+        let exceeding = Exceeding::new(broker.first_request, broker.message_bytes_max.saturating_add(2 * READ_BYTES));
+        Conversation {
+            session: Session::greet(broker.clone(), peer),
+            broker,
+            input,
+            written: 0,
+            needs_flush: false,
+            begun: Instant::now(),
+            heartbeat: Heartbeat::new(0, 0),
+            is_agreed: false,
+            waited_ms: 0,
+            is_deaf: false,
+            is_stopping: false,
+            closing_at: None,
+            share: Share::new(&account),
+            shared: 0,
+            exceeding,
+            part: Part::take(&account, 0),
+            outgoing: Outgoing::new(&account),
+        }
+    }
+
+    async fn run(mut self, mut socket: Connection) {
         loop {
-            self.take_frames().await;
-            let stopping = *self.broker.stopping.borrow();
-            let out_bytes_max = if self.outgoing.has_room() { OUT_BYTES_MAX } else { OUT_BYTES_FREE };
-            self.session.work(stopping, out_bytes_max).await;
-            self.note_agreement();
-            self.count_memory();
+            let ended = tokio::select! {
+                biased;
+                () = self.advance() => None,
+                // What is half done then is undone as for any client that goes away.
+                ended = socket.until_ended() => Some(ended),
+            };
+            if let Some(ended) = ended {
+                return self.tell_end(&mut socket, of_end(ended)).await;
+            }
+            let is_too_much = !self.exceeding.note(self.share.exceeds(), self.shared, Instant::now());
+            if is_too_much && self.share.exceeds_all() {
+                return self.tell_end(&mut socket, Some(others_wait())).await;
+            }
             if self.session.is_over() && self.written == self.session.out.len() {
                 // A client that has gone does not matter.
-                let _ = writing.shutdown().await;
+                let _ = socket.shutdown().await;
                 return;
             }
-            match self.next(&mut reading, &mut writing).await {
+            match self.next(&mut socket).await {
                 Happened::Read(Ok(1..)) => self.heartbeat.received(self.now_ms()),
                 Happened::Wrote(Ok(count @ 1..)) => self.note_written(count),
                 Happened::Read(_) | Happened::Wrote(_) | Happened::TooLate => return,
@@ -141,12 +173,32 @@ impl Conversation {
                     }
                     Due::At(_) | Due::Nothing => {}
                 },
+                Happened::Exceeds => {
+                    if self.exceeding.is_too_late(self.share.is_waited_for(), Instant::now()) {
+                        return self.tell_end(&mut socket, Some(others_wait())).await;
+                    }
+                }
+                Happened::Ended(ended) => return self.tell_end(&mut socket, of_end(ended)).await,
                 Happened::Stopping => {
-                    let text = "broker forced connection closure with reason 'shutdown'";
-                    self.session.fail(Exception::of_no_method(ReplyCode::ConnectionForced, text)).await;
+                    self.is_stopping = true;
+                    match self.session.phase() {
+                        Phase::Running => self.session.fail(shutdown()).await,
+                        Phase::Closing => {}
+                        _ => return,
+                    }
                 }
             }
         }
+    }
+
+    /// Does what can be done without the socket.
+    async fn advance(&mut self) {
+        self.take_frames().await;
+        let stopping = *self.broker.stopping.borrow();
+        let out_bytes_max = if self.outgoing.has_room() { OUT_BYTES_MAX } else { OUT_BYTES_FREE };
+        self.session.work(stopping, out_bytes_max).await;
+        self.note_agreement();
+        self.count_memory();
     }
 
     fn now_ms(&self) -> u64 {
@@ -197,12 +249,15 @@ impl Conversation {
             self.heartbeat = Heartbeat::new(self.session.limits().heartbeat_seconds, self.now_ms());
         }
         if self.session.phase() == Phase::Closing {
-            self.closing_at.get_or_insert_with(|| Instant::now() + CLOSING);
+            let last = Instant::now() + if self.is_stopping { STOPPING } else { CLOSING };
+            let at = self.closing_at.get_or_insert(last);
+            *at = last.min(*at);
         }
     }
 
     fn note_written(&mut self, count: usize) {
         self.written += count;
+        self.needs_flush = true;
         self.heartbeat.sent(self.now_ms());
         let out = &mut self.session.out;
         if self.written == out.len() {
@@ -217,38 +272,77 @@ impl Conversation {
         }
     }
 
-    async fn next(&mut self, reading: &mut ReadHalf<Connection>, writing: &mut WriteHalf<Connection>) -> Happened {
-        let (may_read, may_write) = (self.may_read(), self.unwritten() > 0);
-        let heartbeat_at = match self.heartbeat.due(self.now_ms()) {
+    async fn next(&mut self, socket: &mut Connection) -> Happened {
+        // Nothing was read since it last waited.
+        let began_ms = self.now_ms();
+        self.heartbeat.not_read(self.waited_ms, began_ms);
+        self.waited_ms = began_ms;
+        let heartbeat_at = match self.heartbeat.due(began_ms) {
             Due::Nothing => None,
             Due::At(ms) => Some(self.begun + Duration::from_millis(ms)),
             Due::Send | Due::Gone => return Happened::HeartbeatDue,
         };
-        let is_running = self.session.phase() == Phase::Running;
-        let is_held_up = self.session.is_held_up();
-        let closing_at = self.closing_at;
+        let (may_read, may_write) = (self.may_read(), self.unwritten() > 0);
+        let is_running = self.session.is_running();
+        let (is_held_up, is_stopping) = (self.session.is_held_up(), self.is_stopping);
+        let (closing_at, exceeding_at) = (self.closing_at, self.exceeding.until());
         let until = |at: Option<Instant>| async move {
             match at {
                 Some(at) => sleep_until(at).await,
                 None => pending().await,
             }
         };
-        self.input.reserve(READ_BYTES);
-        let Conversation { broker, session, input, written, share, outgoing, .. } = self;
-        let read = async {
-            poll_fn(|cx| share.poll_room(cx)).await;
-            reading.read_buf(input).await
-        };
+        if may_read {
+            self.input.reserve(READ_BYTES);
+        }
+        let Conversation { broker, session, input, written, needs_flush, share, exceeding, outgoing, .. } = self;
+        let share = session.is_agreed().then_some(&*share);
+        let mut reading = Reading { input, share, is_noted: exceeding.is_noted(), has_read: false };
         let unwritten = session.out.get(*written..).unwrap_or_default();
+        let over_socket = poll_fn(|cx| {
+            if let Poll::Ready(ended) = socket.poll_ended(cx) {
+                return Poll::Ready(Happened::Ended(ended));
+            }
+            if let Poll::Ready(wrote) = poll_write(socket, unwritten, needs_flush, cx) {
+                return Poll::Ready(Happened::Wrote(wrote));
+            }
+            if !may_read {
+                return Poll::Pending;
+            }
+            reading.poll(socket, cx).map(|read| match read {
+                Read::Came(came) => Happened::Read(came),
+                Read::Exceeds => Happened::Exceeds,
+            })
+        });
         // Each of these may be dropped at any time without a loss.
-        tokio::select! {
-            wrote = writing.write(unwritten), if may_write => Happened::Wrote(wrote),
-            read = read, if may_read => Happened::Read(read),
-            () = until_stopped(&mut broker.stopping), if is_running => Happened::Stopping,
+        let happened = tokio::select! {
+            happened = over_socket => happened,
+            () = until_stopped(&mut broker.stopping), if !is_stopping => Happened::Stopping,
             () = until(heartbeat_at) => Happened::HeartbeatDue,
+            () = until(exceeding_at) => Happened::Exceeds,
             () = until(closing_at) => Happened::TooLate,
             is_good = session.until_work(), if is_running && !(is_held_up && may_write) => Happened::Work(is_good),
             () = outgoing.until_room(), if is_held_up && !may_write => Happened::Work(true),
+        };
+        let has_read = reading.has_read;
+        let now_ms = self.now_ms();
+        if !has_read {
+            self.heartbeat.not_read(self.waited_ms, now_ms);
         }
+        self.waited_ms = now_ms;
+        happened
+    }
+
+    /// Tells a client that has logged in why its connection ends, if its socket takes that soon. What the connection held is free
+    /// before.
+    async fn tell_end(self, socket: &mut Connection, exception: Option<Exception>) {
+        let Some(exception) = exception.filter(|_| self.session.is_running() && self.unwritten() < LAST_BYTES_MAX)
+        else {
+            return;
+        };
+        let mut last = self.session.out.get(self.written..).unwrap_or_default().to_vec();
+        exception.put_connection_close(&mut last);
+        drop(self);
+        socket.say_last(&last, LAST_WORDS).await;
     }
 }

@@ -3,7 +3,31 @@
 use penstock_wire::amqp::method::MethodId;
 use penstock_wire::amqp::reply::{Exception, ReplyCode};
 
+use crate::host::connection::Ended;
 use crate::host::refusal::{Kind, Refusal};
+
+const SHUTDOWN: &str = "broker forced connection closure with reason 'shutdown'";
+const CLOSED: &str = "an administrator closed the connection";
+const OTHERS_WAIT: &str = "the broker's memory for requests is used up, and others wait for the rest of this message";
+
+/// What clients hear when the broker stops, in RabbitMQ's words.
+pub(super) fn shutdown() -> Exception {
+    Exception::of_no_method(ReplyCode::ConnectionForced, SHUTDOWN)
+}
+
+/// What a client hears that keeps others waiting for memory.
+pub(super) fn others_wait() -> Exception {
+    Exception::of_no_method(ReplyCode::ResourceError, OTHERS_WAIT)
+}
+
+/// What a client hears of an end that came from outside: nothing when it has not logged in.
+pub(super) fn of_end(ended: Ended) -> Option<Exception> {
+    match ended {
+        Ended::ByAdministrator => Some(Exception::of_no_method(ReplyCode::ConnectionForced, CLOSED)),
+        Ended::ForMemory => Some(others_wait()),
+        Ended::TooSlow | Ended::FailedTooOften => None,
+    }
+}
 
 /// The exception for a refused method. Python says the reply code in the details, where it decided.
 pub(super) fn exception_of(refused: &Refusal, method: MethodId) -> Exception {

@@ -2,7 +2,7 @@
 //! be decided is asked of Python.
 //!
 //! Files use each other without a circle, in this order: `errors`; `arrived`, `requests`; one channel's `publisher` and
-//! `consumers`; `session` (the frames of a connection); `conversation` (its socket); `listener`.
+//! `consumers`; `session` (the frames of a connection); `exceeding`, `socket` and `conversation` (its socket); `listener`.
 //!
 //! Not served yet: transactions, flow of deliveries, update of secrets, blocked connections, stream
 //! consumers.
@@ -11,7 +11,9 @@ mod arrived;
 mod consumers;
 mod conversation;
 mod errors;
+mod exceeding;
 pub(crate) mod listener;
 mod publisher;
 mod requests;
 mod session;
+mod socket;

@@ -99,6 +99,11 @@ impl Session {
         !matches!(self.phase(), Phase::Starting | Phase::LoggingIn | Phase::Securing | Phase::Tuning)
     }
 
+    /// Whether the client has entered a virtual host, and nobody has ended the connection.
+    pub fn is_running(&self) -> bool {
+        self.connection.is_running()
+    }
+
     pub fn phase(&self) -> Phase {
         self.connection.phase()
     }

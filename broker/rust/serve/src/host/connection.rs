@@ -14,9 +14,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use penstock_engine::{Counters, Metric};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
 use crate::host::broker::Broker;
@@ -83,6 +83,38 @@ impl Socket {
     }
 }
 
+/// Why a connection has to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    ByAdministrator,
+    /// Others wait for the memory that it holds.
+    ForMemory,
+    /// Its client did not log in in time.
+    TooSlow,
+    FailedTooOften,
+}
+
+impl Ended {
+    fn text(self) -> &'static str {
+        match self {
+            Ended::ByAdministrator => "an administrator closed the connection",
+            Ended::ForMemory => "others wait for the memory that the connection holds",
+            Ended::TooSlow => "its client did not log in within the time that it has for that",
+            Ended::FailedTooOften => "log-ins failed again and again",
+        }
+    }
+}
+
+impl From<Ended> for std::io::Error {
+    fn from(ended: Ended) -> std::io::Error {
+        let kind = match ended {
+            Ended::ByAdministrator | Ended::ForMemory => std::io::ErrorKind::ConnectionAborted,
+            Ended::TooSlow | Ended::FailedTooOften => std::io::ErrorKind::TimedOut,
+        };
+        std::io::Error::new(kind, ended.text())
+    }
+}
+
 /// What a connection without a log-in has sent.
 struct Unauthenticated {
     memory: Arc<Memory>,
@@ -132,6 +164,8 @@ pub struct Connection {
     /// Whether an administrator closes it.
     closing: Arc<Closing>,
     is_closing: bool,
+    /// Whether its last bytes are being written.
+    says_last: bool,
     /// Its place among those that may be open.
     place: Place,
     /// What has come before the log-in; `None` after it.
@@ -160,7 +194,18 @@ impl Connection {
         let closing = calls.listing().connected(peer.connection);
         let deadline = Some(Box::pin(sleep(patience)));
         let unauthenticated = Some(Unauthenticated { memory: Arc::clone(memory), came: 0, seat: Seat::default() });
-        Connection { socket, peer, calls, counters, deadline, closing, is_closing: false, place, unauthenticated }
+        Connection {
+            socket,
+            peer,
+            calls,
+            counters,
+            deadline,
+            closing,
+            is_closing: false,
+            says_last: false,
+            place,
+            unauthenticated,
+        }
     }
 
     /// What its requests have in common.
@@ -189,7 +234,7 @@ impl Connection {
     /// Waits until the client has sent something; returns false once the connection has to be closed before.
     pub(crate) async fn is_heard(&mut self) -> bool {
         poll_fn(|cx| {
-            if self.closing.poll(cx) || self.end(cx).is_some() {
+            if self.poll_ended(cx).is_ready() {
                 return Poll::Ready(false);
             }
             self.socket.poll_heard(cx).map(|()| true)
@@ -197,20 +242,51 @@ impl Connection {
         .await
     }
 
+    /// Ready once the connection has to be closed, also while nothing is read from it.
+    pub(crate) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+        if self.says_last {
+            return Poll::Pending;
+        }
+        self.closing.register(cx);
+        self.end(cx).map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Waits until the connection has to be closed.
+    pub(crate) async fn until_ended(&mut self) -> Ended {
+        poll_fn(|cx| self.poll_ended(cx)).await
+    }
+
+    /// Writes the last bytes to a client whose connection has to be closed, and waits that long until it closes it, too: what
+    /// has come and was not read would take them from it.
+    pub(crate) async fn say_last(&mut self, bytes: &[u8], patience: Duration) {
+        self.says_last = true;
+        let said = async {
+            self.write_all(bytes).await?;
+            self.shutdown().await?;
+            while self.read(&mut [0; UNAUTHENTICATED_READ_BYTES]).await? > 0 {}
+            std::io::Result::Ok(())
+        };
+        // A client that does not read learns nothing.
+        let _ = timeout(patience, said).await;
+    }
+
     /// Fail once the connection has to be closed.
     fn check(&mut self, cx: &mut Context<'_>) -> std::io::Result<()> {
-        self.end(cx).map_or(Ok(()), |text| Err(std::io::Error::new(std::io::ErrorKind::TimedOut, text)))
+        if self.says_last {
+            return Ok(());
+        }
+        self.end(cx).map_or(Ok(()), |ended| Err(ended.into()))
     }
 
     /// Return why the connection has to be closed, once it has to.
-    fn end(&mut self, cx: &mut Context<'_>) -> Option<&'static str> {
+    fn end(&mut self, cx: &mut Context<'_>) -> Option<Ended> {
         let state = &self.peer.state;
         if !self.is_closing && state.has_failed_too_often() {
             self.is_closing = true;
             self.deadline = Some(Box::pin(sleep(LAST_ANSWER)));
         }
-        if self.closing.is_asked() {
-            return Some("the broker closes it");
+        if let Some(for_memory) = self.closing.asked() {
+            return Some(if for_memory { Ended::ForMemory } else { Ended::ByAdministrator });
         }
         let deadline = self.deadline.as_mut()?;
         if !self.is_closing && state.is_known() {
@@ -221,11 +297,11 @@ impl Connection {
         }
         while deadline.as_mut().poll(cx).is_ready() {
             if self.is_closing {
-                return Some("log-ins failed again and again");
+                return Some(Ended::FailedTooOften);
             }
             if !state.is_deciding() {
                 self.counters.add(Metric::ConnectionsTooSlow, 1);
-                return Some("its client did not log in within the time that it has for that");
+                return Some(Ended::TooSlow);
             }
             // Each decision comes to its end, and so many failures close the connection.
             deadline.as_mut().reset(Instant::now() + DECISION_PAUSE);
@@ -252,10 +328,7 @@ impl Drop for Connection {
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
-        if self.closing.poll(cx) {
-            let text = "an administrator closed the connection";
-            return Poll::Ready(Err(std::io::Error::new(std::io::ErrorKind::ConnectionAborted, text)));
-        }
+        self.closing.register(cx);
         self.check(cx)?;
         if self.unauthenticated.is_some() {
             return self.poll_read_unauthenticated(cx, buf);

@@ -27,22 +27,24 @@ pub struct OpenConsumer {
 #[derive(Debug, Default)]
 pub(crate) struct Closing {
     is_asked: AtomicBool,
+    /// Whether others wait for the memory that it holds.
+    for_memory: AtomicBool,
     waker: AtomicWaker,
 }
 
 impl Closing {
-    /// Say whether the connection is to be closed; if not, wake the task when it is.
-    pub fn poll(&self, cx: &mut Context<'_>) -> bool {
+    /// Wake the task when the connection is to be closed.
+    pub fn register(&self, cx: &mut Context<'_>) {
         self.waker.register(cx.waker());
-        self.is_asked.load(Ordering::Acquire)
     }
 
-    /// The same, for one that `poll` wakes.
-    pub fn is_asked(&self) -> bool {
-        self.is_asked.load(Ordering::Acquire)
+    /// Say whether it is to be closed, and if so whether for the memory that it holds.
+    pub fn asked(&self) -> Option<bool> {
+        self.is_asked.load(Ordering::Acquire).then(|| self.for_memory.load(Ordering::Relaxed))
     }
 
-    fn ask(&self) {
+    fn ask(&self, for_memory: bool) {
+        self.for_memory.store(for_memory, Ordering::Relaxed);
         self.is_asked.store(true, Ordering::Release);
         self.waker.wake();
     }
@@ -57,10 +59,19 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// Make a connection's transport fail at its next read; return whether there is such a connection.
+    /// End a connection for an administrator: its transport fails; return whether there is such a connection.
     pub fn close_connection(&self, connection: u64) -> bool {
+        self.ask(connection, false)
+    }
+
+    /// End a connection because others wait for the memory that it holds; return whether there is such a connection.
+    pub(crate) fn close_for_memory(&self, connection: u64) -> bool {
+        self.ask(connection, true)
+    }
+
+    fn ask(&self, connection: u64, for_memory: bool) -> bool {
         let found = self.connections.lock().ok().and_then(|connections| connections.get(&connection).cloned());
-        found.inspect(|closing| closing.ask()).is_some()
+        found.inspect(|closing| closing.ask(for_memory)).is_some()
     }
 
     /// Return the open consumers, oldest first.

@@ -232,6 +232,11 @@ impl Share {
         self.is_seated.load(Ordering::Relaxed) && self.lock().iter().any(Seat::exceeds)
     }
 
+    /// Whether it goes on beyond the bound of all, not only beyond its connection's part.
+    pub fn exceeds_all(&self) -> bool {
+        self.is_seated.load(Ordering::Relaxed) && self.lock().last().is_some_and(Seat::exceeds)
+    }
+
     /// Whether others wait while it exceeds a bound.
     pub fn is_waited_for(&self) -> bool {
         let seats = self.lock();

@@ -20,7 +20,7 @@ pub(crate) async fn look_after(broker: Broker) {
             continue;
         }
         if let Some((connection, bytes)) = largest
-            && broker.calls.listing().close_connection(connection)
+            && broker.calls.listing().close_for_memory(connection)
         {
             closed_at = Some(Instant::now());
             broker.memory.note_closed();

@@ -40,6 +40,11 @@ impl Heartbeat {
         self.received_ms = now_ms;
     }
 
+    /// Notes a time in which nothing was read: a peer is not silent whom nobody hears.
+    pub fn not_read(&mut self, from_ms: u64, now_ms: u64) {
+        self.received_ms = (self.received_ms + now_ms.saturating_sub(from_ms)).min(now_ms);
+    }
+
     #[must_use]
     pub fn due(&self, now_ms: u64) -> Due {
         if self.interval_ms == 0 {
@@ -79,6 +84,18 @@ mod tests {
         assert_eq!(heartbeat.due(20_000), Due::Gone);
         heartbeat.received(20_000);
         assert_eq!(heartbeat.due(20_000), Due::At(24_000));
+    }
+
+    #[test]
+    fn a_time_in_which_nothing_is_read_does_not_count() {
+        let mut heartbeat = Heartbeat::new(10, 0);
+        heartbeat.sent(30_000);
+        heartbeat.not_read(5_000, 25_000);
+        assert_eq!(heartbeat.due(34_999), Due::At(35_000));
+        heartbeat.received(39_000);
+        heartbeat.not_read(30_000, 40_000);
+        heartbeat.sent(59_999);
+        assert_eq!(heartbeat.due(59_999), Due::At(60_000), "never later than now");
     }
 
     #[test]
