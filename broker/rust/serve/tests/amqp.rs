@@ -206,3 +206,24 @@ fn clients_are_told_when_the_broker_stops() {
     client.expects_end();
     stopping.join().unwrap();
 }
+
+#[test]
+fn two_thousand_channels_publish_and_consume() {
+    const CHANNELS: u16 = 2000;
+    let broker = Broker::start();
+    let mut client = Client::open(&broker, 0);
+    (2..=CHANNELS).for_each(|channel| client.opens(channel));
+    for channel in 1..=CHANNELS {
+        client.says(channel, Method::ConfirmSelect { nowait: true });
+        client.publishes_on(channel, "", "jobs", b"x");
+    }
+    let mut confirmed = std::collections::BTreeSet::new();
+    while confirmed.len() < usize::from(CHANNELS) {
+        let heard = client.hears();
+        assert!(matches!(Method::read(&heard.payload), Ok(Method::BasicAck { delivery_tag: 1, .. })));
+        confirmed.insert(heard.channel);
+    }
+    broker.until_ready(u64::from(CHANNELS));
+    drop(client);
+    broker.stop();
+}

@@ -48,6 +48,11 @@ impl Publisher {
         self.session.as_ref().is_some_and(|session| session.is_crowded())
     }
 
+    /// Whether messages are stored that wait for the disk.
+    pub fn waits(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.waits())
+    }
+
     /// See [`Publishing::oldest_waiting`]; nothing when neither the client nor the next message waits for it.
     pub fn oldest_waiting(&self) -> Option<Places> {
         let session = self.session.as_ref()?;

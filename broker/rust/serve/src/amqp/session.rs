@@ -19,7 +19,7 @@ use penstock_wire::amqp::method::{Method, MethodId};
 use penstock_wire::amqp::reply::{Exception, ReplyCode};
 use penstock_wire::amqp::sasl;
 use penstock_wire::amqp::table_writer::TableWriter;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::consumers::{Consumers, Outgoing};
 use super::errors::exception_of;
@@ -70,6 +70,9 @@ pub(super) struct Session {
     consumers: Consumers,
     /// Channels with messages that may be stored.
     unstored: Vec<u16>,
+    /// Channels whose publishers wait for the disk, and those of them for which so much waits that nothing more may be read.
+    waiting: FxHashSet<u16>,
+    crowded: FxHashSet<u16>,
     /// Bytes of messages that the channels have and that are not stored yet.
     held_bytes: usize,
     is_over: bool,
@@ -87,7 +90,22 @@ impl Session {
         let (caller, vhost, channels, consumers) =
             (peer.caller(""), String::new(), FxHashMap::default(), Consumers::default());
         let (unstored, held_bytes, is_over) = (Vec::new(), 0, false);
-        Session { broker, peer, caller, vhost, connection, channels, consumers, unstored, held_bytes, is_over, out }
+        let (waiting, crowded) = (FxHashSet::default(), FxHashSet::default());
+        Session {
+            broker,
+            peer,
+            caller,
+            vhost,
+            connection,
+            channels,
+            consumers,
+            unstored,
+            waiting,
+            crowded,
+            held_bytes,
+            is_over,
+            out,
+        }
     }
 
     pub fn limits(&self) -> Limits {
@@ -120,7 +138,7 @@ impl Session {
 
     /// Whether so much waits for the disk that nothing more may be read.
     pub fn is_crowded(&self) -> bool {
-        self.channels.values().any(|open| open.publisher.is_crowded())
+        !self.crowded.is_empty()
     }
 
     /// Ends the connection because of something that happened to it.
@@ -200,6 +218,8 @@ impl Session {
                 self.consumers.end_channel(number).await;
             }
             self.channels.clear();
+            self.waiting.clear();
+            self.crowded.clear();
             self.held_bytes = 0;
             if self.phase() != Phase::Ending {
                 return;
@@ -245,11 +265,13 @@ impl Session {
                     self.held_bytes -= open.channel.assembly().held_bytes();
                     open.channel.ended(&mut self.out);
                 }
+                self.note_waiting(number);
                 stored
             }
             Ok(Received::Over) => {
                 // Its messages went when it was closed.
                 self.channels.remove(&number);
+                self.note_waiting(number);
                 Ok(())
             }
             Err(exception) => Err(exception),
@@ -272,6 +294,7 @@ impl Session {
             self.held_bytes += open.channel.assembly().held_bytes();
             open.publisher = Publisher::default();
         }
+        self.note_waiting(number);
     }
 
     async fn do_method(&mut self, number: u16, method: Method<'_>) -> Result<(), Exception> {
@@ -408,7 +431,16 @@ impl Session {
         let before = open.channel.assembly().held_bytes();
         let stored = open.publisher.store(place, open.channel.assembly_mut(), answers).await;
         self.held_bytes = self.held_bytes + open.channel.assembly().held_bytes() - before;
+        self.note_waiting(number);
         stored
+    }
+
+    /// Notes whether the publisher of a channel waits for the disk: only those are looked at, of thousands of channels.
+    fn note_waiting(&mut self, number: u16) {
+        let publisher = self.channels.get(&number).map(|open| &open.publisher);
+        let note = |set: &mut FxHashSet<u16>, is_in: bool| if is_in { set.insert(number) } else { set.remove(&number) };
+        note(&mut self.waiting, publisher.is_some_and(Publisher::waits));
+        note(&mut self.crowded, publisher.is_some_and(Publisher::is_crowded));
     }
 
     async fn store_all(&mut self) {
@@ -445,21 +477,24 @@ impl Session {
     /// Says what waited for the disk and is there.
     async fn tell_synced(&mut self) {
         let frame_bytes_max = self.connection.limits().frame_bytes_max;
-        let mut failed = Vec::new();
-        for (number, open) in &mut self.channels {
-            let mut answers = Answers { channel: *number, frame_bytes_max, out: &mut self.out };
-            if let Err(exception) = open.publisher.tell(open.channel.assembly(), &mut answers) {
-                failed.push((*number, exception));
-            }
+        if self.waiting.is_empty() {
+            return;
         }
-        for (number, exception) in failed {
-            self.fail_channel(number, exception).await;
+        for number in self.waiting.iter().copied().collect::<Vec<_>>() {
+            let Some(open) = self.channels.get_mut(&number) else { continue };
+            let mut answers = Answers { channel: number, frame_bytes_max, out: &mut self.out };
+            let told = open.publisher.tell(open.channel.assembly(), &mut answers);
+            self.note_waiting(number);
+            if let Err(exception) = told {
+                self.fail_channel(number, exception).await;
+            }
         }
     }
 
     /// Waits until there is something to do without a frame. False says that the disk has failed.
     pub async fn until_work(&self) -> bool {
-        let waiting: Vec<_> = self.channels.values().filter_map(|open| open.publisher.oldest_waiting()).collect();
+        let publishers = self.waiting.iter().filter_map(|number| Some(&self.channels.get(number)?.publisher));
+        let waiting: Vec<_> = publishers.filter_map(Publisher::oldest_waiting).collect();
         let synced = async {
             if waiting.is_empty() {
                 return pending().await;
@@ -483,6 +518,8 @@ impl Session {
     /// Ends the connection, because messages that were published will never be confirmed.
     pub async fn fail_for_disk(&mut self) {
         self.channels.values_mut().for_each(|open| open.publisher.forget_waiting());
+        self.waiting.clear();
+        self.crowded.clear();
         let text = "messages that were published cannot be confirmed: the disk has failed";
         self.fail(Exception::of_no_method(ReplyCode::InternalError, text)).await;
     }
