@@ -4,6 +4,9 @@
 mod amqp_client;
 mod storage;
 
+use std::time::Duration;
+
+use penstock_serve::host::{Holder, QuotaLimits};
 use penstock_wire::Name;
 use penstock_wire::amqp::argument::FieldTable;
 use penstock_wire::amqp::frame::PROTOCOL_HEADER;
@@ -205,6 +208,25 @@ fn clients_are_told_when_the_broker_stops() {
     client.says(0, Method::ConnectionCloseOk {});
     client.expects_end();
     stopping.join().unwrap();
+}
+
+#[test]
+fn a_publisher_above_its_rate_is_not_read() {
+    let broker = Broker::start();
+    let mut client = Client::open(&broker, 0);
+    let limits = QuotaLimits { publish_rate: Some(1), ..QuotaLimits::default() };
+    broker.server.quotas().set(Holder::User, "anna", limits);
+    (0..50).for_each(|_| client.publishes("", "jobs", false, b"x"));
+    broker.until(|counts| counts.ready_count > 0);
+
+    client.publishes("", "jobs", false, b"one too many");
+    std::thread::sleep(Duration::from_millis(500));
+    broker.until(|counts| counts.ready_count < 51);
+
+    broker.server.quotas().set(Holder::User, "anna", QuotaLimits::default());
+    broker.until_ready(51);
+    drop(client);
+    broker.stop();
 }
 
 #[test]

@@ -285,7 +285,8 @@ impl Conversation {
         let (may_read, may_write) = (self.may_read(), self.unwritten() > 0);
         let is_running = self.session.is_running();
         let (is_held_up, is_stopping) = (self.session.is_held_up(), self.is_stopping);
-        let (closing_at, exceeding_at) = (self.closing_at, self.exceeding.until());
+        let (closing_at, exceeding_at, paused_until) =
+            (self.closing_at, self.exceeding.until(), self.session.paused_until());
         let until = |at: Option<Instant>| async move {
             match at {
                 Some(at) => sleep_until(at).await,
@@ -321,6 +322,7 @@ impl Conversation {
             () = until(heartbeat_at) => Happened::HeartbeatDue,
             () = until(exceeding_at) => Happened::Exceeds,
             () = until(closing_at) => Happened::TooLate,
+            () = until(paused_until) => Happened::Work(true),
             is_good = session.until_work(), if is_running && !(is_held_up && may_write) => Happened::Work(is_good),
             () = outgoing.until_room(), if is_held_up && !may_write => Happened::Work(true),
         };

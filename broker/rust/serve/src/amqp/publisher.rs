@@ -1,6 +1,8 @@
 //! One channel's publisher: messages that came are stored in rounds, those that found no queue return, and confirms are sent where
 //! the client asked for them.
 
+use std::time::Duration;
+
 use penstock_engine::Places;
 use penstock_wire::Name;
 use penstock_wire::amqp::assembly::Assembly;
@@ -46,6 +48,11 @@ impl Publisher {
     /// Whether so much waits for the disk that nothing more may be stored.
     pub fn is_crowded(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.is_crowded())
+    }
+
+    /// See [`Publishing::pause`].
+    pub fn pause(&mut self) -> Option<Duration> {
+        self.session.as_mut()?.pause()
     }
 
     /// Whether messages are stored that wait for the disk.

@@ -20,6 +20,7 @@ use penstock_wire::amqp::reply::{Exception, ReplyCode};
 use penstock_wire::amqp::sasl;
 use penstock_wire::amqp::table_writer::TableWriter;
 use rustc_hash::{FxHashMap, FxHashSet};
+use tokio::time::Instant;
 
 use super::consumers::{Consumers, Outgoing};
 use super::errors::exception_of;
@@ -73,6 +74,8 @@ pub(super) struct Session {
     /// Channels whose publishers wait for the disk, and those of them for which so much waits that nothing more may be read.
     waiting: FxHashSet<u16>,
     crowded: FxHashSet<u16>,
+    /// Until when a limit of its user or virtual host lets nothing more be read, and the channel that asked.
+    paused: Option<(Instant, u16)>,
     /// Bytes of messages that the channels have and that are not stored yet.
     held_bytes: usize,
     is_over: bool,
@@ -102,6 +105,7 @@ impl Session {
             unstored,
             waiting,
             crowded,
+            paused: None,
             held_bytes,
             is_over,
             out,
@@ -136,9 +140,9 @@ impl Session {
         self.is_over
     }
 
-    /// Whether so much waits for the disk that nothing more may be read.
+    /// Whether so much waits for the disk that nothing more may be read, or a limit is reached.
     pub fn is_crowded(&self) -> bool {
-        !self.crowded.is_empty()
+        !self.crowded.is_empty() || self.paused.is_some()
     }
 
     /// Ends the connection because of something that happened to it.
@@ -432,7 +436,26 @@ impl Session {
         let stored = open.publisher.store(place, open.channel.assembly_mut(), answers).await;
         self.held_bytes = self.held_bytes + open.channel.assembly().held_bytes() - before;
         self.note_waiting(number);
+        self.paused = self.pause_of(number).or(self.paused);
         stored
+    }
+
+    /// How long a limit lets nothing more be read. All publishers of a connection have the same limits.
+    fn pause_of(&mut self, number: u16) -> Option<(Instant, u16)> {
+        let pause = self.channels.get_mut(&number)?.publisher.pause()?;
+        Some((Instant::now() + pause, number))
+    }
+
+    /// Until when a limit lets nothing more be read.
+    pub fn paused_until(&self) -> Option<Instant> {
+        self.paused.map(|(until, _)| until)
+    }
+
+    /// Asks again whether more may be read, once a pause is over.
+    fn look_at_pause(&mut self) {
+        if let Some((_, number)) = self.paused.filter(|(until, _)| *until <= Instant::now()) {
+            self.paused = self.pause_of(number);
+        }
     }
 
     /// Notes whether the publisher of a channel waits for the disk: only those are looked at, of thousands of channels.
@@ -461,6 +484,7 @@ impl Session {
         self.consumers.settle().await;
         self.store_all().await;
         self.tell_synced().await;
+        self.look_at_pause();
         if !self.connection.is_running() {
             return;
         }
