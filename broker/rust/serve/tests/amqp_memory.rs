@@ -17,6 +17,7 @@ use crate::amqp_client::{Broker, Client, PATIENCE};
 const BUDGET: usize = 6 << 20;
 const PART_BYTES: usize = 300 << 10;
 const HOARDERS: usize = 40;
+const LARGE: usize = 1000 << 10;
 
 /// A broker with a small budget, whose clients have so long to log in, or to send the rest of what others wait for.
 fn start(first_request: Duration) -> Broker {
@@ -34,6 +35,8 @@ fn hoard(broker: &Broker) -> Vec<Client> {
         assert!(Instant::now() < until, "{:?}", broker.server.memory_used());
         std::thread::sleep(Duration::from_millis(10));
     }
+    // The head of one more frame: whoever reads it looks for room again, and waits.
+    hoarders.iter_mut().for_each(|client| client.sends(&[3, 0, 1, 0, 0, 16, 0]));
     hoarders
 }
 
@@ -164,4 +167,50 @@ fn a_stop_does_not_wait_for_those_that_do_not_answer() {
     deaf.expects_end();
     drop(hoarders);
     stopping.join().unwrap();
+}
+
+/// What clients that do not read are sent stays within the budget, and comes once they do.
+fn stays_within_the_budget(broker: Broker, ask: impl Fn(&mut Client) + Copy + Send + 'static) {
+    const EACH: usize = 6;
+    let clients: Vec<Client> = (0..10).map(|_| Client::open(&broker, 0)).collect();
+    let asking: Vec<_> = clients
+        .iter()
+        .map(|client| {
+            let mut client = client.same();
+            std::thread::spawn(move || (0..EACH).for_each(|_| ask(&mut client)))
+        })
+        .collect();
+    let (mut most, mut last, mut since) = (0, 0, Instant::now());
+    let until = Instant::now() + PATIENCE;
+    while (since.elapsed() < Duration::from_secs(2) || most == 0) && Instant::now() < until {
+        let bytes = broker.server.memory_used().response_bytes;
+        if bytes != last {
+            (last, since) = (bytes, Instant::now());
+        }
+        most = most.max(bytes);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let reading = clients.into_iter().map(|mut client| {
+        std::thread::spawn(move || (0..EACH).for_each(|_| assert_eq!(client.expects_message().len(), LARGE)))
+    });
+    reading.collect::<Vec<_>>().into_iter().chain(asking).for_each(|thread| thread.join().unwrap());
+
+    assert!((LARGE..BUDGET).contains(&most), "{most} bytes were held");
+    until_nothing_is_used(&broker);
+    broker.stop();
+}
+
+#[test]
+fn messages_that_are_got_wait_for_room() {
+    let broker = start(PATIENCE);
+    let mut client = Client::open(&broker, 0);
+    (0..60).for_each(|_| client.publishes("", "jobs", false, &[b'x'; LARGE]));
+    broker.until_ready(60);
+
+    stays_within_the_budget(broker, |client| client.gets(true));
+}
+
+#[test]
+fn messages_that_return_wait_for_room() {
+    stays_within_the_budget(start(PATIENCE), |client| client.publishes("", "nowhere", true, &[b'x'; LARGE]));
 }

@@ -8,20 +8,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_engine::{Credit, MessageView, Picked, Sequence, SequenceRange, Settle};
+use penstock_wire::Name;
+use penstock_wire::amqp::content::put_content;
 use penstock_wire::amqp::delivery::{DeliveryRef, put_delivery};
-use penstock_wire::amqp::method::MethodId;
+use penstock_wire::amqp::method::{Method, MethodId};
 use penstock_wire::amqp::reply::Exception;
 use penstock_wire::amqp::unacked::{Delivery, Unacked};
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
+use super::space::Space;
 use crate::host::Ring;
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
 use crate::host::consuming::{ConsumeOptions, Consuming, Turn};
 use crate::host::deliveries::Room;
-use crate::host::getting::Getting;
+use crate::host::getting::{Getting, Got};
 use crate::host::refusal::Refusal;
+
+/// Messages of fewer bytes are counted with what is written together.
+const COUNTED_BYTES: usize = 4 << 10;
 
 struct Consumer {
     channel: u16,
@@ -49,6 +55,35 @@ pub(super) struct Outgoing<'a> {
     /// Nothing is delivered beyond so many bytes; the message that reaches them is written whole.
     pub bytes_max: usize,
     pub frame_bytes_max: u32,
+    pub space: &'a mut Space,
+}
+
+impl Outgoing<'_> {
+    /// Whether there is room for a message. A small one is left to the bound of all.
+    fn has_room(&self, view: &MessageView<'_>) -> bool {
+        let bytes = bytes_of(view);
+        bytes < COUNTED_BYTES || self.space.allows(self.out.len(), bytes)
+    }
+
+    /// Counts a message that was written.
+    fn count(&mut self, view: &MessageView<'_>) {
+        if bytes_of(view) >= COUNTED_BYTES {
+            self.space.count(self.out.len());
+        }
+    }
+
+    fn put_got(&mut self, channel: u16, view: &MessageView<'_>, (tag, redelivered, ready_count): (u64, bool, u64)) {
+        let name = |bytes| Name::new("a stored name", bytes).unwrap_or(Name::EMPTY);
+        let (exchange, routing_key) = (name(view.exchange), name(view.routing_key));
+        let (delivery_tag, message_count) = (tag, u32::try_from(ready_count).unwrap_or(u32::MAX));
+        Method::BasicGetOk { delivery_tag, redelivered, exchange, routing_key, message_count }.put(channel, self.out);
+        put_content(channel, view.properties, view.body, self.frame_bytes_max, self.out);
+        self.count(view);
+    }
+}
+
+fn bytes_of(view: &MessageView<'_>) -> usize {
+    view.properties.len() + view.body.len()
 }
 
 /// See the module.
@@ -136,8 +171,7 @@ impl Consumers {
         self.unacked.remove(&channel);
     }
 
-    /// Hands the next message of a queue to `take`, with its delivery tag and the number of those that stay ready; says whether there
-    /// was one.
+    /// Writes the next message of a queue, if there is room for it.
     ///
     /// # Errors
     /// Why there cannot be one.
@@ -145,8 +179,8 @@ impl Consumers {
         &mut self,
         (broker, caller, vhost): (&Broker, &Caller, &str),
         (channel, queue, no_ack): (u16, &str, bool),
-        mut take: impl FnMut(&MessageView<'_>, u64, bool, u64) + Send,
-    ) -> Result<bool, Refusal> {
+        outgoing: &mut Outgoing<'_>,
+    ) -> Result<Got, Refusal> {
         self.settle().await;
         let mut gets = self.gets.iter();
         let open = gets.find(|(_, get)| get.channel == channel && get.queue == queue).map(|(number, _)| *number);
@@ -159,14 +193,18 @@ impl Consumers {
                 self.last_number
             }
         };
-        let Some(get) = self.gets.get_mut(&number) else { return Ok(false) };
+        let Some(get) = self.gets.get_mut(&number) else { return Ok(Got::Nothing) };
         let (unacked, mut got) = (self.unacked.entry(channel).or_default(), None);
         let found = get.session.get(|view, picked, ready_count| {
+            if !outgoing.has_room(view) {
+                return Room::NotForThis;
+            }
             let sequence = picked.taken.sequence;
             let delivery = Delivery { consumer: number, sequence: sequence.0 };
             let tag = if no_ack { unacked.next_tag() } else { unacked.deliver(delivery) };
-            take(view, tag, picked.taken.redelivered, ready_count);
+            outgoing.put_got(channel, view, (tag, picked.taken.redelivered, ready_count));
             got = Some(sequence);
+            Room::Full
         });
         let found = found.await;
         if found.is_err() {
@@ -290,8 +328,12 @@ async fn turn(
             Turn::Send if outgoing.out.len() >= outgoing.bytes_max => return Ok(Next::More),
             Turn::Send => {}
         }
-        let Outgoing { out, bytes_max, frame_bytes_max } = &mut *outgoing;
+        let mut has_room = true;
         let mut write = |view: &MessageView<'_>, picked: Picked| {
+            has_room = outgoing.has_room(view);
+            if !has_room {
+                return Ok(Room::NotForThis);
+            }
             let sequence = picked.taken.sequence.0;
             let delivery_tag =
                 if *auto_ack { unacked.next_tag() } else { unacked.deliver(Delivery { consumer: number, sequence }) };
@@ -304,10 +346,14 @@ async fn turn(
                 properties: view.properties,
                 body: view.body,
             };
-            put_delivery(*channel, &delivery, *frame_bytes_max, out);
-            Ok(if out.len() < *bytes_max { Room::ForMore } else { Room::Full })
+            put_delivery(*channel, &delivery, outgoing.frame_bytes_max, outgoing.out);
+            outgoing.count(view);
+            Ok(if outgoing.out.len() < outgoing.bytes_max { Room::ForMore } else { Room::Full })
         };
         session.send(&mut write).await.map_err(|_| ())?;
+        if !has_room {
+            return Ok(Next::More);
+        }
     }
 }
 

@@ -25,7 +25,7 @@ use super::session::Session;
 use super::socket::{Read, Reading, poll_write};
 use crate::host::broker::Broker;
 use crate::host::connection::{Connection, Ended};
-use crate::host::memory::{Outgoing, Part, Share};
+use crate::host::memory::{Outgoing, Share};
 use crate::host::stopping::until_stopped;
 
 /// So much is read at a time.
@@ -95,8 +95,7 @@ struct Conversation {
     share: Share,
     shared: usize,
     exceeding: Exceeding,
-    /// The part of the memory budget for bytes that are not written yet.
-    part: Part,
+    /// Waits for room among the bytes that are not written.
     outgoing: Outgoing,
 }
 
@@ -134,7 +133,6 @@ impl Conversation {
             share: Share::new(&account),
             shared: 0,
             exceeding,
-            part: Part::take(&account, 0),
             outgoing: Outgoing::new(&account),
         }
     }
@@ -212,7 +210,7 @@ impl Conversation {
             None => self.share.give_back(self.shared - held),
         }
         self.shared = held;
-        self.part.resize(self.session.out.len());
+        self.session.count_unwritten();
     }
 
     fn unwritten(&self) -> usize {
@@ -285,6 +283,7 @@ impl Conversation {
         let (may_read, may_write) = (self.may_read(), self.unwritten() > 0);
         let is_running = self.session.is_running();
         let (is_held_up, is_stopping) = (self.session.is_held_up(), self.is_stopping);
+        let waits_for_room = self.session.waits_for_room() || (is_held_up && !may_write);
         let (closing_at, exceeding_at, paused_until) =
             (self.closing_at, self.exceeding.until(), self.session.paused_until());
         let until = |at: Option<Instant>| async move {
@@ -295,6 +294,9 @@ impl Conversation {
         };
         if may_read {
             self.input.reserve(READ_BYTES);
+        }
+        if !waits_for_room {
+            self.outgoing.leave();
         }
         let Conversation { broker, session, input, written, needs_flush, share, exceeding, outgoing, .. } = self;
         let share = session.is_agreed().then_some(&*share);
@@ -324,7 +326,7 @@ impl Conversation {
             () = until(closing_at) => Happened::TooLate,
             () = until(paused_until) => Happened::Work(true),
             is_good = session.until_work(), if is_running && !(is_held_up && may_write) => Happened::Work(is_good),
-            () = outgoing.until_room(), if is_held_up && !may_write => Happened::Work(true),
+            () = outgoing.until_room(), if waits_for_room => Happened::Work(true),
         };
         let has_read = reading.has_read;
         let now_ms = self.now_ms();

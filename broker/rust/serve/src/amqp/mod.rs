@@ -1,7 +1,7 @@
 //! AMQP 0-9-1 on the host: sockets and hot frames here, by the codec and the states of `penstock_wire::amqp`; everything that has to
 //! be decided is asked of Python.
 //!
-//! Files use each other without a circle, in this order: `errors`; `arrived`, `requests`; one channel's `publisher` and
+//! Files use each other without a circle, in this order: `errors`, `space`; `arrived`, `requests`; one channel's `publisher` and
 //! `consumers`; `session` (the frames of a connection); `exceeding`, `socket` and `conversation` (its socket); `listener`.
 //!
 //! Not served yet: transactions, flow of deliveries, update of secrets, blocked connections, stream
@@ -17,3 +17,4 @@ mod publisher;
 mod requests;
 mod session;
 mod socket;
+mod space;

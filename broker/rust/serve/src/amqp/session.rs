@@ -13,7 +13,6 @@ use penstock_wire::Name;
 use penstock_wire::amqp::argument::FieldTable;
 use penstock_wire::amqp::channel::{Channel, Mode, Received};
 use penstock_wire::amqp::connection::{Connection, Effect, Event, Limits, Phase};
-use penstock_wire::amqp::content::put_content;
 use penstock_wire::amqp::frame::Frame;
 use penstock_wire::amqp::method::{Method, MethodId};
 use penstock_wire::amqp::reply::{Exception, ReplyCode};
@@ -26,10 +25,12 @@ use super::consumers::{Consumers, Outgoing};
 use super::errors::exception_of;
 use super::publisher::{Answers, Publisher};
 use super::requests::{change_of, put_answer};
+use super::space::Space;
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
 use crate::host::calls::{Call, CallRequest};
 use crate::host::consuming::{ConsumeOptions, PREFETCH_MAX};
+use crate::host::getting::Got;
 use crate::host::peer::Peer;
 use crate::host::refusal::Kind;
 
@@ -60,6 +61,14 @@ struct Open {
     last_queue: String,
 }
 
+/// What a `basic.get` asks for.
+struct Wanted {
+    queue: String,
+    no_ack: bool,
+    channel: u16,
+    method: MethodId,
+}
+
 /// See the module.
 pub(super) struct Session {
     broker: Broker,
@@ -79,6 +88,11 @@ pub(super) struct Session {
     /// Bytes of messages that the channels have and that are not stored yet.
     held_bytes: usize,
     is_over: bool,
+    /// A message that the client wants to get and that there is no room for.
+    wanted: Option<Wanted>,
+    /// Whether messages that may return wait for room.
+    returns_wait: bool,
+    space: Space,
     /// Frames that are to be written.
     pub out: Vec<u8>,
 }
@@ -94,6 +108,7 @@ impl Session {
             (peer.caller(""), String::new(), FxHashMap::default(), Consumers::default());
         let (unstored, held_bytes, is_over) = (Vec::new(), 0, false);
         let (waiting, crowded) = (FxHashSet::default(), FxHashSet::default());
+        let space = Space::new(&peer.state.account);
         Session {
             broker,
             peer,
@@ -108,6 +123,9 @@ impl Session {
             paused: None,
             held_bytes,
             is_over,
+            wanted: None,
+            returns_wait: false,
+            space,
             out,
         }
     }
@@ -140,9 +158,19 @@ impl Session {
         self.is_over
     }
 
-    /// Whether so much waits for the disk that nothing more may be read, or a limit is reached.
+    /// Whether nothing more may be read: too much waits for the disk, or for room, or a limit is reached.
     pub fn is_crowded(&self) -> bool {
-        !self.crowded.is_empty() || self.paused.is_some()
+        !self.crowded.is_empty() || self.paused.is_some() || self.waits_for_room()
+    }
+
+    /// Whether something that was asked for waits for room among what is not written.
+    pub fn waits_for_room(&self) -> bool {
+        self.wanted.is_some() || self.returns_wait
+    }
+
+    /// Counts what is not written in the budget of memory.
+    pub fn count_unwritten(&mut self) {
+        self.space.count(self.out.len());
     }
 
     /// Ends the connection because of something that happened to it.
@@ -222,6 +250,7 @@ impl Session {
                 self.consumers.end_channel(number).await;
             }
             self.channels.clear();
+            (self.wanted, self.returns_wait) = (None, false);
             self.waiting.clear();
             self.crowded.clear();
             self.held_bytes = 0;
@@ -259,7 +288,11 @@ impl Session {
                 if self.unstored.last() != Some(&number) {
                     self.unstored.push(number);
                 }
-                if open.channel.assembly().held_bytes() < STORED_AT_BYTES { Ok(()) } else { self.store(number).await }
+                let (is_much, may_return) = {
+                    let assembly = open.channel.assembly();
+                    (assembly.held_bytes() >= STORED_AT_BYTES, assembly.mandatory_bytes())
+                };
+                if !self.may_store(may_return) || !is_much { Ok(()) } else { self.store(number).await }
             }
             Ok(Received::Method(method)) => self.do_method(number, method).await,
             Ok(Received::Ends) => {
@@ -316,7 +349,12 @@ impl Session {
                 return Ok(());
             }
             Method::BasicConsume { .. } => return self.consume(number, method).await,
-            Method::BasicGet { queue, no_ack } => return self.get(number, (queue, no_ack), method.id()).await,
+            Method::BasicGet { queue, no_ack } => {
+                self.store(number).await?;
+                let Some(open) = self.channels.get(&number) else { return Ok(()) };
+                let queue = if queue.is_empty() { open.last_queue.clone() } else { queue.to_text() };
+                return self.get(Wanted { queue, no_ack, channel: number, method: method.id() }).await;
+            }
             Method::BasicCancel { consumer_tag, nowait } => {
                 self.consumers.settle().await;
                 self.consumers.cancel(number, consumer_tag.as_bytes()).await;
@@ -405,25 +443,29 @@ impl Session {
         Ok(())
     }
 
-    async fn get(&mut self, number: u16, (queue, no_ack): (Name<'_>, bool), method: MethodId) -> Result<(), Exception> {
-        self.store(number).await?;
-        let Some(open) = self.channels.get(&number) else { return Ok(()) };
-        let queue = if queue.is_empty() { open.last_queue.clone() } else { queue.to_text() };
-        let (frame_bytes_max, out) = (self.connection.limits().frame_bytes_max, &mut self.out);
+    /// Gets a message, now or when there is room for it.
+    async fn get(&mut self, wanted: Wanted) -> Result<(), Exception> {
+        let Wanted { queue, no_ack, channel, method } = &wanted;
         let asker = (&self.broker, &self.caller, self.vhost.as_str());
-        let got =
-            self.consumers.get(asker, (number, &queue, no_ack), |view, delivery_tag, redelivered, ready_count| {
-                let name = |bytes| Name::new("a stored name", bytes).unwrap_or(Name::EMPTY);
-                let (exchange, routing_key) = (name(view.exchange), name(view.routing_key));
-                let message_count = u32::try_from(ready_count).unwrap_or(u32::MAX);
-                Method::BasicGetOk { delivery_tag, redelivered, exchange, routing_key, message_count }.put(number, out);
-                put_content(number, view.properties, view.body, frame_bytes_max, out);
-            });
-        let found = got.await.map_err(|refused| exception_of(&refused, method))?;
-        if !found {
-            Method::BasicGetEmpty {}.put(number, &mut self.out);
+        let frame_bytes_max = self.connection.limits().frame_bytes_max;
+        let (out, space) = (&mut self.out, &mut self.space);
+        let mut outgoing = Outgoing { out, bytes_max: usize::MAX, frame_bytes_max, space };
+        let got = self.consumers.get(asker, (*channel, queue, *no_ack), &mut outgoing).await;
+        match got.map_err(|refused| exception_of(&refused, *method))? {
+            Got::Message => {}
+            Got::Nothing => Method::BasicGetEmpty {}.put(*channel, &mut self.out),
+            Got::NoRoom => self.wanted = Some(wanted),
         }
         Ok(())
+    }
+
+    /// Goes on with a get that waited for room.
+    async fn get_wanted(&mut self) {
+        let Some(wanted) = self.wanted.take() else { return };
+        let channel = wanted.channel;
+        if let Err(exception) = self.get(wanted).await {
+            self.fail_channel(channel, exception).await;
+        }
     }
 
     /// Stores what came on a channel.
@@ -432,9 +474,13 @@ impl Session {
         let frame_bytes_max = self.connection.limits().frame_bytes_max;
         let answers = Answers { channel: number, frame_bytes_max, out: &mut self.out };
         let place = (&self.broker, &self.caller, Name::cut(&self.vhost));
-        let before = open.channel.assembly().held_bytes();
+        let (before, may_return) =
+            (open.channel.assembly().held_bytes(), open.channel.assembly().mandatory_bytes() > 0);
         let stored = open.publisher.store(place, open.channel.assembly_mut(), answers).await;
         self.held_bytes = self.held_bytes + open.channel.assembly().held_bytes() - before;
+        if may_return {
+            self.count_unwritten();
+        }
         self.note_waiting(number);
         self.paused = self.pause_of(number).or(self.paused);
         stored
@@ -466,8 +512,21 @@ impl Session {
         note(&mut self.crowded, publisher.is_some_and(Publisher::is_crowded));
     }
 
+    /// Whether messages may be stored of which so many bytes may return. If not, nothing more is read until there is room.
+    fn may_store(&mut self, may_return: usize) -> bool {
+        let may = may_return == 0 || self.space.allows(self.out.len(), may_return);
+        self.returns_wait |= !may;
+        may
+    }
+
     async fn store_all(&mut self) {
+        self.returns_wait = false;
         for number in std::mem::take(&mut self.unstored) {
+            let may_return = self.channels.get(&number).map_or(0, |open| open.channel.assembly().mandatory_bytes());
+            if !self.may_store(may_return) {
+                self.unstored.push(number);
+                continue;
+            }
             if let Err(exception) = self.store(number).await {
                 self.fail_channel(number, exception).await;
             }
@@ -485,11 +544,13 @@ impl Session {
         self.store_all().await;
         self.tell_synced().await;
         self.look_at_pause();
+        self.get_wanted().await;
         if !self.connection.is_running() {
             return;
         }
         let frame_bytes_max = self.connection.limits().frame_bytes_max;
-        let mut outgoing = Outgoing { out: &mut self.out, bytes_max: out_bytes_max, frame_bytes_max };
+        let (out, space) = (&mut self.out, &mut self.space);
+        let mut outgoing = Outgoing { out, bytes_max: out_bytes_max, frame_bytes_max, space };
         for ended in self.consumers.take_turns(&mut outgoing, stopping).await {
             if self.connection.capabilities().consumer_cancel_notify {
                 let tag = String::from_utf8_lossy(&ended.tag);

@@ -16,7 +16,18 @@ pub(crate) struct Getting {
     subscription: Later<Subscription>,
     rights: Rights,
     pending: Pending,
+    /// How many were ready when the message that is pending was taken.
+    ready_count: u64,
     allowance: Allowance,
+}
+
+/// What became of a wish for the next message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Got {
+    Message,
+    Nothing,
+    /// There is one, and no room for it now; it is the next.
+    NoRoom,
 }
 
 impl Getting {
@@ -34,35 +45,46 @@ impl Getting {
         let options = SubscriptionOptions { prefetch: 0, auto_ack: false, exclusive: false, pull: true };
         let subscription = when_free(&home, || home.subscribe(queue_id, options)).await?;
         let rights = question.watch(&admitted.user, &admitted.vhost, || ());
-        Ok(Getting { subscription: Later::new(&home, subscription), rights, pending: Pending::default(), allowance })
+        let (subscription, pending) = (Later::new(&home, subscription), Pending::default());
+        Ok(Getting { subscription, rights, pending, ready_count: 0, allowance })
     }
 
-    /// Hands the next message to `take`; returns how many stay ready, or nothing when there is none.
+    /// Hands the next message to `take`, with the number of those that stay ready, unless it says that there is no room for it.
     ///
     /// # Errors
     /// When the caller may not get messages any more, or the queue is gone.
-    pub async fn get(&mut self, mut take: impl FnMut(&MessageView<'_>, Picked, u64) + Send) -> Result<bool, Refusal> {
+    pub async fn get(
+        &mut self,
+        mut take: impl FnMut(&MessageView<'_>, Picked, u64) -> Room + Send,
+    ) -> Result<Got, Refusal> {
         if let Some(refused) = self.rights.refused() {
             return Err(refused);
         }
         loop {
-            let mut filled = Vec::new();
             let subscription = &self.subscription;
-            let taken = when_free(subscription.shard(), || subscription.take_now(1, &mut filled)).await;
-            let ready_count = taken?;
-            if filled.is_empty() {
-                return Ok(false);
+            if self.pending.is_empty() {
+                let mut filled = Vec::new();
+                let taken = when_free(subscription.shard(), || subscription.take_now(1, &mut filled)).await;
+                self.ready_count = taken?;
+                if filled.is_empty() {
+                    return Ok(Got::Nothing);
+                }
+                self.pending.extend(filled);
             }
-            self.pending.extend(filled);
+            let (ready_count, mut has_room) = (self.ready_count, true);
             let (mut recipient, mut hand_over) = (&**subscription, |view: &MessageView<'_>, picked: Picked| {
-                take(view, picked, ready_count);
-                Ok(Room::Full)
+                let room = take(view, picked, ready_count);
+                has_room = room != Room::NotForThis;
+                Ok(if has_room { Room::Full } else { room })
             });
-            // Otherwise its time was over, or it cannot be read.
             if self.pending.send(&mut recipient, &mut hand_over).await? {
                 self.allowance.delivered(self.pending.sent_bytes());
-                return Ok(true);
+                return Ok(Got::Message);
             }
+            if !has_room {
+                return Ok(Got::NoRoom);
+            }
+            // Its time was over, or it cannot be read.
         }
     }
 

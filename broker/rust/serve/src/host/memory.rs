@@ -349,6 +349,11 @@ impl Outgoing {
         Some(Part::take(&self.account, bytes))
     }
 
+    /// Waits no more.
+    pub fn leave(&mut self) {
+        self.account.leave(Side::Responses, &mut self.seats);
+    }
+
     /// Waits until there is room.
     pub async fn until_room(&mut self) {
         std::future::poll_fn(|cx| self.account.poll_room(Side::Responses, &mut self.seats, cx)).await;

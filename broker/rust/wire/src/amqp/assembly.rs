@@ -40,6 +40,10 @@ impl Parts {
     fn bytes(&self) -> usize {
         self.exchange + self.routing_key + self.properties + self.body
     }
+
+    fn mandatory_bytes(&self) -> usize {
+        if self.mandatory { self.bytes() } else { 0 }
+    }
 }
 
 /// The frame that has to come next.
@@ -60,6 +64,8 @@ pub struct Assembly {
     bytes: Vec<u8>,
     start: usize,
     complete: VecDeque<Parts>,
+    /// Of complete messages that return to their publisher when they find no queue.
+    mandatory_bytes: usize,
     incomplete: Parts,
 }
 
@@ -67,7 +73,8 @@ impl Assembly {
     #[must_use]
     pub fn new(body_bytes_max: u64) -> Assembly {
         let (expected, bytes, complete) = (Expected::Method, Vec::new(), VecDeque::new());
-        Assembly { body_bytes_max, expected, bytes, start: 0, complete, incomplete: Parts::default() }
+        let incomplete = Parts::default();
+        Assembly { body_bytes_max, expected, bytes, start: 0, complete, mandatory_bytes: 0, incomplete }
     }
 
     /// Return whether a header or a body has to come, and no method.
@@ -111,6 +118,7 @@ impl Assembly {
             return Ok(false);
         }
         self.expected = Expected::Method;
+        self.mandatory_bytes += self.incomplete.mandatory_bytes();
         self.complete.push_back(std::mem::take(&mut self.incomplete));
         Ok(true)
     }
@@ -160,6 +168,12 @@ impl Assembly {
         self.complete.len()
     }
 
+    /// Return how many bytes of complete messages may return to their publisher.
+    #[must_use]
+    pub fn mandatory_bytes(&self) -> usize {
+        self.mandatory_bytes
+    }
+
     /// The complete messages, oldest first.
     pub fn messages(&self) -> impl Iterator<Item = Publish<'_>> {
         let mut rest = self.bytes.get(self.start..).unwrap_or_default();
@@ -179,7 +193,12 @@ impl Assembly {
     /// Removes the oldest `count` complete messages. Returns the bytes of their bodies.
     pub fn advance(&mut self, count: usize) -> usize {
         let taken = self.complete.drain(..count.min(self.complete.len()));
-        let (bytes, body_bytes) = taken.fold((0, 0), |(bytes, body), parts| (bytes + parts.bytes(), body + parts.body));
+        let (mut bytes, mut body_bytes) = (0, 0);
+        for parts in taken {
+            bytes += parts.bytes();
+            body_bytes += parts.body;
+            self.mandatory_bytes -= parts.mandatory_bytes();
+        }
         self.start += bytes;
         // Fewer bytes are moved than were removed, or only those of the incomplete message after all others.
         if self.complete.is_empty() || self.start > self.bytes.len() / 2 {
