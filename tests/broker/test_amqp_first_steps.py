@@ -184,6 +184,24 @@ def test_users_without_a_right_are_refused(amqp: tuple[Broker, int]) -> None:
             channel.basic_publish("amq.topic", "key", b"x")
 
 
+def test_a_cancelled_consumer_leaves_its_queue_before_its_messages_are_settled(
+    channel: BlockingChannel, amqp: tuple[Broker, int]
+) -> None:
+    channel.queue_declare("left", auto_delete=True)
+    channel.queue_declare("shared", durable=True)
+    for queue in ("left", "shared"):
+        channel.basic_publish("", queue, b"work")
+        consumed(channel, queue, 1)
+        channel.cancel()
+
+    with pika.BlockingConnection(parameters(amqp[1])) as other:
+        with pytest.raises(ChannelClosedByBroker, match=r"404.*no queue 'left'"):
+            other.channel().queue_declare("left", passive=True)
+        alone = other.channel()
+        assert alone.queue_declare("shared", passive=True).method.consumer_count == 0
+        alone.basic_consume("shared", lambda *_: None, exclusive=True)
+
+
 def test_a_method_that_is_not_served_ends_the_connection(channel: BlockingChannel) -> None:
     with pytest.raises(ConnectionClosedByBroker, match=r"540.*tx\.select is not served yet"):
         channel.tx_select()

@@ -3,6 +3,7 @@
 //! Taking happens under the shard's lock and returns places in segments; the bytes are read after it. Dropping a
 //! subscription requeues its messages.
 
+mod retiring;
 mod taking;
 
 use std::sync::Arc;
@@ -72,6 +73,8 @@ pub struct Subscription {
     max_age_ms: AtomicU64,
     /// Deadlines up to this time had come by then.
     passed_ms: AtomicU64,
+    /// Whether it is no consumer any more.
+    is_retired: AtomicBool,
     open: AtomicBool,
 }
 
@@ -111,6 +114,9 @@ impl Shard {
             let id = entry.machine.subscribe(settings)?;
             entry.signals.insert(id, Arc::clone(&signal));
             entry.pull_count += usize::from(options.pull);
+            if options.pull {
+                entry.machine.retire(id);
+            }
             id
         };
         if !options.pull {
@@ -119,7 +125,21 @@ impl Shard {
         let (shard, share) = (Arc::clone(self), credit.map(|credit| Share::new(credit, &signal)));
         let (prefetch, is_paused, open) = (AtomicU32::new(prefetch), AtomicBool::new(false), AtomicBool::new(true));
         let (max_age_ms, passed_ms) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
-        Ok(Subscription { shard, queue, id, signal, options, prefetch, is_paused, share, max_age_ms, passed_ms, open })
+        let is_retired = AtomicBool::new(false);
+        Ok(Subscription {
+            shard,
+            queue,
+            id,
+            signal,
+            options,
+            prefetch,
+            is_paused,
+            share,
+            max_age_ms,
+            passed_ms,
+            is_retired,
+            open,
+        })
     }
 }
 
@@ -271,7 +291,7 @@ impl Subscription {
         let Ok(mut guard) = self.lock() else { return };
         if let Ok(entry) = self.shard.entry(&mut guard, self.queue) {
             entry.signals.remove(&self.id);
-            entry.pull_count = entry.pull_count.saturating_sub(usize::from(self.options.pull));
+            entry.pull_count = entry.pull_count.saturating_sub(usize::from(!self.is_consumer()));
         }
     }
 
@@ -375,7 +395,7 @@ impl Subscription {
         if !self.open.swap(false, Ordering::AcqRel) {
             return None;
         }
-        if !self.options.pull {
+        if self.is_consumer() {
             self.shard.counters().subtract(Metric::Consumers, 1);
         }
         self.return_most();
@@ -389,9 +409,9 @@ impl Subscription {
         let entry = self.shard.entry(&mut guard, self.queue).ok()?;
         let returned = entry.machine.unsubscribe(self.id);
         entry.signals.remove(&self.id);
-        entry.pull_count = entry.pull_count.saturating_sub(usize::from(self.options.pull));
+        entry.pull_count = entry.pull_count.saturating_sub(usize::from(!self.is_consumer()));
         let ready_count = entry.machine.ready_count();
-        let unused = is_unused(entry, self.options).then(|| Unused { queue: entry.name.clone(), id: self.queue });
+        let unused = if self.is_consumer() { unused(entry, self.queue) } else { None };
         // Messages that it held, sent or not, and the one that it may have been woken for and did not take.
         guard.wake(self.queue, ready_count);
         if guard.check(self.shard.name()).is_ok() {
@@ -437,8 +457,10 @@ pub(crate) fn rebuild(state: &mut State, error: &LogError) -> Result<bool, Engin
     Ok(state.log.rebuild_directory(&file)?)
 }
 
-fn is_unused(entry: &QueueEntry, left: SubscriptionOptions) -> bool {
-    entry.auto_delete && !left.pull && entry.consumer_count() == 0
+/// The queue, when it is deleted now that a consumer has left.
+fn unused(entry: &QueueEntry, queue: QueueId) -> Option<Unused> {
+    let is_unused = entry.auto_delete && entry.consumer_count() == 0;
+    is_unused.then(|| Unused { queue: entry.name.clone(), id: queue })
 }
 
 fn ranges_with(sizes: &[(Sequence, u32)]) -> Option<Vec<SequenceRange>> {

@@ -60,6 +60,8 @@ pub struct Queue {
     ring: Ring,
     /// Subscriptions with credit.
     willing_count: usize,
+    /// Subscriptions that are no consumers any more.
+    retired_count: usize,
     exclusive: bool,
 }
 
@@ -98,6 +100,7 @@ impl Queue {
             slots: Slots::default(),
             ring: Ring::default(),
             willing_count: 0,
+            retired_count: 0,
             exclusive: false,
         }
     }
@@ -111,7 +114,7 @@ impl Queue {
     /// # Errors
     /// When this subscription, or an existing one, is exclusive.
     pub fn subscribe(&mut self, settings: SubscriptionSettings) -> Result<SubscriptionId, QueueError> {
-        let count = self.slots.count();
+        let count = self.slots.count() - self.retired_count;
         if self.exclusive {
             return Err(QueueError::HeldExclusively);
         }
@@ -130,7 +133,8 @@ impl Queue {
         let Some(subscription) = self.slots.remove(id) else { return Vec::new() };
         self.ring.leave(place(id));
         self.willing_count -= usize::from(subscription.is_willing);
-        self.exclusive = false;
+        self.retired_count -= usize::from(subscription.is_retired);
+        self.exclusive &= !subscription.settings.exclusive;
         self.unsized_count -= subscription.unsized_count() as u64;
         self.unacked_count -= subscription.held_count() as u64;
         let mut ranges = Vec::new();
@@ -143,6 +147,14 @@ impl Queue {
         }
         self.forget_lost_bytes();
         ranges
+    }
+
+    /// Makes a subscription one that takes nothing more and keeps what it holds until it ends: others may be exclusive beside it.
+    pub fn retire(&mut self, id: SubscriptionId) {
+        let Some(subscription) = self.slots.get_mut(id) else { return };
+        self.retired_count += usize::from(!std::mem::replace(&mut subscription.is_retired, true));
+        self.exclusive &= !std::mem::replace(&mut subscription.settings.exclusive, false);
+        self.set_prefetch(id, 0);
     }
 
     /// Changes how many messages a subscription may hold; it keeps messages beyond that.
@@ -386,8 +398,9 @@ impl Queue {
     pub fn check_invariants(&self) {
         self.ring.check_invariants();
         let (mut held, mut bytes, mut unsized_count, mut count) = (BTreeSet::new(), 0, 0, 0);
-        let mut willing_count = 0;
+        let (mut willing_count, mut retired_count) = (0, 0);
         for (id, subscription) in self.slots.iter() {
+            retired_count += usize::from(subscription.is_retired);
             let is_willing = subscription.credit() > 0;
             assert_eq!(subscription.is_willing, is_willing, "who has credit is willing");
             assert_eq!(
@@ -407,6 +420,7 @@ impl Queue {
         assert_eq!(self.unacked_bytes, bytes, "the bytes of unacked messages are wrong");
         assert_eq!(self.unsized_count, unsized_count, "the count of sizes to be told is wrong");
         assert_eq!(self.willing_count, willing_count, "the count of those with credit is wrong");
+        assert_eq!(self.retired_count, retired_count, "the count of those that retired is wrong");
         self.backlog.check_invariants(&held);
         if unsized_count == 0 && self.free_count() == 0 {
             assert_eq!(self.ready_bytes(), 0, "bytes are left of nothing");

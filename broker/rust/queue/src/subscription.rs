@@ -37,6 +37,8 @@ pub(crate) struct Subscription {
     pub(crate) waits: bool,
     /// It counts among those with credit.
     pub(crate) is_willing: bool,
+    /// It only keeps what it holds, and hinders no consumer that wants to be the only one.
+    pub(crate) is_retired: bool,
 }
 
 /// Result of a reported size.
@@ -52,7 +54,8 @@ pub(crate) enum Sizing {
 
 impl Subscription {
     pub(crate) fn new(settings: SubscriptionSettings) -> Self {
-        Subscription { settings, held: VecDeque::new(), awaited: BTreeSet::new(), waits: false, is_willing: false }
+        let (held, awaited) = (VecDeque::new(), BTreeSet::new());
+        Subscription { settings, held, awaited, waits: false, is_willing: false, is_retired: false }
     }
 
     pub(crate) fn held_count(&self) -> usize {

@@ -188,6 +188,30 @@ fn an_exclusive_subscription_has_the_queue_for_itself() {
 }
 
 #[test]
+fn a_subscription_that_retired_keeps_what_it_holds_and_hinders_no_exclusive_one() {
+    let mut queue = Queue::new();
+    queue.publish(1);
+    queue.publish(1);
+    let exclusive = SubscriptionSettings { exclusive: true, ..settings(10) };
+    let first = queue.subscribe(exclusive).unwrap();
+    let mut taken = Vec::new();
+    queue.take(first, 1, &mut taken);
+
+    queue.retire(first);
+    let second = queue.subscribe(exclusive).unwrap();
+    queue.take(first, 1, &mut taken);
+    queue.take(second, 10, &mut taken);
+    queue.check_invariants();
+
+    assert_eq!(taken.len(), 2, "the first one took more");
+    assert_eq!((queue.unsettled_of(first), queue.unsettled_of(second)), (1, 1));
+    queue.unsubscribe(first);
+    queue.check_invariants();
+    assert_eq!(queue.subscribe(settings(1)), Err(QueueError::HeldExclusively), "the second one is alone still");
+    assert_eq!(queue.ready_count(), 1);
+}
+
+#[test]
 fn the_id_of_an_ended_subscription_does_not_find_the_next_one() {
     let mut queue = queue_of(1);
     let ended = queue.subscribe(settings(1)).unwrap();

@@ -211,6 +211,29 @@ fn clients_are_told_when_the_broker_stops() {
 }
 
 #[test]
+fn a_cancelled_consumer_counts_no_more_and_what_it_has_can_be_settled() {
+    let broker = Broker::start();
+    let (mut client, mut other) = (Client::open(&broker, 0), Client::open(&broker, 0));
+    client.publishes("", "jobs", false, b"one");
+    client.publishes("", "jobs", false, b"two");
+    client.says(1, Method::BasicQos { prefetch_size: 0, prefetch_count: 1, global: false });
+    client.expects(1, Method::BasicQosOk {});
+    client.consumes(false);
+    assert_eq!(client.expects_delivery(), (1, false, b"one".to_vec()));
+
+    client.says(1, Method::BasicCancel { consumer_tag: Name::cut("ctag"), nowait: false });
+    client.expects(1, Method::BasicCancelOk { consumer_tag: Name::cut("ctag") });
+
+    broker.until(|counts| (counts.consumer_count, counts.unacked_count, counts.ready_count) == (0, 1, 1));
+    other.consumes_alone();
+    assert_eq!(other.expects_delivery(), (1, false, b"two".to_vec()));
+    client.says(1, Method::BasicAck { delivery_tag: 1, multiple: false });
+    broker.until(|counts| (counts.consumer_count, counts.unacked_count, counts.ready_count) == (1, 1, 0));
+    drop((client, other));
+    broker.stop();
+}
+
+#[test]
 fn a_publisher_above_its_rate_is_not_read() {
     let broker = Broker::start();
     let mut client = Client::open(&broker, 0);

@@ -1,8 +1,8 @@
 //! The consumers of a connection: one task serves all of them, in turns, and they are woken by one ring. Deliveries that the client
 //! has to settle are kept by channel, under their delivery tags.
 //!
-//! Acks are gathered and settled together. A consumer that was cancelled takes nothing more and stays until its channel ends: what
-//! it has delivered is the client's to settle.
+//! Acks are gathered and settled together. A consumer that was cancelled is none of its queue any more, and stays here until what
+//! it has delivered is settled, which is the client's to do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,7 +144,8 @@ impl Consumers {
         let holds = self.unacked.get(&channel).is_some_and(|unacked| unacked.count() > 0);
         if holds
             && let Some(consumer) = self.open.get_mut(&number)
-            && consumer.session.pause().await.is_ok()
+            && consumer.session.retire().await.is_ok()
+            && consumer.session.unacked_count().await > 0
         {
             consumer.is_cancelled = true;
             return;
@@ -251,7 +252,11 @@ impl Consumers {
             let Some(consumer) = self.open.get_mut(&number) else { continue };
             // A failure ends the consumer, as its next turn finds.
             let _ = consumer.session.settle(&ranges, how).await;
-            self.rung.push(number);
+            if !consumer.is_cancelled {
+                self.rung.push(number);
+            } else if consumer.session.unacked_count().await == 0 {
+                self.end(number).await;
+            }
         }
     }
 

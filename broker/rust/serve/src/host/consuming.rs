@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use penstock_engine::{
-    Credit, MessageView, Picked, QueueId, SequenceRange, Settle, Settling, Subscription, SubscriptionOptions,
+    Credit, EngineError, MessageView, Picked, QueueId, SequenceRange, Settle, Settling, Subscription,
+    SubscriptionOptions, Unused,
 };
 use penstock_wire::Name;
 use tokio::task::yield_now;
@@ -81,11 +82,21 @@ impl Consumer {
     /// Returns what it holds. Leaving twice is leaving once.
     fn leave(&self) {
         self.calls.listing().left(self.listed);
-        if let Some(unused) = self.subscription.close() {
-            let vhost = self.subscription.shard().name().to_owned();
-            let request = CallRequest::QueueUnused { vhost, queue: unused.queue, queue_id: unused.id.0 };
-            self.calls.tell(Call::new(request, &self.caller));
-        }
+        self.tell(self.subscription.close());
+    }
+
+    /// Counts no more as a consumer. Messages in `unsent` return, and others stay until they are settled.
+    fn retire(&self, unsent: &[SequenceRange]) -> Result<(), EngineError> {
+        self.calls.listing().left(self.listed);
+        self.tell(self.subscription.retire()?);
+        self.subscription.put_back(unsent).map(drop)
+    }
+
+    fn tell(&self, unused: Option<Unused>) {
+        let Some(unused) = unused else { return };
+        let vhost = self.subscription.shard().name().to_owned();
+        let request = CallRequest::QueueUnused { vhost, queue: unused.queue, queue_id: unused.id.0 };
+        self.calls.tell(Call::new(request, &self.caller));
     }
 }
 
@@ -264,6 +275,16 @@ impl Consuming {
     pub async fn pause(&self) -> Result<(), Refusal> {
         let subscription = &self.consumer.subscription;
         Ok(when_free(self.consumer.shard(), || subscription.pause()).await?)
+    }
+
+    /// Counts no more as a consumer of its queue. What was sent can still be settled.
+    ///
+    /// # Errors
+    /// What ends the session.
+    pub async fn retire(&mut self) -> Result<(), Refusal> {
+        let unsent = std::mem::take(&mut self.pending).ranges();
+        let consumer = &self.consumer;
+        Ok(when_free(consumer.shard(), || consumer.retire(&unsent)).await?)
     }
 
     /// How many messages it holds.
