@@ -202,6 +202,19 @@ def test_a_cancelled_consumer_leaves_its_queue_before_its_messages_are_settled(
         alone.basic_consume("shared", lambda *_: None, exclusive=True)
 
 
+def test_a_deleted_user_s_connection_is_closed(amqp: tuple[Broker, int]) -> None:
+    broker, port = amqp
+    with penstock.connect(broker.uri()) as root:
+        root.admin.put_user("gone", password="secret")
+        root.admin.set_permission("gone", "/", configure="", write="", read="")
+        connection = pika.BlockingConnection(parameters(port, "gone", "secret"))
+        root.admin.delete_user("gone")
+        with pytest.raises(ConnectionClosedByBroker) as raised:
+            connection.process_data_events(time_limit=SECONDS_MAX)
+
+    assert (raised.value.reply_code, raised.value.reply_text) == (320, "CONNECTION_FORCED - user 'gone' was deleted")
+
+
 def test_a_method_that_is_not_served_ends_the_connection(channel: BlockingChannel) -> None:
     with pytest.raises(ConnectionClosedByBroker, match=r"540.*tx\.select is not served yet"):
         channel.tx_select()

@@ -68,6 +68,11 @@ def refusal_of(error: RefusedError | FaultError) -> Refusal:
     return Refusal(kind, _text_of(error), code)
 
 
+def refusal_of_deleted(user: str) -> Refusal:
+    """Return what an open connection hears whose user is not there any more."""
+    return Refusal("unauthenticated", f"user '{user}' was deleted", CONNECTION_FORCED)
+
+
 def refusal_of_a_bug() -> Refusal:
     """Return a reply that says no more than that the client did not cause it."""
     return Refusal("bug", "internal error of the broker; see its log", INTERNAL_ERROR)

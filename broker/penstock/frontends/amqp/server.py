@@ -1,11 +1,11 @@
 """Decides the calls of AMQP's clients: log-in, then the verb, then the answer or a reply code."""
 
 from penstock.frontends.amqp.credentials import credentials_of
-from penstock.frontends.amqp.errors import Refusal, refusal_of, refusal_of_a_bug
+from penstock.frontends.amqp.errors import Refusal, refusal_of, refusal_of_a_bug, refusal_of_deleted
 from penstock.frontends.amqp.topology import change
 from penstock.frontends.native import Call, admit, permit_keys
 from penstock.kit.logging import logger
-from penstock.model.errors import FaultError, RefusedError
+from penstock.model.errors import FaultError, NotAuthenticatedError, RefusedError
 from penstock.native import (
     Admittable,
     Enter,
@@ -32,6 +32,10 @@ class AmqpProtocol:
             credentials = credentials_of(call.authorization)
             principal = await self._services.sessions.log_in(credentials, connection, is_open=is_open)
             await self._answer(call, question, principal)
+        except NotAuthenticatedError as refusal:
+            name = refusal.thing.name
+            is_gone = call.again and name and name not in connection.users
+            _refuse(call, refusal_of_deleted(name) if is_gone else refusal_of(refusal))
         except RefusedError as refusal:
             _refuse(call, refusal_of(refusal))
         except FaultError as fault:

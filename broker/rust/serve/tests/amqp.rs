@@ -4,6 +4,7 @@
 mod amqp_client;
 mod storage;
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use penstock_serve::host::{Holder, QuotaLimits};
@@ -230,6 +231,20 @@ fn a_cancelled_consumer_counts_no_more_and_what_it_has_can_be_settled() {
     client.says(1, Method::BasicAck { delivery_tag: 1, multiple: false });
     broker.until(|counts| (counts.consumer_count, counts.unacked_count, counts.ready_count) == (1, 1, 0));
     drop((client, other));
+    broker.stop();
+}
+
+#[test]
+fn a_deleted_user_is_told_that_the_connection_ends() {
+    let broker = Broker::start();
+    let mut client = Client::open(&broker, 0);
+
+    broker.decider.is_deleted.store(true, Ordering::Release);
+    broker.server.calls().recheck(Some("anna"), None);
+
+    assert_eq!(client.expects_close(0), (320, "CONNECTION_FORCED - wrong user or password".to_owned()));
+    client.says(0, Method::ConnectionCloseOk {});
+    client.expects_end();
     broker.stop();
 }
 

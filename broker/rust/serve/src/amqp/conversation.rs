@@ -19,13 +19,15 @@ use penstock_wire::amqp::reply::Exception;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until};
 
-use super::errors::{of_end, others_wait, shutdown};
+use super::errors::{of_end, of_user, others_wait, shutdown};
 use super::exceeding::Exceeding;
 use super::session::Session;
 use super::socket::{Read, Reading, poll_write};
 use crate::host::broker::Broker;
 use crate::host::connection::{Connection, Ended};
 use crate::host::memory::{Outgoing, Share};
+use crate::host::refusal::Refusal;
+use crate::host::rights::Rights;
 use crate::host::stopping::until_stopped;
 
 /// So much is read at a time.
@@ -90,6 +92,8 @@ struct Conversation {
     /// Whether nothing that comes can be read any more.
     is_deaf: bool,
     is_stopping: bool,
+    /// Whether its user may still be here, once it has entered.
+    rights: Option<Rights>,
     closing_at: Option<Instant>,
     /// The part of the memory budget for bytes that came and are not stored, and how many bytes it has taken.
     share: Share,
@@ -108,6 +112,8 @@ enum Happened {
     /// It goes on beyond the bound of the memory budget, or has done so for too long.
     Exceeds,
     Ended(Ended),
+    /// Its user may not be here any more.
+    Refused(Refusal),
     Stopping,
     TooLate,
 }
@@ -129,6 +135,7 @@ impl Conversation {
             waited_ms: 0,
             is_deaf: false,
             is_stopping: false,
+            rights: None,
             closing_at: None,
             share: Share::new(&account),
             shared: 0,
@@ -177,6 +184,10 @@ impl Conversation {
                     }
                 }
                 Happened::Ended(ended) => return self.tell_end(&mut socket, of_end(ended)).await,
+                Happened::Refused(refused) => {
+                    self.rights = None;
+                    self.session.fail(of_user(&refused)).await;
+                }
                 Happened::Stopping => {
                     self.is_stopping = true;
                     match self.session.phase() {
@@ -195,6 +206,7 @@ impl Conversation {
         let stopping = *self.broker.stopping.borrow();
         let out_bytes_max = if self.outgoing.has_room() { OUT_BYTES_MAX } else { OUT_BYTES_FREE };
         self.session.work(stopping, out_bytes_max).await;
+        self.rights = self.session.take_rights().or(self.rights.take());
         self.note_agreement();
         self.count_memory();
     }
@@ -298,7 +310,14 @@ impl Conversation {
         if !waits_for_room {
             self.outgoing.leave();
         }
-        let Conversation { broker, session, input, written, needs_flush, share, exceeding, outgoing, .. } = self;
+        let Conversation { broker, session, input, written, needs_flush, share, exceeding, outgoing, rights, .. } =
+            self;
+        let until_refused = async {
+            match rights {
+                Some(rights) => rights.until_refused().await,
+                None => pending().await,
+            }
+        };
         let share = session.is_agreed().then_some(&*share);
         let mut reading = Reading { input, share, is_noted: exceeding.is_noted(), has_read: false };
         let unwritten = session.out.get(*written..).unwrap_or_default();
@@ -321,6 +340,7 @@ impl Conversation {
         let happened = tokio::select! {
             happened = over_socket => happened,
             () = until_stopped(&mut broker.stopping), if !is_stopping => Happened::Stopping,
+            refused = until_refused, if is_running => Happened::Refused(refused),
             () = until(heartbeat_at) => Happened::HeartbeatDue,
             () = until(exceeding_at) => Happened::Exceeds,
             () = until(closing_at) => Happened::TooLate,

@@ -29,6 +29,11 @@ pub(super) fn of_end(ended: Ended) -> Option<Exception> {
     }
 }
 
+/// What a client hears whose user may not be here any more.
+pub(super) fn of_user(refused: &Refusal) -> Exception {
+    Exception::of_no_method(ReplyCode::ConnectionForced, refused.text.as_str())
+}
+
 /// The exception for a refused method. Python says the reply code in the details, where it decided.
 pub(super) fn exception_of(refused: &Refusal, method: MethodId) -> Exception {
     let decided = <[u8; 2]>::try_from(refused.details.as_slice()).ok();

@@ -4,6 +4,9 @@
 //! While Python decides about one method, the connection's other channels wait, too. Messages are stored once for all frames that
 //! came together, and before any method that could show whether they were.
 
+mod entering;
+mod taking;
+
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
@@ -14,13 +17,13 @@ use penstock_wire::amqp::argument::FieldTable;
 use penstock_wire::amqp::channel::{Channel, Mode, Received};
 use penstock_wire::amqp::connection::{Connection, Effect, Event, Limits, Phase};
 use penstock_wire::amqp::frame::Frame;
-use penstock_wire::amqp::method::{Method, MethodId};
+use penstock_wire::amqp::method::Method;
 use penstock_wire::amqp::reply::{Exception, ReplyCode};
-use penstock_wire::amqp::sasl;
-use penstock_wire::amqp::table_writer::TableWriter;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
 
+use self::entering::{MECHANISMS, OFFERED, server_properties};
+use self::taking::Wanted;
 use super::consumers::{Consumers, Outgoing};
 use super::errors::exception_of;
 use super::publisher::{Answers, Publisher};
@@ -28,25 +31,8 @@ use super::requests::{change_of, put_answer};
 use super::space::Space;
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
-use crate::host::calls::{Call, CallRequest};
-use crate::host::consuming::{ConsumeOptions, PREFETCH_MAX};
-use crate::host::getting::Got;
 use crate::host::peer::Peer;
-use crate::host::refusal::Kind;
-
-/// The limits that the broker offers in `connection.tune`, the same as RabbitMQ's.
-const OFFERED: Limits = Limits { channels_max: 2047, frame_bytes_max: 131_072, heartbeat_seconds: 60 };
-const MECHANISMS: &str = "PLAIN AMQPLAIN";
-
-/// Capabilities that the broker has. Clients rely on each of them.
-const CAPABILITIES: &[&str] = &[
-    "publisher_confirms",
-    "exchange_exchange_bindings",
-    "basic.nack",
-    "consumer_cancel_notify",
-    "authentication_failure_close",
-    "per_consumer_qos",
-];
+use crate::host::rights::Rights;
 
 /// Messages of a channel are stored when they have so many bytes, even if more frames have come.
 const STORED_AT_BYTES: usize = 1 << 20;
@@ -59,14 +45,6 @@ struct Open {
     prefetch: u16,
     /// The queue that was declared last.
     last_queue: String,
-}
-
-/// What a `basic.get` asks for.
-struct Wanted {
-    queue: String,
-    no_ack: bool,
-    channel: u16,
-    method: MethodId,
 }
 
 /// See the module.
@@ -93,6 +71,8 @@ pub(super) struct Session {
     /// Whether messages that may return wait for room.
     returns_wait: bool,
     space: Space,
+    /// Whether its user may still be here, from when it entered until that is watched.
+    rights: Option<Rights>,
     /// Frames that are to be written.
     pub out: Vec<u8>,
 }
@@ -126,6 +106,7 @@ impl Session {
             wanted: None,
             returns_wait: false,
             space,
+            rights: None,
             out,
         }
     }
@@ -168,6 +149,11 @@ impl Session {
         self.wanted.is_some() || self.returns_wait
     }
 
+    /// Gives what tells when its user may not be here any more, once.
+    pub fn take_rights(&mut self) -> Option<Rights> {
+        self.rights.take()
+    }
+
     /// Counts what is not written in the budget of memory.
     pub fn count_unwritten(&mut self) {
         self.space.count(self.out.len());
@@ -195,44 +181,6 @@ impl Session {
         };
         let effect = self.connection.step(event, &mut self.out);
         self.end(effect).await;
-    }
-
-    async fn log_in(&mut self, mechanism: Name<'_>, response: &[u8]) -> Event<'static> {
-        let is_plain = mechanism == Name::cut("PLAIN");
-        let credentials = if is_plain { sasl::plain(response) } else { sasl::amqplain(response) };
-        let Some(credentials) = credentials else {
-            let text = format!("the response of mechanism {} cannot be read", mechanism.to_text());
-            return Event::Failed(Exception::of_no_method(ReplyCode::SyntaxError, text));
-        };
-        self.peer.asks();
-        self.caller = self.peer.caller(&format!("{}\0{}", credentials.user, credentials.password));
-        match self.broker.log_in(&self.caller).await {
-            Ok(_) => Event::LoggedIn,
-            Err(refused) => {
-                let mut exception = exception_of(&refused, MethodId { class: 10, method: 11 });
-                if refused.kind == Kind::Unauthenticated {
-                    exception.text = format!(
-                        "Login was refused using authentication mechanism {}. For details see the broker logfile.",
-                        mechanism.to_text()
-                    );
-                }
-                Event::Failed(exception)
-            }
-        }
-    }
-
-    async fn enter(&mut self, virtual_host: Name<'_>) -> Event<'static> {
-        let call = Call::new(CallRequest::OpenPublish { vhost: virtual_host.to_text() }, &self.caller);
-        match self.broker.calls.admit(call).await {
-            Ok(admitted) => {
-                self.vhost = admitted.vhost;
-                Event::Entered
-            }
-            Err(refused) => {
-                let method = MethodId { class: 10, method: 40 };
-                Event::Failed(Exception::new(ReplyCode::NotAllowed, refused.text, method))
-            }
-        }
     }
 
     /// Ends the channels, or the connection.
@@ -387,15 +335,6 @@ impl Session {
         self.consumers.note_settled(number, tag, how, method.id())
     }
 
-    fn set_prefetch(&mut self, number: u16, count: u16, global: bool) {
-        let Some(open) = self.channels.get_mut(&number) else { return };
-        match (global, count) {
-            (false, count) => open.prefetch = count,
-            (true, 0) => open.credit.set_limit(u32::MAX),
-            (true, count) => open.credit.set_limit(u32::from(count)),
-        }
-    }
-
     /// Changes exchanges, queues or bindings.
     async fn change(&mut self, number: u16, method: Method<'_>) -> Result<(), Exception> {
         self.store(number).await?;
@@ -414,58 +353,6 @@ impl Session {
             open.last_queue = outcome.name;
         }
         Ok(())
-    }
-
-    async fn consume(&mut self, number: u16, method: Method<'_>) -> Result<(), Exception> {
-        let Method::BasicConsume { queue, consumer_tag, no_ack, exclusive, nowait, .. } = method else { return Ok(()) };
-        let Some(open) = self.channels.get(&number) else { return Ok(()) };
-        let named;
-        let queue = if queue.is_empty() { Name::cut(&open.last_queue) } else { queue };
-        let consumer_tag = if consumer_tag.is_empty() {
-            named = format!("amq.ctag-{}-{}", self.caller.connection, self.consumers.next_number());
-            Name::cut(&named)
-        } else {
-            consumer_tag
-        };
-        if self.consumers.has(number, consumer_tag.as_bytes()) {
-            let text = format!("attempt to reuse consumer tag '{}'", consumer_tag.to_text());
-            return Err(Exception::new(ReplyCode::NotAllowed, text, method.id()));
-        }
-        let prefetch = if open.prefetch == 0 { PREFETCH_MAX } else { u32::from(open.prefetch) };
-        let vhost = Name::cut(&self.vhost);
-        let wanted = ConsumeOptions { vhost, queue, consumer_tag, prefetch, auto_ack: no_ack, exclusive };
-        let asker = (&self.broker, self.caller.clone());
-        let opened = self.consumers.open(asker, wanted, (number, &open.credit)).await;
-        opened.map_err(|refused| exception_of(&refused, method.id()))?;
-        if !nowait {
-            Method::BasicConsumeOk { consumer_tag }.put(number, &mut self.out);
-        }
-        Ok(())
-    }
-
-    /// Gets a message, now or when there is room for it.
-    async fn get(&mut self, wanted: Wanted) -> Result<(), Exception> {
-        let Wanted { queue, no_ack, channel, method } = &wanted;
-        let asker = (&self.broker, &self.caller, self.vhost.as_str());
-        let frame_bytes_max = self.connection.limits().frame_bytes_max;
-        let (out, space) = (&mut self.out, &mut self.space);
-        let mut outgoing = Outgoing { out, bytes_max: usize::MAX, frame_bytes_max, space };
-        let got = self.consumers.get(asker, (*channel, queue, *no_ack), &mut outgoing).await;
-        match got.map_err(|refused| exception_of(&refused, *method))? {
-            Got::Message => {}
-            Got::Nothing => Method::BasicGetEmpty {}.put(*channel, &mut self.out),
-            Got::NoRoom => self.wanted = Some(wanted),
-        }
-        Ok(())
-    }
-
-    /// Goes on with a get that waited for room.
-    async fn get_wanted(&mut self) {
-        let Some(wanted) = self.wanted.take() else { return };
-        let channel = wanted.channel;
-        if let Err(exception) = self.get(wanted).await {
-            self.fail_channel(channel, exception).await;
-        }
     }
 
     /// Stores what came on a channel.
@@ -617,13 +504,4 @@ impl Session {
 
 fn how(requeue: bool) -> Settle {
     if requeue { Settle::Requeue } else { Settle::Reject }
-}
-
-fn server_properties() -> Vec<u8> {
-    TableWriter::entries(|table| {
-        table.table("capabilities", |inner| CAPABILITIES.iter().for_each(|name| inner.bool(name, true)));
-        table.text("product", "Penstock");
-        table.text("version", env!("CARGO_PKG_VERSION"));
-        table.text("platform", "Rust");
-    })
 }

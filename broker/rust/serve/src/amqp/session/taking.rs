@@ -1,0 +1,82 @@
+//! What a client takes of queues: consumers, single messages, and how much it may hold.
+
+use penstock_wire::Name;
+use penstock_wire::amqp::method::{Method, MethodId};
+use penstock_wire::amqp::reply::{Exception, ReplyCode};
+
+use super::Session;
+use crate::amqp::consumers::Outgoing;
+use crate::amqp::errors::exception_of;
+use crate::host::consuming::{ConsumeOptions, PREFETCH_MAX};
+use crate::host::getting::Got;
+
+/// What a `basic.get` asks for.
+pub(super) struct Wanted {
+    pub queue: String,
+    pub no_ack: bool,
+    pub channel: u16,
+    pub method: MethodId,
+}
+
+impl Session {
+    pub(super) fn set_prefetch(&mut self, number: u16, count: u16, global: bool) {
+        let Some(open) = self.channels.get_mut(&number) else { return };
+        match (global, count) {
+            (false, count) => open.prefetch = count,
+            (true, 0) => open.credit.set_limit(u32::MAX),
+            (true, count) => open.credit.set_limit(u32::from(count)),
+        }
+    }
+
+    pub(super) async fn consume(&mut self, number: u16, method: Method<'_>) -> Result<(), Exception> {
+        let Method::BasicConsume { queue, consumer_tag, no_ack, exclusive, nowait, .. } = method else { return Ok(()) };
+        let Some(open) = self.channels.get(&number) else { return Ok(()) };
+        let named;
+        let queue = if queue.is_empty() { Name::cut(&open.last_queue) } else { queue };
+        let consumer_tag = if consumer_tag.is_empty() {
+            named = format!("amq.ctag-{}-{}", self.caller.connection, self.consumers.next_number());
+            Name::cut(&named)
+        } else {
+            consumer_tag
+        };
+        if self.consumers.has(number, consumer_tag.as_bytes()) {
+            let text = format!("attempt to reuse consumer tag '{}'", consumer_tag.to_text());
+            return Err(Exception::new(ReplyCode::NotAllowed, text, method.id()));
+        }
+        let prefetch = if open.prefetch == 0 { PREFETCH_MAX } else { u32::from(open.prefetch) };
+        let vhost = Name::cut(&self.vhost);
+        let wanted = ConsumeOptions { vhost, queue, consumer_tag, prefetch, auto_ack: no_ack, exclusive };
+        let asker = (&self.broker, self.caller.clone());
+        let opened = self.consumers.open(asker, wanted, (number, &open.credit)).await;
+        opened.map_err(|refused| exception_of(&refused, method.id()))?;
+        if !nowait {
+            Method::BasicConsumeOk { consumer_tag }.put(number, &mut self.out);
+        }
+        Ok(())
+    }
+
+    /// Gets a message, now or when there is room for it.
+    pub(super) async fn get(&mut self, wanted: Wanted) -> Result<(), Exception> {
+        let Wanted { queue, no_ack, channel, method } = &wanted;
+        let asker = (&self.broker, &self.caller, self.vhost.as_str());
+        let frame_bytes_max = self.connection.limits().frame_bytes_max;
+        let (out, space) = (&mut self.out, &mut self.space);
+        let mut outgoing = Outgoing { out, bytes_max: usize::MAX, frame_bytes_max, space };
+        let got = self.consumers.get(asker, (*channel, queue, *no_ack), &mut outgoing).await;
+        match got.map_err(|refused| exception_of(&refused, *method))? {
+            Got::Message => {}
+            Got::Nothing => Method::BasicGetEmpty {}.put(*channel, &mut self.out),
+            Got::NoRoom => self.wanted = Some(wanted),
+        }
+        Ok(())
+    }
+
+    /// Goes on with a get that waited for room.
+    pub(super) async fn get_wanted(&mut self) {
+        let Some(wanted) = self.wanted.take() else { return };
+        let channel = wanted.channel;
+        if let Err(exception) = self.get(wanted).await {
+            self.fail_channel(channel, exception).await;
+        }
+    }
+}
