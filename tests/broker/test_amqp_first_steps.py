@@ -160,6 +160,42 @@ def test_reply_codes_and_texts_are_those_that_clients_know(channel: BlockingChan
         assert "cannot obtain exclusive access to locked queue 'mine' in vhost '/'" in raised.value.reply_text
 
 
+def test_conditions_that_are_not_met_are_refused_in_rabbitmq_s_words(
+    channel: BlockingChannel, amqp: tuple[Broker, int]
+) -> None:
+    channel.queue_declare("watched", auto_delete=True)
+    channel.basic_consume("watched", lambda *_: None)
+    channel.queue_declare("filled")
+    channel.confirm_delivery()
+    channel.basic_publish("", "filled", b"x")
+    cases: list[tuple[int, str, Callable[[Any], Any]]] = [
+        (
+            406,
+            "PRECONDITION_FAILED - queue 'watched' in vhost '/' in use",
+            lambda one: one.queue_delete("watched", if_unused=True),
+        ),
+        (
+            406,
+            "PRECONDITION_FAILED - queue 'filled' in vhost '/' not empty",
+            lambda one: one.queue_delete("filled", if_empty=True),
+        ),
+        (
+            403,
+            "ACCESS_REFUSED - queue 'watched' in vhost '/' in exclusive use",
+            lambda one: one.basic_consume("watched", lambda *_: None, exclusive=True),
+        ),
+    ]
+    with pika.BlockingConnection(parameters(amqp[1])) as other:
+        for code, text, ask in cases:
+            with pytest.raises(ChannelClosedByBroker) as raised:
+                ask(other.channel())
+            assert (raised.value.reply_code, raised.value.reply_text) == (code, text)
+        assert other.channel().queue_delete("absent").method.message_count == 0
+        other.channel().exchange_delete("absent")
+        with pytest.raises(ConnectionClosedByBroker, match=r"503.*COMMAND_INVALID - unknown exchange type 'x-odd'"):
+            other.channel().exchange_declare("odd", "x-odd")
+
+
 def test_users_without_a_right_are_refused(amqp: tuple[Broker, int]) -> None:
     broker, port = amqp
     with penstock.connect(broker.uri()) as root:
@@ -176,7 +212,9 @@ def test_users_without_a_right_are_refused(amqp: tuple[Broker, int]) -> None:
     with pytest.raises((ProbableAccessDeniedError, ConnectionClosedByBroker), match=r"530.*vhost absent not found"):
         pika.BlockingConnection(parameters(port, vhost="absent"))
     with pika.BlockingConnection(parameters(port, "bob", "secret")) as connection:
-        with pytest.raises(ChannelClosedByBroker, match="403"):
+        with pytest.raises(
+            ChannelClosedByBroker, match=r"403.*configure access to queue 'bobs' in vhost '/' refused for user 'bob'"
+        ):
             connection.channel().queue_declare("bobs")
         channel = connection.channel()
         channel.confirm_delivery()
@@ -213,6 +251,20 @@ def test_a_deleted_user_s_connection_is_closed(amqp: tuple[Broker, int]) -> None
             connection.process_data_events(time_limit=SECONDS_MAX)
 
     assert (raised.value.reply_code, raised.value.reply_text) == (320, "CONNECTION_FORCED - user 'gone' was deleted")
+
+
+def test_connections_above_a_limit_are_refused(amqp: tuple[Broker, int]) -> None:
+    broker, port = amqp
+    with penstock.connect(broker.uri()) as root:
+        root.admin.put_user("one", password="secret")
+        root.admin.set_permission("one", "/", configure="", write="", read="")
+        root.admin.set_user_limits("one", connections_max=1)
+    text = r"530.*NOT_ALLOWED - Connection refused for user 'one': user connection limit \(1\) is reached"
+    with (
+        pika.BlockingConnection(parameters(port, "one", "secret")),
+        pytest.raises((ProbableAccessDeniedError, ConnectionClosedByBroker, ProbableAuthenticationError), match=text),
+    ):
+        pika.BlockingConnection(parameters(port, "one", "secret"))
 
 
 def test_a_method_that_is_not_served_ends_the_connection(channel: BlockingChannel) -> None:

@@ -46,12 +46,19 @@ class NotFoundError(RefusedError):
 
 
 class AccessRefusedError(RefusedError):
-    """The user may not do this; with reserved names and predeclared exchanges, no user may."""
+    """The user may not do this; with reserved names and predeclared exchanges, no user may.
+
+    `permission` is the one that the user lacks, and empty when it is about none.
+    """
+
+    permission = ""
 
     @classmethod
     def missing_permission(cls, user: str, permission: str, thing: Thing, way_out: str) -> "AccessRefusedError":
         rule = f"user '{user}' has no {permission}"
-        return cls(thing, rule, way_out, failure=f"{rule} on {thing}")
+        error = cls(thing, rule, way_out, failure=f"{rule} on {thing}")
+        error.permission = permission
+        return error
 
     @classmethod
     def access(cls, user: str, thing: Thing, way_out: str) -> "AccessRefusedError":

@@ -125,6 +125,7 @@ class Connections:
                 f"would exceed the limit of {limit} that may be open",
                 "close another one first",
                 field="connections_max",
+                wanted=str(limit),
             )
         connection.holders.add(holder)
         self._counts[holder] = count + 1

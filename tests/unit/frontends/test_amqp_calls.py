@@ -116,3 +116,71 @@ def test_arguments_that_nest_too_deep_are_refused() -> None:
         assert code_of(await world.ask(amqp(wanted))) == ("invalid_argument", 406)
 
     play(scenario)
+
+
+def text_of(result: tuple[object, ...]) -> tuple[int, object]:
+    """Return the code and the text of a refusal."""
+    return code_of(result)[1], result[2]
+
+
+def test_what_is_not_there_counts_as_deleted() -> None:
+    async def scenario(world: World) -> None:
+        await world.ask(amqp(declare("jobs")))
+        for gone in (
+            QueueDelete(vhost="/", name="absent"),
+            ExchangeDelete(vhost="/", name="absent"),
+            bind("jobs", "a.#", unbind=True),
+            bind("absent", "a.#", unbind=True),
+        ):
+            assert await world.ask(amqp(gone)) == ("changed", "", 0, 0)
+        assert text_of(await world.ask(amqp(QueueDelete(vhost="nowhere", name="jobs")))) == (
+            404,
+            "vhost nowhere not found",
+        )
+
+    play(scenario)
+
+
+def test_names_and_types_that_nobody_may_use_have_rabbitmq_s_texts() -> None:
+    async def scenario(world: World) -> None:
+        exchange = ExchangeDeclare(vhost="/", name="amq.mine", kind="topic", arguments=encode_table({}))
+        unknown = ExchangeDeclare(vhost="/", name="x", kind="x-unknown", arguments=encode_table({}))
+        nameless = ExchangeDeclare(vhost="/", name="", kind="direct", arguments=encode_table({}))
+        internal = ExchangeDeclare(vhost="/", name="inner", kind="topic", internal=True, arguments=encode_table({}))
+        await world.ask(amqp(internal))
+        cases: list[tuple[Question, int, str]] = [
+            (declare("amq.mine"), 403, "queue name 'amq.mine' contains reserved prefix 'amq.*'"),
+            (exchange, 403, "exchange name 'amq.mine' contains reserved prefix 'amq.*'"),
+            (unknown, 503, "unknown exchange type 'x-unknown'"),
+            (nameless, 403, "operation not permitted on the default exchange"),
+            (
+                ExchangeDelete(vhost="/", name="amq.topic"),
+                403,
+                "deletion of system exchange 'amq.topic' in vhost '/' not allowed",
+            ),
+            (
+                PermitExchange(vhost="/", exchange="inner"),
+                403,
+                "cannot publish to internal exchange 'inner' in vhost '/'",
+            ),
+        ]
+        for question, code, text in cases:
+            assert text_of(await world.ask(amqp(question))) == (code, text)
+
+    play(scenario)
+
+
+def test_an_exchange_in_use_is_deleted_only_without_that_condition() -> None:
+    async def scenario(world: World) -> None:
+        await world.ask(amqp(declare("jobs")))
+        wanted = ExchangeDeclare(vhost="/", name="events", kind="topic", durable=True, arguments=encode_table({}))
+        await world.ask(amqp(wanted))
+        bound = BindingChange(
+            vhost="/", source="events", destination="jobs", routing_key="a", arguments=encode_table({})
+        )
+        await world.ask(amqp(bound))
+        refused = await world.ask(amqp(ExchangeDelete(vhost="/", name="events", if_unused=True)))
+        assert text_of(refused) == (406, "exchange 'events' in vhost '/' in use")
+        assert await world.ask(amqp(ExchangeDelete(vhost="/", name="events"))) == ("changed", "", 0, 0)
+
+    play(scenario)

@@ -23,7 +23,7 @@ from penstock.model.errors import (
 )
 
 CONNECTION_FORCED, ACCESS_REFUSED, NOT_FOUND, RESOURCE_LOCKED = 320, 403, 404, 405
-PRECONDITION_FAILED, RESOURCE_ERROR, INTERNAL_ERROR = 406, 506, 541
+PRECONDITION_FAILED, COMMAND_INVALID, RESOURCE_ERROR, NOT_ALLOWED, INTERNAL_ERROR = 406, 503, 506, 530, 541
 
 # Error -> kind, as the listener knows it, and reply code. A subclass without a row of its own takes its parent's.
 TABLE: dict[type[Exception], tuple[str, int]] = {
@@ -41,6 +41,21 @@ TABLE: dict[type[Exception], tuple[str, int]] = {
     StoppedError: ("unavailable", CONNECTION_FORCED),
     BusyError: ("unavailable", RESOURCE_ERROR),
     FaultError: ("unavailable", INTERNAL_ERROR),
+}
+
+_TYPE, _ARGUMENTS, _TOO_MANY_QUEUES = "type", "arguments.", "would be "
+
+# Errors about a field whose code is not that of their class.
+_CODES: dict[tuple[type[Exception], str], int] = {
+    (InvalidArgumentError, _TYPE): COMMAND_INVALID,
+    (PreconditionFailedError, "connections_max"): NOT_ALLOWED,
+}
+
+# Rules that no user may break, and what RabbitMQ says of them.
+_ACCESS = {
+    "has a name that starts with 'amq.', which is reserved": "{kind} name '{name}' contains reserved prefix 'amq.*'",
+    "is predeclared and cannot be deleted": "deletion of system {thing} not allowed",
+    "is internal": "cannot publish to internal {thing}",
 }
 
 _LOCKED = (
@@ -62,10 +77,10 @@ class Refusal:
         return self.code.to_bytes(2, "big")
 
 
-def refusal_of(error: RefusedError | FaultError) -> Refusal:
-    """Return the reply of a refusal or a fault."""
+def refusal_of(error: RefusedError | FaultError, user: str = "") -> Refusal:
+    """Return the reply of a refusal or a fault that the user met."""
     kind, code = next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
-    return Refusal(kind, _text_of(error), code)
+    return Refusal(kind, _text_of(error, user), _CODES.get((type(error), getattr(error, "field", "")), code))
 
 
 def refusal_of_deleted(user: str) -> Refusal:
@@ -78,14 +93,52 @@ def refusal_of_a_bug() -> Refusal:
     return Refusal("bug", "internal error of the broker; see its log", INTERNAL_ERROR)
 
 
-def _text_of(error: RefusedError | FaultError) -> str:
-    if isinstance(error, NotFoundError):
-        return f"vhost {error.thing.name} not found" if error.thing.kind == "vhost" else f"no {error.thing}"
-    if isinstance(error, AccessRefusedError):
-        return error.failure
-    if isinstance(error, LockedError):
-        return _LOCKED.format(error.thing)
-    if isinstance(error, PreconditionFailedError) and error.field:
-        name = error.field.removeprefix("arguments.")
-        return f"inequivalent arg '{name}' for {error.thing}: received '{error.wanted}' but current is '{error.found}'"
+def _text_of(error: RefusedError | FaultError, user: str) -> str:
+    match error:
+        case NotFoundError():
+            return f"vhost {error.thing.name} not found" if error.thing.kind == "vhost" else f"no {error.thing}"
+        case AccessRefusedError():
+            return _of_access(error, user)
+        case LockedError():
+            return _LOCKED.format(error.thing)
+        case PreconditionFailedError():
+            return _of_precondition(error, user)
+        case InvalidArgumentError() if error.field == _TYPE:
+            return error.rule.replace("has a type", "unknown exchange type", 1).partition(" that is ")[0]
+        case InvalidArgumentError() if error.field:
+            return f"invalid arg '{error.field.removeprefix(_ARGUMENTS)}' for {error.thing}: {error.rule}"
+        case LimitReachedError() if error.rule.startswith(_TOO_MANY_QUEUES):
+            thing = error.thing
+            reached = f"queue limit in vhost '{thing.vhost}' ({error.limit}) is reached"
+            return f"cannot declare queue '{thing.name}': {reached}"
+    return str(error)
+
+
+def _of_access(error: AccessRefusedError, user: str) -> str:
+    thing = error.thing
+    if error.permission:
+        access, _, key = error.permission.partition(" permission for routing key ")
+        about = f"topic {key} in {thing}" if key else str(thing)
+        return f"{access.removesuffix(' permission')} access to {about} refused for user '{user}'"
+    if thing.kind == "exchange" and not thing.name:
+        return "operation not permitted on the default exchange"
+    text = _ACCESS.get(error.rule)
+    return text.format(thing=thing, kind=thing.kind, name=thing.name) if text else error.failure
+
+
+def _of_precondition(error: PreconditionFailedError, user: str) -> str:
+    thing = error.thing
+    match error.field:
+        case "if_unused":
+            return f"{thing} in use"
+        case "if_empty":
+            return f"{thing} not empty"
+        case "connections_max" if thing.vhost is not None:
+            reached = f"connection limit ({error.wanted}) is reached"
+            return f"access to vhost '{thing.vhost}' refused for user '{user}': {reached}"
+        case "connections_max":
+            return f"Connection refused for user '{user}': user connection limit ({error.wanted}) is reached"
+    if error.wanted or error.found:
+        name = error.field.removeprefix(_ARGUMENTS)
+        return f"inequivalent arg '{name}' for {thing}: received '{error.wanted}' but current is '{error.found}'"
     return str(error)

@@ -1,6 +1,6 @@
 """Decides the calls of AMQP's clients: log-in, then the verb, then the answer or a reply code."""
 
-from penstock.frontends.amqp.credentials import credentials_of
+from penstock.frontends.amqp.credentials import credentials_of, user_of
 from penstock.frontends.amqp.errors import Refusal, refusal_of, refusal_of_a_bug, refusal_of_deleted
 from penstock.frontends.amqp.topology import change
 from penstock.frontends.native import Call, admit, permit_keys
@@ -28,16 +28,18 @@ class AmqpProtocol:
 
     async def decide(self, call: Call, question: Question, connection: Connection) -> None:
         is_open = call.again or isinstance(question, PermitExchange | PermitUserId | PermitKeys)
+        user = user_of(call.authorization)
         try:
             credentials = credentials_of(call.authorization)
             principal = await self._services.sessions.log_in(credentials, connection, is_open=is_open)
+            user = principal.name
             await self._answer(call, question, principal)
         except NotAuthenticatedError as refusal:
             name = refusal.thing.name
             is_gone = call.again and name and name not in connection.users
             _refuse(call, refusal_of_deleted(name) if is_gone else refusal_of(refusal))
         except RefusedError as refusal:
-            _refuse(call, refusal_of(refusal))
+            _refuse(call, refusal_of(refusal, user))
         except FaultError as fault:
             _log.warning("a call met a fault", question=type(question).__name__, fault=str(fault))
             _refuse(call, refusal_of(fault))

@@ -1,10 +1,12 @@
 """Exchanges, queues and bindings: from what a method asks for to verbs, and what the client hears of it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from penstock.frontends.native import vhost_of
 from penstock.model.arguments import Arguments
-from penstock.model.errors import InvalidArgumentError, Thing
+from penstock.model.errors import InvalidArgumentError, NotFoundError, Thing
 from penstock.model.field_table import FieldTableError, decode_table
 from penstock.model.names import exchange_name, existing_queue_name, queue_name, routing_key
 from penstock.model.records import Binding, DestinationKind
@@ -35,20 +37,36 @@ async def change(services: Services, principal: Principal, question: TopologyReq
             await topology.declare_exchange(principal, vhost, _exchange(question))
             return Outcome()
         case ExchangeDelete(name=name, if_unused=if_unused):
-            await topology.delete_exchange(principal, vhost, name, if_unused=if_unused)
+            with _gone_already():
+                await topology.delete_exchange(principal, vhost, name, if_unused=if_unused)
             return Outcome()
         case QueueDeclare():
             status = await topology.declare_queue(principal, vhost, _queue(principal, question))
             return Outcome(status.queue.name, status.ready_count, status.consumer_count)
         case QueueDelete(name=name, if_unused=if_unused, if_empty=if_empty):
-            count = await topology.delete_queue(principal, vhost, name, if_unused=if_unused, if_empty=if_empty)
+            count = 0
+            with _gone_already():
+                count = await topology.delete_queue(principal, vhost, name, if_unused=if_unused, if_empty=if_empty)
             return Outcome(message_count=count)
         case QueuePurge(name=name):
             return Outcome(message_count=await topology.purge_queue(principal, vhost, name))
-        case BindingChange(unbind=unbind):
-            verb = topology.unbind if unbind else topology.bind
-            await verb(principal, vhost, _binding(question))
+        case BindingChange(unbind=True):
+            with _gone_already():
+                await topology.unbind(principal, vhost, _binding(question))
             return Outcome()
+        case BindingChange():
+            await topology.bind(principal, vhost, _binding(question))
+            return Outcome()
+
+
+@contextmanager
+def _gone_already() -> Iterator[None]:
+    """Take what is not there for deleted: a deletion asserts that, as RabbitMQ's does."""
+    try:
+        yield
+    except NotFoundError as error:
+        if error.thing.kind not in ("queue", "exchange", "binding"):
+            raise
 
 
 def _exchange(question: ExchangeDeclare) -> DeclareExchange:

@@ -41,9 +41,18 @@ pub(super) fn exception_of(refused: &Refusal, method: MethodId) -> Exception {
     Exception::new(decided.unwrap_or_else(|| code_of(refused.kind)), refused.text.as_str(), method)
 }
 
+/// The exception for a refused consumer, or a refused get: when others consume the queue, RabbitMQ's text.
+pub(super) fn of_queue(refused: &Refusal, queue: &str, vhost: &str, method: MethodId) -> Exception {
+    let mut exception = exception_of(refused, method);
+    if refused.kind == Kind::InUse {
+        exception.text = format!("queue '{queue}' in vhost '{vhost}' in exclusive use");
+    }
+    exception
+}
+
 fn code_of(kind: Kind) -> ReplyCode {
     match kind {
-        Kind::Unauthenticated | Kind::AccessRefused => ReplyCode::AccessRefused,
+        Kind::Unauthenticated | Kind::AccessRefused | Kind::InUse => ReplyCode::AccessRefused,
         Kind::NotFound => ReplyCode::NotFound,
         Kind::PreconditionFailed | Kind::InvalidArgument | Kind::LimitReached => ReplyCode::PreconditionFailed,
         Kind::Conflict => ReplyCode::ResourceLocked,

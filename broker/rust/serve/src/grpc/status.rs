@@ -6,11 +6,12 @@ use tonic::{Code, Status};
 
 use crate::host::refusal::{Kind, Refusal};
 
-const TABLE: [(Kind, Code); 11] = [
+const TABLE: [(Kind, Code); 12] = [
     (Kind::Unauthenticated, Code::Unauthenticated),
     (Kind::AccessRefused, Code::PermissionDenied),
     (Kind::NotFound, Code::NotFound),
     (Kind::PreconditionFailed, Code::FailedPrecondition),
+    (Kind::InUse, Code::FailedPrecondition),
     (Kind::InvalidArgument, Code::InvalidArgument),
     (Kind::LimitReached, Code::ResourceExhausted),
     (Kind::Unsupported, Code::Unimplemented),

@@ -16,6 +16,8 @@ pub enum Kind {
     NotFound,
     /// The request is right in itself, and does not fit what is there.
     PreconditionFailed,
+    /// Others consume the queue, and one of them, or this one, wants to be alone.
+    InUse,
     InvalidArgument,
     /// A limit is reached, or a disk is full.
     LimitReached,
@@ -92,10 +94,10 @@ fn kind_of(error: &EngineError) -> Kind {
         | EngineError::NoShard(..)
         | EngineError::NoExchange(..)
         | EngineError::NoLease { .. } => Kind::NotFound,
-        EngineError::Queue(_)
-        | EngineError::StagedRows { .. }
-        | EngineError::StagedDiffers { .. }
-        | EngineError::StagedForgotten { .. } => Kind::PreconditionFailed,
+        EngineError::Queue(_) => Kind::InUse,
+        EngineError::StagedRows { .. } | EngineError::StagedDiffers { .. } | EngineError::StagedForgotten { .. } => {
+            Kind::PreconditionFailed
+        }
         EngineError::StageBusy => Kind::Conflict,
         EngineError::Routing(_)
         | EngineError::IsStream(_)

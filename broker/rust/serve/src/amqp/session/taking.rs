@@ -6,7 +6,7 @@ use penstock_wire::amqp::reply::{Exception, ReplyCode};
 
 use super::Session;
 use crate::amqp::consumers::Outgoing;
-use crate::amqp::errors::exception_of;
+use crate::amqp::errors::of_queue;
 use crate::host::consuming::{ConsumeOptions, PREFETCH_MAX};
 use crate::host::getting::Got;
 
@@ -48,7 +48,7 @@ impl Session {
         let wanted = ConsumeOptions { vhost, queue, consumer_tag, prefetch, auto_ack: no_ack, exclusive };
         let asker = (&self.broker, self.caller.clone());
         let opened = self.consumers.open(asker, wanted, (number, &open.credit)).await;
-        opened.map_err(|refused| exception_of(&refused, method.id()))?;
+        opened.map_err(|refused| of_queue(&refused, &queue.to_text(), &self.vhost, method.id()))?;
         if !nowait {
             Method::BasicConsumeOk { consumer_tag }.put(number, &mut self.out);
         }
@@ -63,7 +63,7 @@ impl Session {
         let (out, space) = (&mut self.out, &mut self.space);
         let mut outgoing = Outgoing { out, bytes_max: usize::MAX, frame_bytes_max, space };
         let got = self.consumers.get(asker, (*channel, queue, *no_ack), &mut outgoing).await;
-        match got.map_err(|refused| exception_of(&refused, *method))? {
+        match got.map_err(|refused| of_queue(&refused, queue, &self.vhost, *method))? {
             Got::Message => {}
             Got::Nothing => Method::BasicGetEmpty {}.put(*channel, &mut self.out),
             Got::NoRoom => self.wanted = Some(wanted),
