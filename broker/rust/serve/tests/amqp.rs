@@ -287,3 +287,25 @@ fn two_thousand_channels_publish_and_consume() {
     drop(client);
     broker.stop();
 }
+
+#[test]
+fn a_channel_without_flow_delivers_nothing_until_its_client_wants_more() {
+    let broker = Broker::start();
+    let (mut client, mut other) = (Client::open(&broker, 0), Client::open(&broker, 0));
+    client.consumes(true);
+    client.says(1, Method::ChannelFlow { active: false });
+    client.expects(1, Method::ChannelFlowOk { active: false });
+    other.publishes("", "jobs", false, b"one");
+    broker.until_ready(1);
+    other.gets(true);
+    assert_eq!(other.expects_message(), b"one");
+    other.publishes("", "jobs", false, b"two");
+    broker.until_ready(1);
+
+    client.says(1, Method::ChannelFlow { active: true });
+    client.expects(1, Method::ChannelFlowOk { active: true });
+
+    assert_eq!(client.expects_delivery(), (1, false, b"two".to_vec()));
+    drop((client, other));
+    broker.stop();
+}

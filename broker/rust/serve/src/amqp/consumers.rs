@@ -14,7 +14,7 @@ use penstock_wire::amqp::delivery::{DeliveryRef, put_delivery};
 use penstock_wire::amqp::method::{Method, MethodId};
 use penstock_wire::amqp::reply::Exception;
 use penstock_wire::amqp::unacked::{Delivery, Unacked};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
 
 use super::space::Space;
@@ -95,6 +95,8 @@ pub(super) struct Consumers {
     unacked: FxHashMap<u16, Unacked>,
     /// Queues that messages are got from one at a time, by numbers as consumers have.
     gets: FxHashMap<u64, Get>,
+    /// Channels whose client wants no deliveries.
+    stopped: FxHashSet<u16>,
     /// Consumers that have a turn.
     rung: Vec<u64>,
     /// Consumers that a limit holds up, until when.
@@ -117,7 +119,10 @@ impl Consumers {
         self.last_number += 1;
         let (number, auto_ack, tag) = (self.last_number, wanted.auto_ack, wanted.consumer_tag.as_bytes().to_vec());
         let ring = Some((&self.ring, number));
-        let session = Consuming::open_with(broker, caller, wanted, ring, Some(credit)).await?;
+        let mut session = Consuming::open_with(broker, caller, wanted, ring, Some(credit)).await?;
+        if self.stopped.contains(&channel) {
+            session.pause().await?;
+        }
         self.open.insert(number, Consumer { channel, tag, session, auto_ack, is_cancelled: false });
         self.rung.push(number);
         Ok(())
@@ -136,6 +141,26 @@ impl Consumers {
         let mut open = self.open.iter();
         let is_it = |consumer: &Consumer| consumer.channel == channel && consumer.tag == tag && !consumer.is_cancelled;
         open.find_map(|(number, consumer)| is_it(consumer).then_some(*number))
+    }
+
+    /// Stops the deliveries of a channel, or goes on with them. Others get the messages meanwhile.
+    pub async fn set_flow(&mut self, channel: u16, is_active: bool) {
+        self.settle().await;
+        if is_active != self.stopped.contains(&channel) {
+            return;
+        }
+        if is_active {
+            self.stopped.remove(&channel)
+        } else {
+            self.stopped.insert(channel)
+        };
+        let of_channel = |consumer: &&mut Consumer| consumer.channel == channel && !consumer.is_cancelled;
+        for consumer in self.open.values_mut().filter(of_channel) {
+            // A failure ends the consumer, as its next turn finds.
+            let _ = if is_active { consumer.session.resume().await } else { consumer.session.pause().await };
+        }
+        let numbers = self.open.iter().filter(|(_, consumer)| consumer.channel == channel);
+        self.rung.extend(numbers.map(|(number, _)| *number));
     }
 
     /// Ends a consumer as its client wishes.
@@ -170,6 +195,7 @@ impl Consumers {
         // Dropped, they return what was got.
         self.gets.retain(|_, get| get.channel != channel);
         self.unacked.remove(&channel);
+        self.stopped.remove(&channel);
     }
 
     /// Writes the next message of a queue, if there is room for it.

@@ -322,12 +322,10 @@ impl Session {
                 }
                 return Ok(());
             }
-            Method::ChannelFlow { active: true } => {
-                Method::ChannelFlowOk { active: true }.put(number, &mut self.out);
+            Method::ChannelFlow { active } => {
+                self.consumers.set_flow(number, active).await;
+                Method::ChannelFlowOk { active }.put(number, &mut self.out);
                 return Ok(());
-            }
-            Method::ChannelFlow { active: false } => {
-                return refused(ReplyCode::NotImplemented, "active=false".to_owned());
             }
             Method::ChannelFlowOk { .. } | Method::BasicCancelOk { .. } => return Ok(()),
             _ => return self.change(number, method).await,

@@ -268,13 +268,25 @@ impl Consuming {
         Ok(())
     }
 
-    /// Takes no more messages from the queue; what was taken can still be sent and settled.
+    /// Takes no more messages from the queue until it is resumed. What was sent can still be settled, and the rest returns.
     ///
     /// # Errors
     /// What ends the session.
-    pub async fn pause(&self) -> Result<(), Refusal> {
+    pub async fn pause(&mut self) -> Result<(), Refusal> {
+        let unsent = std::mem::take(&mut self.pending).ranges();
         let subscription = &self.consumer.subscription;
-        Ok(when_free(self.consumer.shard(), || subscription.pause()).await?)
+        let pause = || subscription.pause().and_then(|()| subscription.put_back(&unsent));
+        Ok(when_free(self.consumer.shard(), pause).await.map(drop)?)
+    }
+
+    /// Takes messages again.
+    ///
+    /// # Errors
+    /// What ends the session.
+    pub async fn resume(&mut self) -> Result<(), Refusal> {
+        self.looks = true;
+        let subscription = &self.consumer.subscription;
+        Ok(when_free(self.consumer.shard(), || subscription.resume()).await?)
     }
 
     /// Counts no more as a consumer of its queue. What was sent can still be settled.
