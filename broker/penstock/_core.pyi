@@ -64,6 +64,7 @@ __all__ = [
     "QueueUnused",
     "ReadArchive",
     "Reader",
+    "Renew",
     "ReservedLease",
     "RpcError",
     "SegmentReport",
@@ -720,6 +721,12 @@ class Enter:
     def __new__(cls) -> Self: ...
 
 @final
+class Renew:
+    """The client shows newer credentials of the same user: answered with `admit`."""
+
+    def __new__(cls) -> Self: ...
+
+@final
 class Disconnected:
     """The connection ended. There is no answer."""
 
@@ -812,7 +819,7 @@ class Call:
     continues if it is admitted.
     """
 
-    request: UnaryCall | OpenPublish | PermitExchange | PermitUserId | PermitKeys | OpenConsume | OpenRead | OpenGet | OpenSettle | OpenStage | ReadArchive | DescribeStreams | Enter | ExchangeDeclare | ExchangeDelete | QueueDeclare | QueueDelete | QueuePurge | BindingChange | Disconnected | QueueUnused
+    request: UnaryCall | OpenPublish | PermitExchange | PermitUserId | PermitKeys | OpenConsume | OpenRead | OpenGet | OpenSettle | OpenStage | ReadArchive | DescribeStreams | Enter | Renew | ExchangeDeclare | ExchangeDelete | QueueDeclare | QueueDelete | QueuePurge | BindingChange | Disconnected | QueueUnused
     protocol: str
     authorization: str
     certificate: bytes

@@ -21,6 +21,7 @@ from penstock._core import (
     QueuePurge,
     QueueUnused,
     ReadArchive,
+    Renew,
     UnaryCall,
 )
 
@@ -28,7 +29,9 @@ Admittable = OpenPublish | PermitExchange | PermitUserId | OpenConsume | OpenRea
 """`Call.admit` answers these with a virtual host and a queue."""
 TopologyRequest = ExchangeDeclare | ExchangeDelete | QueueDeclare | QueueDelete | QueuePurge | BindingChange
 """`Call.changed` answers these."""
-Question = Admittable | TopologyRequest | UnaryCall | PermitKeys | OpenStage | ReadArchive | DescribeStreams | Enter
+Question = (
+    Admittable | TopologyRequest | UnaryCall | PermitKeys | OpenStage | ReadArchive | DescribeStreams | Enter | Renew
+)
 """These have an answer, or are refused."""
 Event = Disconnected | QueueUnused
 """These have no answer."""

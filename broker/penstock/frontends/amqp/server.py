@@ -1,11 +1,13 @@
 """Decides the calls of AMQP's clients: log-in, then the verb, then the answer or a reply code."""
 
+from contextlib import suppress
+
 from penstock.frontends.amqp.credentials import credentials_of, user_of
 from penstock.frontends.amqp.errors import Refusal, refusal_of, refusal_of_a_bug, refusal_of_deleted
 from penstock.frontends.amqp.topology import change
 from penstock.frontends.native import Call, admit, permit_keys
 from penstock.kit.logging import logger
-from penstock.model.errors import FaultError, NotAuthenticatedError, RefusedError
+from penstock.model.errors import FaultError, NotAuthenticatedError, PreconditionFailedError, RefusedError
 from penstock.native import (
     Admittable,
     Enter,
@@ -13,9 +15,10 @@ from penstock.native import (
     PermitKeys,
     PermitUserId,
     Question,
+    Renew,
     TopologyRequest,
 )
-from penstock.services import NO_QUEUE, Connection, Principal, Services
+from penstock.services import NO_QUEUE, Connection, Credentials, Principal, Services
 
 _log = logger("amqp")
 
@@ -30,8 +33,11 @@ class AmqpProtocol:
         is_open = call.again or isinstance(question, PermitExchange | PermitUserId | PermitKeys)
         user = user_of(call.authorization)
         try:
-            credentials = credentials_of(call.authorization)
-            principal = await self._services.sessions.log_in(credentials, connection, is_open=is_open)
+            credentials = credentials_of(call.authorization, call.certificate)
+            if isinstance(question, Renew):
+                principal = await self._renewed(credentials, connection)
+            else:
+                principal = await self._services.sessions.log_in(credentials, connection, is_open=is_open)
             user = principal.name
             await self._answer(call, question, principal)
         except NotAuthenticatedError as refusal:
@@ -47,10 +53,20 @@ class AmqpProtocol:
     def refuse_for_a_bug(self, call: Call) -> None:
         _refuse(call, refusal_of_a_bug())
 
+    async def _renewed(self, credentials: Credentials, connection: Connection) -> Principal:
+        """Return who shows newer credentials, which has to be who logged in; its open streams go on with them."""
+        known = frozenset(connection.users)
+        principal = await self._services.sessions.log_in(credentials, connection)
+        if principal.name not in known:
+            raise NotAuthenticatedError(principal.name, "log in on another connection")
+        with suppress(PreconditionFailedError):  # no stream was opened with a token
+            await self._services.sessions.renew_token(principal)
+        return principal
+
     async def _answer(self, call: Call, question: Question, principal: Principal) -> None:
         services = self._services
         match question:
-            case Enter():
+            case Enter() | Renew():
                 call.admit("", NO_QUEUE, principal.name, False)
             case PermitKeys():
                 call.permit_keys(await permit_keys(services, principal, question))

@@ -17,6 +17,7 @@ from penstock.native import (
     PermitUserId,
     Question,
     ReadArchive,
+    Renew,
     TopologyRequest,
     UnaryCall,
 )
@@ -68,8 +69,8 @@ class GrpcProtocol:
                     _refuse(call, answer)
                 else:
                     call.answer(answer)
-            case Enter():
-                # Any user may send a large request.
+            case Enter() | Renew():
+                # Any user may send a large request. Newer credentials come by a unary method instead.
                 call.admit("", NO_QUEUE, principal.name, False)
             case ReadArchive():
                 call.answer(await read_archive(services, principal, question))

@@ -85,6 +85,7 @@ records! {
     }
     QueueUnused { vhost: String, queue: String, queue_id: u64 }
     Enter {}
+    Renew {}
     Disconnected {}
 }
 
@@ -168,6 +169,7 @@ fn object(py: Python<'_>, request: CallRequest) -> PyResult<Py<PyAny>> {
         CallRequest::OpenGet { vhost, queue } => OpenGet { vhost, queue }.into_py_any(py),
         CallRequest::OpenSettle { vhost, queue } => OpenSettle { vhost, queue }.into_py_any(py),
         CallRequest::Enter => Enter {}.into_py_any(py),
+        CallRequest::Renew => Renew {}.into_py_any(py),
         CallRequest::OpenStage { vhost, stage, stream, exchange, routing_key } => {
             OpenStage { vhost, stage, stream, exchange, routing_key }.into_py_any(py)
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use penstock_serve::host::{Holder, QuotaLimits};
 use penstock_wire::Name;
-use penstock_wire::amqp::argument::FieldTable;
+use penstock_wire::amqp::argument::{FieldTable, LongText};
 use penstock_wire::amqp::frame::PROTOCOL_HEADER;
 use penstock_wire::amqp::method::Method;
 
@@ -307,5 +307,23 @@ fn a_channel_without_flow_delivers_nothing_until_its_client_wants_more() {
 
     assert_eq!(client.expects_delivery(), (1, false, b"two".to_vec()));
     drop((client, other));
+    broker.stop();
+}
+
+#[test]
+fn a_newer_secret_is_taken_when_it_is_right() {
+    let broker = Broker::start();
+    let mut client = Client::open(&broker, 0);
+    let reason = Name::cut("soon over");
+    client.says(0, Method::ConnectionUpdateSecret { new_secret: LongText(b"secret"), reason });
+    client.expects(0, Method::ConnectionUpdateSecretOk {});
+    client.publishes("", "jobs", false, b"one");
+    broker.until_ready(1);
+
+    client.says(0, Method::ConnectionUpdateSecret { new_secret: LongText(b"wrong"), reason });
+
+    let text = "NOT_ALLOWED - New secret was refused by one of the backends";
+    assert_eq!(client.expects_close(0), (530, text.to_owned()));
+    drop(client);
     broker.stop();
 }

@@ -22,7 +22,7 @@ use penstock_wire::amqp::reply::{Exception, ReplyCode};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
 
-use self::entering::{MECHANISMS, OFFERED, server_properties};
+use self::entering::{MECHANISMS, MECHANISMS_WITH_CERTIFICATE, OFFERED, server_properties};
 use self::taking::Wanted;
 use super::consumers::{Consumers, Outgoing};
 use super::errors::exception_of;
@@ -83,7 +83,8 @@ impl Session {
         let properties = server_properties();
         let properties = FieldTable::check(&properties).unwrap_or_default();
         let mut out = Vec::new();
-        let connection = Connection::greet(OFFERED, MECHANISMS, properties, &mut out);
+        let mechanisms = if peer.certificate.is_some() { MECHANISMS_WITH_CERTIFICATE } else { MECHANISMS };
+        let connection = Connection::greet(OFFERED, mechanisms, properties, &mut out);
         let (caller, vhost, channels, consumers) =
             (peer.caller(""), String::new(), FxHashMap::default(), Consumers::default());
         let (unstored, held_bytes, is_over) = (Vec::new(), 0, false);
@@ -174,8 +175,10 @@ impl Session {
         let event = match effect {
             Some(Effect::LogIn { mechanism, response, .. }) => self.log_in(mechanism, response.0).await,
             Some(Effect::Enter { virtual_host }) => self.enter(virtual_host).await,
-            Some(Effect::UpdateSecret { .. } | Effect::Answered { .. }) => {
-                Event::Failed(Exception::of_no_method(ReplyCode::NotImplemented, "connection.update_secret"))
+            Some(Effect::UpdateSecret { secret, .. }) => self.update_secret(secret.0).await,
+            // No mechanism has a challenge.
+            Some(Effect::Answered { .. }) => {
+                Event::Failed(Exception::of_no_method(ReplyCode::CommandInvalid, "nothing was asked"))
             }
             effect @ (None | Some(Effect::EndChannels | Effect::Close)) => return self.end(effect).await,
         };

@@ -104,6 +104,8 @@ pub enum CallRequest {
     },
     /// A request is larger than an unauthenticated client may send.
     Enter,
+    /// The client of a connection shows newer credentials of the same user.
+    Renew,
     /// Exchanges, queues or bindings are to be changed.
     Topology {
         vhost: String,

@@ -4,7 +4,7 @@ use penstock_wire::Name;
 use penstock_wire::amqp::connection::{Event, Limits};
 use penstock_wire::amqp::method::MethodId;
 use penstock_wire::amqp::reply::{Exception, ReplyCode};
-use penstock_wire::amqp::sasl;
+use penstock_wire::amqp::sasl::{self, Credentials};
 use penstock_wire::amqp::table_writer::TableWriter;
 
 use super::Session;
@@ -16,6 +16,10 @@ use crate::host::rights::Question;
 /// The limits that the broker offers in `connection.tune`, the same as RabbitMQ's.
 pub(super) const OFFERED: Limits = Limits { channels_max: 2047, frame_bytes_max: 131_072, heartbeat_seconds: 60 };
 pub(super) const MECHANISMS: &str = "PLAIN AMQPLAIN";
+pub(super) const MECHANISMS_WITH_CERTIFICATE: &str = "PLAIN AMQPLAIN EXTERNAL";
+
+const UPDATE_SECRET: MethodId = MethodId { class: 10, method: 70 };
+const SECRET_REFUSED: &str = "New secret was refused by one of the backends";
 
 /// Capabilities that the broker has. Clients rely on each of them.
 const CAPABILITIES: &[&str] = &[
@@ -29,14 +33,18 @@ const CAPABILITIES: &[&str] = &[
 
 impl Session {
     pub(super) async fn log_in(&mut self, mechanism: Name<'_>, response: &[u8]) -> Event<'static> {
-        let is_plain = mechanism == Name::cut("PLAIN");
-        let credentials = if is_plain { sasl::plain(response) } else { sasl::amqplain(response) };
-        let Some(credentials) = credentials else {
+        let authorization = match mechanism.as_bytes() {
+            // The certificate says who it is: a name and a password would have a zero between them.
+            b"EXTERNAL" => Some(String::new()),
+            b"PLAIN" => sasl::plain(response).map(authorization_of),
+            _ => sasl::amqplain(response).map(authorization_of),
+        };
+        let Some(authorization) = authorization else {
             let text = format!("the response of mechanism {} cannot be read", mechanism.to_text());
             return Event::Failed(Exception::of_no_method(ReplyCode::SyntaxError, text));
         };
         self.peer.asks();
-        self.caller = self.peer.caller(&format!("{}\0{}", credentials.user, credentials.password));
+        self.caller = self.peer.caller(&authorization);
         match self.broker.log_in(&self.caller).await {
             Ok(_) => Event::LoggedIn,
             Err(refused) => {
@@ -49,6 +57,21 @@ impl Session {
                 }
                 Event::Failed(exception)
             }
+        }
+    }
+
+    /// Goes on with a newer password or token of the same user. What is open asks again whether it may be.
+    pub(super) async fn update_secret(&mut self, secret: &[u8]) -> Event<'static> {
+        let refused = || Event::Failed(Exception::new(ReplyCode::NotAllowed, SECRET_REFUSED, UPDATE_SECRET));
+        let (user, _) = self.caller.authorization.split_once('\0').unwrap_or_default();
+        let Ok(password) = std::str::from_utf8(secret) else { return refused() };
+        let caller = self.peer.caller(&authorization_of(Credentials { user, password }));
+        match self.broker.calls.admit(Call::new(CallRequest::Renew, &caller)).await {
+            Ok(_) => {
+                self.caller = caller;
+                Event::SecretUpdated
+            }
+            Err(_) => refused(),
         }
     }
 
@@ -67,6 +90,10 @@ impl Session {
             }
         }
     }
+}
+
+fn authorization_of(credentials: Credentials<'_>) -> String {
+    format!("{}\0{}", credentials.user, credentials.password)
 }
 
 pub(super) fn server_properties() -> Vec<u8> {

@@ -1,0 +1,98 @@
+"""Who logs in over AMQP: certificates, tokens as passwords, and newer tokens on an open connection, with pika."""
+
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pika
+import pytest
+import trustme
+from pika.exceptions import AMQPConnectionError, ConnectionClosedByBroker, ProbableAuthenticationError
+
+import penstock
+from support import Broker
+from support.broker import free_ports
+from support.issuer import Issuer, serving
+
+HOST = "127.0.0.1"
+SECONDS_MAX = 30
+EVERYTHING = "mq.configure:*/* mq.write:*/* mq.read:*/*"
+
+
+def test_a_certificate_logs_in_by_external(tmp_path: Path) -> None:
+    authority, port = trustme.CA(), free_ports(1)[0]
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    server = authority.issue_cert(HOST, "localhost")
+    server.private_key_pem.write_to_path(str(tmp_path / "server.key"))
+    (tmp_path / "server.crt").write_bytes(b"".join(blob.bytes() for blob in server.cert_chain_pems))
+    config = tmp_path / "broker.toml"
+    config.write_text(
+        f'tls_certificate = "{tmp_path}/server.crt"\ntls_key = "{tmp_path}/server.key"\n'
+        f'tls_client_ca = "{tmp_path}/ca.pem"\ntls_client_auth = "optional"\ntls_client_user = "cn"\n'
+    )
+    trust = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    shows = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    authority.issue_cert("anna@example.com", common_name="anna").configure_cert(shows)
+
+    def parameters(context: ssl.SSLContext) -> pika.ConnectionParameters:
+        tls, credentials = pika.SSLOptions(context, HOST), pika.credentials.ExternalCredentials()
+        return pika.ConnectionParameters(
+            HOST, port, ssl_options=tls, credentials=credentials, socket_timeout=SECONDS_MAX, connection_attempts=1
+        )
+
+    options = ("--config", str(config), "--amqp", f"{HOST}:{port}")
+    with Broker(tmp_path / "data", *options, trust=trust) as broker:
+        with pytest.raises(ProbableAuthenticationError, match=r"403.*mechanism EXTERNAL"):
+            pika.BlockingConnection(parameters(shows))
+        with penstock.connect(f"penstocks://guest:guest@{broker.address}/?ca={tmp_path}/ca.pem") as root:
+            root.admin.put_user("anna", "another way in")
+            root.admin.set_permission("anna", "/", ".*", "", "")
+        with pika.BlockingConnection(parameters(shows)) as connection:
+            assert connection.channel().queue_declare("annas").method.queue == "annas"
+        with pytest.raises(AMQPConnectionError):
+            pika.BlockingConnection(parameters(trust))
+
+
+@pytest.fixture
+def issuer_and_port(tmp_path: Path) -> Iterator[tuple[Issuer, int]]:
+    port = free_ports(1)[0]
+    with serving() as issuer:
+        config = tmp_path / "config.toml"
+        config.write_text(
+            'auth_backends = "local, jwt"\n'
+            f'jwt_issuer = "{issuer.url}"\njwt_audience = "mq"\njwt_clock_skew_seconds = 0\n'
+        )
+        with Broker(tmp_path / "data", "--config", str(config), "--amqp", f"{HOST}:{port}"):
+            yield issuer, port
+
+
+def open_with(token: str, port: int) -> pika.BlockingConnection:
+    credentials = pika.PlainCredentials("whoever", token)
+    return pika.BlockingConnection(pika.ConnectionParameters(HOST, port, credentials=credentials))
+
+
+def test_a_token_is_a_password_and_a_newer_one_takes_its_place(issuer_and_port: tuple[Issuer, int]) -> None:
+    issuer, port = issuer_and_port
+    begun = time.time()
+    with open_with(issuer.token(begun + 10, EVERYTHING), port) as connection:
+        channel = connection.channel()
+        channel.queue_declare("jobs", auto_delete=True)
+        connection.update_secret(issuer.token(begun + 600, EVERYTHING), "the first one is soon over")
+        while time.time() < begun + 11:
+            connection.process_data_events(time_limit=0.5)
+        channel.confirm_delivery()
+        channel.basic_publish("", "jobs", b"hello", mandatory=True)
+        assert channel.basic_get("jobs", auto_ack=True)[2] == b"hello"
+
+        with pytest.raises(ConnectionClosedByBroker, match=r"530.*New secret was refused by one of the backends"):
+            connection.update_secret(issuer.token(begun + 600, EVERYTHING, sub="ben"), "another user")
+
+
+def test_a_connection_ends_with_its_token(issuer_and_port: tuple[Issuer, int]) -> None:
+    issuer, port = issuer_and_port
+    connection = open_with(issuer.token(time.time() + 10, EVERYTHING), port)
+    with pytest.raises(ConnectionClosedByBroker) as ended:
+        connection.process_data_events(time_limit=SECONDS_MAX)
+
+    assert ended.value.reply_code == 320
