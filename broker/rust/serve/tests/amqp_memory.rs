@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use penstock_wire::Name;
 use penstock_wire::amqp::method::Method;
 
 use crate::amqp_client::{Broker, Client, PATIENCE};
@@ -213,4 +214,21 @@ fn messages_that_are_got_wait_for_room() {
 #[test]
 fn messages_that_return_wait_for_room() {
     stays_within_the_budget(start(PATIENCE), |client| client.publishes("", "nowhere", true, &[b'x'; LARGE]));
+}
+
+#[test]
+fn a_client_that_waits_for_room_is_told() {
+    let broker = start(PATIENCE);
+    let client = Client { hears_alarms: true, ..Client::connect(&broker) };
+    let mut client = client.enter(0);
+    let hoarders = hoard(&broker);
+    client.publishes("", "jobs", false, b"it waits");
+    client.expects(0, Method::ConnectionBlocked { reason: Name::cut("low on memory") });
+
+    drop(hoarders);
+
+    client.expects(0, Method::ConnectionUnblocked {});
+    broker.until_ready(1);
+    drop(client);
+    broker.stop();
 }

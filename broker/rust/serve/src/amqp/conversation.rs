@@ -17,6 +17,7 @@ use penstock_wire::amqp::frame::{PROTOCOL_HEADER, is_served, next_frame, put_hea
 use penstock_wire::amqp::heartbeat::{Due, Heartbeat};
 use penstock_wire::amqp::reply::Exception;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::errors::{of_end, of_user, others_wait, shutdown};
@@ -48,6 +49,9 @@ const KEPT_BYTES: usize = 512 << 10;
 /// A client that was told of the end may take so long to confirm it, and so long when the broker stops.
 const CLOSING: Duration = Duration::from_secs(10);
 const STOPPING: Duration = Duration::from_secs(2);
+
+/// A client that waits for memory for so long is told.
+const SHORT_OF_MEMORY: Duration = Duration::from_secs(1);
 
 /// What the reason of an end has to reach a client, and how much may still be on its way before it.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -99,6 +103,10 @@ struct Conversation {
     share: Share,
     shared: usize,
     exceeding: Exceeding,
+    /// Since when it waits for room in the memory budget before it reads on.
+    short_since: Option<Instant>,
+    /// Whether the disk is full.
+    disk: watch::Receiver<bool>,
     /// Waits for room among the bytes that are not written.
     outgoing: Outgoing,
 }
@@ -111,6 +119,8 @@ enum Happened {
     HeartbeatDue,
     /// It goes on beyond the bound of the memory budget, or has done so for too long.
     Exceeds,
+    /// It has to wait for room in the budget.
+    ShortOfMemory,
     Ended(Ended),
     /// Its user may not be here any more.
     Refused(Refusal),
@@ -125,6 +135,8 @@ impl Conversation {
         let exceeding = Exceeding::new(broker.first_request, broker.message_bytes_max.saturating_add(2 * READ_BYTES));
         Conversation {
             session: Session::greet(broker.clone(), peer),
+            disk: broker.engine.watch_space(),
+            short_since: None,
             broker,
             input,
             written: 0,
@@ -178,6 +190,9 @@ impl Conversation {
                     }
                     Due::At(_) | Due::Nothing => {}
                 },
+                Happened::ShortOfMemory => {
+                    self.short_since.get_or_insert_with(Instant::now);
+                }
                 Happened::Exceeds => {
                     if self.exceeding.is_too_late(self.share.is_waited_for(), Instant::now()) {
                         return self.tell_end(&mut socket, Some(others_wait())).await;
@@ -202,6 +217,7 @@ impl Conversation {
 
     /// Does what can be done without the socket.
     async fn advance(&mut self) {
+        self.note_alarms();
         self.take_frames().await;
         let stopping = *self.broker.stopping.borrow();
         let out_bytes_max = if self.outgoing.has_room() { OUT_BYTES_MAX } else { OUT_BYTES_FREE };
@@ -209,6 +225,13 @@ impl Conversation {
         self.rights = self.session.take_rights().or(self.rights.take());
         self.note_agreement();
         self.count_memory();
+    }
+
+    fn note_alarms(&mut self) {
+        let is_short = self.short_since.is_some_and(|since| since.elapsed() >= SHORT_OF_MEMORY);
+        if self.session.is_running() {
+            self.session.note_alarms(*self.disk.borrow_and_update(), is_short);
+        }
     }
 
     fn now_ms(&self) -> u64 {
@@ -282,44 +305,61 @@ impl Conversation {
         }
     }
 
-    async fn next(&mut self, socket: &mut Connection) -> Happened {
-        // Nothing was read since it last waited.
-        let began_ms = self.now_ms();
-        self.heartbeat.not_read(self.waited_ms, began_ms);
-        self.waited_ms = began_ms;
-        let heartbeat_at = match self.heartbeat.due(began_ms) {
+    /// What has to happen first that needs nobody else, and when.
+    fn deadline(&self, now: Instant) -> Option<(Instant, Happened)> {
+        let heartbeat_at = match self.heartbeat.due(self.waited_ms) {
             Due::Nothing => None,
             Due::At(ms) => Some(self.begun + Duration::from_millis(ms)),
-            Due::Send | Due::Gone => return Happened::HeartbeatDue,
+            Due::Send | Due::Gone => Some(now),
+        };
+        // A client is told once.
+        let told_at = self.short_since.map(|since| since + SHORT_OF_MEMORY).filter(|at| *at > now);
+        let all = [
+            (heartbeat_at, Happened::HeartbeatDue),
+            (self.exceeding.until(), Happened::Exceeds),
+            (self.closing_at, Happened::TooLate),
+            (self.session.paused_until(), Happened::Work(true)),
+            (told_at, Happened::Work(true)),
+        ];
+        all.into_iter().filter_map(|(at, what)| Some((at?, what))).min_by_key(|(at, _)| *at)
+    }
+
+    /// What the broker tells a connection that has no time to wait for it.
+    fn told(&self) -> Option<Happened> {
+        if !self.is_stopping && *self.broker.stopping.borrow() {
+            return Some(Happened::Stopping);
+        }
+        let refused = self.rights.as_ref().filter(|_| self.session.is_running())?.refused();
+        refused.map(Happened::Refused)
+    }
+
+    /// Waits for the first of all that a connection waits for. Its socket comes first: what else there is was looked at before.
+    async fn next(&mut self, socket: &mut Connection) -> Happened {
+        let (began_ms, now) = (self.now_ms(), Instant::now());
+        // Nothing was read since it last waited.
+        self.heartbeat.not_read(self.waited_ms, began_ms);
+        self.waited_ms = began_ms;
+        let deadline = self.deadline(now);
+        let (deadline, due) = match (self.told(), deadline) {
+            (Some(told), _) => return told,
+            (None, Some((at, due))) if at <= now => return due,
+            (None, Some((at, due))) => (Some(at), due),
+            (None, None) => (None, Happened::Work(true)),
         };
         let (may_read, may_write) = (self.may_read(), self.unwritten() > 0);
-        let is_running = self.session.is_running();
-        let (is_held_up, is_stopping) = (self.session.is_held_up(), self.is_stopping);
+        let (is_running, is_stopping) = (self.session.is_running(), self.is_stopping);
+        let is_held_up = self.session.is_held_up();
         let waits_for_room = self.session.waits_for_room() || (is_held_up && !may_write);
-        let (closing_at, exceeding_at, paused_until) =
-            (self.closing_at, self.exceeding.until(), self.session.paused_until());
-        let until = |at: Option<Instant>| async move {
-            match at {
-                Some(at) => sleep_until(at).await,
-                None => pending().await,
-            }
-        };
         if may_read {
             self.input.reserve(READ_BYTES);
         }
         if !waits_for_room {
             self.outgoing.leave();
         }
-        let Conversation { broker, session, input, written, needs_flush, share, exceeding, outgoing, rights, .. } =
-            self;
-        let until_refused = async {
-            match rights {
-                Some(rights) => rights.until_refused().await,
-                None => pending().await,
-            }
-        };
+        let Conversation { broker, session, input, written, needs_flush, share, outgoing, rights, disk, .. } = self;
         let share = session.is_agreed().then_some(&*share);
-        let mut reading = Reading { input, share, is_noted: exceeding.is_noted(), has_read: false };
+        let (is_noted, is_waiting) = (self.exceeding.is_noted(), self.short_since.is_some());
+        let mut reading = Reading { input, share, is_noted, is_waiting, has_read: false };
         let unwritten = session.out.get(*written..).unwrap_or_default();
         let over_socket = poll_fn(|cx| {
             if let Poll::Ready(ended) = socket.poll_ended(cx) {
@@ -334,27 +374,35 @@ impl Conversation {
             reading.poll(socket, cx).map(|read| match read {
                 Read::Came(came) => Happened::Read(came),
                 Read::Exceeds => Happened::Exceeds,
+                Read::Waits => Happened::ShortOfMemory,
             })
         });
         // Each of these may be dropped at any time without a loss.
         let happened = tokio::select! {
+            biased;
             happened = over_socket => happened,
-            () = until_stopped(&mut broker.stopping), if !is_stopping => Happened::Stopping,
-            refused = until_refused, if is_running => Happened::Refused(refused),
-            () = until(heartbeat_at) => Happened::HeartbeatDue,
-            () = until(exceeding_at) => Happened::Exceeds,
-            () = until(closing_at) => Happened::TooLate,
-            () = until(paused_until) => Happened::Work(true),
             is_good = session.until_work(), if is_running && !(is_held_up && may_write) => Happened::Work(is_good),
             () = outgoing.until_room(), if waits_for_room => Happened::Work(true),
+            () = until_stopped(&mut broker.stopping), if !is_stopping => Happened::Stopping,
+            refused = until_refused(rights), if is_running => Happened::Refused(refused),
+            Ok(()) = disk.changed(), if is_running => Happened::Work(true),
+            () = until(deadline) => due,
         };
         let has_read = reading.has_read;
+        self.note_wait(may_read, has_read);
+        happened
+    }
+
+    /// Takes note of a wait that is over, and whether the socket was read in it.
+    fn note_wait(&mut self, may_read: bool, has_read: bool) {
         let now_ms = self.now_ms();
         if !has_read {
             self.heartbeat.not_read(self.waited_ms, now_ms);
         }
+        if has_read || !may_read {
+            self.short_since = None;
+        }
         self.waited_ms = now_ms;
-        happened
     }
 
     /// Tells a client that has logged in why its connection ends, if its socket takes that soon. What the connection held is free
@@ -368,5 +416,19 @@ impl Conversation {
         exception.put_connection_close(&mut last);
         drop(self);
         socket.say_last(&last, LAST_WORDS).await;
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => pending().await,
+    }
+}
+
+async fn until_refused(rights: &mut Option<Rights>) -> Refusal {
+    match rights {
+        Some(rights) => rights.until_refused().await,
+        None => pending().await,
     }
 }

@@ -4,8 +4,7 @@
 //! Files use each other without a circle, in this order: `errors`, `space`; `arrived`, `requests`; one channel's `publisher` and
 //! `consumers`; `session` (the frames of a connection); `exceeding`, `socket` and `conversation` (its socket); `listener`.
 //!
-//! Not served yet: transactions, flow of deliveries, update of secrets, blocked connections, stream
-//! consumers.
+//! Not served yet: transactions, direct replies, stream consumers.
 
 mod arrived;
 mod consumers;

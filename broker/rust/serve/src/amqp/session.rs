@@ -63,6 +63,8 @@ pub(super) struct Session {
     crowded: FxHashSet<u16>,
     /// Until when a limit of its user or virtual host lets nothing more be read, and the channel that asked.
     paused: Option<(Instant, u16)>,
+    /// Whether the disk is full, so that what is published waits.
+    is_disk_full: bool,
     /// Bytes of messages that the channels have and that are not stored yet.
     held_bytes: usize,
     is_over: bool,
@@ -102,6 +104,7 @@ impl Session {
             waiting,
             crowded,
             paused: None,
+            is_disk_full: false,
             held_bytes,
             is_over,
             wanted: None,
@@ -142,7 +145,20 @@ impl Session {
 
     /// Whether nothing more may be read: too much waits for the disk, or for room, or a limit is reached.
     pub fn is_crowded(&self) -> bool {
-        !self.crowded.is_empty() || self.paused.is_some() || self.waits_for_room()
+        let waits_for_disk = self.is_disk_full && !self.unstored.is_empty();
+        !self.crowded.is_empty() || self.paused.is_some() || self.waits_for_room() || waits_for_disk
+    }
+
+    /// Takes note of what publishers have to wait for, and tells a client that wants to know.
+    pub fn note_alarms(&mut self, is_disk_full: bool, is_memory_short: bool) {
+        self.is_disk_full = is_disk_full;
+        let event = match (is_disk_full, is_memory_short) {
+            (false, false) => Event::Unblocked,
+            (true, false) => Event::Blocked("low on disk"),
+            (false, true) => Event::Blocked("low on memory"),
+            (true, true) => Event::Blocked("low on disk & memory"),
+        };
+        self.connection.step(event, &mut self.out);
     }
 
     /// Whether something that was asked for waits for room among what is not written.
@@ -400,11 +416,11 @@ impl Session {
         note(&mut self.crowded, publisher.is_some_and(Publisher::is_crowded));
     }
 
-    /// Whether messages may be stored of which so many bytes may return. If not, nothing more is read until there is room.
+    /// Whether messages may be stored of which so many bytes may return. If not, nothing more is read until they may.
     fn may_store(&mut self, may_return: usize) -> bool {
         let may = may_return == 0 || self.space.allows(self.out.len(), may_return);
         self.returns_wait |= !may;
-        may
+        may && !self.is_disk_full
     }
 
     async fn store_all(&mut self) {

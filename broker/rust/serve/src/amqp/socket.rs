@@ -13,6 +13,8 @@ pub(super) enum Read {
     Came(std::io::Result<usize>),
     /// It goes on beyond the bound of the memory budget from now on.
     Exceeds,
+    /// It waits for room in the budget from now on.
+    Waits,
 }
 
 /// Reads what comes, once there is room for it.
@@ -22,6 +24,8 @@ pub(super) struct Reading<'a> {
     pub share: Option<&'a Share>,
     /// Whether it was noted that it exceeds the bound of the memory budget, if it does.
     pub is_noted: bool,
+    /// Whether it was noted that it waits for room, if it does.
+    pub is_waiting: bool,
     /// Whether the socket was asked.
     pub has_read: bool,
 }
@@ -29,8 +33,10 @@ pub(super) struct Reading<'a> {
 impl Reading<'_> {
     /// Ready with what came, or when it is to be noted that it exceeds the bound.
     pub fn poll(&mut self, socket: &mut Connection, cx: &mut Context<'_>) -> Poll<Read> {
-        if let Some(share) = self.share {
-            ready!(share.poll_room(cx));
+        if let Some(share) = self.share
+            && share.poll_room(cx).is_pending()
+        {
+            return if self.is_waiting { Poll::Pending } else { Poll::Ready(Read::Waits) };
         }
         self.has_read = true;
         if let Poll::Ready(read) = pin!(socket.read_buf(self.input)).poll(cx) {

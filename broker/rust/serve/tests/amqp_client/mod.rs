@@ -158,6 +158,8 @@ pub struct Heard {
 pub struct Client {
     pub stream: TcpStream,
     pub input: Vec<u8>,
+    /// Whether it says that it wants to hear of alarms.
+    pub hears_alarms: bool,
 }
 
 impl Client {
@@ -165,24 +167,29 @@ impl Client {
         let stream = TcpStream::connect(broker.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Client { stream, input: Vec::new() }
+        Client { stream, input: Vec::new(), hears_alarms: false }
     }
 
     /// The same client, to write while another thread reads.
     pub fn same(&self) -> Client {
-        Client { stream: self.stream.try_clone().unwrap(), input: Vec::new() }
+        Client { stream: self.stream.try_clone().unwrap(), input: Vec::new(), hears_alarms: false }
     }
 
     /// A client that has logged in, entered the virtual host and opened channel 1.
     pub fn open(broker: &Broker, heartbeat: u16) -> Client {
-        let mut client = Client::connect(broker);
+        Client::connect(broker).enter(heartbeat)
+    }
+
+    /// The same after it was set up.
+    pub fn enter(mut self, heartbeat: u16) -> Client {
+        let client = &mut self;
         client.log_in(b"\0anna\0secret");
         client.expects(0, Method::ConnectionTune { channel_max: 2047, frame_max: 131_072, heartbeat: 60 });
         client.says(0, Method::ConnectionTuneOk { channel_max: 2047, frame_max: 131_072, heartbeat });
         client.says(0, Method::ConnectionOpen { virtual_host: Name::cut("/") });
         client.expects(0, Method::ConnectionOpenOk {});
         client.opens(1);
-        client
+        self
     }
 
     pub fn opens(&mut self, channel: u16) {
@@ -201,6 +208,7 @@ impl Client {
             table.table("capabilities", |inner| {
                 inner.bool("authentication_failure_close", true);
                 inner.bool("consumer_cancel_notify", true);
+                inner.bool("connection.blocked", self.hears_alarms);
             });
         });
         let client_properties = FieldTable::check(&properties).unwrap();

@@ -27,6 +27,7 @@ const CAPABILITIES: &[&str] = &[
     "exchange_exchange_bindings",
     "basic.nack",
     "consumer_cancel_notify",
+    "connection.blocked",
     "authentication_failure_close",
     "per_consumer_qos",
 ];
