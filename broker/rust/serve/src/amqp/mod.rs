@@ -1,7 +1,7 @@
 //! AMQP 0-9-1 on the host: sockets and hot frames here, by the codec and the states of `penstock_wire::amqp`; everything that has to
 //! be decided is asked of Python.
 //!
-//! Files use each other without a circle, in this order: `errors`, `space`; `arrived`, `requests`; one channel's `publisher` and
+//! Files use each other without a circle, in this order: `errors`, `greeting`, `space`; `arrived`, `requests`; one channel's `publisher` and
 //! `consumers`; `session` (the frames of a connection); `exceeding`, `socket` and `conversation` (its socket); `listener`.
 //!
 //! Not served yet: transactions, direct replies, stream consumers.
@@ -11,6 +11,7 @@ mod consumers;
 mod conversation;
 mod errors;
 mod exceeding;
+mod greeting;
 pub(crate) mod listener;
 mod publisher;
 mod requests;

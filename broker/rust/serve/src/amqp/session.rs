@@ -17,15 +17,14 @@ use penstock_wire::amqp::argument::FieldTable;
 use penstock_wire::amqp::channel::{Channel, Mode, Received};
 use penstock_wire::amqp::connection::{Connection, Effect, Event, Limits, Phase};
 use penstock_wire::amqp::frame::Frame;
-use penstock_wire::amqp::method::Method;
+use penstock_wire::amqp::method::{Method, MethodId};
 use penstock_wire::amqp::reply::{Exception, ReplyCode};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
 
-use self::entering::{MECHANISMS, MECHANISMS_WITH_CERTIFICATE, OFFERED, server_properties};
-use self::taking::Wanted;
 use super::consumers::{Consumers, Outgoing};
 use super::errors::exception_of;
+use super::greeting::{MECHANISMS, MECHANISMS_WITH_CERTIFICATE, OFFERED, server_properties};
 use super::publisher::{Answers, Publisher};
 use super::requests::{change_of, put_answer};
 use super::space::Space;
@@ -45,6 +44,14 @@ struct Open {
     prefetch: u16,
     /// The queue that was declared last.
     last_queue: String,
+}
+
+/// What a `basic.get` asks for.
+struct Wanted {
+    queue: String,
+    no_ack: bool,
+    channel: u16,
+    method: MethodId,
 }
 
 /// See the module.

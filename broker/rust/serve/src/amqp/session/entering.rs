@@ -1,11 +1,10 @@
-//! Greeting a client, its log-in, and its way into a virtual host.
+//! A client's log-in, and its way into a virtual host.
 
 use penstock_wire::Name;
-use penstock_wire::amqp::connection::{Event, Limits};
+use penstock_wire::amqp::connection::Event;
 use penstock_wire::amqp::method::MethodId;
 use penstock_wire::amqp::reply::{Exception, ReplyCode};
 use penstock_wire::amqp::sasl::{self, Credentials};
-use penstock_wire::amqp::table_writer::TableWriter;
 
 use super::Session;
 use crate::amqp::errors::exception_of;
@@ -13,24 +12,8 @@ use crate::host::calls::{Call, CallRequest};
 use crate::host::refusal::Kind;
 use crate::host::rights::Question;
 
-/// The limits that the broker offers in `connection.tune`, the same as RabbitMQ's.
-pub(super) const OFFERED: Limits = Limits { channels_max: 2047, frame_bytes_max: 131_072, heartbeat_seconds: 60 };
-pub(super) const MECHANISMS: &str = "PLAIN AMQPLAIN";
-pub(super) const MECHANISMS_WITH_CERTIFICATE: &str = "PLAIN AMQPLAIN EXTERNAL";
-
 const UPDATE_SECRET: MethodId = MethodId { class: 10, method: 70 };
 const SECRET_REFUSED: &str = "New secret was refused by one of the backends";
-
-/// Capabilities that the broker has. Clients rely on each of them.
-const CAPABILITIES: &[&str] = &[
-    "publisher_confirms",
-    "exchange_exchange_bindings",
-    "basic.nack",
-    "consumer_cancel_notify",
-    "connection.blocked",
-    "authentication_failure_close",
-    "per_consumer_qos",
-];
 
 impl Session {
     pub(super) async fn log_in(&mut self, mechanism: Name<'_>, response: &[u8]) -> Event<'static> {
@@ -95,13 +78,4 @@ impl Session {
 
 fn authorization_of(credentials: Credentials<'_>) -> String {
     format!("{}\0{}", credentials.user, credentials.password)
-}
-
-pub(super) fn server_properties() -> Vec<u8> {
-    TableWriter::entries(|table| {
-        table.table("capabilities", |inner| CAPABILITIES.iter().for_each(|name| inner.bool(name, true)));
-        table.text("product", "Penstock");
-        table.text("version", env!("CARGO_PKG_VERSION"));
-        table.text("platform", "Rust");
-    })
 }

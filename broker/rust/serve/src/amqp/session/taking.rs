@@ -4,19 +4,11 @@ use penstock_wire::Name;
 use penstock_wire::amqp::method::{Method, MethodId};
 use penstock_wire::amqp::reply::{Exception, ReplyCode};
 
-use super::Session;
+use super::{Session, Wanted};
 use crate::amqp::consumers::Outgoing;
 use crate::amqp::errors::of_queue;
 use crate::host::consuming::{ConsumeOptions, PREFETCH_MAX};
 use crate::host::getting::Got;
-
-/// What a `basic.get` asks for.
-pub(super) struct Wanted {
-    pub queue: String,
-    pub no_ack: bool,
-    pub channel: u16,
-    pub method: MethodId,
-}
 
 impl Session {
     pub(super) fn set_prefetch(&mut self, number: u16, count: u16, global: bool) {
