@@ -10,13 +10,14 @@ use crate::host::gather::{Message, Obstacle, Source};
 /// See the module.
 pub(super) struct Arrived<'a> {
     assembly: &'a Assembly,
-    /// How many of the oldest messages were stored or refused.
+    /// How many of the oldest messages are to be stored, and how many were, or were refused.
+    count: usize,
     taken: usize,
 }
 
 impl<'a> Arrived<'a> {
-    pub fn new(assembly: &'a Assembly) -> Arrived<'a> {
-        Arrived { assembly, taken: 0 }
+    pub fn new(assembly: &'a Assembly, count: usize) -> Arrived<'a> {
+        Arrived { assembly, count, taken: 0 }
     }
 
     pub fn taken(&self) -> usize {
@@ -33,7 +34,7 @@ impl Source for Arrived<'_> {
     }
 
     fn message_count(&self) -> usize {
-        self.assembly.complete_count() - self.taken
+        self.count - self.taken
     }
 
     fn each<'a>(
@@ -41,7 +42,7 @@ impl Source for Arrived<'_> {
         messages_max: usize,
         mut take: impl FnMut(Message<'a, usize>) -> Result<ControlFlow<()>, Obstacle>,
     ) -> Result<(), Obstacle> {
-        let messages = self.assembly.messages().enumerate().skip(self.taken).take(messages_max);
+        let messages = self.assembly.messages().enumerate().take(self.count).skip(self.taken).take(messages_max);
         for (at, Publish { exchange, routing_key, mandatory, properties, body }) in messages {
             let message = Message {
                 exchange,

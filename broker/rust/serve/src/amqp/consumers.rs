@@ -24,7 +24,9 @@ use crate::host::caller::Caller;
 use crate::host::consuming::{ConsumeOptions, Consuming, Turn};
 use crate::host::deliveries::Room;
 use crate::host::getting::{Getting, Got};
+use crate::host::memory::Account;
 use crate::host::refusal::Refusal;
+use crate::host::replies::Address;
 
 /// Messages of fewer bytes are counted with what is written together.
 const COUNTED_BYTES: usize = 4 << 10;
@@ -41,6 +43,13 @@ struct Get {
     channel: u16,
     queue: String,
     session: Getting,
+}
+
+/// A consumer of direct replies.
+struct Replies {
+    channel: u16,
+    tag: Vec<u8>,
+    address: Address,
 }
 
 /// A consumer that the broker has ended.
@@ -97,6 +106,8 @@ pub(super) struct Consumers {
     gets: FxHashMap<u64, Get>,
     /// Channels whose client wants no deliveries.
     stopped: FxHashSet<u16>,
+    /// Those of direct replies, by numbers as consumers have; one of a channel.
+    replies: FxHashMap<u64, Replies>,
     /// Consumers that have a turn.
     rung: Vec<u64>,
     /// Consumers that a limit holds up, until when.
@@ -134,7 +145,31 @@ impl Consumers {
     }
 
     pub fn has(&self, channel: u16, tag: &[u8]) -> bool {
-        self.find(channel, tag).is_some()
+        let mut replies = self.replies.values();
+        self.find(channel, tag).is_some() || replies.any(|each| each.channel == channel && each.tag == tag)
+    }
+
+    /// Opens a consumer of direct replies, and returns the name that they come to; nothing where the channel has one.
+    pub fn open_replies(
+        &mut self,
+        (broker, vhost): (&Broker, &str),
+        (channel, tag): (u16, &[u8]),
+        account: &Arc<Account>,
+    ) -> Option<&[u8]> {
+        if self.replies.values().any(|each| each.channel == channel) {
+            return None;
+        }
+        self.last_number += 1;
+        let address = broker.replies.open(vhost, (&self.ring, self.last_number), account);
+        let replies = Replies { channel, tag: tag.to_vec(), address };
+        Some(&self.replies.entry(self.last_number).or_insert(replies).address.name)
+    }
+
+    /// Ends a consumer of direct replies; says whether it was one.
+    pub fn cancel_replies(&mut self, channel: u16, tag: &[u8]) -> bool {
+        let before = self.replies.len();
+        self.replies.retain(|_, each| each.channel != channel || each.tag != tag);
+        self.replies.len() < before
     }
 
     fn find(&self, channel: u16, tag: &[u8]) -> Option<u64> {
@@ -160,6 +195,8 @@ impl Consumers {
             let _ = if is_active { consumer.session.resume().await } else { consumer.session.pause().await };
         }
         let numbers = self.open.iter().filter(|(_, consumer)| consumer.channel == channel);
+        self.rung.extend(numbers.map(|(number, _)| *number));
+        let numbers = self.replies.iter().filter(|(_, each)| each.channel == channel);
         self.rung.extend(numbers.map(|(number, _)| *number));
     }
 
@@ -194,6 +231,7 @@ impl Consumers {
         }
         // Dropped, they return what was got.
         self.gets.retain(|_, get| get.channel != channel);
+        self.replies.retain(|_, each| each.channel != channel);
         self.unacked.remove(&channel);
         self.stopped.remove(&channel);
     }
@@ -302,6 +340,14 @@ impl Consumers {
                 left.push(number);
                 continue;
             }
+            if let Some(replies) = self.replies.get(&number) {
+                let is_stopped = self.stopped.contains(&replies.channel);
+                let unacked = self.unacked.entry(replies.channel).or_default();
+                if !is_stopped && deliver_replies(replies, unacked, outgoing) {
+                    left.push(number);
+                }
+                continue;
+            }
             let Some(consumer) = self.open.get_mut(&number).filter(|consumer| !consumer.is_cancelled) else { continue };
             let unacked = self.unacked.entry(consumer.channel).or_default();
             match turn(number, consumer, unacked, outgoing, stopping).await {
@@ -386,6 +432,24 @@ async fn turn(
             return Ok(Next::More);
         }
     }
+}
+
+/// Delivers direct replies, as far as there is space; says whether there may be more.
+fn deliver_replies(replies: &Replies, unacked: &mut Unacked, outgoing: &mut Outgoing<'_>) -> bool {
+    while outgoing.out.len() < outgoing.bytes_max {
+        let Some(letter) = replies.address.take() else { return false };
+        let delivery = DeliveryRef {
+            consumer_tag: &replies.tag,
+            delivery_tag: unacked.next_tag(),
+            redelivered: false,
+            exchange: b"",
+            routing_key: &replies.address.name,
+            properties: &letter.properties,
+            body: &letter.body,
+        };
+        put_delivery(replies.channel, &delivery, outgoing.frame_bytes_max, outgoing.out);
+    }
+    true
 }
 
 fn add(ranges: &mut Vec<SequenceRange>, sequence: Sequence) {

@@ -17,6 +17,7 @@ const CAPABILITIES: &[&str] = &[
     "connection.blocked",
     "authentication_failure_close",
     "per_consumer_qos",
+    "direct_reply_to",
 ];
 
 pub(super) fn server_properties() -> Vec<u8> {

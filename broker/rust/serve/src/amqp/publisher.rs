@@ -17,6 +17,7 @@ use crate::host::broker::Broker;
 use crate::host::caller::Caller;
 use crate::host::outcomes::Decided;
 use crate::host::publishing::Publishing;
+use crate::host::replies::Letter;
 
 const PUBLISH: MethodId = MethodId { class: 60, method: 40 };
 
@@ -85,9 +86,15 @@ impl Publisher {
                     self.session.insert(Box::new(opened))
                 }
             };
-            let mut arrived = Arrived::new(assembly);
-            let stored = session.store(&mut arrived).await;
-            let taken = arrived.taken();
+            let before_reply = assembly.before_reply();
+            let (taken, stored) = if before_reply == Some(0) {
+                session.pass(send_reply(broker, vhost, assembly));
+                (1, Ok(()))
+            } else {
+                let mut arrived = Arrived::new(assembly, before_reply.unwrap_or(assembly.complete_count()));
+                let stored = session.store(&mut arrived).await;
+                (arrived.taken(), stored)
+            };
             let told = self.tell(assembly, &mut answers);
             self.taken_count += taken as u64;
             assembly.advance(taken);
@@ -112,6 +119,14 @@ impl Publisher {
     pub fn forget_waiting(&mut self) {
         self.session.iter_mut().for_each(|session| session.forget_waiting());
     }
+}
+
+/// Sends the oldest message, a direct reply, to the client that waits for it. Says whether it does not return.
+fn send_reply(broker: &Broker, vhost: Name<'_>, assembly: &Assembly) -> bool {
+    let Some(message) = assembly.messages().next() else { return true };
+    let (vhost, name) = (vhost.to_text(), message.routing_key.as_bytes());
+    let letter = || Letter { properties: message.properties.as_bytes().to_vec(), body: message.body.to_vec() };
+    broker.replies.send(&vhost, name, letter) || !message.mandatory
 }
 
 fn tell(

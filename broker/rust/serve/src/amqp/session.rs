@@ -330,8 +330,7 @@ impl Session {
                 return self.get(Wanted { queue, no_ack, channel: number, method: method.id() }).await;
             }
             Method::BasicCancel { consumer_tag, nowait } => {
-                self.consumers.settle().await;
-                self.consumers.cancel(number, consumer_tag.as_bytes()).await;
+                self.cancel(number, consumer_tag.as_bytes()).await;
                 if !nowait {
                     Method::BasicCancelOk { consumer_tag }.put(number, &mut self.out);
                 }
@@ -361,6 +360,9 @@ impl Session {
 
     /// Changes exchanges, queues or bindings.
     async fn change(&mut self, number: u16, method: Method<'_>) -> Result<(), Exception> {
+        if self.looks_for_replies(number, &method)? {
+            return Ok(());
+        }
         self.store(number).await?;
         self.consumers.settle().await;
         let Some(open) = self.channels.get_mut(&number) else { return Ok(()) };

@@ -11,6 +11,7 @@ use crate::host::calls::{Admitted, Answer, Call, CallRequest, Calls};
 use crate::host::memory::Memory;
 use crate::host::quotas::{Allowance, Quotas};
 use crate::host::refusal::Refusal;
+use crate::host::replies::Replies;
 use crate::host::topology::{Outcome, TopologyRequest};
 
 /// See the module. It is one for all listeners of a host.
@@ -20,6 +21,8 @@ pub struct Broker {
     pub calls: Arc<Calls>,
     pub quotas: Arc<Quotas>,
     pub memory: Arc<Memory>,
+    /// Clients that wait for direct replies.
+    pub(crate) replies: Arc<Replies>,
     /// Whether the broker stops.
     pub stopping: watch::Receiver<bool>,
     pub message_bytes_max: usize,

@@ -28,6 +28,7 @@ pub(crate) mod publishing;
 pub(crate) mod pulls;
 pub(crate) mod quotas;
 pub(crate) mod refusal;
+pub(crate) mod replies;
 pub(crate) mod rights;
 mod ring;
 pub(crate) mod serving;

@@ -138,6 +138,13 @@ impl Publishing {
         self.shard.is_closed()
     }
 
+    /// Counts a message that is not to be stored: it was taken otherwise, or returns to its publisher.
+    pub fn pass(&mut self, is_taken: bool) {
+        let number = self.next_number;
+        self.next_number += 1;
+        if is_taken { self.outcomes.confirm(number) } else { self.outcomes.give_back(number) }
+    }
+
     /// Waits until the publisher may not go on.
     pub async fn until_refused(&mut self) -> Refusal {
         self.rights.until_refused().await

@@ -78,6 +78,7 @@ impl Host {
             calls: Arc::new(Calls::new(options.calls_max)?),
             quotas: Arc::default(),
             memory: Arc::new(Memory::new(options.buffer_bytes_max, options.request_bytes_max)),
+            replies: Arc::default(),
             stopping: stopped,
             message_bytes_max: options.message_bytes_max,
             first_request: options.first_request,

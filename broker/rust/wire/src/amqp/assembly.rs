@@ -10,6 +10,8 @@ use super::checked::Properties;
 use super::content::{BASIC, ContentHeader};
 use super::frame::{Frame, FrameKind};
 use super::method::MethodId;
+use super::properties::PROPERTIES_BYTES_MAX;
+use super::replies;
 use super::reply::{Exception, ReplyCode};
 use crate::Name;
 
@@ -34,6 +36,7 @@ struct Parts {
     properties: usize,
     body: usize,
     mandatory: bool,
+    is_reply: bool,
 }
 
 impl Parts {
@@ -66,6 +69,10 @@ pub struct Assembly {
     complete: VecDeque<Parts>,
     /// Of complete messages that return to their publisher when they find no queue.
     mandatory_bytes: usize,
+    /// How many complete messages are direct replies.
+    reply_count: usize,
+    /// What stands for the name of direct replies in messages that ask for one; empty where nobody waits for any.
+    reply_name: Vec<u8>,
     incomplete: Parts,
 }
 
@@ -73,8 +80,17 @@ impl Assembly {
     #[must_use]
     pub fn new(body_bytes_max: u64) -> Assembly {
         let (expected, bytes, complete) = (Expected::Method, Vec::new(), VecDeque::new());
-        let incomplete = Parts::default();
-        Assembly { body_bytes_max, expected, bytes, start: 0, complete, mandatory_bytes: 0, incomplete }
+        Assembly {
+            body_bytes_max,
+            expected,
+            bytes,
+            start: 0,
+            complete,
+            mandatory_bytes: 0,
+            reply_count: 0,
+            reply_name: Vec::new(),
+            incomplete: Parts::default(),
+        }
     }
 
     /// Return whether a header or a body has to come, and no method.
@@ -90,8 +106,9 @@ impl Assembly {
         debug_assert!(!self.expects_content());
         self.bytes.extend_from_slice(exchange.as_bytes());
         self.bytes.extend_from_slice(routing_key.as_bytes());
+        let is_reply = replies::is_reply(exchange.as_bytes(), routing_key.as_bytes());
         let (exchange, routing_key) = (exchange.as_bytes().len(), routing_key.as_bytes().len());
-        self.incomplete = Parts { exchange, routing_key, mandatory, ..Parts::default() };
+        self.incomplete = Parts { exchange, routing_key, mandatory, is_reply, ..Parts::default() };
         self.expected = Expected::Header;
     }
 
@@ -119,6 +136,7 @@ impl Assembly {
         }
         self.expected = Expected::Method;
         self.mandatory_bytes += self.incomplete.mandatory_bytes();
+        self.reply_count += usize::from(self.incomplete.is_reply);
         self.complete.push_back(std::mem::take(&mut self.incomplete));
         Ok(true)
     }
@@ -143,9 +161,25 @@ impl Assembly {
         }
         let properties = Properties::check(header.properties)
             .map_err(|error| Exception::new(ReplyCode::SyntaxError, error.to_string(), PUBLISH))?;
-        self.bytes.extend_from_slice(properties.as_bytes());
-        self.incomplete.properties = properties.as_bytes().len();
+        let before = self.bytes.len();
+        match replies::place_of_name(properties) {
+            None => self.bytes.extend_from_slice(properties.as_bytes()),
+            Some(at) => self.put_named(properties, at)?,
+        }
+        self.incomplete.properties = self.bytes.len() - before;
         Ok(header.body_bytes)
+    }
+
+    /// Appends the properties of a message that asks for a direct reply.
+    #[cold]
+    fn put_named(&mut self, properties: Properties<'_>, at: usize) -> Result<(), Exception> {
+        let is_too_long = properties.as_bytes().len() + self.reply_name.len() > PROPERTIES_BYTES_MAX;
+        if self.reply_name.is_empty() || is_too_long {
+            let text = if is_too_long { "the properties are too long" } else { "fast reply consumer does not exist" };
+            return Err(Exception::new(ReplyCode::PreconditionFailed, text, PUBLISH));
+        }
+        replies::put_named(properties, at, &self.reply_name, &mut self.bytes);
+        Ok(())
     }
 
     /// The exception for a frame, a method for instance, that comes in the middle of a content.
@@ -174,6 +208,17 @@ impl Assembly {
         self.mandatory_bytes
     }
 
+    /// Names what direct replies are sent to, of messages that come from now on; nothing when it is empty.
+    pub fn set_reply_name(&mut self, name: &[u8]) {
+        name.clone_into(&mut self.reply_name);
+    }
+
+    /// Return how many complete messages stand before the first one that is a direct reply.
+    #[must_use]
+    pub fn before_reply(&self) -> Option<usize> {
+        if self.reply_count == 0 { None } else { self.complete.iter().position(|parts| parts.is_reply) }
+    }
+
     /// The complete messages, oldest first.
     pub fn messages(&self) -> impl Iterator<Item = Publish<'_>> {
         let mut rest = self.bytes.get(self.start..).unwrap_or_default();
@@ -198,6 +243,7 @@ impl Assembly {
             bytes += parts.bytes();
             body_bytes += parts.body;
             self.mandatory_bytes -= parts.mandatory_bytes();
+            self.reply_count -= usize::from(parts.is_reply);
         }
         self.start += bytes;
         // Fewer bytes are moved than were removed, or only those of the incomplete message after all others.

@@ -74,6 +74,11 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
+    /// How many bytes of the block are not read yet.
+    pub(super) fn rest_bytes(&self) -> usize {
+        self.rest.len()
+    }
+
     /// Whether nothing is behind the fields that were read.
     pub(super) fn is_read(&self) -> bool {
         self.rest.is_empty()

@@ -1,7 +1,7 @@
 //! AMQP 0-9-1 as bytes, big-endian as on the wire: field tables and properties, which messages are stored with; and what its
 //! connections need without their sockets: frames, methods and contents, and the states of connections and channels.
 //!
-//! The listener that uses the connections' part is incomplete: it serves neither transactions nor `connection.blocked`, for instance.
+//! The listener that uses the connections' part is incomplete: it serves no transactions, for instance.
 
 pub mod argument;
 pub mod assembly;
@@ -16,6 +16,7 @@ pub mod frame;
 pub mod heartbeat;
 pub mod method;
 pub mod properties;
+pub mod replies;
 pub mod reply;
 pub mod sasl;
 pub mod table;

@@ -2,6 +2,7 @@
 
 use penstock_wire::Name;
 use penstock_wire::amqp::method::{Method, MethodId};
+use penstock_wire::amqp::replies::{REPLY_TO, is_reply};
 use penstock_wire::amqp::reply::{Exception, ReplyCode};
 
 use super::{Session, Wanted};
@@ -35,6 +36,13 @@ impl Session {
             let text = format!("attempt to reuse consumer tag '{}'", consumer_tag.to_text());
             return Err(Exception::new(ReplyCode::NotAllowed, text, method.id()));
         }
+        if queue.as_bytes() == REPLY_TO {
+            self.consume_replies(number, consumer_tag, no_ack, method.id())?;
+            if !nowait {
+                Method::BasicConsumeOk { consumer_tag }.put(number, &mut self.out);
+            }
+            return Ok(());
+        }
         let prefetch = if open.prefetch == 0 { PREFETCH_MAX } else { u32::from(open.prefetch) };
         let vhost = Name::cut(&self.vhost);
         let wanted = ConsumeOptions { vhost, queue, consumer_tag, prefetch, auto_ack: no_ack, exclusive };
@@ -45,6 +53,50 @@ impl Session {
             Method::BasicConsumeOk { consumer_tag }.put(number, &mut self.out);
         }
         Ok(())
+    }
+
+    /// Opens a consumer of direct replies: messages of the channel that ask for one name it from now on.
+    fn consume_replies(&mut self, number: u16, tag: Name<'_>, no_ack: bool, method: MethodId) -> Result<(), Exception> {
+        let refused = |text: &str| Exception::new(ReplyCode::PreconditionFailed, text, method);
+        if !no_ack {
+            return Err(refused("reply consumer cannot acknowledge"));
+        }
+        let place = (&self.broker, self.vhost.as_str());
+        let name = self.consumers.open_replies(place, (number, tag.as_bytes()), &self.peer.state.account);
+        let name = name.ok_or_else(|| refused("reply consumer already set"))?;
+        if let Some(open) = self.channels.get_mut(&number) {
+            open.channel.assembly_mut().set_reply_name(name);
+        }
+        Ok(())
+    }
+
+    /// Ends a consumer as its client wishes.
+    pub(super) async fn cancel(&mut self, number: u16, tag: &[u8]) {
+        self.consumers.settle().await;
+        if !self.consumers.cancel_replies(number, tag) {
+            return self.consumers.cancel(number, tag).await;
+        }
+        if let Some(open) = self.channels.get_mut(&number) {
+            open.channel.assembly_mut().set_reply_name(&[]);
+        }
+    }
+
+    /// Answers a client that asks whether another one still waits for a direct reply; says whether it did ask that.
+    pub(super) fn looks_for_replies(&mut self, number: u16, method: &Method<'_>) -> Result<bool, Exception> {
+        let Method::QueueDeclare { queue, nowait, .. } = *method else { return Ok(false) };
+        let is_asked = queue.as_bytes() == REPLY_TO || is_reply(b"", queue.as_bytes());
+        if !is_asked {
+            return Ok(false);
+        }
+        if queue.as_bytes() != REPLY_TO && !self.broker.replies.is_there(&self.vhost, queue.as_bytes()) {
+            let text = format!("no queue '{}' in vhost '{}'", queue.to_text(), self.vhost);
+            return Err(Exception::new(ReplyCode::NotFound, text, method.id()));
+        }
+        if !nowait {
+            let (message_count, consumer_count) = (0, 1);
+            Method::QueueDeclareOk { queue, message_count, consumer_count }.put(number, &mut self.out);
+        }
+        Ok(true)
     }
 
     /// Gets a message, now or when there is room for it.
