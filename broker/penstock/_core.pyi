@@ -80,6 +80,8 @@ __all__ = [
     "UsageLimits",
     "VhostCounts",
     "inspect_log",
+    "perf_amqp",
+    "perf_interrupt",
     "perf_latency",
     "perf_throughput",
     "repair_log",
@@ -1103,3 +1105,9 @@ def perf_throughput(options: str) -> str:
     """Run the load generator (blocking, without the GIL): JSON in, JSON out; see broker/rust/client/src/perf.rs."""
 
 def perf_latency(options: str) -> str: ...
+def perf_amqp(options: str) -> str:
+    """Run the load generator for AMQP, as perf_throughput does; see broker/rust/client/src/perf/amqp/mod.rs."""
+
+def perf_interrupt() -> None:
+    """End a perf_amqp of another thread early: it returns its figures, and deletes its queues."""
+

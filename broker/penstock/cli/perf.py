@@ -16,6 +16,7 @@ from penstock.cli.group import Commands
 from penstock.cli.messages import INTERRUPTED
 from penstock.cli.options import DurabilityName, Uri, address_of, connected_to
 from penstock.cli.output import Format, Output, print_fields, print_json, print_note, progress
+from penstock.cli.perf_amqp import amqp
 
 if TYPE_CHECKING:
     from penstock import Connection
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = Commands(help="Measure a broker's performance.")
+app.command()(amqp)
 
 STEP_SECONDS = 0.1
 

@@ -16,6 +16,8 @@ from penstock._core import (
     Reader,
     RpcError,
     StreamDelivery,
+    perf_amqp,
+    perf_interrupt,
     perf_latency,
     perf_throughput,
 )
@@ -34,7 +36,7 @@ from penstock.client.transport import (
 )
 from penstock.client.uri import Address, Tls
 
-__all__ = ["NativeTransport", "measure_latency", "measure_throughput"]
+__all__ = ["NativeTransport", "interrupt_amqp", "measure_amqp", "measure_latency", "measure_throughput"]
 
 Message.register(Delivery)
 StreamMessage.register(StreamDelivery)
@@ -116,6 +118,16 @@ def measure_throughput(options: dict[str, Any]) -> dict[str, Any]:
 def measure_latency(options: dict[str, Any]) -> dict[str, Any]:
     """Measure latency, with one message at a time at a steady rate."""
     return _measured(perf_latency, options)
+
+
+def measure_amqp(options: dict[str, Any]) -> dict[str, Any]:
+    """Measure any broker over AMQP, on queues that are deleted at the end."""
+    return _measured(perf_amqp, options)
+
+
+def interrupt_amqp() -> None:
+    """End `measure_amqp` of another thread early."""
+    perf_interrupt()
 
 
 def _measured(measure: Callable[[str], str], options: dict[str, Any]) -> dict[str, Any]:

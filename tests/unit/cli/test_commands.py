@@ -457,7 +457,7 @@ def test_the_version_is_told() -> None:
     ("command", "flags"),
     [
         ("serve", ("--data-dir", "--grpc", "--amqp", "--http", "--metrics", "--config")),
-        ("perf", ("throughput", "latency")),
+        ("perf", ("throughput", "latency", "amqp")),
         ("log", ("inspect", "verify", "repair")),
     ],
 )
@@ -473,6 +473,13 @@ def test_perf_has_its_flags() -> None:
     flags = (
         "--size --batch --publishers --consumers --queues --in-flight --seconds --messages --until-empty --durability"
     )
+    assert all(flag in text for flag in flags.split())
+
+
+def test_perf_of_any_amqp_broker_has_its_flags() -> None:
+    text = CliRunner().invoke(app, ["perf", "amqp", "--help"], env={"COLUMNS": "200"}).output
+
+    flags = "--uri --size --publishers --consumers --queues --rate --in-flight --auto-ack --ack-batch --prefetch --pid"
     assert all(flag in text for flag in flags.split())
 
 

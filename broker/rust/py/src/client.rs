@@ -18,7 +18,9 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyChannel>()?;
     module.add_class::<PyPublisher>()?;
     module.add_function(wrap_pyfunction!(perf_throughput, module)?)?;
-    module.add_function(wrap_pyfunction!(perf_latency, module)?)
+    module.add_function(wrap_pyfunction!(perf_latency, module)?)?;
+    module.add_function(wrap_pyfunction!(perf_amqp, module)?)?;
+    module.add_function(wrap_pyfunction!(perf_interrupt, module)?)
 }
 
 #[pyclass(name = "Channel", module = "penstock._core", frozen)]
@@ -182,4 +184,14 @@ fn perf_throughput(py: Python<'_>, options: &str) -> String {
 #[pyfunction]
 fn perf_latency(py: Python<'_>, options: &str) -> String {
     py.detach(|| perf::latency(options))
+}
+
+#[pyfunction]
+fn perf_amqp(py: Python<'_>, options: &str) -> String {
+    py.detach(|| perf::amqp(options))
+}
+
+#[pyfunction]
+fn perf_interrupt() {
+    perf::interrupt();
 }

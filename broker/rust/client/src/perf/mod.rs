@@ -1,4 +1,4 @@
-//! The load generator: native publishers and consumers, each on a connection of its own, on raw streams. Options and
+//! The load generator for gRPC, and the one for AMQP below it: native publishers and consumers, each on a connection of its own, on raw streams. Options and
 //! the report are JSON, so that the command line can pass both through. Queues `perf-1`, `perf-2`, ... must exist;
 //! messages go to them by the default exchange.
 //!
@@ -6,12 +6,15 @@
 //! `seconds`, `messages`, `until_empty`, `level` ("os", "disk" or empty), `prefetch`, `ack_batch`, `rate` (for
 //! `latency`), `stream` (the queues are streams: consumers read from the first message on, and settle nothing), `tls`.
 
+mod amqp;
 mod consume;
 mod latency;
 mod load;
 mod options;
 mod publish;
 mod report;
+
+pub use amqp::{amqp, interrupt};
 
 use crate::runtime;
 use options::Options;

@@ -1,0 +1,54 @@
+"""`perf amqp` around the load generator: the password, and an interruption."""
+
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from penstock.cli import perf_amqp
+from penstock.cli.output import Format
+
+
+def test_the_password_is_that_of_the_file_or_of_the_uri_or_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "password"
+    file.write_text("from file\nmore\n")
+    monkeypatch.setenv("PENSTOCK_PASSWORD", "from environment")
+
+    assert perf_amqp._password("written", file) == "from file"
+    assert perf_amqp._password("written", None) == "written"
+    assert perf_amqp._password(None, None) == "from environment"
+    monkeypatch.delenv("PENSTOCK_PASSWORD")
+    assert perf_amqp._password(None, None) == "guest"
+
+
+class InterruptedGenerator:
+    """A load generator that runs until it is interrupted."""
+
+    def __init__(self) -> None:
+        self._end = Event()
+
+    def measure_amqp(self, options: dict[str, Any]) -> dict[str, Any]:
+        assert self._end.wait(30), "it was not interrupted"
+        return {"size": options["size"]}
+
+    def interrupt_amqp(self) -> None:
+        self._end.set()
+
+
+def test_an_interrupted_run_still_has_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator, joins = InterruptedGenerator(), []
+    join = Thread.join
+
+    def interrupted(thread: Any, timeout: float | None = None) -> None:
+        joins.append(timeout)
+        if len(joins) == 1:
+            raise KeyboardInterrupt
+        join(thread, timeout)
+
+    monkeypatch.setattr("penstock.cli.perf_amqp._native", lambda: generator)
+    monkeypatch.setattr("penstock.cli.perf_amqp.Thread.join", interrupted)
+
+    assert perf_amqp._measured({"size": 16, "seconds": None}, Format.JSON) == ({"size": 16}, True)
