@@ -106,7 +106,8 @@ def lines(row: Row, pair: Pair) -> list[list[str]]:
     found: list[list[str]] = []
     cpu = [shown(median(run[CPU] for run in runs)) if CPU in runs[0] else "" for runs in (pair.base, pair.here)]
     for figure in row.figures:
-        if figure.key == CPU and len(row.figures) > 1:
+        is_missing = any(figure.key not in run for run in (*pair.base, *pair.here))
+        if is_missing or (figure.key == CPU and len(row.figures) > 1):
             continue
         spreads = [[run[figure.key] for run in runs] for runs in (pair.base, pair.here)]
         middles = [median(values) for values in spreads]

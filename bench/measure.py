@@ -79,6 +79,14 @@ class Load:
         result: dict[str, Any] = json.loads(done.stdout)
         return result
 
+    def perf_amqp(self, uri: str, pid: int, *flags: str) -> dict[str, Any]:
+        """Run the native load generator for AMQP as a process, against any broker."""
+        command = [penstock_command(), "perf", "amqp", "--uri", uri, "--pid", str(pid), "--seconds", str(self.seconds)]
+        command += [*flags, "--output", "json"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=self.seconds * 3 + 60)
+        result: dict[str, Any] = json.loads(done.stdout)
+        return result
+
     @contextmanager
     def counting_cpu(self, figures: dict[str, float], count: Callable[[], int]) -> Iterator[None]:
         """Add `broker_cpu_us`: the broker's processor time in the block per each of `count()` messages."""

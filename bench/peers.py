@@ -1,4 +1,4 @@
-"""Results of other brokers for the durable rows, on the same two cores with their own load.
+"""Results of other brokers for rows over AMQP and durable ones, on the same two cores with their own load.
 
 They are printed beside the targets and used in no computation.
 """
@@ -6,6 +6,15 @@ They are printed beside the targets and used in no computation.
 __all__ = ["peer"]
 
 PEERS = {
+    ("amqp-auto-ack", "rate"): "LavinMQ 2.9.1: 622,000",
+    ("amqp-auto-ack", "broker_cpu_us"): "LavinMQ 2.9.1: 1.0",
+    ("amqp-auto-ack-large", "rate"): "LavinMQ 2.9.1: 303,000",
+    ("amqp-auto-ack-large", "broker_cpu_us"): "LavinMQ 2.9.1: 3.3",
+    ("amqp-confirmed", "rate"): "LavinMQ 2.9.1: 370,000",
+    ("amqp-confirmed", "broker_cpu_us"): "LavinMQ 2.9.1: 1.6",
+    ("amqp-confirmed-large", "rate"): "LavinMQ 2.9.1: 149,000",
+    ("amqp-confirmed-large", "broker_cpu_us"): "LavinMQ 2.9.1: 5.2",
+    ("amqp-latency", "p99"): "LavinMQ 2.9.1: 560-800, at 1,000/s",
     ("many-single", "rate"): "LavinMQ 2.9.1: 249,000",
     ("many-single", "written_ratio"): "LavinMQ 2.9.1: 7.4",
     ("many-batched", "rate"): "LavinMQ 2.9.1: 249,000",

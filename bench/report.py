@@ -44,7 +44,9 @@ def as_markdown(rows: list[Row], results: Results, command: str) -> str:
 def lines(row: Row, runs: list[dict[str, float]]) -> list[list[str]]:
     """Return one line of cells for each figure; shared cells are in the first."""
     found = []
-    for number, figure in enumerate(row.figures):
+    # A peer that is not installed has no figures.
+    measured = [figure for figure in row.figures if all(figure.key in run for run in runs)]
+    for number, figure in enumerate(measured):
         values = [run[figure.key] for run in runs]
         least, middle, greatest = min(values), median(values), max(values)
         first = [row.title, row.durability] if number == 0 else ["", ""]

@@ -9,6 +9,13 @@ from bench.rows import Figure, Row
 
 # Row, figure, and its promised bound.
 PROMISED = [
+    ("amqp-auto-ack", "rate", 933_000),
+    ("amqp-auto-ack", "broker_cpu_us", 0.5),
+    ("amqp-auto-ack-large", "broker_cpu_us", 1.65),
+    ("amqp-confirmed", "rate", 555_000),
+    ("amqp-confirmed", "broker_cpu_us", 0.8),
+    ("amqp-confirmed-large", "broker_cpu_us", 2.6),
+    ("amqp-latency", "p99", 300),
     ("many-single", "rate", 400_000),
     ("many-single", "written_ratio", 3),
     ("many-batched", "rate", 400_000),
@@ -53,6 +60,14 @@ def test_a_line_has_the_spread_the_bound_the_verdict_and_the_peer():
     assert lines(row, [{"rate": 3_000.0}, {"rate": 4_000.0}, {"rate": 6_000.0}]) == [
         ["one in flight", "disk", "rate, msg/s", "3,000", "4,000", "6,000", ">= 5,000", "**no**", "LavinMQ: 3,300"]
     ]
+
+
+def test_a_peer_that_is_not_installed_has_no_line():
+    figures = (Figure("rate", "msg/s"), Figure("rabbitmq_rate", "msg/s"))
+    row = Row("amqp", "auto-ack", figures, lambda load: {})
+
+    assert [line[2] for line in lines(row, [{"rate": 3.0}])] == ["rate, msg/s"]
+    assert [line[0] for line in lines(row, [{"rate": 3.0, "rabbitmq_rate": 1.0}])] == ["auto-ack", ""]
 
 
 def test_every_row_of_the_page_has_as_many_cells_as_its_heading():
