@@ -178,10 +178,10 @@ class _VhostPlanner:
             self._left_out.append(f"{thing} has an empty name")  # a topology would take it as a request for a name
             return 0
         arguments = dict(found.arguments)
-        if arguments.get(X_QUEUE_TYPE) == "quorum":
+        if arguments.get(X_QUEUE_TYPE) == QueueKind.QUORUM and found.auto_delete:
             del arguments[X_QUEUE_TYPE]  # in LavinMQ a quorum queue is an ordinary one
-        is_stream = arguments.get(X_QUEUE_TYPE) == QueueKind.STREAM
-        kind: Arguments = {X_QUEUE_TYPE: QueueKind.STREAM.value} if is_stream else NO_ARGUMENTS
+        queue_type = arguments.get(X_QUEUE_TYPE)
+        kind: Arguments = {X_QUEUE_TYPE: queue_type} if queue_type in tuple(QueueKind) else NO_ARGUMENTS
 
         def check(thing: Thing, one: Arguments) -> None:
             check_queue_arguments(thing, {**kind, **one})

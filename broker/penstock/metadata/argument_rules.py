@@ -1,7 +1,7 @@
 """Checks declarations against the table of arguments.
 
-An argument that the broker does not support is refused, so that a queue never lacks a limit that its declaration
-promised. Arguments without the prefix `x-` are the client's own and are kept as they are.
+An argument whose feature the broker lacks is refused, so that a queue never lacks a limit that its declaration
+promised. Arguments that no broker is known to act upon are the client's own and are kept as they are.
 """
 
 from typing import Final
@@ -23,6 +23,9 @@ from penstock.model.records import (
     kind_of_queue,
 )
 
+OWN_PREFIX: Final = "x-penstock-"
+"""Prefix of the arguments by which `definitions.amqp` has what is no part of a declaration."""
+CONSUMED: Final = frozenset({Target.CLASSIC, Target.QUORUM})
 EXCHANGE_TYPES_LATER: Final = frozenset(
     {"x-delayed-message", "x-consistent-hash", "x-modulus-hash", "x-local-random", "x-random", "x-recent-history"}
 )
@@ -32,10 +35,15 @@ def check_queue_arguments(thing: Thing, arguments: Arguments) -> None:
     check_arguments(thing, arguments)
     if X_QUEUE_TYPE in arguments:
         _check_value(thing, BY_NAME[X_QUEUE_TYPE], arguments[X_QUEUE_TYPE])
-    target = Target.STREAM if kind_of_queue(arguments) is QueueKind.STREAM else Target.CLASSIC
+    target = target_of(kind_of_queue(arguments))
     for key in sorted(arguments):
         if key.startswith("x-"):
             _check_argument(thing, key, arguments[key], frozenset({target}))
+
+
+def target_of(kind: QueueKind) -> Target:
+    """Return the rows of the table that hold for queues of a type."""
+    return {QueueKind.STREAM: Target.STREAM, QueueKind.QUORUM: Target.QUORUM}.get(kind, Target.CLASSIC)
 
 
 def check_exchange_arguments(thing: Thing, arguments: Arguments, kind: ExchangeKind) -> None:
@@ -94,12 +102,13 @@ def _check_argument(thing: Thing, key: str, value: Value, targets: frozenset[Tar
     elif row is not None and Target.STREAM in targets and (row.planned | row.applies_to) & {Target.CLASSIC}:
         way_out = f"leave it out; a stream's bounds are '{X_MAX_AGE}' and '{X_MAX_LENGTH_BYTES}'"
         raise _invalid(thing, key, f"has an argument '{key}' that streams do not support", way_out)
-    elif row is not None and Target.CLASSIC in targets and row.applies_to == {Target.STREAM} and not row.planned:
+    elif row is not None and targets & CONSUMED and row.applies_to == {Target.STREAM} and not row.planned:
         way_out = f"declare it with '{X_QUEUE_TYPE}' = 'stream', or leave the argument out"
         raise _invalid(thing, key, f"has an argument '{key}' that only streams support", way_out)
-    else:
-        known = "is not supported yet" if row is not None and row.planned & targets else "is unknown"
-        raise _invalid(thing, key, f"has an argument '{key}' that {known}", "leave the argument out")
+    elif row is not None and row.planned & targets:
+        raise _invalid(thing, key, f"has an argument '{key}' that is not supported yet", "leave the argument out")
+    elif key.startswith(OWN_PREFIX):
+        raise _invalid(thing, key, f"has an argument '{key}' that only the broker sets", "leave the argument out")
 
 
 def _check_value(thing: Thing, row: Argument, value: Value) -> None:

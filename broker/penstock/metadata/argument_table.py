@@ -41,6 +41,7 @@ class Target(Enum):
     """The kinds of things that arguments belong to."""
 
     CLASSIC = "classic queues"
+    QUORUM = "quorum queues"
     STREAM = "streams"
     EXCHANGE = "exchanges"
     PARTITIONED = "partitioned streams"
@@ -105,6 +106,10 @@ def is_partition_count(value: Value) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= PARTITIONS_MAX
 
 
+def is_scalar(value: Value) -> bool:
+    return isinstance(value, bool | int | float | str)
+
+
 def is_exchange(value: Value) -> bool:
     """Raise for a text that cannot be a name."""
     return isinstance(value, str) and exchange_name(value) == value
@@ -129,8 +134,9 @@ SIZE: Final = ValueType("write a number of bytes, at least 1", is_size)
 PRIORITY: Final = ValueType(f"write a number from 0 to {PRIORITY_MAX}", is_priority)
 PARTITION_COUNT: Final = ValueType(f"send a number from 1 to {PARTITIONS_MAX:,}", is_partition_count)
 EXCHANGE_NAME: Final = ValueType("use the name of an exchange", is_exchange)
+SCALAR: Final = ValueType("send a text, a number, or true or false", is_scalar)
 
-_CLASSIC: Final = frozenset({Target.CLASSIC})
+_CLASSIC: Final = frozenset({Target.CLASSIC, Target.QUORUM})
 _STREAMS: Final = frozenset({Target.STREAM})
 _QUEUES: Final = _CLASSIC | _STREAMS
 _EXCHANGES: Final = frozenset({Target.EXCHANGE})
@@ -140,6 +146,15 @@ _NONE: Final[frozenset[Target]] = frozenset()
 def _planned(targets: frozenset[Target], *names: str) -> tuple[Argument, ...]:
     """Return rows of arguments that other brokers have, with the policy key of the same name."""
     return tuple(Argument(name, planned=targets, policy_key=name.removeprefix("x-")) for name in names)
+
+
+def _stored(*names: str, has_key: bool = True) -> tuple[Argument, ...]:
+    """Return rows of arguments that only tune another broker's storage or placement, for all kinds of queues."""
+    about = "stored and shown; it has no effect here"
+    return tuple(
+        Argument(name, _QUEUES, SCALAR, policy_key=name.removeprefix("x-") if has_key else "", about=about)
+        for name in names
+    )
 
 
 def _planned_argument(targets: frozenset[Target], *names: str) -> tuple[Argument, ...]:
@@ -156,9 +171,9 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
     Argument(
         X_QUEUE_TYPE,
         _QUEUES,
-        choice(QueueKind, "quorum", "mqtt"),
+        choice(QueueKind, "mqtt"),
         engine_field="kind",
-        about="consumers empty a classic queue; a stream is read and kept",
+        about="consumers empty a classic or a quorum queue; a stream is read and kept; a quorum queue is durable",
     ),
     Argument(
         X_DURABILITY,
@@ -231,18 +246,21 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
     ),
     *_planned(
         _CLASSIC,
-        *("x-consumer-disconnected-timeout", "x-consumer-timeout", "x-dead-letter-exchange"),
+        *("x-consumer-timeout", "x-dead-letter-exchange"),
         *("x-dead-letter-routing-key", "x-dead-letter-strategy", "x-delayed-retry-max", "x-delayed-retry-min"),
-        *("x-delayed-retry-type", "x-delivery-limit", "x-expires", "x-initial-cluster-size"),
-        *("x-max-in-memory-bytes", "x-max-in-memory-length", "x-max-length", "x-overflow"),
-        *("x-queue-leader-locator", "x-queue-mode", "x-queue-version"),
+        *("x-delayed-retry-type", "x-delivery-limit", "x-expires", "x-max-length", "x-overflow"),
+    ),
+    *_stored(
+        *("x-consumer-disconnected-timeout", "x-initial-cluster-size", "x-max-in-memory-bytes"),
+        *("x-max-in-memory-length", "x-queue-leader-locator", "x-queue-mode", "x-queue-version"),
         *("x-stream-filter-size-bytes", "x-stream-max-segment-size-bytes"),
     ),
-    *_planned_argument(
-        _CLASSIC,
+    *_stored(
         *("x-member-placement-tag", "x-queue-master-locator", "x-quorum-initial-group-size"),
-        *("x-quorum-target-group-size", "x-single-active-consumer"),
+        "x-quorum-target-group-size",
+        has_key=False,
     ),
+    *_planned_argument(_CLASSIC, "x-single-active-consumer"),
     *_planned_argument(
         _CLASSIC | _EXCHANGES, "x-cache-size", "x-cache-ttl", "x-deduplication-header", "x-message-deduplication"
     ),

@@ -25,10 +25,8 @@ class ApplyTo(StrEnum):
     QUEUES = "queues"
     EXCHANGES = "exchanges"
     CLASSIC_QUEUES = "classic_queues"
+    QUORUM_QUEUES = "quorum_queues"
     STREAMS = "streams"
-
-
-APPLY_TO_PLANNED: Final = frozenset({"quorum_queues"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +52,8 @@ def make_policy(name: str, pattern: str, apply_to: str, priority: int, definitio
     """From what a file, a document or a client says. Raises InvalidArgumentError; `check_policy` looks at the rest."""
     thing = Thing("policy", name)
     if apply_to not in tuple(ApplyTo):
-        known = ", which is not supported yet" if apply_to in APPLY_TO_PLANNED else ""
         raise InvalidArgumentError(
-            thing, f"applies to '{apply_to[:64]}'{known}", f"use one of {', '.join(ApplyTo)}", field="apply_to"
+            thing, f"applies to '{apply_to[:64]}'", f"use one of {', '.join(ApplyTo)}", field="apply_to"
         )
     values: dict[str, Value] = {}
     for key, value in definition.items():

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from penstock.metadata.argument_rules import target_of
 from penstock.metadata.argument_table import BY_POLICY_KEY, Target
 from penstock.metadata.commands import DeletePolicy, SetPolicy
 from penstock.metadata.effects import Change, Decision, Done, PersistPolicies, PutExchange, PutQueue
@@ -26,6 +27,7 @@ DURABILITY: Final = "durability"
 _MEANT_BY: Final[Mapping[Target, frozenset[ApplyTo]]] = {
     Target.EXCHANGE: frozenset({ApplyTo.ALL, ApplyTo.EXCHANGES}),
     Target.CLASSIC: frozenset({ApplyTo.ALL, ApplyTo.QUEUES, ApplyTo.CLASSIC_QUEUES}),
+    Target.QUORUM: frozenset({ApplyTo.ALL, ApplyTo.QUEUES, ApplyTo.QUORUM_QUEUES}),
     Target.STREAM: frozenset({ApplyTo.ALL, ApplyTo.QUEUES, ApplyTo.STREAMS}),
 }
 
@@ -101,7 +103,7 @@ def effective_exchange(state: VhostTopology, exchange: Exchange) -> Exchange:
 def effective_queue(state: VhostTopology, queue: Queue) -> Queue:
     if not state.has_policies or queue.name.startswith(STAGE_PREFIX):
         return queue  # what a stage promises and keeps is the broker's to say
-    target = Target.STREAM if queue.is_stream else Target.CLASSIC
+    target = target_of(queue.kind)
     added = _added(state, queue.name, queue.arguments, target)
     least = _least_durability(state, queue.name, target)
     return replace(queue, arguments=added, least_durability=least) if added is not queue.arguments else queue

@@ -1,6 +1,7 @@
 """Rules for queues: declarations, access to exclusive queues, and automatic deletion."""
 
 from dataclasses import replace
+from typing import Final
 
 from penstock.metadata.argument_rules import check_queue_arguments
 from penstock.metadata.commands import ConnectionClosed, DeclareQueue, DeleteQueue, PurgeQueue, QueueUnused
@@ -37,6 +38,12 @@ from penstock.model.records import (
     QueueKind,
     kind_of_queue,
 )
+
+_TYPES: Final = {
+    QueueKind.CLASSIC: "a classic queue",
+    QueueKind.QUORUM: "a quorum queue",
+    QueueKind.STREAM: "a stream",
+}
 
 
 def declare(state: VhostTopology, command: DeclareQueue) -> Decision:
@@ -77,8 +84,9 @@ def check(state: VhostTopology, command: DeclareQueue) -> Queue | None:
     if command.passive:
         return get(state, command.name, command.connection)
     check_queue_arguments(thing, command.arguments)
-    if kind_of_queue(command.arguments) is QueueKind.STREAM:
-        _check_stream_flags(thing, command)
+    kind = kind_of_queue(command.arguments)
+    if kind is not QueueKind.CLASSIC:
+        _check_flags(thing, command, kind)
     if command.arguments.get(X_DEDICATED) is True:
         _check_lasts(thing, command)
     found = state.queues.get(command.name)
@@ -172,7 +180,8 @@ def check_consume(state: VhostTopology, queue: Queue) -> None:
         )
 
 
-def _check_stream_flags(thing: Thing, command: DeclareQueue) -> None:
+def _check_flags(thing: Thing, command: DeclareQueue, kind: QueueKind) -> None:
+    """Check the flags of a queue of a type that is always durable and permanent."""
     for field, given, wanted in (
         ("durable", command.durable, True),
         ("exclusive", command.exclusive, False),
@@ -181,7 +190,7 @@ def _check_stream_flags(thing: Thing, command: DeclareQueue) -> None:
         if given is not wanted:
             raise InvalidArgumentError(
                 thing,
-                f"is a stream and is declared with {field}={show(given)}",
+                f"is {_TYPES[kind]} and is declared with {field}={show(given)}",
                 f"declare it with {field}={show(wanted)}",
                 field=field,
             )
@@ -206,9 +215,14 @@ def _check_owner(thing: Thing, queue: Queue, connection: ConnectionId) -> None:
 def _check_same(thing: Thing, command: DeclareQueue, found: Queue) -> None:
     kind = kind_of_queue(command.arguments)
     if kind is not kind_of_queue(found.arguments):
-        rule = "is a stream, not a queue" if found.is_stream else "is a queue, not a stream"
+        rule = f"is {_TYPES[found.kind]}, not {_TYPES[kind]}"
         raise PreconditionFailedError(
-            thing, rule, "choose another name, or delete it first", field=f"arguments.{X_QUEUE_TYPE}"
+            thing,
+            rule,
+            "choose another name, or delete it first",
+            field=f"arguments.{X_QUEUE_TYPE}",
+            wanted=kind.value,
+            found=found.kind.value,
         )
     for field, wanted, there in (
         ("durable", command.durable, found.durable),

@@ -23,9 +23,10 @@ class ExchangeKind(StrEnum):
 
 
 class QueueKind(StrEnum):
-    """Type of a queue: consumers empty a classic queue; a stream is read and kept."""
+    """Type of a queue: consumers empty a classic or a quorum queue; a stream is read and kept."""
 
     CLASSIC = "classic"
+    QUORUM = "quorum"
     STREAM = "stream"
 
 

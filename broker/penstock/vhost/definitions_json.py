@@ -51,15 +51,6 @@ ABOUT_THE_OTHER_BROKER: Final = frozenset(
     }
 )
 PARAMETERS_OF_THE_OTHER_CLUSTER: Final = frozenset({"cluster_name", "cluster_tags", "internal_cluster_id"})
-LAYOUT_OF_THE_OTHER_BROKER: Final = frozenset(
-    {
-        "x-initial-cluster-size",
-        "x-queue-leader-locator",
-        "x-stream-filter-size-bytes",
-        "x-stream-max-segment-size-bytes",
-    }
-)
-"""How RabbitMQ lays a stream's files and replicas out, which says nothing about what the stream holds."""
 LISTS: Final = (
     *("users", "permissions", "topic_permissions", "vhosts", "exchanges", "queues", "bindings"),
     *("policies", "parameters", "global_parameters"),
@@ -243,10 +234,8 @@ class _Reader:
         arguments = _read_arguments(item)
         if self._is_ours:
             arguments = with_todays_names(arguments, OF_ARGUMENTS)
-        if queue_type == QueueKind.STREAM:
+        if queue_type in (QueueKind.STREAM, QueueKind.QUORUM):
             arguments.setdefault(X_QUEUE_TYPE, queue_type)
-        if arguments.get(X_QUEUE_TYPE) == QueueKind.STREAM:
-            arguments = {key: value for key, value in arguments.items() if key not in LAYOUT_OF_THE_OTHER_BROKER}
         command = DeclareQueue(
             name,
             NO_CONNECTION,

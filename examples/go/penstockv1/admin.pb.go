@@ -4422,7 +4422,7 @@ type Policy struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Pattern string                 `protobuf:"bytes,2,opt,name=pattern,proto3" json:"pattern,omitempty"`
-	// all (the default), queues, exchanges, classic_queues or streams.
+	// all (the default), queues, exchanges, classic_queues, quorum_queues or streams.
 	ApplyTo string `protobuf:"bytes,3,opt,name=apply_to,json=applyTo,proto3" json:"apply_to,omitempty"`
 	// -128 to 127.
 	Priority      int32             `protobuf:"varint,4,opt,name=priority,proto3" json:"priority,omitempty"`

@@ -281,7 +281,7 @@ class PolicySpec(DroppedSpec):
         "operator", default=False, description="Whether it is an operator policy, which bounds all others."
     )
     pattern: Pattern = Field(min_length=1, description="A regular expression that may match anywhere in a name.")
-    apply_to: Literal["all", "queues", "exchanges", "classic_queues", "streams"] = Field(
+    apply_to: Literal["all", "queues", "exchanges", "classic_queues", "quorum_queues", "streams"] = Field(
         "all", description="The objects that the pattern applies to."
     )
     priority: int = Field(

@@ -19,6 +19,7 @@ from penstock.metadata.argument_table import (
     PARTITION_COUNT,
     PLANNED_POLICY_KEYS,
     PRIORITY,
+    SCALAR,
     SIZE,
     TTL,
     Argument,
@@ -50,6 +51,7 @@ def good(row: Argument) -> Value:
         (PARTITION_COUNT, 4),
         (TTL, 60_000),
         (PRIORITY, 5),
+        (SCALAR, "lazy"),
     ]
     found = [value for type_, value in by_type if row.type is type_]
     choices = {"x-queue-type": QueueKind.STREAM, "x-durability": Durability.DISK, "x-match": HeadersMatch.ANY}
@@ -59,8 +61,9 @@ def good(row: Argument) -> Value:
 def declare(row: Argument, target: Target, value: Value) -> None:
     if target is Target.STREAM:
         check_queue_arguments(THING, {**STREAM, row.name: value})
-    elif target is Target.CLASSIC:
-        check_queue_arguments(THING, {row.name: value})
+    elif target in (Target.CLASSIC, Target.QUORUM):
+        kind_of: Arguments = {"x-queue-type": "quorum"} if target is Target.QUORUM else {}
+        check_queue_arguments(THING, {**kind_of, row.name: value})
     else:
         kind = ExchangeKind.SUPER_STREAM if target is Target.PARTITIONED else ExchangeKind.TOPIC
         check_exchange_arguments(THING, {row.name: value}, kind)

@@ -111,7 +111,7 @@ def test_both_names_of_the_alternate_exchange_are_one(machine: Machine) -> None:
     ("arguments", "rule"),
     [
         ({"x-delayed-type": "direct"}, "'x-delayed-type' that is not supported yet"),
-        ({"x-spam": 1}, "'x-spam' that is unknown"),
+        ({"x-penstock-id": 1}, "'x-penstock-id' that only the broker sets"),
         ({"alternate-exchange": 1}, "'alternate-exchange' whose value 1 is not valid"),
         ({"alternate-exchange": "a", "x-alternate-exchange": "b"}, "two different alternate exchanges"),
     ],

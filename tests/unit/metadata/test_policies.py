@@ -7,7 +7,7 @@ from penstock.metadata.argument_table import PLANNED_POLICY_KEYS
 from penstock.metadata.commands import DeletePolicy, SetPolicy
 from penstock.metadata.effects import PersistPolicies, PutExchange, PutQueue
 from penstock.metadata.policies import ApplyTo, Policy, make_policy
-from penstock.metadata.policy_rules import POLICIES_MAX
+from penstock.metadata.policy_rules import POLICIES_MAX, effective_queue
 from penstock.model.errors import InvalidArgumentError, NotFoundError, RefusedError, TooLargeError
 from penstock.model.names import QueueName, VhostName
 from support.machine import Machine
@@ -277,6 +277,11 @@ def test_an_unknown_kind_is_refused(apply_to):
         make_policy("p", ".*", apply_to, 0, {"durability": "os"})
 
 
-def test_quorum_queues_are_refused_by_name():
-    with pytest.raises(InvalidArgumentError, match="'quorum_queues', which is not supported yet"):
-        make_policy("p", ".*", "quorum_queues", 0, {"durability": "os"})
+def test_a_policy_is_for_queues_of_one_type_or_of_all(machine):
+    machine.queue("c")
+    machine.queue("q", arguments={"x-queue-type": "quorum"})
+    for apply_to, both in (("classic_queues", (1, None)), ("quorum_queues", (None, 1)), ("queues", (1, 1))):
+        put(machine, "p", ".*", {"message-ttl": 1}, apply_to=ApplyTo(apply_to))
+
+        queues = [machine.queue_named(name) for name in ("c", "q")]
+        assert tuple(effective_queue(machine.state, queue).message_ttl_ms for queue in queues) == both, apply_to

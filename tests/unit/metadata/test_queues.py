@@ -105,9 +105,9 @@ def test_the_level_is_understood_and_echoed(machine: Machine) -> None:
     [
         ({"x-max-length": 10}, "'x-max-length' that is not supported yet"),
         ({"x-dead-letter-exchange": "dead"}, "'x-dead-letter-exchange' that is not supported yet"),
-        ({"x-spam": 1}, "'x-spam' that is unknown"),
-        ({"x-penstock-id": 1}, "'x-penstock-id' that is unknown"),
-        ({"x-queue-type": "quorum"}, "'x-queue-type' whose value 'quorum' is not supported yet"),
+        ({"x-penstock-id": 1}, "'x-penstock-id' that only the broker sets"),
+        ({"x-queue-mode": ["lazy"]}, r"'x-queue-mode' whose value .* is not valid"),
+        ({"x-queue-type": "mqtt"}, "'x-queue-type' whose value 'mqtt' is not supported yet"),
         ({"x-queue-type": "spam"}, "'x-queue-type' whose value 'spam' is not valid"),
         ({"x-durability": "replicated"}, "'x-durability' whose value 'replicated' is not supported yet"),
         ({"x-durability": 1}, "'x-durability' whose value 1 is not valid"),
@@ -120,6 +120,39 @@ def test_an_argument_that_is_not_acted_upon_is_refused(
         machine.queue("a", arguments=arguments)
     assert refused.value.field in arguments
     assert not machine.has_queue("a")
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+def test_an_argument_that_no_broker_or_only_another_ones_storage_uses_is_kept_as_it_is(
+    machine: Machine, kind: str
+) -> None:
+    arguments: dict[str, Value] = {
+        "x-queue-type": kind,
+        "x-queue-mode": "lazy",
+        "x-queue-version": 2,
+        "x-queue-leader-locator": "balanced",
+        "x-quorum-initial-group-size": 3,
+        "x-spam": {"any": [1, None]},
+        "x-hash-on": "of exchanges",
+    }
+    machine.queue("a", arguments=arguments)
+
+    assert machine.queue_named("a").arguments == arguments
+    with pytest.raises(PreconditionFailedError, match="x-spam"):
+        machine.queue("a", arguments={**arguments, "x-spam": 2})
+
+
+def test_a_quorum_queue_is_one_to_consume_and_is_durable(machine: Machine) -> None:
+    machine.queue("a", arguments={"x-queue-type": "quorum", "x-message-ttl": 5})
+
+    assert not machine.queue_named("a").is_stream
+    assert machine.queue_named("a").message_ttl_ms == 5
+    for flags in ({"durable": False}, {"exclusive": True}, {"auto_delete": True}):
+        with pytest.raises(InvalidArgumentError, match="is a quorum queue and is declared with"):
+            machine.queue("b", arguments={"x-queue-type": "quorum"}, **flags)
+    with pytest.raises(PreconditionFailedError) as refused:
+        machine.queue("a")
+    assert (refused.value.wanted, refused.value.found) == ("classic", "quorum")
 
 
 def test_names_with_the_reserved_prefix_are_refused(machine: Machine) -> None:
@@ -271,7 +304,10 @@ def test_a_purge_tells_the_engine_only(machine: Machine) -> None:
 
 @pytest.mark.parametrize(
     ("first", "second", "rule"),
-    [("classic", "stream", "is a queue, not a stream"), ("stream", "classic", "is a stream, not a queue")],
+    [
+        ("classic", "stream", "is a classic queue, not a stream"),
+        ("stream", "classic", "is a stream, not a classic queue"),
+    ],
 )
 def test_a_queue_is_not_declared_again_as_a_stream(machine: Machine, first: str, second: str, rule: str) -> None:
     machine.queue("orders", arguments={"x-queue-type": first})

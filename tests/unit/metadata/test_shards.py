@@ -72,7 +72,7 @@ def test_a_queue_stays_in_its_shard_when_there_are_more(machine: Machine) -> Non
 
 
 def test_a_client_does_not_choose_it(machine: Machine) -> None:
-    with pytest.raises(InvalidArgumentError, match="'x-penstock-shard' that is unknown"):
+    with pytest.raises(InvalidArgumentError, match="'x-penstock-shard' that only the broker sets"):
         machine.queue("q", arguments={"x-penstock-shard": 1})
 
 

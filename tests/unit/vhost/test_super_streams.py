@@ -52,7 +52,9 @@ def imported(wanted: Document) -> tuple[list[StreamStatus], bytes, bytes]:
             await one.make(BLUE)
         theirs, ours = (one.get(BLUE) for one in vhosts)
         await import_definitions(vhosts[0], FakeUsers(), rights(), json.dumps(wanted).encode(), BLUE)
-        await ours.streams.declare(rights(), DeclareStream("clicks", 3, {"x-max-age": "7D"}))
+        await ours.streams.declare(
+            rights(), DeclareStream("clicks", 3, {"x-max-age": "7D", "x-initial-cluster-size": 3})
+        )
         found = list(await theirs.streams.statuses(rights()))
         exports = [await export_vhost(one, rights(), "1.0") for one in (theirs, ours)]
         await tasks.end()
