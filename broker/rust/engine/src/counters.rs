@@ -27,9 +27,11 @@ pub enum Metric {
     PublishPauses,
     DeliveryPauses,
     StreamsRefused,
+    OverflowDropped,
+    OverflowRefused,
 }
 
-const NAMES: [&str; 22] = [
+const NAMES: [&str; 24] = [
     "published_total",
     "published_bytes_total",
     "confirmed_total",
@@ -52,6 +54,8 @@ const NAMES: [&str; 22] = [
     "publish_pauses_total",
     "delivery_pauses_total",
     "streams_refused_total",
+    "overflow_dropped_total",
+    "overflow_refused_total",
 ];
 
 /// One counter per [`Metric`].

@@ -15,6 +15,7 @@ use crate::notices::Notices;
 use crate::room_keeper::RoomKeeper;
 use crate::shard::{Opener, Shard, Surroundings};
 use crate::space::Space;
+use crate::unused::UnusedQueues;
 
 /// A disk has space for at least this many segments of the largest size.
 const SEGMENTS_OF_A_DISK_MIN: u64 = 32;
@@ -44,6 +45,7 @@ pub struct Engine {
     counters: Arc<Counters>,
     notices: Arc<Notices>,
     space: Arc<Space>,
+    unused: Arc<UnusedQueues>,
     kept: Arc<Kept>,
 }
 
@@ -77,6 +79,7 @@ impl Engine {
             counters: Arc::default(),
             notices,
             space,
+            unused: Arc::default(),
             kept: Arc::default(),
         })
     }
@@ -111,6 +114,7 @@ impl Engine {
             counters: Arc::clone(&self.counters),
             notices: Arc::clone(&self.notices),
             space: Arc::clone(&self.space),
+            unused: Arc::clone(&self.unused),
             producer_memory: self.options.producer_memory,
             producers_of_user_max: self.options.producers_of_user_max,
         };
@@ -164,6 +168,12 @@ impl Engine {
     #[must_use]
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
+    }
+
+    /// The queues that were unused for their time.
+    #[must_use]
+    pub fn unused(&self) -> &Arc<UnusedQueues> {
+        &self.unused
     }
 
     /// Lines for the broker's log.

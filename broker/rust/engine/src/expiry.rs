@@ -24,14 +24,14 @@ use crate::state::State;
 use crate::subscription::rebuild;
 
 /// Messages that are read and settled in one go.
-const AT_ONCE: usize = 512;
+pub(crate) const AT_ONCE: usize = 512;
 
 /// Messages with consumers may come back: this soon they are checked again.
 const CHECK_AGAIN_MS: u64 = 1000;
 
 /// Place of a message's record.
-struct Found {
-    sequence: Sequence,
+pub(crate) struct Found {
+    pub sequence: Sequence,
     segment: Arc<Segment>,
     offset: u32,
 }
@@ -60,11 +60,14 @@ impl Shard {
             self.next_expiry.lower(now_ms.saturating_add(CHECK_AGAIN_MS));
         })?;
         self.counters().add(Metric::Expired, expired);
+        self.report_idle()?;
         let mut guard = self.lock()?;
         let again = guard.overdue.check_again_ms().map(|in_ms| now_ms.saturating_add(in_ms));
         let aging = guard.aging.values().map(|aging| aging.next_ms);
         let retry = guard.retries.peek().map(|Reverse((at_ms, ..))| *at_ms);
-        if let Some(next_ms) = aging.chain(guard.log.next_deadline()).chain(again).chain(retry).min() {
+        let too_long = (!guard.too_long.is_empty()).then(|| now_ms.saturating_add(CHECK_AGAIN_MS));
+        let others = again.into_iter().chain(retry).chain(too_long).chain(guard.next_idle_ms());
+        if let Some(next_ms) = aging.chain(guard.log.next_deadline()).chain(others).min() {
             self.next_expiry.lower(next_ms);
         }
         if guard.has_sealed() {
@@ -76,7 +79,11 @@ impl Shard {
 
     fn expire_all(&self, now_ms: u64) -> Result<u64, EngineError> {
         self.release_retries(now_ms)?;
-        Ok(self.expire_deadlines(now_ms)? + self.expire_overdue()? + self.expire_aged(now_ms)?)
+        let expired = self.expire_deadlines(now_ms)? + self.expire_overdue()? + self.expire_aged(now_ms)?;
+        if self.shorten_noted()? {
+            self.next_expiry.lower(now_ms);
+        }
+        Ok(expired)
     }
 
     /// Expires messages by their own times.
@@ -238,7 +245,12 @@ impl State {
     }
 
     /// The places of ready messages; those that no segment has are left out.
-    fn find_all(&mut self, id: QueueId, ranges: &[SequenceRange], segment: u64) -> Result<Vec<Found>, EngineError> {
+    pub(crate) fn find_all(
+        &mut self,
+        id: QueueId,
+        ranges: &[SequenceRange],
+        segment: u64,
+    ) -> Result<Vec<Found>, EngineError> {
         let mut found = Vec::new();
         for &range in ranges {
             let mut from = range.first;
@@ -267,14 +279,15 @@ impl State {
 }
 
 /// A message as its record has it.
-struct Stored {
-    born_at_ms: u64,
-    due_at_ms: Option<u64>,
-    body_bytes: u32,
+#[derive(Clone, Copy)]
+pub(crate) struct Stored {
+    pub born_at_ms: u64,
+    pub due_at_ms: Option<u64>,
+    pub body_bytes: u32,
 }
 
 /// Reads the times of a message and the size of its body; `None` when it cannot be read.
-fn read(id: QueueId, found: &Found) -> Result<Option<Stored>, EngineError> {
+pub(crate) fn read(id: QueueId, found: &Found) -> Result<Option<Stored>, EngineError> {
     let Found { sequence, segment, offset } = found;
     let message = segment.populate(*offset, *offset).and_then(|()| {
         let message = segment.message_for(*offset, target_of(id, *sequence))?;

@@ -96,6 +96,10 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
+    pub fn has_any(&self) -> bool {
+        self.owners.values().any(|owner| !owner.leases.is_empty())
+    }
+
     /// The lease when it is there; `None` when it is the one that comes next.
     ///
     /// # Errors

@@ -5,13 +5,13 @@
 //!
 //! A file uses only files of the groups before its own, and files of its own group without a circle:
 //!
-//! 1. values, which know no shard: `aging`, `alarms`, `assigned`, `clock`, `counters`, `corruption`, `credit`, `decision`, `delivery_mark`, `error`, `fold_queue`, `fold_turns`, `identity`, `lease`, `level`, `log_number`,
+//! 1. values, which know no shard: `aging`, `alarms`, `assigned`, `clock`, `counters`, `corruption`, `credit`, `decision`, `delivery_mark`, `error`, `fold_queue`, `fold_turns`, `identity`, `idle`, `lease`, `length`, `level`, `log_number`,
 //!    `notices`, `other_logs`, `overdue`, `priorities`, `producer_endings`, `producer_groups`, `producers`, `producer_logs`, `producer_reach`, `publication`, `repetition`,
-//!    `routes`, `runs`, `signal`, `space`, `stream`, `sync_turns`, `sync_pool`, `watchers`;
+//!    `routes`, `runs`, `signal`, `space`, `stream`, `sync_turns`, `sync_pool`, `unused`, `watchers`;
 //! 2. the state under a shard's lock: `queue_entry`, `state`, `lane_adoption`, `delivered`;
 //! 3. `shard`: the lock, the position of the last sync, and the vhost's other logs;
 //! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`, `producer_complete`, `producer_removal`),
-//!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`holding`, `subscription`, `leasing`, `expiry`), reading streams
+//!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`holding`, `subscription`, `leasing`, `expiry`, `shortening`, `idleness`), reading streams
 //!    (`reader`, `offsets`, `outlook`, `retention`), stages (`stage_reader`, `staging`);
 //! 5. its life: `background` (the threads), `room_keeper`, `dedicated` and `shards` (other logs), `backup`, `topology`;
 //! 6. `engine`: all shards of a process.
@@ -37,11 +37,14 @@ mod fold_queue;
 mod fold_turns;
 mod holding;
 mod identity;
+mod idle;
+mod idleness;
 mod lane_adoption;
 mod lease;
 mod lease_ending;
 mod lease_reader;
 mod leasing;
+mod length;
 mod level;
 mod log_number;
 mod notices;
@@ -73,6 +76,7 @@ mod routes;
 mod runs;
 mod shard;
 mod shards;
+mod shortening;
 mod signal;
 mod sources;
 mod space;
@@ -85,6 +89,7 @@ mod subscription;
 mod sync_pool;
 mod sync_turns;
 mod topology;
+mod unused;
 mod watchers;
 
 pub use aging::{Freshness, Moment};
@@ -101,6 +106,7 @@ pub use identity::Identity;
 pub use lease::{LEASE_MESSAGES_MAX, LEASE_RANGES_MAX, LEASES_MAX, OWNER_BYTES_MAX, OWNERS_MAX};
 pub use lease_reader::{LeasePart, LeaseReader};
 pub use leasing::{LeaseLimits, LeaseOwnerStanding, LeaseStanding, Reserved};
+pub use length::{LengthLimit, Overflow};
 pub use level::{Level, QueueLevels};
 pub use notices::{Notice, Notices};
 pub use offsets::{GROUP_BYTES_MAX, GroupStanding, StreamStanding};
@@ -127,3 +133,4 @@ pub use staging::{StageStanding, StagedAttempt, StagedBatch};
 pub use stream::StreamSettings;
 pub use subscription::{Filled, Picked, Subscription, SubscriptionOptions, Unused};
 pub use topology::RouteSettings;
+pub use unused::{UnusedQueue, UnusedQueues};

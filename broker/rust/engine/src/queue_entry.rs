@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use crate::delivery_mark::DeliveryMark;
 use crate::lease::Leases;
+use crate::length::HeadLimit;
 use crate::level::QueueLevels;
 use crate::priorities::{Lane, Priorities};
 use crate::signal::{Signal, Wakes};
@@ -65,6 +66,8 @@ pub(crate) struct QueueEntry {
     pub delivered_count: u64,
     /// How old its messages may become.
     pub max_age_ms: Option<u64>,
+    /// Set for a queue that drops its oldest messages when it has too many.
+    pub head_limit: Option<Box<HeadLimit>>,
     /// Set for a queue with priorities.
     pub priorities: Option<Box<Priorities>>,
 }
@@ -86,6 +89,7 @@ impl QueueEntry {
             deliveries: DeliveryMark::default(),
             delivered_count: 0,
             max_age_ms: None,
+            head_limit: None,
             priorities: None,
         }
     }

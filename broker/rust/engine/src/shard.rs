@@ -29,6 +29,7 @@ use crate::queue_entry::{QueueCounts, QueueEntry, counts_of};
 use crate::space::Space;
 use crate::state::State;
 use crate::sync_pool::SyncGroup;
+use crate::unused::UnusedQueues;
 
 /// Queues that are read in one hold of the lock: some 20 us, no noticeable delay for messages.
 const QUEUES_AT_ONCE: usize = 256;
@@ -42,6 +43,7 @@ pub(crate) struct Surroundings {
     pub counters: Arc<Counters>,
     pub notices: Arc<Notices>,
     pub space: Arc<Space>,
+    pub unused: Arc<UnusedQueues>,
     /// How long unused names of producers are kept; zero is for ever.
     pub producer_memory: Duration,
     /// Names of producers that one user may own.
@@ -121,6 +123,10 @@ impl Shard {
 
     pub(crate) fn notices(&self) -> &Arc<Notices> {
         &self.around.notices
+    }
+
+    pub(crate) fn unused(&self) -> &UnusedQueues {
+        &self.around.unused
     }
 
     #[must_use]

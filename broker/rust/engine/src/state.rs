@@ -16,7 +16,9 @@ use crate::corruption::Corruptions;
 use crate::decision::Stage;
 use crate::error::EngineError;
 use crate::identity::{Identities, Identity};
+use crate::idle::IdleQueues;
 use crate::lease::Found;
+use crate::length::LengthLimit;
 use crate::log_number::LogNumber;
 use crate::overdue::Overdue;
 use crate::priorities::by_lane;
@@ -44,8 +46,14 @@ pub(crate) struct State {
     pub waiting_leases: FxHashMap<QueueId, Found>,
     /// Queues that are about to be deleted as empty: nothing is stored in them.
     pub shut: FxHashSet<QueueId>,
-    /// How many ready messages queues may have, of those with a limit.
-    pub length_limits: FxHashMap<QueueId, u64>,
+    /// The limits of queues that refuse messages when they are full.
+    pub rejecting: FxHashMap<QueueId, LengthLimit>,
+    /// Queues that drop their oldest messages and that the current publish has messages for; empty between publishes.
+    pub limited: Vec<QueueId>,
+    /// Such queues that have too many messages, for the thread of expiries.
+    pub too_long: FxHashSet<QueueId>,
+    /// The queues that are deleted when they are unused for some time.
+    pub idle: IdleQueues,
     /// The queues whose messages have an age limit.
     pub aging: FxHashMap<QueueId, Aging>,
     /// Messages whose time was over while a consumer had them, of queues with any.
@@ -107,7 +115,10 @@ impl State {
             priorities: BTreeMap::new(),
             waiting_leases: FxHashMap::default(),
             shut: FxHashSet::default(),
-            length_limits: FxHashMap::default(),
+            rejecting: FxHashMap::default(),
+            limited: Vec::new(),
+            too_long: FxHashSet::default(),
+            idle: IdleQueues::default(),
             aging: FxHashMap::default(),
             overdue: Overdue::default(),
             next_expiry,
@@ -162,6 +173,9 @@ impl State {
     pub fn wake(&mut self, queue: QueueId, fresh_count: u64) {
         if let Some(entry) = self.queues.get_mut(&queue) {
             entry.wake(fresh_count, &mut self.wakes);
+            if entry.head_limit.is_some() {
+                self.note_if_long(queue);
+            }
         }
     }
 

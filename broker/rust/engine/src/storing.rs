@@ -1,6 +1,7 @@
 //! Storing a batch in one log: route each message without the lock, then append one record that names its queues,
 //! advance the queues, write once, wake consumers after the lock is released.
 
+mod refusing;
 mod whole;
 
 use penstock_log::{Payload, Position, Producer};
@@ -10,6 +11,7 @@ use crate::assigned::{assign, assign_all};
 use crate::counters::Metric;
 use crate::decision::Decision;
 use crate::error::EngineError;
+use crate::length::touch;
 use crate::level::{Level, QueueLevels};
 use crate::log_number::LogNumber;
 use crate::places::{Places, Published};
@@ -62,6 +64,8 @@ pub(crate) struct Round {
     pub has_repeats: bool,
     /// Whether a queue of this log, which does not route, was deleted after the messages were routed: nothing was stored.
     pub is_stale: bool,
+    /// Queues that have too many messages now.
+    too_long: Vec<QueueId>,
 }
 
 impl Sent<'_> {
@@ -108,6 +112,9 @@ impl Shard {
         };
         room.into_iter().for_each(|room| self.ran_out(room));
         self.count_stored(stored, has_sealed);
+        if !round.too_long.is_empty() {
+            self.shorten_after(&round.too_long)?;
+        }
         Ok(round)
     }
 
@@ -135,6 +142,9 @@ impl Shard {
         };
         routes.keep();
         self.count_stored(stored, has_sealed);
+        if !round.too_long.is_empty() {
+            self.shorten_after(&round.too_long)?;
+        }
         Ok(Some(round))
     }
 
@@ -160,6 +170,9 @@ impl Shard {
     fn count_stored(&self, stored: Stored, has_sealed: bool) {
         self.counters().add(Metric::Published, stored.count);
         self.counters().add(Metric::PublishedBytes, stored.bytes);
+        if stored.refused_count > 0 {
+            self.counters().add(Metric::OverflowRefused, stored.refused_count);
+        }
         if has_sealed {
             self.request_fold();
         }
@@ -196,6 +209,8 @@ struct Stored {
     bytes: u64,
     /// Messages whose queues are all in other logs.
     elsewhere_count: usize,
+    /// Messages that a full queue refused.
+    refused_count: u64,
 }
 
 impl State {
@@ -239,7 +254,8 @@ impl State {
         }
         let assigned = self.assigned.take().unwrap_or_default();
         let published = Published { end, elsewhere: Places::default(), refused, assigned };
-        Ok(Round { published, passed, logs, has_repeats: self.has_repeats, is_stale: false })
+        let too_long = if self.limited.is_empty() { Vec::new() } else { self.take_touched_long() };
+        Ok(Round { published, passed, logs, has_repeats: self.has_repeats, is_stale: false, too_long })
     }
 
     /// Stores messages until one finds no space, as the first does when the disk is `full`; an error stops the shard,
@@ -313,9 +329,23 @@ impl State {
         if !self.shut.is_empty() && queues.iter().any(|queue| self.shut.contains(queue)) {
             return Ok(Fate::Shut);
         }
-        if !self.length_limits.is_empty() && self.overflows(queues, publication) {
-            return Ok(Fate::Overflow);
+        if !self.rejecting.is_empty() {
+            let full_queues = self.full_among(queues, publication);
+            if !full_queues.is_empty() {
+                return self.store_in_others(queues, &full_queues, publication, (place, level), full, stored);
+            }
         }
+        self.store_in_all(queues, publication, (place, level), full, stored)
+    }
+
+    fn store_in_all(
+        &mut self,
+        queues: &[QueueId],
+        publication: &Publication<'_>,
+        (place, level): (usize, Option<Level>),
+        full: &mut Option<EngineError>,
+        stored: &mut Stored,
+    ) -> Result<Fate, EngineError> {
         if !self.elsewhere.is_empty() {
             if self.set_apart(queues, publication, place)? {
                 stored.elsewhere_count += 1;
@@ -388,18 +418,6 @@ impl State {
         Ok(is_all)
     }
 
-    /// Whether a queue of this log has as many ready messages as it may, and the message is a new one.
-    fn overflows(&self, queues: &[QueueId], publication: &Publication<'_>) -> bool {
-        let payload = &publication.payload;
-        let is_repeated = payload.producer().is_some_and(|producer| self.producers.has_stored(producer));
-        if is_repeated || self.has_copy(payload) {
-            return false;
-        }
-        let limits = queues.iter().filter_map(|queue| Some((self.length_limits.get(queue)?, queue)));
-        let mut entries = limits.filter_map(|(limit, queue)| Some((limit, self.queues.get(queue)?)));
-        entries.any(|(&limit, entry)| entry.machine.free_count() >= limit)
-    }
-
     /// The strictest durability that queues require.
     fn levels_of(&self, queues: &[QueueId]) -> QueueLevels {
         let entries = queues.iter().filter_map(|queue| self.queues.get(queue));
@@ -432,6 +450,7 @@ impl State {
                 assign(assigned, queue, place, sequence);
             }
             levels = levels.stricter(entry.levels);
+            touch(&mut self.limited, queue, &mut entry.head_limit);
             if is_delayed || !entry.is_watched() {
                 continue;
             }

@@ -384,6 +384,7 @@ impl Subscription {
             let is_paused = self.is_paused.load(Ordering::Acquire);
             entry.machine.set_prefetch(self.id, if is_paused { 0 } else { self.prefetch.load(Ordering::Acquire) });
         }
+        guard.note_if_long(self.queue);
         // With credit it takes; without credit it passes on a wake-up that it cannot use.
         guard.wakes.add(&self.signal);
         Ok(())
@@ -412,6 +413,7 @@ impl Subscription {
         entry.pull_count = entry.pull_count.saturating_sub(usize::from(!self.is_consumer()));
         let ready_count = entry.machine.ready_count();
         let unused = if self.is_consumer() { unused(entry, self.queue) } else { None };
+        guard.note_use(self.queue);
         // Messages that it held, sent or not, and the one that it may have been woken for and did not take.
         guard.wake(self.queue, ready_count);
         if guard.check(self.shard.name()).is_ok() {

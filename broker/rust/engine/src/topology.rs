@@ -172,7 +172,9 @@ impl Shard {
         guard.removals = removals.max(guard.removals);
         guard.shut.remove(&id);
         guard.priorities.remove(&id);
-        guard.length_limits.remove(&id);
+        guard.rejecting.remove(&id);
+        guard.too_long.remove(&id);
+        guard.idle.forget(id);
         guard.aging.remove(&id);
         guard.identities.remove(&id);
         guard.forget_source(id);
@@ -227,24 +229,6 @@ impl Shard {
             return home.reopen_queue(id);
         }
         self.lock()?.shut.remove(&id);
-        Ok(())
-    }
-
-    /// Limits how many ready messages a queue may have, or lets it have any number: a message that comes to a full one is
-    /// refused. Messages that it has stay, and unacked ones that come back are no new ones.
-    ///
-    /// # Errors
-    /// `NoQueue`; `Stopped` when a bug poisoned the shard.
-    pub fn limit_length(&self, id: QueueId, ready_max: Option<u64>) -> Result<(), EngineError> {
-        if let Some(home) = self.others.home(id) {
-            return home.limit_length(id, ready_max);
-        }
-        let mut guard = self.lock()?;
-        self.entry(&mut guard, id)?;
-        match ready_max {
-            Some(ready_max) => guard.length_limits.insert(id, ready_max),
-            None => guard.length_limits.remove(&id),
-        };
         Ok(())
     }
 

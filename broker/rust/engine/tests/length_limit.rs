@@ -7,8 +7,8 @@ use std::path::Path;
 
 use house::{House, STREAM as QUEUE, open_queue};
 use penstock_engine::{
-    Destination, EngineError, ExchangeKind, Fate, Payload, Producer, ProducerSession, Publication, QueueId, Sequence,
-    SequenceRange, Settle, SubscriptionOptions,
+    Destination, EngineError, ExchangeKind, Fate, LengthLimit, Overflow, Payload, Producer, ProducerSession,
+    Publication, QueueId, Sequence, SequenceRange, Settle, SubscriptionOptions,
 };
 
 const OTHER: QueueId = QueueId(2);
@@ -26,8 +26,13 @@ fn opened(directory: &Path, ready_max: u64) -> House {
     for name in ["s", "other", "own"] {
         shard.add_route("all", "", None, Destination::Queue(name)).unwrap();
     }
-    shard.limit_length(QUEUE, Some(ready_max)).unwrap();
+    limit(&house, QUEUE, Some(ready_max));
     house
+}
+
+fn limit(house: &House, queue: QueueId, messages_max: Option<u64>) {
+    let limit = messages_max.map(|messages_max| LengthLimit::of_messages(messages_max, Overflow::RejectPublish));
+    house.shard.limit_lengths([(queue, limit)]).unwrap();
 }
 
 /// Exchange, key, and the producer's sequence unless it is 0.
@@ -82,21 +87,50 @@ fn there_is_room_again_once_a_consumer_takes_messages_or_the_limit_goes() {
     assert_eq!(consumer.settle(&[first], Settle::Requeue).unwrap(), 1);
     assert_eq!(ready_counts(&house), [2, 0, 0], "what comes back is not refused");
 
-    house.shard.limit_length(QUEUE, None).unwrap();
+    limit(&house, QUEUE, None);
     assert_eq!(overflows(&house, &[("", "s", 0); 2]), [false, false]);
     drop(consumer);
     house.close();
 }
 
 #[test]
-fn a_message_for_several_queues_of_a_log_goes_to_all_or_to_none() {
+fn the_other_queues_of_a_refused_message_have_it_and_its_publisher_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = opened(directory.path(), 1);
+
+    assert_eq!(overflows(&house, &[("all", "", 0); 3]), [false, true, true]);
+
+    assert_eq!(ready_counts(&house), [1, 3, 3]);
+    let counted = house.shard.counters().all().find(|(name, _)| *name == "overflow_refused_total");
+    assert_eq!(counted, Some(("overflow_refused_total", 2)));
+    house.close();
+}
+
+#[test]
+fn a_message_of_a_named_producer_goes_to_all_queues_of_a_log_or_to_none() {
     let directory = tempfile::tempdir().unwrap();
     let house = opened(directory.path(), 1);
     house.shard.remove_route("all", "", None, Destination::Queue("own")).unwrap();
+    let session = house.shard.open_producer("p", "u").unwrap();
 
-    assert_eq!(overflows(&house, &[("all", "", 0); 2]), [false, true]);
+    let fates = send(&house, Some(&session), &[("all", "", 1), ("all", "", 2)]);
 
-    assert_eq!(ready_counts(&house), [1, 1, 0]);
+    assert!(matches!(fates[..], [Fate::Stored(_), Fate::Overflow]), "{fates:?}");
+    assert_eq!(ready_counts(&house), [1, 1, 0], "sent again, it reaches both");
+    drop(session);
+    house.close();
+}
+
+#[test]
+fn bytes_have_a_limit_too_and_a_larger_message_never_has_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = opened(directory.path(), 1);
+    let bytes = |bytes_max| LengthLimit { messages_max: u64::MAX, bytes_max, overflow: Overflow::RejectPublish };
+
+    house.shard.limit_lengths([(QUEUE, Some(bytes(2)))]).unwrap();
+    assert_eq!(overflows(&house, &[("", "s", 0); 3]), [false, false, true]);
+    house.shard.limit_lengths([(OWN, Some(bytes(0)))]).unwrap();
+    assert_eq!(overflows(&house, &[("", "own", 0)]), [true]);
     house.close();
 }
 
@@ -104,7 +138,7 @@ fn a_message_for_several_queues_of_a_log_goes_to_all_or_to_none() {
 fn a_queue_with_its_own_log_answers_for_itself() {
     let directory = tempfile::tempdir().unwrap();
     let house = opened(directory.path(), 10);
-    house.shard.limit_length(OWN, Some(1)).unwrap();
+    limit(&house, OWN, Some(1));
 
     assert_eq!(overflows(&house, &[("", "own", 0), ("all", "", 0)]), [false, true]);
 
@@ -130,12 +164,15 @@ fn a_named_producer_sends_a_refused_message_again_before_later_ones() {
 }
 
 #[test]
-fn a_queue_that_is_not_there_has_no_limit() {
+fn a_limit_of_a_queue_that_is_not_there_is_forgotten() {
     let directory = tempfile::tempdir().unwrap();
     let house = opened(directory.path(), 1);
 
-    assert!(matches!(house.shard.limit_length(QueueId(99), Some(1)), Err(EngineError::NoQueue(99, _))));
+    limit(&house, QueueId(99), Some(1));
     house.shard.delete_queue(QUEUE).unwrap();
-    assert!(matches!(house.shard.limit_length(QUEUE, None), Err(EngineError::NoQueue(..))));
+    limit(&house, QUEUE, Some(0));
+    house.shard.put_queue(QUEUE, "s", false, None).unwrap();
+
+    assert_eq!(overflows(&house, &[("", "s", 0); 2]), [false, false]);
     house.close();
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use house::{House, engine, said};
 use penstock_engine::{
-    Attributes, Fate, LeaseLimits, LeasePart, LeaseReader, LogError, Payload, Publication, QueueCounts, QueueId,
-    Sequence, SequenceRange, Settle, Shard, Subscription, SubscriptionOptions,
+    Attributes, Fate, LeaseLimits, LeasePart, LeaseReader, LengthLimit, LogError, Overflow, Payload, Publication,
+    QueueCounts, QueueId, Sequence, SequenceRange, Settle, Shard, Subscription, SubscriptionOptions,
 };
 use penstock_log::Corruption;
 
@@ -187,7 +187,7 @@ fn an_age_limit_holds_in_each_lane() {
 fn a_limit_of_the_length_counts_all_lanes() {
     let directory = tempfile::tempdir().unwrap();
     let house = open(directory.path());
-    house.shard.limit_length(QUEUE, Some(3)).unwrap();
+    house.shard.limit_lengths([(QUEUE, Some(LengthLimit::of_messages(3, Overflow::RejectPublish)))]).unwrap();
 
     let fates = publish(&house, &[(0, "a"), (9, "b"), (4, "c"), (9, "d"), (0, "e")]);
 

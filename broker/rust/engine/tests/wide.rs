@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering;
 use crashing::DyingDisk;
 use house::{House, open_on};
 use penstock_engine::{
-    Destination, EngineError, ExchangeKind, Fate, Payload, Producer, ProducerSession, Publication, QueueId,
-    QueueLevels, QueueSettings,
+    Destination, EngineError, ExchangeKind, Fate, LengthLimit, Overflow, Payload, Producer, ProducerSession,
+    Publication, QueueId, QueueLevels, QueueSettings,
 };
 use penstock_log::Disk;
 
@@ -154,7 +154,7 @@ fn nothing_comes_between_the_messages_of_a_batch_with_sequences() {
 fn a_batch_with_sequences_of_which_one_is_refused_is_stored_without_it() {
     let directory = tempfile::tempdir().unwrap();
     let house = opened(directory.path(), Arc::new(DyingDisk::default()));
-    house.shard.limit_length(QueueId(10), Some(1)).unwrap();
+    house.shard.limit_lengths([(QueueId(10), Some(LengthLimit::of_messages(1, Overflow::RejectPublish)))]).unwrap();
     let batch = ["s", "10", "10", "s"].map(|key| publication("", key, None));
     let mut fates = Vec::new();
 

@@ -7,6 +7,7 @@
 mod expiring;
 mod laned;
 mod leased;
+mod limited;
 pub(crate) mod settling;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -182,6 +183,7 @@ impl Queue {
             *unsized_count += fresh_count;
             count
         });
+        subscription.is_busy = wanted > 0;
         self.update_turn(id);
         self.forget_lost_bytes();
     }
@@ -288,6 +290,7 @@ impl Queue {
         let id = self.slots.id_at(place)?;
         if let Some(subscription) = self.slots.get_mut(id) {
             subscription.waits = false;
+            subscription.is_busy = true;
         }
         Some(id)
     }

@@ -39,6 +39,8 @@ pub(crate) struct Subscription {
     pub(crate) is_willing: bool,
     /// It only keeps what it holds, and hinders no consumer that wants to be the only one.
     pub(crate) is_retired: bool,
+    /// It was woken, or took something, and did not find out since that there is nothing for it.
+    pub(crate) is_busy: bool,
 }
 
 /// Result of a reported size.
@@ -55,7 +57,7 @@ pub(crate) enum Sizing {
 impl Subscription {
     pub(crate) fn new(settings: SubscriptionSettings) -> Self {
         let (held, awaited) = (VecDeque::new(), BTreeSet::new());
-        Subscription { settings, held, awaited, waits: false, is_willing: false, is_retired: false }
+        Subscription { settings, held, awaited, waits: false, is_willing: false, is_retired: false, is_busy: false }
     }
 
     pub(crate) fn held_count(&self) -> usize {

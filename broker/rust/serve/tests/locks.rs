@@ -81,14 +81,16 @@ const NOT_HERE: &[&str] = &[
     "end",
     "end_session",
     "expire_due",
+    "expire_queues",
     "forget_producers",
     "grow",
     "home",
+    "is_unused",
     "leases",
     "limit_ages",
     "log",
     "log_stats",
-    "limit_length",
+    "limit_lengths",
     "look",
     "note_complete",
     "offset_at",
@@ -128,6 +130,7 @@ const NOT_HERE: &[&str] = &[
     "totals",
     "totals_seen",
     "trim",
+    "use_queue",
 ];
 const DOORS: &[&str] = &["at", "when_free", "soon", "spawn_blocking", "in_turn"];
 /// Functions that are takers themselves, or run on threads that may block.

@@ -81,7 +81,7 @@ impl State {
 
     /// Whether a queue does not take every message, or not in this log.
     fn may_refuse(&self, queue: &QueueId) -> bool {
-        self.shut.contains(queue) || self.length_limits.contains_key(queue) || self.elsewhere.contains_key(queue)
+        self.shut.contains(queue) || self.rejecting.contains_key(queue) || self.elsewhere.contains_key(queue)
     }
 
     /// This log knows of all logs of a producer before it has a later message of it.

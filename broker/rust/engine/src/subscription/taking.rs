@@ -59,6 +59,7 @@ impl Subscription {
         filled: &mut Vec<Filled>,
     ) -> Result<u64, EngineError> {
         let mut guard = self.lock()?;
+        guard.note_use(self.queue);
         let mut taken = Vec::new();
         let pulled = self.take_parts(&mut guard, count_max, &mut taken, filled);
         let pulled = pulled.and_then(|()| mark(&mut guard, self.queue));

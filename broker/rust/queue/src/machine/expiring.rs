@@ -31,6 +31,13 @@ impl Queue {
         self.backlog.delay_recovered(sequence);
     }
 
+    /// Makes a ready message that no subscription took yet wait until it is released; returns whether it does.
+    pub fn delay(&mut self, sequence: Sequence) -> bool {
+        let before = self.backlog.delayed_count();
+        self.backlog.delay_recovered(sequence);
+        self.backlog.delayed_count() > before
+    }
+
     /// Makes those of some messages ready that are delayed; returns how many.
     pub fn release(&mut self, sequences: &[Sequence]) -> u64 {
         sequences.iter().map(|&sequence| u64::from(self.backlog.release(sequence))).sum()
