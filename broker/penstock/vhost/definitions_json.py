@@ -197,7 +197,7 @@ class _Reader:
         self._known(item, VHOST_KEYS)
         name = vhost_name(_text(item, "name"))
         if item.get("limits"):
-            self._problem(f"vhost '{name}': limits are not supported yet")
+            self._limits_of(name, item["limits"])
         metadata = item.get("metadata")
         described = metadata.get("default_queue_type") if isinstance(metadata, dict) else None
         queue_types = (item.get("default_queue_type"), described)
@@ -209,6 +209,16 @@ class _Reader:
         elif shard_count is not None:
             self._found.shard_counts[name] = check_shard_count(Thing("vhost", name), shard_count)
         self._found.vhosts.append(name)
+
+    def _limits_of(self, vhost: VhostName, written: object) -> None:
+        """Take limits that are written beside the name of a vhost: an object, or several."""
+        limits: JSON = {}
+        for part in written if isinstance(written, list) else [written]:
+            if not isinstance(part, dict):
+                self._problem(f"vhost '{vhost}': limits must be an object such as {{\"max-queues\": 10}}")
+                return
+            limits |= part
+        self._found.policies.append((vhost, SetLimits(read_limits(Holder.VHOST, vhost, limits))))
 
     def _exchange(self, item: JSON) -> None:
         self._known(item, EXCHANGE_KEYS)

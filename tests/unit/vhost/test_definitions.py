@@ -170,7 +170,7 @@ def test_what_cannot_be_honoured_is_listed_and_nothing_is_changed() -> None:
         with pytest.raises(InvalidArgumentError) as refused:
             await one.take(
                 {
-                    "vhosts": [{"name": "blue", "limits": [{"max-queues": 3}]}],
+                    "vhosts": [{"name": "blue", "limits": [{"max-queues": 3}, "odd"]}],
                     "users": [{"name": "bad"}],
                     "policies": [
                         {"name": "ha-all", "vhost": "blue"},
@@ -184,7 +184,7 @@ def test_what_cannot_be_honoured_is_listed_and_nothing_is_changed() -> None:
                     "parameters": [{"name": "my-shovel", "component": "shovel"}],
                     "global_parameters": [{"name": "cluster_name", "value": "c"}, {"name": "odd", "value": 1}],
                     "queues": [
-                        {"name": "a", "vhost": "blue", "arguments": {"x-max-length": 1}},
+                        {"name": "a", "vhost": "blue", "arguments": {"x-delivery-limit": 1}},
                         {"name": "b", "vhost": "blue", "type": "mqtt"},
                         {"name": "", "vhost": "blue"},
                         {"name": "c", "vhost": "nowhere"},
@@ -208,13 +208,13 @@ def test_what_cannot_be_honoured_is_listed_and_nothing_is_changed() -> None:
                 }
             )
         for problem in (
-            "vhost 'blue': limits are not supported yet",
+            "vhost 'blue': limits must be an object such as",
             "user 'bad' is bad",
             "policies: policy 'ha-all' in vhost 'blue' has a field that is missing",
             "policies: policy 'ours' has the pattern '^(?!amq).*', which has the look-around `(?!`",
             "parameters: 'my-shovel' is not supported yet",
             "global_parameters: 'odd' is not supported yet",
-            "'x-max-length' that is not supported yet",
+            "'x-delivery-limit' that is not supported yet",
             "queue 'b': the type 'mqtt' is not supported yet",
             "is a queue without a name",
             "vhost 'nowhere' is used but does not exist, and is not in the file",
@@ -459,7 +459,7 @@ def test_what_is_not_supported_is_skipped_and_named() -> None:
             "queues": [
                 {"name": "kept", "vhost": "blue", "durable": True, "auto_delete": False, "arguments": {}},
                 {"name": "mqtt", "vhost": "blue", "type": "mqtt", "durable": True, "auto_delete": False},
-                {"name": "ttl", "vhost": "blue", "durable": True, "arguments": {"x-expires": 1000}},
+                {"name": "ttl", "vhost": "blue", "durable": True, "arguments": {"x-delivery-limit": 1000}},
             ],
             "bindings": [
                 {"source": "amq.fanout", "vhost": "blue", "destination": name, "destination_type": "queue"}
@@ -489,6 +489,19 @@ def test_what_is_not_supported_is_skipped_and_named() -> None:
             "queue 'mqtt' in vhost 'blue' not found",
         ):
             assert any(name in line for line in skipped), (name, skipped)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    "limits", [{"max-queues": 3, "max-connections": 9}, [{"max-queues": 3}, {"max-connections": 9}]]
+)
+def test_limits_beside_the_name_of_a_vhost_are_taken(limits: object) -> None:
+    async def scenario(one: World, _: World) -> None:
+        await one.take({"vhosts": [{"name": "blue", "limits": limits}]})
+
+        found = one.vhosts.get(VhostName("blue")).limits
+        assert (found.queues_max, found.connections_max) == (3, 9)
 
     play(scenario)
 
