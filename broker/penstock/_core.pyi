@@ -139,7 +139,7 @@ class BadBody:
 
 @final
 class NewQueue:
-    """A queue to put. Only streams have a `retention`, and only other queues a `message_ttl_ms` and a `max_priority`.
+    """A queue to put. Only streams have a `retention`, and only other queues limits, a time of expiry and priorities.
 
     It stays in the shard where it is put first.
     """
@@ -152,10 +152,15 @@ class NewQueue:
     """The lowest level that a publisher can choose."""
     retention: StreamRetention | None
     message_ttl_ms: int | None
+    messages_max: int | None
+    bytes_max: int | None
+    rejects_publish: bool
+    """Whether it refuses messages when it is full; otherwise it drops the oldest ones."""
+    expires_ms: int | None
     max_priority: int
     """Its messages of priority `n` are in the log under the id that is `n` higher."""
     shard: int
-    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None, message_ttl_ms: int | None = None, max_priority: int = 0, shard: int = 0) -> Self: ...
+    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None, message_ttl_ms: int | None = None, messages_max: int | None = None, bytes_max: int | None = None, rejects_publish: bool = False, expires_ms: int | None = None, max_priority: int = 0, shard: int = 0) -> Self: ...
 
 @final
 class ProducerSequences:
@@ -453,6 +458,10 @@ class Shard:
     def shut_queue(self, id: int) -> None:
         """Refuse further messages for a queue, whatever it holds, until it is deleted or reopened."""
     def reopen_queue(self, id: int) -> None: ...
+    def use_queue(self, id: int) -> None:
+        """Note that a queue was declared again: the time after which it expires begins anew."""
+    def is_unused(self, id: int) -> bool:
+        """Return whether a queue was unused for its time of expiry, and is unused now."""
     def purge_queue(self, id: int) -> int:
         """Drop the ready messages and return their number."""
     def put_exchange(self, name: str, kind: str, alternate: str | None) -> None: ...

@@ -93,7 +93,7 @@ def test_declaring_again_is_answered_and_a_difference_is_refused_by_its_name(con
         connection.declare_queue("jobs", durable=False)
 
 
-@pytest.mark.parametrize("argument", ["x-no-such-thing", "x-expires"])
+@pytest.mark.parametrize("argument", ["x-no-such-thing", "x-delivery-limit"])
 def test_an_argument_that_nothing_acts_upon_is_refused_by_its_name(
     connection: penstock.Connection, argument: str
 ) -> None:

@@ -78,6 +78,9 @@ class FakeShard:
         self.dedicated_max = 256
         """The limit of own logs."""
         self.shut: set[int] = set()
+        self.expires: dict[int, int] = {}
+        """The times after which queues expire."""
+        self.expired: set[int] = set()
         self.is_closed = False
 
     def retain_queues(self, ids: Sequence[int], priorities: Sequence[int] = ()) -> int:
@@ -97,6 +100,8 @@ class FakeShard:
             self._check(queue.shard < self.shard_count, f"no shard {queue.shard}")
             self.put_queue(queue.id, queue.name, auto_delete=queue.auto_delete, level=queue.level)
             self.homes[queue.id] = queue.shard
+            if queue.expires_ms is not None:
+                self.expires[queue.id] = queue.expires_ms
             if queue.retention is not None:
                 self.streams[queue.id] = FakeStream(queue.retention)
 
@@ -170,6 +175,13 @@ class FakeShard:
     def reopen_queue(self, queue_id: int, /) -> None:
         self._check(queue_id in self.queues, f"no queue {queue_id}")
         self.shut.discard(queue_id)
+
+    def use_queue(self, queue_id: int, /) -> None:
+        self._check(queue_id in self.expires, f"queue {queue_id} does not expire")
+        self.expired.discard(queue_id)
+
+    def is_unused(self, queue_id: int, /) -> bool:
+        return queue_id in self.expired
 
     def queue_counts(self, ids: Sequence[int]) -> list[QueueCounts]:
         for queue_id in ids:

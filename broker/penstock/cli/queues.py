@@ -27,14 +27,29 @@ def declare(
     max_priority: Annotated[
         int | None, typer.Option("--max-priority", help="Deliver by priority, up to this one (0 to 255).")
     ] = None,
+    max_length: Annotated[int | None, typer.Option("--max-length", help="Messages that make it full.")] = None,
+    max_bytes: Annotated[int | None, typer.Option("--max-bytes", help="Bytes of bodies that make it full.")] = None,
+    overflow: Annotated[
+        str | None, typer.Option("--overflow", help="When full: drop-head (default) or reject-publish.")
+    ] = None,
+    expires: Annotated[
+        int | None, typer.Option("--expires", help="Delete it when unused for so many milliseconds.")
+    ] = None,
     argument: Arguments = None,
     uri: Uri = None,
     output: Output = None,
 ) -> None:
     """Declare a queue."""
+    named = {
+        "x-max-priority": max_priority,
+        "x-max-length": max_length,
+        "x-max-length-bytes": max_bytes,
+        "x-overflow": overflow,
+        "x-expires": expires,
+    }
     with connected(context, uri) as connection:
         arguments = read_fields(argument) | ({"x-dedicated": True} if dedicated else {})
-        arguments |= {} if max_priority is None else {"x-max-priority": max_priority}
+        arguments |= {name: value for name, value in named.items() if value is not None}
         queue = connection.declare_queue(name, durable, auto_delete=auto_delete, arguments=arguments)
     text = f"queue '{queue.name}' declared: {queue.ready_count:,} ready, {queue.consumer_count:,} consumers"
     print_done(text, queue, output)

@@ -31,6 +31,8 @@ from penstock.model.names import (
 )
 from penstock.model.records import (
     X_DEDICATED,
+    X_MAX_LENGTH,
+    X_MAX_LENGTH_BYTES,
     X_MESSAGE_TTL,
     X_QUEUE_TYPE,
     Binding,
@@ -45,6 +47,8 @@ NO_CONNECTION: Final = ConnectionId(0)
 THEIRS: Final = frozenset({"", "mqtt.default", "amq.lavinmq.log"})
 """Exchanges that every LavinMQ declares by itself."""
 X_DEAD_LETTERS: Final = "x-dead-letter-exchange"
+_DEAD_LETTERING: Final = frozenset({X_MESSAGE_TTL, X_MAX_LENGTH, X_MAX_LENGTH_BYTES})
+"""Limits beyond which LavinMQ dead-letters messages."""
 Check: TypeAlias = Callable[[Thing, Arguments], None]
 
 
@@ -261,7 +265,7 @@ class _VhostPlanner:
                 # Imported messages are in the vhost's log.
                 self._left_out.append(f"{thing} has an argument '{key}' that imports do not support")
                 continue
-            if key == X_MESSAGE_TTL and X_DEAD_LETTERS in arguments:
+            if key in _DEAD_LETTERING and X_DEAD_LETTERS in arguments:
                 # Messages would be dropped that LavinMQ moves to another queue.
                 rule = f"has an argument '{key}' that is not supported yet with '{X_DEAD_LETTERS}'"
                 self._left_out.append(f"{thing} {rule}")

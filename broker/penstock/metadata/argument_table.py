@@ -17,15 +17,19 @@ from penstock.model.records import (
     ALTERNATE_KEYS,
     X_DEDICATED,
     X_DURABILITY,
+    X_EXPIRES,
     X_MATCH,
     X_MAX_AGE,
+    X_MAX_LENGTH,
     X_MAX_LENGTH_BYTES,
     X_MAX_PRIORITY,
     X_MESSAGE_TTL,
+    X_OVERFLOW,
     X_PARTITIONS,
     X_QUEUE_TYPE,
     Durability,
     HeadersMatch,
+    Overflow,
     QueueKind,
 )
 
@@ -98,6 +102,14 @@ def is_ttl(value: Value) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= TTL_MS_MAX
 
 
+def is_count(value: Value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= BYTES_MAX
+
+
+def is_duration(value: Value) -> bool:
+    return is_ttl(value) and value != 0
+
+
 def is_priority(value: Value) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= PRIORITY_MAX
 
@@ -130,6 +142,8 @@ def is_smaller(one: Value, other: Value) -> bool:
 BOOLEAN: Final = ValueType("send true or false", lambda value: isinstance(value, bool))
 AGE: Final = ValueType("write a number and a unit of Y, M, D, h, m or s, such as '7D' or '12h'", is_age)
 TTL: Final = ValueType("write a number of milliseconds, at least 0", is_ttl)
+COUNT: Final = ValueType("write a number of messages, at least 0", is_count)
+DURATION: Final = ValueType("write a number of milliseconds, at least 1", is_duration)
 SIZE: Final = ValueType("write a number of bytes, at least 1", is_size)
 PRIORITY: Final = ValueType(f"write a number from 0 to {PRIORITY_MAX}", is_priority)
 PARTITION_COUNT: Final = ValueType(f"send a number from 1 to {PARTITIONS_MAX:,}", is_partition_count)
@@ -195,14 +209,39 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
         about="the stream drops older messages",
     ),
     Argument(
+        X_MAX_LENGTH,
+        _CLASSIC,
+        COUNT,
+        policy_key="max-length",
+        stricter=is_smaller,
+        engine_field="messages_max",
+        about="the number of messages that makes the queue full",
+    ),
+    Argument(
         X_MAX_LENGTH_BYTES,
-        _STREAMS,
+        _QUEUES,
         SIZE,
-        planned=_CLASSIC,
         policy_key="max-length-bytes",
         stricter=is_smaller,
-        engine_field="retention",
-        about="the stream drops its oldest messages beyond this size",
+        engine_field="bytes_max",
+        about="the bytes of bodies that make the queue full; a stream drops its oldest messages beyond this size",
+    ),
+    Argument(
+        X_OVERFLOW,
+        _CLASSIC,
+        choice(Overflow, "reject-publish-dlx"),
+        policy_key="overflow",
+        engine_field="rejects_publish",
+        about="whether a full queue drops its oldest messages, the default, or refuses new ones",
+    ),
+    Argument(
+        X_EXPIRES,
+        _CLASSIC,
+        DURATION,
+        policy_key="expires",
+        stricter=is_smaller,
+        engine_field="expires_ms",
+        about="the queue is deleted when it was unused for so long",
     ),
     Argument(
         X_MESSAGE_TTL,
@@ -248,7 +287,7 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
         _CLASSIC,
         *("x-consumer-timeout", "x-dead-letter-exchange"),
         *("x-dead-letter-routing-key", "x-dead-letter-strategy", "x-delayed-retry-max", "x-delayed-retry-min"),
-        *("x-delayed-retry-type", "x-delivery-limit", "x-expires", "x-max-length", "x-overflow"),
+        *("x-delayed-retry-type", "x-delivery-limit"),
     ),
     *_stored(
         *("x-consumer-disconnected-timeout", "x-initial-cluster-size", "x-max-in-memory-bytes"),

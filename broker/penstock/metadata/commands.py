@@ -94,15 +94,16 @@ class ConnectionClosed:
 
 @dataclass(frozen=True, slots=True)
 class QueueUnused:
-    """The last consumer of an auto-delete queue has left, as seen by the engine.
+    """The last consumer of an auto-delete queue has left, or a queue was unused for its time, as seen by the engine.
 
     A consumer that came since keeps the queue. A queue of the same name that was declared since has another number and
-    is another queue.
+    is another queue. `is_expired` is whether its time is over at this moment.
     """
 
     name: QueueName
     id: QueueId
     consumer_count: int = 0
+    is_expired: bool = False
 
 
 @dataclass(frozen=True, slots=True)

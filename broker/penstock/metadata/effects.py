@@ -104,6 +104,13 @@ class DropQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class UseQueue:
+    """Note that a queue that expires was declared again."""
+
+    id: QueueId
+
+
+@dataclass(frozen=True, slots=True)
 class EmptyQueue:
     """Drop the ready messages of a queue."""
 
@@ -120,7 +127,7 @@ class RemoveRoute:
     route: Route
 
 
-Change: TypeAlias = PutExchange | DropExchange | PutQueue | DropQueue | EmptyQueue | AddRoute | RemoveRoute
+Change: TypeAlias = PutExchange | DropExchange | PutQueue | DropQueue | UseQueue | EmptyQueue | AddRoute | RemoveRoute
 
 # ---------------------------------------------------------------- for the client
 

@@ -1,7 +1,8 @@
 """Sets and clears policies and finds their effect.
 
 Among the policies that match a name the one with the highest priority applies; an operator's applies beside it, and the
-stricter value holds. A declared argument takes precedence over a policy.
+stricter value holds. A declared argument takes precedence over a policy. Of two numbers for a classic queue the smaller
+one holds.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,12 +10,12 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.metadata.argument_rules import target_of
-from penstock.metadata.argument_table import BY_POLICY_KEY, Target
+from penstock.metadata.argument_table import BY_POLICY_KEY, Argument, Target, is_smaller
 from penstock.metadata.commands import DeletePolicy, SetPolicy
 from penstock.metadata.effects import Change, Decision, Done, PersistPolicies, PutExchange, PutQueue
 from penstock.metadata.policies import ApplyTo, Policies, Policy, check_policy
 from penstock.metadata.topology import VhostTopology
-from penstock.model.arguments import Arguments, freeze_arguments
+from penstock.model.arguments import Arguments, Value, freeze_arguments
 from penstock.model.errors import InvalidArgumentError, NotFoundError, Thing, TooLargeError
 from penstock.model.names import DEFAULT_EXCHANGE
 from penstock.model.records import ALTERNATE_KEYS, STAGE_PREFIX, Durability, Exchange, Queue
@@ -130,13 +131,20 @@ def _added(state: VhostTopology, name: str, arguments: Arguments, target: Target
     for key, known in BY_POLICY_KEY.items():
         if target not in known.applies_to:
             continue
-        if policy is not None and key in policy.definition and not _is_declared(arguments, known.name):
-            merged[known.name] = policy.definition[key]
+        if policy is not None and key in policy.definition:
+            wanted = policy.definition[key]
+            if not _is_declared(arguments, known.name) or _is_lower(known, target, wanted, arguments.get(known.name)):
+                merged[known.name] = wanted
         if operator is not None and key in operator.definition and known.stricter is not None:
             limit = operator.definition[key]
             if known.name not in merged or known.stricter(limit, merged[known.name]):
                 merged[known.name] = limit
     return merged
+
+
+def _is_lower(known: Argument, target: Target, wanted: Value, declared: Value) -> bool:
+    """Return whether a policy lowers a number that a classic queue declares, as in the other brokers."""
+    return target in {Target.CLASSIC, Target.QUORUM} and known.stricter is is_smaller and is_smaller(wanted, declared)
 
 
 def _is_declared(arguments: Arguments, argument: str) -> bool:

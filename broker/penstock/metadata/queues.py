@@ -5,7 +5,7 @@ from typing import Final
 
 from penstock.metadata.argument_rules import check_queue_arguments
 from penstock.metadata.commands import ConnectionClosed, DeclareQueue, DeleteQueue, PurgeQueue, QueueUnused
-from penstock.metadata.effects import Decision, Done, EmptyQueue, PersistQueue, PutQueue, QueueDeclared
+from penstock.metadata.effects import Decision, Done, EmptyQueue, PersistQueue, PutQueue, QueueDeclared, UseQueue
 from penstock.metadata.limit_rules import check_dedicated, check_queues
 from penstock.metadata.policy_rules import effective_queue
 from penstock.metadata.removal import remove_queue
@@ -49,7 +49,8 @@ _TYPES: Final = {
 def declare(state: VhostTopology, command: DeclareQueue) -> Decision:
     found = check(state, command)
     if found is not None:
-        return Decision(QueueDeclared(found, is_new=False))
+        is_use = effective_queue(state, found).expires_ms is not None
+        return Decision(QueueDeclared(found, is_new=False), changes=[UseQueue(found.id)] if is_use else [])
     name = command.name or _server_named(command.random)
     assert name not in state.queues
     owner = command.connection if command.exclusive else None
@@ -140,7 +141,9 @@ def connection_closed(state: VhostTopology, command: ConnectionClosed) -> Decisi
 
 def unused(state: VhostTopology, command: QueueUnused) -> Decision:
     queue = state.queues.get(command.name)
-    if queue is None or queue.id != command.id or not queue.auto_delete or command.consumer_count:
+    if queue is None or queue.id != command.id or command.consumer_count:
+        return Decision(Done(0))
+    if not (queue.auto_delete or command.is_expired):
         return Decision(Done(0))
     decision = Decision(Done())
     remove_queue(state, command.name, decision)

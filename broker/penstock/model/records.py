@@ -50,6 +50,13 @@ class Durability(StrEnum):
     DISK = "disk"
 
 
+class Overflow(StrEnum):
+    """The action of a full queue."""
+
+    DROP_HEAD = "drop-head"
+    REJECT_PUBLISH = "reject-publish"
+
+
 class HeadersMatch(Enum):
     """How a headers binding's arguments match a message's headers, the value of `x-match`."""
 
@@ -66,6 +73,9 @@ X_QUEUE_TYPE: Final = "x-queue-type"
 X_MAX_AGE: Final = "x-max-age"
 X_MAX_LENGTH_BYTES: Final = "x-max-length-bytes"
 X_MESSAGE_TTL: Final = "x-message-ttl"
+X_MAX_LENGTH: Final = "x-max-length"
+X_OVERFLOW: Final = "x-overflow"
+X_EXPIRES: Final = "x-expires"
 X_MAX_PRIORITY: Final = "x-max-priority"
 PRIORITY_SHIFT: Final = 56
 """A message's priority in its sequence: the bits from this one on, in a queue with priorities."""
@@ -166,7 +176,30 @@ class Queue:
     @property
     def message_ttl_ms(self) -> int | None:
         """Return how old its messages may become; None is any age."""
-        value = self.arguments.get(X_MESSAGE_TTL)
+        return self._limit(X_MESSAGE_TTL)
+
+    @property
+    def messages_max(self) -> int | None:
+        """Return how many messages it may have; None is any number."""
+        return self._limit(X_MAX_LENGTH)
+
+    @property
+    def bytes_max(self) -> int | None:
+        """Return how many bytes the bodies of its messages may have; None is any number, as for a stream."""
+        return self._limit(X_MAX_LENGTH_BYTES)
+
+    @property
+    def rejects_publish(self) -> bool:
+        """Return whether it refuses messages when it is full, instead of dropping the oldest ones."""
+        return self.arguments.get(X_OVERFLOW) == Overflow.REJECT_PUBLISH
+
+    @property
+    def expires_ms(self) -> int | None:
+        """Return after which time without a use it is deleted; None is never."""
+        return self._limit(X_EXPIRES)
+
+    def _limit(self, name: str) -> int | None:
+        value = self.arguments.get(name)
         return value if isinstance(value, int) and not self.is_stream else None
 
     @property

@@ -87,7 +87,7 @@ class TopologyVerbs:
         return await found.purge_queue(principal.in_vhost(found.name), existing_queue_name(name))
 
     async def queue_unused(self, vhost: str, name: str, queue_id: QueueId) -> None:
-        """Delete an auto-delete queue that lost its last consumer, as the engine reports."""
+        """Delete an auto-delete queue that lost its last consumer, or an expired one, as the engine reports."""
         try:
             await self._vhosts.get(VhostName(vhost)).queue_unused(QueueName(name), queue_id)
         except RefusedError:

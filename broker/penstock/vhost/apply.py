@@ -17,6 +17,7 @@ from penstock.metadata.effects import (
     PutExchange,
     PutQueue,
     RemoveRoute,
+    UseQueue,
 )
 from penstock.model.field_table import encode_table
 from penstock.model.records import DestinationKind, Retention, Route
@@ -59,6 +60,10 @@ def _apply_batch(shard: Shard, batch: list[Change]) -> None:
                     least_level=queue.least_durability,
                     retention=_retention(queue.retention),
                     message_ttl_ms=queue.message_ttl_ms,
+                    messages_max=queue.messages_max,
+                    bytes_max=queue.bytes_max,
+                    rejects_publish=queue.rejects_publish,
+                    expires_ms=queue.expires_ms,
                     max_priority=queue.max_priority,
                     shard=queue.shard,
                 )
@@ -82,6 +87,8 @@ def _apply_one(shard: Shard, change: Change) -> int:
             return shard.delete_queue(queue_id)
         case EmptyQueue(id=queue_id):
             return shard.purge_queue(queue_id)
+        case UseQueue(id=queue_id):
+            shard.use_queue(queue_id)
         case PutExchange(exchange):
             shard.put_exchange(exchange.name, exchange.kind.value, exchange.alternate)
         case DropExchange(name):

@@ -229,7 +229,10 @@ class Batches:
             message_count = counts.ready_count + counts.unacked_count
             return replace(command, consumer_count=counts.consumer_count, message_count=message_count)
         if isinstance(command, QueueUnused):
-            return replace(command, consumer_count=self._counts_now(batch, command.name).consumer_count)
+            queue_id = self._applied(batch, command.name)
+            is_expired = queue_id == command.id and self._shard.is_unused(command.id)
+            consumer_count = self._counts_now(batch, command.name).consumer_count
+            return replace(command, consumer_count=consumer_count, is_expired=is_expired)
         return command
 
     def _counts_now(self, batch: Batch, name: QueueName) -> QueueCounts:

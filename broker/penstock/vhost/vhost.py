@@ -248,7 +248,7 @@ class Vhost:
             await self._owner.submit(ConnectionClosed(connection))
 
     async def queue_unused(self, name: QueueName, queue_id: QueueId) -> None:
-        """Delete an auto-delete queue whose last consumer has left the engine."""
+        """Delete an auto-delete queue whose last consumer has left the engine, or one that was unused for its time."""
         await self._owner.submit(QueueUnused(name, queue_id))
 
     # ------------------------------------------------------------ the whole vhost

@@ -76,6 +76,8 @@ def test_help_of_a_command_that_does_not_exist_says_so() -> None:
 def test_one_name_is_used_for_one_thing() -> None:
     every = {option for command in COMMANDS.values() for param in command.params for option in param.opts}
 
-    assert {option for option in every if option.startswith("--max-")} == {"--max-age", "--max-bytes", "--max-priority"}
+    assert {option for option in every if option.startswith("--max-")} == {
+        *("--max-age", "--max-bytes", "--max-length", "--max-priority")
+    }
     assert "--json" not in every
     assert not [name for name in COMMANDS if re.search(r"\b(clear|forget)", name)]

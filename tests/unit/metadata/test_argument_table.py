@@ -15,6 +15,8 @@ from penstock.metadata.argument_table import (
     BOOLEAN,
     BY_NAME,
     BY_POLICY_KEY,
+    COUNT,
+    DURATION,
     EXCHANGE_NAME,
     PARTITION_COUNT,
     PLANNED_POLICY_KEYS,
@@ -29,7 +31,7 @@ from penstock.metadata.argument_table import (
 from penstock.metadata.policies import check_policy, make_policy
 from penstock.model.arguments import Arguments, Value
 from penstock.model.errors import InvalidArgumentError, Thing
-from penstock.model.records import Durability, Exchange, ExchangeKind, HeadersMatch, Queue, QueueKind
+from penstock.model.records import Durability, Exchange, ExchangeKind, HeadersMatch, Overflow, Queue, QueueKind
 
 CONFIGURATION = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 SUPPORTED = [row for row in ARGUMENTS if row.type is not None]
@@ -52,9 +54,16 @@ def good(row: Argument) -> Value:
         (TTL, 60_000),
         (PRIORITY, 5),
         (SCALAR, "lazy"),
+        (COUNT, 100),
+        (DURATION, 60_000),
     ]
     found = [value for type_, value in by_type if row.type is type_]
-    choices = {"x-queue-type": QueueKind.STREAM, "x-durability": Durability.DISK, "x-match": HeadersMatch.ANY}
+    choices = {
+        "x-queue-type": QueueKind.STREAM,
+        "x-durability": Durability.DISK,
+        "x-overflow": Overflow.REJECT_PUBLISH,
+        "x-match": HeadersMatch.ANY,
+    }
     return found[0] if found else str(choices[row.name].value)
 
 

@@ -128,6 +128,43 @@ def test_a_stream_is_a_queue_and_no_classic_one(machine, apply_to, expected):
     assert set(changed(put(machine, "p", "^[qs]$", {"durability": "os"}, apply_to=apply_to))) == expected
 
 
+def limits(decision):
+    """Return the engine's limits of classic queues."""
+    found = [change.queue for change in decision.changes if isinstance(change, PutQueue)]
+    return {
+        queue.name: (queue.messages_max, queue.bytes_max, queue.rejects_publish, queue.expires_ms) for queue in found
+    }
+
+
+def test_policies_limit_classic_queues_and_the_smallest_number_holds(machine):
+    machine.queue("plain")
+    machine.queue("own", arguments={"x-max-length": 5, "x-overflow": "reject-publish", "x-expires": 1_000})
+    machine.queue("s", arguments=STREAM)
+    wanted = {"max-length": 7, "max-length-bytes": 100, "overflow": "drop-head", "expires": 500}
+
+    assert limits(put(machine, "p", ".*", wanted)) == {
+        "plain": (7, 100, False, 500),
+        "own": (5, 100, True, 500),
+        "s": (None, None, False, None),
+    }
+    lower = {"max-length": 6, "expires": 700, "max-length-bytes": 1}
+    assert limits(put(machine, "o", "^[po]", lower, operator=True)) == {
+        "plain": (6, 1, False, 500),
+        "own": (5, 1, True, 500),
+    }
+    assert limits(clear(machine, "p")) == {
+        "plain": (6, 1, False, 700),
+        "own": (5, 1, True, 700),
+        "s": (None, None, False, None),
+    }
+
+
+def test_a_smaller_number_of_a_policy_leaves_a_declared_limit_of_a_stream(machine):
+    machine.queue("s", arguments={**STREAM, "x-max-length-bytes": 9})
+
+    assert bounds(put(machine, "p", "^s$", {"max-length-bytes": 5})) == {}
+
+
 def test_what_a_declaration_says_goes_before_a_policy(machine):
     machine.queue("q", arguments={"x-durability": "os"})
     machine.exchange("x", arguments={"x-alternate-exchange": "mine"})

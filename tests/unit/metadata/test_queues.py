@@ -103,7 +103,21 @@ def test_the_level_is_understood_and_echoed(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "rule"),
     [
-        ({"x-max-length": 10}, "'x-max-length' that is not supported yet"),
+        ({"x-delivery-limit": 10}, "'x-delivery-limit' that is not supported yet"),
+        ({"x-max-length": -1}, "'x-max-length' whose value -1 is not valid; write a number of messages, at least 0"),
+        ({"x-max-length": True}, "'x-max-length' whose value true is not valid"),
+        (
+            {"x-max-length-bytes": 0},
+            "'x-max-length-bytes' whose value 0 is not valid; write a number of bytes",
+        ),
+        ({"x-overflow": "reject-publish-dlx"}, "'x-overflow' whose value 'reject-publish-dlx' is not supported yet"),
+        (
+            {"x-overflow": "drop-tail"},
+            "'x-overflow' whose value 'drop-tail' is not valid; use drop-head or",
+        ),
+        ({"x-expires": 0}, "'x-expires' whose value 0 is not valid; write a number of milliseconds, at least 1"),
+        ({"x-queue-type": "stream", "x-max-length": 1}, "'x-max-length' that streams do not support"),
+        ({"x-queue-type": "stream", "x-expires": 1}, "'x-expires' that streams do not support"),
         ({"x-dead-letter-exchange": "dead"}, "'x-dead-letter-exchange' that is not supported yet"),
         ({"x-penstock-id": 1}, "'x-penstock-id' that only the broker sets"),
         ({"x-queue-mode": ["lazy"]}, r"'x-queue-mode' whose value .* is not valid"),

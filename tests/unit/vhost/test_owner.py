@@ -53,7 +53,7 @@ def play(scenario: Callable[[World], Awaitable[None]], shard: FakeShard | None =
     asyncio.run(run())
 
 
-def declare(name: str, **flags: bool) -> DeclareQueue:
+def declare(name: str, **flags: object) -> DeclareQueue:
     return DeclareQueue(QueueName(name), ME, **flags)  # type: ignore[arg-type]
 
 
@@ -381,6 +381,28 @@ def test_an_auto_delete_queue_with_a_new_consumer_stays() -> None:
 
         assert outcome.answer == Done(0)
         assert world.shard.queues == {1: "a"}
+
+    play(scenario)
+
+
+def test_an_expired_queue_is_deleted_unless_it_was_used_meanwhile() -> None:
+    async def scenario(world: World) -> None:
+        for name in ("a", "b"):
+            await world.owner.submit(declare(name, arguments={"x-expires": 1_000}))
+        await world.owner.submit(declare("c"))
+        world.shard.expired = {1, 2}
+        assert world.shard.expires == {1: 1_000, 2: 1_000}
+
+        await world.owner.submit(declare("a", arguments={"x-expires": 1_000}))
+        await world.owner.submit(declare("c"))
+        for name, number in (("a", 1), ("b", 2), ("c", 3)):
+            await world.owner.submit(QueueUnused(QueueName(name), QueueId(number)))
+
+        assert world.shard.queues == {1: "a", 3: "c"}, "'a' was declared again, and 'c' does not expire"
+        world.shard.expired = {1}
+        world.shard.counts["a"] = QueueCounts(consumer_count=1)
+        await world.owner.submit(QueueUnused(QueueName("a"), QueueId(1)))
+        assert world.shard.queues == {1: "a", 3: "c"}
 
     play(scenario)
 

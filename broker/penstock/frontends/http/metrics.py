@@ -24,6 +24,8 @@ COUNTERS: dict[str, tuple[str, str]] = {
     "delivered_bytes_total": ("penstock_delivered_bytes", "Bytes of the bodies delivered."),
     "settled_total": ("penstock_messages_settled", "Messages acknowledged or rejected."),
     "expired_total": ("penstock_messages_expired", "Messages that expired, or that retention removed from streams."),
+    "overflow_dropped_total": ("penstock_messages_dropped", "Oldest messages that full queues dropped."),
+    "overflow_refused_total": ("penstock_messages_refused", "Messages that full queues refused."),
     "log_bytes_written_total": ("penstock_log_bytes_written", "Bytes written to logs."),
     "corrupt_records_total": ("penstock_corrupt_records", "Corrupt records found; their messages are dropped."),
     "compaction_bytes_total": ("penstock_compaction_bytes", "Bytes written by compaction."),

@@ -63,6 +63,10 @@ records! {
         least_level: Option<String> = None,
         retention: Option<StreamRetention> = None,
         message_ttl_ms: Option<u64> = None,
+        messages_max: Option<u64> = None,
+        bytes_max: Option<u64> = None,
+        rejects_publish: bool = false,
+        expires_ms: Option<u64> = None,
         max_priority: u8 = 0,
         shard: u16 = 0,
     }

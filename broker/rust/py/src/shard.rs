@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use penstock_engine::{
     Corruption, Destination, EngineError, ExchangeKind, GroupStanding, LeaseLimits, LeaseOwnerStanding, LeaseStanding,
-    Level, ProducerStanding, QueueId, QueueLevels, QueueSettings, RouteSettings, Sequences, Shard, StageStanding,
-    StreamSettings,
+    LengthLimit, Level, Overflow, ProducerStanding, QueueId, QueueLevels, QueueSettings, RouteSettings, Sequences,
+    Shard, StageStanding, StreamSettings,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -78,12 +78,16 @@ impl PyShard {
             stream: queue.retention.as_ref().map(stream_settings),
         });
         let ages = queues.iter().map(|queue| (QueueId(queue.get().id), queue.get().message_ttl_ms));
+        let lengths = queues.iter().map(|queue| (QueueId(queue.get().id), length_limit(queue.get())));
+        let times = queues.iter().map(|queue| (QueueId(queue.get().id), queue.get().expires_ms));
         let priorities = queues.iter().map(Py::get).filter(|queue| queue.max_priority > 0);
         let priorities = priorities.map(|queue| (QueueId(queue.id), queue.max_priority));
         self.with(py, |shard| {
             shard.prioritize_queues(priorities)?;
             shard.put_queues(settings)?;
-            shard.limit_ages(ages)
+            shard.limit_ages(ages)?;
+            shard.limit_lengths(lengths)?;
+            shard.expire_queues(times)
         })
     }
 
@@ -116,6 +120,14 @@ impl PyShard {
 
     fn reopen_queue(&self, py: Python<'_>, id: u64) -> PyResult<()> {
         self.with(py, |shard| shard.reopen_queue(QueueId(id)))
+    }
+
+    fn use_queue(&self, py: Python<'_>, id: u64) -> PyResult<()> {
+        self.with(py, |shard| shard.use_queue(QueueId(id)))
+    }
+
+    fn is_unused(&self, py: Python<'_>, id: u64) -> PyResult<bool> {
+        self.with(py, |shard| shard.is_unused(QueueId(id)))
     }
 
     fn purge_queue(&self, py: Python<'_>, id: u64) -> PyResult<u64> {
@@ -359,6 +371,16 @@ impl PyShard {
         let worked = py.detach(|| work(&self.shard));
         worked.map_err(|error| of_engine(py, &error, Doing::UsingLog { vhost: self.shard.name() }))
     }
+}
+
+fn length_limit(queue: &NewQueue) -> Option<LengthLimit> {
+    let overflow = if queue.rejects_publish { Overflow::RejectPublish } else { Overflow::DropHead };
+    let (messages_max, bytes_max) = (queue.messages_max.unwrap_or(u64::MAX), queue.bytes_max.unwrap_or(u64::MAX));
+    (queue.messages_max.is_some() || queue.bytes_max.is_some()).then_some(LengthLimit {
+        messages_max,
+        bytes_max,
+        overflow,
+    })
 }
 
 fn now_ms() -> u64 {

@@ -121,7 +121,7 @@ pub enum CallRequest {
     },
     /// A connection ended.
     Disconnected,
-    /// An auto-delete queue lost its last consumer. Another queue may have its name by the time that this is decided.
+    /// An auto-delete queue lost its last consumer, or a queue was unused for its time. Another queue may have its name by the time that this is decided.
     QueueUnused {
         vhost: String,
         queue: String,

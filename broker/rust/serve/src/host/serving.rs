@@ -21,7 +21,7 @@ use crate::host::memory::Memory;
 use crate::host::places::Places;
 use crate::host::proxy::Network;
 use crate::host::tls::Tls;
-use crate::host::watch::look_after;
+use crate::host::watch::{look_after, report_unused};
 use crate::host::workers::Workers;
 
 /// What the host is told at its start.
@@ -84,6 +84,7 @@ impl Host {
             first_request: options.first_request,
         };
         workers.runtime().spawn(look_after(broker.clone()));
+        workers.runtime().spawn(report_unused(broker.clone()));
         Ok(Host {
             workers: Mutex::new(Some(workers)),
             listeners: Mutex::default(),

@@ -1,10 +1,14 @@
 //! Looks after the budget of memory once a second: nobody waits who need not, and nobody waits for a connection that never ends.
+//! Passes on which queues the engine found unused.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
 use crate::host::broker::Broker;
+use crate::host::caller::Caller;
+use crate::host::calls::{Call, CallRequest};
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -29,6 +33,18 @@ pub(crate) async fn look_after(broker: Broker) {
                  other, and others have waited for memory for more than {} s",
                 broker.first_request.as_secs()
             ));
+        }
+    }
+}
+
+/// Runs until the host's runtime ends: tells the front end of queues that were unused for their time.
+pub(crate) async fn report_unused(broker: Broker) {
+    let unused = Arc::clone(broker.engine.unused());
+    let caller = Caller { protocol: "engine", ..Caller::default() };
+    loop {
+        for found in unused.wait().await {
+            let request = CallRequest::QueueUnused { vhost: found.vhost, queue: found.queue, queue_id: found.id.0 };
+            broker.calls.tell(Call::new(request, &caller));
         }
     }
 }
