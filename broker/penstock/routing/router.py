@@ -4,11 +4,14 @@ It is the reference for the native tables, so it is written for clarity, not spe
 exchange on the way.
 
 Each exchange matches with its own bindings; an exchange is visited once, so cycles end. An exchange that matched
-nothing itself passes the message to its alternate exchange, whatever others matched. Only an x-super-stream exchange
-uses the message's own key: its hash selects one of the partitions in the order of their numbers.
+nothing itself passes the message to its alternate exchange, whatever others matched. A message may have further
+routing keys: direct and topic exchanges match each of them, and the default exchange leads to the queue of each. Only
+an x-super-stream exchange uses the message's own key: its hash selects one of the partitions in the order of their
+numbers.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.model.arguments import NO_ARGUMENTS, Arguments
@@ -27,41 +30,49 @@ class Routable(Protocol):
     def bindings_from(self, source: ExchangeName) -> Iterable[Binding]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What routing reads of a message."""
+
+    keys: Sequence[RoutingKey]
+    """Its routing key, and the further ones."""
+    headers: Arguments
+    own_key: bytes
+
+
 def route(
     vhost: Routable,
     exchange: ExchangeName,
     key: RoutingKey,
     headers: Arguments = NO_ARGUMENTS,
     message_key: bytes | None = None,
+    more_keys: Sequence[RoutingKey] = (),
 ) -> list[QueueName]:
     """Return the names of the queues, sorted and unique. A missing exchange leads nowhere."""
-    hashed = murmur3(key.encode() if message_key is None else message_key)
+    message = Message((key, *more_keys), headers, key.encode() if message_key is None else message_key)
     queues: set[QueueName] = set()
     visited = {exchange}
     waiting = [exchange]
     while waiting:
-        found_queues, found_exchanges = _step(vhost, waiting.pop(), key, headers, hashed)
+        found_queues, found_exchanges = _step(vhost, waiting.pop(), message)
         queues |= found_queues
         waiting += found_exchanges - visited
         visited |= found_exchanges
     return sorted(queues)
 
 
-def _step(
-    vhost: Routable, name: ExchangeName, key: RoutingKey, headers: Arguments, hashed: int
-) -> tuple[set[QueueName], set[ExchangeName]]:
+def _step(vhost: Routable, name: ExchangeName, message: Message) -> tuple[set[QueueName], set[ExchangeName]]:
     if name == DEFAULT_EXCHANGE:
-        queue = QueueName(key)
-        return ({queue} if vhost.has_queue(queue) else set()), set()
+        return {QueueName(key) for key in message.keys if vhost.has_queue(QueueName(key))}, set()
     exchange = vhost.exchange(name)
     if exchange is None:
         return set(), set()
     bindings = list(vhost.bindings_from(name))
     if exchange.kind is ExchangeKind.SUPER_STREAM:
         partitions = sorted(bindings, key=lambda binding: int(binding.routing_key))
-        matched = [partitions[hashed % len(partitions)]] if partitions else []
+        matched = [partitions[murmur3(message.own_key) % len(partitions)]] if partitions else []
     else:
-        matched = [binding for binding in bindings if _matches(exchange.kind, binding, key, headers)]
+        matched = [binding for binding in bindings if _matches(exchange.kind, binding, message)]
     if not matched and exchange.alternate is not None:
         return set(), {exchange.alternate}
     queues = {QueueName(one.destination) for one in matched if one.destination_kind is DestinationKind.QUEUE}
@@ -69,15 +80,15 @@ def _step(
     return queues, exchanges
 
 
-def _matches(kind: ExchangeKind, binding: Binding, key: RoutingKey, headers: Arguments) -> bool:
+def _matches(kind: ExchangeKind, binding: Binding, message: Message) -> bool:
     match kind:
         case ExchangeKind.DIRECT:
-            return binding.routing_key == key
+            return binding.routing_key in message.keys
         case ExchangeKind.FANOUT:
             return True
         case ExchangeKind.TOPIC:
-            return topic.matches(binding.routing_key, key)
+            return any(topic.matches(binding.routing_key, key) for key in message.keys)
         case ExchangeKind.HEADERS:
-            return headers_rule.matches(binding.arguments, headers)
+            return headers_rule.matches(binding.arguments, message.headers)
         case ExchangeKind.SUPER_STREAM:
             raise AssertionError("partitions are chosen among themselves")

@@ -1,5 +1,7 @@
 """The router over a handful of exchanges."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from penstock.metadata import VhostTopology, decide
@@ -34,8 +36,11 @@ class World:
         binding = Binding(ExchangeName(source), kind, end, RoutingKey(key), arguments or {})
         decide(self.state, Bind(binding, ME))
 
-    def route(self, exchange: str, key: str = "", headers: Arguments | None = None) -> list[str]:
-        return list(route(self.state, ExchangeName(exchange), RoutingKey(key), headers or {}))
+    def route(
+        self, exchange: str, key: str = "", headers: Arguments | None = None, more_keys: Sequence[str] = ()
+    ) -> list[str]:
+        more = [RoutingKey(each) for each in more_keys]
+        return list(route(self.state, ExchangeName(exchange), RoutingKey(key), headers or {}, more_keys=more))
 
 
 @pytest.fixture
@@ -157,3 +162,23 @@ def test_a_stream_without_partitions_hands_on_to_its_alternate(world: World) -> 
     world.exchange("empty", "x-super-stream", alternate="rest")
 
     assert world.route("empty", "key") == ["a"]
+
+
+def test_further_keys_reach_more_queues_and_each_of_them_once(world: World) -> None:
+    world.bind("amq.topic", "a", "web.*")
+    world.bind("amq.direct", "b", "red")
+    world.bind("amq.topic", "amq.direct", "colours.#")
+
+    assert world.route("", "a", more_keys=["b", "nobody", "a"]) == ["a", "b"]
+    assert world.route("amq.direct", "blue", more_keys=["red"]) == ["b"]
+    assert world.route("amq.topic", "web.error", more_keys=["web.info", "other"]) == ["a"]
+    assert world.route("amq.topic", "colours.x", more_keys=["red", "web.info"]) == ["a", "b"]
+
+
+def test_an_exchange_that_matched_a_further_key_asks_no_alternate(world: World) -> None:
+    world.exchange("main", "direct", alternate="amq.fanout")
+    world.bind("main", "a", "known")
+    world.bind("amq.fanout", "b")
+
+    assert world.route("main", "unknown", more_keys=["known"]) == ["a"]
+    assert world.route("main", "unknown", more_keys=["unknown, too"]) == ["b"]

@@ -9,7 +9,8 @@
 use std::cell::RefCell;
 
 use penstock_log::{ENVELOPE_RECORDS_MAX, ENVELOPE_TARGETS_MAX};
-use penstock_queue::{Matched, QueueId, Routing};
+use penstock_queue::{Matched, QueueId, Routable, Routing};
+use penstock_wire::amqp::routing_headers::RoutingHeaders;
 use penstock_wire::is_same;
 
 use crate::publication::{PassedOn, Publication};
@@ -121,8 +122,13 @@ impl Routes {
     }
 
     fn find_one(&mut self, table: &Routing, publication: &Publication<'_>) -> Option<(usize, usize)> {
-        let Publication { exchange, key, headers, .. } = *publication;
-        table.route_keyed(exchange, key, publication.payload.key(), headers, &mut self.matched).ok()?;
+        let Publication { payload, exchange, key, headers, .. } = *publication;
+        let more_keys: Vec<&[u8]> = match headers {
+            Some(table) if payload.has_more_keys() => RoutingHeaders::of(table).keys().collect(),
+            _ => Vec::new(),
+        };
+        let message = Routable { key, more_keys: &more_keys, own_key: payload.key(), headers };
+        table.route_message(exchange, &message, &mut self.matched).ok()?;
         let begin = self.queues.len();
         self.queues.extend_from_slice(&self.matched.queues);
         Some((begin, self.queues.len()))

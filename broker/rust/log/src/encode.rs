@@ -32,6 +32,8 @@ pub struct Payload<'a> {
     properties: &'a [u8],
     body: &'a [u8],
     key: Option<&'a [u8]>,
+    /// Whether its headers name further routing keys. It is not stored.
+    has_more_keys: bool,
     producer: Option<Producer>,
     batch_digest: Option<NonZeroU32>,
     attributes: Option<&'a Attributes>,
@@ -70,6 +72,7 @@ impl<'a> Payload<'a> {
             properties,
             body,
             key,
+            has_more_keys: false,
             producer,
             batch_digest,
             attributes,
@@ -85,6 +88,30 @@ impl<'a> Payload<'a> {
             return Err(LogError::FieldTooLong { field: "the key", bytes: key.len(), bytes_max: u16::MAX as usize });
         }
         Ok(Payload { key: Some(key), flags: self.flags | FLAG_KEY, ..self })
+    }
+
+    /// The same with a note for the routing that its headers name further routing keys.
+    #[must_use]
+    pub fn with_more_keys(self) -> Payload<'a> {
+        Payload { has_more_keys: true, ..self }
+    }
+
+    #[inline]
+    #[must_use]
+    pub fn has_more_keys(&self) -> bool {
+        self.has_more_keys
+    }
+
+    /// The same with other properties.
+    pub fn with_properties(self, properties: &'a [u8]) -> Result<Payload<'a>, LogError> {
+        let Payload { flags, crc, bytes, .. } = Payload::new(self.exchange, self.routing_key, properties, self.body)?;
+        let flags = self.flags & !FLAG_LONG_PROPERTIES | flags;
+        Ok(Payload { properties, flags, crc, bytes, ..self })
+    }
+
+    #[must_use]
+    pub fn properties(&self) -> &'a [u8] {
+        self.properties
     }
 
     /// The same with its producer, which folds remember.

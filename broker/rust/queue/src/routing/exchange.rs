@@ -21,11 +21,16 @@ pub enum ExchangeKind {
     Partitions,
 }
 
-/// The keys that a message is routed by, beside its headers.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Keys<'a> {
-    pub(super) routing: &'a [u8],
-    pub(super) own: Option<&'a [u8]>,
+/// What routing reads of a message.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Routable<'a> {
+    pub key: &'a [u8],
+    /// Routing keys beside `key`: direct and topic exchanges match each of them, the default one leads to each queue.
+    pub more_keys: &'a [&'a [u8]],
+    /// The message's own key, which selects a partition.
+    pub own_key: Option<&'a [u8]>,
+    /// Its header table, without its length; one that cannot be read counts up to its first bad entry.
+    pub headers: Option<&'a [u8]>,
 }
 
 #[derive(Clone, Debug)]
@@ -99,23 +104,30 @@ impl Exchange {
     /// Calls `matched` with the targets of every pattern that a message matches.
     pub(super) fn find<'a>(
         &'a self,
-        keys: Keys<'_>,
+        message: &Routable<'_>,
         headers: &mut HeaderIndex<'_>,
         scratch: &mut TopicScratch,
         mut matched: impl FnMut(&'a Targets),
     ) {
+        for key in message.more_keys {
+            match &self.routes {
+                Routes::Direct(direct) => direct.get(*key).into_iter().for_each(&mut matched),
+                Routes::Topic(topic) => topic.find(key, scratch, &mut matched),
+                _ => break,
+            }
+        }
         match &self.routes {
             Routes::Direct(direct) => {
-                if let Some(targets) = direct.get(keys.routing) {
+                if let Some(targets) = direct.get(message.key) {
                     matched(targets);
                 }
             }
             Routes::Fanout(fanout) if fanout.targets().is_empty() => (),
             Routes::Fanout(fanout) => matched(fanout.targets()),
-            Routes::Topic(topic) => topic.find(keys.routing, scratch, matched),
+            Routes::Topic(topic) => topic.find(message.key, scratch, matched),
             Routes::Headers(routes) => routes.find(headers, matched),
             Routes::Partitions(partitions) => {
-                if let Some(targets) = partitions.pick(keys.own.unwrap_or(keys.routing)) {
+                if let Some(targets) = partitions.pick(message.own_key.unwrap_or(message.key)) {
                     matched(targets);
                 }
             }

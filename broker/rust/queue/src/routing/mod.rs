@@ -20,10 +20,10 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 pub use error::{NoSuchExchange, RoutingError};
-pub use exchange::ExchangeKind;
+pub use exchange::{ExchangeKind, Routable};
 
 use crate::ids::QueueId;
-use exchange::{Exchange, Keys};
+use exchange::Exchange;
 use headers::HeaderIndex;
 use shared_map::SharedMap;
 use targets::{ExchangeNumber, Target};
@@ -167,30 +167,26 @@ impl Routing {
         headers: Option<&[u8]>,
         out: &mut Matched,
     ) -> Result<(), NoSuchExchange> {
-        self.route_keyed(exchange, key, None, headers, out)
+        self.route_message(exchange, &Routable { key, headers, ..Routable::default() }, out)
     }
 
-    /// Finds the queues that a message reaches. `own_key` selects partitions. `headers` is its header table, without
-    /// its length; one that cannot be read counts up to its first bad entry.
+    /// Finds the queues that a message reaches, each once.
     ///
     /// # Errors
     /// When the exchange does not exist.
-    pub fn route_keyed(
+    pub fn route_message(
         &self,
         exchange: &[u8],
-        key: &[u8],
-        own_key: Option<&[u8]>,
-        headers: Option<&[u8]>,
+        message: &Routable<'_>,
         out: &mut Matched,
     ) -> Result<(), NoSuchExchange> {
         out.queues.clear();
         out.pending.clear();
         out.visited.clear();
         let mut next = Some(self.number(exchange).ok_or(NoSuchExchange)?);
-        let keys = Keys { routing: key, own: own_key };
-        let mut index = HeaderIndex::new(headers.unwrap_or_default());
+        let mut index = HeaderIndex::new(message.headers.unwrap_or_default());
         while let Some(number) = next {
-            self.ask(number, keys, &mut index, out);
+            self.ask(number, message, &mut index, out);
             next = out.pending.pop();
         }
         if !out.queues.is_sorted_by(|one, other| one < other) {
@@ -200,9 +196,10 @@ impl Routing {
         Ok(())
     }
 
-    fn ask(&self, number: ExchangeNumber, keys: Keys<'_>, headers: &mut HeaderIndex<'_>, out: &mut Matched) {
+    fn ask(&self, number: ExchangeNumber, message: &Routable<'_>, headers: &mut HeaderIndex<'_>, out: &mut Matched) {
         if number == DEFAULT {
-            out.queues.extend(self.queues.get(keys.routing));
+            out.queues.extend(self.queues.get(message.key));
+            out.queues.extend(message.more_keys.iter().filter_map(|key| self.queues.get(*key)));
             return;
         }
         let Some(exchange) = self.exchanges.get(&number) else { return };
@@ -216,7 +213,7 @@ impl Routing {
             }
         };
         let mut has_matched = false;
-        exchange.find(keys, headers, topic, |targets| {
+        exchange.find(message, headers, topic, |targets| {
             has_matched = true;
             queues.extend(targets.queues());
             targets.exchanges().for_each(&mut visit);

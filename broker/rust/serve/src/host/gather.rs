@@ -11,10 +11,11 @@ use penstock_wire::amqp::checked::Properties;
 use penstock_wire::amqp::properties::{
     PERSISTENT_ONLY, delivery_mode_of, expiration_of, headers_of, milliseconds, priority_of, user_id_of,
 };
+use penstock_wire::amqp::routing_headers::{KEYS_MAX, RoutingHeaders, as_delivered};
 use penstock_wire::{Name, WireError};
 
 use crate::host::permits::{Permits, Verdict, key_denial, user_id_denial};
-use crate::host::refusal::Refusal;
+use crate::host::refusal::{Kind, Refusal};
 
 /// AMQP's delivery mode of messages that ask to survive.
 const PERSISTENT: u8 = 2;
@@ -76,6 +77,8 @@ pub(crate) struct Round<'a, End> {
     pub batch: Vec<Publication<'a>>,
     /// The times of those that have any, by their place in the batch.
     pub times: Vec<(usize, Times)>,
+    /// The properties as they are delivered, of messages for which these are others, by their place in the batch.
+    pub rewritten: Vec<(usize, Vec<u8>)>,
     /// Those that are denied, by their place among all, with their sequences.
     pub denied: Vec<(usize, Option<u64>, Refusal)>,
     pub count: usize,
@@ -102,6 +105,18 @@ impl Times {
 }
 
 impl<'a, End> Round<'a, End> {
+    /// Gives the messages whose properties were rewritten those properties.
+    pub fn set_properties(&mut self, rewritten: &'a [(usize, Vec<u8>)]) -> Result<(), Obstacle> {
+        for (place, block) in rewritten {
+            if let Some(publication) = self.batch.get_mut(*place) {
+                let payload = publication.payload.with_properties(block);
+                publication.payload =
+                    payload.map_err(|error| Obstacle::Malformed(Refusal::invalid(error.to_string())))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The times of the messages that have any, when they are stored now.
     pub fn attributes(&self, now_ms: u64) -> Vec<Attributes> {
         self.times.iter().map(|(_, times)| times.attributes(now_ms)).collect()
@@ -227,14 +242,20 @@ pub(crate) fn gather<'a, S: Source>(
     limits: Limits<'_>,
 ) -> Result<Round<'a, S::End>, Obstacle> {
     let batch = Vec::with_capacity(source.message_count().min(bounds.messages));
-    let mut round = Round { batch, times: Vec::new(), denied: Vec::new(), count: 0, end: S::End::default() };
+    let (times, rewritten) = (Vec::new(), Vec::new());
+    let mut round = Round { batch, times, rewritten, denied: Vec::new(), count: 0, end: S::End::default() };
     let mut has_denied_sequence = false;
     source.each(bounds.messages, |message| {
         let (sequence, block) = (message.sequence, message.properties.map(Properties::as_bytes));
         let producer = limits.producer_of(sequence)?;
+        let routing_headers = message.properties.and_then(Properties::routing_headers);
         let denial = match denial_of(&message, permits, limits)? {
             None => block.map_or(Ok(None), denial_of_properties)?,
             denied => denied,
+        };
+        let denial = match routing_headers {
+            Some(headers) if denial.is_none() => denial_of_more_keys(&message, headers, permits)?,
+            _ => denial,
         };
         match denial {
             // The engine has to hear of the denied one first.
@@ -250,6 +271,12 @@ pub(crate) fn gather<'a, S: Source>(
                 let mut publication = publication(&message)?;
                 if let Some(producer) = producer {
                     publication.payload = publication.payload.with_producer(producer);
+                }
+                if let (Some(headers), Some(block)) = (routing_headers, block) {
+                    publication.payload = publication.payload.with_more_keys();
+                    if headers.has_bcc() {
+                        round.rewritten.push((round.batch.len(), as_delivered(block, false)?));
+                    }
                 }
                 round.batch.push(publication);
             }
@@ -282,6 +309,27 @@ fn denial_of<End>(
         Verdict::UnknownExchange => Err(Obstacle::Unknown(Unknown::Exchange(exchange.to_vec()))),
         Verdict::UnknownKey => Err(Obstacle::Unknown(Unknown::Keys(exchange.to_vec()))),
     }
+}
+
+/// Return why the further routing keys of a message are denied: each needs the same right as the first.
+#[cold]
+fn denial_of_more_keys<End>(
+    message: &Message<'_, End>,
+    headers: RoutingHeaders<'_>,
+    permits: &mut Permits,
+) -> Result<Option<Refusal>, Obstacle> {
+    if let Err(error) = headers.check() {
+        return Ok(Some(Refusal::new(Kind::PreconditionFailed, error.to_string())));
+    }
+    let exchange = message.exchange.as_bytes();
+    for key in headers.keys() {
+        match permits.look_up(exchange, key) {
+            Verdict::KeyDenied => return Ok(Some(key_denial(exchange, key))),
+            Verdict::UnknownKey => return Err(Obstacle::Unknown(Unknown::Keys(exchange.to_vec()))),
+            _ => {}
+        }
+    }
+    Ok(None)
 }
 
 /// Return why a message with these properties is denied.
@@ -323,9 +371,16 @@ pub(crate) fn unknown_keys(
 ) -> Result<Vec<Vec<u8>>, Refusal> {
     let mut keys = HashSet::new();
     let read = source.each(bounds.messages, |message| {
-        let (is_here, key) = (message.exchange.as_bytes() == exchange, message.routing_key.as_bytes());
-        if is_here && !keys.contains(key) && permits.look_up(exchange, key) == Verdict::UnknownKey {
-            keys.insert(key.to_vec());
+        if message.exchange.as_bytes() != exchange {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let headers = message.properties.and_then(Properties::routing_headers);
+        // Of a message that will be refused no more are asked for than it may have.
+        let more_keys = headers.into_iter().flat_map(RoutingHeaders::keys).take(KEYS_MAX);
+        for key in more_keys.chain([message.routing_key.as_bytes()]) {
+            if !keys.contains(key) && permits.look_up(exchange, key) == Verdict::UnknownKey {
+                keys.insert(key.to_vec());
+            }
         }
         Ok(ControlFlow::Continue(()))
     });

@@ -37,6 +37,7 @@ struct Parts {
     body: usize,
     mandatory: bool,
     is_reply: bool,
+    has_routing_headers: bool,
 }
 
 impl Parts {
@@ -167,6 +168,7 @@ impl Assembly {
             Some(at) => self.put_named(properties, at)?,
         }
         self.incomplete.properties = self.bytes.len() - before;
+        self.incomplete.has_routing_headers = properties.has_routing_headers();
         Ok(header.body_bytes)
     }
 
@@ -230,7 +232,8 @@ impl Assembly {
             };
             let (exchange, routing_key) =
                 (Name::checked(part(parts.exchange)?), Name::checked(part(parts.routing_key)?));
-            let (properties, body) = (Properties::checked(part(parts.properties)?), part(parts.body)?);
+            let properties = Properties::checked(part(parts.properties)?, parts.has_routing_headers);
+            let body = part(parts.body)?;
             Some(Publish { exchange, routing_key, mandatory: parts.mandatory, properties, body })
         })
     }

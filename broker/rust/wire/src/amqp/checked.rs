@@ -4,13 +4,18 @@
 //! [`VALUES_MAX`](super::table::VALUES_MAX) values. Texts need not be UTF-8, as AMQP has it.
 
 use super::block::{self, Field};
-use super::properties::{PROPERTIES_BYTES_MAX, properties_to_amqp};
+use super::properties::{PROPERTIES_BYTES_MAX, headers_of, properties_to_amqp};
+use super::routing_headers::{RoutingHeaders, is_of_routing};
 use super::table;
 use crate::WireError;
 
 /// See the module. There is no other way to make one than to check it, or to convert protobuf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Properties<'a>(&'a [u8]);
+pub struct Properties<'a> {
+    block: &'a [u8],
+    /// Whether its headers say something about the routing.
+    has_routing_headers: bool,
+}
 
 impl<'a> Properties<'a> {
     /// Reads a whole block, with everything nested in its headers.
@@ -23,9 +28,10 @@ impl<'a> Properties<'a> {
             return Err(WireError::TooLong { what: WHAT, size: block.len(), max: PROPERTIES_BYTES_MAX });
         }
         let mut fields = block::fields(block)?;
+        let mut has_routing_headers = false;
         for field in fields.by_ref() {
             if let (_, Field::Table(headers)) = field? {
-                table::check(headers)?;
+                table::check_with(headers, |name| has_routing_headers |= is_of_routing(name))?;
             }
         }
         if !fields.is_read() {
@@ -34,19 +40,34 @@ impl<'a> Properties<'a> {
                 rule: "no bytes follow the fields that the flags announce",
             });
         }
-        Ok(Properties(block))
+        Ok(Properties { block, has_routing_headers })
     }
 
-    /// Bytes that were checked before.
+    /// Bytes that were checked before, with what was found.
     #[inline]
-    pub(super) fn checked(block: &'a [u8]) -> Properties<'a> {
-        Properties(block)
+    pub(super) fn checked(block: &'a [u8], has_routing_headers: bool) -> Properties<'a> {
+        Properties { block, has_routing_headers }
+    }
+
+    #[inline]
+    pub(super) fn has_routing_headers(self) -> bool {
+        self.has_routing_headers
+    }
+
+    /// What its headers say about the routing; `None` for most messages.
+    #[inline]
+    #[must_use]
+    pub fn routing_headers(self) -> Option<RoutingHeaders<'a>> {
+        if !self.has_routing_headers {
+            return None;
+        }
+        headers_of(self.block).ok().flatten().map(RoutingHeaders::of)
     }
 
     #[inline]
     #[must_use]
     pub fn as_bytes(self) -> &'a [u8] {
-        self.0
+        self.block
     }
 }
 
@@ -54,7 +75,8 @@ impl<'a> Properties<'a> {
 #[derive(Debug, Default)]
 pub struct Converted {
     bytes: Vec<u8>,
-    ends: Vec<usize>,
+    /// Where each ends, and whether its headers say something about the routing.
+    ends: Vec<(usize, bool)>,
     /// After how many milliseconds a message may be delivered, by its index; of those that have a delay.
     delays: Vec<(usize, u64)>,
 }
@@ -76,7 +98,9 @@ impl Converted {
         match properties_to_amqp(Some(protobuf), &mut self.bytes) {
             Ok(delay_ms) => {
                 self.delays.extend(delay_ms.map(|delay_ms| (self.ends.len(), delay_ms)));
-                self.ends.push(self.bytes.len());
+                let headers = self.bytes.get(start..).and_then(|block| headers_of(block).ok().flatten());
+                let mut names = headers.into_iter().flat_map(table::entries).map_while(Result::ok);
+                self.ends.push((self.bytes.len(), names.any(|(name, _)| is_of_routing(name))));
                 Ok(())
             }
             Err(error) => {
@@ -94,8 +118,9 @@ impl Converted {
 
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Properties<'_>> {
-        let start = index.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied())?;
-        self.bytes.get(start..*self.ends.get(index)?).map(Properties)
+        let start = index.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).map(|(end, _)| *end))?;
+        let (end, has_routing_headers) = *self.ends.get(index)?;
+        Some(Properties { block: self.bytes.get(start..end)?, has_routing_headers })
     }
 }
 

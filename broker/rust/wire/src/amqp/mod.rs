@@ -18,6 +18,7 @@ pub mod method;
 pub mod properties;
 pub mod replies;
 pub mod reply;
+pub mod routing_headers;
 pub mod sasl;
 pub mod table;
 pub mod table_writer;

@@ -25,8 +25,17 @@ pub fn entries(table: &[u8]) -> Entries<'_> {
 /// # Errors
 /// The first error of any of its entries.
 pub fn check(table: &[u8]) -> Result<(), WireError> {
+    check_with(table, |_| ())
+}
+
+/// The same, and shows the names of its own entries.
+pub(super) fn check_with(table: &[u8], mut see: impl FnMut(&[u8])) -> Result<(), WireError> {
     let mut left = VALUES_MAX;
-    TableRef { bytes: table, depth: 1 }.check(&mut left)
+    entries(table).try_for_each(|entry| {
+        let (name, value) = entry?;
+        see(name);
+        value.check(&mut left)
+    })
 }
 
 /// One value of a table or an array. Numbers keep their width; text is not checked to be UTF-8.
@@ -132,6 +141,13 @@ impl ValueRef<'_> {
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
     rest: Reader<'a>,
+}
+
+impl Entries<'_> {
+    /// How many bytes are not read yet.
+    pub(super) fn left(&self) -> usize {
+        self.rest.bytes.len()
+    }
 }
 
 impl<'a> Iterator for Entries<'a> {
