@@ -23,7 +23,8 @@ QUEUES = ("qa", "qb", "qc", "qd", "qe", "qf", "qg", "qh")
 STREAMS = QUEUES[5:]
 EXCHANGES = ("xa", "xb", "xc")
 SOURCES = (*EXCHANGES, "amq.direct", "amq.topic", "amq.headers", "amq.fanout")
-KEYS = ("", "a", "a.b", "a.b.c", "*", "#", "a.#", "*.b", "#.c", "a.*.c", "#.b.#", ".", "a..", "0", "1", "2")
+WEIGHTS = ("1", "2", "7", "2147483647")
+KEYS = (*WEIGHTS, "", "a", "a.b", "a.b.c", "*", "#", "a.#", "*.b", "#.c", "a.*.c", "#.b.#", ".", "a..", "0", "1", "2")
 SENT_KEYS = ("", "a", "b", "a.b", "a.c", "a.b.c", "a.x.c", "x.b.y", "b.c", ".", "a..", "#", "*", *QUEUES)
 NAMES = ("n", "m", "x-n")
 simple: st.SearchStrategy[Value] = st.sampled_from([None, None, True, 0, 1, 2**40, 1.0, "1", b"1", [1], {"n": 1}])
@@ -33,10 +34,11 @@ bound_tables = st.builds(
     tables,
     st.sampled_from([None, "all", "any", "all-with-x", "any-with-x"]),
 )
+CHOOSING = ("x-consistent-hash ring", "x-consistent-hash jump", "x-consistent-hash n", "x-modulus-hash")
 exchanges = st.tuples(
     st.just("exchange"),
     st.sampled_from(EXCHANGES),
-    st.sampled_from(["direct", "fanout", "topic", "headers", "x-super-stream"]),
+    st.sampled_from(["direct", "fanout", "topic", "headers", "x-super-stream", *CHOOSING]),
     st.sampled_from([None, "", "nowhere", *SOURCES]),
 )
 bindings = st.tuples(
@@ -112,6 +114,9 @@ def perform(machine: Machine, what: str, name: str, *more: object) -> None:
     match what, *more:
         case "exchange", str(kind), alternate:
             arguments: Arguments = {"alternate-exchange": alternate} if isinstance(alternate, str) else {}
+            kind, _, hashing = kind.partition(" ")
+            if hashing:
+                arguments = {**arguments, **({"hash-header": "n"} if hashing == "n" else {"x-algorithm": hashing})}
             machine.exchange(name, kind, arguments)
         case "bind", str(destination), str(key), dict(table):
             machine.bind(name, destination, key, table)

@@ -136,7 +136,16 @@ class FakeShard:
         )
         return counts.ready_count
 
-    def put_exchange(self, name: str, kind: str, alternate: str | None) -> None:
+    def put_exchange(
+        self,
+        name: str,
+        kind: str,
+        alternate: str | None,
+        *,
+        algorithm: str = "ring",
+        hash_header: str | None = None,
+        hash_property: str | None = None,
+    ) -> None:
         self._check(name != "", "the default exchange is built in")
         self._check(name not in self.exchanges, f"exchange {name} is there")
         self.exchanges[name] = (kind, alternate)

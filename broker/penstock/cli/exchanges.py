@@ -25,7 +25,9 @@ def show(context: typer.Context, uri: Uri = None, output: Output = None) -> None
 def declare(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="The exchange.")],
-    kind: Annotated[str, typer.Option("--type", "-t", help="direct, fanout, topic or headers.")] = "direct",
+    kind: Annotated[
+        str, typer.Option("--type", "-t", help="direct, fanout, topic, headers, x-consistent-hash, ...")
+    ] = "direct",
     durable: Annotated[bool, typer.Option("--durable/--transient", help="Survive a restart.")] = True,
     auto_delete: Annotated[bool, typer.Option("--auto-delete", help="Delete it with its last binding.")] = False,
     internal: Annotated[bool, typer.Option("--internal", help="Only exchanges may publish to it.")] = False,

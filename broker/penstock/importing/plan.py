@@ -52,9 +52,10 @@ _DEAD_LETTERING: Final = frozenset({X_MESSAGE_TTL, X_MAX_LENGTH, X_MAX_LENGTH_BY
 Check: TypeAlias = Callable[[Thing, Arguments], None]
 
 
-def check_ordinary_arguments(thing: Thing, arguments: Arguments) -> None:
-    """Check the arguments of an exchange of LavinMQ, which has no partitioned streams."""
-    check_exchange_arguments(thing, arguments, ExchangeKind.DIRECT)
+def kind_of_exchange(name: str) -> ExchangeKind:
+    """Return the kind by which the arguments of an exchange of LavinMQ are checked. It has no partitioned streams."""
+    kinds = {kind.value: kind for kind in ExchangeKind if kind is not ExchangeKind.SUPER_STREAM}
+    return kinds.get(name, ExchangeKind.DIRECT)
 
 
 @dataclass(slots=True)
@@ -163,7 +164,10 @@ class _VhostPlanner:
             name = exchange_name(found.name)
             return DeclareExchange(name, found.kind, True, found.auto_delete, found.internal, arguments)
 
-        return self._declare(thing, self._taken(thing, found.arguments, check_ordinary_arguments), command)
+        def check(thing: Thing, one: Arguments) -> None:
+            check_exchange_arguments(thing, one, kind_of_exchange(found.kind))
+
+        return self._declare(thing, self._taken(thing, found.arguments, check), command)
 
     def _plan_queue(self, found: FoundQueue, folder: QueueFolder | None) -> int:
         thing = self._topology.thing("queue", found.name)

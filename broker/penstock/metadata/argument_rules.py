@@ -11,6 +11,8 @@ from penstock.model.arguments import Arguments, Value, check_arguments, show
 from penstock.model.errors import InvalidArgumentError, Thing
 from penstock.model.records import (
     ALTERNATE_KEYS,
+    HASH_HEADER_KEYS,
+    HASH_PROPERTY,
     X_MATCH,
     X_MAX_AGE,
     X_MAX_LENGTH_BYTES,
@@ -26,9 +28,14 @@ from penstock.model.records import (
 OWN_PREFIX: Final = "x-penstock-"
 """Prefix of the arguments by which `definitions.amqp` has what is no part of a declaration."""
 CONSUMED: Final = frozenset({Target.CLASSIC, Target.QUORUM})
-EXCHANGE_TYPES_LATER: Final = frozenset(
-    {"x-delayed-message", "x-consistent-hash", "x-modulus-hash", "x-local-random", "x-random", "x-recent-history"}
-)
+EXCHANGE_TYPES_LATER: Final = frozenset({"x-delayed-message", "x-recent-history"})
+WEIGHT_MAX: Final = 2**31 - 1
+"""A weight costs no memory, so this is only what every client's integers have."""
+_TARGET_OF_KIND: Final = {
+    ExchangeKind.SUPER_STREAM: Target.PARTITIONED,
+    ExchangeKind.CONSISTENT_HASH: Target.HASHING,
+}
+_HASH_KEYS: Final = (*HASH_HEADER_KEYS, HASH_PROPERTY)
 
 
 def check_queue_arguments(thing: Thing, arguments: Arguments) -> None:
@@ -48,16 +55,19 @@ def target_of(kind: QueueKind) -> Target:
 
 def check_exchange_arguments(thing: Thing, arguments: Arguments, kind: ExchangeKind) -> None:
     check_arguments(thing, arguments)
-    targets = {Target.EXCHANGE, Target.PARTITIONED} if kind is ExchangeKind.SUPER_STREAM else {Target.EXCHANGE}
+    targets = {Target.EXCHANGE, _TARGET_OF_KIND.get(kind, Target.EXCHANGE)}
     for key in sorted(arguments):
         if key == X_PARTITIONS and Target.PARTITIONED in targets:
             check_partition_count(thing, arguments[key])
-        elif key.startswith("x-") or key in ALTERNATE_KEYS:
+        elif key.startswith("x-") or key in ALTERNATE_KEYS or (key in _HASH_KEYS and Target.HASHING in targets):
             _check_argument(thing, key, arguments[key], frozenset(targets))
     if len({arguments[key] for key in ALTERNATE_KEYS if key in arguments}) > 1:  # both are texts by now
         raise _invalid(
             thing, ALTERNATE_KEYS[1], "has two different alternate exchanges", "send one of the two arguments"
         )
+    hashed = [key for key in _HASH_KEYS if key in arguments and Target.HASHING in targets]
+    if len(hashed) > 1:
+        raise _invalid(thing, hashed[1], f"has {hashed[0]} and {hashed[1]}, which are mutually exclusive", "send one")
 
 
 def check_partition_count(thing: Thing, value: Value) -> None:
@@ -80,6 +90,27 @@ def check_binding_arguments(thing: Thing, binding: Binding, kind: ExchangeKind) 
         _check_partition(thing, binding)
     if kind is ExchangeKind.HEADERS and X_MATCH in binding.arguments:
         _check_value(thing, BY_NAME[X_MATCH], binding.arguments[X_MATCH])
+    if kind is ExchangeKind.CONSISTENT_HASH:
+        _check_weight(thing, binding.routing_key)
+    if kind is ExchangeKind.LOCAL_RANDOM:
+        _check_local(thing, binding)
+
+
+def _check_weight(thing: Thing, key: str) -> None:
+    way_out = f"bind with a weight from '1' to '{WEIGHT_MAX}' as the routing key"
+    # Longer ones are not read: reading a number of many digits takes long.
+    if not (key.isascii() and key.isdecimal() and len(key) <= len(str(WEIGHT_MAX))):
+        raise _invalid(thing, "routing_key", f"has the binding key '{key[:32]}', which must be an integer", way_out)
+    if not 0 < int(key) <= WEIGHT_MAX:
+        raise _invalid(thing, "routing_key", f"has the binding key '{key}', which is out of range", way_out)
+
+
+def _check_local(thing: Thing, binding: Binding) -> None:
+    if binding.destination_kind is not DestinationKind.QUEUE:
+        raise _invalid(thing, "destination", "leads to an exchange, which may not be local", "bind queues")
+    if binding.routing_key:
+        rule = f"has a non empty binding key '{binding.routing_key[:32]}', which is not permitted"
+        raise _invalid(thing, "routing_key", rule, "bind with an empty one")
 
 
 def _check_partition(thing: Thing, binding: Binding) -> None:

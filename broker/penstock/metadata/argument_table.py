@@ -11,10 +11,13 @@ from enum import Enum
 from typing import Final
 
 from penstock.model.ages import age_ms
-from penstock.model.arguments import Value
+from penstock.model.arguments import KEY_BYTES_MAX, Value
 from penstock.model.names import exchange_name
 from penstock.model.records import (
     ALTERNATE_KEYS,
+    HASH_HEADER_KEYS,
+    HASH_PROPERTY,
+    X_ALGORITHM,
     X_DEDICATED,
     X_DURABILITY,
     X_EXPIRES,
@@ -28,6 +31,8 @@ from penstock.model.records import (
     X_PARTITIONS,
     X_QUEUE_TYPE,
     Durability,
+    HashAlgorithm,
+    HashProperty,
     HeadersMatch,
     Overflow,
     QueueKind,
@@ -49,6 +54,7 @@ class Target(Enum):
     STREAM = "streams"
     EXCHANGE = "exchanges"
     PARTITIONED = "partitioned streams"
+    HASHING = "`x-consistent-hash` exchanges"
     BINDING = "bindings of headers exchanges"
 
 
@@ -122,6 +128,10 @@ def is_scalar(value: Value) -> bool:
     return isinstance(value, bool | int | float | str)
 
 
+def is_header_name(value: Value) -> bool:
+    return isinstance(value, str) and 0 < len(value.encode()) <= KEY_BYTES_MAX
+
+
 def is_exchange(value: Value) -> bool:
     """Raise for a text that cannot be a name."""
     return isinstance(value, str) and exchange_name(value) == value
@@ -147,6 +157,7 @@ DURATION: Final = ValueType("write a number of milliseconds, at least 1", is_dur
 SIZE: Final = ValueType("write a number of bytes, at least 1", is_size)
 PRIORITY: Final = ValueType(f"write a number from 0 to {PRIORITY_MAX}", is_priority)
 PARTITION_COUNT: Final = ValueType(f"send a number from 1 to {PARTITIONS_MAX:,}", is_partition_count)
+HEADER_NAME: Final = ValueType("use the name of a header", is_header_name)
 EXCHANGE_NAME: Final = ValueType("use the name of an exchange", is_exchange)
 SCALAR: Final = ValueType("send a text, a number, or true or false", is_scalar)
 
@@ -154,6 +165,7 @@ _CLASSIC: Final = frozenset({Target.CLASSIC, Target.QUORUM})
 _STREAMS: Final = frozenset({Target.STREAM})
 _QUEUES: Final = _CLASSIC | _STREAMS
 _EXCHANGES: Final = frozenset({Target.EXCHANGE})
+_HASHING: Final = frozenset({Target.HASHING})
 _NONE: Final[frozenset[Target]] = frozenset()
 
 
@@ -271,6 +283,30 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
         for name in ALTERNATE_KEYS
     ),
     Argument(
+        X_ALGORITHM,
+        _HASHING,
+        choice(HashAlgorithm),
+        engine_field="algorithm",
+        about="how the hash chooses a binding ([exchanges](exchanges.md#exchanges-that-choose-one-binding))",
+    ),
+    *(
+        Argument(
+            name,
+            _HASHING,
+            HEADER_NAME,
+            engine_field="hash_header",
+            about="the header that is hashed instead of the routing key",
+        )
+        for name in HASH_HEADER_KEYS
+    ),
+    Argument(
+        HASH_PROPERTY,
+        _HASHING,
+        choice(HashProperty),
+        engine_field="hash_property",
+        about="the property that is hashed instead of the routing key",
+    ),
+    Argument(
         X_PARTITIONS,
         frozenset({Target.PARTITIONED}),
         PARTITION_COUNT,
@@ -305,7 +341,7 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
     ),
     *_planned_argument(
         _EXCHANGES,
-        *("x-algorithm", "x-delayed-exchange", "x-delayed-type", "x-hash-on", "x-persist-messages", "x-persist-ms"),
+        *("x-delayed-exchange", "x-delayed-type", "x-persist-messages", "x-persist-ms"),
         *("x-recent-history-length", "x-recent-history-no-store", "x-super-stream"),
     ),
     *_planned_key("delayed-message", "federation-upstream", "federation-upstream-set"),

@@ -20,6 +20,14 @@ class ExchangeKind(StrEnum):
     HEADERS = "headers"
     SUPER_STREAM = "x-super-stream"
     """Routes each message to one of its queues, chosen by the hash of the message's key."""
+    CONSISTENT_HASH = "x-consistent-hash"
+    """Routes each message to one of its bindings, chosen by a hash; their keys are weights."""
+    MODULUS_HASH = "x-modulus-hash"
+    """Routes each message to one of its bindings, chosen by the hash of the routing key."""
+    RANDOM = "x-random"
+    """Routes each message to one of its bindings, chosen at random."""
+    LOCAL_RANDOM = "x-local-random"
+    """The same, with queues of this broker alone."""
 
 
 class QueueKind(StrEnum):
@@ -57,6 +65,21 @@ class Overflow(StrEnum):
     REJECT_PUBLISH = "reject-publish"
 
 
+class HashAlgorithm(Enum):
+    """How an x-consistent-hash exchange chooses by a hash, the value of `x-algorithm`."""
+
+    RING = "ring"
+    JUMP = "jump"
+
+
+class HashProperty(Enum):
+    """The properties that an x-consistent-hash exchange can hash, the values of `hash-property`."""
+
+    MESSAGE_ID = "message_id"
+    CORRELATION_ID = "correlation_id"
+    TIMESTAMP = "timestamp"
+
+
 class HeadersMatch(Enum):
     """How a headers binding's arguments match a message's headers, the value of `x-match`."""
 
@@ -85,6 +108,10 @@ X_PARTITIONS: Final = "x-partitions"
 """Argument of an x-super-stream exchange that was declared as a stream: its number of partitions."""
 STAGE_PREFIX: Final = "amq.stage."
 """Prefix of the queues of stages: streams that only the broker declares."""
+X_ALGORITHM: Final = "x-algorithm"
+HASH_HEADER_KEYS: Final = ("hash-header", "x-hash-on")
+"""RabbitMQ's and LavinMQ's name of the argument with the header that is hashed."""
+HASH_PROPERTY: Final = "hash-property"
 ALTERNATE_KEYS: Final = ("alternate-exchange", "x-alternate-exchange")
 
 
@@ -118,6 +145,24 @@ class Exchange:
         """Return the declared partition count; 0 for an exchange that was not declared as a stream."""
         value = self.arguments.get(X_PARTITIONS)
         return value if isinstance(value, int) and self.kind is ExchangeKind.SUPER_STREAM else 0
+
+    @property
+    def algorithm(self) -> HashAlgorithm:
+        """Return how an x-consistent-hash exchange chooses."""
+        value = self.arguments.get(X_ALGORITHM)
+        return HashAlgorithm(value) if isinstance(value, str) else HashAlgorithm.RING
+
+    @property
+    def hash_header(self) -> str | None:
+        """Return the header that an x-consistent-hash exchange hashes instead of the routing key."""
+        values = (self.arguments.get(key) for key in HASH_HEADER_KEYS)
+        return next((value for value in values if isinstance(value, str)), None)
+
+    @property
+    def hash_property(self) -> HashProperty | None:
+        """Return the property that an x-consistent-hash exchange hashes instead of the routing key."""
+        value = self.arguments.get(HASH_PROPERTY)
+        return HashProperty(value) if isinstance(value, str) else None
 
     @property
     def is_persistent(self) -> bool:
@@ -238,8 +283,8 @@ class Binding:
 class Route:
     """The part of a binding that decides the routing; several bindings can share one.
 
-    A fanout exchange ignores both parts, a headers exchange uses the arguments, the others the key (of an
-    x-super-stream exchange: the partition's number).
+    A headers exchange uses the arguments; direct, topic, x-super-stream and x-consistent-hash exchanges use the key,
+    which is a partition's number for the third and a weight for the last; the others ignore both.
     """
 
     source: ExchangeName
@@ -259,7 +304,9 @@ def kind_of_queue(arguments: Arguments) -> QueueKind:
     return QueueKind(str(arguments.get(X_QUEUE_TYPE, QueueKind.CLASSIC)))
 
 
-KEYED: Final = frozenset({ExchangeKind.DIRECT, ExchangeKind.TOPIC, ExchangeKind.SUPER_STREAM})
+KEYED: Final = frozenset(
+    {ExchangeKind.DIRECT, ExchangeKind.TOPIC, ExchangeKind.SUPER_STREAM, ExchangeKind.CONSISTENT_HASH}
+)
 
 
 def route_of(binding: Binding, kind: ExchangeKind) -> Route:

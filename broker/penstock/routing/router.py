@@ -7,7 +7,8 @@ Each exchange matches with its own bindings; an exchange is visited once, so cyc
 nothing itself passes the message to its alternate exchange, whatever others matched. A message may have further
 routing keys: direct and topic exchanges match each of them, and the default exchange leads to the queue of each. Only
 an x-super-stream exchange uses the message's own key: its hash selects one of the partitions in the order of their
-numbers.
+numbers. Of an exchange that chooses one binding, `hashing`
+chooses it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,8 +18,8 @@ from typing import Protocol
 from penstock.model.arguments import NO_ARGUMENTS, Arguments
 from penstock.model.names import DEFAULT_EXCHANGE, ExchangeName, QueueName, RoutingKey
 from penstock.model.records import Binding, DestinationKind, Exchange, ExchangeKind
+from penstock.routing import hashing, topic
 from penstock.routing import headers as headers_rule
-from penstock.routing import topic
 from penstock.routing.murmur3 import murmur3
 
 
@@ -32,7 +33,7 @@ class Routable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What routing reads of a message."""
+    """The parts of a message that routing reads."""
 
     keys: Sequence[RoutingKey]
     """Its routing key, and the further ones."""
@@ -71,6 +72,8 @@ def _step(vhost: Routable, name: ExchangeName, message: Message) -> tuple[set[Qu
     if exchange.kind is ExchangeKind.SUPER_STREAM:
         partitions = sorted(bindings, key=lambda binding: int(binding.routing_key))
         matched = [partitions[murmur3(message.own_key) % len(partitions)]] if partitions else []
+    elif exchange.kind in hashing.KINDS:
+        matched = hashing.choose(exchange, bindings, hashing.content(exchange, message.keys[0], message.headers))
     else:
         matched = [binding for binding in bindings if _matches(exchange.kind, binding, message)]
     if not matched and exchange.alternate is not None:
@@ -90,5 +93,5 @@ def _matches(kind: ExchangeKind, binding: Binding, message: Message) -> bool:
             return any(topic.matches(binding.routing_key, key) for key in message.keys)
         case ExchangeKind.HEADERS:
             return headers_rule.matches(binding.arguments, message.headers)
-        case ExchangeKind.SUPER_STREAM:
-            raise AssertionError("partitions are chosen among themselves")
+        case _:
+            raise AssertionError("bindings are chosen among themselves")

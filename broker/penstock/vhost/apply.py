@@ -20,7 +20,7 @@ from penstock.metadata.effects import (
     UseQueue,
 )
 from penstock.model.field_table import encode_table
-from penstock.model.records import DestinationKind, Retention, Route
+from penstock.model.records import DestinationKind, Exchange, Retention, Route
 from penstock.native import NewQueue, NewRoute, Shard, StreamRetention
 
 BATCH_MAX: Final = 1_024
@@ -90,12 +90,24 @@ def _apply_one(shard: Shard, change: Change) -> int:
         case UseQueue(id=queue_id):
             shard.use_queue(queue_id)
         case PutExchange(exchange):
-            shard.put_exchange(exchange.name, exchange.kind.value, exchange.alternate)
+            _put_exchange(shard, exchange)
         case DropExchange(name):
             shard.delete_exchange(name)
         case RemoveRoute(route):
             shard.remove_route(compile_route(route))
     return 0
+
+
+def _put_exchange(shard: Shard, exchange: Exchange) -> None:
+    hash_property = exchange.hash_property
+    shard.put_exchange(
+        exchange.name,
+        exchange.kind.value,
+        exchange.alternate,
+        algorithm=exchange.algorithm.value,
+        hash_header=exchange.hash_header,
+        hash_property=None if hash_property is None else hash_property.value,
+    )
 
 
 def compile_route(route: Route) -> NewRoute:

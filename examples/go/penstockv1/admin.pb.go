@@ -3049,7 +3049,7 @@ func (*DeleteTopicPermissionResponse) Descriptor() ([]byte, []int) {
 type Exchange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// direct, fanout, topic or headers.
+	// direct, fanout, topic, headers, or one of the types in docs/exchanges.md.
 	Type          string            `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
 	Durable       bool              `protobuf:"varint,3,opt,name=durable,proto3" json:"durable,omitempty"`
 	AutoDelete    bool              `protobuf:"varint,4,opt,name=auto_delete,json=autoDelete,proto3" json:"auto_delete,omitempty"`

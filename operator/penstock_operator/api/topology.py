@@ -3,7 +3,7 @@
 Each names its Cluster, and cannot be moved to another.
 """
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -239,14 +239,24 @@ class StreamSpec(RetainedSpec):
         return {**self.arguments, **{name: value for name, value in named.items() if value is not None}}
 
 
+ExchangeType: TypeAlias = Literal[
+    "direct",
+    "fanout",
+    "topic",
+    "headers",
+    "x-consistent-hash",
+    "x-modulus-hash",
+    "x-random",
+    "x-local-random",
+]
+
+
 class ExchangeSpec(DroppedSpec):
     """An exchange."""
 
     vhost: Name = immutable("vhost", default="/", description="The virtual host it is in.")
     name: Name = immutable("name", extra_rules=[NOT_RESERVED], description="Its name on the broker.")
-    type: Literal["direct", "fanout", "topic", "headers"] = immutable(
-        "type", default="direct", description="How it matches messages to bindings."
-    )
+    type: ExchangeType = immutable("type", default="direct", description="How it matches messages to bindings.")
     durable: bool = immutable("durable", default=True, description="Whether it survives a restart of the broker.")
     auto_delete: bool = immutable(
         "autoDelete", default=False, description="Whether it is deleted with its last binding."
@@ -265,7 +275,9 @@ class BindingSpec(DroppedSpec):
         "destinationType", default="queue", description="Type of the destination."
     )
     routing_key: Annotated[str, Field(max_length=255)] = immutable(
-        "routingKey", default="", description="A routing key, or a pattern if the source is a topic exchange."
+        "routingKey",
+        default="",
+        description="A routing key, a pattern of a topic exchange, or a weight of an x-consistent-hash exchange.",
     )
     arguments: Arguments = immutable(
         "arguments", default_factory=dict, description="For headers exchanges: x-match and headers."

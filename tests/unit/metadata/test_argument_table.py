@@ -18,6 +18,7 @@ from penstock.metadata.argument_table import (
     COUNT,
     DURATION,
     EXCHANGE_NAME,
+    HEADER_NAME,
     PARTITION_COUNT,
     PLANNED_POLICY_KEYS,
     PRIORITY,
@@ -31,7 +32,17 @@ from penstock.metadata.argument_table import (
 from penstock.metadata.policies import check_policy, make_policy
 from penstock.model.arguments import Arguments, Value
 from penstock.model.errors import InvalidArgumentError, Thing
-from penstock.model.records import Durability, Exchange, ExchangeKind, HeadersMatch, Overflow, Queue, QueueKind
+from penstock.model.records import (
+    Durability,
+    Exchange,
+    ExchangeKind,
+    HashAlgorithm,
+    HashProperty,
+    HeadersMatch,
+    Overflow,
+    Queue,
+    QueueKind,
+)
 
 CONFIGURATION = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 SUPPORTED = [row for row in ARGUMENTS if row.type is not None]
@@ -56,6 +67,7 @@ def good(row: Argument) -> Value:
         (SCALAR, "lazy"),
         (COUNT, 100),
         (DURATION, 60_000),
+        (HEADER_NAME, "user"),
     ]
     found = [value for type_, value in by_type if row.type is type_]
     choices = {
@@ -63,6 +75,8 @@ def good(row: Argument) -> Value:
         "x-durability": Durability.DISK,
         "x-overflow": Overflow.REJECT_PUBLISH,
         "x-match": HeadersMatch.ANY,
+        "x-algorithm": HashAlgorithm.JUMP,
+        "hash-property": HashProperty.TIMESTAMP,
     }
     return found[0] if found else str(choices[row.name].value)
 
@@ -74,7 +88,11 @@ def declare(row: Argument, target: Target, value: Value) -> None:
         kind_of: Arguments = {"x-queue-type": "quorum"} if target is Target.QUORUM else {}
         check_queue_arguments(THING, {**kind_of, row.name: value})
     else:
-        kind = ExchangeKind.SUPER_STREAM if target is Target.PARTITIONED else ExchangeKind.TOPIC
+        kinds = {
+            Target.PARTITIONED: ExchangeKind.SUPER_STREAM,
+            Target.HASHING: ExchangeKind.CONSISTENT_HASH,
+        }
+        kind = kinds.get(target, ExchangeKind.TOPIC)
         check_exchange_arguments(THING, {row.name: value}, kind)
 
 

@@ -15,7 +15,7 @@ from penstock.metadata.exchanges import check_publish
 from penstock.model.arguments import Value
 from penstock.model.errors import AccessRefusedError, InvalidArgumentError, NotFoundError, PreconditionFailedError
 from penstock.model.names import ExchangeName
-from penstock.model.records import ExchangeKind
+from penstock.model.records import ExchangeKind, HashAlgorithm, HashProperty
 from support.machine import Machine
 
 PREDECLARED = {
@@ -70,7 +70,7 @@ def test_every_kind_can_be_declared_and_is_written(machine: Machine, kind: Excha
 
 @pytest.mark.parametrize(
     ("kind", "rule"),
-    [("x-delayed-message", "not supported yet"), ("x-consistent-hash", "not supported yet"), ("spam", "is unknown")],
+    [("x-delayed-message", "not supported yet"), ("x-recent-history", "not supported yet"), ("spam", "is unknown")],
 )
 def test_other_kinds_are_refused_by_name(machine: Machine, kind: str, rule: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"'{kind}' that .*{rule}|'{kind}' that {rule}"):
@@ -110,8 +110,10 @@ def test_both_names_of_the_alternate_exchange_are_one(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "rule"),
     [
+        ({"x-persist-ms": 1}, "'x-persist-ms' that is not supported yet"),
         ({"x-delayed-type": "direct"}, "'x-delayed-type' that is not supported yet"),
         ({"x-penstock-id": 1}, "'x-penstock-id' that only the broker sets"),
+        ({"x-algorithm": "ring"}, "'x-algorithm' that is unknown"),
         ({"alternate-exchange": 1}, "'alternate-exchange' whose value 1 is not valid"),
         ({"alternate-exchange": "a", "x-alternate-exchange": "b"}, "two different alternate exchanges"),
     ],
@@ -234,3 +236,58 @@ def test_clients_cannot_publish_to_an_internal_exchange(machine: Machine) -> Non
     with pytest.raises(NotFoundError):
         check_publish(machine.state, ExchangeName("nowhere"))
     check_publish(machine.state, ExchangeName(""))
+
+
+HASHING = "x-consistent-hash"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        ({"x-algorithm": "mod"}, "'x-algorithm' whose value 'mod' is not valid"),
+        ({"hash-header": ""}, "'hash-header' whose value '' is not valid"),
+        ({"hash-property": "app_id"}, "'hash-property' whose value 'app_id' is not valid"),
+        ({"hash-header": "a", "hash-property": "message_id"}, "hash-header and hash-property, which are mutually"),
+        ({"hash-header": "a", "x-hash-on": "a"}, "hash-header and x-hash-on, which are mutually exclusive"),
+    ],
+)
+def test_what_is_hashed_and_how_is_checked(machine: Machine, arguments: dict[str, Value], rule: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=rule):
+        machine.exchange("x", HASHING, arguments)
+
+
+def test_both_brokers_names_say_what_is_hashed(machine: Machine) -> None:
+    machine.exchange("x", HASHING, {"x-hash-on": "user", "x-algorithm": "jump"})
+    machine.exchange("y", HASHING, {"hash-header": "user"})
+    machine.exchange("z", HASHING, {"hash-property": "message_id"})
+
+    x, y, z = (machine.exchange_named(name) for name in "xyz")
+    assert (x.hash_header, x.algorithm, y.hash_header, y.algorithm) == (
+        "user",
+        HashAlgorithm.JUMP,
+        "user",
+        HashAlgorithm.RING,
+    )
+    assert (z.hash_header, z.hash_property) == (None, HashProperty.MESSAGE_ID)
+
+
+@pytest.mark.parametrize("key", ["", "a", "-1", "1.5", "0", "00", "2147483648", "1" * 1000, "\u0661"])
+def test_a_weight_is_a_bounded_number(machine: Machine, key: str) -> None:
+    machine.exchange("x", HASHING)
+    machine.queue("q")
+
+    with pytest.raises(InvalidArgumentError) as refused:
+        machine.bind("x", "q", key)
+    assert refused.value.field == "routing_key"
+    machine.bind("x", "q", "1000000000")
+
+
+def test_a_local_random_exchange_takes_queues_without_keys(machine: Machine) -> None:
+    machine.exchange("x", "x-local-random")
+    machine.queue("q")
+
+    with pytest.raises(InvalidArgumentError, match="non empty binding key 'a'"):
+        machine.bind("x", "q", "a")
+    with pytest.raises(InvalidArgumentError, match="leads to an exchange"):
+        machine.bind("x", "exchange:amq.direct", "")
+    machine.bind("x", "q", "")

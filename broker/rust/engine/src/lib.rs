@@ -115,7 +115,10 @@ pub use penstock_log::{
     Attributes, BATCH_MAX, CorruptRecord, DEADLINE_MS_MAX, LogError, MessageView, Payload, Position, Producer,
     Recovery, Repaired, Segment, SegmentReport, Target, inspect, inspect_shard,
 };
-pub use penstock_queue::{Destination, ExchangeKind, QueueId, Sequence, SequenceRange, Settle, Settling, Taken};
+pub use penstock_queue::{
+    Choosing, Destination, ExchangeKind, ExchangeSettings, HashOn, QueueId, Sequence, SequenceRange, Settle, Settling,
+    Taken,
+};
 pub use places::{Places, Published};
 pub use priorities::target_of;
 pub use producer_logs::Sequences;

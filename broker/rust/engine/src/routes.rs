@@ -7,8 +7,9 @@
 //! of that name that it would have had.
 
 use std::cell::RefCell;
+use std::hash::{BuildHasher, Hasher, RandomState};
 
-use penstock_log::{ENVELOPE_RECORDS_MAX, ENVELOPE_TARGETS_MAX};
+use penstock_log::{ENVELOPE_RECORDS_MAX, ENVELOPE_TARGETS_MAX, Producer};
 use penstock_queue::{Matched, QueueId, Routable, Routing};
 use penstock_wire::amqp::routing_headers::RoutingHeaders;
 use penstock_wire::is_same;
@@ -36,6 +37,9 @@ impl AtOnce {
     pub const WHOLE: AtOnce = AtOnce { messages: ENVELOPE_RECORDS_MAX, targets: ENVELOPE_TARGETS_MAX };
 }
 
+/// By so much numbers that are drawn for random exchanges differ: all 64 bits change soon.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// A thread keeps lists of at most this many queues for its next round.
 const KEPT_MAX: usize = 16 * MESSAGES_AT_ONCE;
 
@@ -49,6 +53,8 @@ pub(crate) struct Routes {
     /// How many queues had been removed from the table; of messages that were passed on, more than ever.
     pub removals: u64,
     matched: Matched,
+    /// The last number that was drawn for random exchanges. It begins anywhere.
+    draw: Option<u64>,
     queues: Vec<QueueId>,
     /// Of each message the begin and the end of its queues; `None` when there is no such exchange.
     found: Vec<Option<(usize, usize)>>,
@@ -85,7 +91,7 @@ impl Routes {
         for publication in batch.iter().take(at_once.messages) {
             let same = last.filter(|last| is_same_route(last, publication)).and(self.found.last().copied());
             let found = same.unwrap_or_else(|| self.find_one(table, publication));
-            last = Some(publication);
+            last = (!self.matched.is_changeable).then_some(publication);
             targets += found.map_or(0, |(begin, end)| end - begin);
             key_bytes += publication.payload.key().map_or(0, <[u8]>::len);
             if targets >= at_once.targets || key_bytes >= KEY_BYTES_AT_ONCE {
@@ -114,6 +120,17 @@ impl Routes {
         &self.queues
     }
 
+    /// A number for random exchanges: another one for each message, and for a message that its producer sends again the
+    /// same, so that it goes where it went before.
+    fn draw(&mut self, producer: Option<Producer>) -> u64 {
+        if let Some(producer) = producer {
+            return producer.id.get().rotate_left(32) ^ producer.sequence.wrapping_mul(STEP);
+        }
+        let draw = self.draw.unwrap_or_else(|| RandomState::new().build_hasher().finish()).wrapping_add(STEP);
+        self.draw = Some(draw);
+        draw
+    }
+
     /// Keeps the buffers for the thread's next round.
     pub fn keep(self) {
         if self.queues.capacity() <= KEPT_MAX && self.matched.queues.capacity() <= KEPT_MAX {
@@ -127,7 +144,8 @@ impl Routes {
             Some(table) if payload.has_more_keys() => RoutingHeaders::of(table).keys().collect(),
             _ => Vec::new(),
         };
-        let message = Routable { key, more_keys: &more_keys, own_key: payload.key(), headers };
+        let (own_key, properties, draw) = (payload.key(), payload.properties(), self.draw(payload.producer()));
+        let message = Routable { key, more_keys: &more_keys, own_key, headers, properties, draw };
         table.route_message(exchange, &message, &mut self.matched).ok()?;
         let begin = self.queues.len();
         self.queues.extend_from_slice(&self.matched.queues);

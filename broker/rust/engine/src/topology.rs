@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use penstock_log::Outcome;
-use penstock_queue::{Destination, ExchangeKind, Matched, QueueId};
+use penstock_queue::{Destination, ExchangeKind, ExchangeSettings, Matched, QueueId};
 use rustc_hash::FxHashSet;
 
 use crate::error::EngineError;
@@ -274,7 +274,15 @@ impl Shard {
     /// # Errors
     /// None at present.
     pub fn put_exchange(&self, name: &str, kind: ExchangeKind, alternate: Option<&str>) -> Result<(), EngineError> {
-        self.change_routing(|routing| routing.put_exchange(name, kind, alternate));
+        self.put_exchange_as(name, &ExchangeSettings::new(kind, alternate))
+    }
+
+    /// The same with all settings of an exchange.
+    ///
+    /// # Errors
+    /// None at present.
+    pub fn put_exchange_as(&self, name: &str, settings: &ExchangeSettings<'_>) -> Result<(), EngineError> {
+        self.change_routing(|routing| routing.put_exchange_as(name, settings));
         Ok(())
     }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use penstock_engine::{
-    Corruption, Destination, EngineError, ExchangeKind, GroupStanding, LeaseLimits, LeaseOwnerStanding, LeaseStanding,
-    LengthLimit, Level, Overflow, ProducerStanding, QueueId, QueueLevels, QueueSettings, RouteSettings, Sequences,
-    Shard, StageStanding, StreamSettings,
+    Choosing, Corruption, Destination, EngineError, ExchangeKind, ExchangeSettings, GroupStanding, HashOn, LeaseLimits,
+    LeaseOwnerStanding, LeaseStanding, LengthLimit, Level, Overflow, ProducerStanding, QueueId, QueueLevels,
+    QueueSettings, RouteSettings, Sequences, Shard, StageStanding, StreamSettings,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -134,17 +134,42 @@ impl PyShard {
         self.with(py, |shard| shard.purge_queue(QueueId(id)))
     }
 
-    #[pyo3(signature = (name, kind, alternate))]
-    fn put_exchange(&self, py: Python<'_>, name: &str, kind: &str, alternate: Option<&str>) -> PyResult<()> {
+    #[pyo3(signature = (name, kind, alternate, *, algorithm = "ring", hash_header = None, hash_property = None))]
+    #[allow(clippy::too_many_arguments)] // those of Python, by their names
+    fn put_exchange(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        kind: &str,
+        alternate: Option<&str>,
+        algorithm: &str,
+        hash_header: Option<&str>,
+        hash_property: Option<&str>,
+    ) -> PyResult<()> {
         let kind = match kind {
             "direct" => ExchangeKind::Direct,
             "fanout" => ExchangeKind::Fanout,
             "topic" => ExchangeKind::Topic,
             "headers" => ExchangeKind::Headers,
             "x-super-stream" => ExchangeKind::Partitions,
+            "x-consistent-hash" if algorithm == "jump" => ExchangeKind::Choice(Choosing::Jump),
+            "x-consistent-hash" => ExchangeKind::Choice(Choosing::Ring),
+            "x-modulus-hash" => ExchangeKind::Choice(Choosing::Modulus),
+            "x-random" | "x-local-random" => ExchangeKind::Choice(Choosing::Random),
             other => return Err(PyValueError::new_err(format!("exchange type '{other}' is not known"))),
         };
-        self.with(py, |shard| shard.put_exchange(name, kind, alternate))
+        let hash_on = match (hash_header, hash_property) {
+            (Some(name), _) => HashOn::Header(name.as_bytes().into()),
+            (None, None) => HashOn::RoutingKey,
+            (None, Some("message_id")) => HashOn::MessageId,
+            (None, Some("correlation_id")) => HashOn::CorrelationId,
+            (None, Some("timestamp")) => HashOn::Timestamp,
+            (None, Some(other)) => {
+                return Err(PyValueError::new_err(format!("property '{other}' cannot be hashed")));
+            }
+        };
+        let settings = ExchangeSettings { hash_on, ..ExchangeSettings::new(kind, alternate) };
+        self.with(py, |shard| shard.put_exchange_as(name, &settings))
     }
 
     fn delete_exchange(&self, py: Python<'_>, name: &str) -> PyResult<()> {

@@ -23,6 +23,9 @@ pub use ack_set::AckSet;
 pub use ids::{QueueId, Sequence, SequenceRange};
 pub use machine::settling::Settling;
 pub use machine::{Queue, QueueError, Taken};
-pub use routing::{Destination, ExchangeKind, Matched, NoSuchExchange, Routable, Routing, RoutingError};
+pub use routing::{
+    Choosing, Destination, ExchangeKind, ExchangeSettings, HashOn, Matched, NoSuchExchange, Routable, Routing,
+    RoutingError,
+};
 pub use settled::{Settle, Settled, Standing};
 pub use subscription::{SubscriptionId, SubscriptionSettings};

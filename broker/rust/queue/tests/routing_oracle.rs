@@ -147,7 +147,7 @@ fn is_match(kind: ExchangeKind, pattern: &str, arguments: &Table, key: &str, hea
         ExchangeKind::Fanout => true,
         ExchangeKind::Topic => is_topic_match(&words(pattern), &words(key)),
         ExchangeKind::Headers => is_headers_match(arguments, headers),
-        ExchangeKind::Partitions => false,
+        ExchangeKind::Partitions | ExchangeKind::Choice(_) => false,
     }
 }
 

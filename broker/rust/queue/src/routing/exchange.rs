@@ -3,9 +3,12 @@
 //! Adding and removing a route costs the same however many there are. Copies share their routes until one of them is
 //! changed. It knows other exchanges by their numbers only.
 
+use super::choice::{Choice, Choosing};
+use super::content::HashOn;
 use super::error::RoutingError;
 use super::headers::{HeaderIndex, HeaderRoutes};
 use super::partitions::Partitions;
+use super::routable::Routable;
 use super::shared_map::SharedMap;
 use super::targets::{KeyedTargets, Target, Targets};
 use super::topic::{TopicRoutes, TopicScratch};
@@ -19,24 +22,32 @@ pub enum ExchangeKind {
     Headers,
     /// Each message goes to one of the routes, by the hash of its own key or else of its routing key.
     Partitions,
+    /// Each message goes to one of the routes.
+    Choice(Choosing),
 }
 
-/// What routing reads of a message.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Routable<'a> {
-    pub key: &'a [u8],
-    /// Routing keys beside `key`: direct and topic exchanges match each of them, the default one leads to each queue.
-    pub more_keys: &'a [&'a [u8]],
-    /// The message's own key, which selects a partition.
-    pub own_key: Option<&'a [u8]>,
-    /// Its header table, without its length; one that cannot be read counts up to its first bad entry.
-    pub headers: Option<&'a [u8]>,
+/// How an exchange routes.
+#[derive(Clone, Debug)]
+pub struct ExchangeSettings<'a> {
+    pub kind: ExchangeKind,
+    /// The exchange for messages that match nothing here; it need not exist.
+    pub alternate: Option<&'a str>,
+    /// What an exchange that chooses by a hash hashes.
+    pub hash_on: HashOn,
+}
+
+impl<'a> ExchangeSettings<'a> {
+    #[must_use]
+    pub fn new(kind: ExchangeKind, alternate: Option<&'a str>) -> Self {
+        ExchangeSettings { kind, alternate, hash_on: HashOn::RoutingKey }
+    }
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
     /// Used when nothing matches here; it need not exist.
     pub(super) alternate: Option<Box<[u8]>>,
+    pub(super) hash_on: HashOn,
     routes: Routes,
 }
 
@@ -47,18 +58,20 @@ enum Routes {
     Topic(TopicRoutes),
     Headers(HeaderRoutes),
     Partitions(Partitions),
+    Choice(Choice),
 }
 
 impl Exchange {
-    pub(super) fn new(kind: ExchangeKind, alternate: Option<Box<[u8]>>) -> Self {
+    pub(super) fn new(kind: ExchangeKind) -> Self {
         let routes = match kind {
             ExchangeKind::Direct => Routes::Direct(SharedMap::default()),
             ExchangeKind::Fanout => Routes::Fanout(KeyedTargets::default()),
             ExchangeKind::Topic => Routes::Topic(TopicRoutes::default()),
             ExchangeKind::Headers => Routes::Headers(HeaderRoutes::default()),
             ExchangeKind::Partitions => Routes::Partitions(Partitions::default()),
+            ExchangeKind::Choice(choosing) => Routes::Choice(Choice::new(choosing)),
         };
-        Exchange { alternate, routes }
+        Exchange { alternate: None, hash_on: HashOn::RoutingKey, routes }
     }
 
     pub(super) fn kind(&self) -> ExchangeKind {
@@ -68,10 +81,25 @@ impl Exchange {
             Routes::Topic(_) => ExchangeKind::Topic,
             Routes::Headers(_) => ExchangeKind::Headers,
             Routes::Partitions(_) => ExchangeKind::Partitions,
+            Routes::Choice(ref choice) => ExchangeKind::Choice(choice.choosing()),
         }
     }
 
-    pub(super) fn add(&mut self, key: &[u8], matching: &[u8], target: Target) -> Result<(), RoutingError> {
+    /// Whether it may lead two messages with one routing key, and without headers and keys of their own, different ways.
+    pub(super) fn is_changeable(&self) -> bool {
+        match &self.routes {
+            Routes::Choice(choice) => choice.choosing() == Choosing::Random || !self.hash_on.is_fixed(),
+            _ => false,
+        }
+    }
+
+    /// Adds a route to a target with that name.
+    pub(super) fn add(
+        &mut self,
+        key: &[u8],
+        matching: &[u8],
+        (name, target): (&[u8], Target),
+    ) -> Result<(), RoutingError> {
         match &mut self.routes {
             Routes::Direct(keys) => match keys.get_mut(key) {
                 Some(targets) => targets.add(target),
@@ -81,11 +109,12 @@ impl Exchange {
             Routes::Topic(topic) => topic.add(key, target),
             Routes::Headers(headers) => headers.add(key, matching, target)?,
             Routes::Partitions(partitions) => partitions.add(key, target),
+            Routes::Choice(choice) => choice.add(key, name, target),
         }
         Ok(())
     }
 
-    pub(super) fn remove(&mut self, key: &[u8], matching: &[u8], target: Target) {
+    pub(super) fn remove(&mut self, key: &[u8], matching: &[u8], (name, target): (&[u8], Target)) {
         match &mut self.routes {
             Routes::Direct(keys) => {
                 let Some(targets) = keys.get_mut(key) else { return };
@@ -98,6 +127,7 @@ impl Exchange {
             Routes::Topic(topic) => topic.remove(key, target),
             Routes::Headers(headers) => headers.remove(key, matching, target),
             Routes::Partitions(partitions) => partitions.remove(key, target),
+            Routes::Choice(choice) => choice.remove(key, name, target),
         }
     }
 
@@ -128,6 +158,12 @@ impl Exchange {
             Routes::Headers(routes) => routes.find(headers, matched),
             Routes::Partitions(partitions) => {
                 if let Some(targets) = partitions.pick(message.own_key.unwrap_or(message.key)) {
+                    matched(targets);
+                }
+            }
+            Routes::Choice(choice) => {
+                let content = || self.hash_on.hash(message, headers);
+                if let Some(targets) = choice.pick(content, message.draw) {
                     matched(targets);
                 }
             }

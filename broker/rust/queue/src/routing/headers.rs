@@ -104,7 +104,7 @@ impl<'a> HeaderIndex<'a> {
         HeaderIndex { table, sorted: None }
     }
 
-    fn get(&mut self, name: &[u8]) -> Option<ValueRef<'a>> {
+    pub(super) fn get(&mut self, name: &[u8]) -> Option<ValueRef<'a>> {
         let sorted = self.sorted.get_or_insert_with(|| {
             let mut entries: Vec<_> = table::entries(self.table).map_while(Result::ok).collect();
             entries.sort_by_key(|&(name, _)| name);

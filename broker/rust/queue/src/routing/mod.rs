@@ -6,10 +6,13 @@
 //! A copy of the tables is cheap: copies share their content, in small parts, until one of them is changed. So routing
 //! goes on in a copy while the tables change.
 
+mod choice;
+mod content;
 mod error;
 mod exchange;
 mod headers;
 mod partitions;
+mod routable;
 mod shared_map;
 mod shared_set;
 mod targets;
@@ -19,8 +22,11 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
+pub use choice::Choosing;
+pub use content::HashOn;
 pub use error::{NoSuchExchange, RoutingError};
-pub use exchange::{ExchangeKind, Routable};
+pub use exchange::{ExchangeKind, ExchangeSettings};
+pub use routable::Routable;
 
 use crate::ids::QueueId;
 use exchange::Exchange;
@@ -36,11 +42,20 @@ pub enum Destination<'a> {
     Exchange(&'a str),
 }
 
+impl<'a> Destination<'a> {
+    fn name(self) -> &'a str {
+        let (Destination::Queue(name) | Destination::Exchange(name)) = self;
+        name
+    }
+}
+
 /// The queues of one message, and buffers for the search, reused from message to message.
 #[derive(Debug, Default)]
 pub struct Matched {
     /// Ascending, each once.
     pub queues: Vec<QueueId>,
+    /// Whether another message with the same routing key may reach others, also without headers and a key of its own.
+    pub is_changeable: bool,
     /// Exchanges still to visit.
     pending: Vec<ExchangeNumber>,
     /// Exchanges that were visited or are pending; empty while the first one leads to no other.
@@ -93,21 +108,25 @@ impl Routing {
     /// Adds an exchange, or changes the alternate of the one with that name and kind. One of another kind is replaced,
     /// and its routes go.
     pub fn put_exchange(&mut self, name: &str, kind: ExchangeKind, alternate: Option<&str>) {
+        self.put_exchange_as(name, &ExchangeSettings::new(kind, alternate));
+    }
+
+    /// The same with all settings of an exchange.
+    pub fn put_exchange_as(&mut self, name: &str, settings: &ExchangeSettings<'_>) {
         if name.is_empty() {
             return;
         }
-        let alternate = alternate.map(|alternate| alternate.as_bytes().into());
-        if let Some(exchange) = self.exchange_mut(name)
-            && exchange.kind() == kind
-        {
-            exchange.alternate = alternate;
-            return;
+        if !self.exchange_mut(name).is_some_and(|exchange| exchange.kind() == settings.kind) {
+            self.remove_exchange(name);
+            self.last_number += 1;
+            let number = ExchangeNumber(self.last_number);
+            self.numbers.insert(name.as_bytes().into(), number);
+            self.exchanges.insert(number, Arc::new(Exchange::new(settings.kind)));
         }
-        self.remove_exchange(name);
-        self.last_number += 1;
-        let number = ExchangeNumber(self.last_number);
-        self.numbers.insert(name.as_bytes().into(), number);
-        self.exchanges.insert(number, Arc::new(Exchange::new(kind, alternate)));
+        if let Some(exchange) = self.exchange_mut(name) {
+            exchange.alternate = settings.alternate.map(|alternate| alternate.as_bytes().into());
+            exchange.hash_on = settings.hash_on.clone();
+        }
     }
 
     /// Removes an exchange with the routes from it. Routes to it have to be removed before.
@@ -135,7 +154,7 @@ impl Routing {
         let target = self.target(destination)?;
         let source = self.exchange_mut(exchange);
         let source = source.ok_or_else(|| RoutingError::NoSuchExchange(exchange.to_owned()))?;
-        source.add(key.as_bytes(), matching.unwrap_or_default(), target)
+        source.add(key.as_bytes(), matching.unwrap_or_default(), (destination.name().as_bytes(), target))
     }
 
     /// Removes a route, named as it was added. A missing one is ignored.
@@ -151,7 +170,7 @@ impl Routing {
     ) -> Result<(), RoutingError> {
         let Ok(target) = self.target(destination) else { return Ok(()) };
         if let Some(source) = self.exchange_mut(exchange) {
-            source.remove(key.as_bytes(), matching.unwrap_or_default(), target);
+            source.remove(key.as_bytes(), matching.unwrap_or_default(), (destination.name().as_bytes(), target));
         }
         Ok(())
     }
@@ -183,6 +202,7 @@ impl Routing {
         out.queues.clear();
         out.pending.clear();
         out.visited.clear();
+        out.is_changeable = false;
         let mut next = Some(self.number(exchange).ok_or(NoSuchExchange)?);
         let mut index = HeaderIndex::new(message.headers.unwrap_or_default());
         while let Some(number) = next {
@@ -203,7 +223,8 @@ impl Routing {
             return;
         }
         let Some(exchange) = self.exchanges.get(&number) else { return };
-        let Matched { queues, pending, visited, topic } = out;
+        let Matched { queues, is_changeable, pending, visited, topic } = out;
+        *is_changeable |= exchange.is_changeable();
         let mut visit = |next: ExchangeNumber| {
             if visited.is_empty() {
                 visited.insert(number);
