@@ -464,8 +464,8 @@ class Shard:
         """Return whether a queue was unused for its time of expiry, and is unused now."""
     def purge_queue(self, id: int) -> int:
         """Drop the ready messages and return their number."""
-    def put_exchange(self, name: str, kind: str, alternate: str | None, *, algorithm: str = "ring", hash_header: str | None = None, hash_property: str | None = None) -> None:
-        """Add an exchange, or change its alternate. `algorithm` and what is hashed matter to consistent hashing alone."""
+    def put_exchange(self, name: str, kind: str, alternate: str | None, *, algorithm: str = "ring", hash_header: str | None = None, hash_property: str | None = None, delayed: bool = False) -> None:
+        """Add an exchange, or change its alternate and whether it delays messages that ask for it. `algorithm` and what is hashed matter to consistent hashing alone."""
     def delete_exchange(self, name: str) -> None: ...
     def add_routes(self, routes: Sequence[NewRoute]) -> None:
         """Add routes, at most as many as of queues. The same route twice is one."""

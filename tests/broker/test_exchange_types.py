@@ -1,4 +1,4 @@
-"""Exchanges that choose one binding for each message, over AMQP, gRPC and the command line."""
+"""Exchanges that choose one binding for each message or delay messages, over AMQP, gRPC and the command line."""
 
 import json
 import subprocess
@@ -41,12 +41,14 @@ def channel(amqp: tuple[Broker, int]) -> Iterator[BlockingChannel]:
         opened.confirm_delivery()
         for queue in QUEUES:
             opened.queue_declare(queue, durable=True)
+        opened.exchange_declare("later", "x-delayed-message", durable=True, arguments={"x-delayed-type": "topic"})
         opened.exchange_declare("x", "fanout", durable=True)
         yield opened
     with connected(amqp[1]) as connection:
         closing = connection.channel()
         for queue in QUEUES:
             closing.queue_delete(queue)
+        closing.exchange_delete("later")
         closing.exchange_delete("x")
 
 
@@ -165,6 +167,7 @@ def test_without_bindings_the_alternate_exchange_gets_the_messages(channel: Bloc
     [
         ("x-consistent-hash", {"hash-header": "a", "hash-property": "message_id"}, "mutually exclusive"),
         ("x-consistent-hash", {"hash-property": "app_id"}, "'hash-property' whose value 'app_id' is not valid"),
+        ("x-delayed-message", {}, "'x-delayed-type', which must be an existing exchange type"),
         ("x-recent-history", {}, "that is not supported yet"),
     ],
 )
@@ -186,7 +189,7 @@ def test_a_weight_that_is_no_number_is_refused_and_a_great_one_costs_nothing(cha
         channel.queue_bind("q3", "x", "heavy")
 
 
-def test_types_and_bindings_survive_a_restart_and_contents_go_the_same_way(tmp_path: Path) -> None:
+def test_types_bindings_and_delays_survive_a_restart_and_contents_go_the_same_way(tmp_path: Path) -> None:
     def publish_all(connection: penstock.Connection) -> None:
         for number in range(100):
             connection.publish(b"%d" % number, exchange="x", headers={"user": number})
@@ -195,10 +198,15 @@ def test_types_and_bindings_survive_a_restart_and_contents_go_the_same_way(tmp_p
         with penstock.connect(broker.uri()) as connection:
             hashing = {"hash-header": "user", "x-algorithm": "jump"}
             connection.declare_exchange("x", "x-consistent-hash", arguments=hashing)
+            connection.declare_exchange("later", "x-delayed-message", arguments={"x-delayed-type": "topic"})
             for queue in QUEUES:
                 connection.declare_queue(queue)
                 connection.bind_queue(queue, "x", "2")
+            connection.declare_queue("delayed")
+            connection.bind_queue("delayed", "later", "order.*")
             publish_all(connection)
+            for body, delay in ((b"soon", 1), (b"late", 3_600_000)):
+                connection.publish(body, exchange="later", routing_key="order.new", headers={"x-delay": delay})
         broker.kill()
         broker.start()
         with penstock.connect(broker.uri()) as connection:
@@ -207,6 +215,8 @@ def test_types_and_bindings_survive_a_restart_and_contents_go_the_same_way(tmp_p
             assert all(found)
             assert all(set(Counter(each).values()) == {2} for each in found)
             assert sum(len(each) for each in found) == 200
+            assert take_all(connection, "delayed") == [b"soon"]
+            assert connection.admin.get_queue("delayed").ready_count == 1
 
 
 def take_all(connection: penstock.Connection, queue: str) -> list[bytes]:
@@ -214,6 +224,65 @@ def take_all(connection: penstock.Connection, queue: str) -> list[bytes]:
     while (message := connection.get(queue, auto_ack=True)) is not None:
         found.append(message.body)
     return found
+
+
+def test_a_message_is_delayed_by_its_header(channel: BlockingChannel) -> None:
+    channel.queue_bind("q1", "later", "order.#")
+    for number, delay in enumerate([600, 200, -5, 0, "soon", None, 400]):
+        headers = None if delay is None else {"x-delay": delay}
+        channel.basic_publish("later", "order.new", b"%d" % number, pika.BasicProperties(headers=headers))
+    assert bodies(channel, "q1") == [b"2", b"3", b"4", b"5"], "what has no positive delay is not delayed"
+
+    found = [(body, properties.headers) for _, properties, body in consumed(channel, "q1", 3)]
+
+    assert found == [(b"1", {"x-delay": -200}), (b"6", {"x-delay": -400}), (b"0", {"x-delay": -600})]
+    with pytest.raises(UnroutableError):
+        channel.basic_publish("later", "other", b"lost", pika.BasicProperties(headers={"x-delay": 10}), mandatory=True)
+
+
+def consumed(channel: BlockingChannel, queue: str, count: int) -> list[tuple[Any, Any, bytes]]:
+    messages: list[tuple[Any, Any, bytes]] = []
+    for method, properties, body in channel.consume(queue, auto_ack=True, inactivity_timeout=SECONDS_MAX):
+        assert method is not None, f"{len(messages)} of {count} came"
+        messages.append((method, properties, body))
+        if len(messages) == count:
+            break
+    channel.cancel()
+    return messages
+
+
+def test_other_exchanges_delay_nothing_until_an_argument_or_a_policy_says_so(
+    channel: BlockingChannel, admin: penstock.Connection
+) -> None:
+    late = pika.BasicProperties(headers={"x-delay": 3_600_000, "BCC": ["q2"]})
+    declare(channel, "fanout", {"q1": ""})
+    channel.basic_publish("x", "", b"at once", late)
+    assert bodies(channel, "q1") == [b"at once"]
+
+    admin.admin.set_policy("delays", "^x$", {"delayed-message": True}, apply_to="exchanges")
+    channel.basic_publish("x", "", b"late", late)
+    assert (bodies(channel, "q1"), admin.admin.get_queue("q1").ready_count) == ([], 1)
+    admin.admin.delete_policy("delays")
+    channel.basic_publish("x", "", b"at once again", late)
+    assert bodies(channel, "q1") == [b"at once again"]
+
+    declare(channel, "fanout", {"q3": ""}, x_delayed_exchange=True)
+    channel.basic_publish("x", "", b"late", late)
+    assert (bodies(channel, "q3"), admin.admin.get_queue("q3").ready_count) == ([], 1)
+
+
+def test_a_message_that_comes_through_a_binding_is_delayed_and_keeps_its_expiration_until_it_is_due(
+    channel: BlockingChannel, admin: penstock.Connection
+) -> None:
+    declare(channel, "fanout", {})
+    channel.exchange_bind("later", "x")
+    channel.queue_bind("q4", "later", "#")
+
+    channel.basic_publish("x", "k", b"late", pika.BasicProperties(headers={"x-delay": 300}, expiration="60000"))
+
+    assert (bodies(channel, "q4"), admin.admin.get_queue("q4").ready_count) == ([], 1)
+    assert [body for _, _, body in consumed(channel, "q4", 1)] == [b"late"]
+    channel.queue_unbind("q4", "later", "#")
 
 
 def test_the_command_line_declares_them(amqp: tuple[Broker, int], channel: BlockingChannel) -> None:
@@ -232,6 +301,8 @@ def test_the_command_line_declares_them(amqp: tuple[Broker, int], channel: Block
 def test_definitions_of_other_brokers_keep_them(amqp: tuple[Broker, int], admin: penstock.Connection) -> None:
     exchanges: list[dict[str, Any]] = [
         {"name": "theirs", "type": "x-consistent-hash", "arguments": {"x-hash-on": "user", "x-algorithm": "jump"}},
+        {"name": "late", "type": "x-delayed-message", "arguments": {"x-delayed-type": "direct"}},
+        {"name": "slow", "type": "topic", "arguments": {"x-delayed-exchange": True}},
         {"name": "any", "type": "x-random", "arguments": {}},
         {"name": "mod", "type": "x-modulus-hash", "arguments": {}},
     ]

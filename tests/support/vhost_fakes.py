@@ -145,6 +145,7 @@ class FakeShard:
         algorithm: str = "ring",
         hash_header: str | None = None,
         hash_property: str | None = None,
+        delayed: bool = False,
     ) -> None:
         self._check(name != "", "the default exchange is built in")
         self._check(name not in self.exchanges, f"exchange {name} is there")

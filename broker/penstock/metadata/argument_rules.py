@@ -13,6 +13,7 @@ from penstock.model.records import (
     ALTERNATE_KEYS,
     HASH_HEADER_KEYS,
     HASH_PROPERTY,
+    X_DELAYED_TYPE,
     X_MATCH,
     X_MAX_AGE,
     X_MAX_LENGTH_BYTES,
@@ -28,12 +29,13 @@ from penstock.model.records import (
 OWN_PREFIX: Final = "x-penstock-"
 """Prefix of the arguments by which `definitions.amqp` has what is no part of a declaration."""
 CONSUMED: Final = frozenset({Target.CLASSIC, Target.QUORUM})
-EXCHANGE_TYPES_LATER: Final = frozenset({"x-delayed-message", "x-recent-history"})
+EXCHANGE_TYPES_LATER: Final = frozenset({"x-recent-history"})
 WEIGHT_MAX: Final = 2**31 - 1
 """A weight costs no memory, so this is only what every client's integers have."""
 _TARGET_OF_KIND: Final = {
     ExchangeKind.SUPER_STREAM: Target.PARTITIONED,
     ExchangeKind.CONSISTENT_HASH: Target.HASHING,
+    ExchangeKind.DELAYED: Target.DELAYED,
 }
 _HASH_KEYS: Final = (*HASH_HEADER_KEYS, HASH_PROPERTY)
 
@@ -55,7 +57,9 @@ def target_of(kind: QueueKind) -> Target:
 
 def check_exchange_arguments(thing: Thing, arguments: Arguments, kind: ExchangeKind) -> None:
     check_arguments(thing, arguments)
+    routing_kind = _routing_kind(kind, arguments)
     targets = {Target.EXCHANGE, _TARGET_OF_KIND.get(kind, Target.EXCHANGE)}
+    targets.add(_TARGET_OF_KIND.get(routing_kind, Target.EXCHANGE))
     for key in sorted(arguments):
         if key == X_PARTITIONS and Target.PARTITIONED in targets:
             check_partition_count(thing, arguments[key])
@@ -68,6 +72,20 @@ def check_exchange_arguments(thing: Thing, arguments: Arguments, kind: ExchangeK
     hashed = [key for key in _HASH_KEYS if key in arguments and Target.HASHING in targets]
     if len(hashed) > 1:
         raise _invalid(thing, hashed[1], f"has {hashed[0]} and {hashed[1]}, which are mutually exclusive", "send one")
+
+
+def _routing_kind(kind: ExchangeKind, arguments: Arguments) -> ExchangeKind:
+    """Return the type by which an exchange with these unchecked arguments routes."""
+    value = arguments.get(X_DELAYED_TYPE)
+    is_named = kind is ExchangeKind.DELAYED and isinstance(value, str) and value in tuple(ExchangeKind)
+    return ExchangeKind(str(value)) if is_named else kind
+
+
+def check_delayed_type(thing: Thing, arguments: Arguments, kind: ExchangeKind) -> None:
+    """Check that an exchange that delays messages says how it routes."""
+    if kind is ExchangeKind.DELAYED and X_DELAYED_TYPE not in arguments:
+        rule = f"has no argument '{X_DELAYED_TYPE}', which must be an existing exchange type"
+        raise _invalid(thing, X_DELAYED_TYPE, rule, "declare it with that argument, such as 'direct'")
 
 
 def check_partition_count(thing: Thing, value: Value) -> None:

@@ -19,6 +19,8 @@ from penstock.model.records import (
     HASH_PROPERTY,
     X_ALGORITHM,
     X_DEDICATED,
+    X_DELAYED_EXCHANGE,
+    X_DELAYED_TYPE,
     X_DURABILITY,
     X_EXPIRES,
     X_MATCH,
@@ -31,6 +33,7 @@ from penstock.model.records import (
     X_PARTITIONS,
     X_QUEUE_TYPE,
     Durability,
+    ExchangeKind,
     HashAlgorithm,
     HashProperty,
     HeadersMatch,
@@ -54,6 +57,7 @@ class Target(Enum):
     STREAM = "streams"
     EXCHANGE = "exchanges"
     PARTITIONED = "partitioned streams"
+    DELAYED = "`x-delayed-message` exchanges"
     HASHING = "`x-consistent-hash` exchanges"
     BINDING = "bindings of headers exchanges"
 
@@ -132,6 +136,11 @@ def is_header_name(value: Value) -> bool:
     return isinstance(value, str) and 0 < len(value.encode()) <= KEY_BYTES_MAX
 
 
+def is_delayed_type(value: Value) -> bool:
+    kinds = {kind.value for kind in ExchangeKind} - {ExchangeKind.DELAYED.value, ExchangeKind.SUPER_STREAM.value}
+    return isinstance(value, str) and value in kinds
+
+
 def is_exchange(value: Value) -> bool:
     """Raise for a text that cannot be a name."""
     return isinstance(value, str) and exchange_name(value) == value
@@ -157,6 +166,7 @@ DURATION: Final = ValueType("write a number of milliseconds, at least 1", is_dur
 SIZE: Final = ValueType("write a number of bytes, at least 1", is_size)
 PRIORITY: Final = ValueType(f"write a number from 0 to {PRIORITY_MAX}", is_priority)
 PARTITION_COUNT: Final = ValueType(f"send a number from 1 to {PARTITIONS_MAX:,}", is_partition_count)
+DELAYED_TYPE: Final = ValueType("use the type of an exchange", is_delayed_type)
 HEADER_NAME: Final = ValueType("use the name of a header", is_header_name)
 EXCHANGE_NAME: Final = ValueType("use the name of an exchange", is_exchange)
 SCALAR: Final = ValueType("send a text, a number, or true or false", is_scalar)
@@ -283,6 +293,21 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
         for name in ALTERNATE_KEYS
     ),
     Argument(
+        X_DELAYED_TYPE,
+        frozenset({Target.DELAYED}),
+        DELAYED_TYPE,
+        engine_field="routing_kind",
+        about="the type by which the exchange routes; required ([delayed messages](exchanges.md#delayed-messages))",
+    ),
+    Argument(
+        X_DELAYED_EXCHANGE,
+        _EXCHANGES,
+        BOOLEAN,
+        policy_key="delayed-message",
+        engine_field="is_delayed",
+        about="the exchange delays messages with the header `x-delay`, as one of type `x-delayed-message` does",
+    ),
+    Argument(
         X_ALGORITHM,
         _HASHING,
         choice(HashAlgorithm),
@@ -341,10 +366,10 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
     ),
     *_planned_argument(
         _EXCHANGES,
-        *("x-delayed-exchange", "x-delayed-type", "x-persist-messages", "x-persist-ms"),
+        *("x-persist-messages", "x-persist-ms"),
         *("x-recent-history-length", "x-recent-history-no-store", "x-super-stream"),
     ),
-    *_planned_key("delayed-message", "federation-upstream", "federation-upstream-set"),
+    *_planned_key("federation-upstream", "federation-upstream-set"),
 )
 
 BY_NAME: Final[Mapping[str, Argument]] = {row.name: row for row in ARGUMENTS if row.name}

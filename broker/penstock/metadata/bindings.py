@@ -14,7 +14,7 @@ from penstock.model.records import Binding, DestinationKind, Exchange, ExchangeK
 def bind(state: VhostTopology, command: Bind) -> Decision:
     wanted = command.binding
     source = _check_ends(state, wanted, command.connection)
-    check_binding_arguments(binding_thing(state, wanted), wanted, source.kind)
+    check_binding_arguments(binding_thing(state, wanted), wanted, source.routing_kind)
     if state.binding(wanted) is not None:
         return Decision(Done(0))
     check_place(state, wanted)
@@ -31,7 +31,7 @@ def bind(state: VhostTopology, command: Bind) -> Decision:
 def unbind(state: VhostTopology, command: Unbind) -> Decision:
     wanted = command.binding
     source = _check_ends(state, wanted, command.connection)
-    check_binding_arguments(binding_thing(state, wanted), wanted, source.kind)
+    check_binding_arguments(binding_thing(state, wanted), wanted, source.routing_kind)
     found = state.binding(wanted)
     if found is None:
         way_out = "list the bindings: key and arguments must be those of the bind"

@@ -1,6 +1,6 @@
 """Rules for exchanges: declarations, deletions, and the bindings that go with a deleted one."""
 
-from penstock.metadata.argument_rules import check_exchange_arguments, check_exchange_kind
+from penstock.metadata.argument_rules import check_delayed_type, check_exchange_arguments, check_exchange_kind
 from penstock.metadata.commands import DeclareExchange, DeleteExchange
 from penstock.metadata.effects import (
     Decision,
@@ -103,6 +103,7 @@ def _wanted(state: VhostTopology, command: DeclareExchange) -> Exchange:
     thing = state.thing("exchange", command.name)
     kind = check_exchange_kind(thing, command.kind)
     check_exchange_arguments(thing, command.arguments, kind)
+    check_delayed_type(thing, command.arguments, kind)
     if kind is ExchangeKind.SUPER_STREAM and (not command.durable or command.auto_delete):
         raise InvalidArgumentError(
             thing,

@@ -59,7 +59,7 @@ def changes_of(state: VhostTopology) -> Iterator[Change]:
         yield PutQueue(effective_queue(state, queue))
     seen: set[Frozen] = set()
     for binding in state.bindings():
-        route = route_of(binding, state.exchanges[binding.source].kind)
+        route = route_of(binding, state.exchanges[binding.source].routing_kind)
         if route.identity not in seen:
             seen.add(route.identity)
             yield AddRoute(route)

@@ -187,7 +187,7 @@ class VhostTopology:
         bindings[identity] = binding
         inner_of(self._by_destination, (binding.destination_kind, binding.destination))[identity] = binding
         self.binding_count += 1
-        route = route_of(binding, self.exchanges[binding.source].kind)
+        route = route_of(binding, self.exchanges[binding.source].routing_kind)
         count = self._route_counts.get(route.identity, 0)
         self._route_counts[route.identity] = count + 1
         return [] if count else [AddRoute(route)]
@@ -198,7 +198,7 @@ class VhostTopology:
         _remove(self._by_source, binding.source, identity)
         _remove(self._by_destination, destination, identity)
         self.binding_count -= 1
-        route = route_of(binding, self.exchanges[binding.source].kind)
+        route = route_of(binding, self.exchanges[binding.source].routing_kind)
         count = self._route_counts[route.identity] - 1
         if count:
             self._route_counts[route.identity] = count

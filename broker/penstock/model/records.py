@@ -28,6 +28,8 @@ class ExchangeKind(StrEnum):
     """Routes each message to one of its bindings, chosen at random."""
     LOCAL_RANDOM = "x-local-random"
     """The same, with queues of this broker alone."""
+    DELAYED = "x-delayed-message"
+    """Routes as the type in its argument says, and delays messages that ask for it."""
 
 
 class QueueKind(StrEnum):
@@ -112,6 +114,10 @@ X_ALGORITHM: Final = "x-algorithm"
 HASH_HEADER_KEYS: Final = ("hash-header", "x-hash-on")
 """RabbitMQ's and LavinMQ's name of the argument with the header that is hashed."""
 HASH_PROPERTY: Final = "hash-property"
+X_DELAYED_TYPE: Final = "x-delayed-type"
+"""Argument of an x-delayed-message exchange: the type by which it routes."""
+X_DELAYED_EXCHANGE: Final = "x-delayed-exchange"
+"""Argument by which an exchange of another type delays messages, too."""
 ALTERNATE_KEYS: Final = ("alternate-exchange", "x-alternate-exchange")
 
 
@@ -145,6 +151,17 @@ class Exchange:
         """Return the declared partition count; 0 for an exchange that was not declared as a stream."""
         value = self.arguments.get(X_PARTITIONS)
         return value if isinstance(value, int) and self.kind is ExchangeKind.SUPER_STREAM else 0
+
+    @property
+    def routing_kind(self) -> ExchangeKind:
+        """Return the type by which it routes."""
+        value = self.arguments.get(X_DELAYED_TYPE)
+        return ExchangeKind(value) if self.kind is ExchangeKind.DELAYED and isinstance(value, str) else self.kind
+
+    @property
+    def is_delayed(self) -> bool:
+        """Return whether it delays messages that ask for it."""
+        return self.kind is ExchangeKind.DELAYED or self.arguments.get(X_DELAYED_EXCHANGE) is True
 
     @property
     def algorithm(self) -> HashAlgorithm:

@@ -37,11 +37,11 @@ def content(exchange: Exchange, key: RoutingKey, headers: Arguments) -> bytes:
 
 def choose(exchange: Exchange, bindings: Sequence[Binding], hashed: bytes) -> list[Binding]:
     """Return one of the bindings, or none if there is none."""
-    is_weighted = exchange.kind is ExchangeKind.CONSISTENT_HASH
+    is_weighted = exchange.routing_kind is ExchangeKind.CONSISTENT_HASH
     places = sorted({_place(binding, is_weighted): binding for binding in bindings}.items())
     if not places:
         return []
-    if exchange.kind is ExchangeKind.MODULUS_HASH:
+    if exchange.routing_kind is ExchangeKind.MODULUS_HASH:
         return [places[hash64(hashed) % len(places)][1]]
     if not is_weighted:
         return [places[0][1]]

@@ -69,13 +69,13 @@ def _step(vhost: Routable, name: ExchangeName, message: Message) -> tuple[set[Qu
     if exchange is None:
         return set(), set()
     bindings = list(vhost.bindings_from(name))
-    if exchange.kind is ExchangeKind.SUPER_STREAM:
+    if exchange.routing_kind is ExchangeKind.SUPER_STREAM:
         partitions = sorted(bindings, key=lambda binding: int(binding.routing_key))
         matched = [partitions[murmur3(message.own_key) % len(partitions)]] if partitions else []
-    elif exchange.kind in hashing.KINDS:
+    elif exchange.routing_kind in hashing.KINDS:
         matched = hashing.choose(exchange, bindings, hashing.content(exchange, message.keys[0], message.headers))
     else:
-        matched = [binding for binding in bindings if _matches(exchange.kind, binding, message)]
+        matched = [binding for binding in bindings if _matches(exchange.routing_kind, binding, message)]
     if not matched and exchange.alternate is not None:
         return set(), {exchange.alternate}
     queues = {QueueName(one.destination) for one in matched if one.destination_kind is DestinationKind.QUEUE}

@@ -102,11 +102,12 @@ def _put_exchange(shard: Shard, exchange: Exchange) -> None:
     hash_property = exchange.hash_property
     shard.put_exchange(
         exchange.name,
-        exchange.kind.value,
+        exchange.routing_kind.value,
         exchange.alternate,
         algorithm=exchange.algorithm.value,
         hash_header=exchange.hash_header,
         hash_property=None if hash_property is None else hash_property.value,
+        delayed=exchange.is_delayed,
     )
 
 

@@ -327,7 +327,7 @@ class Vhost:
     def _is_topic(self, name: ExchangeName) -> bool:
         """One that is not there could be declared as one meanwhile."""
         exchange = self._topology.exchanges.get(name)
-        return exchange is None or exchange.kind is ExchangeKind.TOPIC
+        return exchange is None or exchange.routing_kind is ExchangeKind.TOPIC
 
     def _consumed(self, name: QueueName, rights: Rights) -> Queue:
         queue = queues.get(self._topology, name, rights.connection)

@@ -248,6 +248,7 @@ ExchangeType: TypeAlias = Literal[
     "x-modulus-hash",
     "x-random",
     "x-local-random",
+    "x-delayed-message",
 ]
 
 

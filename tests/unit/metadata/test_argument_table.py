@@ -16,6 +16,7 @@ from penstock.metadata.argument_table import (
     BY_NAME,
     BY_POLICY_KEY,
     COUNT,
+    DELAYED_TYPE,
     DURATION,
     EXCHANGE_NAME,
     HEADER_NAME,
@@ -68,6 +69,7 @@ def good(row: Argument) -> Value:
         (COUNT, 100),
         (DURATION, 60_000),
         (HEADER_NAME, "user"),
+        (DELAYED_TYPE, "topic"),
     ]
     found = [value for type_, value in by_type if row.type is type_]
     choices = {
@@ -91,6 +93,7 @@ def declare(row: Argument, target: Target, value: Value) -> None:
         kinds = {
             Target.PARTITIONED: ExchangeKind.SUPER_STREAM,
             Target.HASHING: ExchangeKind.CONSISTENT_HASH,
+            Target.DELAYED: ExchangeKind.DELAYED,
         }
         kind = kinds.get(target, ExchangeKind.TOPIC)
         check_exchange_arguments(THING, {row.name: value}, kind)

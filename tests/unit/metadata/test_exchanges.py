@@ -59,7 +59,8 @@ def test_reserved_names_are_refused(machine: Machine) -> None:
 
 @pytest.mark.parametrize("kind", list(ExchangeKind))
 def test_every_kind_can_be_declared_and_is_written(machine: Machine, kind: ExchangeKind) -> None:
-    decision = machine.exchange("x", kind.value)
+    arguments: dict[str, Value] = {"x-delayed-type": "topic"} if kind is ExchangeKind.DELAYED else {}
+    decision = machine.exchange("x", kind.value, arguments)
 
     exchange = machine.exchange_named("x")
     assert exchange.kind is kind
@@ -70,7 +71,7 @@ def test_every_kind_can_be_declared_and_is_written(machine: Machine, kind: Excha
 
 @pytest.mark.parametrize(
     ("kind", "rule"),
-    [("x-delayed-message", "not supported yet"), ("x-recent-history", "not supported yet"), ("spam", "is unknown")],
+    [("x-recent-history", "not supported yet"), ("spam", "is unknown")],
 )
 def test_other_kinds_are_refused_by_name(machine: Machine, kind: str, rule: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"'{kind}' that .*{rule}|'{kind}' that {rule}"):
@@ -111,8 +112,9 @@ def test_both_names_of_the_alternate_exchange_are_one(machine: Machine) -> None:
     ("arguments", "rule"),
     [
         ({"x-persist-ms": 1}, "'x-persist-ms' that is not supported yet"),
-        ({"x-delayed-type": "direct"}, "'x-delayed-type' that is not supported yet"),
+        ({"x-delayed-type": "direct"}, "'x-delayed-type' that is unknown"),
         ({"x-penstock-id": 1}, "'x-penstock-id' that only the broker sets"),
+        ({"x-delayed-exchange": "yes"}, "'x-delayed-exchange' whose value 'yes' is not valid"),
         ({"x-algorithm": "ring"}, "'x-algorithm' that is unknown"),
         ({"alternate-exchange": 1}, "'alternate-exchange' whose value 1 is not valid"),
         ({"alternate-exchange": "a", "x-alternate-exchange": "b"}, "two different alternate exchanges"),
@@ -254,6 +256,8 @@ HASHING = "x-consistent-hash"
 def test_what_is_hashed_and_how_is_checked(machine: Machine, arguments: dict[str, Value], rule: str) -> None:
     with pytest.raises(InvalidArgumentError, match=rule):
         machine.exchange("x", HASHING, arguments)
+    with pytest.raises(InvalidArgumentError, match=rule):
+        machine.exchange("x", "x-delayed-message", {**arguments, "x-delayed-type": HASHING})
 
 
 def test_both_brokers_names_say_what_is_hashed(machine: Machine) -> None:
@@ -291,3 +295,16 @@ def test_a_local_random_exchange_takes_queues_without_keys(machine: Machine) -> 
     with pytest.raises(InvalidArgumentError, match="leads to an exchange"):
         machine.bind("x", "exchange:amq.direct", "")
     machine.bind("x", "q", "")
+
+
+def test_a_delayed_exchange_says_how_it_routes(machine: Machine) -> None:
+    for arguments in ({}, {"x-delayed-type": "spam"}, {"x-delayed-type": "x-delayed-message"}, {"x-delayed-type": 1}):
+        with pytest.raises(InvalidArgumentError) as refused:
+            machine.exchange("x", "x-delayed-message", arguments)
+        assert refused.value.field == "x-delayed-type"
+    machine.exchange("x", "x-delayed-message", {"x-delayed-type": "topic"})
+    machine.exchange("y", "topic", {"x-delayed-exchange": True})
+
+    x, y = machine.exchange_named("x"), machine.exchange_named("y")
+    assert (x.kind, x.routing_kind, x.is_delayed) == (ExchangeKind.DELAYED, ExchangeKind.TOPIC, True)
+    assert (y.kind, y.routing_kind, y.is_delayed) == (ExchangeKind.TOPIC, ExchangeKind.TOPIC, True)

@@ -60,6 +60,15 @@ impl Shard {
         self.send(Sent { producer, batch, level, now_ms, with_sequences: true }, fates)
     }
 
+    /// Whether a message comes through an exchange that delays messages which ask for it. It waits for no lock of the log.
+    #[must_use]
+    pub fn is_delayed(&self, publication: &Publication<'_>) -> bool {
+        let routes = Routes::of(&self.routing(), std::slice::from_ref(publication), AtOnce::USUAL);
+        let is_delayed = routes.is_delayed();
+        routes.keep();
+        is_delayed
+    }
+
     /// Whether a message reaches a queue now.
     ///
     /// # Errors

@@ -115,6 +115,11 @@ impl Routes {
         self.queues.get(begin..end)
     }
 
+    /// Whether the last of them that was found comes through an exchange that delays messages.
+    pub fn is_delayed(&self) -> bool {
+        self.matched.is_delayed
+    }
+
     /// All queues that any of the messages reach.
     pub fn reached(&self) -> &[QueueId] {
         &self.queues

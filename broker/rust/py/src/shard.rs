@@ -134,7 +134,7 @@ impl PyShard {
         self.with(py, |shard| shard.purge_queue(QueueId(id)))
     }
 
-    #[pyo3(signature = (name, kind, alternate, *, algorithm = "ring", hash_header = None, hash_property = None))]
+    #[pyo3(signature = (name, kind, alternate, *, algorithm = "ring", hash_header = None, hash_property = None, delayed = false))]
     #[allow(clippy::too_many_arguments)] // those of Python, by their names
     fn put_exchange(
         &self,
@@ -145,6 +145,7 @@ impl PyShard {
         algorithm: &str,
         hash_header: Option<&str>,
         hash_property: Option<&str>,
+        delayed: bool,
     ) -> PyResult<()> {
         let kind = match kind {
             "direct" => ExchangeKind::Direct,
@@ -168,7 +169,7 @@ impl PyShard {
                 return Err(PyValueError::new_err(format!("property '{other}' cannot be hashed")));
             }
         };
-        let settings = ExchangeSettings { hash_on, ..ExchangeSettings::new(kind, alternate) };
+        let settings = ExchangeSettings { hash_on, is_delayed: delayed, ..ExchangeSettings::new(kind, alternate) };
         self.with(py, |shard| shard.put_exchange_as(name, &settings))
     }
 

@@ -34,12 +34,14 @@ pub struct ExchangeSettings<'a> {
     pub alternate: Option<&'a str>,
     /// What an exchange that chooses by a hash hashes.
     pub hash_on: HashOn,
+    /// Whether messages that ask for it are delayed.
+    pub is_delayed: bool,
 }
 
 impl<'a> ExchangeSettings<'a> {
     #[must_use]
     pub fn new(kind: ExchangeKind, alternate: Option<&'a str>) -> Self {
-        ExchangeSettings { kind, alternate, hash_on: HashOn::RoutingKey }
+        ExchangeSettings { kind, alternate, hash_on: HashOn::RoutingKey, is_delayed: false }
     }
 }
 
@@ -48,6 +50,7 @@ pub(super) struct Exchange {
     /// Used when nothing matches here; it need not exist.
     pub(super) alternate: Option<Box<[u8]>>,
     pub(super) hash_on: HashOn,
+    pub(super) is_delayed: bool,
     routes: Routes,
 }
 
@@ -71,7 +74,7 @@ impl Exchange {
             ExchangeKind::Partitions => Routes::Partitions(Partitions::default()),
             ExchangeKind::Choice(choosing) => Routes::Choice(Choice::new(choosing)),
         };
-        Exchange { alternate: None, hash_on: HashOn::RoutingKey, routes }
+        Exchange { alternate: None, hash_on: HashOn::RoutingKey, is_delayed: false, routes }
     }
 
     pub(super) fn kind(&self) -> ExchangeKind {

@@ -56,6 +56,8 @@ pub struct Matched {
     pub queues: Vec<QueueId>,
     /// Whether another message with the same routing key may reach others, also without headers and a key of its own.
     pub is_changeable: bool,
+    /// Whether it comes through an exchange that delays messages.
+    pub is_delayed: bool,
     /// Exchanges still to visit.
     pending: Vec<ExchangeNumber>,
     /// Exchanges that were visited or are pending; empty while the first one leads to no other.
@@ -126,6 +128,7 @@ impl Routing {
         if let Some(exchange) = self.exchange_mut(name) {
             exchange.alternate = settings.alternate.map(|alternate| alternate.as_bytes().into());
             exchange.hash_on = settings.hash_on.clone();
+            exchange.is_delayed = settings.is_delayed;
         }
     }
 
@@ -203,6 +206,7 @@ impl Routing {
         out.pending.clear();
         out.visited.clear();
         out.is_changeable = false;
+        out.is_delayed = false;
         let mut next = Some(self.number(exchange).ok_or(NoSuchExchange)?);
         let mut index = HeaderIndex::new(message.headers.unwrap_or_default());
         while let Some(number) = next {
@@ -223,8 +227,9 @@ impl Routing {
             return;
         }
         let Some(exchange) = self.exchanges.get(&number) else { return };
-        let Matched { queues, is_changeable, pending, visited, topic } = out;
+        let Matched { queues, is_changeable, is_delayed, pending, visited, topic } = out;
         *is_changeable |= exchange.is_changeable();
+        *is_delayed |= exchange.is_delayed;
         let mut visit = |next: ExchangeNumber| {
             if visited.is_empty() {
                 visited.insert(number);

@@ -79,6 +79,8 @@ pub(crate) struct Round<'a, End> {
     pub times: Vec<(usize, Times)>,
     /// The properties as they are delivered, of messages for which these are others, by their place in the batch.
     pub rewritten: Vec<(usize, Vec<u8>)>,
+    /// For how many milliseconds messages ask an exchange to keep them back, by their place in the batch.
+    pub delays: Vec<(usize, u64)>,
     /// Those that are denied, by their place among all, with their sequences.
     pub denied: Vec<(usize, Option<u64>, Refusal)>,
     pub count: usize,
@@ -105,6 +107,20 @@ impl Times {
 }
 
 impl<'a, End> Round<'a, End> {
+    /// Delays the message at this place, and changes its properties accordingly.
+    pub fn delay(&mut self, place: usize, delay_ms: u64) -> Result<(), Obstacle> {
+        let Some(publication) = self.batch.get(place) else { return Ok(()) };
+        let block = as_delivered(publication.payload.properties(), true)?;
+        let at = self.rewritten.partition_point(|(at, _)| *at < place);
+        self.rewritten.splice(at..at, [(place, block)]);
+        self.rewritten.dedup_by_key(|(at, _)| *at);
+        match self.times.binary_search_by_key(&place, |(at, _)| *at) {
+            Ok(at) => self.times.get_mut(at).into_iter().for_each(|(_, times)| times.delay_ms = Some(delay_ms)),
+            Err(at) => self.times.insert(at, (place, Times { delay_ms: Some(delay_ms), ..Times::default() })),
+        }
+        Ok(())
+    }
+
     /// Gives the messages whose properties were rewritten those properties.
     pub fn set_properties(&mut self, rewritten: &'a [(usize, Vec<u8>)]) -> Result<(), Obstacle> {
         for (place, block) in rewritten {
@@ -242,8 +258,8 @@ pub(crate) fn gather<'a, S: Source>(
     limits: Limits<'_>,
 ) -> Result<Round<'a, S::End>, Obstacle> {
     let batch = Vec::with_capacity(source.message_count().min(bounds.messages));
-    let (times, rewritten) = (Vec::new(), Vec::new());
-    let mut round = Round { batch, times, rewritten, denied: Vec::new(), count: 0, end: S::End::default() };
+    let (times, rewritten, delays) = (Vec::new(), Vec::new(), Vec::new());
+    let mut round = Round { batch, times, rewritten, delays, denied: Vec::new(), count: 0, end: S::End::default() };
     let mut has_denied_sequence = false;
     source.each(bounds.messages, |message| {
         let (sequence, block) = (message.sequence, message.properties.map(Properties::as_bytes));
@@ -274,6 +290,7 @@ pub(crate) fn gather<'a, S: Source>(
                 }
                 if let (Some(headers), Some(block)) = (routing_headers, block) {
                     publication.payload = publication.payload.with_more_keys();
+                    round.delays.extend(headers.delay_ms().map(|delay_ms| (round.batch.len(), delay_ms)));
                     if headers.has_bcc() {
                         round.rewritten.push((round.batch.len(), as_delivered(block, false)?));
                     }

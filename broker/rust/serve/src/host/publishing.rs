@@ -201,6 +201,11 @@ impl Publishing {
         let limits = Limits { message_bytes_max, whose, producer: self.producer.as_ref(), user: self.user.as_bytes() };
         let mut round = gather(source, self.bounds, &mut self.permits, limits)?;
         let now_ms = now_ms();
+        for (place, delay_ms) in std::mem::take(&mut round.delays) {
+            if round.batch.get(place).is_some_and(|publication| self.shard.is_delayed(publication)) {
+                round.delay(place, delay_ms)?;
+            }
+        }
         let rewritten = std::mem::take(&mut round.rewritten);
         round.set_properties(&rewritten)?;
         let attributes = round.attributes(now_ms);
