@@ -16,7 +16,7 @@ use crate::lease::{LEASE_MESSAGES_MAX, LEASE_RANGES_MAX, Lease, Leases, key_of};
 use crate::priorities::target_of;
 use crate::shard::Shard;
 use crate::state::State;
-use crate::subscription::{Filled, Picked, Subscription, SubscriptionOptions};
+use crate::subscription::{Filled, Picked, Subscription};
 
 /// Messages taken in one hold of the shard's lock.
 const TAKEN_AT_ONCE: u32 = 1024;
@@ -78,8 +78,7 @@ impl Shard {
         if let Some(there) = self.lease_there(queue, owner, number)? {
             return Ok(there);
         }
-        let options = SubscriptionOptions { prefetch: 0, auto_ack: false, exclusive: false, pull: true };
-        let taking = self.subscribe(queue, options)?;
+        let taking = self.subscribe_lease(queue)?;
         let taken = take(&taking, limits);
         let mut guard = self.lock()?;
         let kept = taken.and_then(|()| self.keep(&mut guard, &taking, (owner, number), now_ms));

@@ -102,6 +102,24 @@ impl Shard {
         signal: Arc<Signal>,
         credit: Option<&Arc<Credit>>,
     ) -> Result<Subscription, EngineError> {
+        // A consumer may be exclusive beside messages that were got one by one.
+        self.subscribe_as(queue, options, signal, credit, options.pull)
+    }
+
+    /// A subscription of a lease, which takes messages once. No consumer is exclusive beside it.
+    pub(crate) fn subscribe_lease(self: &Arc<Self>, queue: QueueId) -> Result<Subscription, EngineError> {
+        let options = SubscriptionOptions { prefetch: 0, auto_ack: false, exclusive: false, pull: true };
+        self.subscribe_as(queue, options, Arc::default(), None, false)
+    }
+
+    fn subscribe_as(
+        self: &Arc<Self>,
+        queue: QueueId,
+        options: SubscriptionOptions,
+        signal: Arc<Signal>,
+        credit: Option<&Arc<Credit>>,
+        is_retired: bool,
+    ) -> Result<Subscription, EngineError> {
         let prefetch = if options.pull { 0 } else { options.prefetch };
         let id = {
             let mut guard = self.lock()?;
@@ -114,7 +132,7 @@ impl Shard {
             let id = entry.machine.subscribe(settings)?;
             entry.signals.insert(id, Arc::clone(&signal));
             entry.pull_count += usize::from(options.pull);
-            if options.pull {
+            if is_retired {
                 entry.machine.retire(id);
             }
             id

@@ -31,6 +31,8 @@ const TAKERS: &[&str] = &[
     "subscription.set_prefetch(",
     "subscription.pause()",
     "subscription.resume()",
+    "subscription.retire()",
+    "consumer.retire(",
     "subscription.unacked_count(",
     ".take_now(",
     ".home_of(queue).read(",
@@ -134,7 +136,7 @@ const NOT_HERE: &[&str] = &[
 ];
 const DOORS: &[&str] = &["at", "when_free", "soon", "spawn_blocking", "in_turn"];
 /// Functions that are takers themselves, or run on threads that may block.
-const INSIDE: &[&str] = &["release_empty", "tell", "drop_corrupt", "drop_unsent", "leave", "take_here"];
+const INSIDE: &[&str] = &["release_empty", "tell", "drop_corrupt", "drop_unsent", "leave", "retire", "take_here"];
 /// The same by file: what is dropped there is kept in a `Later`, what fills there builds record batches.
 const INSIDE_OF: &[(&str, &str)] =
     &[("consuming.rs", "drop"), ("pull.rs", "drop"), ("live.rs", "fill"), ("streams.rs", "open_read")];

@@ -275,8 +275,12 @@ impl Consuming {
     pub async fn pause(&mut self) -> Result<(), Refusal> {
         let unsent = std::mem::take(&mut self.pending).ranges();
         let subscription = &self.consumer.subscription;
-        let pause = || subscription.pause().and_then(|()| subscription.put_back(&unsent));
-        Ok(when_free(self.consumer.shard(), pause).await.map(drop)?)
+        when_free(self.consumer.shard(), || {
+            subscription.pause()?;
+            subscription.put_back(&unsent)
+        })
+        .await?;
+        Ok(())
     }
 
     /// Takes messages again.
