@@ -158,9 +158,11 @@ class NewQueue:
     """Whether it refuses messages when it is full; otherwise it drops the oldest ones."""
     expires_ms: int | None
     max_priority: int
+    single_active: bool
+    consumer_timeout_ms: int | None
     """Its messages of priority `n` are in the log under the id that is `n` higher."""
     shard: int
-    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None, message_ttl_ms: int | None = None, messages_max: int | None = None, bytes_max: int | None = None, rejects_publish: bool = False, expires_ms: int | None = None, max_priority: int = 0, shard: int = 0) -> Self: ...
+    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None, message_ttl_ms: int | None = None, messages_max: int | None = None, bytes_max: int | None = None, rejects_publish: bool = False, expires_ms: int | None = None, max_priority: int = 0, single_active: bool = False, consumer_timeout_ms: int | None = None, shard: int = 0) -> Self: ...
 
 @final
 class ProducerSequences:
@@ -874,7 +876,7 @@ class Tls:
 
 @final
 class OpenConsumer:
-    """A consumer that is open; `prefetch` is the latest."""
+    """A consumer that is open; `prefetch` is the latest. It is not `active` while another one of its queue is instead."""
 
     connection: int
     user: str
@@ -884,7 +886,9 @@ class OpenConsumer:
     prefetch: int
     auto_ack: bool
     exclusive: bool
-    def __new__(cls, *, connection: int, user: str, vhost: str, queue: str, consumer_tag: str, prefetch: int, auto_ack: bool, exclusive: bool) -> Self: ...
+    priority: int
+    active: bool
+    def __new__(cls, *, connection: int, user: str, vhost: str, queue: str, consumer_tag: str, prefetch: int, auto_ack: bool, exclusive: bool, priority: int = 0, active: bool = True) -> Self: ...
 
 @final
 class Server:
@@ -1049,7 +1053,7 @@ class Consumer:
     `read_properties` gets a serialised penstock.v1.Properties, or None for a message without any.
     """
 
-    def __new__(cls, channel: Channel, vhost: str, queue: str, *, prefetch: int, auto_ack: bool, exclusive: bool, consumer_tag: str, reconnect: bool, read_properties: Callable[[bytes | None], Any]) -> Self: ...
+    def __new__(cls, channel: Channel, vhost: str, queue: str, *, prefetch: int, auto_ack: bool, exclusive: bool, consumer_tag: str, reconnect: bool, read_properties: Callable[[bytes | None], Any], priority: int = 0, consumer_timeout_ms: int = 0) -> Self: ...
     wake_fd: int
     consumer_tag: str
     def take(self, count_max: int) -> list[Delivery]:

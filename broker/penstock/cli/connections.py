@@ -13,7 +13,17 @@ __all__ = ["connections", "consumers"]
 connections = Commands(help="List and close connections.")
 consumers = Commands(help="List consumers.")
 CONNECTION_COLUMNS = ("id", "peer", "users", "vhosts", "consumer_count")
-CONSUMER_COLUMNS = ("queue", "consumer_tag", "user", "connection", "prefetch", "auto_ack", "exclusive")
+CONSUMER_COLUMNS = (
+    "queue",
+    "consumer_tag",
+    "user",
+    "connection",
+    "prefetch",
+    "auto_ack",
+    "exclusive",
+    "active",
+    "priority",
+)
 Number = Annotated[int, typer.Argument(help="The connection's id.", autocompletion=complete_connections)]
 
 

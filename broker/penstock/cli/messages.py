@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 
     from penstock import Message, Properties
 
-__all__ = ["INTERRUPTED", "advance", "chunks", "consume", "described_properties", "get", "lines", "publish"]
+__all__ = [
+    "INTERRUPTED",
+    "advance",
+    "chunks",
+    "consume",
+    "described_properties",
+    "get",
+    "lines",
+    "print_body",
+    "publish",
+]
 
 T = TypeVar("T")
 
@@ -90,6 +100,7 @@ def consume(
     idle: Annotated[
         float | None, typer.Option("--idle", min=0, help="End after this many seconds without a message.")
     ] = None,
+    priority: Annotated[int, typer.Option("--priority", help="Get messages before lower priorities.")] = 0,
     uri: Uri = None,
     output: Output = None,
 ) -> None:
@@ -100,7 +111,7 @@ def consume(
         idle = REQUEUE_IDLE_SECONDS if idle is None and count is None else idle
     held: list[Message] = []
     with connected(context, uri) as connection:
-        messages = connection.consume(queue, prefetch=prefetch, idle_timeout=idle)
+        messages = connection.consume(queue, prefetch=prefetch, idle_timeout=idle, priority=priority)
         try:
             with messages:
                 _print_messages(iter(messages), count, held if requeue else None, output)

@@ -223,6 +223,8 @@ def _consumer(found: admin_pb2.Consumer) -> Consumer:
         found.auto_ack,
         found.exclusive,
         found.vhost,
+        found.active,
+        found.priority,
     )
 
 

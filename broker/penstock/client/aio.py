@@ -151,15 +151,18 @@ class Connection(AsyncTopology):
         exclusive: bool = False,
         consumer_tag: str = "",
         idle_timeout: float | None = None,
+        priority: int = 0,
+        consumer_timeout_ms: int | None = None,
     ) -> AsyncConsumption:
         """Return the messages of a queue as they come, for `async for`.
 
-        `idle_timeout` seconds without a message end the iteration.
+        `idle_timeout` seconds without a message end the iteration. Consumers of a higher `priority` get messages first,
+        as long as their prefetch allows. The broker ends a consumer that keeps a message unsettled for longer than
+        `consumer_timeout_ms`; without it the queue's limit counts.
         """
         self._check_open()
-        port = self._transport.consumer(
-            ConsumerOptions(self._vhost, queue, prefetch, auto_ack, exclusive, consumer_tag)
-        )
+        options = ConsumerOptions(self._vhost, queue, prefetch, auto_ack, exclusive, consumer_tag)
+        port = self._transport.consumer(options.with_order(priority, consumer_timeout_ms))
         consumption = AsyncConsumption(port, self._transport.rpc_error, idle_timeout, asyncio.get_running_loop())
         self._consumptions.add(consumption)
         return consumption

@@ -81,6 +81,8 @@ class NativeTransport:
             consumer_tag=options.consumer_tag,
             reconnect=options.reconnect,
             read_properties=read_properties,
+            priority=options.priority,
+            consumer_timeout_ms=options.consumer_timeout_ms,
         )
         # That a Delivery is a Message, mypy cannot know.
         return cast(ConsumerPort, consumer)

@@ -174,6 +174,8 @@ class PureConsumer:
             prefetch=self._prefetch or options.prefetch,
             auto_ack=options.auto_ack,
             exclusive=options.exclusive,
+            priority=options.priority,
+            consumer_timeout_ms=options.consumer_timeout_ms,
         )
 
     def _has_request(self, life: int) -> bool:

@@ -233,7 +233,10 @@ class OpenConnection:
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """A consumer; `connection` is the number of its connection."""
+    """A consumer; `connection` is the number of its connection.
+
+    One that is not `active` waits until the single active consumer of its queue leaves.
+    """
 
     queue: str
     consumer_tag: str
@@ -243,6 +246,8 @@ class Consumer:
     auto_ack: bool
     exclusive: bool
     vhost: str
+    active: bool = True
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)

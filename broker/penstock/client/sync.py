@@ -157,15 +157,18 @@ class Connection(Topology):
         exclusive: bool = False,
         consumer_tag: str = "",
         idle_timeout: float | None = None,
+        priority: int = 0,
+        consumer_timeout_ms: int | None = None,
     ) -> Consumption:
         """Return the messages of a queue as they come, to iterate over.
 
-        `idle_timeout` seconds without a message end the iteration.
+        `idle_timeout` seconds without a message end the iteration. Consumers of a higher `priority` get messages first,
+        as long as their prefetch allows. The broker ends a consumer that keeps a message unsettled for longer than
+        `consumer_timeout_ms`; without it the queue's limit counts.
         """
         self._check_open()
-        port = self._transport.consumer(
-            ConsumerOptions(self._vhost, queue, prefetch, auto_ack, exclusive, consumer_tag)
-        )
+        options = ConsumerOptions(self._vhost, queue, prefetch, auto_ack, exclusive, consumer_tag)
+        port = self._transport.consumer(options.with_order(priority, consumer_timeout_ms))
         consumption = Consumption(port, self._transport.rpc_error, idle_timeout)
         self._consumptions.add(consumption)
         return consumption

@@ -5,7 +5,7 @@ exist, report one outcome for each number, and reconnect by themselves, as its c
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from penstock.client.messages import Message
@@ -82,9 +82,20 @@ class ConsumerOptions:
     exclusive: bool = False
     consumer_tag: str = ""
     reconnect: bool = True
+    priority: int = 0
+    consumer_timeout_ms: int = 0
+    """0: as the queue says."""
 
     def __post_init__(self) -> None:
         check_prefetch(self.prefetch, 1)
+
+    def with_order(self, priority: int, consumer_timeout_ms: int | None) -> "ConsumerOptions":
+        """Return the options of a consumer with this priority and limit."""
+        if not -(2**31) <= priority < 2**31:
+            raise ValueError(f"priority is {priority}; it must be a whole number of 32 bits")
+        if consumer_timeout_ms is not None and consumer_timeout_ms < 1:
+            raise ValueError(f"consumer_timeout_ms is {consumer_timeout_ms}; it must be at least 1")
+        return replace(self, priority=priority, consumer_timeout_ms=consumer_timeout_ms or 0)
 
 
 def check_prefetch(prefetch: int, least: int) -> None:

@@ -18,6 +18,7 @@ from penstock.model.records import (
     HASH_HEADER_KEYS,
     HASH_PROPERTY,
     X_ALGORITHM,
+    X_CONSUMER_TIMEOUT,
     X_DEDICATED,
     X_DELAYED_EXCHANGE,
     X_DELAYED_TYPE,
@@ -32,6 +33,7 @@ from penstock.model.records import (
     X_OVERFLOW,
     X_PARTITIONS,
     X_QUEUE_TYPE,
+    X_SINGLE_ACTIVE,
     Durability,
     ExchangeKind,
     HashAlgorithm,
@@ -281,6 +283,22 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
         engine_field="max_priority",
         about="the queue delivers messages of a higher priority first, up to this one; it cannot change",
     ),
+    Argument(
+        X_SINGLE_ACTIVE,
+        _CLASSIC,
+        BOOLEAN,
+        engine_field="single_active",
+        about="one consumer at a time gets messages; when it leaves, the next one does",
+    ),
+    Argument(
+        X_CONSUMER_TIMEOUT,
+        _CLASSIC,
+        DURATION,
+        policy_key="consumer-timeout",
+        stricter=is_smaller,
+        engine_field="consumer_timeout_ms",
+        about="the broker ends a consumer that keeps a message unsettled for longer, and returns its messages",
+    ),
     *(
         Argument(
             name,
@@ -346,7 +364,7 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
     ),
     *_planned(
         _CLASSIC,
-        *("x-consumer-timeout", "x-dead-letter-exchange"),
+        "x-dead-letter-exchange",
         *("x-dead-letter-routing-key", "x-dead-letter-strategy", "x-delayed-retry-max", "x-delayed-retry-min"),
         *("x-delayed-retry-type", "x-delivery-limit"),
     ),
@@ -360,7 +378,6 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
         "x-quorum-target-group-size",
         has_key=False,
     ),
-    *_planned_argument(_CLASSIC, "x-single-active-consumer"),
     *_planned_argument(
         _CLASSIC | _EXCHANGES, "x-cache-size", "x-cache-ttl", "x-deduplication-header", "x-message-deduplication"
     ),

@@ -102,6 +102,8 @@ X_MAX_LENGTH: Final = "x-max-length"
 X_OVERFLOW: Final = "x-overflow"
 X_EXPIRES: Final = "x-expires"
 X_MAX_PRIORITY: Final = "x-max-priority"
+X_SINGLE_ACTIVE: Final = "x-single-active-consumer"
+X_CONSUMER_TIMEOUT: Final = "x-consumer-timeout"
 PRIORITY_SHIFT: Final = 56
 """A message's priority in its sequence: the bits from this one on, in a queue with priorities."""
 X_DEDICATED: Final = "x-dedicated"
@@ -269,6 +271,17 @@ class Queue:
         """Return the highest priority of its messages; 0 for a queue that delivers them in their order."""
         value = self.arguments.get(X_MAX_PRIORITY)
         return value if isinstance(value, int) and not self.is_stream else 0
+
+    @property
+    def single_active(self) -> bool:
+        """Return whether one of its consumers at a time gets messages."""
+        return self.arguments.get(X_SINGLE_ACTIVE) is True
+
+    @property
+    def consumer_timeout_ms(self) -> int | None:
+        """Return how long its consumers may keep a message unsettled; None is any time."""
+        value = self.arguments.get(X_CONSUMER_TIMEOUT)
+        return value if isinstance(value, int) and not self.is_stream else None
 
     @property
     def last_id(self) -> QueueId:

@@ -71,8 +71,11 @@ class AdmissionVerbs:
         return await decided(principal, look, QUESTIONS_MAX + len(keys))
 
     @reading
-    async def open_consumer(self, principal: Principal, vhost: str, queue: str, *, again: bool = False) -> Admission:
-        found, admission = await self._consumed(principal, vhost, queue)
+    async def open_consumer(
+        self, principal: Principal, vhost: str, queue: str, *, may_be_stream: bool = False, again: bool = False
+    ) -> Admission:
+        """Admit a consumer; `may_be_stream` where the protocol reads streams in the same way."""
+        found, admission = await self._consumed(principal, vhost, queue, may_be_stream=may_be_stream)
         self._entered(principal, found, again=again)
         return admission
 
@@ -113,9 +116,12 @@ class AdmissionVerbs:
         self._entered(principal, found, again=again)
         return Admission(found.name)
 
-    async def _consumed(self, principal: Principal, vhost: str, queue: str) -> tuple[Vhost, Admission]:
+    async def _consumed(
+        self, principal: Principal, vhost: str, queue: str, *, may_be_stream: bool = False
+    ) -> tuple[Vhost, Admission]:
         found = self._vhosts.get(vhost_name(vhost))
-        queue_id = await found.admit_consume(principal.in_vhost(found.name), existing_queue_name(queue))
+        rights, name = principal.in_vhost(found.name), existing_queue_name(queue)
+        queue_id = await found.admit_consume(rights, name, may_be_stream=may_be_stream)
         return found, Admission(found.name, queue_id)
 
     def _entered(self, principal: Principal, vhost: Vhost, *, again: bool) -> None:

@@ -59,7 +59,7 @@ class CloseConnectionResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class Consumer(_message.Message):
-    __slots__ = ("vhost", "queue", "consumer_tag", "user", "connection", "prefetch", "auto_ack", "exclusive")
+    __slots__ = ("vhost", "queue", "consumer_tag", "user", "connection", "prefetch", "auto_ack", "exclusive", "active", "priority")
     VHOST_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_TAG_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +68,8 @@ class Consumer(_message.Message):
     PREFETCH_FIELD_NUMBER: _ClassVar[int]
     AUTO_ACK_FIELD_NUMBER: _ClassVar[int]
     EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     vhost: str
     queue: str
     consumer_tag: str
@@ -76,7 +78,9 @@ class Consumer(_message.Message):
     prefetch: int
     auto_ack: bool
     exclusive: bool
-    def __init__(self, vhost: _Optional[str] = ..., queue: _Optional[str] = ..., consumer_tag: _Optional[str] = ..., user: _Optional[str] = ..., connection: _Optional[int] = ..., prefetch: _Optional[int] = ..., auto_ack: bool = ..., exclusive: bool = ...) -> None: ...
+    active: bool
+    priority: int
+    def __init__(self, vhost: _Optional[str] = ..., queue: _Optional[str] = ..., consumer_tag: _Optional[str] = ..., user: _Optional[str] = ..., connection: _Optional[int] = ..., prefetch: _Optional[int] = ..., auto_ack: bool = ..., exclusive: bool = ..., active: bool = ..., priority: _Optional[int] = ...) -> None: ...
 
 class ListConsumersRequest(_message.Message):
     __slots__ = ("vhost", "page_size", "page_token")

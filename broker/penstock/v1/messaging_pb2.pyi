@@ -115,20 +115,24 @@ class ConsumeRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[ConsumeOpen, _Mapping]] = ..., settle: _Optional[_Union[Settlement, _Mapping]] = ..., flow: _Optional[_Union[Flow, _Mapping]] = ...) -> None: ...
 
 class ConsumeOpen(_message.Message):
-    __slots__ = ("vhost", "queue", "consumer_tag", "prefetch", "auto_ack", "exclusive")
+    __slots__ = ("vhost", "queue", "consumer_tag", "prefetch", "auto_ack", "exclusive", "priority", "consumer_timeout_ms")
     VHOST_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_TAG_FIELD_NUMBER: _ClassVar[int]
     PREFETCH_FIELD_NUMBER: _ClassVar[int]
     AUTO_ACK_FIELD_NUMBER: _ClassVar[int]
     EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     vhost: str
     queue: str
     consumer_tag: str
     prefetch: int
     auto_ack: bool
     exclusive: bool
-    def __init__(self, vhost: _Optional[str] = ..., queue: _Optional[str] = ..., consumer_tag: _Optional[str] = ..., prefetch: _Optional[int] = ..., auto_ack: bool = ..., exclusive: bool = ...) -> None: ...
+    priority: int
+    consumer_timeout_ms: int
+    def __init__(self, vhost: _Optional[str] = ..., queue: _Optional[str] = ..., consumer_tag: _Optional[str] = ..., prefetch: _Optional[int] = ..., auto_ack: bool = ..., exclusive: bool = ..., priority: _Optional[int] = ..., consumer_timeout_ms: _Optional[int] = ...) -> None: ...
 
 class Settlement(_message.Message):
     __slots__ = ("ranges", "outcome", "delay_ms")

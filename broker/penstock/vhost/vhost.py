@@ -233,10 +233,10 @@ class Vhost:
         """Return which routing keys a principal may publish with to an exchange that it was admitted to."""
         return [rights.may_key(Access.WRITE, exchange, key) for key in keys]
 
-    async def admit_consume(self, rights: Rights, queue: QueueName) -> QueueId:
+    async def admit_consume(self, rights: Rights, queue: QueueName, *, may_be_stream: bool = False) -> QueueId:
         """Return the engine's number of a queue, for consuming, getting and settling alike."""
         rights.require(Access.READ, self._queue(queue))
-        return await self._owner.read(lambda: self._consumed(queue, rights).id)
+        return await self._owner.read(lambda: self._consumed(queue, rights, may_be_stream=may_be_stream).id)
 
     def may_have_queues_of(self, connection: ConnectionId) -> bool:
         """Return whether the connection has exclusive queues here, or may have one when a round is committed."""
@@ -329,9 +329,10 @@ class Vhost:
         exchange = self._topology.exchanges.get(name)
         return exchange is None or exchange.routing_kind is ExchangeKind.TOPIC
 
-    def _consumed(self, name: QueueName, rights: Rights) -> Queue:
+    def _consumed(self, name: QueueName, rights: Rights, *, may_be_stream: bool = False) -> Queue:
         queue = queues.get(self._topology, name, rights.connection)
-        queues.check_consume(self._topology, queue)
+        if not may_be_stream:
+            queues.check_consume(self._topology, queue)
         return queue
 
     def _status_now(self, name: QueueName) -> QueueStatus:

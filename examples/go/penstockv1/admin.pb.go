@@ -340,15 +340,18 @@ func (*CloseConnectionResponse) Descriptor() ([]byte, []int) {
 }
 
 type Consumer struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Vhost         string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
-	Queue         string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
-	ConsumerTag   string                 `protobuf:"bytes,3,opt,name=consumer_tag,json=consumerTag,proto3" json:"consumer_tag,omitempty"`
-	User          string                 `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
-	Connection    uint64                 `protobuf:"varint,5,opt,name=connection,proto3" json:"connection,omitempty"`
-	Prefetch      uint32                 `protobuf:"varint,6,opt,name=prefetch,proto3" json:"prefetch,omitempty"`
-	AutoAck       bool                   `protobuf:"varint,7,opt,name=auto_ack,json=autoAck,proto3" json:"auto_ack,omitempty"`
-	Exclusive     bool                   `protobuf:"varint,8,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Vhost       string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Queue       string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	ConsumerTag string                 `protobuf:"bytes,3,opt,name=consumer_tag,json=consumerTag,proto3" json:"consumer_tag,omitempty"`
+	User        string                 `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
+	Connection  uint64                 `protobuf:"varint,5,opt,name=connection,proto3" json:"connection,omitempty"`
+	Prefetch    uint32                 `protobuf:"varint,6,opt,name=prefetch,proto3" json:"prefetch,omitempty"`
+	AutoAck     bool                   `protobuf:"varint,7,opt,name=auto_ack,json=autoAck,proto3" json:"auto_ack,omitempty"`
+	Exclusive   bool                   `protobuf:"varint,8,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
+	// Not while another consumer is the single active one of its queue.
+	Active        bool  `protobuf:"varint,9,opt,name=active,proto3" json:"active,omitempty"`
+	Priority      int32 `protobuf:"varint,10,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -437,6 +440,20 @@ func (x *Consumer) GetExclusive() bool {
 		return x.Exclusive
 	}
 	return false
+}
+
+func (x *Consumer) GetActive() bool {
+	if x != nil {
+		return x.Active
+	}
+	return false
+}
+
+func (x *Consumer) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
 }
 
 type ListConsumersRequest struct {
@@ -3193,10 +3210,9 @@ func (x *ListExchangesRequest) GetPageToken() string {
 }
 
 type ListExchangesResponse struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Exchanges []*Exchange            `protobuf:"bytes,1,rep,name=exchanges,proto3" json:"exchanges,omitempty"`
-	// Empty on the last page.
-	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Exchanges     []*Exchange            `protobuf:"bytes,1,rep,name=exchanges,proto3" json:"exchanges,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3652,10 +3668,9 @@ func (x *ListQueuesRequest) GetName() string {
 }
 
 type ListQueuesResponse struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Queues []*Queue               `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"`
-	// Empty on the last page.
-	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queues        []*Queue               `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4190,9 +4205,8 @@ func (x *ListBindingsRequest) GetPageToken() string {
 type ListBindingsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of sources, destinations and routing keys.
-	Bindings []*Binding `protobuf:"bytes,1,rep,name=bindings,proto3" json:"bindings,omitempty"`
-	// Empty on the last page.
-	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	Bindings      []*Binding `protobuf:"bytes,1,rep,name=bindings,proto3" json:"bindings,omitempty"`
+	NextPageToken string     `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5020,7 +5034,7 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"(\n" +
 	"\x16CloseConnectionRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\"\x19\n" +
-	"\x17CloseConnectionResponse\"\xe2\x01\n" +
+	"\x17CloseConnectionResponse\"\x96\x02\n" +
 	"\bConsumer\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12!\n" +
@@ -5031,7 +5045,10 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"connection\x12\x1a\n" +
 	"\bprefetch\x18\x06 \x01(\rR\bprefetch\x12\x19\n" +
 	"\bauto_ack\x18\a \x01(\bR\aautoAck\x12\x1c\n" +
-	"\texclusive\x18\b \x01(\bR\texclusive\"w\n" +
+	"\texclusive\x18\b \x01(\bR\texclusive\x12\x16\n" +
+	"\x06active\x18\t \x01(\bR\x06active\x12\x1a\n" +
+	"\bpriority\x18\n" +
+	" \x01(\x05R\bpriority\"w\n" +
 	"\x14ListConsumersRequest\x12\x19\n" +
 	"\x05vhost\x18\x01 \x01(\tH\x00R\x05vhost\x88\x01\x01\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +

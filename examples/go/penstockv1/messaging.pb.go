@@ -727,9 +727,13 @@ type ConsumeOpen struct {
 	// Acknowledge messages as they are sent.
 	AutoAck bool `protobuf:"varint,5,opt,name=auto_ack,json=autoAck,proto3" json:"auto_ack,omitempty"`
 	// Refused while the queue has another consumer; refuses others afterwards.
-	Exclusive     bool `protobuf:"varint,6,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Exclusive bool `protobuf:"varint,6,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
+	// Consumers of a higher priority get messages first, while they have credit.
+	Priority int32 `protobuf:"varint,7,opt,name=priority,proto3" json:"priority,omitempty"`
+	// The broker cancels the consumer when a message is unsettled for longer. 0: as the queue's x-consumer-timeout says.
+	ConsumerTimeoutMs uint64 `protobuf:"varint,8,opt,name=consumer_timeout_ms,json=consumerTimeoutMs,proto3" json:"consumer_timeout_ms,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ConsumeOpen) Reset() {
@@ -802,6 +806,20 @@ func (x *ConsumeOpen) GetExclusive() bool {
 		return x.Exclusive
 	}
 	return false
+}
+
+func (x *ConsumeOpen) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *ConsumeOpen) GetConsumerTimeoutMs() uint64 {
+	if x != nil {
+		return x.ConsumerTimeoutMs
+	}
+	return 0
 }
 
 // Ranges of sequences of this consumer's unacked messages. Other sequences are ignored.
@@ -2154,14 +2172,16 @@ const file_penstock_v1_messaging_proto_rawDesc = "" +
 	"\x04open\x18\x01 \x01(\v2\x18.penstock.v1.ConsumeOpenH\x00R\x04open\x121\n" +
 	"\x06settle\x18\x02 \x01(\v2\x17.penstock.v1.SettlementH\x00R\x06settle\x12'\n" +
 	"\x04flow\x18\x03 \x01(\v2\x11.penstock.v1.FlowH\x00R\x04flowB\t\n" +
-	"\arequest\"\xb1\x01\n" +
+	"\arequest\"\xfd\x01\n" +
 	"\vConsumeOpen\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12!\n" +
 	"\fconsumer_tag\x18\x03 \x01(\tR\vconsumerTag\x12\x1a\n" +
 	"\bprefetch\x18\x04 \x01(\rR\bprefetch\x12\x19\n" +
 	"\bauto_ack\x18\x05 \x01(\bR\aautoAck\x12\x1c\n" +
-	"\texclusive\x18\x06 \x01(\bR\texclusive\"\x95\x01\n" +
+	"\texclusive\x18\x06 \x01(\bR\texclusive\x12\x1a\n" +
+	"\bpriority\x18\a \x01(\x05R\bpriority\x12.\n" +
+	"\x13consumer_timeout_ms\x18\b \x01(\x04R\x11consumerTimeoutMs\"\x95\x01\n" +
 	"\n" +
 	"Settlement\x12*\n" +
 	"\x06ranges\x18\x01 \x03(\v2\x12.penstock.v1.RangeR\x06ranges\x12.\n" +

@@ -23,7 +23,16 @@ from penstock.model.errors import (
 )
 
 CONNECTION_FORCED, ACCESS_REFUSED, NOT_FOUND, RESOURCE_LOCKED = 320, 403, 404, 405
-PRECONDITION_FAILED, COMMAND_INVALID, RESOURCE_ERROR, NOT_ALLOWED, INTERNAL_ERROR = 406, 503, 506, 530, 541
+PRECONDITION_FAILED, COMMAND_INVALID, RESOURCE_ERROR = 406, 503, 506
+NOT_ALLOWED, NOT_IMPLEMENTED, INTERNAL_ERROR = 530, 540, 541
+
+
+class GetFromStreamError(InvalidArgumentError):
+    """Messages of a stream cannot be got singly."""
+
+    def __str__(self) -> str:
+        return f"basic.get not supported by stream queues {self.thing}"
+
 
 # Error -> kind, as the listener knows it, and reply code. A subclass without a row of its own takes its parent's.
 TABLE: dict[type[Exception], tuple[str, int]] = {
@@ -32,6 +41,7 @@ TABLE: dict[type[Exception], tuple[str, int]] = {
     NotAuthenticatedError: ("unauthenticated", ACCESS_REFUSED),
     PreconditionFailedError: ("precondition_failed", PRECONDITION_FAILED),
     LockedError: ("precondition_failed", RESOURCE_LOCKED),
+    GetFromStreamError: ("unsupported", NOT_IMPLEMENTED),
     InvalidArgumentError: ("invalid_argument", PRECONDITION_FAILED),
     TooLargeError: ("invalid_argument", PRECONDITION_FAILED),
     LimitReachedError: ("limit_reached", PRECONDITION_FAILED),
@@ -103,6 +113,8 @@ def _text_of(error: RefusedError | FaultError, user: str) -> str:
             return _LOCKED.format(error.thing)
         case PreconditionFailedError():
             return _of_precondition(error, user)
+        case GetFromStreamError():
+            return str(error)
         case InvalidArgumentError() if error.field == _TYPE:
             return error.rule.replace("has a type", "unknown exchange type", 1).partition(" that is ")[0]
         case InvalidArgumentError() if error.field:

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 
+from penstock.frontends.amqp.consuming import admit_consumer
 from penstock.frontends.amqp.credentials import credentials_of, user_of
 from penstock.frontends.amqp.errors import Refusal, refusal_of, refusal_of_a_bug, refusal_of_deleted
 from penstock.frontends.amqp.topology import change
@@ -11,6 +12,8 @@ from penstock.model.errors import FaultError, NotAuthenticatedError, Preconditio
 from penstock.native import (
     Admittable,
     Enter,
+    OpenConsume,
+    OpenGet,
     PermitExchange,
     PermitKeys,
     PermitUserId,
@@ -72,6 +75,8 @@ class AmqpProtocol:
                 call.permit_keys(await permit_keys(services, principal, question))
             case _ if isinstance(question, TopologyRequest):
                 call.changed(*await change(services, principal, question))
+            case OpenConsume() | OpenGet():
+                call.admit(*await admit_consumer(services, principal, question, again=call.again))
             case _:
                 assert isinstance(question, Admittable), "the listener for AMQP asks nothing else"
                 admission = await admit(services, principal, question, again=call.again)

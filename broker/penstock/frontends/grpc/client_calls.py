@@ -43,6 +43,8 @@ async def list_consumers(
             prefetch=each.prefetch,
             auto_ack=each.auto_ack,
             exclusive=each.exclusive,
+            active=each.active,
+            priority=each.priority,
         )
     return response
 

@@ -44,6 +44,9 @@ pub struct ConsumerSettings {
     pub prefetch: u32,
     pub auto_ack: bool,
     pub exclusive: bool,
+    pub priority: i32,
+    /// How long a message may be unsettled; without it the queue decides.
+    pub ack_timeout_ms: Option<u64>,
     pub reconnect: bool,
 }
 
@@ -406,6 +409,8 @@ impl Requests {
             prefetch: state.prefetch,
             auto_ack: settings.auto_ack,
             exclusive: settings.exclusive,
+            priority: settings.priority,
+            ack_timeout_ms: settings.ack_timeout_ms,
         };
         encode_consume_open(&mut request, &open);
         request.into()

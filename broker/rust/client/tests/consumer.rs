@@ -17,6 +17,8 @@ fn settings() -> ConsumerSettings {
         prefetch: 500,
         auto_ack: false,
         exclusive: false,
+        priority: 0,
+        ack_timeout_ms: None,
         reconnect: true,
     }
 }

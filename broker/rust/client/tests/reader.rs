@@ -182,6 +182,8 @@ fn a_stream_is_not_consumed() {
         prefetch: 1,
         auto_ack: false,
         exclusive: false,
+        priority: 0,
+        ack_timeout_ms: None,
         reconnect: true,
     };
 

@@ -51,6 +51,12 @@ impl Credit {
         self.shared().held
     }
 
+    /// Whether it is a limit at all.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.shared().limit < u32::MAX
+    }
+
     /// Changes how many messages its subscriptions may hold; they keep messages beyond that.
     pub fn set_limit(&self, limit: u32) {
         self.change(|shared| shared.limit = limit);

@@ -23,6 +23,7 @@ mod assigned;
 mod background;
 mod backup;
 mod clock;
+mod consumer_rules;
 mod corruption;
 mod counters;
 mod credit;
@@ -95,6 +96,7 @@ mod watchers;
 pub use aging::{Freshness, Moment};
 pub use assigned::Assigned;
 pub use backup::{Backup, FileOfBackup, OpenBackup};
+pub use consumer_rules::ConsumerRules;
 pub use corruption::Corruption;
 pub use counters::{Counters, Metric};
 pub use credit::Credit;
@@ -116,8 +118,8 @@ pub use penstock_log::{
     Recovery, Repaired, Segment, SegmentReport, Target, inspect, inspect_shard,
 };
 pub use penstock_queue::{
-    Choosing, Destination, ExchangeKind, ExchangeSettings, HashOn, QueueId, Sequence, SequenceRange, Settle, Settling,
-    Taken,
+    Choosing, Destination, ExchangeKind, ExchangeSettings, HashOn, QueueError, QueueId, Sequence, SequenceRange,
+    Settle, Settling, Taken,
 };
 pub use places::{Places, Published};
 pub use priorities::target_of;
@@ -134,6 +136,6 @@ pub use shards::SHARDS_MAX;
 pub use signal::{ReadyList, Signal};
 pub use staging::{StageStanding, StagedAttempt, StagedBatch};
 pub use stream::StreamSettings;
-pub use subscription::{Filled, Picked, Subscription, SubscriptionOptions, Unused};
+pub use subscription::{Filled, Joining, Picked, Subscription, SubscriptionOptions, Unused};
 pub use topology::RouteSettings;
 pub use unused::{UnusedQueue, UnusedQueues};

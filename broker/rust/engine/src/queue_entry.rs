@@ -68,6 +68,8 @@ pub(crate) struct QueueEntry {
     pub max_age_ms: Option<u64>,
     /// Set for a queue that drops its oldest messages when it has too many.
     pub head_limit: Option<Box<HeadLimit>>,
+    /// How long its consumers may keep a message unacked.
+    pub ack_timeout_ms: Option<u64>,
     /// Set for a queue with priorities.
     pub priorities: Option<Box<Priorities>>,
 }
@@ -90,6 +92,7 @@ impl QueueEntry {
             delivered_count: 0,
             max_age_ms: None,
             head_limit: None,
+            ack_timeout_ms: None,
             priorities: None,
         }
     }
@@ -135,6 +138,13 @@ impl QueueEntry {
     /// are more than a processor's cache holds.
     pub fn is_watched(&self) -> bool {
         self.stream.is_some() || !self.signals.is_empty()
+    }
+
+    /// Tells the active consumer that it is, of a queue with a single active one.
+    pub fn tell_active(&self) {
+        if let Some(signal) = self.machine.active().and_then(|id| self.signals.get(&id)) {
+            signal.stand_by(false);
+        }
     }
 
     /// Ends its consumers and readers.

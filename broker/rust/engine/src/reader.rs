@@ -117,6 +117,14 @@ pub struct StreamReader {
 }
 
 impl Shard {
+    /// Whether a queue is a stream.
+    ///
+    /// # Errors
+    /// `NoQueue`; `Stopped` when a bug poisoned the shard.
+    pub fn is_stream(&self, queue: QueueId) -> Result<bool, EngineError> {
+        Ok(self.entry(&mut *self.lock()?, queue)?.stream.is_some())
+    }
+
     /// Adds a reader to a stream. Starting at a time reads a few records: it may block on the disk.
     ///
     /// # Errors

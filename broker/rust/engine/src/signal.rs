@@ -17,6 +17,8 @@ use tokio::sync::Notify;
 pub struct Signal {
     waker: Waker,
     cancelled: OnceLock<String>,
+    /// Whether another consumer of its queue is the single active one.
+    stands_by: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -48,6 +50,16 @@ impl Signal {
             Waker::Listed(listed) if listed.is_ready.swap(true, Ordering::AcqRel) => {}
             Waker::Listed(listed) => listed.list.add(self),
         }
+    }
+
+    pub(crate) fn stand_by(&self, stands_by: bool) {
+        self.stands_by.store(stands_by, Ordering::Relaxed);
+    }
+
+    /// Whether it gets messages: another one of its queue is not active instead.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        !self.stands_by.load(Ordering::Relaxed)
     }
 
     /// Why the consumer ended, once it has.
@@ -106,7 +118,7 @@ impl ReadyList {
     #[must_use]
     pub fn signal(self: &Arc<Self>, token: u64) -> Arc<Signal> {
         let listed = Listed { list: Arc::clone(self), token, is_ready: AtomicBool::new(false) };
-        Arc::new(Signal { waker: Waker::Listed(listed), cancelled: OnceLock::new() })
+        Arc::new(Signal { waker: Waker::Listed(listed), ..Signal::default() })
     }
 
     /// Waits until there is a consumer on the list.

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use penstock_log::{LogError, Outcome, Segment};
-use penstock_queue::{QueueId, Sequence, SequenceRange, Settle, Settling, SubscriptionId, SubscriptionSettings, Taken};
+use penstock_queue::{
+    QueueId, Rank, Sequence, SequenceRange, Settle, Settling, SubscriptionId, SubscriptionSettings, Taken,
+};
 
 use crate::aging::Freshness;
 use crate::clock::clock_ms;
@@ -34,6 +36,20 @@ pub struct SubscriptionOptions {
     pub exclusive: bool,
     /// Takes only on request (`take_now`), and does not count as a consumer.
     pub pull: bool,
+}
+
+/// What a consumer may choose beside its options.
+#[derive(Debug, Default)]
+pub struct Joining<'a> {
+    pub signal: Arc<Signal>,
+    /// A credit that it shares with others.
+    pub credit: Option<&'a Arc<Credit>>,
+    /// Consumers of a higher priority get messages first, while they have credit.
+    pub priority: i32,
+    /// How long it may keep a message unacked; without it the queue decides.
+    pub ack_timeout_ms: Option<u64>,
+    /// Set for one that pulls when no consumer may be exclusive beside it; a consumer always hinders that.
+    pub hinders_exclusive: bool,
 }
 
 /// One taken message: its state in the queue and the place of its record.
@@ -75,6 +91,10 @@ pub struct Subscription {
     passed_ms: AtomicU64,
     /// Whether it is no consumer any more.
     is_retired: AtomicBool,
+    /// How long it may keep a message unacked: as it chose, and else as its queue said when it last took messages; the largest
+    /// number when there is no limit.
+    own_ack_timeout_ms: Option<u64>,
+    ack_timeout_ms: AtomicU64,
     open: AtomicBool,
 }
 
@@ -88,7 +108,7 @@ impl Shard {
         queue: QueueId,
         options: SubscriptionOptions,
     ) -> Result<Subscription, EngineError> {
-        self.subscribe_with(queue, options, Arc::default(), None)
+        self.subscribe_as(queue, options, Joining::default())
     }
 
     /// The same with a signal of the caller, such as one of a ready list, and with a credit that it shares with others.
@@ -102,24 +122,26 @@ impl Shard {
         signal: Arc<Signal>,
         credit: Option<&Arc<Credit>>,
     ) -> Result<Subscription, EngineError> {
-        // A consumer may be exclusive beside messages that were got one by one.
-        self.subscribe_as(queue, options, signal, credit, options.pull)
+        self.subscribe_as(queue, options, Joining { signal, credit, ..Joining::default() })
     }
 
     /// A subscription of a lease, which takes messages once. No consumer is exclusive beside it.
     pub(crate) fn subscribe_lease(self: &Arc<Self>, queue: QueueId) -> Result<Subscription, EngineError> {
         let options = SubscriptionOptions { prefetch: 0, auto_ack: false, exclusive: false, pull: true };
-        self.subscribe_as(queue, options, Arc::default(), None, false)
+        self.subscribe_as(queue, options, Joining { hinders_exclusive: true, ..Joining::default() })
     }
 
-    fn subscribe_as(
+    /// The same with all that a consumer may choose beside its options.
+    ///
+    /// # Errors
+    /// As [`Shard::subscribe`].
+    pub fn subscribe_as(
         self: &Arc<Self>,
         queue: QueueId,
         options: SubscriptionOptions,
-        signal: Arc<Signal>,
-        credit: Option<&Arc<Credit>>,
-        is_retired: bool,
+        joining: Joining<'_>,
     ) -> Result<Subscription, EngineError> {
+        let Joining { signal, credit, priority, ack_timeout_ms, hinders_exclusive } = joining;
         let prefetch = if options.pull { 0 } else { options.prefetch };
         let id = {
             let mut guard = self.lock()?;
@@ -129,10 +151,13 @@ impl Shard {
                 return Err(EngineError::IsStream(entry.name.clone()));
             }
             let settings = SubscriptionSettings { prefetch, auto_ack: options.auto_ack, exclusive: options.exclusive };
-            let id = entry.machine.subscribe(settings)?;
+            let rank = if options.pull { Rank::Pull } else { Rank::Consumer(priority) };
+            let id = entry.machine.subscribe_as(settings, rank)?;
+            signal.stand_by(!options.pull && entry.machine.stands_by(id));
             entry.signals.insert(id, Arc::clone(&signal));
             entry.pull_count += usize::from(options.pull);
-            if is_retired {
+            if options.pull && !hinders_exclusive {
+                // A consumer may be exclusive beside messages that were got one by one.
                 entry.machine.retire(id);
             }
             id
@@ -144,6 +169,7 @@ impl Shard {
         let (prefetch, is_paused, open) = (AtomicU32::new(prefetch), AtomicBool::new(false), AtomicBool::new(true));
         let (max_age_ms, passed_ms) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
         let is_retired = AtomicBool::new(false);
+        let (own_ack_timeout_ms, ack_timeout_ms) = (ack_timeout_ms, AtomicU64::new(u64::MAX));
         Ok(Subscription {
             shard,
             queue,
@@ -156,6 +182,8 @@ impl Shard {
             max_age_ms,
             passed_ms,
             is_retired,
+            own_ack_timeout_ms,
+            ack_timeout_ms,
             open,
         })
     }
@@ -216,6 +244,22 @@ impl Subscription {
         self.shard.counters().add(Metric::Delivered, sizes.len() as u64);
         self.shard.counters().add(Metric::DeliveredBytes, bytes);
         Ok(())
+    }
+
+    /// How long it may keep a message unacked, in ms.
+    #[must_use]
+    pub fn ack_timeout_ms(&self) -> Option<u64> {
+        let of_queue = Some(self.ack_timeout_ms.load(Ordering::Relaxed)).filter(|limit| *limit < u64::MAX);
+        self.own_ack_timeout_ms.or(of_queue)
+    }
+
+    /// The messages of these ranges that it holds.
+    ///
+    /// # Errors
+    /// `NoQueue` once the queue is gone.
+    pub fn held_in(&self, ranges: &[SequenceRange]) -> Result<Vec<SequenceRange>, EngineError> {
+        let mut guard = self.lock()?;
+        Ok(self.shard.entry(&mut guard, self.queue)?.machine.held_in(self.id, ranges))
     }
 
     /// Which of the messages that it took may be delivered now; the others are for [`Subscription::expire`] and
@@ -428,6 +472,7 @@ impl Subscription {
         let entry = self.shard.entry(&mut guard, self.queue).ok()?;
         let returned = entry.machine.unsubscribe(self.id);
         entry.signals.remove(&self.id);
+        entry.tell_active();
         entry.pull_count = entry.pull_count.saturating_sub(usize::from(!self.is_consumer()));
         let ready_count = entry.machine.ready_count();
         let unused = if self.is_consumer() { unused(entry, self.queue) } else { None };

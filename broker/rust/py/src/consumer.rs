@@ -34,7 +34,7 @@ struct PyConsumer {
 #[pymethods]
 impl PyConsumer {
     #[new]
-    #[pyo3(signature = (channel, vhost, queue, *, prefetch, auto_ack, exclusive, consumer_tag, reconnect, read_properties))]
+    #[pyo3(signature = (channel, vhost, queue, *, prefetch, auto_ack, exclusive, consumer_tag, reconnect, read_properties, priority = 0, consumer_timeout_ms = 0))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         channel: &PyChannel,
@@ -46,8 +46,21 @@ impl PyConsumer {
         consumer_tag: String,
         reconnect: bool,
         read_properties: Py<PyAny>,
+        priority: i32,
+        consumer_timeout_ms: u64,
     ) -> PyResult<PyConsumer> {
-        let settings = ConsumerSettings { vhost, queue, consumer_tag, prefetch, auto_ack, exclusive, reconnect };
+        let ack_timeout_ms = Some(consumer_timeout_ms).filter(|limit| *limit > 0);
+        let settings = ConsumerSettings {
+            vhost,
+            queue,
+            consumer_tag,
+            prefetch,
+            auto_ack,
+            exclusive,
+            priority,
+            ack_timeout_ms,
+            reconnect,
+        };
         let consumer = Consumer::new(Arc::clone(&channel.channel), settings).map_err(errors::of_rpc)?;
         Ok(PyConsumer { consumer, read_properties })
     }

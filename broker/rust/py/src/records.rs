@@ -68,6 +68,8 @@ records! {
         rejects_publish: bool = false,
         expires_ms: Option<u64> = None,
         max_priority: u8 = 0,
+        single_active: bool = false,
+        consumer_timeout_ms: Option<u64> = None,
         shard: u16 = 0,
     }
     ProducerSequences { complete: u64, highest: u64 }

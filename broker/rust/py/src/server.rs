@@ -173,12 +173,14 @@ struct PyOpenConsumer {
     prefetch: u32,
     auto_ack: bool,
     exclusive: bool,
+    priority: i32,
+    active: bool,
 }
 
 #[pymethods]
 impl PyOpenConsumer {
     #[new]
-    #[pyo3(signature = (*, connection, user, vhost, queue, consumer_tag, prefetch, auto_ack, exclusive))]
+    #[pyo3(signature = (*, connection, user, vhost, queue, consumer_tag, prefetch, auto_ack, exclusive, priority = 0, active = true))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
         connection: u64,
@@ -189,14 +191,18 @@ impl PyOpenConsumer {
         prefetch: u32,
         auto_ack: bool,
         exclusive: bool,
+        priority: i32,
+        active: bool,
     ) -> PyOpenConsumer {
-        PyOpenConsumer { connection, user, vhost, queue, consumer_tag, prefetch, auto_ack, exclusive }
+        PyOpenConsumer { connection, user, vhost, queue, consumer_tag, prefetch, auto_ack, exclusive, priority, active }
     }
 }
 
 impl From<OpenConsumer> for PyOpenConsumer {
     fn from(open: OpenConsumer) -> PyOpenConsumer {
-        let OpenConsumer { connection, user, vhost, queue, consumer_tag, prefetch, auto_ack, exclusive } = open;
-        PyOpenConsumer { connection, user, vhost, queue, consumer_tag, prefetch, auto_ack, exclusive }
+        let OpenConsumer { connection, user, vhost, queue, consumer_tag, prefetch, .. } = open;
+        let OpenConsumer { auto_ack, exclusive, priority, signal, .. } = open;
+        let active = signal.is_active();
+        PyOpenConsumer { connection, user, vhost, queue, consumer_tag, prefetch, auto_ack, exclusive, priority, active }
     }
 }

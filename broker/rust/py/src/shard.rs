@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use penstock_engine::{
-    Choosing, Corruption, Destination, EngineError, ExchangeKind, ExchangeSettings, GroupStanding, HashOn, LeaseLimits,
-    LeaseOwnerStanding, LeaseStanding, LengthLimit, Level, Overflow, ProducerStanding, QueueId, QueueLevels,
-    QueueSettings, RouteSettings, Sequences, Shard, StageStanding, StreamSettings,
+    Choosing, ConsumerRules, Corruption, Destination, EngineError, ExchangeKind, ExchangeSettings, GroupStanding,
+    HashOn, LeaseLimits, LeaseOwnerStanding, LeaseStanding, LengthLimit, Level, Overflow, ProducerStanding, QueueId,
+    QueueLevels, QueueSettings, RouteSettings, Sequences, Shard, StageStanding, StreamSettings,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -80,11 +80,16 @@ impl PyShard {
         let ages = queues.iter().map(|queue| (QueueId(queue.get().id), queue.get().message_ttl_ms));
         let lengths = queues.iter().map(|queue| (QueueId(queue.get().id), length_limit(queue.get())));
         let times = queues.iter().map(|queue| (QueueId(queue.get().id), queue.get().expires_ms));
+        let rules = queues.iter().map(Py::get).map(|queue| {
+            let (single_active, ack_timeout_ms) = (queue.single_active, queue.consumer_timeout_ms);
+            (QueueId(queue.id), ConsumerRules { single_active, ack_timeout_ms })
+        });
         let priorities = queues.iter().map(Py::get).filter(|queue| queue.max_priority > 0);
         let priorities = priorities.map(|queue| (QueueId(queue.id), queue.max_priority));
         self.with(py, |shard| {
             shard.prioritize_queues(priorities)?;
             shard.put_queues(settings)?;
+            shard.rule_consumers(rules)?;
             shard.limit_ages(ages)?;
             shard.limit_lengths(lengths)?;
             shard.expire_queues(times)

@@ -1,7 +1,7 @@
 //! The queue machine and the routing tables: pure state, no I/O, no clock, no thread.
 //!
 //! Files only use those below them: `ids`; `bitmap`; `block`; `ack_set`, `held`, `ring`; `settled`, `delayed`; `backlog` and
-//! `subscription`; `lanes`, `slots`; `machine`. The routing tables need `ids` alone.
+//! `subscription`; `lanes`, `slots`; `turns`; `machine`. The routing tables need `ids` alone.
 #![forbid(unsafe_code)]
 
 pub mod ack_set;
@@ -18,6 +18,7 @@ pub mod routing;
 mod settled;
 mod slots;
 mod subscription;
+mod turns;
 
 pub use ack_set::AckSet;
 pub use ids::{QueueId, Sequence, SequenceRange};
@@ -28,4 +29,5 @@ pub use routing::{
     RoutingError,
 };
 pub use settled::{Settle, Settled, Standing};
-pub use subscription::{SubscriptionId, SubscriptionSettings};
+pub use subscription::{Rank, SubscriptionId, SubscriptionSettings};
+pub use turns::CONSUMER_PRIORITIES_MAX;

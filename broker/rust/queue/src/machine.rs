@@ -18,10 +18,10 @@ use crate::ack_set::AckSet;
 use crate::backlog::Backlog;
 use crate::ids::{Sequence, SequenceRange};
 use crate::lanes::Lanes;
-use crate::ring::Ring;
 use crate::settled::{Settle, Settled, extend};
-use crate::slots::{Slots, place};
-use crate::subscription::{Sizing, Subscription, SubscriptionId, SubscriptionSettings};
+use crate::slots::Slots;
+use crate::subscription::{Rank, Sizing, Subscription, SubscriptionId, SubscriptionSettings};
+use crate::turns::{CONSUMER_PRIORITIES_MAX, Turns};
 
 /// Why a subscription was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -30,6 +30,10 @@ pub enum QueueError {
     HeldExclusively,
     #[error("the queue has consumers ({count}) and cannot be consumed exclusively; cancel them first")]
     AlreadyConsumed { count: usize },
+    #[error(
+        "the consumers of the queue have {CONSUMER_PRIORITIES_MAX} different priorities already; use one of theirs"
+    )]
+    TooManyPriorities,
 }
 
 /// A message taken by a subscription.
@@ -48,7 +52,7 @@ pub struct Taken {
 /// * in each lane, every sequence below the cursor is settled, held by exactly one subscription, or returned; every sequence
 ///   from the cursor up to `next` is settled or ready;
 /// * the counts and bytes of unacked messages are those that the subscriptions hold;
-/// * a subscription is in the ring exactly when it waits and has credit: a busy or blocked one is not woken;
+/// * a consumer has turns exactly when it waits and has credit: a busy or blocked one is not woken;
 /// * with nothing ready or delayed and no size outstanding, no ready bytes are left.
 #[derive(Debug)]
 pub struct Queue {
@@ -58,9 +62,7 @@ pub struct Queue {
     /// Messages taken, and perhaps settled since, with their size outstanding.
     unsized_count: u64,
     slots: Slots,
-    ring: Ring,
-    /// Subscriptions with credit.
-    willing_count: usize,
+    turns: Turns,
     /// Subscriptions that are no consumers any more.
     retired_count: usize,
     exclusive: bool,
@@ -99,8 +101,7 @@ impl Queue {
             unacked_bytes: 0,
             unsized_count: 0,
             slots: Slots::default(),
-            ring: Ring::default(),
-            willing_count: 0,
+            turns: Turns::default(),
             retired_count: 0,
             exclusive: false,
         }
@@ -115,6 +116,14 @@ impl Queue {
     /// # Errors
     /// When this subscription, or an existing one, is exclusive.
     pub fn subscribe(&mut self, settings: SubscriptionSettings) -> Result<SubscriptionId, QueueError> {
+        self.subscribe_as(settings, Rank::default())
+    }
+
+    /// The same for a subscription of some rank.
+    ///
+    /// # Errors
+    /// As [`Queue::subscribe`], and when the queue's consumers have too many different priorities.
+    pub fn subscribe_as(&mut self, settings: SubscriptionSettings, rank: Rank) -> Result<SubscriptionId, QueueError> {
         let count = self.slots.count() - self.retired_count;
         if self.exclusive {
             return Err(QueueError::HeldExclusively);
@@ -122,8 +131,12 @@ impl Queue {
         if settings.exclusive && count > 0 {
             return Err(QueueError::AlreadyConsumed { count });
         }
+        if !self.turns.has_room_for(rank) {
+            return Err(QueueError::TooManyPriorities);
+        }
         self.exclusive = settings.exclusive;
-        let id = self.slots.insert(Subscription::new(settings));
+        let id = self.slots.insert(Subscription::new(settings, rank));
+        self.turns.enter(id, rank);
         self.update_turn(id);
         Ok(id)
     }
@@ -132,8 +145,7 @@ impl Queue {
     /// returns the runs of those for a requeue record.
     pub fn unsubscribe(&mut self, id: SubscriptionId) -> Vec<SequenceRange> {
         let Some(subscription) = self.slots.remove(id) else { return Vec::new() };
-        self.ring.leave(place(id));
-        self.willing_count -= usize::from(subscription.is_willing);
+        self.turns.leave(id, subscription.rank, subscription.is_willing);
         self.retired_count -= usize::from(subscription.is_retired);
         self.exclusive &= !subscription.settings.exclusive;
         self.unsized_count -= subscription.unsized_count() as u64;
@@ -150,11 +162,15 @@ impl Queue {
         ranges
     }
 
-    /// Makes a subscription one that takes nothing more and keeps what it holds until it ends: others may be exclusive beside it.
+    /// Makes a subscription one that takes nothing more and keeps what it holds until it ends: others may be exclusive beside it,
+    /// and another one becomes active in its place.
     pub fn retire(&mut self, id: SubscriptionId) {
         let Some(subscription) = self.slots.get_mut(id) else { return };
         self.retired_count += usize::from(!std::mem::replace(&mut subscription.is_retired, true));
         self.exclusive &= !std::mem::replace(&mut subscription.settings.exclusive, false);
+        if subscription.rank != Rank::Pull {
+            self.turns.retire(id);
+        }
         self.set_prefetch(id, 0);
     }
 
@@ -168,12 +184,14 @@ impl Queue {
 
     /// Takes ready messages for a subscription, those of the highest lane first, in a lane the lowest first, and appends them
     /// to `out`: no more than its credit, `count_max` and its fair share, which is the ready messages divided by the
-    /// subscriptions with credit, but at least one. A subscription that takes no longer waits, until it says so.
+    /// consumers with credit of its priority, but at least one, and none while others come first. A subscription that takes no
+    /// longer waits, until it says so.
     pub fn take(&mut self, id: SubscriptionId, count_max: u32, out: &mut Vec<Taken>) {
+        self.hold_up(id, false);
         let Some(subscription) = self.slots.get_mut(id) else { return };
         subscription.waits = false;
         let ready_count = self.backlog.count();
-        let share = (ready_count / self.willing_count.max(1) as u64).max(1);
+        let share = self.turns.share(id, subscription.rank, ready_count);
         let wanted = subscription.credit().min(u64::from(count_max)).min(share).min(ready_count);
         self.unacked_count += wanted;
         let (unacked_bytes, unsized_count) = (&mut self.unacked_bytes, &mut self.unsized_count);
@@ -271,6 +289,35 @@ impl Queue {
         settled
     }
 
+    /// Notes whether a consumer has credit that it cannot use, until it takes again: others need not wait for it then.
+    pub fn hold_up(&mut self, id: SubscriptionId, is_held_up: bool) {
+        if let Some(subscription) = self.slots.get_mut(id)
+            && std::mem::replace(&mut subscription.is_held_up, is_held_up) != is_held_up
+        {
+            self.update_turn(id);
+        }
+    }
+
+    /// Lets one consumer at a time be active, or all of them.
+    pub fn set_single_active(&mut self, is_single: bool) {
+        if is_single != self.turns.is_single() {
+            let consumers = self.slots.iter().filter(|(_, subscription)| !subscription.is_retired);
+            self.turns.set_single(is_single, consumers.map(|(id, subscription)| (id, subscription.rank)));
+        }
+    }
+
+    /// The active consumer, of a queue with a single active one.
+    #[must_use]
+    pub fn active(&self) -> Option<SubscriptionId> {
+        self.turns.active()
+    }
+
+    /// Whether a consumer stands by while another one is active.
+    #[must_use]
+    pub fn stands_by(&self, id: SubscriptionId) -> bool {
+        self.turns.is_single() && self.turns.active() != Some(id)
+    }
+
     /// Makes a subscription that found nothing wait for its turn, after all that wait already.
     pub fn wait(&mut self, id: SubscriptionId) {
         if let Some(subscription) = self.slots.get_mut(id) {
@@ -279,15 +326,13 @@ impl Queue {
         }
     }
 
-    /// The subscription to wake: of those that wait and have credit the one that waits longest, while anything is
+    /// The subscription to wake: of those that wait, have credit and may take, the one that waits longest, while anything is
     /// ready. It no longer waits: when it takes less than there is, another one has to be woken.
     pub fn next_to_wake(&mut self) -> Option<SubscriptionId> {
         if self.backlog.count() == 0 {
             return None;
         }
-        let place = self.ring.turn()?;
-        self.ring.leave(place);
-        let id = self.slots.id_at(place)?;
+        let id = self.slots.id_at(self.turns.next()?)?;
         if let Some(subscription) = self.slots.get_mut(id) {
             subscription.waits = false;
             subscription.is_busy = true;
@@ -298,7 +343,8 @@ impl Queue {
     /// How many subscriptions wait and can take something now: at most one for each ready message.
     #[must_use]
     pub fn wakes(&self) -> usize {
-        usize::try_from(self.backlog.count()).map_or(self.ring.count(), |ready| ready.min(self.ring.count()))
+        let waiting_count = self.turns.waiting_count();
+        usize::try_from(self.backlog.count()).map_or(waiting_count, |ready| ready.min(waiting_count))
     }
 
     /// The sequence of the next published message in the first lane.
@@ -378,14 +424,10 @@ impl Queue {
 
     fn update_turn(&mut self, id: SubscriptionId) {
         let Some(subscription) = self.slots.get_mut(id) else { return };
-        let is_willing = subscription.credit() > 0;
+        let is_willing = subscription.credit() > 0 && !subscription.is_held_up;
         let was_willing = std::mem::replace(&mut subscription.is_willing, is_willing);
-        self.willing_count = self.willing_count + usize::from(is_willing) - usize::from(was_willing);
-        if is_willing && subscription.waits {
-            self.ring.enter(place(id));
-        } else {
-            self.ring.leave(place(id));
-        }
+        let waits = is_willing && subscription.waits;
+        self.turns.update(id, subscription.rank, (was_willing, is_willing), waits);
     }
 
     fn forget_lost_bytes(&mut self) {
@@ -399,19 +441,15 @@ impl Queue {
     /// # Panics
     /// When an invariant does not hold.
     pub fn check_invariants(&self) {
-        self.ring.check_invariants();
         let (mut held, mut bytes, mut unsized_count, mut count) = (BTreeSet::new(), 0, 0, 0);
-        let (mut willing_count, mut retired_count) = (0, 0);
+        let (mut willing, mut retired_count) = (Vec::new(), 0);
         for (id, subscription) in self.slots.iter() {
             retired_count += usize::from(subscription.is_retired);
-            let is_willing = subscription.credit() > 0;
+            let is_willing = subscription.credit() > 0 && !subscription.is_held_up;
             assert_eq!(subscription.is_willing, is_willing, "who has credit is willing");
-            assert_eq!(
-                self.ring.contains(place(id)),
-                subscription.waits && is_willing,
-                "who waits with credit has turns"
-            );
-            willing_count += usize::from(is_willing);
+            if is_willing {
+                willing.push((id, subscription.rank, subscription.waits));
+            }
             assert!(subscription.held().is_sorted_by_key(|message| message.sequence), "what is held ascends");
             count += subscription.held_count();
             held.extend(subscription.held().map(|message| message.sequence));
@@ -422,8 +460,8 @@ impl Queue {
         assert_eq!(self.unacked_count, count as u64, "the count of unacked messages is wrong");
         assert_eq!(self.unacked_bytes, bytes, "the bytes of unacked messages are wrong");
         assert_eq!(self.unsized_count, unsized_count, "the count of sizes to be told is wrong");
-        assert_eq!(self.willing_count, willing_count, "the count of those with credit is wrong");
         assert_eq!(self.retired_count, retired_count, "the count of those that retired is wrong");
+        self.turns.check_invariants(&willing);
         self.backlog.check_invariants(&held);
         if unsized_count == 0 && self.free_count() == 0 {
             assert_eq!(self.ready_bytes(), 0, "bytes are left of nothing");

@@ -15,6 +15,21 @@ use crate::settled::{Settled, extend};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriptionId(pub u64);
 
+/// How a subscription stands beside the others of its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rank {
+    /// A consumer with this priority.
+    Consumer(i32),
+    /// It takes on request only.
+    Pull,
+}
+
+impl Default for Rank {
+    fn default() -> Rank {
+        Rank::Consumer(0)
+    }
+}
+
 /// Settings of a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscriptionSettings {
@@ -30,6 +45,7 @@ pub struct SubscriptionSettings {
 #[derive(Debug)]
 pub(crate) struct Subscription {
     pub(crate) settings: SubscriptionSettings,
+    pub(crate) rank: Rank,
     held: VecDeque<Held>,
     /// Settled before their size was reported: their bytes leave the ready ones when it is.
     awaited: BTreeSet<Sequence>,
@@ -37,6 +53,8 @@ pub(crate) struct Subscription {
     pub(crate) waits: bool,
     /// It counts among those with credit.
     pub(crate) is_willing: bool,
+    /// It has credit and cannot use it until it takes again: others come first no longer.
+    pub(crate) is_held_up: bool,
     /// It only keeps what it holds, and hinders no consumer that wants to be the only one.
     pub(crate) is_retired: bool,
     /// It was woken, or took something, and did not find out since that there is nothing for it.
@@ -55,9 +73,18 @@ pub(crate) enum Sizing {
 }
 
 impl Subscription {
-    pub(crate) fn new(settings: SubscriptionSettings) -> Self {
-        let (held, awaited) = (VecDeque::new(), BTreeSet::new());
-        Subscription { settings, held, awaited, waits: false, is_willing: false, is_retired: false, is_busy: false }
+    pub(crate) fn new(settings: SubscriptionSettings, rank: Rank) -> Self {
+        Subscription {
+            settings,
+            rank,
+            held: VecDeque::new(),
+            awaited: BTreeSet::new(),
+            waits: false,
+            is_willing: false,
+            is_held_up: false,
+            is_retired: false,
+            is_busy: false,
+        }
     }
 
     pub(crate) fn held_count(&self) -> usize {

@@ -117,14 +117,20 @@ proptest! {
     #[test]
     fn an_open_reads_the_same_both_ways(
         vhost in name(), queue in name(), consumer_tag in name(), prefetch: u32, auto_ack: bool, exclusive: bool,
+        (priority, consumer_timeout_ms) in any::<(i32, u64)>(),
     ) {
-        let open = grpc::ConsumeOpen { vhost: &vhost, queue: &queue, consumer_tag: &consumer_tag, prefetch, auto_ack, exclusive };
+        let ack_timeout_ms = Some(consumer_timeout_ms).filter(|limit| *limit > 0);
+        let (vhost, queue, consumer_tag) = (vhost.as_str(), queue.as_str(), consumer_tag.as_str());
+        let open = grpc::ConsumeOpen {
+            vhost, queue, consumer_tag, prefetch, auto_ack, exclusive, priority, ack_timeout_ms,
+        };
         let mut bytes = Vec::new();
         grpc::encode_consume_open(&mut bytes, &open);
 
         let theirs = ConsumeRequest::decode(&*bytes).unwrap();
         prop_assert_eq!(theirs.request.clone(), Some(ConsumeContent::Open(ConsumeOpen {
-            vhost: vhost.clone(), queue: queue.clone(), consumer_tag: consumer_tag.clone(), prefetch, auto_ack, exclusive,
+            vhost: vhost.to_owned(), queue: queue.to_owned(), consumer_tag: consumer_tag.to_owned(), prefetch, auto_ack, exclusive,
+            priority, consumer_timeout_ms,
         })));
         let encoded = theirs.encode_to_vec();
         let ConsumeFrame::Open(found) = parse_consume_request(&encoded).unwrap() else { panic!("not an open") };

@@ -8,7 +8,7 @@ use crate::subscription::{Subscription, Unused, unused};
 
 impl Subscription {
     /// Counts no more as a consumer, and takes nothing more; what it holds stays with it until that is settled, or it is closed.
-    /// Returns whether an auto-delete queue lost its last consumer.
+    /// Of a queue with a single active consumer the next one becomes active. Returns whether an auto-delete queue lost its last consumer.
     ///
     /// # Errors
     /// `NoQueue` once the queue is gone.
@@ -21,6 +21,7 @@ impl Subscription {
         self.is_retired.store(true, Ordering::Release);
         self.is_paused.store(true, Ordering::Release);
         entry.machine.retire(self.id);
+        entry.tell_active();
         entry.pull_count += 1;
         let (unused, ready_count) = (unused(entry, self.queue), entry.machine.ready_count());
         // It may have been woken for a message that it does not take.

@@ -24,10 +24,13 @@ impl Subscription {
         let taken = taken.and_then(|()| guard.mark_deliveries(self.queue));
         // Without shared credit it waits for that, and messages wake another one.
         if filled.is_empty()
-            && !self.share.as_ref().is_some_and(|share| share.waits())
             && let Ok(entry) = self.shard.entry(&mut guard, self.queue)
         {
-            entry.machine.wait(self.id);
+            if self.share.as_ref().is_some_and(|share| share.waits()) {
+                entry.machine.hold_up(self.id, true);
+            } else {
+                entry.machine.wait(self.id);
+            }
         }
         // It may have been woken for the messages that it left: wake another one.
         guard.wake(self.queue, 1);
@@ -123,6 +126,7 @@ impl Subscription {
             self.passed_ms.store(state.passed_ms, Ordering::Relaxed);
             let entry = self.shard.entry(state, self.queue)?;
             self.max_age_ms.store(entry.max_age_ms.unwrap_or(u64::MAX), Ordering::Relaxed);
+            self.ack_timeout_ms.store(entry.ack_timeout_ms.unwrap_or(u64::MAX), Ordering::Relaxed);
             let machine = &mut entry.machine;
             let granted = self.share.as_ref().map_or(count_max, |share| {
                 let ready_count = u32::try_from(machine.ready_count()).unwrap_or(u32::MAX);

@@ -6,7 +6,7 @@
 use crate::ids::SequenceRange;
 use crate::machine::Queue;
 use crate::settled::Settled;
-use crate::subscription::{Subscription, SubscriptionId, SubscriptionSettings};
+use crate::subscription::{Rank, Subscription, SubscriptionId, SubscriptionSettings};
 
 impl Queue {
     /// Makes a subscription that holds exactly the ready messages of these ranges; the cost depends on the messages
@@ -14,7 +14,7 @@ impl Queue {
     /// that the sum is right when they are settled without reading them.
     pub fn hold(&mut self, ranges: &[SequenceRange], bytes: u64) -> SubscriptionId {
         let settings = SubscriptionSettings { prefetch: 0, auto_ack: false, exclusive: false };
-        let mut subscription = Subscription::new(settings);
+        let mut subscription = Subscription::new(settings, Rank::Pull);
         let mut taken = Vec::new();
         for &range in ranges {
             self.backlog.take_range(range, &mut taken);
@@ -32,6 +32,18 @@ impl Queue {
             subscription.hold(message.with_bytes(size).sent());
         }
         self.slots.insert(subscription)
+    }
+
+    /// The messages of these ranges that a subscription holds.
+    #[must_use]
+    pub fn held_in(&self, id: SubscriptionId, ranges: &[SequenceRange]) -> Vec<SequenceRange> {
+        let mut held = Settled::default();
+        if let Some(subscription) = self.slots.get(id) {
+            for &range in ranges {
+                subscription.add_up(subscription.places(range), &mut held);
+            }
+        }
+        held.ranges
     }
 
     /// The messages of a subscription, with the bytes of those with a reported size.

@@ -2,14 +2,20 @@
 //! ready while the sizes of some taken messages are outstanding.
 
 use crate::machine::Queue;
+use crate::subscription::Subscription;
 
 impl Queue {
     /// How many messages its subscriptions can take now, up to a maximum: the credit of those that wait to be woken, were
     /// woken, or are taking one run after another.
     #[must_use]
     pub fn eager_credit(&self, most: u64) -> u64 {
-        if self.willing_count == 0 {
+        if self.turns.willing_count() == 0 {
             return 0;
+        }
+        if self.turns.is_single() {
+            // Those that stand by take nothing.
+            let active = self.turns.active().and_then(|id| self.slots.get(id)).filter(|one| one.waits || one.is_busy);
+            return active.map_or(0, Subscription::credit).min(most);
         }
         let mut credit = 0_u64;
         for (_, subscription) in self.slots.iter().filter(|(_, one)| one.waits || one.is_busy) {

@@ -4,10 +4,11 @@
 //! Acks are gathered and settled together. A consumer that was cancelled is none of its queue any more, and stays here until what
 //! it has delivered is settled, which is the client's to do.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_engine::{Credit, MessageView, Picked, Sequence, SequenceRange, Settle};
+use penstock_engine::{Credit, MessageView, Picked, ReadFrom, Sequence, SequenceRange, Settle};
 use penstock_wire::Name;
 use penstock_wire::amqp::content::put_content;
 use penstock_wire::amqp::delivery::{DeliveryRef, put_delivery};
@@ -17,14 +18,17 @@ use penstock_wire::amqp::unacked::{Delivery, Unacked};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
 
+use super::consume_arguments::{ConsumeArguments, Filter};
 use super::space::Space;
+use super::stream_consumers::{check_stream, read_turn};
 use crate::host::Ring;
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
-use crate::host::consuming::{ConsumeOptions, Consuming, Turn};
+use crate::host::consuming::{ConsumeOptions, Consuming, Entry, Turn};
 use crate::host::deliveries::Room;
 use crate::host::getting::{Getting, Got};
 use crate::host::memory::Account;
+use crate::host::reading::Reading;
 use crate::host::refusal::Refusal;
 use crate::host::replies::Address;
 
@@ -34,9 +38,67 @@ const COUNTED_BYTES: usize = 4 << 10;
 struct Consumer {
     channel: u16,
     tag: Vec<u8>,
-    session: Consuming,
+    session: Session,
     auto_ack: bool,
     is_cancelled: bool,
+    /// When its unacked messages are looked at.
+    timer: Option<Instant>,
+}
+
+/// A consumer of a queue, or of a stream.
+enum Session {
+    Queue(Consuming),
+    Stream(Reading, Option<Filter>),
+}
+
+impl Session {
+    async fn settle(&mut self, ranges: &[SequenceRange], how: Settle) {
+        match self {
+            // A failure ends the consumer, as its next turn finds.
+            Session::Queue(consuming) => drop(consuming.settle(ranges, how).await),
+            Session::Stream(reading, _) => reading.settle(ranges),
+        }
+    }
+
+    /// Stops taking messages, or takes them again. A reader of a stream has its turns or none, as its channel says.
+    async fn set_flow(&mut self, is_active: bool) -> Result<(), Refusal> {
+        match self {
+            Session::Queue(consuming) if is_active => consuming.resume().await,
+            Session::Queue(consuming) => consuming.pause().await,
+            Session::Stream(..) => Ok(()),
+        }
+    }
+
+    /// How many messages of a queue it holds.
+    async fn unacked_count(&self) -> u32 {
+        match self {
+            Session::Queue(consuming) => consuming.unacked_count().await,
+            Session::Stream(..) => 0,
+        }
+    }
+
+    async fn leave(&self) {
+        if let Session::Queue(consuming) = self {
+            consuming.leave().await;
+        }
+    }
+
+    fn overdue_at(&self) -> Option<Instant> {
+        match self {
+            Session::Queue(consuming) => consuming.overdue_at(),
+            Session::Stream(..) => None,
+        }
+    }
+}
+
+/// How a consumer is opened on a channel.
+pub(super) struct Place<'a> {
+    pub channel: u16,
+    pub credit: &'a Arc<Credit>,
+    /// Whether its channel has a limit that its consumers share.
+    pub shares_credit: bool,
+    /// Whether its channel has a limit for each consumer.
+    pub has_prefetch: bool,
 }
 
 struct Get {
@@ -58,6 +120,12 @@ pub(super) struct Ended {
     pub tag: Vec<u8>,
 }
 
+/// A channel whose client kept a message unacked for longer than so many milliseconds.
+pub(super) struct Overdue {
+    pub channel: u16,
+    pub limit_ms: u64,
+}
+
 /// The buffer for deliveries, with its limits.
 pub(super) struct Outgoing<'a> {
     pub out: &'a mut Vec<u8>,
@@ -69,13 +137,13 @@ pub(super) struct Outgoing<'a> {
 
 impl Outgoing<'_> {
     /// Whether there is room for a message. A small one is left to the bound of all.
-    fn has_room(&self, view: &MessageView<'_>) -> bool {
+    pub(super) fn has_room(&self, view: &MessageView<'_>) -> bool {
         let bytes = bytes_of(view);
         bytes < COUNTED_BYTES || self.space.allows(self.out.len(), bytes)
     }
 
     /// Counts a message that was written.
-    fn count(&mut self, view: &MessageView<'_>) {
+    pub(super) fn count(&mut self, view: &MessageView<'_>) {
         if bytes_of(view) >= COUNTED_BYTES {
             self.space.count(self.out.len());
         }
@@ -112,6 +180,10 @@ pub(super) struct Consumers {
     rung: Vec<u64>,
     /// Consumers that a limit holds up, until when.
     paused: Vec<(Instant, u64)>,
+    /// When consumers may have kept a message for too long: at most one time for each.
+    timers: BTreeSet<(Instant, u64)>,
+    /// Channels that were found to have.
+    overdue: Vec<Overdue>,
     /// Settlements of the client, by consumer, in the order in which they came.
     settled: Vec<(u64, Settle, Vec<SequenceRange>)>,
 }
@@ -125,16 +197,26 @@ impl Consumers {
         &mut self,
         (broker, caller): (&Broker, Caller),
         wanted: ConsumeOptions<'_>,
-        (channel, credit): (u16, &Arc<Credit>),
+        arguments: ConsumeArguments,
+        place: Place<'_>,
     ) -> Result<(), Refusal> {
         self.last_number += 1;
         let (number, auto_ack, tag) = (self.last_number, wanted.auto_ack, wanted.consumer_tag.as_bytes().to_vec());
-        let ring = Some((&self.ring, number));
-        let mut session = Consuming::open_with(broker, caller, wanted, ring, Some(credit)).await?;
+        let entry = Entry::ask(broker, &caller, wanted.vhost, wanted.queue).await?;
+        let mut session = if entry.is_stream().await? {
+            check_stream(&wanted, &arguments, &place)?;
+            let from = arguments.from.unwrap_or(ReadFrom::Next);
+            let reading = Reading::begin(broker, &caller, wanted, entry, (from, &self.ring, number)).await?;
+            Session::Stream(reading, arguments.filter)
+        } else {
+            let ring = Some((&self.ring, number));
+            Session::Queue(Consuming::begin(broker, caller, wanted, entry, (ring, Some(place.credit))).await?)
+        };
+        let channel = place.channel;
         if self.stopped.contains(&channel) {
-            session.pause().await?;
+            session.set_flow(false).await?;
         }
-        self.open.insert(number, Consumer { channel, tag, session, auto_ack, is_cancelled: false });
+        self.open.insert(number, Consumer { channel, tag, session, auto_ack, is_cancelled: false, timer: None });
         self.rung.push(number);
         Ok(())
     }
@@ -192,7 +274,7 @@ impl Consumers {
         let of_channel = |consumer: &&mut Consumer| consumer.channel == channel && !consumer.is_cancelled;
         for consumer in self.open.values_mut().filter(of_channel) {
             // A failure ends the consumer, as its next turn finds.
-            let _ = if is_active { consumer.session.resume().await } else { consumer.session.pause().await };
+            let _ = consumer.session.set_flow(is_active).await;
         }
         let numbers = self.open.iter().filter(|(_, consumer)| consumer.channel == channel);
         self.rung.extend(numbers.map(|(number, _)| *number));
@@ -206,8 +288,9 @@ impl Consumers {
         let holds = self.unacked.get(&channel).is_some_and(|unacked| unacked.count() > 0);
         if holds
             && let Some(consumer) = self.open.get_mut(&number)
-            && consumer.session.retire().await.is_ok()
-            && consumer.session.unacked_count().await > 0
+            && let Session::Queue(consuming) = &mut consumer.session
+            && consuming.retire().await.is_ok()
+            && consuming.unacked_count().await > 0
         {
             consumer.is_cancelled = true;
             return;
@@ -217,6 +300,9 @@ impl Consumers {
 
     async fn end(&mut self, number: u64) {
         if let Some(consumer) = self.open.remove(&number) {
+            if let Some(at) = consumer.timer {
+                self.timers.remove(&(at, number));
+            }
             consumer.session.leave().await;
         }
     }
@@ -314,13 +400,39 @@ impl Consumers {
                 continue;
             }
             let Some(consumer) = self.open.get_mut(&number) else { continue };
-            // A failure ends the consumer, as its next turn finds.
-            let _ = consumer.session.settle(&ranges, how).await;
+            consumer.session.settle(&ranges, how).await;
             if !consumer.is_cancelled {
                 self.rung.push(number);
             } else if consumer.session.unacked_count().await == 0 {
                 self.end(number).await;
             }
+        }
+    }
+
+    /// Returns the channels whose clients kept a message for too long.
+    pub async fn overdue(&mut self) -> Vec<Overdue> {
+        let (now, mut found) = (Instant::now(), std::mem::take(&mut self.overdue));
+        while let Some((_, number)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
+            self.timers.pop_first();
+            let Some(consumer) = self.open.get_mut(&number) else { continue };
+            consumer.timer = None;
+            if let Session::Queue(consuming) = &mut consumer.session
+                && let Ok(Some(limit_ms)) = consuming.overdue().await
+            {
+                found.push(Overdue { channel: consumer.channel, limit_ms });
+            }
+            self.set_timer(number);
+        }
+        found
+    }
+
+    /// Sets the timer of a consumer that has unacked messages and a limit for them.
+    fn set_timer(&mut self, number: u64) {
+        if let Some(consumer) = self.open.get_mut(&number).filter(|consumer| consumer.timer.is_none())
+            && let Some(at) = consumer.session.overdue_at()
+        {
+            consumer.timer = Some(at);
+            self.timers.insert((at, number));
         }
     }
 
@@ -349,16 +461,19 @@ impl Consumers {
                 continue;
             }
             let Some(consumer) = self.open.get_mut(&number).filter(|consumer| !consumer.is_cancelled) else { continue };
+            let is_stopped = self.stopped.contains(&consumer.channel);
             let unacked = self.unacked.entry(consumer.channel).or_default();
-            match turn(number, consumer, unacked, outgoing, stopping).await {
+            match turn((number, is_stopped), consumer, unacked, outgoing, stopping).await {
                 Ok(Next::Rest) => {}
                 Ok(Next::More) => left.push(number),
                 Ok(Next::After(pause)) => self.paused.push((now + pause, number)),
-                Err(()) => {
+                Err(Ending::Overdue(limit_ms)) => self.overdue.push(Overdue { channel: consumer.channel, limit_ms }),
+                Err(Ending::Cancelled) => {
                     ended.push(Ended { channel: consumer.channel, tag: consumer.tag.clone() });
                     self.end(number).await;
                 }
             }
+            self.set_timer(number);
         }
         self.rung = left;
         ended
@@ -367,6 +482,7 @@ impl Consumers {
     /// Waits until a consumer has a turn that had none.
     pub async fn until_turn(&self) {
         let pause = self.paused.iter().map(|(until, _)| *until).min();
+        let pause = pause.into_iter().chain(self.timers.first().map(|(at, _)| *at)).min();
         tokio::select! {
             () = self.ring.heard() => {}
             () = tokio::time::sleep_until(pause.unwrap_or_else(Instant::now)), if pause.is_some() => {}
@@ -380,7 +496,7 @@ impl Consumers {
 }
 
 /// When a consumer has its next turn.
-enum Next {
+pub(super) enum Next {
     /// When it is woken.
     Rest,
     /// As soon as there is space.
@@ -388,19 +504,38 @@ enum Next {
     After(Duration),
 }
 
-/// An error says that it has ended: its queue is deleted, or its user may not consume any more.
+/// Why a consumer goes on no more.
+pub(super) enum Ending {
+    /// Its queue is deleted, or its user may not consume any more.
+    Cancelled,
+    /// It kept a message for longer than so many milliseconds, which ends its channel.
+    Overdue(u64),
+}
+
 async fn turn(
-    number: u64,
+    (number, is_stopped): (u64, bool),
     consumer: &mut Consumer,
     unacked: &mut Unacked,
     outgoing: &mut Outgoing<'_>,
     stopping: bool,
-) -> Result<Next, ()> {
+) -> Result<Next, Ending> {
     let Consumer { channel, tag, session, auto_ack, .. } = consumer;
+    let session = match session {
+        Session::Queue(consuming) => consuming,
+        Session::Stream(reading, _) if is_stopped => {
+            let turn = reading.turn(true).await.map_err(|_| Ending::Cancelled)?;
+            return if let Turn::Cancelled(_) = turn { Err(Ending::Cancelled) } else { Ok(Next::Rest) };
+        }
+        Session::Stream(reading, filter) => {
+            let place = (number, *channel, tag.as_slice());
+            return read_turn(place, (reading, filter.as_ref()), unacked, outgoing, stopping).await;
+        }
+    };
     session.ring();
     loop {
-        match session.turn(stopping).await.map_err(|_| ())? {
-            Turn::Cancelled(_) => return Err(()),
+        match session.turn(stopping).await.map_err(|_| Ending::Cancelled)? {
+            Turn::Cancelled(_) => return Err(Ending::Cancelled),
+            Turn::TimedOut(limit_ms) => return Err(Ending::Overdue(limit_ms)),
             Turn::Wait(pause) => return Ok(pause.map_or(Next::Rest, Next::After)),
             Turn::Send if outgoing.out.len() >= outgoing.bytes_max => return Ok(Next::More),
             Turn::Send => {}
@@ -427,7 +562,7 @@ async fn turn(
             outgoing.count(view);
             Ok(if outgoing.out.len() < outgoing.bytes_max { Room::ForMore } else { Room::Full })
         };
-        session.send(&mut write).await.map_err(|_| ())?;
+        session.send(&mut write).await.map_err(|_| Ending::Cancelled)?;
         if !has_room {
             return Ok(Next::More);
         }

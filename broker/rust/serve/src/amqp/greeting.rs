@@ -14,6 +14,7 @@ const CAPABILITIES: &[&str] = &[
     "exchange_exchange_bindings",
     "basic.nack",
     "consumer_cancel_notify",
+    "consumer_priorities",
     "connection.blocked",
     "authentication_failure_close",
     "per_consumer_qos",

@@ -7,6 +7,7 @@
 //! Not served yet: transactions, stream consumers.
 
 mod arrived;
+mod consume_arguments;
 mod consumers;
 mod conversation;
 mod errors;
@@ -18,3 +19,4 @@ mod requests;
 mod session;
 mod socket;
 mod space;
+mod stream_consumers;

@@ -22,7 +22,7 @@ use penstock_wire::amqp::reply::{Exception, ReplyCode};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
 
-use super::consumers::{Consumers, Outgoing};
+use super::consumers::{Consumers, Outgoing, Overdue};
 use super::errors::exception_of;
 use super::greeting::{MECHANISMS, MECHANISMS_WITH_CERTIFICATE, OFFERED, server_properties};
 use super::publisher::{Answers, Publisher};
@@ -469,6 +469,13 @@ impl Session {
                 let tag = String::from_utf8_lossy(&ended.tag);
                 Method::BasicCancel { consumer_tag: Name::cut(&tag), nowait: true }.put(ended.channel, &mut self.out);
             }
+        }
+        for Overdue { channel, limit_ms } in self.consumers.overdue().await {
+            let text = format!(
+                "delivery acknowledgement on channel {channel} timed out. Timeout value used: {limit_ms} ms. This timeout value \
+                 can be configured, see consumers doc guide to learn more"
+            );
+            self.fail_channel(channel, Exception::of_no_method(ReplyCode::PreconditionFailed, text)).await;
         }
     }
 

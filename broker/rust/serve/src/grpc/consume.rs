@@ -77,10 +77,8 @@ impl ConsumeStream {
             }
             let stopping = *self.stopping.borrow();
             let pause = match self.consuming.turn(stopping).await? {
-                Turn::Cancelled(reason) => {
-                    self.ended = true;
-                    return Ok(Some(FramedMessage::of(64, |out| encode_consume_cancelled(out, &reason))));
-                }
+                Turn::Cancelled(reason) => return Ok(Some(self.cancelled(&reason))),
+                Turn::TimedOut(limit_ms) => return Ok(Some(self.cancelled(&overdue(limit_ms)))),
                 Turn::Send => match self.deliver().await? {
                     Some(response) => return Ok(Some(response)),
                     None if self.responses.waits() => None,
@@ -105,6 +103,12 @@ impl ConsumeStream {
                 return Ok(None);
             }
         }
+    }
+
+    /// The last response, which says why the broker ends the consumer.
+    fn cancelled(&mut self, reason: &str) -> FramedMessage {
+        self.ended = true;
+        FramedMessage::of(64, |out| encode_consume_cancelled(out, reason))
     }
 
     /// One response's worth; `None` when nothing of it could be read.
@@ -139,6 +143,14 @@ impl ConsumeStream {
         }
         Ok(true)
     }
+}
+
+/// Why a consumer ends that kept a message for too long.
+fn overdue(limit_ms: u64) -> String {
+    format!(
+        "a message was not settled within {limit_ms} ms, the consumer timeout; the unacked messages are back in the queue: \
+         settle sooner, or set a longer x-consumer-timeout"
+    )
 }
 
 /// The ranges that a client settles, and how.

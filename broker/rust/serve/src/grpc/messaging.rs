@@ -134,6 +134,8 @@ impl Messaging {
             prefetch: if open.prefetch == 0 { PREFETCH_DEFAULT } else { open.prefetch },
             auto_ack: open.auto_ack,
             exclusive: open.exclusive,
+            priority: open.priority,
+            ack_timeout_ms: open.ack_timeout_ms,
         };
         let responses = Responses::new(&caller.state.account);
         let consuming = Consuming::open(&self.broker, caller, options).await?;

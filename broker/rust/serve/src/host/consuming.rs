@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use penstock_engine::{
-    Credit, EngineError, MessageView, Picked, QueueId, SequenceRange, Settle, Settling, Subscription,
-    SubscriptionOptions, Unused,
+    Credit, EngineError, Joining, MessageView, Picked, QueueId, SequenceRange, Settle, Settling, Shard, Signal,
+    Subscription, SubscriptionOptions, Unused,
 };
 use penstock_wire::Name;
 use tokio::task::yield_now;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::host::ack_timer::AckTimer;
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
-use crate::host::calls::{Call, CallRequest, Calls};
+use crate::host::calls::{Admitted, Call, CallRequest, Calls};
 use crate::host::deliveries::{Pending, Room};
 use crate::host::listing::OpenConsumer;
 use crate::host::quotas::Allowance;
@@ -33,7 +34,7 @@ pub const PREFETCH_MAX: u32 = 65_535;
 const FILL_MAX: u32 = 1024;
 
 /// What a client wants to consume, and how.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ConsumeOptions<'a> {
     pub vhost: Name<'a>,
     pub queue: Name<'a>,
@@ -43,6 +44,10 @@ pub struct ConsumeOptions<'a> {
     pub prefetch: u32,
     pub auto_ack: bool,
     pub exclusive: bool,
+    /// Consumers of a higher priority get messages first, while they have credit.
+    pub priority: i32,
+    /// How long it may keep a message unacked; without it the queue decides.
+    pub ack_timeout_ms: Option<u64>,
 }
 
 /// What comes next for a consumer.
@@ -54,6 +59,8 @@ pub enum Turn {
     Wait(Option<Duration>),
     /// The broker ended the consumer, for this reason.
     Cancelled(String),
+    /// It kept a message unacked for longer than so many milliseconds, and has to end.
+    TimedOut(u64),
 }
 
 /// See the module.
@@ -67,6 +74,8 @@ pub struct Consuming {
     looks: bool,
     /// It was told of messages and did not look yet.
     rung: bool,
+    /// What it was sent, when there is a limit of the time until it is settled.
+    acks: AckTimer,
 }
 
 /// A consumer and whom to tell when it leaves.
@@ -106,6 +115,39 @@ impl Drop for Consumer {
     }
 }
 
+/// An admission to consume a queue.
+pub(crate) struct Entry {
+    pub admitted: Admitted,
+    pub question: Question,
+    /// The shard of the queue.
+    pub shard: Arc<Shard>,
+    pub allowance: Allowance,
+}
+
+impl Entry {
+    /// Asks whether the caller may consume a queue.
+    ///
+    /// # Errors
+    /// Why the caller may not.
+    pub async fn ask(broker: &Broker, caller: &Caller, vhost: Name<'_>, queue: Name<'_>) -> Result<Entry, Refusal> {
+        let call = Call::new(CallRequest::OpenConsume { vhost: vhost.to_text(), queue: queue.to_text() }, caller);
+        let question = Question::of(&broker.calls, &call);
+        let admitted = broker.calls.admit(call).await?;
+        let (shard, allowance) = broker.enter(&admitted)?;
+        let shard = shard.home_of(QueueId(admitted.queue_id));
+        Ok(Entry { admitted, question, shard, allowance })
+    }
+
+    /// Whether it is of a stream.
+    ///
+    /// # Errors
+    /// When the broker cannot tell.
+    pub async fn is_stream(&self) -> Result<bool, Refusal> {
+        let queue = QueueId(self.admitted.queue_id);
+        Ok(when_free(&self.shard, || self.shard.is_stream(queue)).await?)
+    }
+}
+
 impl Consuming {
     /// Asks whether the caller may consume, and subscribes.
     ///
@@ -126,18 +168,29 @@ impl Consuming {
         ring: Option<(&Ring, u64)>,
         credit: Option<&Arc<Credit>>,
     ) -> Result<Consuming, Refusal> {
-        let ConsumeOptions { prefetch, auto_ack, exclusive, .. } = wanted;
-        let (vhost, queue) = (wanted.vhost.to_text(), wanted.queue.to_text());
-        let calls = &broker.calls;
-        let call = Call::new(CallRequest::OpenConsume { vhost, queue: queue.clone() }, &caller);
-        let question = Question::of(calls, &call);
-        let admitted = calls.admit(call).await?;
-        let (shard, allowance) = broker.enter(&admitted)?;
+        let entry = Entry::ask(broker, &caller, wanted.vhost, wanted.queue).await?;
+        Consuming::begin(broker, caller, wanted, entry, (ring, credit)).await
+    }
+
+    /// The same for one that was admitted.
+    ///
+    /// # Errors
+    /// What the queue does not allow.
+    pub(crate) async fn begin(
+        broker: &Broker,
+        caller: Caller,
+        wanted: ConsumeOptions<'_>,
+        entry: Entry,
+        (ring, credit): (Option<(&Ring, u64)>, Option<&Arc<Credit>>),
+    ) -> Result<Consuming, Refusal> {
+        let ConsumeOptions { prefetch, auto_ack, exclusive, priority, ack_timeout_ms, .. } = wanted;
+        let (calls, queue) = (&broker.calls, wanted.queue.to_text());
+        let Entry { admitted, question, shard, allowance } = entry;
         let (queue_id, prefetch) = (QueueId(admitted.queue_id), prefetch.min(PREFETCH_MAX));
         let options = SubscriptionOptions { prefetch, auto_ack, exclusive, pull: false };
-        let shard = shard.home_of(queue_id);
-        let signal = ring.map_or_else(Arc::default, |(ring, number)| ring.signal(number));
-        let subscription = when_free(&shard, || shard.subscribe_with(queue_id, options, signal, credit)).await?;
+        let signal: Arc<Signal> = ring.map_or_else(Arc::default, |(ring, number)| ring.signal(number));
+        let joining = Joining { signal: Arc::clone(&signal), credit, priority, ack_timeout_ms, ..Joining::default() };
+        let subscription = when_free(&shard, || shard.subscribe_as(queue_id, options, joining)).await?;
         let consumer_tag = match wanted.consumer_tag.to_text() {
             tag if tag.is_empty() => format!("consumer-{}-{}", caller.connection, admitted.queue_id),
             tag => tag,
@@ -152,6 +205,8 @@ impl Consuming {
             prefetch,
             auto_ack,
             exclusive,
+            priority,
+            signal,
         });
         let consumer = Consumer { calls: Arc::clone(calls), caller, subscription, listed };
         let consumer = Arc::new(Later::new(&shard, consumer));
@@ -164,8 +219,8 @@ impl Consuming {
             });
             ring.into_iter().for_each(|(ring, number)| ring.ring_for(number));
         });
-        let pending = Pending::default();
-        Ok(Consuming { consumer, consumer_tag, rights, pending, allowance, looks: true, rung: false })
+        let (pending, acks) = (Pending::default(), AckTimer::default());
+        Ok(Consuming { consumer, consumer_tag, rights, pending, allowance, looks: true, rung: false, acks })
     }
 
     #[must_use]
@@ -181,12 +236,16 @@ impl Consuming {
         if let Some(refused) = self.rights.refused() {
             return Err(refused);
         }
-        let (shard, subscription) = (self.consumer.shard(), &self.consumer.subscription);
+        let subscription = &self.consumer.subscription;
         // Before it is asked whether it is over, which rings, too.
         self.rung |= subscription.signal().heard().now_or_never().is_some();
         if let Some(reason) = subscription.signal().cancelled() {
             return Ok(Turn::Cancelled(reason.to_owned()));
         }
+        if let Some(limit_ms) = self.overdue().await? {
+            return Ok(Turn::TimedOut(limit_ms));
+        }
+        let (shard, subscription) = (self.consumer.shard(), &self.consumer.subscription);
         let looks = self.pending.is_empty() && (self.looks || self.rung) && !stopping;
         let wants = looks || !self.pending.is_empty();
         let pause = if self.keeps() && wants { self.allowance.delivery_pause() } else { None };
@@ -227,8 +286,42 @@ impl Consuming {
         let is_sent = self.pending.send(&mut &self.consumer.subscription, take).await?;
         if is_sent && self.keeps() {
             self.allowance.delivered(self.pending.sent_bytes());
+            if let Some(limit) = self.ack_limit() {
+                self.acks.sent(Instant::now(), limit, self.pending.sent_ranges());
+                if self.acks.is_long() {
+                    let subscription = &self.consumer.subscription;
+                    let acks = &mut self.acks;
+                    when_free(subscription.shard(), || acks.compare(|ranges| subscription.held_in(ranges))).await?;
+                }
+            }
         }
         Ok(is_sent)
+    }
+
+    /// When a message may have been unacked for too long.
+    #[must_use]
+    pub fn overdue_at(&self) -> Option<Instant> {
+        self.ack_limit().and_then(|limit| self.acks.due_at(limit))
+    }
+
+    /// The limit of the time until a message is settled, in milliseconds, when one was unacked for longer.
+    ///
+    /// # Errors
+    /// What ends the session.
+    pub async fn overdue(&mut self) -> Result<Option<u64>, Refusal> {
+        let Some(limit) = self.ack_limit() else { return Ok(None) };
+        let subscription = &self.consumer.subscription;
+        while let Some(due) = self.acks.take_due(Instant::now(), limit) {
+            let held = when_free(subscription.shard(), || subscription.held_in(&due)).await?;
+            if !held.is_empty() {
+                return Ok(subscription.ack_timeout_ms());
+            }
+        }
+        Ok(None)
+    }
+
+    fn ack_limit(&self) -> Option<Duration> {
+        self.consumer.subscription.ack_timeout_ms().map(Duration::from_millis)
     }
 
     /// Waits until it has a turn again: it is told of messages, or of its end, or a pause is over.
@@ -236,11 +329,13 @@ impl Consuming {
     /// # Errors
     /// When it may not go on.
     pub async fn until_turn(&mut self, pause: Option<Duration>) -> Result<(), Refusal> {
+        let overdue_at = self.overdue_at();
         tokio::select! {
             biased;
             () = self.consumer.subscription.signal().heard() => self.rung = true,
             refused = self.rights.until_refused() => return Err(refused),
             () = sleep(pause.unwrap_or_default()), if pause.is_some() => {}
+            () = sleep_until(overdue_at.unwrap_or_else(Instant::now)), if overdue_at.is_some() => {}
         }
         Ok(())
     }
@@ -251,6 +346,9 @@ impl Consuming {
     /// What ends the session.
     pub async fn settle(&mut self, ranges: &[SequenceRange], how: Settle) -> Result<u64, Refusal> {
         self.looks = true;
+        if how.is_requeue() {
+            self.acks.returned(ranges);
+        }
         let (count, bytes) = settle(&self.consumer.subscription, ranges, how).await?;
         self.allowance.settled(bytes);
         Ok(count)
@@ -293,7 +391,7 @@ impl Consuming {
         Ok(when_free(self.consumer.shard(), || subscription.resume()).await?)
     }
 
-    /// Counts no more as a consumer of its queue. What was sent can still be settled.
+    /// Counts no more as a consumer of its queue, and lets another one be active. What was sent can still be settled.
     ///
     /// # Errors
     /// What ends the session.

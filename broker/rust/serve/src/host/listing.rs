@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::task::Context;
 
 use futures_util::task::AtomicWaker;
+use penstock_engine::Signal;
 use rustc_hash::FxHashMap;
 
-/// A consumer as it was opened; `prefetch` is the latest.
+/// A consumer as it was opened; `prefetch` is the latest, and `signal` says whether it is active.
 #[derive(Clone, Debug)]
 pub struct OpenConsumer {
     pub connection: u64,
@@ -21,6 +22,8 @@ pub struct OpenConsumer {
     pub prefetch: u32,
     pub auto_ack: bool,
     pub exclusive: bool,
+    pub priority: i32,
+    pub signal: Arc<Signal>,
 }
 
 /// Whether a connection is to be closed.

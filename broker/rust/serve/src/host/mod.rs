@@ -5,6 +5,7 @@
 //! (`peer`, `places`, `connection`, `accept`); `serving`.
 
 pub(crate) mod accept;
+mod ack_timer;
 pub(crate) mod broker;
 mod bucket;
 pub(crate) mod caller;
@@ -27,6 +28,7 @@ mod proxy;
 pub(crate) mod publishing;
 pub(crate) mod pulls;
 pub(crate) mod quotas;
+pub(crate) mod reading;
 pub(crate) mod refusal;
 pub(crate) mod replies;
 pub(crate) mod rights;

@@ -3,7 +3,7 @@
 //! Each protocol turns kinds into its own codes, in one file. The texts are the same for all. The engine's and the codecs'
 //! errors become refusals here, so that every protocol refuses the same thing for the same reason.
 
-use penstock_engine::{EngineError, LogError};
+use penstock_engine::{EngineError, LogError, QueueError};
 use penstock_wire::WireError;
 
 /// What a refusal is about, as far as a client acts on it.
@@ -94,6 +94,7 @@ fn kind_of(error: &EngineError) -> Kind {
         | EngineError::NoShard(..)
         | EngineError::NoExchange(..)
         | EngineError::NoLease { .. } => Kind::NotFound,
+        EngineError::Queue(QueueError::TooManyPriorities) => Kind::LimitReached,
         EngineError::Queue(_) => Kind::InUse,
         EngineError::StagedRows { .. } | EngineError::StagedDiffers { .. } | EngineError::StagedForgotten { .. } => {
             Kind::PreconditionFailed

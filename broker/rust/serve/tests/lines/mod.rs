@@ -110,8 +110,7 @@ impl Client {
             }
             ["CONSUME", queue] => {
                 let (vhost, queue, consumer_tag, prefetch) = (name("/")?, name(queue)?, name("")?, 2);
-                let options =
-                    ConsumeOptions { vhost, queue, consumer_tag, prefetch, auto_ack: false, exclusive: false };
+                let options = ConsumeOptions { vhost, queue, consumer_tag, prefetch, ..ConsumeOptions::default() };
                 let number = self.consumers.len() as u64 + 1;
                 let (caller, ring) = (self.caller.clone(), Some((&self.ring, number)));
                 let opened = Consuming::open_with(&self.broker, caller, options, ring, Some(&self.credit)).await?;

@@ -13,6 +13,7 @@ pub mod connection;
 pub mod content;
 pub mod delivery;
 pub mod frame;
+pub mod header_entry;
 pub mod heartbeat;
 pub mod method;
 pub mod properties;

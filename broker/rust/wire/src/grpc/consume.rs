@@ -18,6 +18,8 @@ pub struct ConsumeOpen<'a> {
     pub prefetch: u32,
     pub auto_ack: bool,
     pub exclusive: bool,
+    pub priority: i32,
+    pub ack_timeout_ms: Option<u64>,
 }
 
 /// One request of a consume stream.
@@ -69,6 +71,9 @@ impl<'a> ConsumeOpen<'a> {
                 4 => open.prefetch = reader.uint(field, wire_type)? as u32,
                 5 => open.auto_ack = reader.bool(field, wire_type)?,
                 6 => open.exclusive = reader.bool(field, wire_type)?,
+                // A negative number is written as one of 64 bits.
+                7 => open.priority = reader.uint(field, wire_type)? as i32,
+                8 => open.ack_timeout_ms = Some(reader.uint(field, wire_type)?).filter(|limit| *limit > 0),
                 _ => reader.skip(wire_type)?,
             }
         }
@@ -83,6 +88,8 @@ impl<'a> ConsumeOpen<'a> {
         put_uint(out, 4, u64::from(self.prefetch));
         put_bool(out, 5, self.auto_ack);
         put_bool(out, 6, self.exclusive);
+        put_uint(out, 7, i64::from(self.priority) as u64);
+        put_uint(out, 8, self.ack_timeout_ms.unwrap_or(0));
     }
 }
 

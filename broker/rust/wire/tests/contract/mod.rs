@@ -202,6 +202,10 @@ pub struct ConsumeOpen {
     pub auto_ack: bool,
     #[prost(bool, tag = "6")]
     pub exclusive: bool,
+    #[prost(int32, tag = "7")]
+    pub priority: i32,
+    #[prost(uint64, tag = "8")]
+    pub consumer_timeout_ms: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]

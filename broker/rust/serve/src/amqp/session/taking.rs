@@ -6,7 +6,8 @@ use penstock_wire::amqp::replies::{REPLY_TO, is_reply};
 use penstock_wire::amqp::reply::{Exception, ReplyCode};
 
 use super::{Session, Wanted};
-use crate::amqp::consumers::Outgoing;
+use crate::amqp::consume_arguments::ConsumeArguments;
+use crate::amqp::consumers::{Outgoing, Place};
 use crate::amqp::errors::of_queue;
 use crate::host::consuming::{ConsumeOptions, PREFETCH_MAX};
 use crate::host::getting::Got;
@@ -22,7 +23,11 @@ impl Session {
     }
 
     pub(super) async fn consume(&mut self, number: u16, method: Method<'_>) -> Result<(), Exception> {
-        let Method::BasicConsume { queue, consumer_tag, no_ack, exclusive, nowait, .. } = method else { return Ok(()) };
+        let Method::BasicConsume { queue, consumer_tag, no_ack, exclusive, nowait, arguments, .. } = method else {
+            return Ok(());
+        };
+        let arguments = ConsumeArguments::read(arguments)
+            .map_err(|text| Exception::new(ReplyCode::PreconditionFailed, text, method.id()))?;
         let Some(open) = self.channels.get(&number) else { return Ok(()) };
         let named;
         let queue = if queue.is_empty() { Name::cut(&open.last_queue) } else { queue };
@@ -45,9 +50,14 @@ impl Session {
         }
         let prefetch = if open.prefetch == 0 { PREFETCH_MAX } else { u32::from(open.prefetch) };
         let vhost = Name::cut(&self.vhost);
-        let wanted = ConsumeOptions { vhost, queue, consumer_tag, prefetch, auto_ack: no_ack, exclusive };
+        let ConsumeArguments { priority, ack_timeout_ms, .. } = arguments;
+        let auto_ack = no_ack;
+        let wanted =
+            ConsumeOptions { vhost, queue, consumer_tag, prefetch, auto_ack, exclusive, priority, ack_timeout_ms };
         let asker = (&self.broker, self.caller.clone());
-        let opened = self.consumers.open(asker, wanted, (number, &open.credit)).await;
+        let (shares_credit, has_prefetch) = (open.credit.is_limited(), open.prefetch != 0);
+        let place = Place { channel: number, credit: &open.credit, shares_credit, has_prefetch };
+        let opened = self.consumers.open(asker, wanted, arguments, place).await;
         opened.map_err(|refused| of_queue(&refused, &queue.to_text(), &self.vhost, method.id()))?;
         if !nowait {
             Method::BasicConsumeOk { consumer_tag }.put(number, &mut self.out);
