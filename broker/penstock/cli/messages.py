@@ -164,8 +164,13 @@ def _print_message(message: "Message", output: Format | None) -> None:
         print_json(_described(message))
         sys.stdout.flush()
         return
+    print_body(message.body)
+
+
+def print_body(body: bytes) -> None:
+    """Print a body as it was stored, followed by a line end."""
     sys.stdout.flush()
-    sys.stdout.buffer.write(message.body + b"\n")
+    sys.stdout.buffer.write(body + b"\n")
     sys.stdout.buffer.flush()
 
 

@@ -1,11 +1,11 @@
-"""`penstock queue`: list, declare, delete and purge queues; list and release leases."""
+"""`penstock queue`: list, declare, delete and purge queues; look at and move messages; list and release leases."""
 
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from penstock.cli import queue_list
+from penstock.cli import peeking, queue_list
 from penstock.cli.group import Commands
 from penstock.cli.options import Arguments, IfEmpty, IfUnused, QueueName, Uri, connected, read_fields
 from penstock.cli.output import Format, Output, counted, print_done, print_json, print_rows
@@ -14,6 +14,8 @@ __all__ = ["app"]
 
 app = Commands(help="Manage queues.")
 app.command("list")(queue_list.show)
+app.command("peek")(peeking.peek)
+app.command("move")(peeking.move)
 LEASE_COLUMNS = ("owner", "lease", "message_count", "bytes", "reserved_at", "acked")
 
 

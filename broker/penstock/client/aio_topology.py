@@ -4,7 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TypeVar
 
-from penstock.client import admin_calls, lease_calls, stream_calls
+from penstock.client import admin_calls, lease_calls, peek_calls, stream_calls
+from penstock.client.peek_calls import PeekedMessage
 from penstock.client.records import DeclaredQueue, DeclaredStream, ReservedLease
 from penstock.client.steps import Steps
 from penstock.client.values import Value
@@ -113,6 +114,17 @@ class AsyncTopology(ABC):
     async def delete_stream(self, name: str) -> int:
         """Delete a stream with all its partitions; return the number of messages that were in it."""
         return await self._run(stream_calls.delete_stream(self._vhost, name))
+
+    # ------------------------------------------------------------ messages
+
+    async def peek(
+        self, queue: str, count: int = 1, routing_key: str | None = None, header: tuple[str, str] | None = None
+    ) -> list[PeekedMessage]:
+        """Return the first ready messages of a queue, which stay there; consumers notice nothing.
+
+        `routing_key` and `header`, a name and a value, select messages. It looks at a million messages at most.
+        """
+        return await self._run(peek_calls.peek(self._vhost, queue, count, routing_key, header))
 
     # ------------------------------------------------------------ leases
 

@@ -220,6 +220,32 @@ class GetResponse(_message.Message):
     ready_count: int
     def __init__(self, deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., ready_count: _Optional[int] = ...) -> None: ...
 
+class PeekRequest(_message.Message):
+    __slots__ = ("vhost", "queue", "count_max", "position", "routing_key", "header", "header_value")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_MAX_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_KEY_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    HEADER_VALUE_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    queue: str
+    count_max: int
+    position: int
+    routing_key: str
+    header: str
+    header_value: str
+    def __init__(self, vhost: _Optional[str] = ..., queue: _Optional[str] = ..., count_max: _Optional[int] = ..., position: _Optional[int] = ..., routing_key: _Optional[str] = ..., header: _Optional[str] = ..., header_value: _Optional[str] = ...) -> None: ...
+
+class PeekResponse(_message.Message):
+    __slots__ = ("deliveries", "next_position")
+    DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
+    deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
+    next_position: int
+    def __init__(self, deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., next_position: _Optional[int] = ...) -> None: ...
+
 class SettleRequest(_message.Message):
     __slots__ = ("vhost", "queue", "settlement")
     VHOST_FIELD_NUMBER: _ClassVar[int]

@@ -49,6 +49,11 @@ class MessagingServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_messaging__pb2.GetRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_messaging__pb2.GetResponse.FromString,
                 _registered_method=True)
+        self.Peek = channel.unary_unary(
+                '/penstock.v1.MessagingService/Peek',
+                request_serializer=penstock_dot_v1_dot_messaging__pb2.PeekRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_messaging__pb2.PeekResponse.FromString,
+                _registered_method=True)
         self.Settle = channel.unary_unary(
                 '/penstock.v1.MessagingService/Settle',
                 request_serializer=penstock_dot_v1_dot_messaging__pb2.SettleRequest.SerializeToString,
@@ -99,6 +104,14 @@ class MessagingServiceServicer(object):
     def Get(self, request, context):
         """Gets messages without a stream. Without auto_ack, they belong to the connection until Settle settles them; the end of the
         connection returns them to the queue.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Peek(self, request, context):
+        """Returns ready messages and leaves them in the queue: nothing is taken, and consumers notice nothing. Needs the permission to
+        read the queue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -158,6 +171,11 @@ def add_MessagingServiceServicer_to_server(servicer, server):
                     servicer.Get,
                     request_deserializer=penstock_dot_v1_dot_messaging__pb2.GetRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_messaging__pb2.GetResponse.SerializeToString,
+            ),
+            'Peek': grpc.unary_unary_rpc_method_handler(
+                    servicer.Peek,
+                    request_deserializer=penstock_dot_v1_dot_messaging__pb2.PeekRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_messaging__pb2.PeekResponse.SerializeToString,
             ),
             'Settle': grpc.unary_unary_rpc_method_handler(
                     servicer.Settle,
@@ -266,6 +284,33 @@ class MessagingService(object):
             '/penstock.v1.MessagingService/Get',
             penstock_dot_v1_dot_messaging__pb2.GetRequest.SerializeToString,
             penstock_dot_v1_dot_messaging__pb2.GetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Peek(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.MessagingService/Peek',
+            penstock_dot_v1_dot_messaging__pb2.PeekRequest.SerializeToString,
+            penstock_dot_v1_dot_messaging__pb2.PeekResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1395,6 +1395,157 @@ func (x *GetResponse) GetReadyCount() uint64 {
 	return 0
 }
 
+type PeekRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vhost string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Queue string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	// 0 means 1, and more than 1,000 means 1,000.
+	CountMax uint32 `protobuf:"varint,3,opt,name=count_max,json=countMax,proto3" json:"count_max,omitempty"`
+	// next_position of an earlier response; 0: the head of the queue.
+	Position uint64 `protobuf:"varint,4,opt,name=position,proto3" json:"position,omitempty"`
+	// Only messages with this routing key.
+	RoutingKey *string `protobuf:"bytes,5,opt,name=routing_key,json=routingKey,proto3,oneof" json:"routing_key,omitempty"`
+	// Only messages with a header of this name and value: a text, or an integer or truth value as it is written. Empty: all.
+	Header        string `protobuf:"bytes,6,opt,name=header,proto3" json:"header,omitempty"`
+	HeaderValue   string `protobuf:"bytes,7,opt,name=header_value,json=headerValue,proto3" json:"header_value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeekRequest) Reset() {
+	*x = PeekRequest{}
+	mi := &file_penstock_v1_messaging_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeekRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeekRequest) ProtoMessage() {}
+
+func (x *PeekRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_messaging_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
+func (*PeekRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *PeekRequest) GetVhost() string {
+	if x != nil {
+		return x.Vhost
+	}
+	return ""
+}
+
+func (x *PeekRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *PeekRequest) GetCountMax() uint32 {
+	if x != nil {
+		return x.CountMax
+	}
+	return 0
+}
+
+func (x *PeekRequest) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *PeekRequest) GetRoutingKey() string {
+	if x != nil && x.RoutingKey != nil {
+		return *x.RoutingKey
+	}
+	return ""
+}
+
+func (x *PeekRequest) GetHeader() string {
+	if x != nil {
+		return x.Header
+	}
+	return ""
+}
+
+func (x *PeekRequest) GetHeaderValue() string {
+	if x != nil {
+		return x.HeaderValue
+	}
+	return ""
+}
+
+type PeekResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order in which consumers would get them; redelivered and delivery_count are not set.
+	Deliveries []*Delivery `protobuf:"bytes,1,rep,name=deliveries,proto3" json:"deliveries,omitempty"`
+	// Where another call goes on; 0 at the end. One call looks at 10,000 messages at most, so that there may be more even
+	// without a delivery.
+	NextPosition  uint64 `protobuf:"varint,2,opt,name=next_position,json=nextPosition,proto3" json:"next_position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeekResponse) Reset() {
+	*x = PeekResponse{}
+	mi := &file_penstock_v1_messaging_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeekResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeekResponse) ProtoMessage() {}
+
+func (x *PeekResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_messaging_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeekResponse.ProtoReflect.Descriptor instead.
+func (*PeekResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *PeekResponse) GetDeliveries() []*Delivery {
+	if x != nil {
+		return x.Deliveries
+	}
+	return nil
+}
+
+func (x *PeekResponse) GetNextPosition() uint64 {
+	if x != nil {
+		return x.NextPosition
+	}
+	return 0
+}
+
 type SettleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Vhost         string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
@@ -1406,7 +1557,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_penstock_v1_messaging_proto_msgTypes[18]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1418,7 +1569,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_messaging_proto_msgTypes[18]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1431,7 +1582,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{18}
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SettleRequest) GetVhost() string {
@@ -1464,7 +1615,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_penstock_v1_messaging_proto_msgTypes[19]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +1627,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_messaging_proto_msgTypes[19]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +1640,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{19}
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SettleResponse) GetSettledCount() uint64 {
@@ -1517,7 +1668,7 @@ type ReserveLeaseRequest struct {
 
 func (x *ReserveLeaseRequest) Reset() {
 	*x = ReserveLeaseRequest{}
-	mi := &file_penstock_v1_messaging_proto_msgTypes[20]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +1680,7 @@ func (x *ReserveLeaseRequest) String() string {
 func (*ReserveLeaseRequest) ProtoMessage() {}
 
 func (x *ReserveLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_messaging_proto_msgTypes[20]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +1693,7 @@ func (x *ReserveLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveLeaseRequest.ProtoReflect.Descriptor instead.
 func (*ReserveLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{20}
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReserveLeaseRequest) GetVhost() string {
@@ -1601,7 +1752,7 @@ type ReserveLeaseResponse struct {
 
 func (x *ReserveLeaseResponse) Reset() {
 	*x = ReserveLeaseResponse{}
-	mi := &file_penstock_v1_messaging_proto_msgTypes[21]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1613,7 +1764,7 @@ func (x *ReserveLeaseResponse) String() string {
 func (*ReserveLeaseResponse) ProtoMessage() {}
 
 func (x *ReserveLeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_messaging_proto_msgTypes[21]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1626,7 +1777,7 @@ func (x *ReserveLeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveLeaseResponse.ProtoReflect.Descriptor instead.
 func (*ReserveLeaseResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{21}
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReserveLeaseResponse) GetLease() *Lease {
@@ -1664,7 +1815,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_penstock_v1_messaging_proto_msgTypes[22]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1676,7 +1827,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_messaging_proto_msgTypes[22]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1689,7 +1840,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{22}
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Lease) GetLease() uint64 {
@@ -1733,7 +1884,7 @@ type AckLeasesRequest struct {
 
 func (x *AckLeasesRequest) Reset() {
 	*x = AckLeasesRequest{}
-	mi := &file_penstock_v1_messaging_proto_msgTypes[23]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1745,7 +1896,7 @@ func (x *AckLeasesRequest) String() string {
 func (*AckLeasesRequest) ProtoMessage() {}
 
 func (x *AckLeasesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_messaging_proto_msgTypes[23]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1758,7 +1909,7 @@ func (x *AckLeasesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckLeasesRequest.ProtoReflect.Descriptor instead.
 func (*AckLeasesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{23}
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AckLeasesRequest) GetVhost() string {
@@ -1798,7 +1949,7 @@ type AckLeasesResponse struct {
 
 func (x *AckLeasesResponse) Reset() {
 	*x = AckLeasesResponse{}
-	mi := &file_penstock_v1_messaging_proto_msgTypes[24]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1810,7 +1961,7 @@ func (x *AckLeasesResponse) String() string {
 func (*AckLeasesResponse) ProtoMessage() {}
 
 func (x *AckLeasesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_messaging_proto_msgTypes[24]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1823,7 +1974,7 @@ func (x *AckLeasesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckLeasesResponse.ProtoReflect.Descriptor instead.
 func (*AckLeasesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{24}
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AckLeasesResponse) GetSettledCount() uint64 {
@@ -1847,7 +1998,7 @@ type ReleaseLeasesRequest struct {
 
 func (x *ReleaseLeasesRequest) Reset() {
 	*x = ReleaseLeasesRequest{}
-	mi := &file_penstock_v1_messaging_proto_msgTypes[25]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1859,7 +2010,7 @@ func (x *ReleaseLeasesRequest) String() string {
 func (*ReleaseLeasesRequest) ProtoMessage() {}
 
 func (x *ReleaseLeasesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_messaging_proto_msgTypes[25]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1872,7 +2023,7 @@ func (x *ReleaseLeasesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLeasesRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseLeasesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{25}
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReleaseLeasesRequest) GetVhost() string {
@@ -1912,7 +2063,7 @@ type ReleaseLeasesResponse struct {
 
 func (x *ReleaseLeasesResponse) Reset() {
 	*x = ReleaseLeasesResponse{}
-	mi := &file_penstock_v1_messaging_proto_msgTypes[26]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1924,7 +2075,7 @@ func (x *ReleaseLeasesResponse) String() string {
 func (*ReleaseLeasesResponse) ProtoMessage() {}
 
 func (x *ReleaseLeasesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_messaging_proto_msgTypes[26]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1937,7 +2088,7 @@ func (x *ReleaseLeasesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLeasesResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseLeasesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{26}
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReleaseLeasesResponse) GetReleasedCount() uint64 {
@@ -1959,7 +2110,7 @@ type ListLeasesRequest struct {
 
 func (x *ListLeasesRequest) Reset() {
 	*x = ListLeasesRequest{}
-	mi := &file_penstock_v1_messaging_proto_msgTypes[27]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1971,7 +2122,7 @@ func (x *ListLeasesRequest) String() string {
 func (*ListLeasesRequest) ProtoMessage() {}
 
 func (x *ListLeasesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_messaging_proto_msgTypes[27]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1984,7 +2135,7 @@ func (x *ListLeasesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLeasesRequest.ProtoReflect.Descriptor instead.
 func (*ListLeasesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{27}
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListLeasesRequest) GetVhost() string {
@@ -2019,7 +2170,7 @@ type ListLeasesResponse struct {
 
 func (x *ListLeasesResponse) Reset() {
 	*x = ListLeasesResponse{}
-	mi := &file_penstock_v1_messaging_proto_msgTypes[28]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2031,7 +2182,7 @@ func (x *ListLeasesResponse) String() string {
 func (*ListLeasesResponse) ProtoMessage() {}
 
 func (x *ListLeasesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_messaging_proto_msgTypes[28]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2044,7 +2195,7 @@ func (x *ListLeasesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLeasesResponse.ProtoReflect.Descriptor instead.
 func (*ListLeasesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{28}
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListLeasesResponse) GetOwners() []*LeaseOwner {
@@ -2073,7 +2224,7 @@ type LeaseOwner struct {
 
 func (x *LeaseOwner) Reset() {
 	*x = LeaseOwner{}
-	mi := &file_penstock_v1_messaging_proto_msgTypes[29]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2236,7 @@ func (x *LeaseOwner) String() string {
 func (*LeaseOwner) ProtoMessage() {}
 
 func (x *LeaseOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_messaging_proto_msgTypes[29]
+	mi := &file_penstock_v1_messaging_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2249,7 @@ func (x *LeaseOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseOwner.ProtoReflect.Descriptor instead.
 func (*LeaseOwner) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{29}
+	return file_penstock_v1_messaging_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LeaseOwner) GetOwner() string {
@@ -2233,7 +2384,22 @@ const file_penstock_v1_messaging_proto_rawDesc = "" +
 	"deliveries\x18\x01 \x03(\v2\x15.penstock.v1.DeliveryR\n" +
 	"deliveries\x12\x1f\n" +
 	"\vready_count\x18\x02 \x01(\x04R\n" +
-	"readyCount\"t\n" +
+	"readyCount\"\xe3\x01\n" +
+	"\vPeekRequest\x12\x14\n" +
+	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x1b\n" +
+	"\tcount_max\x18\x03 \x01(\rR\bcountMax\x12\x1a\n" +
+	"\bposition\x18\x04 \x01(\x04R\bposition\x12$\n" +
+	"\vrouting_key\x18\x05 \x01(\tH\x00R\n" +
+	"routingKey\x88\x01\x01\x12\x16\n" +
+	"\x06header\x18\x06 \x01(\tR\x06header\x12!\n" +
+	"\fheader_value\x18\a \x01(\tR\vheaderValueB\x0e\n" +
+	"\f_routing_key\"j\n" +
+	"\fPeekResponse\x125\n" +
+	"\n" +
+	"deliveries\x18\x01 \x03(\v2\x15.penstock.v1.DeliveryR\n" +
+	"deliveries\x12#\n" +
+	"\rnext_position\x18\x02 \x01(\x04R\fnextPosition\"t\n" +
 	"\rSettleRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x127\n" +
@@ -2296,11 +2462,12 @@ const file_penstock_v1_messaging_proto_rawDesc = "" +
 	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vOUTCOME_ACK\x10\x01\x12\x12\n" +
 	"\x0eOUTCOME_REJECT\x10\x02\x12\x13\n" +
-	"\x0fOUTCOME_REQUEUE\x10\x032\xeb\x04\n" +
+	"\x0fOUTCOME_REQUEUE\x10\x032\xa8\x05\n" +
 	"\x10MessagingService\x12H\n" +
 	"\aPublish\x12\x1b.penstock.v1.PublishRequest\x1a\x1c.penstock.v1.PublishResponse(\x010\x01\x12H\n" +
 	"\aConsume\x12\x1b.penstock.v1.ConsumeRequest\x1a\x1c.penstock.v1.ConsumeResponse(\x010\x01\x128\n" +
-	"\x03Get\x12\x17.penstock.v1.GetRequest\x1a\x18.penstock.v1.GetResponse\x12A\n" +
+	"\x03Get\x12\x17.penstock.v1.GetRequest\x1a\x18.penstock.v1.GetResponse\x12;\n" +
+	"\x04Peek\x12\x18.penstock.v1.PeekRequest\x1a\x19.penstock.v1.PeekResponse\x12A\n" +
 	"\x06Settle\x12\x1a.penstock.v1.SettleRequest\x1a\x1b.penstock.v1.SettleResponse\x12S\n" +
 	"\fReserveLease\x12 .penstock.v1.ReserveLeaseRequest\x1a!.penstock.v1.ReserveLeaseResponse\x12J\n" +
 	"\tAckLeases\x12\x1d.penstock.v1.AckLeasesRequest\x1a\x1e.penstock.v1.AckLeasesResponse\x12V\n" +
@@ -2321,7 +2488,7 @@ func file_penstock_v1_messaging_proto_rawDescGZIP() []byte {
 }
 
 var file_penstock_v1_messaging_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_penstock_v1_messaging_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_penstock_v1_messaging_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_penstock_v1_messaging_proto_goTypes = []any{
 	(Durability)(0),               // 0: penstock.v1.Durability
 	(Outcome)(0),                  // 1: penstock.v1.Outcome
@@ -2343,66 +2510,71 @@ var file_penstock_v1_messaging_proto_goTypes = []any{
 	(*ConsumeCancelled)(nil),      // 17: penstock.v1.ConsumeCancelled
 	(*GetRequest)(nil),            // 18: penstock.v1.GetRequest
 	(*GetResponse)(nil),           // 19: penstock.v1.GetResponse
-	(*SettleRequest)(nil),         // 20: penstock.v1.SettleRequest
-	(*SettleResponse)(nil),        // 21: penstock.v1.SettleResponse
-	(*ReserveLeaseRequest)(nil),   // 22: penstock.v1.ReserveLeaseRequest
-	(*ReserveLeaseResponse)(nil),  // 23: penstock.v1.ReserveLeaseResponse
-	(*Lease)(nil),                 // 24: penstock.v1.Lease
-	(*AckLeasesRequest)(nil),      // 25: penstock.v1.AckLeasesRequest
-	(*AckLeasesResponse)(nil),     // 26: penstock.v1.AckLeasesResponse
-	(*ReleaseLeasesRequest)(nil),  // 27: penstock.v1.ReleaseLeasesRequest
-	(*ReleaseLeasesResponse)(nil), // 28: penstock.v1.ReleaseLeasesResponse
-	(*ListLeasesRequest)(nil),     // 29: penstock.v1.ListLeasesRequest
-	(*ListLeasesResponse)(nil),    // 30: penstock.v1.ListLeasesResponse
-	(*LeaseOwner)(nil),            // 31: penstock.v1.LeaseOwner
-	(*Properties)(nil),            // 32: penstock.v1.Properties
-	(*Range)(nil),                 // 33: penstock.v1.Range
+	(*PeekRequest)(nil),           // 20: penstock.v1.PeekRequest
+	(*PeekResponse)(nil),          // 21: penstock.v1.PeekResponse
+	(*SettleRequest)(nil),         // 22: penstock.v1.SettleRequest
+	(*SettleResponse)(nil),        // 23: penstock.v1.SettleResponse
+	(*ReserveLeaseRequest)(nil),   // 24: penstock.v1.ReserveLeaseRequest
+	(*ReserveLeaseResponse)(nil),  // 25: penstock.v1.ReserveLeaseResponse
+	(*Lease)(nil),                 // 26: penstock.v1.Lease
+	(*AckLeasesRequest)(nil),      // 27: penstock.v1.AckLeasesRequest
+	(*AckLeasesResponse)(nil),     // 28: penstock.v1.AckLeasesResponse
+	(*ReleaseLeasesRequest)(nil),  // 29: penstock.v1.ReleaseLeasesRequest
+	(*ReleaseLeasesResponse)(nil), // 30: penstock.v1.ReleaseLeasesResponse
+	(*ListLeasesRequest)(nil),     // 31: penstock.v1.ListLeasesRequest
+	(*ListLeasesResponse)(nil),    // 32: penstock.v1.ListLeasesResponse
+	(*LeaseOwner)(nil),            // 33: penstock.v1.LeaseOwner
+	(*Properties)(nil),            // 34: penstock.v1.Properties
+	(*Range)(nil),                 // 35: penstock.v1.Range
 }
 var file_penstock_v1_messaging_proto_depIdxs = []int32{
 	3,  // 0: penstock.v1.PublishRequest.open:type_name -> penstock.v1.PublishOpen
 	4,  // 1: penstock.v1.PublishRequest.batch:type_name -> penstock.v1.PublishBatch
 	0,  // 2: penstock.v1.PublishOpen.durability:type_name -> penstock.v1.Durability
 	5,  // 3: penstock.v1.PublishBatch.messages:type_name -> penstock.v1.Message
-	32, // 4: penstock.v1.Message.properties:type_name -> penstock.v1.Properties
-	33, // 5: penstock.v1.PublishResponse.confirmed:type_name -> penstock.v1.Range
+	34, // 4: penstock.v1.Message.properties:type_name -> penstock.v1.Properties
+	35, // 5: penstock.v1.PublishResponse.confirmed:type_name -> penstock.v1.Range
 	7,  // 6: penstock.v1.PublishResponse.returned:type_name -> penstock.v1.Returned
 	8,  // 7: penstock.v1.PublishResponse.rejected:type_name -> penstock.v1.Rejected
 	10, // 8: penstock.v1.ConsumeRequest.open:type_name -> penstock.v1.ConsumeOpen
 	11, // 9: penstock.v1.ConsumeRequest.settle:type_name -> penstock.v1.Settlement
 	12, // 10: penstock.v1.ConsumeRequest.flow:type_name -> penstock.v1.Flow
-	33, // 11: penstock.v1.Settlement.ranges:type_name -> penstock.v1.Range
+	35, // 11: penstock.v1.Settlement.ranges:type_name -> penstock.v1.Range
 	1,  // 12: penstock.v1.Settlement.outcome:type_name -> penstock.v1.Outcome
 	14, // 13: penstock.v1.ConsumeResponse.opened:type_name -> penstock.v1.ConsumeOpened
 	15, // 14: penstock.v1.ConsumeResponse.deliveries:type_name -> penstock.v1.Deliveries
 	17, // 15: penstock.v1.ConsumeResponse.cancelled:type_name -> penstock.v1.ConsumeCancelled
 	16, // 16: penstock.v1.Deliveries.deliveries:type_name -> penstock.v1.Delivery
-	32, // 17: penstock.v1.Delivery.properties:type_name -> penstock.v1.Properties
+	34, // 17: penstock.v1.Delivery.properties:type_name -> penstock.v1.Properties
 	16, // 18: penstock.v1.GetResponse.deliveries:type_name -> penstock.v1.Delivery
-	11, // 19: penstock.v1.SettleRequest.settlement:type_name -> penstock.v1.Settlement
-	24, // 20: penstock.v1.ReserveLeaseResponse.lease:type_name -> penstock.v1.Lease
-	31, // 21: penstock.v1.ListLeasesResponse.owners:type_name -> penstock.v1.LeaseOwner
-	24, // 22: penstock.v1.LeaseOwner.leases:type_name -> penstock.v1.Lease
-	2,  // 23: penstock.v1.MessagingService.Publish:input_type -> penstock.v1.PublishRequest
-	9,  // 24: penstock.v1.MessagingService.Consume:input_type -> penstock.v1.ConsumeRequest
-	18, // 25: penstock.v1.MessagingService.Get:input_type -> penstock.v1.GetRequest
-	20, // 26: penstock.v1.MessagingService.Settle:input_type -> penstock.v1.SettleRequest
-	22, // 27: penstock.v1.MessagingService.ReserveLease:input_type -> penstock.v1.ReserveLeaseRequest
-	25, // 28: penstock.v1.MessagingService.AckLeases:input_type -> penstock.v1.AckLeasesRequest
-	27, // 29: penstock.v1.MessagingService.ReleaseLeases:input_type -> penstock.v1.ReleaseLeasesRequest
-	29, // 30: penstock.v1.MessagingService.ListLeases:input_type -> penstock.v1.ListLeasesRequest
-	6,  // 31: penstock.v1.MessagingService.Publish:output_type -> penstock.v1.PublishResponse
-	13, // 32: penstock.v1.MessagingService.Consume:output_type -> penstock.v1.ConsumeResponse
-	19, // 33: penstock.v1.MessagingService.Get:output_type -> penstock.v1.GetResponse
-	21, // 34: penstock.v1.MessagingService.Settle:output_type -> penstock.v1.SettleResponse
-	23, // 35: penstock.v1.MessagingService.ReserveLease:output_type -> penstock.v1.ReserveLeaseResponse
-	26, // 36: penstock.v1.MessagingService.AckLeases:output_type -> penstock.v1.AckLeasesResponse
-	28, // 37: penstock.v1.MessagingService.ReleaseLeases:output_type -> penstock.v1.ReleaseLeasesResponse
-	30, // 38: penstock.v1.MessagingService.ListLeases:output_type -> penstock.v1.ListLeasesResponse
-	31, // [31:39] is the sub-list for method output_type
-	23, // [23:31] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	16, // 19: penstock.v1.PeekResponse.deliveries:type_name -> penstock.v1.Delivery
+	11, // 20: penstock.v1.SettleRequest.settlement:type_name -> penstock.v1.Settlement
+	26, // 21: penstock.v1.ReserveLeaseResponse.lease:type_name -> penstock.v1.Lease
+	33, // 22: penstock.v1.ListLeasesResponse.owners:type_name -> penstock.v1.LeaseOwner
+	26, // 23: penstock.v1.LeaseOwner.leases:type_name -> penstock.v1.Lease
+	2,  // 24: penstock.v1.MessagingService.Publish:input_type -> penstock.v1.PublishRequest
+	9,  // 25: penstock.v1.MessagingService.Consume:input_type -> penstock.v1.ConsumeRequest
+	18, // 26: penstock.v1.MessagingService.Get:input_type -> penstock.v1.GetRequest
+	20, // 27: penstock.v1.MessagingService.Peek:input_type -> penstock.v1.PeekRequest
+	22, // 28: penstock.v1.MessagingService.Settle:input_type -> penstock.v1.SettleRequest
+	24, // 29: penstock.v1.MessagingService.ReserveLease:input_type -> penstock.v1.ReserveLeaseRequest
+	27, // 30: penstock.v1.MessagingService.AckLeases:input_type -> penstock.v1.AckLeasesRequest
+	29, // 31: penstock.v1.MessagingService.ReleaseLeases:input_type -> penstock.v1.ReleaseLeasesRequest
+	31, // 32: penstock.v1.MessagingService.ListLeases:input_type -> penstock.v1.ListLeasesRequest
+	6,  // 33: penstock.v1.MessagingService.Publish:output_type -> penstock.v1.PublishResponse
+	13, // 34: penstock.v1.MessagingService.Consume:output_type -> penstock.v1.ConsumeResponse
+	19, // 35: penstock.v1.MessagingService.Get:output_type -> penstock.v1.GetResponse
+	21, // 36: penstock.v1.MessagingService.Peek:output_type -> penstock.v1.PeekResponse
+	23, // 37: penstock.v1.MessagingService.Settle:output_type -> penstock.v1.SettleResponse
+	25, // 38: penstock.v1.MessagingService.ReserveLease:output_type -> penstock.v1.ReserveLeaseResponse
+	28, // 39: penstock.v1.MessagingService.AckLeases:output_type -> penstock.v1.AckLeasesResponse
+	30, // 40: penstock.v1.MessagingService.ReleaseLeases:output_type -> penstock.v1.ReleaseLeasesResponse
+	32, // 41: penstock.v1.MessagingService.ListLeases:output_type -> penstock.v1.ListLeasesResponse
+	33, // [33:42] is the sub-list for method output_type
+	24, // [24:33] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_penstock_v1_messaging_proto_init() }
@@ -2428,14 +2600,15 @@ func file_penstock_v1_messaging_proto_init() {
 		(*ConsumeResponse_Cancelled)(nil),
 	}
 	file_penstock_v1_messaging_proto_msgTypes[14].OneofWrappers = []any{}
-	file_penstock_v1_messaging_proto_msgTypes[27].OneofWrappers = []any{}
+	file_penstock_v1_messaging_proto_msgTypes[18].OneofWrappers = []any{}
+	file_penstock_v1_messaging_proto_msgTypes[29].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_penstock_v1_messaging_proto_rawDesc), len(file_penstock_v1_messaging_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   30,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

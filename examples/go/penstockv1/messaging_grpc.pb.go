@@ -27,6 +27,7 @@ const (
 	MessagingService_Publish_FullMethodName       = "/penstock.v1.MessagingService/Publish"
 	MessagingService_Consume_FullMethodName       = "/penstock.v1.MessagingService/Consume"
 	MessagingService_Get_FullMethodName           = "/penstock.v1.MessagingService/Get"
+	MessagingService_Peek_FullMethodName          = "/penstock.v1.MessagingService/Peek"
 	MessagingService_Settle_FullMethodName        = "/penstock.v1.MessagingService/Settle"
 	MessagingService_ReserveLease_FullMethodName  = "/penstock.v1.MessagingService/ReserveLease"
 	MessagingService_AckLeases_FullMethodName     = "/penstock.v1.MessagingService/AckLeases"
@@ -48,6 +49,9 @@ type MessagingServiceClient interface {
 	// Gets messages without a stream. Without auto_ack, they belong to the connection until Settle settles them; the end of the
 	// connection returns them to the queue.
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
+	// Returns ready messages and leaves them in the queue: nothing is taken, and consumers notice nothing. Needs the permission to
+	// read the queue.
+	Peek(ctx context.Context, in *PeekRequest, opts ...grpc.CallOption) (*PeekResponse, error)
 	// Settles messages that Get took on the same connection.
 	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
 	// Reserves ready messages of a queue for an owner under the next number. They stay reserved, also through restarts, until
@@ -100,6 +104,16 @@ func (c *messagingServiceClient) Get(ctx context.Context, in *GetRequest, opts .
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetResponse)
 	err := c.cc.Invoke(ctx, MessagingService_Get_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *messagingServiceClient) Peek(ctx context.Context, in *PeekRequest, opts ...grpc.CallOption) (*PeekResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PeekResponse)
+	err := c.cc.Invoke(ctx, MessagingService_Peek_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -170,6 +184,9 @@ type MessagingServiceServer interface {
 	// Gets messages without a stream. Without auto_ack, they belong to the connection until Settle settles them; the end of the
 	// connection returns them to the queue.
 	Get(context.Context, *GetRequest) (*GetResponse, error)
+	// Returns ready messages and leaves them in the queue: nothing is taken, and consumers notice nothing. Needs the permission to
+	// read the queue.
+	Peek(context.Context, *PeekRequest) (*PeekResponse, error)
 	// Settles messages that Get took on the same connection.
 	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
 	// Reserves ready messages of a queue for an owner under the next number. They stay reserved, also through restarts, until
@@ -200,6 +217,9 @@ func (UnimplementedMessagingServiceServer) Consume(grpc.BidiStreamingServer[Cons
 }
 func (UnimplementedMessagingServiceServer) Get(context.Context, *GetRequest) (*GetResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Get not implemented")
+}
+func (UnimplementedMessagingServiceServer) Peek(context.Context, *PeekRequest) (*PeekResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Peek not implemented")
 }
 func (UnimplementedMessagingServiceServer) Settle(context.Context, *SettleRequest) (*SettleResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Settle not implemented")
@@ -265,6 +285,24 @@ func _MessagingService_Get_Handler(srv interface{}, ctx context.Context, dec fun
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(MessagingServiceServer).Get(ctx, req.(*GetRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MessagingService_Peek_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PeekRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MessagingServiceServer).Peek(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MessagingService_Peek_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MessagingServiceServer).Peek(ctx, req.(*PeekRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -369,6 +407,10 @@ var MessagingService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Get",
 			Handler:    _MessagingService_Get_Handler,
+		},
+		{
+			MethodName: "Peek",
+			Handler:    _MessagingService_Peek_Handler,
 		},
 		{
 			MethodName: "Settle",

@@ -41,7 +41,7 @@ def test_every_method_of_the_contract_has_a_handler():
     messaging = messaging_pb2.DESCRIPTOR.services_by_name["MessagingService"]
     staging = staging_pb2.DESCRIPTOR.services_by_name["StagingService"]
     # The listener itself moves messages, and decides about staged rows.
-    native = {"Get", "Settle", "Stage", "PublishStaged", "DiscardStaged"}
+    native = {"Get", "Peek", "Settle", "Stage", "PublishStaged", "DiscardStaged"}
     methods = [
         method for service in (streams, messaging, staging) for method in service.methods if method.name not in native
     ]

@@ -32,8 +32,8 @@ const CHECK_AGAIN_MS: u64 = 1000;
 /// Place of a message's record.
 pub(crate) struct Found {
     pub sequence: Sequence,
-    segment: Arc<Segment>,
-    offset: u32,
+    pub segment: Arc<Segment>,
+    pub offset: u32,
 }
 
 impl Shard {

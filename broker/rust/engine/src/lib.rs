@@ -54,6 +54,7 @@ mod other_logs;
 mod outlook;
 mod overdue;
 mod passed_on;
+mod peeking;
 mod places;
 mod priorities;
 mod producer_complete;
@@ -113,6 +114,7 @@ pub use level::{Level, QueueLevels};
 pub use notices::{Notice, Notices};
 pub use offsets::{GROUP_BYTES_MAX, GroupStanding, StreamStanding};
 pub use outlook::StreamOutlook;
+pub use peeking::Peeked;
 pub use penstock_log::{
     Attributes, BATCH_MAX, CorruptRecord, DEADLINE_MS_MAX, LogError, MessageView, Payload, Position, Producer,
     Recovery, Repaired, Segment, SegmentReport, Target, inspect, inspect_shard,

@@ -15,6 +15,7 @@ const TAKERS: &[&str] = &[
     "subscription.retire(",
     "subscription.held_in(",
     "shard.is_stream(",
+    "shard.peek(",
     ".open_producer(",
     ".open_producer_while(",
     ".new_attempt(",

@@ -182,12 +182,16 @@ pub(crate) async fn next_bytes(
 }
 
 /// The most bytes that a message takes in a response.
-fn bytes_at_most(view: &MessageView<'_>) -> usize {
+pub(crate) fn bytes_at_most(view: &MessageView<'_>) -> usize {
     let names = view.exchange.len() + view.routing_key.len() + view.key.map_or(0, <[u8]>::len);
     view.body.len() + names + PROPERTIES_GROWTH_MAX * view.properties.len() + FIELDS_BYTES_MAX
 }
 
-fn push_one(encoder: &mut DeliveriesEncoder<'_>, view: &MessageView<'_>, picked: Picked) -> Result<(), Refusal> {
+pub(crate) fn push_one(
+    encoder: &mut DeliveriesEncoder<'_>,
+    view: &MessageView<'_>,
+    picked: Picked,
+) -> Result<(), Refusal> {
     let delivery = DeliveryRef {
         sequence: picked.taken.sequence.0,
         body: view.body,

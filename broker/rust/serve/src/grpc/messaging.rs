@@ -60,6 +60,7 @@ impl Answers for Messaging {
             "Publish" => self.publish(request, bytes_max).unwrap_or_else(Status::into_http),
             "Consume" => self.consume(request, bytes_max).unwrap_or_else(Status::into_http),
             "Get" => self.get(request, bytes_max).unwrap_or_else(Status::into_http),
+            "Peek" => self.peek(request, bytes_max).unwrap_or_else(Status::into_http),
             "Settle" => {
                 let mut grpc = Grpc::new(BytesCodec).max_decoding_message_size(bytes_max);
                 grpc.unary(Settling { messaging: self }, request).await
@@ -107,6 +108,13 @@ impl Messaging {
         let (caller, input) = receive(request, bytes_max)?;
         let account = Arc::clone(&caller.state.account);
         Ok(respond(&account, self.pulling(caller, pulls).get(input)))
+    }
+
+    fn peek(self, request: http::Request<Body>, bytes_max: usize) -> Result<http::Response<Body>, Status> {
+        let pulls = request.extensions().get::<Peer>().map(|peer| Arc::clone(&peer.pulls)).ok_or_else(no_connection)?;
+        let (caller, input) = receive(request, bytes_max)?;
+        let account = Arc::clone(&caller.state.account);
+        Ok(respond(&account, self.pulling(caller, pulls).peek(input)))
     }
 
     fn pulling(self, caller: Caller, pulls: Arc<Pulls>) -> PullContext {

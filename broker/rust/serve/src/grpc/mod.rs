@@ -13,6 +13,7 @@ pub(crate) mod gate;
 pub(crate) mod input;
 pub(crate) mod listener;
 pub(crate) mod messaging;
+mod peek;
 pub(crate) mod peer;
 pub(crate) mod public;
 pub(crate) mod publish;

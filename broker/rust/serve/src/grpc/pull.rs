@@ -44,7 +44,7 @@ const COUNT_MAX: u32 = 1000;
 const PASSED_MAX: usize = 10_000;
 
 /// gRPC's clients refuse more than 4 MiB unless they are told to take it.
-const RESPONSE_BYTES_MAX: usize = (4 << 20) - (64 << 10);
+pub(crate) const RESPONSE_BYTES_MAX: usize = (4 << 20) - (64 << 10);
 
 /// What a pull needs to know of the process and the client.
 pub(crate) struct PullContext {

@@ -8,6 +8,7 @@
 pub mod consume;
 pub mod deliveries;
 pub mod get;
+pub mod peek;
 pub mod publish;
 pub mod read;
 pub mod settlement;
