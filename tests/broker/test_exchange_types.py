@@ -168,7 +168,6 @@ def test_without_bindings_the_alternate_exchange_gets_the_messages(channel: Bloc
         ("x-consistent-hash", {"hash-header": "a", "hash-property": "message_id"}, "mutually exclusive"),
         ("x-consistent-hash", {"hash-property": "app_id"}, "'hash-property' whose value 'app_id' is not valid"),
         ("x-delayed-message", {}, "'x-delayed-type', which must be an existing exchange type"),
-        ("x-recent-history", {}, "that is not supported yet"),
     ],
 )
 def test_other_declarations_are_refused(

@@ -93,14 +93,21 @@ def test_declaring_again_is_answered_and_a_difference_is_refused_by_its_name(con
         connection.declare_queue("jobs", durable=False)
 
 
-@pytest.mark.parametrize("argument", ["x-no-such-thing", "x-delivery-limit"])
-def test_an_argument_that_nothing_acts_upon_is_refused_by_its_name(
+@pytest.mark.parametrize("argument", ["x-delayed-retry-min", "x-penstock-id"])
+def test_an_argument_of_a_feature_that_is_lacking_is_refused_by_its_name(
     connection: penstock.Connection, argument: str
 ) -> None:
     with pytest.raises(penstock.RefusedError, match=argument):
         connection.declare_queue("jobs", arguments={argument: 1})
 
     assert queue_names(connection) == []
+
+
+def test_an_argument_that_no_broker_knows_is_stored_and_shown(connection: penstock.Connection) -> None:
+    connection.declare_queue("jobs", arguments={"x-no-such-thing": 1})
+
+    (queue,) = connection.admin.list_queues()
+    assert dict(queue.arguments) == {"x-no-such-thing": 1}
 
 
 def test_a_queue_without_a_name_gets_one(connection: penstock.Connection) -> None:

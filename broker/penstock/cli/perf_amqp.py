@@ -48,7 +48,7 @@ Seconds = Annotated[
 ]
 Pid = Annotated[
     int | None,
-    typer.Option("--pid", min=1, help="The broker's process, on this machine: print its CPU per message."),
+    typer.Option("--pid", min=1, help="The broker's process here: print its CPU per message."),
 ]
 Prefetch = Annotated[
     int, typer.Option("--prefetch", min=0, max=65_535, help="Most unacked messages of a consumer; 0: no limit.")

@@ -35,7 +35,7 @@ def put(
     pattern: Annotated[str, typer.Argument(help="Regular expression; anchor it with ^ and $.")],
     definition: Annotated[list[str], typer.Argument(help="KEY=VALUE, as in durability=disk.")],
     apply_to: Annotated[
-        str, typer.Option("--apply-to", help="all, queues, classic_queues, quorum_queues, streams or exchanges.")
+        str, typer.Option("--apply-to", help="all, exchanges, queues, streams, classic_ or quorum_queues.")
     ] = "all",
     priority: Annotated[int, typer.Option("--priority", help="The matching policy with the highest one applies.")] = 0,
     operator: Operator = False,

@@ -51,7 +51,9 @@ def test_a_command_that_connects_has_every_option_for_the_password() -> None:
     options = {name: {each for param in command.params for each in param.opts} for name, command in COMMANDS.items()}
     lacking = {name: {"--password-file", "--ask-password", "--context"} - found for name, found in options.items()}
 
-    assert [name for name, found in options.items() if "--uri" in found and lacking[name]] == []
+    # `perf amqp` measures any AMQP broker, whose URI has the password.
+    del lacking["perf amqp"]
+    assert [name for name in lacking if "--uri" in options[name] and lacking[name]] == []
     assert "--password-file" in options["backup download"]
 
 

@@ -112,10 +112,8 @@ def test_both_names_of_the_alternate_exchange_are_one(machine: Machine) -> None:
     ("arguments", "rule"),
     [
         ({"x-persist-ms": 1}, "'x-persist-ms' that is not supported yet"),
-        ({"x-delayed-type": "direct"}, "'x-delayed-type' that is unknown"),
         ({"x-penstock-id": 1}, "'x-penstock-id' that only the broker sets"),
         ({"x-delayed-exchange": "yes"}, "'x-delayed-exchange' whose value 'yes' is not valid"),
-        ({"x-algorithm": "ring"}, "'x-algorithm' that is unknown"),
         ({"alternate-exchange": 1}, "'alternate-exchange' whose value 1 is not valid"),
         ({"alternate-exchange": "a", "x-alternate-exchange": "b"}, "two different alternate exchanges"),
     ],
