@@ -10,6 +10,13 @@ use crate::routes::{AtOnce, Routes};
 use crate::shard::Shard;
 use crate::storing::{Along, Round, Sent, in_rounds};
 
+/// Whether all messages of a round went to one other log.
+enum ToOne {
+    Stored(Published),
+    /// With the routes where they are known. Messages are routed once, since a random exchange draws each time.
+    Not(Option<Routes>),
+}
+
 impl Shard {
     /// Routes and stores a batch, in order and in bounded holds of the lock; `fates` gets one entry per message, up to
     /// the first without space. Everything stored is in the page cache and visible to consumers when this returns.
@@ -102,12 +109,13 @@ impl Shard {
     }
 
     fn send_round(&self, sent: Sent<'_>, fates: &mut Vec<Fate>) -> Result<Published, EngineError> {
-        if let Some(published) = self.send_to_one(sent, fates)? {
-            return Ok(published);
-        }
+        let routes = match self.send_to_one(sent, fates)? {
+            ToOne::Stored(published) => return Ok(published),
+            ToOne::Not(routes) => routes,
+        };
         let base = fates.len();
         sent.producer.map_or(Ok(()), |session| self.learn_producer(session))?;
-        let round = self.store_round(sent, fates)?;
+        let round = self.store_round(sent, routes, fates)?;
         self.end_round(sent, round, fates.get_mut(base..).unwrap_or_default())
     }
 
@@ -141,13 +149,10 @@ impl Shard {
     }
 
     /// Stores unnamed messages that all go to one other log there, without the lock of this one, which others may hold.
-    fn send_to_one(&self, sent: Sent<'_>, fates: &mut Vec<Fate>) -> Result<Option<Published>, EngineError> {
+    fn send_to_one(&self, sent: Sent<'_>, fates: &mut Vec<Fate>) -> Result<ToOne, EngineError> {
         while sent.producer.is_none() && !self.others.is_empty() {
             let mut routes = Routes::of(&self.routing(), sent.batch, sent.at_once());
-            let Some(home) = self.others.only_home(routes.reached()) else {
-                routes.keep();
-                return Ok(None);
-            };
+            let Some(home) = self.others.only_home(routes.reached()) else { return Ok(ToOne::Not(Some(routes))) };
             let round = home.store_routed(sent, &mut routes, fates);
             routes.keep();
             match round {
@@ -158,11 +163,11 @@ impl Shard {
                     let mut published = round?.published;
                     let end = std::mem::take(&mut published.end);
                     published.elsewhere.add(&home, end);
-                    return Ok(Some(published));
+                    return Ok(ToOne::Stored(published));
                 }
             }
         }
-        Ok(None)
+        Ok(ToOne::Not(None))
     }
 
     /// Makes a confirm of level `disk` wait for all that these logs have.

@@ -79,8 +79,13 @@ impl Sent<'_> {
 impl Shard {
     /// Stores as many of the first messages as fit one hold of the lock: those with an entry in `fates`, at least one
     /// unless it was refused.
-    pub(crate) fn store_round(&self, sent: Sent<'_>, fates: &mut Vec<Fate>) -> Result<Round, EngineError> {
-        let mut routes = Routes::of(&self.routing(), sent.batch, sent.at_once());
+    pub(crate) fn store_round(
+        &self,
+        sent: Sent<'_>,
+        routes: Option<Routes>,
+        fates: &mut Vec<Fate>,
+    ) -> Result<Round, EngineError> {
+        let mut routes = routes.unwrap_or_else(|| Routes::of(&self.routing(), sent.batch, sent.at_once()));
         let round = self.store_routed(sent, &mut routes, fates);
         routes.keep();
         round

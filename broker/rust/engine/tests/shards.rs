@@ -15,7 +15,7 @@ use std::time::Duration;
 use crashing::CrashingDisk;
 use house::{House, open, open_on, read_all, settings};
 use penstock_engine::{
-    Destination, EngineError, ExchangeKind, Fate, Level, Payload, Producer, Publication, Published, QueueId,
+    Choosing, Destination, EngineError, ExchangeKind, Fate, Level, Payload, Producer, Publication, Published, QueueId,
     QueueLevels, QueueSettings, ReadFrom, SHARDS_MAX, StreamSettings, inspect,
 };
 use penstock_log::{FaultyDisk, Log, LogOptions};
@@ -69,6 +69,24 @@ fn bodies(house: &House, id: QueueId) -> Vec<String> {
 /// How many records of messages the log in a folder has.
 fn records(directory: &Path) -> u64 {
     inspect(directory, false).unwrap().iter().map(|segment| segment.messages).sum()
+}
+
+#[test]
+fn a_random_exchange_spreads_over_the_queues_of_all_shards() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = opened(directory.path());
+    house.shard.put_exchange("any", ExchangeKind::Choice(Choosing::Random), None).unwrap();
+    for (_, name, _) in QUEUES {
+        house.shard.add_route("any", "", None, Destination::Queue(name)).unwrap();
+    }
+
+    for _ in 0..500 {
+        send(&house, &[("any", "", "x")]).unwrap();
+    }
+
+    let counts: Vec<usize> = QUEUES.iter().map(|(id, _, _)| bodies(&house, *id).len()).collect();
+    // Each gets a hundred; a queue whose messages are drawn for twice would get a fifth of that.
+    assert!(counts.iter().sum::<usize>() == 500 && counts.iter().all(|&count| count > 50), "{counts:?}");
 }
 
 #[test]
