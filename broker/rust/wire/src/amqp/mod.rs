@@ -11,6 +11,7 @@ pub mod checked;
 pub mod confirms;
 pub mod connection;
 pub mod content;
+pub mod deaths;
 pub mod delivery;
 pub mod frame;
 pub mod header_entry;
