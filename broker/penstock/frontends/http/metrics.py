@@ -26,6 +26,26 @@ COUNTERS: dict[str, tuple[str, str]] = {
     "expired_total": ("penstock_messages_expired", "Messages that expired, or that retention removed from streams."),
     "overflow_dropped_total": ("penstock_messages_dropped", "Oldest messages that full queues dropped."),
     "overflow_refused_total": ("penstock_messages_refused", "Messages that full queues refused."),
+    "dead_lettered_rejected_total": (
+        "penstock_messages_dead_lettered_rejected",
+        "Rejected messages moved to queues of a dead-letter exchange.",
+    ),
+    "dead_lettered_expired_total": (
+        "penstock_messages_dead_lettered_expired",
+        "Expired messages moved to queues of a dead-letter exchange.",
+    ),
+    "dead_lettered_maxlen_total": (
+        "penstock_messages_dead_lettered_maxlen",
+        "Messages of queues over their length moved to queues of a dead-letter exchange.",
+    ),
+    "dead_lettered_delivery_limit_total": (
+        "penstock_messages_dead_lettered_delivery_limit",
+        "Messages delivered too often that were moved to queues of a dead-letter exchange.",
+    ),
+    "dead_letters_dropped_total": (
+        "penstock_dead_letters_dropped",
+        "Dead letters dropped because no queue took them, or to end a cycle.",
+    ),
     "log_bytes_written_total": ("penstock_log_bytes_written", "Bytes written to logs."),
     "corrupt_records_total": ("penstock_corrupt_records", "Corrupt records found; their messages are dropped."),
     "compaction_bytes_total": ("penstock_compaction_bytes", "Bytes written by compaction."),

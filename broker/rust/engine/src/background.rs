@@ -1,5 +1,5 @@
 //! The threads that work on shards off the message path: a pool that syncs, one thread that folds, and compacts in
-//! between, and one that expires messages.
+//! between, one that expires messages, and one that moves dead letters.
 //!
 //! A shard waits for each at most once (its own flags ensure that), so what waits is bounded by the number of shards. A
 //! shard that was dropped meanwhile is skipped. Compaction goes in slices, at a rate that rises with the space to free,
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::alarms::{Alarms, Timed};
 use crate::clock::clock_ms;
+use crate::dead_lettering::Next;
 use crate::error::EngineError;
 use crate::fold_queue::{FoldQueue, Work};
 use crate::fold_turns::{FoldTurns, Turn};
@@ -26,6 +27,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Interval of the checks for expired messages of streams.
 const RETAIN_EVERY: Duration = Duration::from_secs(5);
+
+/// Dead letters that no queue took, or for which there was no space, are tried again.
+const TRY_AGAIN_EVERY: Duration = Duration::from_secs(1);
+
+/// A thread without work need not look before it gets some.
+const WITHOUT_WORK: Duration = Duration::from_secs(3600);
 
 /// How late a message may be expired, while it is not delivered any more.
 const EXPIRE_EVERY: Duration = Duration::from_millis(50);
@@ -41,6 +48,8 @@ pub(crate) struct Threads {
     pub syncs: Arc<SyncPool<Shard>>,
     pub folds: Arc<FoldQueue<Shard>>,
     folder: JoinHandle<()>,
+    pub dead_letters: Arc<FoldQueue<Shard>>,
+    mover: JoinHandle<()>,
     pub alarms: Arc<Alarms>,
     expirer: JoinHandle<()>,
 }
@@ -73,16 +82,22 @@ impl Threads {
         let of_expiry = Arc::clone(&alarms);
         let expirer = std::thread::Builder::new().name("penstock-expire".to_owned());
         let expirer = expirer.spawn(move || run_expiry(&of_expiry))?;
-        Ok(Threads { syncs, folds: Arc::new(folds), folder, alarms, expirer })
+        let (dead_letters, letters_waiting) = FoldQueue::new();
+        let mover = std::thread::Builder::new().name("penstock-letters".to_owned());
+        let mover = mover.spawn(move || run_dead_letters(&letters_waiting))?;
+        let (folds, dead_letters) = (Arc::new(folds), Arc::new(dead_letters));
+        Ok(Threads { syncs, folds, folder, dead_letters, mover, alarms, expirer })
     }
 
     /// Ends them after the work that waits, and waits for that.
     pub fn end(self) {
         self.syncs.end();
         self.folds.end();
+        self.dead_letters.end();
         self.alarms.end();
         // One that panicked holds nothing either.
         drop(self.folder.join());
+        drop(self.mover.join());
         drop(self.expirer.join());
     }
 }
@@ -101,6 +116,57 @@ impl Timed for Shard {
         match catch_unwind(AssertUnwindSafe(|| self.expire_due(now_ms))) {
             Ok(result) => stop_unless_full(self, result.map(|_| ())),
             Err(_) => self.stop("a bug ended an expiry half way"),
+        }
+    }
+}
+
+/// Moves dead letters, a part of each shard in turn.
+fn run_dead_letters(waiting: &Receiver<Work<Shard>>) {
+    let (mut turns, mut later) = (VecDeque::<Weak<Shard>>::new(), Vec::<Weak<Shard>>::new());
+    let mut next_try = Instant::now();
+    loop {
+        let wait = match (turns.is_empty(), later.is_empty()) {
+            (false, _) => Duration::ZERO,
+            (true, false) => next_try.saturating_duration_since(Instant::now()),
+            (true, true) => WITHOUT_WORK,
+        };
+        match waiting.recv_timeout(wait) {
+            Ok(Some(shard)) => turns.push_back(shard),
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(None) | Err(RecvTimeoutError::Disconnected) => return,
+        }
+        if let Some(waiting) = turns.pop_front()
+            && let Some(shard) = waiting.upgrade()
+        {
+            match move_dead_letters(&shard) {
+                Next::Nothing => {}
+                Next::More => turns.push_back(waiting),
+                Next::Later if later.iter().any(|other| other.ptr_eq(&waiting)) => {}
+                Next::Later => {
+                    if later.is_empty() {
+                        next_try = Instant::now() + TRY_AGAIN_EVERY;
+                    }
+                    later.push(waiting);
+                }
+            }
+        }
+        if Instant::now() >= next_try {
+            turns.extend(later.drain(..));
+        }
+    }
+}
+
+fn move_dead_letters(shard: &Shard) -> Next {
+    match catch_unwind(AssertUnwindSafe(|| shard.move_dead_letters())) {
+        Ok(Ok(next)) => next,
+        Ok(Err(error)) if error.is_full() => Next::Later,
+        Ok(Err(error)) => {
+            shard.stop(&error.to_string());
+            Next::Nothing
+        }
+        Err(_) => {
+            shard.stop("a bug ended the moving of dead letters half way");
+            Next::Nothing
         }
     }
 }

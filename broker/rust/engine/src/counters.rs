@@ -22,6 +22,11 @@ pub enum Metric {
     Consumers,
     Readers,
     Expired,
+    DeadLetteredRejected,
+    DeadLetteredExpired,
+    DeadLetteredMaxLength,
+    DeadLetteredDeliveryLimit,
+    DeadLettersDropped,
     ConnectionsRefused,
     ConnectionsTooSlow,
     PublishPauses,
@@ -31,7 +36,7 @@ pub enum Metric {
     OverflowRefused,
 }
 
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 29] = [
     "published_total",
     "published_bytes_total",
     "confirmed_total",
@@ -49,6 +54,11 @@ const NAMES: [&str; 24] = [
     "consumers",
     "readers",
     "expired_total",
+    "dead_lettered_rejected_total",
+    "dead_lettered_expired_total",
+    "dead_lettered_maxlen_total",
+    "dead_lettered_delivery_limit_total",
+    "dead_letters_dropped_total",
     "connections_refused_total",
     "connections_too_slow_total",
     "publish_pauses_total",

@@ -119,6 +119,7 @@ impl Shard {
         let options = LogOptions { shard: number.shard().unwrap_or(0), ..opener.options.clone() };
         let around = opener.around.clone();
         let shard = Shard::open((self.name(), number), directory, options, around, None)?;
+        shard.belongs_to(self);
         if let Ok(mut shards) = opener.shards.lock() {
             shards.push(Arc::downgrade(&shard));
         }

@@ -90,11 +90,22 @@ impl Engine {
     /// # Errors
     /// `Log` when the directory cannot be read or is corrupt.
     pub fn open_shard(&self, name: &str, directory: &Path, raise: bool) -> Result<Arc<Shard>, EngineError> {
+        let shard = self.open_incomplete(name, directory, raise)?;
+        shard.complete();
+        Ok(shard)
+    }
+
+    /// The same where definitions follow: [`Shard::complete`] says that they were applied.
+    ///
+    /// # Errors
+    /// As [`Engine::open_shard`].
+    pub fn open_incomplete(&self, name: &str, directory: &Path, raise: bool) -> Result<Arc<Shard>, EngineError> {
         let closed = || EngineError::Closed(name.to_owned());
-        let (syncs, folds, alarms) = {
+        let (syncs, folds, dead_letters, alarms) = {
             let guard = self.background.lock().map_err(|_| closed())?;
             let threads = guard.as_ref().ok_or_else(closed)?;
-            (threads.syncs.group(), Arc::clone(&threads.folds), Arc::clone(&threads.alarms))
+            let (folds, dead_letters) = (Arc::clone(&threads.folds), Arc::clone(&threads.dead_letters));
+            (threads.syncs.group(), folds, dead_letters, Arc::clone(&threads.alarms))
         };
         let options = LogOptions {
             segment_bytes_min: self.options.segment_bytes_min,
@@ -110,11 +121,13 @@ impl Engine {
         let surroundings = Surroundings {
             syncs,
             folds,
+            dead_letters,
             alarms,
             counters: Arc::clone(&self.counters),
             notices: Arc::clone(&self.notices),
             space: Arc::clone(&self.space),
             unused: Arc::clone(&self.unused),
+            is_complete: Arc::default(),
             producer_memory: self.options.producer_memory,
             producers_of_user_max: self.options.producers_of_user_max,
         };

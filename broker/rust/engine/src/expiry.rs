@@ -14,6 +14,7 @@ use std::sync::{Arc, PoisonError};
 
 use penstock_log::{DeadlineKind, LogError, Outcome, Segment, Target};
 use penstock_queue::{QueueId, Sequence, SequenceRange, Standing};
+use penstock_wire::amqp::deaths::Reason;
 
 use crate::aging::born_at;
 use crate::counters::Metric;
@@ -51,6 +52,9 @@ impl Shard {
         let _alone = self.expiring.lock().unwrap_or_else(PoisonError::into_inner);
         // A publisher lowers it meanwhile.
         self.next_expiry.clear();
+        if !self.is_complete() {
+            return Ok(0);
+        }
         if !self.lock()?.waiting_leases.is_empty() {
             self.next_expiry.lower(now_ms.saturating_add(CHECK_AGAIN_MS));
             return Ok(0);
@@ -142,8 +146,13 @@ impl Shard {
     fn release(&self, id: QueueId, sequences: &[Sequence]) -> Result<(), EngineError> {
         let mut guard = self.lock()?;
         let (id, lane) = guard.queue_of(id);
-        let Some(entry) = guard.queues.get_mut(&id) else { return Ok(()) };
-        let released = if lane == 0 {
+        let State { queues, dying, .. } = &mut *guard;
+        let Some(entry) = queues.get_mut(&id) else { return Ok(()) };
+        let released = if !dying.is_empty() {
+            let in_lane = sequences.iter().map(|sequence| sequence.within().in_lane(lane));
+            let living: Vec<Sequence> = in_lane.filter(|sequence| !dying.contains(id, *sequence)).collect();
+            entry.machine.release(&living)
+        } else if lane == 0 {
             entry.machine.release(sequences)
         } else {
             let sequences: Vec<Sequence> = sequences.iter().map(|sequence| sequence.in_lane(lane)).collect();
@@ -189,6 +198,12 @@ impl Shard {
             return Ok(0);
         }
         let (id, messages) = guard.as_lane(id, messages);
+        if guard.dead_letters.contains_key(&id) {
+            let (count, run_count) = guard.dead_letter_expired(id, &messages);
+            drop(guard);
+            self.dead_letters_added(run_count)?;
+            return Ok(count);
+        }
         let mut count = 0;
         for some in messages.chunk_by(|(one, _), (other, _)| one.lane() == other.lane()) {
             let Some(entry) = guard.queues.get_mut(&id) else { return Ok(count) };
@@ -242,6 +257,18 @@ impl State {
             (id, 0) => (id, Cow::Borrowed(messages)),
             (id, lane) => (id, messages.iter().map(|&(sequence, bytes)| (sequence.in_lane(lane), bytes)).collect()),
         }
+    }
+
+    /// Has messages leave their queue whose time is over; notes the ones that consumers have.
+    fn dead_letter_expired(&mut self, id: QueueId, messages: &[(Sequence, u32)]) -> (u64, usize) {
+        let Some(entry) = self.queues.get(&id) else { return (0, 0) };
+        let sequences: Vec<Sequence> = messages.iter().map(|(sequence, _)| *sequence).collect();
+        let is_held = |sequence: &Sequence| entry.machine.standing(*sequence) == Standing::Held;
+        let held: Vec<Sequence> = sequences.iter().copied().filter(is_held).collect();
+        sequences.iter().for_each(|sequence| self.overdue.remove(id, *sequence));
+        self.overdue.add(id, &held);
+        let aside = self.dead_letter(id, &sequences, Reason::Expired);
+        (aside.iter().map(SequenceRange::count).sum(), self.dying.run_count())
     }
 
     /// The places of ready messages; those that no segment has are left out.

@@ -5,13 +5,13 @@
 //!
 //! A file uses only files of the groups before its own, and files of its own group without a circle:
 //!
-//! 1. values, which know no shard: `aging`, `alarms`, `assigned`, `clock`, `counters`, `corruption`, `credit`, `decision`, `delivery_mark`, `error`, `fold_queue`, `fold_turns`, `identity`, `idle`, `lease`, `length`, `level`, `log_number`,
+//! 1. values, which know no shard: `aging`, `alarms`, `assigned`, `clock`, `counters`, `corruption`, `credit`, `dead_letters`, `decision`, `delivery_mark`, `error`, `fold_queue`, `fold_turns`, `identity`, `idle`, `lease`, `length`, `level`, `log_number`,
 //!    `notices`, `other_logs`, `overdue`, `priorities`, `producer_endings`, `producer_groups`, `producers`, `producer_logs`, `producer_reach`, `publication`, `repetition`,
 //!    `routes`, `runs`, `signal`, `space`, `stream`, `sync_turns`, `sync_pool`, `unused`, `watchers`;
 //! 2. the state under a shard's lock: `queue_entry`, `state`, `lane_adoption`, `delivered`;
 //! 3. `shard`: the lock, the position of the last sync, and the vhost's other logs;
 //! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`, `producer_complete`, `producer_removal`),
-//!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`holding`, `subscription`, `leasing`, `expiry`, `shortening`, `idleness`), reading streams
+//!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`holding`, `subscription`, `leasing`, `expiry`, `shortening`, `idleness`, `sources`, `dead_lettering`), reading streams
 //!    (`reader`, `offsets`, `outlook`, `retention`), stages (`stage_reader`, `staging`);
 //! 5. its life: `background` (the threads), `room_keeper`, `dedicated` and `shards` (other logs), `backup`, `topology`;
 //! 6. `engine`: all shards of a process.
@@ -27,6 +27,8 @@ mod consumer_rules;
 mod corruption;
 mod counters;
 mod credit;
+mod dead_lettering;
+mod dead_letters;
 mod decision;
 mod dedicated;
 mod delivered;
@@ -101,6 +103,7 @@ pub use consumer_rules::ConsumerRules;
 pub use corruption::Corruption;
 pub use counters::{Counters, Metric};
 pub use credit::Credit;
+pub use dead_letters::DeadLetters;
 pub use decision::{StageTag, StagedOutcome};
 pub use dedicated::DEDICATED_MAX;
 pub use engine::{Engine, EngineOptions};

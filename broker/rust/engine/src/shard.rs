@@ -8,7 +8,7 @@ mod stalls;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use penstock_log::{LogError, LogOptions, LogStats, Position, Recovery, Room};
@@ -20,6 +20,7 @@ use self::stalls::Stalls;
 use crate::alarms::{Alarm, Alarms};
 use crate::corruption::{CorruptFile, Corruption, corruption_line, lost_line};
 use crate::counters::{Counters, Metric};
+use crate::dead_letters::Moving;
 use crate::error::EngineError;
 use crate::fold_queue::FoldQueue;
 use crate::log_number::LogNumber;
@@ -39,11 +40,14 @@ const QUEUES_AT_ONCE: usize = 256;
 pub(crate) struct Surroundings {
     pub syncs: SyncGroup<Shard>,
     pub folds: Arc<FoldQueue<Shard>>,
+    pub dead_letters: Arc<FoldQueue<Shard>>,
     pub alarms: Arc<Alarms>,
     pub counters: Arc<Counters>,
     pub notices: Arc<Notices>,
     pub space: Arc<Space>,
     pub unused: Arc<UnusedQueues>,
+    /// Whether the vhost has its queues and routes: before that no message expires, and no dead letter moves.
+    pub is_complete: Arc<AtomicBool>,
     /// How long unused names of producers are kept; zero is for ever.
     pub producer_memory: Duration,
     /// Names of producers that one user may own.
@@ -89,6 +93,7 @@ pub struct Shard {
     retained_until: AtomicU64,
     /// The state's.
     pub(crate) next_expiry: Arc<Alarm>,
+    pub(crate) dead_lettering: Moving,
     /// Held while messages are expired: of two callers at once the slower one would set an earlier time again.
     pub(crate) expiring: Mutex<()>,
     /// The state's.
@@ -97,6 +102,8 @@ pub struct Shard {
     copies: Mutex<Copies>,
     /// Only in shard 0.
     pub(crate) opener: Option<Opener>,
+    /// Shard 0, in the others.
+    of_vhost: OnceLock<Weak<Shard>>,
     pub(crate) others: OtherLogs<Shard>,
     recovery: Recovery,
     recovery_ms: f64,
@@ -156,6 +163,17 @@ impl Shard {
     #[must_use]
     pub fn shard_number(&self) -> Option<u16> {
         self.number.shard()
+    }
+
+    /// Shard 0 of its vhost, unless that is gone.
+    pub(crate) fn vhost(&self) -> Option<Arc<Shard>> {
+        if self.is_of_vhost() { self.me.upgrade() } else { self.of_vhost.get()?.upgrade() }
+    }
+
+    /// Tells it its shard 0.
+    pub(crate) fn belongs_to(&self, vhost: &Shard) {
+        // It is told once.
+        let _ = self.of_vhost.set(Weak::clone(&vhost.me));
     }
 
     /// Whether it is shard 0 of its vhost, which routes.
@@ -323,6 +341,9 @@ impl Shard {
     /// # Errors
     /// `Log` when the disk failed.
     pub fn close(&self, delete: bool) -> Result<(), EngineError> {
+        if !delete {
+            self.end_dead_letters();
+        }
         let others = self.others.all().into_iter().map(|(_, shard)| shard.close(false));
         let others = others.fold(Ok(()), Result::and);
         if others.is_ok() && !delete {
@@ -383,6 +404,27 @@ impl Shard {
     pub(crate) fn request_fold(&self) {
         if !self.fold_waits.swap(true, Ordering::AcqRel) {
             self.around.folds.fold(Weak::clone(&self.me));
+        }
+    }
+
+    /// Says that a vhost that was opened before its definitions were read has its queues and routes. Messages expire, and dead
+    /// letters move, from now on.
+    pub fn complete(self: &Arc<Self>) {
+        self.around.is_complete.store(true, Ordering::Release);
+        for shard in self.family() {
+            shard.next_expiry.lower(0);
+            shard.request_dead_letters();
+        }
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.around.is_complete.load(Ordering::Acquire)
+    }
+
+    /// Wakes the thread that moves dead letters.
+    pub(crate) fn request_dead_letters(&self) {
+        if !self.dead_lettering.waits.swap(true, Ordering::AcqRel) {
+            self.around.dead_letters.fold(Weak::clone(&self.me));
         }
     }
 

@@ -4,15 +4,19 @@
 //! messages come back or a limit changes.
 //!
 //! Invariants: a drop is recorded before it is visible, and never goes below the limit of that moment. Records are read without
-//! the shard's lock, a bounded number at a time. A queue without a limit costs one branch per message.
+//! the shard's lock, a bounded number at a time. A queue without a limit costs one branch per message. Messages of a queue with
+//! a dead-letter exchange are put aside for it instead, and do not count any more: only once the queues and routes of the vhost
+//! are known.
 
 use std::collections::BTreeMap;
 
 use penstock_log::Outcome;
 use penstock_queue::{QueueId, Sequence, SequenceRange, Standing};
+use penstock_wire::amqp::deaths::Reason;
 
 use crate::clock::clock_ms;
 use crate::counters::Metric;
+use crate::dead_lettering::RUNS_MAX;
 use crate::error::EngineError;
 use crate::expiry::{AT_ONCE, read};
 use crate::length::{EAGER_MAX, HeadLimit, LengthLimit, Overflow};
@@ -35,10 +39,19 @@ struct Oldest {
 }
 
 impl QueueEntry {
+    /// How many messages no consumer has, and their bytes, without so many dead letters that are about to leave. While there are
+    /// some of those, whose bytes are not known, only the number counts.
+    fn length(&self, dying: u64) -> (u64, u64) {
+        match dying {
+            0 => (self.machine.free_count(), self.machine.free_bytes()),
+            dying => (self.machine.free_count().saturating_sub(dying), 0),
+        }
+    }
+
     /// Whether it has more messages than it may, beside those that its consumers are about to take.
-    fn is_too_long(&self) -> bool {
+    fn is_too_long(&self, dying: u64) -> bool {
         let Some(head) = &self.head_limit else { return false };
-        let (count, bytes) = (self.machine.free_count(), self.machine.free_bytes());
+        let (count, bytes) = self.length(dying);
         head.limit.is_exceeded(count, bytes, 0)
             && head.limit.is_exceeded(count, bytes, self.machine.eager_credit(EAGER_MAX))
     }
@@ -75,7 +88,8 @@ impl Shard {
     /// Shortens queues after a publish, which is not undone: what cannot be dropped now, as on a full disk, goes later.
     pub(crate) fn shorten_after(&self, ids: &[QueueId]) -> Result<(), EngineError> {
         for &id in ids {
-            if self.shorten(id, BY_PUBLISHER_MAX).is_ok_and(|dropped| dropped < BY_PUBLISHER_MAX) {
+            if self.is_complete() && self.shorten(id, BY_PUBLISHER_MAX).is_ok_and(|dropped| dropped < BY_PUBLISHER_MAX)
+            {
                 continue;
             }
             self.lock()?.note_long(id);
@@ -90,8 +104,7 @@ impl Shard {
         for id in noted {
             goes_on |= self.shorten(id, BY_TURN_MAX)? >= BY_TURN_MAX;
             let mut guard = self.lock()?;
-            let is_long = guard.queues.get(&id).is_some_and(QueueEntry::is_over);
-            if !is_long {
+            if !guard.is_over(id) {
                 guard.too_long.remove(&id);
             }
         }
@@ -100,7 +113,7 @@ impl Shard {
 
     /// Drops the oldest messages of a queue while it has too many, about so many at most; returns how many.
     fn shorten(&self, id: QueueId, count_max: u64) -> Result<u64, EngineError> {
-        let mut dropped = 0;
+        let (mut dropped, mut dead_lettered) = (0, 0);
         while dropped < count_max {
             let Some(oldest) = self.oldest_of(id)? else { break };
             let mut guard = self.lock()?;
@@ -109,8 +122,13 @@ impl Shard {
             }
             let (count, delayed) = guard.drop_oldest(id, &oldest)?;
             let has_sealed = guard.has_sealed();
+            let is_dead_lettered = guard.dead_letters.contains_key(&id);
             drop(guard);
             dropped += count;
+            if is_dead_lettered && count > 0 {
+                dead_lettered += count;
+                self.request_dead_letters();
+            }
             if has_sealed {
                 self.request_fold();
             }
@@ -119,7 +137,7 @@ impl Shard {
                 break;
             }
         }
-        self.counters().add(Metric::OverflowDropped, dropped);
+        self.counters().add(Metric::OverflowDropped, dropped - dead_lettered);
         Ok(dropped)
     }
 
@@ -127,8 +145,9 @@ impl Shard {
     fn oldest_of(&self, id: QueueId) -> Result<Option<Vec<Oldest>>, EngineError> {
         let (ranges, found) = {
             let mut guard = self.lock()?;
-            let Some(entry) = guard.queues.get(&id).filter(|entry| entry.is_too_long()) else { return Ok(None) };
-            let ranges = entry.oldest_ranges();
+            let dying = guard.dying.count_of(id);
+            let Some(entry) = guard.queues.get(&id).filter(|entry| entry.is_too_long(dying)) else { return Ok(None) };
+            let ranges = entry.oldest_ranges(dying);
             let found = guard.find_all(id, &ranges, 0)?;
             (ranges, found)
         };
@@ -150,17 +169,19 @@ impl Shard {
 
 impl QueueEntry {
     /// Whether it has more messages than its limit, whoever is about to take some.
-    fn is_over(&self) -> bool {
+    fn is_over(&self, dying: u64) -> bool {
         let Some(head) = &self.head_limit else { return false };
-        head.limit.is_exceeded(self.machine.free_count(), self.machine.free_bytes(), 0)
+        let (count, bytes) = self.length(dying);
+        head.limit.is_exceeded(count, bytes, 0)
     }
 
     /// Its oldest ready messages, those of the highest priority first: about as many as are too many.
-    fn oldest_ranges(&self) -> Vec<SequenceRange> {
+    fn oldest_ranges(&self, dying: u64) -> Vec<SequenceRange> {
         let Some(head) = &self.head_limit else { return Vec::new() };
         let machine = &self.machine;
         let eager = machine.eager_credit(EAGER_MAX);
-        let mut wanted = head.limit.excess(machine.free_count(), machine.free_bytes(), eager).min(AT_ONCE as u64);
+        let (count, bytes) = self.length(dying);
+        let mut wanted = head.limit.excess(count, bytes, eager).min(AT_ONCE as u64);
         let mut lanes: Vec<u8> = machine.lanes().collect();
         lanes.reverse();
         let mut ranges: Vec<SequenceRange> = Vec::new();
@@ -196,9 +217,21 @@ impl State {
 
     /// Has a queue shortened soon if it is too long.
     pub(crate) fn note_if_long(&mut self, id: QueueId) {
-        if self.queues.get(&id).is_some_and(QueueEntry::is_over) {
+        if self.is_over(id) {
             self.note_long(id);
         }
+    }
+
+    fn is_over(&self, id: QueueId) -> bool {
+        self.queues.get(&id).is_some_and(|entry| entry.is_over(self.dying.count_of(id)))
+    }
+
+    /// Has the queues shortened soon that dead letters of a queue made too long, and that one, whose bytes are known again.
+    pub(crate) fn note_touched_long(&mut self, from: QueueId) {
+        if !self.limited.is_empty() {
+            self.take_touched_long().into_iter().for_each(|id| self.note_long(id));
+        }
+        self.note_if_long(from);
     }
 
     pub(crate) fn note_long(&mut self, id: QueueId) {
@@ -212,7 +245,7 @@ impl State {
         touched.retain(|id| {
             let Some(entry) = self.queues.get_mut(id) else { return false };
             entry.head_limit.iter_mut().for_each(|head| head.is_touched = false);
-            entry.is_too_long()
+            entry.is_too_long(self.dying.count_of(*id))
         });
         touched
     }
@@ -221,10 +254,16 @@ impl State {
     /// Returns how many of both.
     fn drop_oldest(&mut self, id: QueueId, oldest: &[Oldest]) -> Result<(u64, u64), EngineError> {
         let now_ms = clock_ms().max(self.passed_ms);
+        if self.dead_letters.contains_key(&id) && self.dying.run_count() > RUNS_MAX {
+            // It goes on once those that wait have moved.
+            self.note_long(id);
+            return Ok((0, 0));
+        }
+        let dying = self.dying.count_of(id);
         let Some(entry) = self.queues.get_mut(&id).filter(|entry| entry.stream.is_none()) else { return Ok((0, 0)) };
         let Some(limit) = entry.head_limit.as_ref().map(|head| head.limit) else { return Ok((0, 0)) };
         let eager = entry.machine.eager_credit(EAGER_MAX);
-        let (mut count, mut bytes) = (entry.machine.free_count(), entry.machine.free_bytes());
+        let (mut count, mut bytes) = entry.length(dying);
         let (mut going, mut delayed) = (Vec::new(), 0);
         for one in oldest {
             if !limit.is_exceeded(count, bytes, eager) {
@@ -245,6 +284,11 @@ impl State {
     }
 
     fn settle_dropped(&mut self, id: QueueId, going: &[(Sequence, u32)]) -> Result<u64, EngineError> {
+        if self.dead_letters.contains_key(&id) {
+            let sequences: Vec<Sequence> = going.iter().map(|(sequence, _)| *sequence).collect();
+            let aside = self.dead_letter(id, &sequences, Reason::MaxLength);
+            return Ok(aside.iter().map(SequenceRange::count).sum());
+        }
         let mut count = 0;
         for some in going.chunk_by(|(one, _), (other, _)| one.lane() == other.lane()) {
             let Some(entry) = self.queues.get_mut(&id) else { return Ok(count) };

@@ -18,12 +18,10 @@ use crate::state::State;
 const GAPS_MAX: usize = 1024;
 
 impl Shard {
-    /// Forgets which messages of a queue have copies in other logs: it is deleted.
+    /// Forgets which messages of a queue, or of a lane, have copies in other logs: it is deleted.
     pub(crate) fn forget_source(&self, source: QueueId) -> Result<(), EngineError> {
-        for (_, shard) in self.others.all() {
-            if !shard.has_sources() {
-                continue;
-            }
+        let Some(vhost) = self.vhost() else { return Ok(()) };
+        for shard in vhost.family().into_iter().filter(|shard| shard.has_sources()) {
             let mut guard = shard.lock()?;
             if guard.check(shard.name()).is_ok() && guard.sources.contains_key(&source) {
                 match guard.log.append_delete(source) {
@@ -38,31 +36,35 @@ impl Shard {
         Ok(())
     }
 
-    /// Where logs remember many gaps between the copied messages of a queue of this log, tells them that those below its
-    /// first message cannot come again. Blocks on the disk then.
-    pub(crate) fn pass_source(self: &Arc<Self>, source: QueueId) -> Result<(), EngineError> {
-        let mut logs = Vec::new();
+    /// Where logs of this vhost remember many gaps between the copied messages of a queue, whose log is `home`, tells them
+    /// that those below its first message cannot come again. Blocks on the disk then.
+    pub(crate) fn pass_source(self: &Arc<Self>, home: &Shard, source: QueueId) -> Result<(), EngineError> {
+        let (mut logs, highest) = (Vec::new(), home.highest_lane(source)?);
         for shard in self.family().into_iter().filter(|shard| shard.has_sources()) {
-            if shard.lock()?.has_many_gaps(source) {
-                logs.push(shard);
-            }
+            let lanes = shard.lock()?.with_many_gaps(source, highest);
+            logs.extend(lanes.into_iter().map(|lane| (Arc::clone(&shard), lane)));
         }
         let (below, end) = {
-            let guard = self.lock()?;
+            let guard = home.lock()?;
             let Some(entry) = guard.queues.get(&source).filter(|_| !logs.is_empty()) else { return Ok(()) };
-            (entry.machine.settled().below(), guard.log.end())
+            let below_in = |(_, lane): &(Arc<Shard>, u8)| entry.machine.settled_in(*lane).below().within();
+            (logs.iter().map(below_in).collect::<Vec<_>>(), guard.log.end())
         };
         // A settlement that is lost lets a message come again.
-        self.sync_to(end)?;
-        for shard in logs {
+        home.sync_to(end)?;
+        for ((shard, lane), below) in logs.into_iter().zip(below) {
             let mut guard = shard.lock()?;
             guard.check(shard.name())?;
-            guard.pass_source(source, below)?;
+            guard.pass_source(source.lane(lane), below)?;
         }
         Ok(())
     }
 
-    fn has_sources(&self) -> bool {
+    pub(crate) fn highest_lane(&self, queue: QueueId) -> Result<u8, EngineError> {
+        Ok(self.lock()?.priorities.get(&queue).copied().unwrap_or(0))
+    }
+
+    pub(crate) fn has_sources(&self) -> bool {
         self.source_count.load(Ordering::Relaxed) > 0
     }
 }
@@ -104,8 +106,13 @@ impl State {
         self.source_count.store(self.sources.len(), Ordering::Relaxed);
     }
 
-    fn has_many_gaps(&self, source: QueueId) -> bool {
-        self.sources.get(&source).is_some_and(|copied| copied.ranges().nth(GAPS_MAX).is_some())
+    /// The lanes of a queue with many gaps.
+    fn with_many_gaps(&self, source: QueueId, highest: u8) -> Vec<u8> {
+        let has_many = |lane: &u8| {
+            let copied = self.sources.get(&source.lane(*lane));
+            copied.is_some_and(|copied| copied.ranges().nth(GAPS_MAX).is_some())
+        };
+        (0..=highest).filter(has_many).collect()
     }
 
     fn pass_source(&mut self, source: QueueId, below: Sequence) -> Result<(), EngineError> {

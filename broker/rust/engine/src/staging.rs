@@ -354,7 +354,7 @@ impl Shard {
         };
         let outcome = copy.outcome;
         self.sync_to(end)?;
-        self.pass_source(queue)?;
+        self.pass_source(self, queue)?;
         Ok(outcome)
     }
 

@@ -13,6 +13,7 @@ use crate::aging::Aging;
 use crate::alarms::Alarm;
 use crate::assigned::Assigned;
 use crate::corruption::Corruptions;
+use crate::dead_letters::{DeadLetters, Dying};
 use crate::decision::Stage;
 use crate::error::EngineError;
 use crate::identity::{Identities, Identity};
@@ -58,6 +59,12 @@ pub(crate) struct State {
     pub aging: FxHashMap<QueueId, Aging>,
     /// Messages whose time was over while a consumer had them, of queues with any.
     pub overdue: Overdue,
+    /// Where the dead letters of queues go; those of others are dropped.
+    pub dead_letters: FxHashMap<QueueId, Arc<DeadLetters>>,
+    /// How often messages of queues may come back after a delivery.
+    pub delivery_limits: FxHashMap<QueueId, u32>,
+    /// Messages that are about to leave their queues.
+    pub dying: Dying,
     /// When the next message may have to go, in ms; the shard reads it without the lock.
     pub next_expiry: Arc<Alarm>,
     /// Requeued messages that wait, by their times.
@@ -121,6 +128,9 @@ impl State {
             idle: IdleQueues::default(),
             aging: FxHashMap::default(),
             overdue: Overdue::default(),
+            dead_letters: FxHashMap::default(),
+            delivery_limits: FxHashMap::default(),
+            dying: Dying::default(),
             next_expiry,
             retries: BinaryHeap::new(),
             passed_ms: 0,

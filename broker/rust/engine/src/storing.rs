@@ -430,7 +430,7 @@ impl State {
     }
 
     /// Assigns the message its sequence in each of its queues; returns the strictest durability that they require.
-    fn assign_sequences(&mut self, queues: &[QueueId], payload: &Payload<'_>, place: usize) -> QueueLevels {
+    pub(crate) fn assign_sequences(&mut self, queues: &[QueueId], payload: &Payload<'_>, place: usize) -> QueueLevels {
         let body_bytes = payload.body_bytes();
         let is_delayed = payload.due_at_ms().is_some_and(|due_at_ms| due_at_ms > self.stored_at_ms);
         if let Some(next_ms) = payload.first_deadline() {
@@ -467,7 +467,7 @@ impl State {
         levels
     }
 
-    fn wake_touched(&mut self) {
+    pub(crate) fn wake_touched(&mut self) {
         let mut touched: Vec<QueueId> = std::mem::take(&mut self.touched);
         for queue in touched.drain(..) {
             if let Some(entry) = self.queues.get_mut(&queue) {

@@ -13,6 +13,7 @@ use penstock_log::{LogError, Outcome, Segment};
 use penstock_queue::{
     QueueId, Rank, Sequence, SequenceRange, Settle, Settling, SubscriptionId, SubscriptionSettings, Taken,
 };
+use penstock_wire::amqp::deaths::Reason;
 
 use crate::aging::Freshness;
 use crate::clock::clock_ms;
@@ -95,6 +96,8 @@ pub struct Subscription {
     /// number when there is no limit.
     own_ack_timeout_ms: Option<u64>,
     ack_timeout_ms: AtomicU64,
+    /// Whether the deliveries of a message were limited then.
+    counts_deliveries: AtomicBool,
     open: AtomicBool,
 }
 
@@ -143,9 +146,10 @@ impl Shard {
     ) -> Result<Subscription, EngineError> {
         let Joining { signal, credit, priority, ack_timeout_ms, hinders_exclusive } = joining;
         let prefetch = if options.pull { 0 } else { options.prefetch };
-        let id = {
+        let (id, counts_deliveries) = {
             let mut guard = self.lock()?;
             guard.check(self.name())?;
+            let is_limited = guard.delivery_limits.contains_key(&queue);
             let entry = self.entry(&mut guard, queue)?;
             if entry.stream.is_some() {
                 return Err(EngineError::IsStream(entry.name.clone()));
@@ -160,7 +164,7 @@ impl Shard {
                 // A consumer may be exclusive beside messages that were got one by one.
                 entry.machine.retire(id);
             }
-            id
+            (id, AtomicBool::new(is_limited))
         };
         if !options.pull {
             self.counters().add(Metric::Consumers, 1);
@@ -184,6 +188,7 @@ impl Shard {
             is_retired,
             own_ack_timeout_ms,
             ack_timeout_ms,
+            counts_deliveries,
             open,
         })
     }
@@ -272,6 +277,12 @@ impl Subscription {
         Freshness::at(now_ms, (max_age_ms < u64::MAX).then_some(max_age_ms))
     }
 
+    /// Whether the queue limits how often a message is delivered: then a delivery says how often it was.
+    #[must_use]
+    pub fn counts_deliveries(&self) -> bool {
+        self.counts_deliveries.load(Ordering::Relaxed)
+    }
+
     /// Returns messages that it took too early to the queue until they are due; each with that time.
     ///
     /// # Errors
@@ -299,6 +310,14 @@ impl Subscription {
         let mut guard = self.lock()?;
         let machine = &mut self.shard.entry(&mut guard, self.queue)?.machine;
         machine.sized(self.id, sizes);
+        if guard.dead_letters.contains_key(&self.queue) {
+            let machine = &mut self.shard.entry(&mut guard, self.queue)?.machine;
+            let aside = machine.settle(self.id, &ranges, Settle::Aside);
+            let run_count = guard.note_dying(self.queue, &aside.ranges, Reason::Expired);
+            drop(guard);
+            self.shard.counters().add(Metric::Expired, aside.count);
+            return self.shard.dead_letters_added(run_count);
+        }
         let expired = self.settle_as(&mut guard, &ranges, (Settle::Reject, Outcome::Expire))?;
         self.fold_sealed(&mut guard);
         self.shard.counters().add(Metric::Expired, expired);
@@ -378,14 +397,21 @@ impl Subscription {
         let mut guard = self.lock()?;
         let how = match how {
             Settle::RequeueAt(due_at_ms) if due_at_ms <= guard.passed_ms => Settle::Requeue,
+            Settle::Reject if guard.dead_letters.contains_key(&self.queue) => Settle::Aside,
             how => how,
         };
         let entry = self.shard.entry(&mut guard, self.queue)?;
         let settled = entry.machine.settle_some(self.id, settling, how, SETTLED_AT_ONCE);
+        let mut dying = None;
+        if how.is_requeue() && how != Settle::Aside {
+            let over = guard.dead_letter_overdelivered(self.queue, &settled.ranges);
+            dying = (over > 0).then(|| guard.dying.run_count());
+        }
         if how == Settle::Requeue {
             guard.wake(self.queue, settled.count);
         }
         match how {
+            Settle::Aside => dying = Some(guard.note_dying(self.queue, &settled.ranges, Reason::Rejected)),
             Settle::Ack => guard.log_settled(self.queue, Outcome::Ack, &settled)?,
             Settle::Reject => guard.log_settled(self.queue, Outcome::Drop, &settled)?,
             Settle::Requeue => guard.log_returned(self.queue, &settled.ranges)?,
@@ -396,7 +422,9 @@ impl Subscription {
             }
         }
         self.fold_sealed(&mut guard);
+        drop(guard);
         self.shard.counters().add(Metric::Settled, settled.count);
+        dying.map_or(Ok(()), |run_count| self.shard.dead_letters_added(run_count))?;
         Ok((settled.count, settled.bytes))
     }
 
@@ -474,8 +502,11 @@ impl Subscription {
         entry.signals.remove(&self.id);
         entry.tell_active();
         entry.pull_count = entry.pull_count.saturating_sub(usize::from(!self.is_consumer()));
-        let ready_count = entry.machine.ready_count();
         let unused = if self.is_consumer() { unused(entry, self.queue) } else { None };
+        if guard.dead_letter_overdelivered(self.queue, &returned) > 0 {
+            self.shard.request_dead_letters();
+        }
+        let ready_count = self.shard.entry(&mut guard, self.queue).ok()?.machine.ready_count();
         guard.note_use(self.queue);
         // Messages that it held, sent or not, and the one that it may have been woken for and did not take.
         guard.wake(self.queue, ready_count);
@@ -499,6 +530,9 @@ impl Subscription {
                 return;
             }
             let returned = entry.machine.settle_some(self.id, &mut settling, Settle::Requeue, SETTLED_AT_ONCE);
+            if guard.dead_letter_overdelivered(self.queue, &returned.ranges) > 0 {
+                self.shard.request_dead_letters();
+            }
             guard.wake(self.queue, returned.count);
             // As at the end: a delivery that cannot be written is not counted.
             let _ = guard.log_returned(self.queue, &returned.ranges);

@@ -144,8 +144,10 @@ impl Shard {
     /// # Errors
     /// `NoQueue`; `Log` when the deletion cannot be written.
     pub fn delete_queue(&self, id: QueueId) -> Result<u64, EngineError> {
+        let home = self.others.home(id);
         let count = self.delete_at_home(id)?;
-        self.forget_source(id)?;
+        let highest = home.as_deref().unwrap_or(self).forget_priorities(id)?;
+        (0..=highest).try_for_each(|lane| self.forget_source(id.lane(lane)))?;
         Ok(count)
     }
 
@@ -160,6 +162,11 @@ impl Shard {
         if home.has_queue(id)? { home.delete_here(id, Some(removals)) } else { Ok(0) }
     }
 
+    /// Returns the highest priority that the messages of a deleted queue had.
+    fn forget_priorities(&self, id: QueueId) -> Result<u8, EngineError> {
+        Ok(self.lock()?.priorities.remove(&id).unwrap_or(0))
+    }
+
     fn has_queue(&self, id: QueueId) -> Result<bool, EngineError> {
         Ok(self.lock()?.queues.contains_key(&id))
     }
@@ -171,11 +178,13 @@ impl Shard {
         let removals = removals.unwrap_or_else(|| self.remove_from_routing(&entry.name));
         guard.removals = removals.max(guard.removals);
         guard.shut.remove(&id);
-        guard.priorities.remove(&id);
         guard.rejecting.remove(&id);
         guard.too_long.remove(&id);
         guard.idle.forget(id);
         guard.aging.remove(&id);
+        guard.dead_letters.remove(&id);
+        guard.delivery_limits.remove(&id);
+        guard.dying.forget(id);
         guard.identities.remove(&id);
         guard.forget_source(id);
         entry.cancel(&format!("queue '{}' was deleted", entry.name), &mut guard.wakes);

@@ -320,6 +320,35 @@ impl Backlog {
         }
     }
 
+    /// Makes a message wait that no consumer has; returns whether it does.
+    pub(crate) fn set_aside(&mut self, sequence: Sequence) -> bool {
+        match self.standing(sequence) {
+            Standing::Settled | Standing::Held => false,
+            Standing::Delayed => true,
+            Standing::Ready => {
+                self.count -= 1;
+                if let Some(message) = self.returned.remove(&sequence) {
+                    let delayed = self.delayed.get_or_insert_default();
+                    delayed.insert(sequence);
+                    delayed.keep(message);
+                } else {
+                    if let Some(delayed) = &mut self.delayed {
+                        // It may be a released one.
+                        delayed.remove(sequence);
+                    }
+                    self.delay(sequence);
+                }
+                true
+            }
+        }
+    }
+
+    /// Returned messages of a range after more deliveries than that.
+    pub(crate) fn delivered_more_often(&self, range: SequenceRange, limit: u32) -> Vec<Sequence> {
+        let returned = self.returned.range(range.first..=range.last);
+        returned.filter(|(_, message)| message.delivery_count() > limit).map(|(&sequence, _)| sequence).collect()
+    }
+
     fn delay(&mut self, sequence: Sequence) {
         self.delayed.get_or_insert_default().insert(sequence);
         if sequence >= self.cursor {

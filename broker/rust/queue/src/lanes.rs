@@ -192,6 +192,16 @@ impl Lanes {
         self.change(sequence.lane(), |backlog| backlog.release(sequence)).unwrap_or_default()
     }
 
+    pub(crate) fn set_aside(&mut self, sequence: Sequence) -> bool {
+        self.change(sequence.lane(), |backlog| backlog.set_aside(sequence)).unwrap_or_default()
+    }
+
+    /// Of a range in one lane.
+    pub(crate) fn delivered_more_often(&self, range: SequenceRange, limit: u32) -> Vec<Sequence> {
+        let backlog = self.get(range.first.lane());
+        backlog.map(|backlog| backlog.delivered_more_often(range, limit)).unwrap_or_default()
+    }
+
     /// The messages are of one lane.
     pub(crate) fn expire(&mut self, messages: &[(Sequence, u32)]) -> (Settled, Vec<Sequence>) {
         let lane = messages.first().map_or(0, |(sequence, _)| sequence.lane());

@@ -241,10 +241,11 @@ impl Queue {
             let places = subscription.places(range);
             if how.is_requeue() {
                 for message in subscription.release(places) {
-                    settled.add_returned(message);
+                    settled.add_returned(message, how);
                     self.unsized_count -= u64::from(message.bytes().is_none());
                     match how {
                         Settle::RequeueAt(_) if message.is_sent() => self.backlog.put_aside(message.returned()),
+                        Settle::Aside => self.backlog.put_aside(message.untouched()),
                         _ => self.backlog.give_back(message),
                     }
                 }

@@ -11,13 +11,15 @@ pub enum Settle {
     Requeue,
     /// Requeued messages of which sent ones are not ready before this time, in ms. The machine only passes it on.
     RequeueAt(u64),
+    /// Neither ready nor settled before the queue says more of them, as dead letters until they are elsewhere.
+    Aside,
 }
 
 impl Settle {
     /// Whether the messages stay in the queue.
     #[must_use]
     pub fn is_requeue(self) -> bool {
-        matches!(self, Settle::Requeue | Settle::RequeueAt(_))
+        matches!(self, Settle::Requeue | Settle::RequeueAt(_) | Settle::Aside)
     }
 }
 
@@ -34,7 +36,8 @@ pub enum Standing {
 }
 
 /// Settled messages, as runs for one settle record; `bytes` counts those with a known size. Of requeued messages the
-/// runs name only sent ones: they count one delivery more, the rest count as never taken.
+/// runs name only sent ones: they count one delivery more, the rest count as never taken. Of messages that were put aside they
+/// name all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
     pub count: u64,
@@ -43,10 +46,10 @@ pub struct Settled {
 }
 
 impl Settled {
-    pub(crate) fn add_returned(&mut self, message: Held) {
+    pub(crate) fn add_returned(&mut self, message: Held, how: Settle) {
         self.count += 1;
         self.bytes += u64::from(message.bytes().unwrap_or(0));
-        if message.is_sent() {
+        if message.is_sent() || how == Settle::Aside {
             extend(&mut self.ranges, SequenceRange { first: message.sequence, last: message.sequence });
         }
     }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use penstock_log::{Begun, FoldedQueue, Log, LogOptions, marks};
@@ -17,6 +17,7 @@ use super::{Copies, Opener, Shard, Surroundings};
 use crate::alarms::Alarm;
 use crate::corruption::{Corruptions, aside_line, corruption_line};
 use crate::counters::Metric;
+use crate::dead_letters::Moving;
 use crate::decision::{Stage, decisions_in};
 use crate::error::EngineError;
 use crate::identity::identities_in;
@@ -65,13 +66,13 @@ impl Shard {
             let file = number.place_of(file);
             around.notices.tell(format!("vhost '{name}': {file} was removed: its segment was removed before"));
         }
-        let source_count = Arc::clone(&state.source_count);
         let shard = Arc::new_cyclic(|me| Shard {
             me: Weak::clone(me),
             name: name.to_owned(),
             number,
             directory: directory.to_owned(),
             next: Mutex::new(()),
+            source_count: Arc::clone(&state.source_count),
             state: Mutex::new(state),
             routing: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -83,11 +84,12 @@ impl Shard {
             freed_until: AtomicU64::new(0),
             retained_until: AtomicU64::new(0),
             next_expiry,
-            source_count,
             expiring: Mutex::default(),
+            dead_lettering: Moving::default(),
             around,
             copies: Mutex::new(Copies::default()),
             opener,
+            of_vhost: OnceLock::new(),
             others: OtherLogs::default(),
             recovery: opened.recovery,
             recovery_ms,

@@ -10,7 +10,7 @@ use crate::state::State;
 
 impl State {
     /// The queues among those of a message that refuse it because they are full, if any.
-    pub(super) fn full_among(&self, queues: &[QueueId], publication: &Publication<'_>) -> Vec<QueueId> {
+    pub(crate) fn full_among(&self, queues: &[QueueId], publication: &Publication<'_>) -> Vec<QueueId> {
         let payload = &publication.payload;
         let is_repeated = payload.producer().is_some_and(|producer| self.producers.has_stored(producer));
         if is_repeated || self.has_copy(payload) {

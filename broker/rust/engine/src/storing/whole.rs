@@ -155,7 +155,7 @@ impl State {
     }
 
     /// The records of messages, each with the end of its targets.
-    fn messages<'a>(&self, ends: &[(&Publication<'a>, usize)], targets: &'a [Target]) -> Vec<Operation<'a>> {
+    pub(crate) fn messages<'a>(&self, ends: &[(&Publication<'a>, usize)], targets: &'a [Target]) -> Vec<Operation<'a>> {
         let (stored_at_ms, mut from) = (self.stored_at_ms, 0);
         let message = |&(publication, end): &(&Publication<'a>, usize)| {
             let targets = targets.get(from..end).unwrap_or_default();

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use penstock_log::{LogError, Outcome, Target};
 use penstock_queue::{QueueId, Sequence, SequenceRange, Settle, Settled, Taken};
+use penstock_wire::amqp::deaths::Reason;
 
 use super::{Filled, Picked, Subscription, ranges_of, rebuild};
 use crate::error::EngineError;
@@ -134,11 +135,34 @@ impl Subscription {
                 share.reserve(count_max.min(credit).min(ready_count))
             });
             machine.take(self.id, granted, taken);
+            if !state.delivery_limits.is_empty() && self.leave_overdelivered(state, before, taken) {
+                continue;
+            }
             let fresh = taken.get(before..).unwrap_or_default();
             if fresh.is_empty() || self.find(state, fresh, filled)? > 0 {
                 return Ok(());
             }
         }
+    }
+
+    /// Has those of the taken messages leave the queue that were delivered too often: a limit may be younger than its messages.
+    /// Returns whether these are all of them.
+    fn leave_overdelivered(&self, state: &mut State, from: usize, taken: &mut Vec<Taken>) -> bool {
+        let State { delivery_limits, queues, .. } = state;
+        let limit = delivery_limits.get(&self.queue).copied();
+        self.counts_deliveries.store(limit.is_some(), Ordering::Relaxed);
+        let (Some(limit), Some(entry)) = (limit, queues.get_mut(&self.queue)) else { return false };
+        let fresh = taken.split_off(from);
+        let (over, within): (Vec<Taken>, Vec<Taken>) = fresh.into_iter().partition(|one| one.delivery_count > limit);
+        taken.extend(within);
+        if over.is_empty() {
+            return false;
+        }
+        let ranges: Vec<SequenceRange> = over.iter().map(|one| SequenceRange::of(one.sequence)).collect();
+        let aside = entry.machine.settle(self.id, &ranges, Settle::Aside);
+        state.note_dying(self.queue, &aside.ranges, Reason::DeliveryLimit);
+        self.shard.request_dead_letters();
+        taken.len() == from
     }
 
     /// Finds the records of taken messages; returns how many it found. Messages of an earlier process that no segment

@@ -4,7 +4,7 @@
 
 use crate::ids::{Sequence, SequenceRange};
 use crate::machine::Queue;
-use crate::settled::{Settled, Standing};
+use crate::settled::{Settled, Standing, extend};
 use crate::subscription::SubscriptionId;
 
 impl Queue {
@@ -24,6 +24,24 @@ impl Queue {
             subscription.release(places).for_each(|message| self.backlog.put_aside(message.untouched()));
         }
         self.forget_settled(id, &put_aside);
+    }
+
+    /// Puts those of some messages aside that no subscription has: they are not ready until they are released. Returns them,
+    /// with those that wait already.
+    pub fn set_aside(&mut self, sequences: impl IntoIterator<Item = Sequence>) -> Vec<SequenceRange> {
+        let mut aside = Vec::new();
+        for sequence in sequences {
+            if self.backlog.set_aside(sequence) {
+                extend(&mut aside, SequenceRange { first: sequence, last: sequence });
+            }
+        }
+        aside
+    }
+
+    /// Those of some messages that came back after more deliveries than that, and are ready.
+    #[must_use]
+    pub fn delivered_more_often(&self, ranges: &[SequenceRange], limit: u32) -> Vec<Sequence> {
+        ranges.iter().flat_map(|&range| self.backlog.delivered_more_often(range, limit)).collect()
     }
 
     /// After a start: makes a ready message wait until it is released.

@@ -97,6 +97,12 @@ impl Routing {
         self.number(name.as_bytes()).is_some()
     }
 
+    /// The queue of that name.
+    #[must_use]
+    pub fn queue(&self, name: &[u8]) -> Option<QueueId> {
+        self.queues.get(name).copied()
+    }
+
     pub fn put_queue(&mut self, name: &str, id: QueueId) {
         self.queues.insert(name.as_bytes().into(), id);
     }

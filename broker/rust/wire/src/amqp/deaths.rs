@@ -9,6 +9,7 @@ use std::fmt;
 
 use super::block::{self, Field};
 use super::properties::{PERSISTENT_ONLY, PROPERTIES_BYTES_MAX, headers_of};
+use super::routing_headers::{BCC, CC, KEY_BYTES_MAX, KEYS_MAX, RoutingHeaders};
 use super::table::{self, ValueRef};
 use super::table_writer::{begin_long, end_long, put_long_bytes, put_tagged};
 use crate::WireError;
@@ -17,8 +18,6 @@ const X_DEATH: &[u8] = b"x-death";
 const X_FIRST: [&str; 3] = ["x-first-death-reason", "x-first-death-queue", "x-first-death-exchange"];
 const X_LAST: [&str; 3] = ["x-last-death-reason", "x-last-death-queue", "x-last-death-exchange"];
 const X_DELIVERY_COUNT: &[u8] = b"x-delivery-count";
-const CC: &[u8] = b"CC";
-const BCC: &[u8] = b"BCC";
 
 /// A message that is not among the newest so many deaths of itself has forgotten them. Cycles are found by the newest ones.
 const ENTRIES_MAX: usize = 1024;
@@ -91,7 +90,7 @@ pub fn of_dead_letter(properties: &[u8], death: &Death<'_>) -> Result<Vec<u8>, W
 #[must_use]
 pub fn further_keys(properties: &[u8]) -> Vec<&[u8]> {
     let headers = headers_of(properties).ok().flatten().unwrap_or_default();
-    [CC, BCC].into_iter().flat_map(|name| texts_of(headers, name)).filter(|key| key.len() <= 255).collect()
+    RoutingHeaders::of(headers).keys().filter(|key| key.len() <= KEY_BYTES_MAX).take(KEYS_MAX).collect()
 }
 
 /// The names of the queues that a dead letter left before, by no rejection since: it does not go there again unless it was
@@ -231,7 +230,9 @@ fn put_entry(
     put_name(out, b"routing-keys");
     out.push(b'A');
     let keys = begin_long(out);
-    std::iter::once(death.routing_key).chain(texts_of(headers, CC)).for_each(|key| put_long_bytes(out, b'S', key));
+    std::iter::once(death.routing_key)
+        .chain(RoutingHeaders::of(headers).cc_keys())
+        .for_each(|key| put_long_bytes(out, b'S', key));
     end_long(out, keys);
     if let Some(expiration) = expiration {
         put_name(out, b"original-expiration");
@@ -293,14 +294,6 @@ fn entries_of(headers: &[u8]) -> impl Iterator<Item = Entry<'_>> {
     let values = array_of(headers, X_DEATH).into_iter().flat_map(table::ArrayRef::values).map_while(Result::ok);
     values.filter_map(|value| match value {
         ValueRef::Table(entry) if entry.entries().all(|entry| entry.is_ok()) => Some(Entry(entry.bytes())),
-        _ => None,
-    })
-}
-
-fn texts_of<'a>(headers: &'a [u8], name: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
-    let values = array_of(headers, name).into_iter().flat_map(table::ArrayRef::values).map_while(Result::ok);
-    values.filter_map(|value| match value {
-        ValueRef::Text(text) => Some(text),
         _ => None,
     })
 }

@@ -13,12 +13,12 @@ use crate::WireError;
 /// The most routing keys that one message may name in `CC` and `BCC` together.
 pub const KEYS_MAX: usize = 256;
 
-const CC: &[u8] = b"CC";
-const BCC: &[u8] = b"BCC";
+pub(super) const CC: &[u8] = b"CC";
+pub(super) const BCC: &[u8] = b"BCC";
 const DELAY: &[u8] = b"x-delay";
 
 /// The most bytes of a routing key.
-const KEY_BYTES_MAX: usize = 255;
+pub(super) const KEY_BYTES_MAX: usize = 255;
 
 /// Why a message with such headers is refused, in RabbitMQ's words where it refuses it, too.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,14 +88,12 @@ impl<'a> RoutingHeaders<'a> {
 
     /// The further routing keys; values that are no text are passed over, as in RabbitMQ.
     pub fn keys(self) -> impl Iterator<Item = &'a [u8]> {
-        let arrays = self.cc.into_iter().chain(self.bcc).filter_map(|value| match value {
-            ValueRef::Array(array) => Some(array),
-            _ => None,
-        });
-        arrays.flat_map(|array| array.values().map_while(Result::ok)).filter_map(|value| match value {
-            ValueRef::Text(key) => Some(key),
-            _ => None,
-        })
+        self.cc_keys().chain(texts_of(self.bcc))
+    }
+
+    /// Those of `CC`, which consumers see.
+    pub fn cc_keys(self) -> impl Iterator<Item = &'a [u8]> {
+        texts_of(self.cc)
     }
 
     #[must_use]
@@ -120,6 +118,17 @@ impl<'a> RoutingHeaders<'a> {
         };
         u64::try_from(delay).ok().filter(|&delay| delay > 0)
     }
+}
+
+fn texts_of(value: Option<ValueRef<'_>>) -> impl Iterator<Item = &[u8]> {
+    let array = value.and_then(|value| match value {
+        ValueRef::Array(array) => Some(array),
+        _ => None,
+    });
+    array.into_iter().flat_map(|array| array.values().map_while(Result::ok)).filter_map(|value| match value {
+        ValueRef::Text(key) => Some(key),
+        _ => None,
+    })
 }
 
 /// RabbitMQ's names of the types of values.

@@ -1,0 +1,249 @@
+//! Moves dead letters to the queues that the dead-letter exchange of their queue leads to.
+//!
+//! Invariants: a message is settled in the same envelope in which its copies are stored, so after any crash there is either the
+//! message or its copies. Copies in other logs name it as their source and are on the disk before it is settled: a log that has
+//! one does not store it again. Records are read, and routes found, without the shard's lock, a bounded number at a time, and only
+//! one thread does so for a shard.
+
+mod letter;
+mod storing;
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange, Standing};
+use penstock_wire::amqp::deaths::Reason;
+
+use self::letter::{Letter, Part, read_letters};
+use crate::clock::clock_ms;
+use crate::counters::Metric;
+use crate::dead_letters::DeadLetters;
+use crate::error::EngineError;
+use crate::shard::Shard;
+use crate::state::State;
+
+/// Messages that are read and settled in one go.
+const AT_ONCE: usize = 256;
+
+/// With more runs of dead letters than that, whoever adds some helps: about 5 MB.
+pub(crate) const RUNS_MAX: usize = 1 << 16;
+
+/// The members of one set that are not in the other. The cost depends on the runs of the first.
+fn copied_and_unsettled(copied: &AckSet, settled: &AckSet) -> Vec<Sequence> {
+    let mut found = Vec::new();
+    let mut unsettled = settled.next_unsettled(Sequence(0));
+    while let Some(next) = copied.next_settled(unsettled) {
+        if next == unsettled {
+            found.push(next);
+            unsettled = settled.next_unsettled(next.next());
+        } else {
+            unsettled = settled.next_unsettled(next);
+        }
+    }
+    found
+}
+
+/// So many parts are moved at most when a log is closed.
+const ROUNDS_AT_END: usize = 256;
+
+/// When a shard has more to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Nothing,
+    More,
+    /// Nothing can be done now, as on a full disk.
+    Later,
+}
+
+impl Shard {
+    /// Sets where the dead letters of queues go; `None` drops them. It counts at once, also for messages that they have.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned the shard.
+    pub fn route_dead_letters(
+        &self,
+        queues: impl IntoIterator<Item = (QueueId, Option<DeadLetters>)>,
+    ) -> Result<(), EngineError> {
+        for (id, settings) in queues {
+            let is_routed = settings.is_some();
+            let set = |state: &mut State| state.route_dead_letters(id, settings);
+            let home = self.others.home(id);
+            match &home {
+                Some(home) => set(&mut *home.lock()?),
+                None => set(&mut *self.lock()?),
+            }
+            if is_routed && !self.others.is_empty() {
+                home.as_deref().unwrap_or(self).finish_copied(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Dead-letters the messages of a queue of this log of which another log has a copy: a crash came before they were settled,
+    /// and a consumer could ack them. The reason is in the copy.
+    fn finish_copied(&self, id: QueueId) -> Result<(), EngineError> {
+        let Some(vhost) = self.vhost() else { return Ok(()) };
+        let lanes = 0..=self.highest_lane(id)?;
+        for log in vhost.family().into_iter().filter(|log| log.has_sources()) {
+            for lane in lanes.clone() {
+                let Some(copied) = log.lock()?.sources.get(&id.lane(lane)).cloned() else { continue };
+                let mut guard = self.lock()?;
+                let Some(entry) = guard.queues.get(&id) else { return Ok(()) };
+                let found = copied_and_unsettled(&copied.in_lane(lane), entry.machine.settled_in(lane));
+                if !guard.dead_letter(id, &found, Reason::Rejected).is_empty() {
+                    self.request_dead_letters();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets how often the messages of queues may come back after a delivery; `None` is any number.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned the shard.
+    pub fn limit_deliveries(
+        &self,
+        queues: impl IntoIterator<Item = (QueueId, Option<u32>)>,
+    ) -> Result<(), EngineError> {
+        for (id, limit) in queues {
+            let set = |state: &mut State| match limit {
+                Some(limit) => drop(state.delivery_limits.insert(id, limit)),
+                None => drop(state.delivery_limits.remove(&id)),
+            };
+            match self.others.home(id) {
+                Some(home) => set(&mut *home.lock()?),
+                None => set(&mut *self.lock()?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Has dead letters moved after some were added. While very many wait, it moves some of them itself.
+    pub(crate) fn dead_letters_added(&self, run_count: usize) -> Result<(), EngineError> {
+        self.request_dead_letters();
+        let mut left = run_count;
+        // An error is the thread's: it finds it, too.
+        while left > RUNS_MAX && matches!(self.move_dead_letters(), Ok(Next::More)) {
+            left = self.lock()?.dying.run_count();
+        }
+        Ok(())
+    }
+
+    /// Moves what can be moved before its log is closed: a start would deliver rejected messages again.
+    pub(crate) fn end_dead_letters(&self) {
+        // An error of the log shows when that is closed.
+        let moved = (0..ROUNDS_AT_END).map(|_| self.move_dead_letters());
+        let _ = moved.take_while(|next| matches!(next, Ok(Next::More))).count();
+    }
+
+    /// Moves some dead letters.
+    pub(crate) fn move_dead_letters(&self) -> Result<Next, EngineError> {
+        let _alone = self.dead_lettering.alone.lock().unwrap_or_else(PoisonError::into_inner);
+        self.dead_lettering.waits.store(false, Ordering::Release);
+        let Some(vhost) = self.vhost().filter(|_| self.is_complete()) else { return Ok(Next::Nothing) };
+        let Some(part) = self.find_part()? else { return Ok(Next::Nothing) };
+        let now_ms = clock_ms();
+        let mut letters = read_letters(&part, now_ms)?;
+        letter::route_all(&vhost.routing(), part.settings.as_deref(), &mut letters, now_ms);
+        self.store_elsewhere_first(&vhost, &part, &mut letters, now_ms)?;
+        let settled = self.store_and_settle(&part, &letters, now_ms)?;
+        if letters.iter().any(|letter| letter.is_elsewhere) {
+            vhost.pass_source(self, part.id)?;
+        }
+        let mut guard = self.lock()?;
+        match letters.last() {
+            Some(last) if settled > 0 => guard.dying.go_on_after(part.id, last.sequence),
+            _ => guard.dying.pass(part.id),
+        }
+        Ok(match guard.dying.is_empty() {
+            true => Next::Nothing,
+            false if settled == 0 && guard.dying.is_at_end() => Next::Later,
+            false => Next::More,
+        })
+    }
+
+    /// The next ones, and their records.
+    fn find_part(&self) -> Result<Option<Part>, EngineError> {
+        let mut guard = self.lock()?;
+        if guard.closed || guard.stopped.is_some() {
+            return Ok(None);
+        }
+        loop {
+            let Some((id, mut dying)) = guard.dying.next_part(AT_ONCE) else { return Ok(None) };
+            let Some(entry) = guard.queues.get(&id) else {
+                guard.dying.forget(id);
+                continue;
+            };
+            let name = entry.name.clone();
+            let is_aside = |sequence| matches!(entry.machine.standing(sequence), Standing::Delayed);
+            let (aside, gone): (Vec<_>, Vec<_>) = dying.drain(..).partition(|(sequence, _)| is_aside(*sequence));
+            gone.iter().for_each(|(sequence, _)| guard.dying.remove(id, *sequence));
+            if aside.is_empty() {
+                continue;
+            }
+            let settings = guard.dead_letters.get(&id).map(Arc::clone);
+            let ranges: Vec<SequenceRange> = aside.iter().map(|(sequence, _)| SequenceRange::of(*sequence)).collect();
+            let found = guard.find_all(id, &ranges, 0)?;
+            return Ok(Some(Part { id, name, settings, dying: aside, found }));
+        }
+    }
+
+    /// Counts letters that have left, each with whether a queue has it.
+    fn count_dead(&self, letters: &[(&Letter<'_>, bool)]) {
+        for (metric, reason) in [
+            (Metric::DeadLetteredRejected, Reason::Rejected),
+            (Metric::DeadLetteredExpired, Reason::Expired),
+            (Metric::DeadLetteredMaxLength, Reason::MaxLength),
+            (Metric::DeadLetteredDeliveryLimit, Reason::DeliveryLimit),
+        ] {
+            let of_reason = letters.iter().filter(|(letter, is_moved)| letter.reason == reason && *is_moved);
+            self.counters().add(metric, of_reason.count() as u64);
+        }
+        let dropped = letters.iter().filter(|(_, is_moved)| !is_moved).count();
+        self.counters().add(Metric::DeadLettersDropped, dropped as u64);
+    }
+}
+
+impl State {
+    fn route_dead_letters(&mut self, id: QueueId, settings: Option<DeadLetters>) {
+        match settings {
+            Some(settings) => drop(self.dead_letters.insert(id, Arc::new(settings))),
+            None => drop(self.dead_letters.remove(&id)),
+        }
+    }
+
+    /// Notes that messages that were put aside are about to leave their queue; returns how many runs there are now.
+    pub(crate) fn note_dying(&mut self, queue: QueueId, ranges: &[SequenceRange], reason: Reason) -> usize {
+        for range in
+            ranges.chunk_by(|one, other| one.last.next() == other.first && one.first.lane() == other.first.lane())
+        {
+            if let (Some(first), Some(last)) = (range.first(), range.last()) {
+                self.dying.add(queue, SequenceRange { first: first.first, last: last.last }, reason);
+            }
+        }
+        self.dying.run_count()
+    }
+
+    /// Has messages leave their queue that no consumer has; returns which. Call [`Shard::dead_letters_added`] then, without
+    /// the lock.
+    pub(crate) fn dead_letter(&mut self, queue: QueueId, sequences: &[Sequence], reason: Reason) -> Vec<SequenceRange> {
+        let State { queues, dying, .. } = self;
+        let Some(entry) = queues.get_mut(&queue) else { return Vec::new() };
+        let fresh = sequences.iter().copied().filter(|sequence| !dying.contains(queue, *sequence));
+        let aside = entry.machine.set_aside(fresh);
+        self.note_dying(queue, &aside, reason);
+        aside
+    }
+
+    /// The same for those of some returned messages that were delivered too often.
+    pub(crate) fn dead_letter_overdelivered(&mut self, queue: QueueId, ranges: &[SequenceRange]) -> u64 {
+        if self.delivery_limits.is_empty() {
+            return 0;
+        }
+        let (Some(&limit), Some(entry)) = (self.delivery_limits.get(&queue), self.queues.get(&queue)) else { return 0 };
+        let over = entry.machine.delivered_more_often(ranges, limit);
+        let aside = self.dead_letter(queue, &over, Reason::DeliveryLimit);
+        aside.iter().map(SequenceRange::count).sum()
+    }
+}

@@ -1,0 +1,267 @@
+//! Storing dead letters: first in other logs, then in this one together with their settlements.
+
+use std::sync::Arc;
+
+use penstock_log::{EnvelopeSizes, Operation, Outcome, Settlement, Target};
+use penstock_queue::{QueueId, Sequence, Settled};
+use penstock_wire::amqp::deaths::Reason;
+
+use super::letter::{Letter, Part};
+use crate::counters::Metric;
+use crate::error::EngineError;
+use crate::log_number::LogNumber;
+use crate::publication::{Fate, PassedOn, Publication};
+use crate::routes::Routes;
+use crate::shard::Shard;
+use crate::state::State;
+use crate::storing::Sent;
+
+/// A letter that is settled, and its publication if it is stored in this log.
+type Leaving<'a> = (&'a Letter<'a>, Option<Publication<'a>>);
+
+impl Shard {
+    /// Stores the letters in the other logs that they go to, and waits until these are on the disk. Their queues in this log
+    /// remain.
+    pub(super) fn store_elsewhere_first(
+        &self,
+        vhost: &Arc<Shard>,
+        part: &Part,
+        letters: &mut [Letter<'_>],
+        now_ms: u64,
+    ) -> Result<(), EngineError> {
+        if vhost.others.is_empty() {
+            return Ok(());
+        }
+        let at_least_once = part.settings.as_deref().is_some_and(|settings| settings.at_least_once);
+        let mut passed = Vec::new();
+        for (place, letter) in letters.iter_mut().enumerate() {
+            let of = |queue: QueueId| vhost.others.home(queue).map_or(LogNumber::VHOST, |home| home.number());
+            let elsewhere = letter.queues.iter().map(|&queue| PassedOn { log: of(queue), queue, place, is_all: true });
+            let elsewhere: Vec<PassedOn> = elsewhere.filter(|one| one.log != self.number()).collect();
+            letter.queues.retain(|&queue| of(queue) == self.number());
+            passed.extend(elsewhere);
+        }
+        passed.sort_by_key(|one| (one.log, one.place));
+        for group in passed.chunk_by(|one, other| one.log == other.log) {
+            let log = group.first().map_or(LogNumber::VHOST, |one| one.log);
+            let home = if log == LogNumber::VHOST { Some(Arc::clone(vhost)) } else { vhost.others.log(log) };
+            // One that was deleted with its queue takes nothing.
+            let Some(home) = home else { continue };
+            let (places, fates) = store_copies(&home, group, letters, now_ms)?;
+            for (at, place) in places.into_iter().enumerate() {
+                let Some(letter) = letters.get_mut(place) else { continue };
+                match fates.get(at) {
+                    Some(Fate::Stored(_)) => letter.is_elsewhere = true,
+                    Some(Fate::Overflow | Fate::Shut) => letter.stays |= at_least_once,
+                    Some(_) => {}
+                    None => letter.stays = true,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Settles letters and stores them in their queues of this log, in one step; returns how many.
+    pub(super) fn store_and_settle(
+        &self,
+        part: &Part,
+        letters: &[Letter<'_>],
+        now_ms: u64,
+    ) -> Result<usize, EngineError> {
+        let back: Vec<Sequence> =
+            letters.iter().filter(|letter| letter.view.is_none()).map(|letter| letter.sequence).collect();
+        let mut leaving: Vec<Leaving<'_>> = Vec::with_capacity(letters.len());
+        for letter in letters.iter().filter(|letter| letter.view.is_some() && !letter.stays) {
+            let publication = if letter.queues.is_empty() { None } else { letter.publication(false)? };
+            leaving.push((letter, publication));
+        }
+        let (room, has_sealed) = {
+            let mut guard = self.lock()?;
+            let state = &mut *guard;
+            if state.closed || state.stopped.is_some() {
+                return Ok(0);
+            }
+            state.give_back(part.id, &back);
+            state.keep_leaving(part, &mut leaving);
+            if leaving.is_empty() {
+                return Ok(back.len());
+            }
+            state.stored_at_ms = state.stored_at_ms.max(now_ms);
+            match self.is_full().then(|| self.full()).map_or_else(|| state.reserve_leaving(&leaving), Err) {
+                Err(error) if error.is_full() => (Some(state.log.room()), false),
+                reserved => {
+                    reserved?;
+                    let stored = state.append_leaving(part.id, &leaving);
+                    stored.inspect_err(|error| state.stopped = Some(error.to_string()))?;
+                    state.write()?;
+                    state.wake_touched();
+                    state.note_touched_long(part.id);
+                    (None, state.has_sealed())
+                }
+            }
+        };
+        if let Some(room) = room {
+            self.ran_out(room);
+            return Ok(back.len());
+        }
+        if has_sealed {
+            self.request_fold();
+        }
+        if part.settings.is_some() {
+            let is_moved = |(letter, publication): &Leaving<'_>| letter.is_elsewhere || publication.is_some();
+            let letters: Vec<_> = leaving.iter().map(|leaving| (leaving.0, is_moved(leaving))).collect();
+            self.count_dead(&letters);
+        }
+        let stored = leaving.iter().filter_map(|(_, publication)| publication.as_ref());
+        let bytes = stored.clone().map(|publication| publication.payload.body_bytes()).sum();
+        self.counters().add(Metric::Published, stored.count() as u64);
+        self.counters().add(Metric::PublishedBytes, bytes);
+        Ok(back.len() + leaving.len())
+    }
+}
+
+/// Stores copies in one log; returns the letters by their indexes, and the fates of the first of them: the others found no
+/// space.
+fn store_copies(
+    home: &Arc<Shard>,
+    group: &[PassedOn],
+    letters: &[Letter<'_>],
+    now_ms: u64,
+) -> Result<(Vec<usize>, Vec<Fate>), EngineError> {
+    let (mut routes, places) = Routes::of_passed(group);
+    let mut batch = Vec::with_capacity(places.len());
+    for letter in places.iter().filter_map(|&place| letters.get(place)) {
+        batch.extend(letter.publication(true)?);
+    }
+    let sent = Sent { producer: None, batch: &batch, level: None, now_ms, with_sequences: false };
+    let mut fates = Vec::with_capacity(batch.len());
+    match home.store_routed(sent, &mut routes, &mut fates) {
+        Err(error) if error.is_full() => {}
+        // It is another log's fault: the message stays, and is copied once that one is well.
+        Err(EngineError::Closed(_) | EngineError::Stopped(..)) => {}
+        stored => {
+            stored?;
+            let end = home.lock()?.log.end();
+            if home.sync_to(end).is_err() {
+                fates.clear();
+            }
+        }
+    }
+    Ok((places, fates))
+}
+
+impl State {
+    /// Makes messages ready whose records cannot be read.
+    fn give_back(&mut self, id: QueueId, back: &[Sequence]) {
+        let Some(entry) = self.queues.get_mut(&id) else { return };
+        back.iter().for_each(|sequence| self.dying.remove(id, *sequence));
+        let released = entry.machine.release(back);
+        self.wake(id, released);
+    }
+
+    /// Keeps those that may leave now, without queues that do not take them.
+    fn keep_leaving(&mut self, part: &Part, leaving: &mut Vec<Leaving<'_>>) {
+        let at_least_once = part.settings.as_deref().is_some_and(|settings| settings.at_least_once);
+        let has_queue = self.queues.contains_key(&part.id);
+        leaving.retain_mut(|(letter, publication)| {
+            if !has_queue || !self.dying.contains(part.id, letter.sequence) {
+                return false;
+            }
+            let is_refused = publication.as_ref().is_some_and(|publication| {
+                let is_shut = letter.queues.iter().any(|queue| self.shut.contains(queue));
+                is_shut || (!self.rejecting.is_empty() && !self.full_among(&letter.queues, publication).is_empty())
+            });
+            if is_refused {
+                *publication = None;
+            }
+            !(is_refused && at_least_once)
+        });
+    }
+
+    fn reserve_leaving(&mut self, leaving: &[Leaving<'_>]) -> Result<(), EngineError> {
+        let mut sizes = EnvelopeSizes::default();
+        for (letter, publication) in leaving {
+            publication.iter().for_each(|publication| sizes.add_message(&publication.payload, letter.queues.len()));
+            sizes.add_settle(&settlement_of(QueueId(0), Outcome::Drop, &Settled::default()), 1);
+        }
+        if self.log.takes_envelope(&sizes) {
+            return Ok(self.log.reserve_envelope(&sizes)?);
+        }
+        for (letter, publication) in leaving {
+            if let Some(publication) = publication {
+                self.log.reserve(&publication.payload, letter.queues.len())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An error stops the shard, whose queues are then ahead of its log.
+    fn append_leaving(&mut self, id: QueueId, leaving: &[Leaving<'_>]) -> Result<(), EngineError> {
+        let settled = self.settle_leaving(id, leaving);
+        let (mut targets, mut ends): (Vec<Target>, Vec<(&Publication<'_>, usize)>) = (Vec::new(), Vec::new());
+        self.assigned = None;
+        for (letter, publication) in leaving {
+            let Some(publication) = publication else { continue };
+            self.assign_sequences(&letter.queues, &publication.payload, 0);
+            if !self.targets.is_empty() {
+                targets.extend_from_slice(&self.targets);
+                ends.push((publication, targets.len()));
+            }
+        }
+        let mut operations = self.messages(&ends, &targets);
+        operations.extend(settled.iter().map(|(queue, outcome, settled)| Operation::Settle {
+            settlement: settlement_of(*queue, *outcome, settled),
+            ranges: &settled.ranges,
+        }));
+        let mut sizes = EnvelopeSizes::default();
+        for operation in &operations {
+            match operation {
+                Operation::Message { payload, targets, .. } => sizes.add_message(payload, targets.len()),
+                Operation::Settle { settlement, ranges } => sizes.add_settle(settlement, ranges.len()),
+                Operation::Mark(_) | Operation::Delete(_) => {}
+            }
+        }
+        if self.log.takes_envelope(&sizes) {
+            self.log.append_together(&operations)?;
+            return Ok(());
+        }
+        // A message for more queues than an envelope has is alone: it is stored first.
+        for operation in operations {
+            match operation {
+                Operation::Message { payload, stored_at_ms, targets } => {
+                    self.log.append_message(&payload, stored_at_ms, targets)?;
+                }
+                operation => drop(self.log.append_together(&[operation])?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Settles them in memory, by the number that the log has for the lane and by outcome.
+    fn settle_leaving(&mut self, id: QueueId, leaving: &[Leaving<'_>]) -> Vec<(QueueId, Outcome, Settled)> {
+        let outcome_of = |reason| if reason == Reason::Expired { Outcome::Expire } else { Outcome::Drop };
+        let key = |letter: &Letter<'_>| (letter.sequence.lane(), outcome_of(letter.reason));
+        let mut all = Vec::new();
+        for some in leaving.chunk_by(|(one, _), (other, _)| key(one) == key(other)) {
+            let messages: Vec<(Sequence, u32)> =
+                some.iter().map(|(letter, _)| (letter.sequence, letter.body_bytes())).collect();
+            let (Some((first, _)), Some(entry)) = (some.first(), self.queues.get_mut(&id)) else { continue };
+            let (mut settled, _) = entry.machine.expire(&messages);
+            for (sequence, _) in messages {
+                self.dying.remove(id, sequence);
+                self.overdue.remove(id, sequence);
+            }
+            settled.ranges.iter_mut().for_each(|range| {
+                *range = penstock_queue::SequenceRange { first: range.first.within(), last: range.last.within() };
+            });
+            if settled.count > 0 {
+                all.push((id.lane(first.sequence.lane()), outcome_of(first.reason), settled));
+            }
+        }
+        all
+    }
+}
+
+fn settlement_of(queue: QueueId, outcome: Outcome, settled: &Settled) -> Settlement {
+    Settlement { queue, outcome, count: settled.count, bytes: settled.bytes, due_at_ms: None }
+}
