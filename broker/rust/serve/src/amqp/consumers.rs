@@ -4,6 +4,7 @@
 //! Acks are gathered and settled together. A consumer that was cancelled is none of its queue any more, and stays here until what
 //! it has delivered is settled, which is the client's to do.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use penstock_engine::{Credit, MessageView, Picked, ReadFrom, Sequence, SequenceRange, Settle};
 use penstock_wire::Name;
 use penstock_wire::amqp::content::put_content;
+use penstock_wire::amqp::deaths::with_delivery_count;
 use penstock_wire::amqp::delivery::{DeliveryRef, put_delivery};
 use penstock_wire::amqp::method::{Method, MethodId};
 use penstock_wire::amqp::reply::Exception;
@@ -149,12 +151,17 @@ impl Outgoing<'_> {
         }
     }
 
-    fn put_got(&mut self, channel: u16, view: &MessageView<'_>, (tag, redelivered, ready_count): (u64, bool, u64)) {
+    fn put_got(
+        &mut self,
+        channel: u16,
+        (view, properties): (&MessageView<'_>, &[u8]),
+        (tag, redelivered, ready_count): (u64, bool, u64),
+    ) {
         let name = |bytes| Name::new("a stored name", bytes).unwrap_or(Name::EMPTY);
         let (exchange, routing_key) = (name(view.exchange), name(view.routing_key));
         let (delivery_tag, message_count) = (tag, u32::try_from(ready_count).unwrap_or(u32::MAX));
         Method::BasicGetOk { delivery_tag, redelivered, exchange, routing_key, message_count }.put(channel, self.out);
-        put_content(channel, view.properties, view.body, self.frame_bytes_max, self.out);
+        put_content(channel, properties, view.body, self.frame_bytes_max, self.out);
         self.count(view);
     }
 }
@@ -346,14 +353,16 @@ impl Consumers {
         };
         let Some(get) = self.gets.get_mut(&number) else { return Ok(Got::Nothing) };
         let (unacked, mut got) = (self.unacked.entry(channel).or_default(), None);
+        let counts = get.session.counts_deliveries();
         let found = get.session.get(|view, picked, ready_count| {
             if !outgoing.has_room(view) {
                 return Room::NotForThis;
             }
             let sequence = picked.taken.sequence;
+            let properties = properties_of(view, picked, counts);
             let delivery = Delivery { consumer: number, sequence: sequence.0 };
             let tag = if no_ack { unacked.next_tag() } else { unacked.deliver(delivery) };
-            outgoing.put_got(channel, view, (tag, picked.taken.redelivered, ready_count));
+            outgoing.put_got(channel, (view, &properties), (tag, picked.taken.redelivered, ready_count));
             got = Some(sequence);
             Room::Full
         });
@@ -531,6 +540,7 @@ async fn turn(
             return read_turn(place, (reading, filter.as_ref()), unacked, outgoing, stopping).await;
         }
     };
+    let counts = session.counts_deliveries();
     session.ring();
     loop {
         match session.turn(stopping).await.map_err(|_| Ending::Cancelled)? {
@@ -549,13 +559,14 @@ async fn turn(
             let sequence = picked.taken.sequence.0;
             let delivery_tag =
                 if *auto_ack { unacked.next_tag() } else { unacked.deliver(Delivery { consumer: number, sequence }) };
+            let properties = properties_of(view, picked, counts);
             let delivery = DeliveryRef {
                 consumer_tag: tag,
                 delivery_tag,
                 redelivered: picked.taken.redelivered,
                 exchange: view.exchange,
                 routing_key: view.routing_key,
-                properties: view.properties,
+                properties: &properties,
                 body: view.body,
             };
             put_delivery(*channel, &delivery, outgoing.frame_bytes_max, outgoing.out);
@@ -585,6 +596,14 @@ fn deliver_replies(replies: &Replies, unacked: &mut Unacked, outgoing: &mut Outg
         put_delivery(replies.channel, &delivery, outgoing.frame_bytes_max, outgoing.out);
     }
     true
+}
+
+/// The properties of a delivery: where deliveries are limited, one after the first says in a header how many came before.
+fn properties_of<'a>(view: &MessageView<'a>, picked: Picked, counts: bool) -> Cow<'a, [u8]> {
+    if !counts || picked.taken.delivery_count == 0 {
+        return Cow::Borrowed(view.properties);
+    }
+    with_delivery_count(view.properties, picked.taken.delivery_count).map_or(Cow::Borrowed(view.properties), Cow::Owned)
 }
 
 fn add(ranges: &mut Vec<SequenceRange>, sequence: Sequence) {

@@ -228,6 +228,11 @@ impl Consuming {
         &self.consumer_tag
     }
 
+    /// Whether a delivery says how often the message was delivered before.
+    pub fn counts_deliveries(&self) -> bool {
+        self.consumer.subscription.counts_deliveries()
+    }
+
     /// Takes messages from the queue when there are none that wait to be sent; not when the broker stops.
     ///
     /// # Errors

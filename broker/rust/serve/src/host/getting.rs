@@ -88,6 +88,11 @@ impl Getting {
         }
     }
 
+    /// Whether a delivery says how often the message was delivered before.
+    pub fn counts_deliveries(&self) -> bool {
+        self.subscription.counts_deliveries()
+    }
+
     /// Settles what it holds of the given ranges.
     ///
     /// # Errors
