@@ -19,6 +19,7 @@ __all__ = [
     "Consumer",
     "CorruptFile",
     "CorruptRecord",
+    "DeadLetterRoute",
     "DecodedBodies",
     "Delivery",
     "DescribeStreams",
@@ -162,7 +163,21 @@ class NewQueue:
     consumer_timeout_ms: int | None
     """Its messages of priority `n` are in the log under the id that is `n` higher."""
     shard: int
-    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None, message_ttl_ms: int | None = None, messages_max: int | None = None, bytes_max: int | None = None, rejects_publish: bool = False, expires_ms: int | None = None, max_priority: int = 0, single_active: bool = False, consumer_timeout_ms: int | None = None, shard: int = 0) -> Self: ...
+    dead_letters: DeadLetterRoute | None
+    """Without one they are dropped."""
+    delivery_limit: int | None
+    """How often its messages may come back after a delivery; None is any number."""
+    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None, message_ttl_ms: int | None = None, messages_max: int | None = None, bytes_max: int | None = None, rejects_publish: bool = False, expires_ms: int | None = None, max_priority: int = 0, single_active: bool = False, consumer_timeout_ms: int | None = None, shard: int = 0, dead_letters: DeadLetterRoute | None = None, delivery_limit: int | None = None) -> Self: ...
+
+@final
+class DeadLetterRoute:
+    """Where the dead letters of a queue go: with the keys of the message if there is no `routing_key`."""
+
+    exchange: str
+    routing_key: str | None
+    at_least_once: bool
+    """Whether a message stays in its queue as long as no queue takes it."""
+    def __new__(cls, *, exchange: str, routing_key: str | None = None, at_least_once: bool = False) -> Self: ...
 
 @final
 class ProducerSequences:
@@ -522,6 +537,8 @@ class Shard:
         Call it on a thread. Their publish streams get an error at the next message.
         """
     def stage_states(self, ids: Sequence[int]) -> list[StageState]: ...
+    def complete(self) -> None:
+        """Say that the definitions are applied: from now on messages expire, and dead letters move."""
     def carry_on_staged(self) -> None:
         """Start to copy, on a thread, batches that were decided before the start."""
     def corruptions(self) -> list[CorruptFile]:

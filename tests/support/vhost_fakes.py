@@ -295,6 +295,9 @@ class FakeShard:
     def stage_states(self, ids: Sequence[int]) -> list[StageState]:
         return [self.decided.get(queue, StageState()) for queue in ids]
 
+    def complete(self) -> None:
+        """Nothing expires in this one."""
+
     def carry_on_staged(self) -> None:
         pass
 

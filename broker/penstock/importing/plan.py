@@ -30,10 +30,9 @@ from penstock.model.names import (
     vhost_name,
 )
 from penstock.model.records import (
+    X_DEAD_LETTER_EXCHANGE,
+    X_DEAD_LETTER_ROUTING_KEY,
     X_DEDICATED,
-    X_MAX_LENGTH,
-    X_MAX_LENGTH_BYTES,
-    X_MESSAGE_TTL,
     X_QUEUE_TYPE,
     Binding,
     DestinationKind,
@@ -46,9 +45,6 @@ from penstock.vhost.policies_json import read_policy
 NO_CONNECTION: Final = ConnectionId(0)
 THEIRS: Final = frozenset({"", "mqtt.default", "amq.lavinmq.log"})
 """Exchanges that every LavinMQ declares by itself."""
-X_DEAD_LETTERS: Final = "x-dead-letter-exchange"
-_DEAD_LETTERING: Final = frozenset({X_MESSAGE_TTL, X_MAX_LENGTH, X_MAX_LENGTH_BYTES})
-"""Limits beyond which LavinMQ dead-letters messages."""
 Check: TypeAlias = Callable[[Thing, Arguments], None]
 
 
@@ -269,13 +265,9 @@ class _VhostPlanner:
                 # Imported messages are in the vhost's log.
                 self._left_out.append(f"{thing} has an argument '{key}' that imports do not support")
                 continue
-            if key in _DEAD_LETTERING and X_DEAD_LETTERS in arguments:
-                # Messages would be dropped that LavinMQ moves to another queue.
-                rule = f"has an argument '{key}' that is not supported yet with '{X_DEAD_LETTERS}'"
-                self._left_out.append(f"{thing} {rule}")
-                continue
+            needed = {X_DEAD_LETTER_EXCHANGE} & arguments.keys() if key == X_DEAD_LETTER_ROUTING_KEY else set()
             try:
-                check(thing, {key: value})
+                check(thing, {key: value, **{other: arguments[other] for other in needed}})
             except RefusedError as refusal:
                 self._left_out.append(f"{refusal.thing} {refusal.rule}")
                 continue

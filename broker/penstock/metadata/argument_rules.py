@@ -13,6 +13,8 @@ from penstock.model.records import (
     ALTERNATE_KEYS,
     HASH_HEADER_KEYS,
     HASH_PROPERTY,
+    X_DEAD_LETTER_EXCHANGE,
+    X_DEAD_LETTER_ROUTING_KEY,
     X_DELAYED_TYPE,
     X_MATCH,
     X_MAX_AGE,
@@ -48,6 +50,10 @@ def check_queue_arguments(thing: Thing, arguments: Arguments) -> None:
     for key in sorted(arguments):
         if key.startswith("x-"):
             _check_argument(thing, key, arguments[key], frozenset({target}))
+    if X_DEAD_LETTER_ROUTING_KEY in arguments and X_DEAD_LETTER_EXCHANGE not in arguments:
+        way_out = f"declare it with '{X_DEAD_LETTER_EXCHANGE}', too, or leave the argument out"
+        rule = f"has an argument '{X_DEAD_LETTER_ROUTING_KEY}' and no dead-letter exchange"
+        raise _invalid(thing, X_DEAD_LETTER_ROUTING_KEY, rule, way_out)
 
 
 def target_of(kind: QueueKind) -> Target:

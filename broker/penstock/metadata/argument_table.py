@@ -12,16 +12,20 @@ from typing import Final
 
 from penstock.model.ages import age_ms
 from penstock.model.arguments import KEY_BYTES_MAX, Value
-from penstock.model.names import exchange_name
+from penstock.model.names import exchange_name, routing_key
 from penstock.model.records import (
     ALTERNATE_KEYS,
     HASH_HEADER_KEYS,
     HASH_PROPERTY,
     X_ALGORITHM,
     X_CONSUMER_TIMEOUT,
+    X_DEAD_LETTER_EXCHANGE,
+    X_DEAD_LETTER_ROUTING_KEY,
+    X_DEAD_LETTER_STRATEGY,
     X_DEDICATED,
     X_DELAYED_EXCHANGE,
     X_DELAYED_TYPE,
+    X_DELIVERY_LIMIT,
     X_DURABILITY,
     X_EXPIRES,
     X_MATCH,
@@ -34,6 +38,7 @@ from penstock.model.records import (
     X_PARTITIONS,
     X_QUEUE_TYPE,
     X_SINGLE_ACTIVE,
+    DeadLetterStrategy,
     Durability,
     ExchangeKind,
     HashAlgorithm,
@@ -47,6 +52,8 @@ BYTES_MAX: Final = 2**62
 TTL_MS_MAX: Final = 3_155_760_000_000
 """A hundred years."""
 PRIORITY_MAX: Final = 255
+DELIVERIES_MAX: Final = 2**31 - 2
+"""Deliveries are counted up to there."""
 PARTITIONS_MAX: Final = 1_000
 """Far more than a machine has use for, and few enough to be declared in one write."""
 
@@ -69,12 +76,13 @@ class ValueType:
     """The values that an argument takes.
 
     `wanted` is what to write instead of others; `planned` are values of other brokers that this version does not
-    support.
+    support. `may_be_empty` says that an empty text is a value of a policy, too.
     """
 
     wanted: str
     accepts: Callable[[Value], bool]
     planned: frozenset[str] = frozenset()
+    may_be_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +156,26 @@ def is_exchange(value: Value) -> bool:
     return isinstance(value, str) and exchange_name(value) == value
 
 
+def is_routing_key(value: Value) -> bool:
+    """Raise for a text that cannot be a key."""
+    return isinstance(value, str) and routing_key(value) == value
+
+
+def is_delivery_limit(value: Value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= DELIVERIES_MAX
+
+
 def is_safer(one: Value, other: Value) -> bool:
     return one == Durability.DISK and other != Durability.DISK
 
 
 def is_shorter(one: Value, other: Value) -> bool:
     return (age_ms(str(one)) or 0) < (age_ms(str(other)) or 0)
+
+
+def is_fewer(one: Value, other: Value) -> bool:
+    """Compare limits of which a negative one is no limit."""
+    return isinstance(one, int) and isinstance(other, int) and one >= 0 and (other < 0 or one < other)
 
 
 def is_smaller(one: Value, other: Value) -> bool:
@@ -172,6 +194,9 @@ DELAYED_TYPE: Final = ValueType("use the type of an exchange", is_delayed_type)
 HEADER_NAME: Final = ValueType("use the name of a header", is_header_name)
 EXCHANGE_NAME: Final = ValueType("use the name of an exchange", is_exchange)
 SCALAR: Final = ValueType("send a text, a number, or true or false", is_scalar)
+ANY_EXCHANGE_NAME: Final = ValueType("use the name of an exchange", is_exchange, may_be_empty=True)
+ROUTING_KEY: Final = ValueType("use a routing key of at most 255 bytes", is_routing_key, may_be_empty=True)
+DELIVERY_LIMIT: Final = ValueType("write a number of deliveries, at least 0, or -1 for no limit", is_delivery_limit)
 
 _CLASSIC: Final = frozenset({Target.CLASSIC, Target.QUORUM})
 _STREAMS: Final = frozenset({Target.STREAM})
@@ -277,6 +302,39 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
         about="the queue drops messages that it has had for so long",
     ),
     Argument(
+        X_DEAD_LETTER_EXCHANGE,
+        _CLASSIC,
+        ANY_EXCHANGE_NAME,
+        policy_key="dead-letter-exchange",
+        engine_field="dead_letters",
+        about="the exchange for messages that leave the queue without an ack",
+    ),
+    Argument(
+        X_DEAD_LETTER_ROUTING_KEY,
+        _CLASSIC,
+        ROUTING_KEY,
+        policy_key="dead-letter-routing-key",
+        engine_field="dead_letters",
+        about="their routing key; without it they keep theirs",
+    ),
+    Argument(
+        X_DEAD_LETTER_STRATEGY,
+        _CLASSIC,
+        choice(DeadLetterStrategy),
+        policy_key="dead-letter-strategy",
+        engine_field="dead_letters",
+        about="whether a message that no queue takes is dropped, or stays and is tried again",
+    ),
+    Argument(
+        X_DELIVERY_LIMIT,
+        _CLASSIC,
+        DELIVERY_LIMIT,
+        policy_key="delivery-limit",
+        stricter=is_fewer,
+        engine_field="delivery_limit",
+        about="how often a message may come back after a delivery; then it leaves the queue",
+    ),
+    Argument(
         X_MAX_PRIORITY,
         _CLASSIC,
         PRIORITY,
@@ -364,9 +422,9 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
     ),
     *_planned(
         _CLASSIC,
-        "x-dead-letter-exchange",
-        *("x-dead-letter-routing-key", "x-dead-letter-strategy", "x-delayed-retry-max", "x-delayed-retry-min"),
-        *("x-delayed-retry-type", "x-delivery-limit"),
+        "x-delayed-retry-max",
+        "x-delayed-retry-min",
+        "x-delayed-retry-type",
     ),
     *_stored(
         *("x-consumer-disconnected-timeout", "x-initial-cluster-size", "x-max-in-memory-bytes"),

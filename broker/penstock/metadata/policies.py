@@ -99,5 +99,5 @@ def _check_key(thing: Thing, key: str, value: Value, *, is_operator: bool) -> No
         raise InvalidArgumentError(
             thing, f"sets '{key}', which is not an operator's", f"set only {allowed}", field=field
         )
-    if value == "" or not known.type.accepts(value):
+    if (value == "" and not known.type.may_be_empty) or not known.type.accepts(value):
         raise InvalidArgumentError(thing, f"sets '{key}' to {show(value)}", known.type.wanted, field=field)

@@ -101,6 +101,12 @@ X_MESSAGE_TTL: Final = "x-message-ttl"
 X_MAX_LENGTH: Final = "x-max-length"
 X_OVERFLOW: Final = "x-overflow"
 X_EXPIRES: Final = "x-expires"
+X_DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
+X_DEAD_LETTER_ROUTING_KEY: Final = "x-dead-letter-routing-key"
+X_DEAD_LETTER_STRATEGY: Final = "x-dead-letter-strategy"
+X_DELIVERY_LIMIT: Final = "x-delivery-limit"
+QUORUM_DELIVERY_LIMIT: Final = 20
+"""The limit of a quorum queue that has none of its own, as in RabbitMQ."""
 X_MAX_PRIORITY: Final = "x-max-priority"
 X_SINGLE_ACTIVE: Final = "x-single-active-consumer"
 X_CONSUMER_TIMEOUT: Final = "x-consumer-timeout"
@@ -128,6 +134,21 @@ class Retention(NamedTuple):
 
     age_ms_max: int
     bytes_max: int
+
+
+class DeadLetterStrategy(StrEnum):
+    """The ways to treat a dead letter that no queue takes: it is dropped, or stays in its queue."""
+
+    AT_MOST_ONCE = "at-most-once"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+class DeadLetters(NamedTuple):
+    """Where the dead letters of a queue go; without a routing key, with the keys of the message."""
+
+    exchange: ExchangeName
+    routing_key: RoutingKey | None
+    strategy: DeadLetterStrategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +286,25 @@ class Queue:
     def _limit(self, name: str) -> int | None:
         value = self.arguments.get(name)
         return value if isinstance(value, int) and not self.is_stream else None
+
+    @property
+    def dead_letters(self) -> DeadLetters | None:
+        """Return where its dead letters go; None if they are dropped."""
+        exchange, key = self.arguments.get(X_DEAD_LETTER_EXCHANGE), self.arguments.get(X_DEAD_LETTER_ROUTING_KEY)
+        if self.is_stream or not isinstance(exchange, str):
+            return None
+        strategy = self.arguments.get(X_DEAD_LETTER_STRATEGY, DeadLetterStrategy.AT_MOST_ONCE)
+        return DeadLetters(
+            ExchangeName(exchange), RoutingKey(key) if isinstance(key, str) else None, DeadLetterStrategy(str(strategy))
+        )
+
+    @property
+    def delivery_limit(self) -> int | None:
+        """Return how often its messages may come back after a delivery; None is any number."""
+        value = self.arguments.get(X_DELIVERY_LIMIT)
+        if value is None and self.kind is QueueKind.QUORUM:
+            return QUORUM_DELIVERY_LIMIT
+        return value if isinstance(value, int) and value >= 0 and not self.is_stream else None
 
     @property
     def max_priority(self) -> int:

@@ -20,8 +20,8 @@ from penstock.metadata.effects import (
     UseQueue,
 )
 from penstock.model.field_table import encode_table
-from penstock.model.records import DestinationKind, Exchange, Retention, Route
-from penstock.native import NewQueue, NewRoute, Shard, StreamRetention
+from penstock.model.records import DeadLetters, DeadLetterStrategy, DestinationKind, Exchange, Retention, Route
+from penstock.native import DeadLetterRoute, NewQueue, NewRoute, Shard, StreamRetention
 
 BATCH_MAX: Final = 1_024
 """Queues or routes that one call brings; the shard holds its lock for all of them, some 200 us."""
@@ -68,12 +68,21 @@ def _apply_batch(shard: Shard, batch: list[Change]) -> None:
                     single_active=queue.single_active,
                     consumer_timeout_ms=queue.consumer_timeout_ms,
                     shard=queue.shard,
+                    dead_letters=_dead_letters(queue.dead_letters),
+                    delivery_limit=queue.delivery_limit,
                 )
                 for queue in queues
             ]
         )
     if routes:
         shard.add_routes([compile_route(route) for route in routes])
+
+
+def _dead_letters(route: DeadLetters | None) -> DeadLetterRoute | None:
+    if route is None:
+        return None
+    at_least_once = route.strategy is DeadLetterStrategy.AT_LEAST_ONCE
+    return DeadLetterRoute(exchange=route.exchange, routing_key=route.routing_key, at_least_once=at_least_once)
 
 
 def _retention(retention: Retention | None) -> StreamRetention | None:

@@ -38,7 +38,15 @@ from penstock.model.names import (
     QueueName,
     VhostName,
 )
-from penstock.model.records import ALTERNATE_KEYS, Access, Binding, Exchange, ExchangeKind, Queue
+from penstock.model.records import (
+    ALTERNATE_KEYS,
+    X_DEAD_LETTER_EXCHANGE,
+    Access,
+    Binding,
+    Exchange,
+    ExchangeKind,
+    Queue,
+)
 from penstock.native import Backup, QueueCounts, VhostCounts
 from penstock.vhost.batches import NO_COUNTS, Outcome
 from penstock.vhost.leases import Leases
@@ -111,12 +119,21 @@ class Vhost:
         if command.passive:
             self._require_entry(rights)
         else:
-            rights.require(Access.CONFIGURE, self._queue(command.name or SERVER_NAMED_PREFIX + command.random))
+            self._require_queue(rights, command)
         outcome = await self._owner.submit(command)
         assert isinstance(outcome.answer, QueueDeclared)
         if outcome.answer.is_new:
             return QueueStatus(outcome.answer.queue)
         return await self._owner.read_engine(lambda: self._status_now(command.name))
+
+    def _require_queue(self, rights: Rights, command: DeclareQueue) -> None:
+        """With a dead-letter exchange: read on the queue and write on that exchange too."""
+        queue = self._queue(command.name or SERVER_NAMED_PREFIX + command.random)
+        rights.require(Access.CONFIGURE, queue)
+        exchange = command.arguments.get(X_DEAD_LETTER_EXCHANGE)
+        if isinstance(exchange, str):
+            rights.require(Access.READ, queue)
+            rights.require(Access.WRITE, self._exchange(ExchangeName(exchange)))
 
     async def delete_queue(
         self, rights: Rights, name: QueueName, *, if_unused: bool = False, if_empty: bool = False

@@ -180,5 +180,6 @@ def _restore(opened: OpenedVhost) -> VhostTopology:
     queues = topology.queues.values()
     opened.shard.retain_queues([queue.id for queue in queues], [queue.max_priority for queue in queues])
     apply_changes(opened.shard, changes_of(topology))
+    opened.shard.complete()
     opened.shard.carry_on_staged()
     return topology

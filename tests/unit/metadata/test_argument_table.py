@@ -11,29 +11,36 @@ import pytest
 from penstock.metadata.argument_rules import check_exchange_arguments, check_queue_arguments
 from penstock.metadata.argument_table import (
     AGE,
+    ANY_EXCHANGE_NAME,
     ARGUMENTS,
     BOOLEAN,
     BY_NAME,
     BY_POLICY_KEY,
     COUNT,
     DELAYED_TYPE,
+    DELIVERY_LIMIT,
     DURATION,
     EXCHANGE_NAME,
     HEADER_NAME,
     PARTITION_COUNT,
     PLANNED_POLICY_KEYS,
     PRIORITY,
+    ROUTING_KEY,
     SCALAR,
     SIZE,
     TTL,
     Argument,
     Target,
     document,
+    is_fewer,
 )
 from penstock.metadata.policies import check_policy, make_policy
 from penstock.model.arguments import Arguments, Value
 from penstock.model.errors import InvalidArgumentError, Thing
 from penstock.model.records import (
+    X_DEAD_LETTER_EXCHANGE,
+    X_DEAD_LETTER_ROUTING_KEY,
+    DeadLetterStrategy,
     Durability,
     Exchange,
     ExchangeKind,
@@ -70,12 +77,16 @@ def good(row: Argument) -> Value:
         (DURATION, 60_000),
         (HEADER_NAME, "user"),
         (DELAYED_TYPE, "topic"),
+        (ANY_EXCHANGE_NAME, ""),
+        (ROUTING_KEY, ""),
+        (DELIVERY_LIMIT, -1),
     ]
     found = [value for type_, value in by_type if row.type is type_]
     choices = {
         "x-queue-type": QueueKind.STREAM,
         "x-durability": Durability.DISK,
         "x-overflow": Overflow.REJECT_PUBLISH,
+        "x-dead-letter-strategy": DeadLetterStrategy.AT_LEAST_ONCE,
         "x-match": HeadersMatch.ANY,
         "x-algorithm": HashAlgorithm.JUMP,
         "hash-property": HashProperty.TIMESTAMP,
@@ -88,7 +99,8 @@ def declare(row: Argument, target: Target, value: Value) -> None:
         check_queue_arguments(THING, {**STREAM, row.name: value})
     elif target in (Target.CLASSIC, Target.QUORUM):
         kind_of: Arguments = {"x-queue-type": "quorum"} if target is Target.QUORUM else {}
-        check_queue_arguments(THING, {**kind_of, row.name: value})
+        needed: Arguments = {X_DEAD_LETTER_EXCHANGE: ""} if row.name == X_DEAD_LETTER_ROUTING_KEY else {}
+        check_queue_arguments(THING, {**kind_of, **needed, row.name: value})
     else:
         kinds = {
             Target.PARTITIONED: ExchangeKind.SUPER_STREAM,
@@ -146,6 +158,13 @@ def test_a_policy_sets_it_and_an_operator_where_values_can_be_compared(row: Argu
     with pytest.raises(InvalidArgumentError) as refused:
         check_policy("/", replace(policy, definition={row.policy_key: []}), is_operator=False)
     assert refused.value.field == f"definition.{row.policy_key}"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_stricter"), [(3, 5, True), (5, 3, False), (3, -1, True), (-1, 3, False), (-1, -1, False)]
+)
+def test_no_limit_of_deliveries_is_the_least_strict_one(one: int, other: int, *, is_stricter: bool) -> None:
+    assert is_fewer(one, other) is is_stricter
 
 
 def test_the_documentation_has_each_row() -> None:

@@ -22,7 +22,7 @@ from penstock.model.errors import (
     PreconditionFailedError,
 )
 from penstock.model.names import QUEUE_ID_MAX, ConnectionId, QueueId, QueueName
-from penstock.model.records import Durability
+from penstock.model.records import Durability, Queue
 from support.machine import RANDOM, Machine
 
 
@@ -103,7 +103,7 @@ def test_the_level_is_understood_and_echoed(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "rule"),
     [
-        ({"x-delivery-limit": 10}, "'x-delivery-limit' that is not supported yet"),
+        ({"x-delivery-limit": -2}, "'x-delivery-limit' whose value -2 is not valid"),
         ({"x-max-length": -1}, "'x-max-length' whose value -1 is not valid; write a number of messages, at least 0"),
         ({"x-max-length": True}, "'x-max-length' whose value true is not valid"),
         (
@@ -118,7 +118,7 @@ def test_the_level_is_understood_and_echoed(machine: Machine) -> None:
         ({"x-expires": 0}, "'x-expires' whose value 0 is not valid; write a number of milliseconds, at least 1"),
         ({"x-queue-type": "stream", "x-max-length": 1}, "'x-max-length' that streams do not support"),
         ({"x-queue-type": "stream", "x-expires": 1}, "'x-expires' that streams do not support"),
-        ({"x-dead-letter-exchange": "dead"}, "'x-dead-letter-exchange' that is not supported yet"),
+        ({"x-dead-letter-routing-key": "k"}, "'x-dead-letter-routing-key' and no dead-letter exchange"),
         ({"x-penstock-id": 1}, "'x-penstock-id' that only the broker sets"),
         ({"x-queue-mode": ["lazy"]}, r"'x-queue-mode' whose value .* is not valid"),
         ({"x-queue-type": "mqtt"}, "'x-queue-type' whose value 'mqtt' is not supported yet"),
@@ -330,3 +330,18 @@ def test_a_queue_is_not_declared_again_as_a_stream(machine: Machine, first: str,
         machine.queue("orders", arguments={"x-queue-type": second, "x-durability": "disk"})
 
     assert refused.value.field == "arguments.x-queue-type"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "limit"),
+    [
+        ({}, None),
+        ({"x-queue-type": "quorum"}, 20),
+        ({"x-queue-type": "quorum", "x-delivery-limit": 3}, 3),
+        ({"x-queue-type": "quorum", "x-delivery-limit": -1}, None),
+    ],
+)
+def test_a_quorum_queue_limits_deliveries_unless_it_says_otherwise(
+    arguments: dict[str, Value], limit: int | None
+) -> None:
+    assert Queue(QueueId(1), QueueName("q"), arguments=arguments).delivery_limit == limit

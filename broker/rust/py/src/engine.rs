@@ -55,7 +55,7 @@ impl PyEngine {
 
     #[pyo3(signature = (name, directory, *, page_cache_lost))]
     fn open_shard(&self, py: Python<'_>, name: &str, directory: &str, page_cache_lost: bool) -> PyResult<PyShard> {
-        let opened = py.detach(|| self.engine.open_shard(name, Path::new(directory), page_cache_lost));
+        let opened = py.detach(|| self.engine.open_incomplete(name, Path::new(directory), page_cache_lost));
         Ok(PyShard { shard: opened.map_err(|error| of_engine(py, &error, Doing::OpeningLog { directory }))? })
     }
 

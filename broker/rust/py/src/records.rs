@@ -71,7 +71,10 @@ records! {
         single_active: bool = false,
         consumer_timeout_ms: Option<u64> = None,
         shard: u16 = 0,
+        dead_letters: Option<DeadLetterRoute> = None,
+        delivery_limit: Option<u32> = None,
     }
+    DeadLetterRoute { exchange: String, routing_key: Option<String> = None, at_least_once: bool = false }
     ProducerSequences { complete: u64, highest: u64 }
     StreamRetention { age_ms_max: u64 = 0, bytes_max: u64 = 0 }
     NewRoute {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use penstock_engine::{
-    Choosing, ConsumerRules, Corruption, Destination, EngineError, ExchangeKind, ExchangeSettings, GroupStanding,
-    HashOn, LeaseLimits, LeaseOwnerStanding, LeaseStanding, LengthLimit, Level, Overflow, ProducerStanding, QueueId,
-    QueueLevels, QueueSettings, RouteSettings, Sequences, Shard, StageStanding, StreamSettings,
+    Choosing, ConsumerRules, Corruption, DeadLetters, Destination, EngineError, ExchangeKind, ExchangeSettings,
+    GroupStanding, HashOn, LeaseLimits, LeaseOwnerStanding, LeaseStanding, LengthLimit, Level, Overflow,
+    ProducerStanding, QueueId, QueueLevels, QueueSettings, RouteSettings, Sequences, Shard, StageStanding,
+    StreamSettings,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -84,16 +85,24 @@ impl PyShard {
             let (single_active, ack_timeout_ms) = (queue.single_active, queue.consumer_timeout_ms);
             (QueueId(queue.id), ConsumerRules { single_active, ack_timeout_ms })
         });
+        let dead_letters = queues.iter().map(Py::get).map(|queue| (QueueId(queue.id), dead_letters_of(queue)));
+        let deliveries = queues.iter().map(|queue| (QueueId(queue.get().id), queue.get().delivery_limit));
         let priorities = queues.iter().map(Py::get).filter(|queue| queue.max_priority > 0);
         let priorities = priorities.map(|queue| (QueueId(queue.id), queue.max_priority));
         self.with(py, |shard| {
             shard.prioritize_queues(priorities)?;
             shard.put_queues(settings)?;
             shard.rule_consumers(rules)?;
+            shard.route_dead_letters(dead_letters)?;
+            shard.limit_deliveries(deliveries)?;
             shard.limit_ages(ages)?;
             shard.limit_lengths(lengths)?;
             shard.expire_queues(times)
         })
+    }
+
+    fn complete(&self, py: Python<'_>) {
+        py.detach(|| self.shard.complete());
     }
 
     /// How many shards the vhost has.
@@ -426,6 +435,12 @@ fn level_of(level: Option<&str>) -> PyResult<Option<Level>> {
         Some("disk") => Ok(Some(Level::Disk)),
         Some(other) => Err(PyValueError::new_err(format!("level '{other}' is neither 'os' nor 'disk'"))),
     }
+}
+
+fn dead_letters_of(queue: &NewQueue) -> Option<DeadLetters> {
+    let route = queue.dead_letters.as_ref()?;
+    let (exchange, routing_key) = (route.exchange.clone(), route.routing_key.clone());
+    Some(DeadLetters { exchange, routing_key, at_least_once: route.at_least_once })
 }
 
 fn stream_settings(retention: &StreamRetention) -> StreamSettings {

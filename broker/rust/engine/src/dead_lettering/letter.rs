@@ -56,6 +56,11 @@ pub(super) struct Letter<'a> {
 }
 
 impl Letter<'_> {
+    /// Whether it stays in its queue until it is taken. A queue that is over its length drops it, or its limit would not hold.
+    pub fn is_kept(&self, settings: Option<&DeadLetters>) -> bool {
+        self.reason != Reason::MaxLength && settings.is_some_and(|settings| settings.at_least_once)
+    }
+
     pub fn body_bytes(&self) -> u32 {
         self.view.map_or(0, |view| u32::try_from(view.body.len()).unwrap_or(u32::MAX))
     }
@@ -173,7 +178,7 @@ pub(super) fn route_all(
         if targets > ENVELOPE_TARGETS_MAX && count > 0 {
             break;
         }
-        letter.stays = settings.at_least_once && queues.is_empty() && !is_cycle && letter.view.is_some();
+        letter.stays = letter.is_kept(Some(settings)) && queues.is_empty() && !is_cycle && letter.view.is_some();
         letter.queues = queues;
         if matched.is_delayed {
             letter.delay(now_ms);

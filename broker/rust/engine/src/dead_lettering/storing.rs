@@ -32,7 +32,6 @@ impl Shard {
         if vhost.others.is_empty() {
             return Ok(());
         }
-        let at_least_once = part.settings.as_deref().is_some_and(|settings| settings.at_least_once);
         let mut passed = Vec::new();
         for (place, letter) in letters.iter_mut().enumerate() {
             let of = |queue: QueueId| vhost.others.home(queue).map_or(LogNumber::VHOST, |home| home.number());
@@ -52,7 +51,7 @@ impl Shard {
                 let Some(letter) = letters.get_mut(place) else { continue };
                 match fates.get(at) {
                     Some(Fate::Stored(_)) => letter.is_elsewhere = true,
-                    Some(Fate::Overflow | Fate::Shut) => letter.stays |= at_least_once,
+                    Some(Fate::Overflow | Fate::Shut) => letter.stays |= letter.is_kept(part.settings.as_deref()),
                     Some(_) => {}
                     None => letter.stays = true,
                 }
@@ -161,7 +160,6 @@ impl State {
 
     /// Keeps those that may leave now, without queues that do not take them.
     fn keep_leaving(&mut self, part: &Part, leaving: &mut Vec<Leaving<'_>>) {
-        let at_least_once = part.settings.as_deref().is_some_and(|settings| settings.at_least_once);
         let has_queue = self.queues.contains_key(&part.id);
         leaving.retain_mut(|(letter, publication)| {
             if !has_queue || !self.dying.contains(part.id, letter.sequence) {
@@ -174,7 +172,7 @@ impl State {
             if is_refused {
                 *publication = None;
             }
-            !(is_refused && at_least_once)
+            !(is_refused && letter.is_kept(part.settings.as_deref()))
         });
     }
 
