@@ -132,6 +132,9 @@ long-miri: ## the ack set, the index and the records under Miri, which knows no 
 long-asan: ## the log's tests, maps and all, under AddressSanitizer (needs nightly Rust)
 	RUSTFLAGS=-Zsanitizer=address cargo +nightly test --locked --target-dir target/asan --target $$(rustc -vV | sed -n 's/^host: //p') -p penstock-log --lib --tests
 
+long-dead-letters: setup .venv/.dev ## 200 kills of a broker that dead-letters (DEAD_LETTER_KILLS=100 with one shard and with three, KILL_SEED)
+	DEAD_LETTER_KILLS=$${DEAD_LETTER_KILLS:-100} $(PYTEST) tests/crash/test_kill_dead_letters.py -s --timeout 3600
+
 long-disk-use: ## measure what a slow queue among fast ones takes on the disk
 	cargo test --release --locked -p penstock-engine --test disk_use -- --ignored --nocapture
 

@@ -102,16 +102,17 @@ class Publisher(Thread):
 class Consumer(Thread):
     """Acknowledges messages in order, until the broker is gone or it is stopped.
 
-    One that `requeues` requeues each once.
+    One that `requeues` requeues each once, and one that `rejects` rejects all.
     """
 
-    def __init__(self, channel: grpc.Channel, queue: str, requeues: bool = False) -> None:
+    def __init__(self, channel: grpc.Channel, queue: str, requeues: bool = False, *, rejects: bool = False) -> None:
         super().__init__(name=f"consumer of {queue}")
         self.delivered: list[int] = []
         # In the order sent; None stands for a requeued one.
         self.settled: list[int | None] = []
         self.failures: list[str] = []
         self._requeues = requeues
+        self._outcome = wire.OUTCOME_REJECT if rejects else wire.OUTCOME_ACK
         self._requests: SimpleQueue[wire.ConsumeRequest | None] = SimpleQueue()
         self._requests.put(wire.ConsumeRequest(open=wire.ConsumeOpen(queue=queue, prefetch=PREFETCH)))
         self._arrived = Condition()
@@ -147,7 +148,7 @@ class Consumer(Thread):
             return
         back = [one for one in deliveries if self._requeues and one.delivery_count == 0]
         done = [one for one in deliveries if not self._requeues or one.delivery_count > 0]
-        self._settle(done, wire.OUTCOME_ACK)
+        self._settle(done, self._outcome)
         self._settle(back, wire.OUTCOME_REQUEUE)
         self.settled += [int(one.body) for one in done] + [None] * len(back)
         with self._arrived:
