@@ -4,24 +4,19 @@
 //! Acks are gathered and settled together. A consumer that was cancelled is none of its queue any more, and stays here until what
 //! it has delivered is settled, which is the client's to do.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-use penstock_engine::{Credit, MessageView, Picked, ReadFrom, Sequence, SequenceRange, Settle};
-use penstock_wire::Name;
-use penstock_wire::amqp::content::put_content;
-use penstock_wire::amqp::deaths::with_delivery_count;
+use penstock_engine::{MessageView, Picked, ReadFrom, Sequence, SequenceRange, Settle};
 use penstock_wire::amqp::delivery::{DeliveryRef, put_delivery};
-use penstock_wire::amqp::method::{Method, MethodId};
+use penstock_wire::amqp::method::MethodId;
 use penstock_wire::amqp::reply::Exception;
 use penstock_wire::amqp::unacked::{Delivery, Unacked};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
 
 use super::consume_arguments::{ConsumeArguments, Filter};
-use super::space::Space;
+use super::outgoing::{Ending, Next, Outgoing, Place, properties_of};
 use super::stream_consumers::{check_stream, read_turn};
 use crate::host::Ring;
 use crate::host::broker::Broker;
@@ -33,9 +28,6 @@ use crate::host::memory::Account;
 use crate::host::reading::Reading;
 use crate::host::refusal::Refusal;
 use crate::host::replies::Address;
-
-/// Messages of fewer bytes are counted with what is written together.
-const COUNTED_BYTES: usize = 4 << 10;
 
 struct Consumer {
     channel: u16,
@@ -93,16 +85,6 @@ impl Session {
     }
 }
 
-/// How a consumer is opened on a channel.
-pub(super) struct Place<'a> {
-    pub channel: u16,
-    pub credit: &'a Arc<Credit>,
-    /// Whether its channel has a limit that its consumers share.
-    pub shares_credit: bool,
-    /// Whether its channel has a limit for each consumer.
-    pub has_prefetch: bool,
-}
-
 struct Get {
     channel: u16,
     queue: String,
@@ -126,48 +108,6 @@ pub(super) struct Ended {
 pub(super) struct Overdue {
     pub channel: u16,
     pub limit_ms: u64,
-}
-
-/// The buffer for deliveries, with its limits.
-pub(super) struct Outgoing<'a> {
-    pub out: &'a mut Vec<u8>,
-    /// Nothing is delivered beyond so many bytes; the message that reaches them is written whole.
-    pub bytes_max: usize,
-    pub frame_bytes_max: u32,
-    pub space: &'a mut Space,
-}
-
-impl Outgoing<'_> {
-    /// Whether there is room for a message. A small one is left to the bound of all.
-    pub(super) fn has_room(&self, view: &MessageView<'_>) -> bool {
-        let bytes = bytes_of(view);
-        bytes < COUNTED_BYTES || self.space.allows(self.out.len(), bytes)
-    }
-
-    /// Counts a message that was written.
-    pub(super) fn count(&mut self, view: &MessageView<'_>) {
-        if bytes_of(view) >= COUNTED_BYTES {
-            self.space.count(self.out.len());
-        }
-    }
-
-    fn put_got(
-        &mut self,
-        channel: u16,
-        (view, properties): (&MessageView<'_>, &[u8]),
-        (tag, redelivered, ready_count): (u64, bool, u64),
-    ) {
-        let name = |bytes| Name::new("a stored name", bytes).unwrap_or(Name::EMPTY);
-        let (exchange, routing_key) = (name(view.exchange), name(view.routing_key));
-        let (delivery_tag, message_count) = (tag, u32::try_from(ready_count).unwrap_or(u32::MAX));
-        Method::BasicGetOk { delivery_tag, redelivered, exchange, routing_key, message_count }.put(channel, self.out);
-        put_content(channel, properties, view.body, self.frame_bytes_max, self.out);
-        self.count(view);
-    }
-}
-
-fn bytes_of(view: &MessageView<'_>) -> usize {
-    view.properties.len() + view.body.len()
 }
 
 /// See the module.
@@ -504,23 +444,6 @@ impl Consumers {
     }
 }
 
-/// When a consumer has its next turn.
-pub(super) enum Next {
-    /// When it is woken.
-    Rest,
-    /// As soon as there is space.
-    More,
-    After(Duration),
-}
-
-/// Why a consumer goes on no more.
-pub(super) enum Ending {
-    /// Its queue is deleted, or its user may not consume any more.
-    Cancelled,
-    /// It kept a message for longer than so many milliseconds, which ends its channel.
-    Overdue(u64),
-}
-
 async fn turn(
     (number, is_stopped): (u64, bool),
     consumer: &mut Consumer,
@@ -596,14 +519,6 @@ fn deliver_replies(replies: &Replies, unacked: &mut Unacked, outgoing: &mut Outg
         put_delivery(replies.channel, &delivery, outgoing.frame_bytes_max, outgoing.out);
     }
     true
-}
-
-/// The properties of a delivery: where deliveries are limited, one after the first says in a header how many came before.
-fn properties_of<'a>(view: &MessageView<'a>, picked: Picked, counts: bool) -> Cow<'a, [u8]> {
-    if !counts || picked.taken.delivery_count == 0 {
-        return Cow::Borrowed(view.properties);
-    }
-    with_delivery_count(view.properties, picked.taken.delivery_count).map_or(Cow::Borrowed(view.properties), Cow::Owned)
 }
 
 fn add(ranges: &mut Vec<SequenceRange>, sequence: Sequence) {

@@ -14,6 +14,7 @@ mod errors;
 mod exceeding;
 mod greeting;
 pub(crate) mod listener;
+mod outgoing;
 mod publisher;
 mod requests;
 mod session;

@@ -22,9 +22,10 @@ use penstock_wire::amqp::reply::{Exception, ReplyCode};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
 
-use super::consumers::{Consumers, Outgoing, Overdue};
+use super::consumers::{Consumers, Overdue};
 use super::errors::exception_of;
 use super::greeting::{MECHANISMS, MECHANISMS_WITH_CERTIFICATE, OFFERED, server_properties};
+use super::outgoing::Outgoing;
 use super::publisher::{Answers, Publisher};
 use super::requests::{change_of, put_answer};
 use super::space::Space;

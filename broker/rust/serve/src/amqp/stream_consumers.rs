@@ -6,7 +6,7 @@ use penstock_wire::amqp::header_entry::put_with_header;
 use penstock_wire::amqp::unacked::{Delivery, Unacked};
 
 use super::consume_arguments::{ConsumeArguments, Filter};
-use super::consumers::{Ending, Next, Outgoing, Place};
+use super::outgoing::{Ending, Next, Outgoing, Place};
 use crate::host::consuming::{ConsumeOptions, Turn};
 use crate::host::deliveries::Room;
 use crate::host::reading::Reading;

@@ -7,8 +7,8 @@ use penstock_wire::amqp::reply::{Exception, ReplyCode};
 
 use super::{Session, Wanted};
 use crate::amqp::consume_arguments::ConsumeArguments;
-use crate::amqp::consumers::{Outgoing, Place};
 use crate::amqp::errors::of_queue;
+use crate::amqp::outgoing::{Outgoing, Place};
 use crate::host::consuming::{ConsumeOptions, PREFETCH_MAX};
 use crate::host::getting::Got;
 
