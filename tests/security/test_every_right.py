@@ -44,6 +44,7 @@ ENOUGH: dict[str, set[Right] | frozenset[Right]] = {
     "Publish": ANY,  # the stream; each exchange is asked for when a message goes to it
     "Consume": READ,
     "Get": READ,
+    "Peek": READ,
     "Settle": READ,
     "ReserveLease": READ,
     "ListLeases": READ,

@@ -145,6 +145,7 @@ METHODS: dict[str, Method] = {
         lambda vhost: messaging.ConsumeRequest(open=messaging.ConsumeOpen(vhost=vhost, queue="kept")),
     ),
     "Get": Method(Needs.THE_VHOST, lambda vhost: messaging.GetRequest(vhost=vhost, queue="kept", auto_ack=True)),
+    "Peek": Method(Needs.THE_VHOST, lambda vhost: messaging.PeekRequest(vhost=vhost, queue="kept")),
     "Settle": Method(
         Needs.THE_VHOST,
         lambda vhost: messaging.SettleRequest(

@@ -175,9 +175,7 @@ impl Shard {
     fn count_stored(&self, stored: Stored, has_sealed: bool) {
         self.counters().add(Metric::Published, stored.count);
         self.counters().add(Metric::PublishedBytes, stored.bytes);
-        if stored.refused_count > 0 {
-            self.counters().add(Metric::OverflowRefused, stored.refused_count);
-        }
+        self.counters().add(Metric::OverflowRefused, stored.refused_count);
         if has_sealed {
             self.request_fold();
         }
