@@ -35,6 +35,7 @@ def test_reflection_gives_the_contract_itself(channel: grpc.Channel) -> None:
         "Publish",
         "Consume",
         "Get",
+        "Peek",
         "Settle",
         "ReserveLease",
         "AckLeases",
