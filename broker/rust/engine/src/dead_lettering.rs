@@ -46,6 +46,9 @@ fn copied_and_unsettled(copied: &AckSet, settled: &AckSet) -> Vec<Sequence> {
 /// So many parts are moved at most when a log is closed.
 const ROUNDS_AT_END: usize = 256;
 
+/// A caller that adds dead letters moves at most so many parts itself.
+const ROUNDS_OF_A_CALLER: usize = 16;
+
 /// When a shard has more to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -123,8 +126,11 @@ impl Shard {
     pub(crate) fn dead_letters_added(&self, run_count: usize) -> Result<(), EngineError> {
         self.request_dead_letters();
         let mut left = run_count;
-        // An error is the thread's: it finds it, too.
-        while left > RUNS_MAX && matches!(self.move_dead_letters(), Ok(Next::More)) {
+        // An error is the thread's: it finds it, too. Those that cannot leave must not hold the caller up.
+        for _ in 0..ROUNDS_OF_A_CALLER {
+            if left <= RUNS_MAX || !matches!(self.move_dead_letters(), Ok(Next::More)) {
+                break;
+            }
             left = self.lock()?.dying.run_count();
         }
         Ok(())
@@ -152,9 +158,10 @@ impl Shard {
             vhost.pass_source(self, part.id)?;
         }
         let mut guard = self.lock()?;
+        // Also when none could leave: those behind them may go elsewhere.
         match letters.last() {
-            Some(last) if settled > 0 => guard.dying.go_on_after(part.id, last.sequence),
-            _ => guard.dying.pass(part.id),
+            Some(last) => guard.dying.go_on_after(part.id, last.sequence),
+            None => guard.dying.pass(part.id),
         }
         Ok(match guard.dying.is_empty() {
             true => Next::Nothing,

@@ -142,6 +142,30 @@ fn a_message_without_a_route_is_dropped_and_counted_or_stays_and_moves_later() {
 }
 
 #[test]
+fn letters_that_no_queue_takes_do_not_hold_up_those_behind_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = with_queues(open_queue(directory.path()));
+    house.shard.put_exchange("in", ExchangeKind::Fanout, None).unwrap();
+    house.shard.add_route("in", "", None, Destination::Queue("s")).unwrap();
+    let by_their_keys = DeadLetters { exchange: "".into(), routing_key: None, at_least_once: true };
+    house.shard.route_dead_letters([(JOBS, Some(by_their_keys)), (DEAD, None)]).unwrap();
+    // More than are read at once.
+    let keys = std::iter::repeat_n("nobody", 1_000).chain(["dead"]);
+    for key in keys {
+        let payload = Payload::new(b"in", key.as_bytes(), b"", key.as_bytes()).unwrap();
+        let (exchange, key) = (b"in".as_slice(), key.as_bytes());
+        let one = Publication { payload, exchange, key, headers: None, persistent: true, mandatory: false };
+        house.shard.publish(&[one], None, 1, &mut Vec::new()).unwrap();
+    }
+    let jobs = subscribe(&house, JOBS, 2_000);
+    assert_eq!(deliver(&jobs).len(), 1_001);
+
+    settle_all(&jobs, Settle::Reject);
+
+    until("the last letter moves", || ready(&house, DEAD) == 1);
+}
+
+#[test]
 fn many_messages_that_expire_at_once_move_all() {
     const COUNT: usize = 20_000;
     let directory = tempfile::tempdir().unwrap();
