@@ -166,6 +166,24 @@ fn letters_that_no_queue_takes_do_not_hold_up_those_behind_them() {
 }
 
 #[test]
+fn a_full_queue_does_not_keep_letters_from_others_and_takes_what_it_has_room_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = with_queues(open_queue(directory.path()));
+    house.shard.add_route("dlx", "", None, Destination::Queue("late")).unwrap();
+    house.shard.route_dead_letters([(DEAD, None)]).unwrap();
+    let limit = LengthLimit::of_messages(3, Overflow::RejectPublish);
+    house.shard.limit_lengths([(LATE, Some(limit))]).unwrap();
+    publish(&house, &["a", "b", "c", "d", "e"]);
+    let jobs = subscribe(&house, JOBS, 10);
+    assert_eq!(deliver(&jobs).len(), 5);
+
+    settle_all(&jobs, Settle::Reject);
+
+    until("the letters", || ready(&house, DEAD) == 5);
+    assert_eq!(ready(&house, LATE), 3);
+}
+
+#[test]
 fn many_messages_that_expire_at_once_move_all() {
     const COUNT: usize = 20_000;
     let directory = tempfile::tempdir().unwrap();

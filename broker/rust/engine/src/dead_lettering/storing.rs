@@ -5,6 +5,7 @@ use std::sync::Arc;
 use penstock_log::{EnvelopeSizes, Operation, Outcome, Settlement, Target};
 use penstock_queue::{QueueId, Sequence, Settled};
 use penstock_wire::amqp::deaths::Reason;
+use rustc_hash::FxHashMap;
 
 use super::letter::{Letter, Part};
 use crate::counters::Metric;
@@ -16,8 +17,8 @@ use crate::shard::Shard;
 use crate::state::State;
 use crate::storing::Sent;
 
-/// A letter that is settled, and its publication if it is stored in this log.
-type Leaving<'a> = (&'a Letter<'a>, Option<Publication<'a>>);
+/// A letter that is settled, its publication if it is stored in this log, and the queues that take it.
+type Leaving<'a> = (&'a Letter<'a>, Option<Publication<'a>>, Vec<QueueId>);
 
 impl Shard {
     /// Stores the letters in the other logs that they go to, and waits until these are on the disk. Their queues in this log
@@ -72,7 +73,7 @@ impl Shard {
         let mut leaving: Vec<Leaving<'_>> = Vec::with_capacity(letters.len());
         for letter in letters.iter().filter(|letter| letter.view.is_some() && !letter.stays) {
             let publication = if letter.queues.is_empty() { None } else { letter.publication(false)? };
-            leaving.push((letter, publication));
+            leaving.push((letter, publication, letter.queues.clone()));
         }
         let (room, has_sealed) = {
             let mut guard = self.lock()?;
@@ -107,11 +108,11 @@ impl Shard {
             self.request_fold();
         }
         if part.settings.is_some() {
-            let is_moved = |(letter, publication): &Leaving<'_>| letter.is_elsewhere || publication.is_some();
+            let is_moved = |(letter, publication, _): &Leaving<'_>| letter.is_elsewhere || publication.is_some();
             let letters: Vec<_> = leaving.iter().map(|leaving| (leaving.0, is_moved(leaving))).collect();
             self.count_dead(&letters);
         }
-        let stored = leaving.iter().filter_map(|(_, publication)| publication.as_ref());
+        let stored = leaving.iter().filter_map(|(_, publication, _)| publication.as_ref());
         let bytes = stored.clone().map(|publication| publication.payload.body_bytes()).sum();
         self.counters().add(Metric::Published, stored.count() as u64);
         self.counters().add(Metric::PublishedBytes, bytes);
@@ -161,33 +162,53 @@ impl State {
     /// Keeps those that may leave now, without queues that do not take them.
     fn keep_leaving(&mut self, part: &Part, leaving: &mut Vec<Leaving<'_>>) {
         let has_queue = self.queues.contains_key(&part.id);
-        leaving.retain_mut(|(letter, publication)| {
+        // What queues get of this part, which they do not have yet.
+        let mut given: FxHashMap<QueueId, (u64, u64)> = FxHashMap::default();
+        leaving.retain_mut(|(letter, publication, queues)| {
             if !has_queue || !self.dying.contains(part.id, letter.sequence) {
                 return false;
             }
-            let is_refused = publication.as_ref().is_some_and(|publication| {
-                let is_shut = letter.queues.iter().any(|queue| self.shut.contains(queue));
-                is_shut || (!self.rejecting.is_empty() && !self.full_among(&letter.queues, publication).is_empty())
-            });
-            if is_refused {
+            let Some(bytes) = publication.as_ref().map(|publication| publication.payload.body_bytes()) else {
+                return true;
+            };
+            let count = queues.len();
+            queues.retain(|queue| self.takes_letter(*queue, given.get(queue).copied().unwrap_or_default(), bytes));
+            if queues.len() < count && letter.is_kept(part.settings.as_deref()) {
+                return false;
+            }
+            if queues.is_empty() {
                 *publication = None;
             }
-            !(is_refused && letter.is_kept(part.settings.as_deref()))
+            for queue in queues {
+                let (count, sum) = given.entry(*queue).or_default();
+                (*count, *sum) = (*count + 1, *sum + bytes);
+            }
+            true
         });
+    }
+
+    /// Whether a queue takes a letter of so many bytes behind so many others that it gets with it.
+    fn takes_letter(&self, queue: QueueId, (count, bytes): (u64, u64), body_bytes: u64) -> bool {
+        if self.shut.contains(&queue) {
+            return false;
+        }
+        let (Some(limit), Some(entry)) = (self.rejecting.get(&queue), self.queues.get(&queue)) else { return true };
+        let bytes = entry.machine.free_bytes().saturating_add(bytes).saturating_add(body_bytes);
+        !limit.is_exceeded(entry.machine.free_count() + count + 1, bytes, 0)
     }
 
     fn reserve_leaving(&mut self, leaving: &[Leaving<'_>]) -> Result<(), EngineError> {
         let mut sizes = EnvelopeSizes::default();
-        for (letter, publication) in leaving {
-            publication.iter().for_each(|publication| sizes.add_message(&publication.payload, letter.queues.len()));
+        for (_, publication, queues) in leaving {
+            publication.iter().for_each(|publication| sizes.add_message(&publication.payload, queues.len()));
             sizes.add_settle(&settlement_of(QueueId(0), Outcome::Drop, &Settled::default()), 1);
         }
         if self.log.takes_envelope(&sizes) {
             return Ok(self.log.reserve_envelope(&sizes)?);
         }
-        for (letter, publication) in leaving {
+        for (_, publication, queues) in leaving {
             if let Some(publication) = publication {
-                self.log.reserve(&publication.payload, letter.queues.len())?;
+                self.log.reserve(&publication.payload, queues.len())?;
             }
         }
         Ok(())
@@ -198,9 +219,9 @@ impl State {
         let settled = self.settle_leaving(id, leaving);
         let (mut targets, mut ends): (Vec<Target>, Vec<(&Publication<'_>, usize)>) = (Vec::new(), Vec::new());
         self.assigned = None;
-        for (letter, publication) in leaving {
+        for (_, publication, queues) in leaving {
             let Some(publication) = publication else { continue };
-            self.assign_sequences(&letter.queues, &publication.payload, 0);
+            self.assign_sequences(queues, &publication.payload, 0);
             if !self.targets.is_empty() {
                 targets.extend_from_slice(&self.targets);
                 ends.push((publication, targets.len()));
@@ -240,10 +261,10 @@ impl State {
         let outcome_of = |reason| if reason == Reason::Expired { Outcome::Expire } else { Outcome::Drop };
         let key = |letter: &Letter<'_>| (letter.sequence.lane(), outcome_of(letter.reason));
         let mut all = Vec::new();
-        for some in leaving.chunk_by(|(one, _), (other, _)| key(one) == key(other)) {
+        for some in leaving.chunk_by(|(one, ..), (other, ..)| key(one) == key(other)) {
             let messages: Vec<(Sequence, u32)> =
-                some.iter().map(|(letter, _)| (letter.sequence, letter.body_bytes())).collect();
-            let (Some((first, _)), Some(entry)) = (some.first(), self.queues.get_mut(&id)) else { continue };
+                some.iter().map(|(letter, ..)| (letter.sequence, letter.body_bytes())).collect();
+            let (Some((first, ..)), Some(entry)) = (some.first(), self.queues.get_mut(&id)) else { continue };
             let (mut settled, _) = entry.machine.expire(&messages);
             for (sequence, _) in messages {
                 self.dying.remove(id, sequence);
