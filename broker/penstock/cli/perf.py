@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.group import Commands
-from penstock.cli.messages import INTERRUPTED
 from penstock.cli.options import DurabilityName, Uri, address_of, connected_to
-from penstock.cli.output import Format, Output, print_fields, print_json, print_note, progress
-from penstock.cli.perf_amqp import amqp
+from penstock.cli.output import Format, Output, progress
+from penstock.cli.perf_amqp import amqp, print_figures
 
 if TYPE_CHECKING:
     from penstock import Connection
@@ -134,15 +133,7 @@ def _measure(
     if figures is None:
         figures = _so_far(before, after, seconds)
     figures["broker_cpu_us"] = _cpu_us(before, after)
-    if output is Format.JSON:
-        print_json(figures)
-    else:
-        print_fields(figures, output)
-    if figures.get("errors"):
-        raise ValueError(f"not all went well: {'; '.join(figures['errors'])}")
-    if is_interrupted:
-        print_note("interrupted; the figures are the broker's, of all its clients")
-        raise typer.Exit(INTERRUPTED)
+    print_figures(figures, output, "the broker's, of all its clients" if is_interrupted else None)
 
 
 @contextmanager

@@ -102,14 +102,19 @@ def amqp(
         "pid": pid,
     }
     figures, is_interrupted = _measured(options, output)
+    print_figures(figures, output, "of the time until then" if is_interrupted else None)
+
+
+def print_figures(figures: dict[str, Any], output: Format | None, interrupted: str | None) -> None:
+    """Print figures, and what they are of if the measurement was interrupted. Raises ValueError for its errors."""
     if output is Format.JSON:
         print_json(figures)
     else:
         print_fields(figures, output)
     if figures.get("errors"):
         raise ValueError(f"not all went well: {'; '.join(figures['errors'])}")
-    if is_interrupted:
-        print_note("interrupted; the figures are of the time until then")
+    if interrupted is not None:
+        print_note(f"interrupted; the figures are {interrupted}")
         raise typer.Exit(INTERRUPTED)
 
 
