@@ -11,7 +11,7 @@
 //! 2. the state under a shard's lock: `queue_entry`, `state`, `lane_adoption`, `delivered`;
 //! 3. `shard`: the lock, the position of the last sync, and the vhost's other logs;
 //! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`, `producer_complete`, `producer_removal`),
-//!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`holding`, `subscription`, `leasing`, `expiry`, `shortening`, `idleness`, `sources`, `dead_lettering`), reading streams
+//!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`holding`, `subscription`, `leasing`, `expiry`, `shortening`, `unused`, `sources`, `dead_lettering`), reading streams
 //!    (`reader`, `offsets`, `outlook`, `retention`), stages (`stage_reader`, `staging`);
 //! 5. its life: `background` (the threads), `room_keeper`, `dedicated` and `shards` (other logs), `backup`, `topology`;
 //! 6. `engine`: all shards of a process.
@@ -40,8 +40,6 @@ mod fold_queue;
 mod fold_turns;
 mod holding;
 mod identity;
-mod idle;
-mod idleness;
 mod lane_adoption;
 mod lease;
 mod lease_ending;

@@ -17,7 +17,6 @@ use crate::dead_letters::{DeadLetters, Dying};
 use crate::decision::Stage;
 use crate::error::EngineError;
 use crate::identity::{Identities, Identity};
-use crate::idle::IdleQueues;
 use crate::lease::Found;
 use crate::length::LengthLimit;
 use crate::log_number::LogNumber;
@@ -29,6 +28,7 @@ use crate::publication::PassedOn;
 use crate::queue_entry::{QueueEntry, QueueSettings};
 use crate::signal::Wakes;
 use crate::stream::Stream;
+use crate::unused::last_uses::IdleQueues;
 
 /// A queue in another log, and its name once the routing table has it.
 pub(crate) struct Elsewhere {

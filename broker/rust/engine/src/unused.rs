@@ -1,6 +1,9 @@
-//! Queues that nobody used for their time, for the broker, which deletes them.
+//! Queues that were unused for as long as they may be: shards find them, and the broker takes them from here and deletes them.
 //!
-//! Invariant: one that was found unused is told once however often it is found, until it is taken.
+//! Invariant: a queue is here once, however often it is found, until it is taken.
+
+mod finding;
+pub(crate) mod last_uses;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

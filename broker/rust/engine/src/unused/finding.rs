@@ -1,4 +1,4 @@
-//! How a shard finds the queues that were unused for their time, and what is a use of a queue.
+//! A shard finds the queues that were unused for as long as they may be, and notes the uses of queues.
 //!
 //! Invariants: nothing looks at a queue before one of its times has come; the clock of the machine may be set meanwhile.
 
