@@ -159,9 +159,9 @@ class NewQueue:
     """Whether it refuses messages when it is full; otherwise it drops the oldest ones."""
     expires_ms: int | None
     max_priority: int
+    """Its messages of priority `n` are in the log under the id that is `n` higher."""
     single_active: bool
     consumer_timeout_ms: int | None
-    """Its messages of priority `n` are in the log under the id that is `n` higher."""
     shard: int
     dead_letters: DeadLetterRoute | None
     """Without one they are dropped."""

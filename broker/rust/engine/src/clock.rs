@@ -1,4 +1,4 @@
-//! The system's clock, as messages and names of producers are dated by it, and one that nobody sets.
+//! Two clocks: the system's, which dates messages and producers, and a steady one, which cannot be set.
 
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

@@ -8,7 +8,7 @@ use penstock_queue::QueueId;
 /// Messages that the consumers of a queue may be about to take and that do not count: what arrives while they are woken.
 pub(crate) const EAGER_MAX: u64 = 16_384;
 
-/// What a full queue does.
+/// The action of a full queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overflow {
     DropHead,

@@ -140,7 +140,7 @@ impl QueueEntry {
         self.stream.is_some() || !self.signals.is_empty()
     }
 
-    /// Tells the active consumer that it is, of a queue with a single active one.
+    /// Wakes the active consumer of a queue with a single active consumer, so that it knows that it is active.
     pub fn tell_active(&self) {
         if let Some(signal) = self.machine.active().and_then(|id| self.signals.get(&id)) {
             signal.stand_by(false);

@@ -170,7 +170,7 @@ impl Shard {
         if self.is_of_vhost() { self.me.upgrade() } else { self.of_vhost.get()?.upgrade() }
     }
 
-    /// Tells it its shard 0.
+    /// Sets the shard 0 of its virtual host.
     pub(crate) fn belongs_to(&self, vhost: &Shard) {
         // It is told once.
         let _ = self.of_vhost.set(Weak::clone(&vhost.me));

@@ -239,7 +239,7 @@ impl State {
         self.next_expiry.lower(0);
     }
 
-    /// Those of the queues that the current publish touched which are too long.
+    /// The queues that the current publish touched and that are too long now.
     pub(crate) fn take_touched_long(&mut self) -> Vec<QueueId> {
         let mut touched = std::mem::take(&mut self.limited);
         touched.retain(|id| {

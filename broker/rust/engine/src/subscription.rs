@@ -39,7 +39,7 @@ pub struct SubscriptionOptions {
     pub pull: bool,
 }
 
-/// What a consumer may choose beside its options.
+/// Further choices of a consumer: how it is woken, its credit, its priority and its timeout.
 #[derive(Debug, Default)]
 pub struct Joining<'a> {
     pub signal: Arc<Signal>,

@@ -21,7 +21,7 @@ fn limit(house: &House, messages_max: u64, bytes_max: u64) {
     settle_down(house);
 }
 
-/// What the thread of expiries does in its next turn.
+/// Does the next turn of the expiry thread.
 fn settle_down(house: &House) {
     house.shard.expire_due(1).unwrap();
 }

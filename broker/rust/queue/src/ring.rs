@@ -113,7 +113,7 @@ impl Ring {
     }
 
     fn check_circle(&self, circle: &Circle) {
-        assert_eq!(circle.hand.is_none(), circle.count == 0, "the hand points at somebody if anybody takes part");
+        assert_eq!(circle.hand.is_none(), circle.count == 0, "the hand points at a member unless there are none");
         let Some(start) = circle.hand else { return };
         let mut slot = start;
         for step in 1..=circle.count {

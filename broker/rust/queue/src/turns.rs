@@ -18,9 +18,9 @@ pub const CONSUMER_PRIORITIES_MAX: usize = 256;
 #[derive(Debug)]
 struct Level {
     priority: i32,
-    /// Those that wait and have credit.
+    /// Consumers of this priority that wait and have credit.
     circle: Circle,
-    /// Those with credit.
+    /// Consumers of this priority with credit.
     willing_count: usize,
     count: usize,
 }
@@ -29,7 +29,7 @@ struct Level {
 #[derive(Debug, Default)]
 struct Single {
     active: Option<(SubscriptionId, i32)>,
-    /// Those that stand by: the first is next.
+    /// Consumers that stand by; the first becomes active next.
     others: BTreeMap<(Reverse<i32>, u64), SubscriptionId>,
     last_arrival: u64,
 }

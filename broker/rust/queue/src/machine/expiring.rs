@@ -38,7 +38,7 @@ impl Queue {
         aside
     }
 
-    /// Those of some messages that came back after more deliveries than that, and are ready.
+    /// The messages in these ranges that are ready and came back after more deliveries than the limit.
     #[must_use]
     pub fn delivered_more_often(&self, ranges: &[SequenceRange], limit: u32) -> Vec<Sequence> {
         ranges.iter().flat_map(|&range| self.backlog.delivered_more_often(range, limit)).collect()

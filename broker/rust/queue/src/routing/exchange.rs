@@ -32,7 +32,7 @@ pub struct ExchangeSettings<'a> {
     pub kind: ExchangeKind,
     /// The exchange for messages that match nothing here; it need not exist.
     pub alternate: Option<&'a str>,
-    /// What an exchange that chooses by a hash hashes.
+    /// The part of a message that is hashed, if the exchange chooses by a hash.
     pub hash_on: HashOn,
     /// Whether messages that ask for it are delayed.
     pub is_delayed: bool,

@@ -121,7 +121,7 @@ pub(super) struct Consumers {
     gets: FxHashMap<u64, Get>,
     /// Channels whose client wants no deliveries.
     stopped: FxHashSet<u16>,
-    /// Those of direct replies, by numbers as consumers have; one of a channel.
+    /// Consumers of direct replies, at most one for a channel. Their numbers are from the same range as those of other consumers.
     replies: FxHashMap<u64, Replies>,
     /// Consumers that have a turn.
     rung: Vec<u64>,

@@ -53,7 +53,7 @@ const STOPPING: Duration = Duration::from_secs(2);
 /// A client that waits for memory for so long is told.
 const SHORT_OF_MEMORY: Duration = Duration::from_secs(1);
 
-/// What the reason of an end has to reach a client, and how much may still be on its way before it.
+/// The time that a connection's last frames have to reach the client, and the most bytes that may wait before them.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 const LAST_BYTES_MAX: usize = 256 << 10;
 

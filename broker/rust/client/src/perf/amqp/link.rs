@@ -21,7 +21,7 @@ pub(super) struct Link {
     /// The part of `input` that was received and not taken.
     start: usize,
     end: usize,
-    /// What is to be sent; the first `written` bytes of it were.
+    /// Bytes to send; the first `written` of them were sent.
     pub out: Vec<u8>,
     written: usize,
     pub frame_bytes_max: u32,
