@@ -68,6 +68,7 @@ long-e2e: setup .venv/.dev ## the same, and a broker of an earlier commit below 
 
 crds: .venv/.dev ## generate the kinds in charts/penstock-operator and their tables in docs from the types
 	@PYTHONPATH=broker:operator $(BIN)/python tools/generate_operator_config.py
+	@PYTHONPATH=broker:operator $(BIN)/python tools/generate_operator_arguments.py
 	@PYTHONPATH=broker:operator $(BIN)/python -m penstock_operator.api.crds charts/penstock-operator/templates/crds
 	@PYTHONPATH=broker:operator $(BIN)/python -m penstock_operator.api.document docs/kubernetes.md
 	@$(BIN)/python tools/document_charts.py

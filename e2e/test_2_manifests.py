@@ -24,6 +24,9 @@ with penstock.connect(sys.argv[1], timeout=60) as broker:
     print(broker.stream("readings").offsets()[0].first)
 """
 
+LIMITED = {"x-delivery-limit": 5, "x-dead-letter-exchange": "tour", "x-message-ttl": 60_000, "x-max-priority": 3}
+DELAYED = {"x-delayed-type": "direct"}
+
 
 def test_every_kind_is_applied_changed_and_deleted(kubectl: Kubectl) -> None:
     objects = [
@@ -40,6 +43,10 @@ def test_every_kind_is_applied_changed_and_deleted(kubectl: Kubectl) -> None:
         ours("Exchange", "keys", {"vhost": "tour", "name": "keys", "type": "topic"}),
         ours(
             "TopicPermission", "tour", {"userRef": {"name": "tour"}, "vhost": "tour", "exchange": "keys", "write": "a"}
+        ),
+        queue("jobs", vhost="tour", type="quorum", deletionPolicy="Delete", arguments=LIMITED),
+        ours(
+            "Exchange", "later", {"vhost": "tour", "name": "later", "type": "x-delayed-message", "arguments": DELAYED}
         ),
     ]
     kubectl.apply(*objects)

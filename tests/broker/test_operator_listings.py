@@ -10,6 +10,7 @@ import penstock
 from penstock.client.errors import InvalidArgumentError
 from penstock.client.uri import Address
 from penstock_operator.api import KINDS, TopologySpec
+from penstock_operator.api.broker_arguments import POLICY
 from penstock_operator.desired.topology import drift
 from penstock_operator.links import Brokers
 from penstock_operator.links.listings import Listings
@@ -19,6 +20,20 @@ from support.broker import Broker
 HOST = "here"
 LIMITS = {"maxConnections": 3, "publishRate": 4, "publishBytesRate": 5, "maxInFlightBytes": 6, "maxMessageBytes": 7}
 PATTERNS = {"configure": "a", "write": "b", "read": "c"}
+EVERY_ARGUMENT: dict[str, Any] = {
+    "x-message-ttl": 60_000,
+    "x-expires": 3_600_000,
+    "x-max-length": 1_000,
+    "x-max-length-bytes": 1_000_000,
+    "x-overflow": "reject-publish",
+    "x-dead-letter-exchange": "",
+    "x-dead-letter-routing-key": "q",
+    "x-dead-letter-strategy": "at-least-once",
+    "x-delivery-limit": -1,
+    "x-max-priority": 5,
+    "x-single-active-consumer": True,
+    "x-consumer-timeout": 60_000,
+}
 # In the order in which they need each other.
 SPECS: list[tuple[str, dict[str, Any]]] = [
     ("VHost", {"name": "listed", "limits": {**LIMITS, "maxQueues": 2}}),
@@ -27,10 +42,18 @@ SPECS: list[tuple[str, dict[str, Any]]] = [
     ("Queue", {"name": "q", "arguments": {"team": "shop", "x-dedicated": True, "size": 3, "share": 0.5}}),
     ("Queue", {"name": "log", "type": "stream", "arguments": {"x-max-age": "7D"}}),
     ("Queue", {"name": "passing", "durable": False}),
+    (
+        "Queue",
+        {"name": "safe", "type": "quorum", "arguments": {"x-delivery-limit": 5, "x-dead-letter-exchange": "shop"}},
+    ),
+    ("Queue", {"name": "all", "arguments": EVERY_ARGUMENT}),
     ("Stream", {"name": "parts", "partitions": 3, "maxAge": "7D", "maxLengthBytes": 1_000_000}),
     ("Stream", {"name": "one"}),
     ("Exchange", {"name": "shop", "type": "topic", "internal": True, "arguments": {"alternate-exchange": "x"}}),
     ("Exchange", {"name": "h", "type": "headers"}),
+    ("Exchange", {"name": "later", "type": "x-delayed-message", "arguments": {"x-delayed-type": "topic"}}),
+    ("Exchange", {"name": "ring", "type": "x-consistent-hash", "arguments": {"hash-header": "customer"}}),
+    *(("Exchange", {"name": f"of-{kind}", "type": kind}) for kind in ("x-modulus-hash", "x-random", "x-local-random")),
     ("Binding", {"source": "shop", "destination": "q", "routingKey": "a.#"}),
     ("Binding", {"source": "h", "destination": "q", "arguments": {"x-match": "all", "n": 1, "a": "b"}}),
     ("Binding", {"source": "shop", "destination": "h", "destinationType": "exchange"}),
@@ -125,3 +148,29 @@ def test_a_password_is_known_by_its_digest_and_fits_a_user_at_its_limit(
     assert after["digest"] != found["digest"]
     assert not has("right", after["digest"])
     remove(connection, user)
+
+
+def test_every_key_of_a_policy_that_the_kind_has_is_one_of_the_broker(connection: penstock.Connection) -> None:
+    examples = {key: example(schema) for key, schema in POLICY.items()}
+    policy = spec("Policy", {"name": "all", "pattern": "^none$", "applyTo": "streams", "definition": examples})
+
+    put(connection, policy, "guest")
+    found = Listings(lambda: 0.0).find(connection, HOST, policy)
+    remove(connection, policy)
+
+    assert found is not None
+    assert drift(policy, found) == []
+
+
+def example(schema: dict[str, Any]) -> Any:
+    """Return a value that a schema takes."""
+    if "enum" in schema:
+        return schema["enum"][0]
+    return {"integer": schema.get("maximum"), "boolean": True, "string": "7D", "array": [1]}[schema["type"]]
+
+
+def test_a_wrong_key_of_a_policy_is_refused_by_its_name(connection: penstock.Connection) -> None:
+    policy = spec("Policy", {"name": "wrong", "pattern": "q", "definition": {"max-lenght": 5}})
+
+    with pytest.raises(InvalidArgumentError, match="max-lenght"):
+        put(connection, policy, "guest")

@@ -6,7 +6,7 @@ client.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -76,13 +76,15 @@ class ValueType:
     """The values that an argument takes.
 
     `wanted` is what to write instead of others; `planned` are values of other brokers that this version does not
-    support. `may_be_empty` says that an empty text is a value of a policy, too.
+    support. `may_be_empty` says that an empty text is a value of a policy, too. `schema` is a JSON schema of the
+    values, for the operator's kinds; without it, only the broker checks them.
     """
 
     wanted: str
     accepts: Callable[[Value], bool]
     planned: frozenset[str] = frozenset()
     may_be_empty: bool = False
+    schema: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,16 @@ class Argument:
 def choice(values: type[Enum], *planned: str) -> ValueType:
     names = tuple(str(each.value) for each in values)
     return ValueType(
-        f"use {' or '.join(names)}", lambda value: isinstance(value, str) and value in names, frozenset(planned)
+        f"use {' or '.join(names)}",
+        lambda value: isinstance(value, str) and value in names,
+        frozenset(planned),
+        schema={"type": "string", "enum": list(names)},
     )
+
+
+def integers(low: int, high: int) -> dict[str, object]:
+    """Return the schema of whole numbers."""
+    return {"type": "integer", "minimum": low, "maximum": high}
 
 
 def is_age(value: Value) -> bool:
@@ -182,21 +192,32 @@ def is_smaller(one: Value, other: Value) -> bool:
     return isinstance(one, int) and isinstance(other, int) and one < other
 
 
-BOOLEAN: Final = ValueType("send true or false", lambda value: isinstance(value, bool))
-AGE: Final = ValueType("write a number and a unit of Y, M, D, h, m or s, such as '7D' or '12h'", is_age)
-TTL: Final = ValueType("write a number of milliseconds, at least 0", is_ttl)
-COUNT: Final = ValueType("write a number of messages, at least 0", is_count)
-DURATION: Final = ValueType("write a number of milliseconds, at least 1", is_duration)
-SIZE: Final = ValueType("write a number of bytes, at least 1", is_size)
-PRIORITY: Final = ValueType(f"write a number from 0 to {PRIORITY_MAX}", is_priority)
-PARTITION_COUNT: Final = ValueType(f"send a number from 1 to {PARTITIONS_MAX:,}", is_partition_count)
-DELAYED_TYPE: Final = ValueType("use the type of an exchange", is_delayed_type)
-HEADER_NAME: Final = ValueType("use the name of a header", is_header_name)
-EXCHANGE_NAME: Final = ValueType("use the name of an exchange", is_exchange)
+_NAME: Final[Mapping[str, object]] = {"type": "string", "maxLength": KEY_BYTES_MAX}
+_AGE: Final[Mapping[str, object]] = {"type": "string", "maxLength": 16, "pattern": "^[0-9]+[YMDhms]$"}
+
+BOOLEAN: Final = ValueType("send true or false", lambda value: isinstance(value, bool), schema={"type": "boolean"})
+AGE: Final = ValueType("write a number and a unit of Y, M, D, h, m or s, such as '7D' or '12h'", is_age, schema=_AGE)
+TTL: Final = ValueType("write a number of milliseconds, at least 0", is_ttl, schema=integers(0, TTL_MS_MAX))
+COUNT: Final = ValueType("write a number of messages, at least 0", is_count, schema=integers(0, BYTES_MAX))
+DURATION: Final = ValueType("write a number of milliseconds, at least 1", is_duration, schema=integers(1, TTL_MS_MAX))
+SIZE: Final = ValueType("write a number of bytes, at least 1", is_size, schema=integers(1, BYTES_MAX))
+PRIORITY: Final = ValueType(f"write a number from 0 to {PRIORITY_MAX}", is_priority, schema=integers(0, PRIORITY_MAX))
+PARTITION_COUNT: Final = ValueType(
+    f"send a number from 1 to {PARTITIONS_MAX:,}", is_partition_count, schema=integers(1, PARTITIONS_MAX)
+)
+DELAYED_TYPE: Final = ValueType("use the type of an exchange", is_delayed_type, schema=_NAME)
+HEADER_NAME: Final = ValueType("use the name of a header", is_header_name, schema={**_NAME, "minLength": 1})
+EXCHANGE_NAME: Final = ValueType("use the name of an exchange", is_exchange, schema=_NAME)
 SCALAR: Final = ValueType("send a text, a number, or true or false", is_scalar)
-ANY_EXCHANGE_NAME: Final = ValueType("use the name of an exchange", is_exchange, may_be_empty=True)
-ROUTING_KEY: Final = ValueType("use a routing key of at most 255 bytes", is_routing_key, may_be_empty=True)
-DELIVERY_LIMIT: Final = ValueType("write a number of deliveries, at least 0, or -1 for no limit", is_delivery_limit)
+ANY_EXCHANGE_NAME: Final = ValueType("use the name of an exchange", is_exchange, may_be_empty=True, schema=_NAME)
+ROUTING_KEY: Final = ValueType(
+    "use a routing key of at most 255 bytes", is_routing_key, may_be_empty=True, schema=_NAME
+)
+DELIVERY_LIMIT: Final = ValueType(
+    "write a number of deliveries, at least 0, or -1 for no limit",
+    is_delivery_limit,
+    schema=integers(-1, DELIVERIES_MAX),
+)
 
 _CLASSIC: Final = frozenset({Target.CLASSIC, Target.QUORUM})
 _STREAMS: Final = frozenset({Target.STREAM})

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock_operator.api.crds import crd
-from penstock_operator.api.fields import VALIDATIONS
+from penstock_operator.api.fields import PRESERVE, VALIDATIONS
 from penstock_operator.api.kinds import KINDS, Kind
 
 BEGIN, END = "<!-- fields: begin -->\n", "<!-- fields: end -->"
@@ -36,8 +36,8 @@ def _rows(schema: Schema, path: str) -> Iterator[tuple[str, str, str, str]]:
         is_required = name in schema.get("required", [])
         inside = node.get("items", node)
         if "properties" in inside:
-            if node is not inside:
-                yield where, "list", "", _says(node, is_required)
+            if node is not inside or PRESERVE in node:
+                yield where, "list" if node is not inside else "map", "", _says(node, is_required)
             yield from _rows(inside, f"{where}[]." if node is not inside else f"{where}.")
         else:
             yield where, _type(node), _default(node), _says(node, is_required)

@@ -49,6 +49,14 @@ def part(model: type[Model], **options: Any) -> Any:
     return field
 
 
+def known(schemas: dict[str, dict[str, Any]], says: str, *, is_required: bool = False) -> Any:
+    """Return a field of `Values` whose known keys the API server checks; it keeps others for the broker to judge."""
+    default: dict[str, Any] = {} if is_required else {"default_factory": dict}
+    extra: dict[str, Any] = {PRESERVE: True, "properties": schemas}
+    field: FieldInfo = Field(**default, description=says, json_schema_extra=extra)
+    return field
+
+
 Name = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH_MAX)]
 Pattern = Annotated[str, Field(max_length=TEXT_LENGTH_MAX)]
 # Name of an object in Kubernetes.
@@ -66,7 +74,9 @@ Quantity = Annotated[
 Scalar = Annotated[int | str, Field(json_schema_extra={"x-kubernetes-int-or-string": True})]
 Arguments = Annotated[dict[str, Scalar], Field(max_length=32)]
 # Arguments of what keeps its name when they change. Kubernetes' rules cannot read values of several types.
-Values = Annotated[dict[str, bool | int | float | str], Field(max_length=32, json_schema_extra={PRESERVE: True})]
+Values = Annotated[
+    dict[str, bool | int | float | str | list[int | str]], Field(max_length=64, json_schema_extra={PRESERVE: True})
+]
 Labels = Annotated[dict[str, Label], Field(max_length=64)]
 # A setting of the broker that is text. Control characters have no place in its file.
 Setting = Annotated[str, Field(max_length=TEXT_LENGTH_MAX, pattern=r"^[^\x00-\x1f\x7f]*$")]

@@ -3,31 +3,34 @@
 Each names its Cluster, and cannot be moved to another.
 """
 
-from typing import Annotated, Final, Literal, Self, TypeAlias
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from penstock_operator.api.broker_arguments import EXCHANGE, POLICY, QUEUE, STREAM, ExchangeType
 from penstock_operator.api.fields import (
     Arguments,
     Model,
     Name,
     Namespace,
     ObjectName,
-    Passed,
     Pattern,
     Values,
     immutable,
+    known,
     part,
     rule,
     rules,
 )
 
 X_QUEUE_TYPE = "x-queue-type"
+X_DELAYED_TYPE: Final = "x-delayed-type"
+DELAYED: Final = "x-delayed-message"
 NOT_RESERVED = rule("!self.startsWith('amq.')", "names that begin with 'amq.' are the broker's own; choose another")
 DeletionPolicy = Literal["Retain", "Delete"]
-Declared = dict[str, bool | int | float | str]
+Declared = dict[str, bool | int | float | str | list[int | str]]
 KEPT: Final = "A change is reported as Mismatch."
-ARGUMENTS: Final = f"Strings, numbers and booleans. The broker refuses unsupported ones. {KEPT}"
+ARGUMENTS: Final = f"Arguments, also unknown ones of clients. The broker refuses unsupported ones. {KEPT}"
 # Fields of a Stream by the names of the arguments that they set.
 STREAM_FIELDS: Final = {
     X_QUEUE_TYPE: "kind: Stream",
@@ -169,24 +172,24 @@ class QueueSpec(RetainedSpec):
             *OF_ALL,
             rule(
                 "self.type == 'classic' || (self.durable && !self.autoDelete)",
-                "a stream is always durable and never auto-delete; leave durable and autoDelete out",
+                "quorum queues and streams are always durable and never auto-delete; leave durable and autoDelete out",
             ),
         )
     )
 
     vhost: Name = immutable("vhost", default="/", description="The virtual host it is in.")
     name: Name = immutable("name", extra_rules=[NOT_RESERVED], description="Its name on the broker.")
-    type: Literal["classic", "stream"] = immutable(
+    type: Literal["classic", "quorum", "stream"] = immutable(
         "type",
         default="classic",
-        description="A stream keeps messages after they are read. Its retention is set by the arguments x-max-age and"
-        " x-max-length-bytes, or by a Policy for streams.",
+        description="A quorum queue is durable, and has a delivery limit of 20. A stream keeps messages after they are"
+        " read. Its retention is set by the arguments x-max-age and x-max-length-bytes, or by a Policy for streams.",
     )
     durable: bool = immutable("durable", default=True, description="Whether it survives a restart of the broker.")
     auto_delete: bool = immutable(
         "autoDelete", default=False, description="Whether it is deleted with its last consumer."
     )
-    arguments: Values = Field(default_factory=dict, description=ARGUMENTS)
+    arguments: Values = known(QUEUE, ARGUMENTS)
     delete_if_empty: bool = Field(False, description="With deletionPolicy Delete: wait until it is empty.")
     delete_if_unused: bool = Field(False, description="With deletionPolicy Delete: wait until it has no consumer.")
 
@@ -198,7 +201,7 @@ class QueueSpec(RetainedSpec):
 
     def declared(self) -> Declared:
         """Return the arguments as the broker has them."""
-        return {**self.arguments, **({X_QUEUE_TYPE: self.type} if self.type == "stream" else {})}
+        return {**self.arguments, **({X_QUEUE_TYPE: self.type} if self.type != "classic" else {})}
 
 
 class StreamSpec(RetainedSpec):
@@ -220,7 +223,7 @@ class StreamSpec(RetainedSpec):
         None, description=f"Drop the oldest messages of a partition beyond this size. {KEPT}"
     )
     dedicated: bool = Field(False, description=f"Whether each partition has a log of its own. {KEPT}")
-    arguments: Values = Field(default_factory=dict, description=f"More arguments. {ARGUMENTS}")
+    arguments: Values = known(STREAM, f"More arguments. {ARGUMENTS}")
 
     @model_validator(mode="after")
     def _check_arguments(self) -> Self:
@@ -239,21 +242,18 @@ class StreamSpec(RetainedSpec):
         return {**self.arguments, **{name: value for name, value in named.items() if value is not None}}
 
 
-ExchangeType: TypeAlias = Literal[
-    "direct",
-    "fanout",
-    "topic",
-    "headers",
-    "x-consistent-hash",
-    "x-modulus-hash",
-    "x-random",
-    "x-local-random",
-    "x-delayed-message",
-]
-
-
 class ExchangeSpec(DroppedSpec):
     """An exchange."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            *OF_ALL,
+            rule(
+                f"self.type != '{DELAYED}' || has(self.arguments.x__dash__delayed__dash__type)",
+                f"write '{X_DELAYED_TYPE}' into arguments, such as direct: the type by which it routes",
+            ),
+        )
+    )
 
     vhost: Name = immutable("vhost", default="/", description="The virtual host it is in.")
     name: Name = immutable("name", extra_rules=[NOT_RESERVED], description="Its name on the broker.")
@@ -263,7 +263,13 @@ class ExchangeSpec(DroppedSpec):
         "autoDelete", default=False, description="Whether it is deleted with its last binding."
     )
     internal: bool = immutable("internal", default=False, description="Whether only other exchanges may publish to it.")
-    arguments: Values = Field(default_factory=dict, description=f"Such as alternate-exchange. {ARGUMENTS}")
+    arguments: Values = known(EXCHANGE, ARGUMENTS)
+
+    @model_validator(mode="after")
+    def _check_delayed_type(self) -> Self:
+        if self.type == DELAYED and X_DELAYED_TYPE not in self.arguments:
+            raise ValueError(f"write '{X_DELAYED_TYPE}' into arguments, such as direct: the type by which it routes")
+        return self
 
 
 class BindingSpec(DroppedSpec):
@@ -300,7 +306,9 @@ class PolicySpec(DroppedSpec):
     priority: int = Field(
         0, ge=-128, le=127, description="Of several matching policies, the one with the highest priority applies."
     )
-    definition: Passed = Field(description="Keys and values. The broker refuses unsupported keys.")
+    definition: Values = known(
+        POLICY, "Keys and values. The broker refuses other keys by name.", is_required=True
+    )
 
 
 UserTag = Literal["administrator", "monitoring", "management", "policymaker", "impersonator"]

@@ -5,9 +5,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from penstock.metadata.argument_table import BY_NAME, BY_POLICY_KEY
 from penstock_operator.api import ExchangeSpec, QueueSpec, StreamSpec
+from penstock_operator.api.broker_arguments import EXCHANGE, POLICY, QUEUE, STREAM
 from support.operator_world import OperatorWorld
+from tools.generate_operator_arguments import MODULE, module
 
+DELAYED = "x-delayed-message"
 EVERY_TYPE = {"x-dedicated": True, "team": "shop", "size": 3, "share": 0.5}
 REF = {"clusterRef": {"name": "mq"}}
 
@@ -26,7 +30,7 @@ def things(world: OperatorWorld, kind: str) -> dict[Any, Any]:
 
 @pytest.mark.parametrize("kind", [QueueSpec, ExchangeSpec, StreamSpec])
 def test_an_argument_keeps_its_type(kind: type[QueueSpec | ExchangeSpec | StreamSpec]) -> None:
-    given = {"yes": True, "no": False, "one": 1, "half": 0.5, "text": "true"}
+    given = {"yes": True, "no": False, "one": 1, "half": 0.5, "text": "true", "list": [1, "2"]}
 
     found = kind.model_validate({**REF, "name": "orders", "arguments": given}).arguments
 
@@ -34,7 +38,7 @@ def test_an_argument_keeps_its_type(kind: type[QueueSpec | ExchangeSpec | Stream
     assert [type(each) for each in found.values()] == [type(each) for each in given.values()]
 
 
-@pytest.mark.parametrize("value", [None, [1], {"a": 1}])
+@pytest.mark.parametrize("value", [None, [[1]], {"a": 1}])
 def test_an_argument_of_another_type_is_refused(value: Any) -> None:
     with pytest.raises(ValidationError):
         QueueSpec.model_validate({**REF, "name": "orders", "arguments": {"a": value}})
@@ -132,3 +136,29 @@ def test_topic_permissions_of_two_exchanges_are_two_things(world: OperatorWorld)
 
     assert world.condition("TopicPermission", "shop") == ("True", "Synced")
     assert world.condition("TopicPermission", "stock") == ("True", "Synced")
+
+
+def test_the_kinds_know_the_arguments_and_keys_of_the_broker_s_table() -> None:
+    assert module() == MODULE.read_text(), "run `make crds`"
+    assert set(POLICY) <= set(BY_POLICY_KEY)
+    assert {*QUEUE, *STREAM, *EXCHANGE} <= set(BY_NAME)
+    assert {"x-message-ttl", "x-delivery-limit", "x-single-active-consumer", "x-max-age"} <= set(QUEUE)
+    assert {"alternate-exchange", "x-delayed-type", "hash-header"} <= set(EXCHANGE)
+
+
+def test_a_quorum_queue_is_declared_as_one_and_in_order_from_then_on(world: OperatorWorld) -> None:
+    world.apply("Queue", "orders", {"name": "orders", "type": "quorum", "arguments": {"x-delivery-limit": 5}})
+    world.settle()
+    world.look_again()
+
+    assert things(world, "queues")["orders"]["arguments"] == {"x-delivery-limit": 5, "x-queue-type": "quorum"}
+    assert world.condition("Queue", "orders") == ("True", "Synced")
+
+
+def test_an_exchange_that_delays_needs_the_type_by_which_it_routes(world: OperatorWorld) -> None:
+    with pytest.raises(ValidationError, match="write 'x-delayed-type' into arguments"):
+        ExchangeSpec.model_validate({**REF, "name": "later", "type": "x-delayed-message"})
+
+    world.apply("Exchange", "later", {"name": "later", "type": DELAYED, "arguments": {"x-delayed-type": "topic"}})
+    world.settle()
+    assert world.condition("Exchange", "later") == ("True", "Synced")

@@ -19,6 +19,7 @@ OF_THE_API_SERVER = (
     "supported values:",
     "in body should match",
     "in body must be of type",
+    "in body should be less than",
     "Required value",
     "Unsupported value",
     "unknown field",

@@ -183,7 +183,7 @@ def test_a_password_that_no_broker_takes_is_named_and_leaves_the_broker_to_other
 @pytest.mark.parametrize(
     ("kind", "spec"),
     [
-        ("Policy", {"name": "p", "pattern": "a", "definition": {"deep": {}}}),
+        ("Policy", {"name": "p", "pattern": "a", "definition": {"deep": [1]}}),
         ("Queue", {"name": "q", "vhost": "\u00e9" * 200, "deletionPolicy": "Delete"}),
     ],
 )
