@@ -1,6 +1,7 @@
-"""Debian's RabbitMQ, as a peer of the rows over AMQP, where it is installed: on loopback, with a folder of its own.
+"""Debian's RabbitMQ where it is installed: on loopback, with a folder of its own.
 
-It is started for the first row that wants it and ends with this process. What is not installed is not measured.
+It is a peer of the rows over AMQP, started for the first row that wants it, and the old broker of the tests that move
+queues to this one. It ends with this process. What is not installed is not measured.
 """
 
 import atexit
@@ -15,10 +16,11 @@ from pathlib import Path
 
 from support.broker import free_ports
 
-__all__ = ["RabbitMq", "rabbitmq"]
+__all__ = ["RabbitMq", "is_installed", "rabbitmq"]
 
-# Debian's command in the path changes the user; this one does not.
-SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+# Debian's commands in the path change the user; these do not.
+COMMANDS = Path("/usr/lib/rabbitmq/bin")
+SERVER = COMMANDS / "rabbitmq-server"
 START_SECONDS_MAX = 60
 POLL_SECONDS = 0.1
 
@@ -26,20 +28,24 @@ POLL_SECONDS = 0.1
 @cache
 def rabbitmq() -> "RabbitMq | None":
     """Return the broker of this process, None where it is not installed."""
-    if not SERVER.exists() or shutil.which("epmd") is None:
+    if not is_installed():
         return None
     broker = RabbitMq()
     atexit.register(broker.stop)
     return broker
 
 
+def is_installed() -> bool:
+    return SERVER.exists() and shutil.which("epmd") is not None
+
+
 class RabbitMq:
-    """A running RabbitMQ, with the user guest."""
+    """A running RabbitMQ, with the user guest. With `environment`, its commands reach it."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="bench-rabbitmq-")
         self.port, distribution, epmd = free_ports(3)
-        environment = _environment(Path(self._folder.name), self.port, distribution, epmd)
+        self.environment = environment = _environment(Path(self._folder.name), self.port, distribution, epmd)
         log = (Path(self._folder.name) / "out.log").open("wb")
         # Started here, it is not left behind by Erlang.
         self._epmd = subprocess.Popen(
@@ -90,6 +96,7 @@ def _environment(folder: Path, port: int, distribution: int, epmd: int) -> dict[
     plugins.write_text("[].\n")
     own = {
         "HOME": str(folder),
+        "PATH": f"{COMMANDS}:{os.environ['PATH']}",
         "ERL_EPMD_ADDRESS": "127.0.0.1",
         "ERL_EPMD_PORT": str(epmd),
         "RABBITMQ_NODENAME": f"bench{port}@localhost",
