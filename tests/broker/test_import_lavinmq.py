@@ -26,10 +26,13 @@ from penstock.storage import directory_name
 from penstock.storage.logs import inspect
 from support import Broker
 from support.lavinmq import message as lavin_message
+from support.lavinmq import with_times_moved
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 EXPECTED: dict[str, Any] = json.loads(gzip.decompress((GOLDEN / "lavinmq-2.9.1.expected.json.gz").read_bytes()))
 QUEUES = [(vhost, queue) for vhost, found in EXPECTED.items() for queue in found["bodies"]]
+WRITTEN_MS = int(datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp() * 1000)
+"""About when LavinMQ stored the messages."""
 UNKNOWN = {"x-note", "x-flag", "x-neg", "x-big", "x-list", "x-dec", "x-time"}
 
 
@@ -38,9 +41,10 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("lavinmq")
     with tarfile.open(GOLDEN / "lavinmq-2.9.1.tgz") as archive:
         archive.extractall(path, filter="data")
-    policies = next((path / "a").glob("*/policies.json"))
-    # The messages are older than the hour of this policy.
-    policies.write_text(policies.read_text().replace("3600000", "360000000000"))
+    # The messages have times after which they expire, so they have to be new.
+    now_ms = int(datetime.now(UTC).timestamp() * 1000)
+    for segment in (path / "a").rglob("msgs.*"):
+        segment.write_bytes(with_times_moved(segment.read_bytes(), now_ms - WRITTEN_MS))
     return path / "a"
 
 

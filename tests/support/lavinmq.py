@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from struct import pack
+from struct import pack, unpack_from
 
 HEADERS, DELIVERY_MODE, PRIORITY, CORRELATION_ID, MESSAGE_ID, TIMESTAMP = 0x2000, 0x1000, 0x0800, 0x0400, 0x0080, 0x0040
 CONTENT_TYPE, APP_ID = 0x8000, 0x0008
@@ -97,6 +97,37 @@ def all_properties(headers: Mapping[str, object], number: int) -> bytes:
     flags = CONTENT_TYPE | HEADERS | DELIVERY_MODE | PRIORITY | CORRELATION_ID | MESSAGE_ID | TIMESTAMP | APP_ID
     parts = (pack("<H", flags), short("text/plain"), table(headers), b"\x02\x05", short(f"c-{number}"))
     return b"".join((*parts, short(f"m-{number}"), pack("<q", 1_700_000_000 + number), short("shop")))
+
+
+def with_times_moved(segment: bytes, by_ms: int) -> bytes:
+    """Return a segment whose messages were stored so much later. What follows the last one stays."""
+    moved, at = bytearray(segment), 4
+    while at + 8 <= len(segment) and (time := unpack_from("<q", segment, at)[0]):
+        moved[at : at + 8] = pack("<q", time + by_ms)
+        at += 8
+        at += 1 + segment[at]
+        at += 1 + segment[at]
+        at = _behind_properties(segment, at)
+        at += 8 + unpack_from("<Q", segment, at)[0]
+    return bytes(moved)
+
+
+def _behind_properties(segment: bytes, at: int) -> int:
+    """Return where a message's properties end: those of a flag each, from the highest down."""
+    flags = unpack_from("<H", segment, at)[0]
+    at += 2
+    for flag in (1 << bit for bit in range(15, 1, -1)):
+        if not flags & flag:
+            continue
+        if flag == HEADERS:
+            at += 4 + unpack_from("<I", segment, at)[0]
+        elif flag in (DELIVERY_MODE, PRIORITY):
+            at += 1
+        elif flag == TIMESTAMP:
+            at += 8
+        else:
+            at += 1 + segment[at]
+    return at
 
 
 class LavinVhost:

@@ -23,6 +23,7 @@ from penstock.model.errors import RefusedError, Thing
 from penstock.model.limits import Holder, read_limits
 from penstock.model.names import (
     ConnectionId,
+    ExchangeName,
     VhostName,
     exchange_name,
     queue_name,
@@ -45,6 +46,8 @@ from penstock.vhost.policies_json import read_policy
 NO_CONNECTION: Final = ConnectionId(0)
 THEIRS: Final = frozenset({"", "mqtt.default", "amq.lavinmq.log"})
 """Exchanges that every LavinMQ declares by itself."""
+DELAYS: Final = ("amq.delayed-", "amq.delayed.")
+"""What the names of queues begin with that have the delayed messages of an exchange, now and in earlier versions."""
 Check: TypeAlias = Callable[[Thing, Arguments], None]
 
 
@@ -56,15 +59,24 @@ def kind_of_exchange(name: str) -> ExchangeKind:
 
 @dataclass(slots=True)
 class VhostPlan:
-    """The plan of a vhost; `folders` are those of the imported queues."""
+    """The plan of a vhost; `folders` are those of the imported queues, `delayed` those of delayed messages.
+
+    `topology` has what is imported, by which delayed messages are routed.
+    """
 
     name: VhostName
+    topology: VhostTopology
     shard_count: int = 1
     entries: list[Entry] = field(default_factory=list)
     exchange_count: int = 0
     queue_count: int = 0
     binding_count: int = 0
     folders: list[tuple[Queue, QueueFolder]] = field(default_factory=list)
+    delayed: list[QueueFolder] = field(default_factory=list)
+
+    @property
+    def all_folders(self) -> list[QueueFolder]:
+        return [*(folder for _, folder in self.folders), *self.delayed]
 
 
 @dataclass(slots=True)
@@ -91,7 +103,9 @@ def make_plan(source: LavinDirectory, shard_count: int = 1) -> Plan:
         except RefusedError as refusal:
             plan.left_out.append(f"{refusal}, with everything in it")
             continue
-        plan.vhosts.append(_VhostPlanner(found, VhostPlan(name, shard_count), plan.left_out).plan())
+        plan.vhosts.append(
+            _VhostPlanner(found, VhostPlan(name, VhostTopology(name), shard_count), plan.left_out).plan()
+        )
     return plan
 
 
@@ -127,7 +141,7 @@ class _VhostPlanner:
 
     def __init__(self, found: FoundVhost, plan: VhostPlan, left_out: list[str]) -> None:
         self._found = found
-        self._topology = VhostTopology(plan.name)
+        self._topology = plan.topology
         self._topology.shard_count = plan.shard_count
         self._plan = plan
         self._left_out = left_out
@@ -143,7 +157,9 @@ class _VhostPlanner:
                 self._plan.queue_count += self._plan_queue(queue, folders.pop(queue.name, None))
         passing = {queue.name for queue in topology.queues.values() if not queue.durable or queue.exclusive}
         for folder in folders.values():
-            if folder.name not in passing:
+            if self._is_of_delays(folder.name):
+                self._plan.delayed.append(folder)
+            elif folder.name not in passing:
                 self._leave_messages(folder, "no queue of that name is declared")
         for binding in topology.bindings.values():
             if binding.source and (binding.to_exchange or binding.destination not in passing):
@@ -152,6 +168,11 @@ class _VhostPlanner:
         self._plan_limits()
         self._leave_the_rest()
         return self._plan
+
+    def _is_of_delays(self, name: str) -> bool:
+        """Return whether a queue has the delayed messages of an exchange that is imported."""
+        names = [name.removeprefix(prefix) for prefix in DELAYS if name.startswith(prefix)]
+        return any(self._topology.exchange(ExchangeName(each)) is not None for each in names)
 
     def _plan_exchange(self, found: FoundExchange) -> int:
         thing = self._topology.thing("exchange", found.name)

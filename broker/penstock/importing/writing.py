@@ -14,10 +14,12 @@ from typing import Final
 
 from penstock.importing.lavinmq import FoundMessage, LavinDirectory, QueueFolder
 from penstock.importing.plan import Plan, VhostPlan, make_plan
+from penstock.importing.times import Delayed, delayed, expires_ms
 from penstock.metadata.effects import PersistLimits, PersistPolicies
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
-from penstock.model.names import NAME_BYTES_MAX
-from penstock.model.records import Queue
+from penstock.model.names import NAME_BYTES_MAX, ExchangeName, RoutingKey
+from penstock.model.records import Queue, QueueKind
+from penstock.routing import route
 from penstock.storage import write_users
 from penstock.storage.definitions_amqp import create_definitions
 from penstock.storage.directory import directory_name
@@ -25,7 +27,7 @@ from penstock.storage.entries import change_of, record_of
 from penstock.storage.filled import complete_data_directory, filled_data_directory
 from penstock.storage.jsonfiles import sync_directory
 from penstock.storage.limits_json import LIMITS, write_limits_file
-from penstock.storage.log_writer import SHARD_COUNT, LogWriter
+from penstock.storage.log_writer import SHARD_COUNT, LogWriter, Times
 from penstock.storage.new_directory import IMPORT
 from penstock.storage.policies_json import OPERATOR_POLICIES, POLICIES, write_policies
 from penstock.storage.user_records import records_of
@@ -89,14 +91,19 @@ class _Reading:
             binding_count=sum(vhost.binding_count for vhost in plan.vhosts),
             left_out=plan.left_out,
         )
-        self._folders = [folder for vhost in plan.vhosts for _, folder in vhost.folders]
+        self._folders = [folder for vhost in plan.vhosts for folder in vhost.all_folders]
         self._bytes = sum(folder.bytes for folder in self._folders)
         self._bytes_read = 0
         self._on_progress = on_progress
         self._on_corruption = self._note_corruption if is_lenient else None
         self._is_lenient = is_lenient
 
-    def messages(self, folder: QueueFolder) -> Iterator[FoundMessage]:
+    def messages(self, folder: QueueFolder, *, is_again: bool = False) -> Iterator[FoundMessage]:
+        """Read a queue. Messages that are read again, for another shard, do not count again."""
+        if is_again:
+            for message in folder.messages(lambda _: None):
+                yield replace(message, exchange=_as_text(message.exchange), routing_key=_as_text(message.routing_key))
+            return
         read = renamed_count = 0
         for message in folder.messages(self._on_corruption):
             exchange, routing_key = _as_text(message.exchange), _as_text(message.routing_key)
@@ -171,23 +178,47 @@ def _write_messages(vhost: VhostPlan, reading: _Reading, path: Path) -> None:
         log = LogWriter(folder, shard=shard)
         if shard == 0 and vhost.shard_count > 1:
             log.put_mark(SHARD_COUNT, b"", vhost.shard_count.to_bytes(2, "little"))
+        sequences = _Sequences(log)
         for queue, source in vhost.folders:
             if queue.shard == shard:
-                _write_queue(queue, reading.messages(source), log)
+                for message in reading.messages(source):
+                    sequences.append(queue, message)
+        for source in vhost.delayed:
+            _write_delayed(vhost, reading.messages(source, is_again=shard > 0), shard, sequences)
         log.close()
         if shard > 0:
             sync_directory(folder)
             sync_directory(folder.parent)
 
 
-def _write_queue(queue: Queue, messages: Iterator[FoundMessage], log: LogWriter) -> None:
-    """Write a queue's messages; each priority is a queue of its own in the log."""
-    sequences: defaultdict[int, Iterator[int]] = defaultdict(lambda: count(FIRST_SEQUENCE))
-    for message in messages:
+def _write_delayed(vhost: VhostPlan, messages: Iterator[FoundMessage], shard: int, sequences: "_Sequences") -> None:
+    """Write delayed messages into those queues of a shard that they are routed to, as if they came now."""
+    for found in map(delayed, messages):
+        exchange, key = ExchangeName(found.message.exchange.decode()), RoutingKey(found.message.routing_key.decode())
+        more = tuple(map(RoutingKey, found.more_keys))
+        for name in route(vhost.topology, exchange, key, found.headers, more_keys=more):
+            queue = vhost.topology.queues[name]
+            if queue.shard == shard:
+                sequences.append(queue, found.message, found)
+
+
+class _Sequences:
+    """Writes messages into the queues of a log; each priority is a queue of its own there."""
+
+    def __init__(self, log: LogWriter) -> None:
+        self._log = log
+        self._next: defaultdict[int, Iterator[int]] = defaultdict(lambda: count(FIRST_SEQUENCE))
+
+    def append(self, queue: Queue, message: FoundMessage, late: Delayed | None = None) -> None:
+        """Append a message. A stream has neither delays nor expirations."""
         lane = queue.id + min(message.priority, queue.max_priority)
-        log.append(
-            (lane, next(sequences[lane])),
-            message.stored_at_ms,
+        times = Times(message.stored_at_ms)
+        if queue.kind is not QueueKind.STREAM:
+            due = None if late is None else late.due_ms
+            times = Times(message.stored_at_ms, expires_ms(message, due or message.stored_at_ms), due)
+        self._log.append(
+            (lane, next(self._next[lane])),
+            times,
             (message.exchange, message.routing_key),
             message.properties,
             message.body,

@@ -5,6 +5,7 @@ these files like its own.
 """
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -23,6 +24,8 @@ _KIND_MESSAGE: Final = 1
 _KIND_MARK: Final = 4
 _KIND_EPOCH: Final = 5
 _LONG_PROPERTIES: Final = 1
+_EXPIRES: Final = 8
+_DUE: Final = 16
 
 _SEGMENT_HEADER: Final = Struct("<8sII16sQQQHH")
 _HEADER: Final = Struct("<IBBHQI")
@@ -36,6 +39,15 @@ _SEQUENCE_BYTES: Final = 7
 _LENGTHS: Final = Struct("<BBH")
 _CRC: Final = Struct("<I")
 _HEADER_BYTES: Final = _HEADER.size + _CRC.size
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Times of a message in ms since 1970. It is not delivered before `due`, nor after `expires`."""
+
+    stored: int
+    expires: int | None = None
+    due: int | None = None
 
 
 class LogWriter:
@@ -58,7 +70,7 @@ class LogWriter:
         self._put(_KIND_EPOCH, 0, 0, _EPOCH.pack(self._epoch, 0) + bytes(_TIME_BYTES + _LEADER_BYTES), b"")
 
     def append(
-        self, target: tuple[int, int], stored_at_ms: int, names: tuple[bytes, bytes], properties: bytes, body: bytes
+        self, target: tuple[int, int], times: Times, names: tuple[bytes, bytes], properties: bytes, body: bytes
     ) -> None:
         """Append a message. Raises TooLargeError.
 
@@ -66,13 +78,16 @@ class LogWriter:
         """
         (queue, sequence), (exchange, key) = target, names
         is_long = len(properties) > 0xFFFF
+        later = ((_EXPIRES, times.expires), (_DUE, times.due))
+        flags = sum((flag for flag, time in later if time is not None), _LONG_PROPERTIES if is_long else 0)
         head = b"".join(
             (
-                _NUMBER.pack(stored_at_ms)[:_TIME_BYTES],
+                _NUMBER.pack(times.stored)[:_TIME_BYTES],
                 _LENGTHS.pack(len(exchange), len(key), 0 if is_long else len(properties)),
                 queue.to_bytes(_QUEUE_BYTES, "little"),
                 sequence.to_bytes(_SEQUENCE_BYTES, "little"),
                 _CRC.pack(len(properties)) if is_long else b"",
+                *(_NUMBER.pack(time)[:_TIME_BYTES] for _, time in later if time is not None),
             )
         )
         payload = b"".join((exchange, key, properties, body))
@@ -82,7 +97,7 @@ class LogWriter:
         if self._position > self._first and len(self._bytes) + size > self._segment_bytes_max:
             self._end_segment()
             self._begin_segment()
-        self._put(_KIND_MESSAGE, _LONG_PROPERTIES if is_long else 0, 1, head, payload)
+        self._put(_KIND_MESSAGE, flags, 1, head, payload)
 
     def put_mark(self, owner: bytes, key: bytes, value: bytes) -> None:
         """Append a mark: a value that an owner keeps under a key."""
