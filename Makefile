@@ -114,8 +114,11 @@ test-repro: setup .venv/.dev .venv/.spark ## eight faults of earlier versions, t
 long-repro: setup .venv/.dev .venv/.spark ## all of them (some need Java 17; installs PySpark)
 	$(PYTEST) tests/repro -s --timeout 900
 
-test-conformance: setup .venv/.dev ## foreign clients: reflection, health, the Go example (needs Go)
+test-conformance: setup .venv/.dev ## foreign clients: reflection, health, the Go example (needs Go), some cases of the own suites of AMQP's (CONFORMANCE_SEED)
 	$(PYTEST) tests/conformance --timeout 600
+
+long-conformance: setup .venv/.dev ## all cases of the own suites of AMQP's clients; prints the table
+	CONFORMANCE_ALL=1 $(PYTEST) tests/conformance/test_clients.py --timeout 3600
 
 long-model: ## the log against its model with many cases (LONG_CASES=20000); seeds that fail are kept beside the test
 	PROPTEST_CASES=$${LONG_CASES:-20000} cargo test --release --locked -p penstock-log --test model

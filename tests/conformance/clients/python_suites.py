@@ -1,0 +1,202 @@
+"""The own suites of Python's clients, with pytest in an environment for each, as their projects publish them.
+
+Changed in them is only where the broker is. Cases for other brokers, other systems and without a broker are left out; a
+case in expected_skips.toml is not run and counts as skipped.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from conformance.clients.outcome import Outcome
+from conformance.clients.runs import EXPECTED_SKIPS, Run, Runner
+from conformance.clients.sources import DebianSource, Sdist, Source, environment, unpacked
+
+HERE = Path(__file__).parent
+CASE_SECONDS_MAX = 60
+SUITE_SECONDS_MAX = 3600
+_USUAL_PORT = "5672"
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A client's suite: `paths` are its files, `left_out` an expression of pytest for cases that ask no broker.
+
+    A quick run draws at most `quick_cases`. `prepare` writes into the unpacked suite where the broker is.
+    """
+
+    client: str
+    source: Source
+    packages: Sequence[str]
+    paths: Sequence[str]
+    quick_cases: int
+    prepare: Callable[[Path, Run], None] = lambda folder, run: None
+    left_out: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """How pytest is called for a suite."""
+
+    python: Path
+    folder: Path
+    environment: dict[str, str]
+    left_out: str
+
+    def run(self, *arguments: str, cases_file: Path) -> list[dict[str, str]]:
+        """Run pytest and return the lines that its plugin wrote."""
+        cases_file.unlink(missing_ok=True)
+        command = [
+            *(str(self.python), "-m", "pytest", "-p", "case_report", "-p", "no:cacheprovider", "--quiet"),
+            *("--timeout", str(CASE_SECONDS_MAX), "-W", "ignore", *arguments),
+            *(("-k", self.left_out) if self.left_out else ()),
+        ]
+        with cases_file.with_suffix(".log").open("w") as log:
+            subprocess.run(
+                command,
+                cwd=self.folder,
+                env={**self.environment, "CASES_FILE": str(cases_file)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                timeout=SUITE_SECONDS_MAX,
+                check=False,
+            )
+        assert cases_file.exists(), f"pytest ran no case:\n{cases_file.with_suffix('.log').read_text()[-4000:]}"
+        return [json.loads(line) for line in cases_file.read_text().splitlines()]
+
+
+def run_suite(suite: Suite) -> Runner:
+    """Return what runs a suite."""
+
+    def run_it(run: Run) -> Outcome:
+        folder = unpacked(suite.source, run.work)
+        suite.prepare(folder, run)
+        python = environment(suite.source, folder, suite.packages, run.work)
+        session = _Session(python, folder, _environment(run), suite.left_out)
+        name = str(run.work / suite.source.folder)
+        cases = [line["case"] for line in session.run(*suite.paths, "--collect-only", cases_file=Path(name + ".cases"))]
+        drawn = run.drawn(suite.client, cases, suite.quick_cases)
+        skipped = expected_skips(suite.client, drawn)
+        chosen = Path(name + ".chosen")
+        chosen.write_text("".join(f"{case}\n" for case in drawn if case not in skipped))
+        return _outcome(suite.client, drawn, skipped, session.run(f"@{chosen}", cases_file=Path(name + ".ends")))
+
+    return run_it
+
+
+def expected_skips(client: str, cases: Sequence[str]) -> dict[str, str]:
+    """Return the reasons of those cases that are not run."""
+    reasons: dict[str, list[str]] = tomllib.loads(EXPECTED_SKIPS.read_text()).get(client, {})
+    patterns = [(pattern.replace("[", "[[]"), reason) for reason, listed in reasons.items() for pattern in listed]
+    return {case: reason for case in cases for pattern, reason in patterns if fnmatchcase(case, pattern)}
+
+
+def _outcome(client: str, drawn: Sequence[str], skipped: dict[str, str], ends: Sequence[dict[str, str]]) -> Outcome:
+    """Return the outcome; a case that the suite itself skips counts as such, one without an end has failed."""
+    failed = {line["case"] for line in ends if line["end"] == "failed"}
+    reasons = Counter(skipped.values())
+    own = {line["case"]: line["reason"] for line in ends if line["end"] == "skipped"}
+    reasons.update(own.values())
+    passed = {line["case"] for line in ends if line["end"] == "passed"} - failed - own.keys()
+    left = [case for case in drawn if case not in passed and case not in skipped and case not in own]
+    return Outcome(client, len(drawn), len(passed), dict(reasons), sorted({*left, *failed}))
+
+
+def _environment(run: Run) -> dict[str, str]:
+    """Return the variables of a suite: the machine's, and where the brokers are."""
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK_", "PYTEST_"))},
+        "PYTHONPATH": str(HERE),
+        "RABBITMQ_HOST": "localhost",
+        "RABBITMQ_5672_TCP": str(run.plain_port),
+        "RABBITMQ_5671_TCP": str(run.tls_port),
+        "BROKER_COMMAND": run.command,
+        "BROKER_FOLDER": str(run.work / "brokers"),
+    }
+
+
+def _say_port(*files: str) -> Callable[[Path, Run], None]:
+    """Return what writes the broker's port into files that have the usual one in them.
+
+    The empty settings keep pytest from those of the folders above, as this suite was not made for pytest.
+    """
+
+    def write(folder: Path, run: Run) -> None:
+        (folder / "pytest.ini").touch()
+        for name in files:
+            file = folder / name
+            file.write_text(file.read_text().replace(_USUAL_PORT, str(run.plain_port)))
+
+    return write
+
+
+def _take_containers_place(folder: Path, run: Run) -> None:
+    """Put brokers of ours where the suite starts containers, and certificates of ours where it has its own."""
+    shutil.copy(HERE / "docker_client.py", folder / "tests" / "docker_client.py")
+    _copy_certificates(run, folder / "tests" / "certs", ("ca.pem", "client.pem", "client.key"))
+
+
+def _give_certificates(folder: Path, run: Run) -> None:
+    names = ("ca_certificate.pem", "client_certificate.pem", "client_key.pem")
+    _copy_certificates(run, folder / "t" / "certs", names)
+
+
+def _copy_certificates(run: Run, target: Path, names: tuple[str, str, str]) -> None:
+    target.mkdir(exist_ok=True)
+    files = run.certificates.authority, run.certificates.client, run.certificates.client_key
+    for file, name in zip(files, names, strict=True):
+        shutil.copy(file, target / name)
+
+
+_PYTEST = "pytest==9.2.0", "pytest-timeout==2.4.0"
+
+PYTHON_SUITES = [
+    Suite(
+        "pika",
+        DebianSource("pika", "1.3.2", "python-pika", "trixie"),
+        (*_PYTEST, "tornado==6.6.1", "gevent==26.9.0", "Twisted==26.10.0", "setuptools<81"),
+        ("tests/acceptance/blocking_adapter_test.py", "tests/acceptance/async_adapter_tests.py"),
+        quick_cases=80,
+        prepare=_say_port("tests/base/async_test_base.py", "tests/acceptance/blocking_adapter_test.py"),
+        left_out="not kqueue",
+    ),
+    Suite(
+        "aio-pika",
+        Sdist("aio-pika", "10.2.1"),
+        (*_PYTEST, "aiomisc==18.0.37", "aiomisc-pytest==2.0.0", "shortuuid==1.0.13", "timeout-decorator==0.5.0"),
+        ("tests",),
+        quick_cases=80,
+        prepare=_take_containers_place,
+    ),
+    Suite(
+        "aiormq",
+        Sdist("aiormq", "7.2.4"),
+        (*_PYTEST, "aiomisc==18.0.37", "aiomisc-pytest==2.0.0"),
+        ("tests",),
+        quick_cases=80,
+        prepare=_take_containers_place,
+    ),
+    Suite(
+        "kombu",
+        Sdist("kombu", "5.7.0"),
+        (*_PYTEST, "pytest-rerunfailures==16.7"),
+        ("t/integration/test_py_amqp.py",),
+        quick_cases=40,
+    ),
+    Suite(
+        "py-amqp",
+        Sdist("amqp", "5.4.2"),
+        (*_PYTEST, "pytest-rerunfailures==16.7"),
+        ("t/integration/test_rmq.py",),
+        quick_cases=40,
+        prepare=_give_certificates,
+    ),
+]

@@ -1,0 +1,48 @@
+"""A run of the clients: where the brokers are, and which cases of a suite are drawn.
+
+The quick run draws some cases of each suite from a seed, which repeats them; the long run takes all.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from conformance.clients.outcome import Outcome
+
+ROOT = Path(__file__).resolve().parents[3]
+EXPECTED_SKIPS = Path(__file__).with_name("expected_skips.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """Files in PEM: the authority's certificate, and a client's certificate and key that it signed."""
+
+    authority: Path
+    client: Path
+    client_key: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Ports on 127.0.0.1 of a broker without TLS and of another one with it; both know guest with the password guest.
+
+    `work` keeps downloads and builds from run to run. `seed` is None if all cases run. `command` is the broker's.
+    """
+
+    plain_port: int
+    tls_port: int
+    certificates: Certificates
+    work: Path
+    seed: int | None
+    command: str
+
+    def drawn(self, client: str, cases: Sequence[str], count_max: int) -> list[str]:
+        """Return at most `count_max` of the cases in their order, or all of them in a long run."""
+        if self.seed is None or len(cases) <= count_max:
+            return list(cases)
+        chosen = set(Random(f"{self.seed} {client}").sample(sorted(cases), count_max))
+        return [case for case in cases if case in chosen]
+
+
+Runner = Callable[[Run], Outcome]

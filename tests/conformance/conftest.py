@@ -1,0 +1,81 @@
+"""What the clients of AMQP share: two brokers, the seed of a quick run, and the table of all clients at its end."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import randrange
+
+import pytest
+import trustme
+
+from conformance.clients.outcome import Outcome, table
+from conformance.clients.runs import ROOT, Certificates, Run
+from support import Broker
+from support.broker import free_ports, penstock_command
+
+OUTCOMES = pytest.StashKey[list[Outcome]]()
+SEED = pytest.StashKey[int | None]()
+
+_TLS = """metrics_tls = false
+tls_certificate = "{folder}/server.pem"
+tls_key = "{folder}/server.key"
+tls_client_ca = "{folder}/authority.pem"
+tls_client_auth = "optional"
+"""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    is_long = os.environ.get("CONFORMANCE_ALL") == "1"
+    config.stash[SEED] = None if is_long else int(os.environ.get("CONFORMANCE_SEED") or randrange(2**32))
+    config.stash[OUTCOMES] = []
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    seed = config.stash[SEED]
+    if seed is None:
+        return "clients: all cases"
+    return f"clients: cases of seed {seed} (CONFORMANCE_SEED={seed} repeats them)"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    outcomes = config.stash[OUTCOMES]
+    if outcomes:
+        terminalreporter.section("clients")
+        terminalreporter.write_line(table(outcomes))
+        terminalreporter.write_line(pytest_report_header(config))
+
+
+@pytest.fixture(scope="session")
+def outcomes(pytestconfig: pytest.Config) -> list[Outcome]:
+    """Return the list from which the table is made."""
+    return pytestconfig.stash[OUTCOMES]
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with an authority, and a server's and a client's certificate with their keys."""
+    folder, authority = tmp_path_factory.mktemp("certificates"), trustme.CA()
+    authority.cert_pem.write_to_path(str(folder / "authority.pem"))
+    for name, made in (
+        ("server", authority.issue_cert("localhost", "127.0.0.1")),
+        ("client", authority.issue_cert("client", common_name="guest")),
+    ):
+        made.private_key_pem.write_to_path(str(folder / f"{name}.key"))
+        (folder / f"{name}.pem").write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def run(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Iterator[Run]:
+    """Start a broker with TLS and one without, and keep what the clients need for building in target/."""
+    plain, tls = free_ports(2)
+    folder = tmp_path_factory.mktemp("clients")
+    settings = folder / "tls.toml"
+    settings.write_text(_TLS.format(folder=certificates))
+    with (
+        Broker(folder / "plain", "--amqp", f"127.0.0.1:{plain}"),
+        Broker(folder / "tls", "--amqp", f"127.0.0.1:{tls}", "--config", str(settings)),
+    ):
+        files = Certificates(*(certificates / name for name in ("authority.pem", "client.pem", "client.key")))
+        work = ROOT / "target" / "conformance"
+        yield Run(plain, tls, files, work, pytestconfig.stash[SEED], penstock_command())
