@@ -67,6 +67,7 @@ __all__ = [
     "Reader",
     "Renew",
     "ReservedLease",
+    "RetrySchedule",
     "RpcError",
     "SegmentReport",
     "Server",
@@ -167,7 +168,19 @@ class NewQueue:
     """Without one they are dropped."""
     delivery_limit: int | None
     """How often its messages may come back after a delivery; None is any number."""
-    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None, message_ttl_ms: int | None = None, messages_max: int | None = None, bytes_max: int | None = None, rejects_publish: bool = False, expires_ms: int | None = None, max_priority: int = 0, single_active: bool = False, consumer_timeout_ms: int | None = None, shard: int = 0, dead_letters: DeadLetterRoute | None = None, delivery_limit: int | None = None) -> Self: ...
+    retries: RetrySchedule | None
+    """Without one, messages that come back are ready at once."""
+    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None, message_ttl_ms: int | None = None, messages_max: int | None = None, bytes_max: int | None = None, rejects_publish: bool = False, expires_ms: int | None = None, max_priority: int = 0, single_active: bool = False, consumer_timeout_ms: int | None = None, shard: int = 0, dead_letters: DeadLetterRoute | None = None, delivery_limit: int | None = None, retries: RetrySchedule | None = None) -> Self: ...
+
+@final
+class RetrySchedule:
+    """Which messages that come back wait (`all`, `failed`, `returned`) and for how long, in ms; steps count before the rest."""
+
+    kind: str
+    min_ms: int
+    max_ms: int | None
+    steps_ms: list[int]
+    def __new__(cls, *, kind: str, min_ms: int = 0, max_ms: int | None = None, steps_ms: Sequence[int]) -> Self: ...
 
 @final
 class DeadLetterRoute:
@@ -212,6 +225,7 @@ class NewRoute:
 @final
 class QueueCounts:
     ready_count: int
+    delayed_count: int
     unacked_count: int
     ready_bytes: int
     unacked_bytes: int
@@ -219,7 +233,7 @@ class QueueCounts:
     published_count: int
     delivered_count: int
     settled_count: int
-    def __new__(cls, *, ready_count: int = 0, unacked_count: int = 0, ready_bytes: int = 0, unacked_bytes: int = 0, consumer_count: int = 0, published_count: int = 0, delivered_count: int = 0, settled_count: int = 0) -> Self: ...
+    def __new__(cls, *, ready_count: int = 0, delayed_count: int = 0, unacked_count: int = 0, ready_bytes: int = 0, unacked_bytes: int = 0, consumer_count: int = 0, published_count: int = 0, delivered_count: int = 0, settled_count: int = 0) -> Self: ...
 
 @final
 class VhostCounts:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["show"]
 
-COLUMNS = ("name", "type", "ready_count", "unacked_count", "bytes", "consumer_count")
+COLUMNS = ("name", "type", "ready_count", "delayed_count", "unacked_count", "bytes", "consumer_count")
 # The counts that rates are measured of, by column.
 RATES = {
     "published_per_second": "published_count",
@@ -78,6 +78,7 @@ def _row(sampled: "_Sampled", before: "_Sampled | None", columns: Sequence[str])
         "auto_delete": queue.auto_delete,
         "arguments": queue.arguments,
         "ready_count": queue.ready_count,
+        "delayed_count": queue.delayed_count,
         "unacked_count": queue.unacked_count,
         "bytes": queue.ready_bytes + queue.unacked_bytes,
         "ready_bytes": queue.ready_bytes,

@@ -421,6 +421,7 @@ def _queue(queue: admin_pb2.Queue) -> Queue:
         published_count=queue.published_count,
         delivered_count=queue.delivered_count,
         settled_count=queue.settled_count,
+        delayed_count=queue.delayed_count,
     )
 
 

@@ -77,6 +77,7 @@ class Queue:
     published_count: int
     delivered_count: int
     settled_count: int
+    delayed_count: int = 0
 
     @property
     def type(self) -> str:

@@ -24,6 +24,9 @@ from penstock.model.records import (
     X_DEAD_LETTER_STRATEGY,
     X_DEDICATED,
     X_DELAYED_EXCHANGE,
+    X_DELAYED_RETRY_MAX,
+    X_DELAYED_RETRY_MIN,
+    X_DELAYED_RETRY_TYPE,
     X_DELAYED_TYPE,
     X_DELIVERY_LIMIT,
     X_DURABILITY,
@@ -37,6 +40,7 @@ from penstock.model.records import (
     X_OVERFLOW,
     X_PARTITIONS,
     X_QUEUE_TYPE,
+    X_RETRY_BACKOFF,
     X_SINGLE_ACTIVE,
     DeadLetterStrategy,
     Durability,
@@ -46,11 +50,13 @@ from penstock.model.records import (
     HeadersMatch,
     Overflow,
     QueueKind,
+    RetryType,
 )
 
 BYTES_MAX: Final = 2**62
 TTL_MS_MAX: Final = 3_155_760_000_000
 """A hundred years."""
+RETRY_STEPS_MAX: Final = 100
 PRIORITY_MAX: Final = 255
 DELIVERIES_MAX: Final = 2**31 - 2
 """Deliveries are counted up to there."""
@@ -175,6 +181,10 @@ def is_delivery_limit(value: Value) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= DELIVERIES_MAX
 
 
+def is_back_off(value: Value) -> bool:
+    return isinstance(value, list) and 1 <= len(value) <= RETRY_STEPS_MAX and all(is_ttl(step) for step in value)
+
+
 def is_safer(one: Value, other: Value) -> bool:
     return one == Durability.DISK and other != Durability.DISK
 
@@ -218,6 +228,11 @@ DELIVERY_LIMIT: Final = ValueType(
     is_delivery_limit,
     schema=integers(-1, DELIVERIES_MAX),
 )
+BACK_OFF: Final = ValueType(
+    f"send a list of 1 to {RETRY_STEPS_MAX} numbers of milliseconds",
+    is_back_off,
+    schema={"type": "array", "minItems": 1, "maxItems": RETRY_STEPS_MAX, "items": integers(0, TTL_MS_MAX)},
+)
 
 _CLASSIC: Final = frozenset({Target.CLASSIC, Target.QUORUM})
 _STREAMS: Final = frozenset({Target.STREAM})
@@ -225,11 +240,6 @@ _QUEUES: Final = _CLASSIC | _STREAMS
 _EXCHANGES: Final = frozenset({Target.EXCHANGE})
 _HASHING: Final = frozenset({Target.HASHING})
 _NONE: Final[frozenset[Target]] = frozenset()
-
-
-def _planned(targets: frozenset[Target], *names: str) -> tuple[Argument, ...]:
-    """Return rows of arguments that other brokers have, with the policy key of the same name."""
-    return tuple(Argument(name, planned=targets, policy_key=name.removeprefix("x-")) for name in names)
 
 
 def _stored(*names: str, has_key: bool = True) -> tuple[Argument, ...]:
@@ -356,6 +366,38 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
         about="how often a message may come back after a delivery; then it leaves the queue",
     ),
     Argument(
+        X_DELAYED_RETRY_TYPE,
+        _CLASSIC,
+        choice(RetryType),
+        policy_key="delayed-retry-type",
+        engine_field="retries",
+        about="which messages that come back wait before they are ready again",
+    ),
+    Argument(
+        X_DELAYED_RETRY_MIN,
+        _CLASSIC,
+        TTL,
+        policy_key="delayed-retry-min",
+        engine_field="retries",
+        about="how long they wait for each of their deliveries",
+    ),
+    Argument(
+        X_DELAYED_RETRY_MAX,
+        _CLASSIC,
+        TTL,
+        policy_key="delayed-retry-max",
+        engine_field="retries",
+        about="how long they wait at most",
+    ),
+    Argument(
+        X_RETRY_BACKOFF,
+        _CLASSIC,
+        BACK_OFF,
+        policy_key="retry-backoff",
+        engine_field="retries",
+        about="how long they wait after each delivery instead; the last number repeats",
+    ),
+    Argument(
         X_MAX_PRIORITY,
         _CLASSIC,
         PRIORITY,
@@ -440,12 +482,6 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
         frozenset({Target.BINDING}),
         choice(HeadersMatch),
         about="whether all or any of the binding's arguments must equal the message's headers",
-    ),
-    *_planned(
-        _CLASSIC,
-        "x-delayed-retry-max",
-        "x-delayed-retry-min",
-        "x-delayed-retry-type",
     ),
     *_stored(
         *("x-consumer-disconnected-timeout", "x-initial-cluster-size", "x-max-in-memory-bytes"),

@@ -107,6 +107,10 @@ X_DEAD_LETTER_STRATEGY: Final = "x-dead-letter-strategy"
 X_DELIVERY_LIMIT: Final = "x-delivery-limit"
 QUORUM_DELIVERY_LIMIT: Final = 20
 """The limit of a quorum queue that has none of its own, as in RabbitMQ."""
+X_DELAYED_RETRY_TYPE: Final = "x-delayed-retry-type"
+X_DELAYED_RETRY_MIN: Final = "x-delayed-retry-min"
+X_DELAYED_RETRY_MAX: Final = "x-delayed-retry-max"
+X_RETRY_BACKOFF: Final = "x-retry-backoff"
 X_MAX_PRIORITY: Final = "x-max-priority"
 X_SINGLE_ACTIVE: Final = "x-single-active-consumer"
 X_CONSUMER_TIMEOUT: Final = "x-consumer-timeout"
@@ -134,6 +138,28 @@ class Retention(NamedTuple):
 
     age_ms_max: int
     bytes_max: int
+
+
+class RetryType(StrEnum):
+    """Which of the messages that come back to their queue wait before they are ready again."""
+
+    DISABLED = "disabled"
+    ALL = "all"
+    FAILED = "failed"
+    RETURNED = "returned"
+
+
+class Retries(NamedTuple):
+    """How long messages that come back wait.
+
+    `steps_ms` are the times after the first delivery, the second and so on, of which the last one repeats; without them
+    it is `min_ms` for each delivery, at most `max_ms` if there is one.
+    """
+
+    type: RetryType
+    min_ms: int = 0
+    max_ms: int | None = None
+    steps_ms: tuple[int, ...] = ()
 
 
 class DeadLetterStrategy(StrEnum):
@@ -305,6 +331,18 @@ class Queue:
         if value is None and self.kind is QueueKind.QUORUM:
             return QUORUM_DELIVERY_LIMIT
         return value if isinstance(value, int) and value >= 0 and not self.is_stream else None
+
+    @property
+    def retries(self) -> Retries | None:
+        """Return how long messages that come back wait; None is not at all."""
+        steps = self.arguments.get(X_RETRY_BACKOFF)
+        kind = RetryType(str(self.arguments.get(X_DELAYED_RETRY_TYPE, RetryType.ALL if steps else RetryType.DISABLED)))
+        if self.is_stream or kind is RetryType.DISABLED:
+            return None
+        if isinstance(steps, list):
+            return Retries(kind, steps_ms=tuple(step for step in steps if isinstance(step, int)))
+        min_ms = self._limit(X_DELAYED_RETRY_MIN)
+        return None if min_ms is None else Retries(kind, min_ms, self._limit(X_DELAYED_RETRY_MAX))
 
     @property
     def max_priority(self) -> int:

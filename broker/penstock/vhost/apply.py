@@ -20,8 +20,16 @@ from penstock.metadata.effects import (
     UseQueue,
 )
 from penstock.model.field_table import encode_table
-from penstock.model.records import DeadLetters, DeadLetterStrategy, DestinationKind, Exchange, Retention, Route
-from penstock.native import DeadLetterRoute, NewQueue, NewRoute, Shard, StreamRetention
+from penstock.model.records import (
+    DeadLetters,
+    DeadLetterStrategy,
+    DestinationKind,
+    Exchange,
+    Retention,
+    Retries,
+    Route,
+)
+from penstock.native import DeadLetterRoute, NewQueue, NewRoute, RetrySchedule, Shard, StreamRetention
 
 BATCH_MAX: Final = 1_024
 """Queues or routes that one call brings; the shard holds its lock for all of them, some 200 us."""
@@ -70,12 +78,20 @@ def _apply_batch(shard: Shard, batch: list[Change]) -> None:
                     shard=queue.shard,
                     dead_letters=_dead_letters(queue.dead_letters),
                     delivery_limit=queue.delivery_limit,
+                    retries=_retries(queue.retries),
                 )
                 for queue in queues
             ]
         )
     if routes:
         shard.add_routes([compile_route(route) for route in routes])
+
+
+def _retries(retries: Retries | None) -> RetrySchedule | None:
+    if retries is None:
+        return None
+    steps_ms = list(retries.steps_ms)
+    return RetrySchedule(kind=retries.type.value, min_ms=retries.min_ms, max_ms=retries.max_ms, steps_ms=steps_ms)
 
 
 def _dead_letters(route: DeadLetters | None) -> DeadLetterRoute | None:

@@ -81,6 +81,30 @@ QUEUE: Final[dict[str, dict[str, Any]]] = {
         "minimum": -1,
         "maximum": 2147483646,
     },
+    "x-delayed-retry-type": {
+        "description": "Which messages that come back wait before they are ready again.",
+        "type": "string",
+        "enum": ["disabled", "all", "failed", "returned"],
+    },
+    "x-delayed-retry-min": {
+        "description": "How long they wait for each of their deliveries.",
+        "type": "integer",
+        "minimum": 0,
+        "maximum": 3155760000000,
+    },
+    "x-delayed-retry-max": {
+        "description": "How long they wait at most.",
+        "type": "integer",
+        "minimum": 0,
+        "maximum": 3155760000000,
+    },
+    "x-retry-backoff": {
+        "description": "How long they wait after each delivery instead; the last number repeats.",
+        "type": "array",
+        "minItems": 1,
+        "maxItems": 100,
+        "items": {"type": "integer", "minimum": 0, "maximum": 3155760000000},
+    },
     "x-max-priority": {
         "description": "The queue delivers messages of a higher priority first, up to this one; it cannot change.",
         "type": "integer",
@@ -208,6 +232,30 @@ POLICY: Final[dict[str, dict[str, Any]]] = {
         "type": "integer",
         "minimum": -1,
         "maximum": 2147483646,
+    },
+    "delayed-retry-type": {
+        "description": "Which messages that come back wait before they are ready again.",
+        "type": "string",
+        "enum": ["disabled", "all", "failed", "returned"],
+    },
+    "delayed-retry-min": {
+        "description": "How long they wait for each of their deliveries.",
+        "type": "integer",
+        "minimum": 0,
+        "maximum": 3155760000000,
+    },
+    "delayed-retry-max": {
+        "description": "How long they wait at most.",
+        "type": "integer",
+        "minimum": 0,
+        "maximum": 3155760000000,
+    },
+    "retry-backoff": {
+        "description": "How long they wait after each delivery instead; the last number repeats.",
+        "type": "array",
+        "minItems": 1,
+        "maxItems": 100,
+        "items": {"type": "integer", "minimum": 0, "maximum": 3155760000000},
     },
     "consumer-timeout": {
         "description": "The broker ends a consumer that keeps a message unsettled for longer, and returns its "

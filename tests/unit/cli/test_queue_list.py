@@ -45,7 +45,15 @@ def names(result: Result) -> list[str]:
 def test_a_pipe_gets_plain_columns(invoke: Invoke) -> None:
     lines = invoke().stdout.splitlines()
 
-    assert lines[0].split() == ["name", "type", "ready_count", "unacked_count", "bytes", "consumer_count"]
+    assert lines[0].split() == [
+        "name",
+        "type",
+        "ready_count",
+        "delayed_count",
+        "unacked_count",
+        "bytes",
+        "consumer_count",
+    ]
     assert [line.split()[:3] for line in lines[1:]] == [
         ["a", "classic", "0"],
         ["b", "classic", "2"],
@@ -163,7 +171,7 @@ def test_the_headings_of_a_table_break_between_words(broker: FakeBroker, monkeyp
         )
 
     headings = " ".join(line for line in shown.stdout.splitlines() if line.startswith("┃")).replace("┃", " ").split()
-    assert set(headings) == {"name", "type", "ready", "unacked", "bytes", "consumer", "count"}
+    assert set(headings) == {"name", "type", "ready", "delayed", "unacked", "bytes", "consumer", "count"}
 
 
 def test_a_table_has_no_empty_column_of_arguments(capsys: pytest.CaptureFixture[str]) -> None:

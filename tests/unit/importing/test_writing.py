@@ -53,7 +53,7 @@ def test_a_dry_run_reads_everything_and_writes_nothing(source, tmp_path):
 
 def test_what_this_broker_does_not_do_is_left_out_by_name(source):
     source.write_definitions(
-        queue("short", {"x-delayed-retry-min": 5, "x-dedicated": True, "colour": "red"}),
+        queue("short", {"x-max-age": "7D", "x-dedicated": True, "colour": "red"}),
         queue("session", {"x-queue-type": "mqtt"}),
         exchange("late", "x-delayed-message"),
         bound("short", "late", "k"),
@@ -61,7 +61,7 @@ def test_what_this_broker_does_not_do_is_left_out_by_name(source):
     source.write_queue("short", messages(2))
     source.write_queue("session", messages(4))
     source.write_queue("amq.delayed.late", messages(1))
-    policy = {"pattern": ".*", "apply-to": "all", "priority": 0, "definition": {"delayed-retry-min": 5}}
+    policy = {"pattern": ".*", "apply-to": "all", "priority": 0, "definition": {"federation-upstream": "all"}}
     around = {**policy, "pattern": "^(?!amq).*", "definition": {}}
     source.write_json("policies", [{"name": "p", **policy}, {"name": "around", **around}])
     source.write_json("operator_policies", [{"name": "o", **policy}])
@@ -72,12 +72,12 @@ def test_what_this_broker_does_not_do_is_left_out_by_name(source):
 
     text = "\n".join(report.left_out)
     for part in (
-        "queue 'short' in vhost '/' has an argument 'x-delayed-retry-min'",
+        "queue 'short' in vhost '/' has an argument 'x-max-age'",
         "queue 'short' in vhost '/' has an argument 'x-dedicated'",
         "queue 'session' in vhost '/' has an argument 'x-queue-type' whose value 'mqtt' is not supported yet",
         "exchange 'late'",
         "1 message of queue 'amq.delayed.late' in vhost '/': no queue of that name is declared",
-        "policy 'p' in vhost '/' sets 'delayed-retry-min', which is not supported yet",
+        "policy 'p' in vhost '/' sets 'federation-upstream', which is not supported yet",
         "policy 'around' has the pattern '^(?!amq).*', which has the look-around `(?!` that is not supported",
         "operator policy 'o'",
         "parameter 's'",
@@ -180,7 +180,7 @@ def test_a_queue_without_a_name_is_left_out(source):
 
 
 def test_leaving_something_out_has_to_be_asked_for(source, tmp_path):
-    source.write_definitions(queue("short", {"x-delayed-retry-min": 5}))
+    source.write_definitions(queue("short", {"x-max-age": "7D"}))
 
     with pytest.raises(PreconditionFailedError, match="--partial"):
         take(source, tmp_path / "data")

@@ -13,6 +13,7 @@ from penstock.metadata.argument_table import (
     AGE,
     ANY_EXCHANGE_NAME,
     ARGUMENTS,
+    BACK_OFF,
     BOOLEAN,
     BY_NAME,
     BY_POLICY_KEY,
@@ -50,6 +51,7 @@ from penstock.model.records import (
     Overflow,
     Queue,
     QueueKind,
+    RetryType,
 )
 
 CONFIGURATION = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
@@ -80,6 +82,7 @@ def good(row: Argument) -> Value:
         (ANY_EXCHANGE_NAME, ""),
         (ROUTING_KEY, ""),
         (DELIVERY_LIMIT, -1),
+        (BACK_OFF, [0, 1_000]),
     ]
     found = [value for type_, value in by_type if row.type is type_]
     choices = {
@@ -87,6 +90,7 @@ def good(row: Argument) -> Value:
         "x-durability": Durability.DISK,
         "x-overflow": Overflow.REJECT_PUBLISH,
         "x-dead-letter-strategy": DeadLetterStrategy.AT_LEAST_ONCE,
+        "x-delayed-retry-type": RetryType.FAILED,
         "x-match": HeadersMatch.ANY,
         "x-algorithm": HashAlgorithm.JUMP,
         "hash-property": HashProperty.TIMESTAMP,

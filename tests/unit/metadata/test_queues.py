@@ -22,7 +22,7 @@ from penstock.model.errors import (
     PreconditionFailedError,
 )
 from penstock.model.names import QUEUE_ID_MAX, ConnectionId, QueueId, QueueName
-from penstock.model.records import Durability, Queue
+from penstock.model.records import Durability, Queue, Retries, RetryType
 from support.machine import RANDOM, Machine
 
 
@@ -104,6 +104,11 @@ def test_the_level_is_understood_and_echoed(machine: Machine) -> None:
     ("arguments", "rule"),
     [
         ({"x-delivery-limit": -2}, "'x-delivery-limit' whose value -2 is not valid"),
+        ({"x-delayed-retry-type": "some"}, "use disabled or all or failed or returned"),
+        ({"x-delayed-retry-min": -1}, "'x-delayed-retry-min' whose value -1 is not valid"),
+        ({"x-retry-backoff": []}, "send a list of 1 to 100 numbers of milliseconds"),
+        ({"x-retry-backoff": [1, "2"]}, "'x-retry-backoff' whose value"),
+        ({"x-retry-backoff": [1] * 101}, "'x-retry-backoff' whose value"),
         ({"x-max-length": -1}, "'x-max-length' whose value -1 is not valid; write a number of messages, at least 0"),
         ({"x-max-length": True}, "'x-max-length' whose value true is not valid"),
         (
@@ -345,3 +350,26 @@ def test_a_quorum_queue_limits_deliveries_unless_it_says_otherwise(
     arguments: dict[str, Value], limit: int | None
 ) -> None:
     assert Queue(QueueId(1), QueueName("q"), arguments=arguments).delivery_limit == limit
+
+
+@pytest.mark.parametrize(
+    ("arguments", "retries"),
+    [
+        ({}, None),
+        ({"x-delayed-retry-type": "all"}, None),
+        ({"x-delayed-retry-min": 100}, None),
+        ({"x-delayed-retry-type": "failed", "x-delayed-retry-min": 100}, Retries(RetryType.FAILED, 100)),
+        (
+            {"x-delayed-retry-type": "all", "x-delayed-retry-min": 100, "x-delayed-retry-max": 250},
+            Retries(RetryType.ALL, 100, 250),
+        ),
+        ({"x-retry-backoff": [1, 50]}, Retries(RetryType.ALL, steps_ms=(1, 50))),
+        (
+            {"x-retry-backoff": [1], "x-delayed-retry-type": "returned", "x-delayed-retry-min": 100},
+            Retries(RetryType.RETURNED, steps_ms=(1,)),
+        ),
+        ({"x-retry-backoff": [1], "x-delayed-retry-type": "disabled"}, None),
+    ],
+)
+def test_a_list_of_delays_counts_before_the_linear_ones(arguments: dict[str, Value], retries: Retries | None) -> None:
+    assert Queue(QueueId(1), QueueName("q"), arguments=arguments).retries == retries

@@ -184,7 +184,7 @@ def test_what_cannot_be_honoured_is_listed_and_nothing_is_changed() -> None:
                     "parameters": [{"name": "my-shovel", "component": "shovel"}],
                     "global_parameters": [{"name": "cluster_name", "value": "c"}, {"name": "odd", "value": 1}],
                     "queues": [
-                        {"name": "a", "vhost": "blue", "arguments": {"x-delayed-retry-min": 1}},
+                        {"name": "a", "vhost": "blue", "arguments": {"x-max-age": "7D"}},
                         {"name": "b", "vhost": "blue", "type": "mqtt"},
                         {"name": "", "vhost": "blue"},
                         {"name": "c", "vhost": "nowhere"},
@@ -214,7 +214,7 @@ def test_what_cannot_be_honoured_is_listed_and_nothing_is_changed() -> None:
             "policies: policy 'ours' has the pattern '^(?!amq).*', which has the look-around `(?!`",
             "parameters: 'my-shovel' is not supported yet",
             "global_parameters: 'odd' is not supported yet",
-            "'x-delayed-retry-min' that is not supported yet",
+            "'x-max-age' that only streams support",
             "queue 'b': the type 'mqtt' is not supported yet",
             "is a queue without a name",
             "vhost 'nowhere' is used but does not exist, and is not in the file",
@@ -459,7 +459,7 @@ def test_what_is_not_supported_is_skipped_and_named() -> None:
             "queues": [
                 {"name": "kept", "vhost": "blue", "durable": True, "auto_delete": False, "arguments": {}},
                 {"name": "mqtt", "vhost": "blue", "type": "mqtt", "durable": True, "auto_delete": False},
-                {"name": "ttl", "vhost": "blue", "durable": True, "arguments": {"x-delayed-retry-min": 1000}},
+                {"name": "ttl", "vhost": "blue", "durable": True, "arguments": {"x-max-age": "7D"}},
             ],
             "bindings": [
                 {"source": "amq.fanout", "vhost": "blue", "destination": name, "destination_type": "queue"}
@@ -467,7 +467,7 @@ def test_what_is_not_supported_is_skipped_and_named() -> None:
                 for name in ("kept", "mqtt")
             ],
             "policies": [
-                {"name": "idle", "vhost": "blue", "pattern": ".*", "definition": {"delayed-retry-min": 1000}},
+                {"name": "idle", "vhost": "blue", "pattern": ".*", "definition": {"federation-upstream": "all"}},
                 {"name": "disk", "vhost": "blue", "pattern": "^d", "definition": {"durability": "disk"}},
             ],
         }
@@ -485,7 +485,7 @@ def test_what_is_not_supported_is_skipped_and_named() -> None:
         for name in (
             "'mqtt': the type 'mqtt'",
             "'ttl'",
-            "'delayed-retry-min'",
+            "'federation-upstream'",
             "queue 'mqtt' in vhost 'blue' not found",
         ):
             assert any(name in line for line in skipped), (name, skipped)

@@ -117,5 +117,5 @@ def put_queue(status: QueueStatus, into: admin_pb2.Queue) -> None:
     into.ready_bytes, into.unacked_bytes = counts.ready_bytes, counts.unacked_bytes
     into.consumer_count = counts.consumer_count
     into.published_count, into.delivered_count = counts.published_count, counts.delivered_count
-    into.settled_count = counts.settled_count
+    into.settled_count, into.delayed_count = counts.settled_count, counts.delayed_count
     put_arguments(queue.arguments, into.arguments)

@@ -138,7 +138,10 @@ impl Shard {
             if due.is_empty() {
                 return Ok(());
             }
-            due.iter().try_for_each(|(queue, sequences)| self.release(*queue, sequences))?;
+            for (queue, sequences) in &due {
+                self.release(*queue, sequences)?;
+                self.lock()?.check_age_soon(*queue, now_ms);
+            }
         }
     }
 
@@ -249,6 +252,14 @@ impl State {
         }
         self.next_expiry.lower(due_at_ms);
         ranges.iter().map(SequenceRange::count).sum()
+    }
+
+    /// Has the ages of a queue's messages checked: older ones than its first may have become ready.
+    fn check_age_soon(&mut self, id: QueueId, now_ms: u64) {
+        let (id, _) = self.queue_of(id);
+        if let Some(aging) = self.aging.get_mut(&id) {
+            aging.next_ms = aging.next_ms.min(now_ms);
+        }
     }
 
     /// Messages that were found under a number as the queue has them that the number belongs to now.

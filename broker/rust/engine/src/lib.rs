@@ -11,7 +11,7 @@
 //! 2. the state under a shard's lock: `queue_entry`, `state`, `lane_adoption`, `delivered`;
 //! 3. `shard`: the lock, the position of the last sync, and the vhost's other logs;
 //! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`, `producer_complete`, `producer_removal`),
-//!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`holding`, `subscription`, `leasing`, `expiry`, `shortening`, `unused`, `sources`, `dead_lettering`), reading streams
+//!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`holding`, `subscription`, `leasing`, `expiry`, `retrying`, `shortening`, `unused`, `sources`, `dead_lettering`), reading streams
 //!    (`reader`, `offsets`, `outlook`, `retention`), stages (`stage_reader`, `staging`);
 //! 5. its life: `background` (the threads), `room_keeper`, `dedicated` and `shards` (other logs), `backup`, `topology`;
 //! 6. `engine`: all shards of a process.
@@ -73,6 +73,7 @@ mod queue_entry;
 mod reader;
 mod repetition;
 mod retention;
+mod retrying;
 mod room_keeper;
 mod routes;
 mod runs;
@@ -121,8 +122,8 @@ pub use penstock_log::{
     Recovery, Repaired, Segment, SegmentReport, Target, inspect, inspect_shard,
 };
 pub use penstock_queue::{
-    Choosing, Destination, ExchangeKind, ExchangeSettings, HashOn, QueueError, QueueId, Sequence, SequenceRange,
-    Settle, Settling, Taken,
+    BackOff, Choosing, Destination, ExchangeKind, ExchangeSettings, HashOn, QueueError, QueueId, RetrySchedule,
+    RetryType, Sequence, SequenceRange, Settle, Settling, Taken,
 };
 pub use places::{Places, Published};
 pub use priorities::target_of;

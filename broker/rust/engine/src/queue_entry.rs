@@ -29,6 +29,8 @@ pub struct QueueSettings<'a> {
 pub struct QueueCounts {
     /// Delayed messages included: a start does not know them before it delivers them.
     pub ready_count: u64,
+    /// The delayed ones among them that are known, without dead letters on their way.
+    pub delayed_count: u64,
     pub unacked_count: u64,
     pub ready_bytes: u64,
     pub unacked_bytes: u64,
@@ -169,11 +171,13 @@ impl QueueEntry {
     }
 }
 
-pub(crate) fn counts_of(entry: &QueueEntry) -> QueueCounts {
+/// The counts of a queue with so many dead letters on their way.
+pub(crate) fn counts_of(entry: &QueueEntry, dying: u64) -> QueueCounts {
     let (ready_count, unacked_count) = (entry.machine.free_count(), entry.machine.unacked_count());
     let published_count = entry.received_count();
     QueueCounts {
         ready_count,
+        delayed_count: entry.machine.delayed_count().saturating_sub(dying),
         unacked_count,
         ready_bytes: entry.machine.ready_bytes(),
         unacked_bytes: entry.machine.unacked_bytes(),

@@ -206,18 +206,19 @@ impl Shard {
     /// # Errors
     /// `NoQueue`.
     pub fn queue_counts(&self, ids: &[QueueId]) -> Result<Vec<QueueCounts>, EngineError> {
-        let counts = |shard: &Shard, id: &QueueId| -> Result<QueueCounts, EngineError> {
-            Ok(shard.lock()?.queues.get(id).map_or_else(QueueCounts::default, counts_of))
+        let counts = |state: &State, id: &QueueId| {
+            let of = |entry: &QueueEntry| counts_of(entry, state.dying.count_of(*id));
+            state.queues.get(id).map_or_else(QueueCounts::default, of)
         };
         let (mut found, mut elsewhere) = (Vec::with_capacity(ids.len()), false);
         for some in ids.chunks(QUEUES_AT_ONCE) {
             let guard = self.lock()?;
-            found.extend(some.iter().map(|id| guard.queues.get(id).map_or_else(QueueCounts::default, counts_of)));
+            found.extend(some.iter().map(|id| counts(&guard, id)));
             elsewhere |= !guard.elsewhere.is_empty();
         }
         for (id, found) in ids.iter().zip(&mut found).filter(|_| elsewhere) {
             if let Some(home) = self.others.home(*id) {
-                *found = counts(&home, id)?;
+                *found = counts(&*home.lock()?, id);
             }
         }
         Ok(found)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use penstock_log::{Log, Outcome, Position, Target, marks};
-use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange, Settled};
+use penstock_queue::{AckSet, QueueId, RetrySchedule, Sequence, SequenceRange, Settled};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::aging::Aging;
@@ -63,6 +63,8 @@ pub(crate) struct State {
     pub dead_letters: FxHashMap<QueueId, Arc<DeadLetters>>,
     /// How often messages of queues may come back after a delivery.
     pub delivery_limits: FxHashMap<QueueId, u32>,
+    /// When messages that come back to queues are ready again; those of others are at once.
+    pub retry_schedules: FxHashMap<QueueId, Arc<RetrySchedule>>,
     /// Messages that are about to leave their queues.
     pub dying: Dying,
     /// When the next message may have to go, in ms; the shard reads it without the lock.
@@ -130,6 +132,7 @@ impl State {
             overdue: Overdue::default(),
             dead_letters: FxHashMap::default(),
             delivery_limits: FxHashMap::default(),
+            retry_schedules: FxHashMap::default(),
             dying: Dying::default(),
             next_expiry,
             retries: BinaryHeap::new(),

@@ -22,6 +22,7 @@ use crate::credit::{Credit, Share};
 use crate::error::EngineError;
 use crate::holding::Holding;
 use crate::queue_entry::QueueEntry;
+use crate::retrying::ASIDE_FOR_NOW;
 use crate::shard::Shard;
 use crate::signal::Signal;
 use crate::state::State;
@@ -400,21 +401,26 @@ impl Subscription {
             Settle::Reject if guard.dead_letters.contains_key(&self.queue) => Settle::Aside,
             how => how,
         };
+        let schedule = guard.retry_schedule(self.queue, how);
         let entry = self.shard.entry(&mut guard, self.queue)?;
-        let settled = entry.machine.settle_some(self.id, settling, how, SETTLED_AT_ONCE);
+        let in_machine = if schedule.is_some() { ASIDE_FOR_NOW } else { how };
+        let settled = entry.machine.settle_some(self.id, settling, in_machine, SETTLED_AT_ONCE);
         let mut dying = None;
         if how.is_requeue() && how != Settle::Aside {
             let over = guard.dead_letter_overdelivered(self.queue, &settled.ranges);
             dying = (over > 0).then(|| guard.dying.run_count());
         }
-        if how == Settle::Requeue {
-            guard.wake(self.queue, settled.count);
-        }
         match how {
             Settle::Aside => dying = Some(guard.note_dying(self.queue, &settled.ranges, Reason::Rejected)),
             Settle::Ack => guard.log_settled(self.queue, Outcome::Ack, &settled)?,
             Settle::Reject => guard.log_settled(self.queue, Outcome::Drop, &settled)?,
-            Settle::Requeue => guard.log_returned(self.queue, &settled.ranges)?,
+            Settle::Requeue | Settle::RequeueFailed => match schedule {
+                Some(schedule) => guard.return_later(self.queue, &schedule, &settled)?,
+                None => {
+                    guard.wake(self.queue, settled.count);
+                    guard.log_returned(self.queue, &settled.ranges)?;
+                }
+            },
             Settle::RequeueAt(due_at_ms) => {
                 let waiting = guard.note_retries(self.queue, due_at_ms, &settled.ranges);
                 guard.wake(self.queue, settled.count - waiting);
@@ -518,7 +524,7 @@ impl Subscription {
         unused
     }
 
-    /// Requeues its messages part by part, except for the last part. It takes nothing meanwhile.
+    /// Requeues its messages part by part, except for the last part unless they wait. It takes nothing meanwhile.
     fn return_most(&self) {
         let mut settling = Settling::of(&[SequenceRange::ALL]);
         while !settling.is_done() {
@@ -526,16 +532,15 @@ impl Subscription {
             let is_well = guard.check(self.shard.name()).is_ok();
             let Ok(entry) = self.shard.entry(&mut guard, self.queue) else { return };
             entry.machine.set_prefetch(self.id, 0);
-            if !is_well || entry.machine.unsettled_of(self.id) as usize <= SETTLED_AT_ONCE {
+            let rest_max =
+                if guard.retry_schedule(self.queue, Settle::RequeueFailed).is_some() { 0 } else { SETTLED_AT_ONCE };
+            let Ok(entry) = self.shard.entry(&mut guard, self.queue) else { return };
+            if !is_well || entry.machine.unsettled_of(self.id) as usize <= rest_max {
                 return;
             }
-            let returned = entry.machine.settle_some(self.id, &mut settling, Settle::Requeue, SETTLED_AT_ONCE);
-            if guard.dead_letter_overdelivered(self.queue, &returned.ranges) > 0 {
+            if guard.return_lost(self.queue, self.id, (&mut settling, SETTLED_AT_ONCE)) > 0 {
                 self.shard.request_dead_letters();
             }
-            guard.wake(self.queue, returned.count);
-            // As at the end: a delivery that cannot be written is not counted.
-            let _ = guard.log_returned(self.queue, &returned.ranges);
             drop(guard);
             // A waiter for the lock gets it now.
             std::thread::yield_now();

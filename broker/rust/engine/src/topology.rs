@@ -184,6 +184,7 @@ impl Shard {
         guard.aging.remove(&id);
         guard.dead_letters.remove(&id);
         guard.delivery_limits.remove(&id);
+        guard.retry_schedules.remove(&id);
         guard.dying.forget(id);
         guard.identities.remove(&id);
         guard.forget_source(id);
@@ -209,7 +210,8 @@ impl Shard {
             return home.shut_empty_queue(id);
         }
         let mut guard = self.lock()?;
-        let counts = counts_of(self.entry(&mut guard, id)?);
+        let dying = guard.dying.count_of(id);
+        let counts = counts_of(self.entry(&mut guard, id)?, dying);
         if counts.ready_count + counts.unacked_count == 0 {
             guard.shut.insert(id);
         }

@@ -73,8 +73,10 @@ records! {
         shard: u16 = 0,
         dead_letters: Option<DeadLetterRoute> = None,
         delivery_limit: Option<u32> = None,
+        retries: Option<RetrySchedule> = None,
     }
     DeadLetterRoute { exchange: String, routing_key: Option<String> = None, at_least_once: bool = false }
+    RetrySchedule { kind: String, min_ms: u64 = 0, max_ms: Option<u64> = None, steps_ms: Vec<u64> }
     ProducerSequences { complete: u64, highest: u64 }
     StreamRetention { age_ms_max: u64 = 0, bytes_max: u64 = 0 }
     NewRoute {
@@ -86,6 +88,7 @@ records! {
     }
     QueueCounts {
         ready_count: u64 = 0,
+        delayed_count: u64 = 0,
         unacked_count: u64 = 0,
         ready_bytes: u64 = 0,
         unacked_bytes: u64 = 0,
@@ -151,6 +154,7 @@ impl From<penstock_engine::QueueCounts> for QueueCounts {
     fn from(counts: penstock_engine::QueueCounts) -> Self {
         Self {
             ready_count: counts.ready_count,
+            delayed_count: counts.delayed_count,
             unacked_count: counts.unacked_count,
             ready_bytes: counts.ready_bytes,
             unacked_bytes: counts.unacked_bytes,

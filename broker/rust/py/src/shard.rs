@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use penstock_engine::{
-    Choosing, ConsumerRules, Corruption, DeadLetters, Destination, EngineError, ExchangeKind, ExchangeSettings,
-    GroupStanding, HashOn, LeaseLimits, LeaseOwnerStanding, LeaseStanding, LengthLimit, Level, Overflow,
-    ProducerStanding, QueueId, QueueLevels, QueueSettings, RouteSettings, Sequences, Shard, StageStanding,
-    StreamSettings,
+    BackOff, Choosing, ConsumerRules, Corruption, DeadLetters, Destination, EngineError, ExchangeKind,
+    ExchangeSettings, GroupStanding, HashOn, LeaseLimits, LeaseOwnerStanding, LeaseStanding, LengthLimit, Level,
+    Overflow, ProducerStanding, QueueId, QueueLevels, QueueSettings, RetrySchedule, RetryType, RouteSettings,
+    Sequences, Shard, StageStanding, StreamSettings,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -87,6 +87,8 @@ impl PyShard {
         });
         let dead_letters = queues.iter().map(Py::get).map(|queue| (QueueId(queue.id), dead_letters_of(queue)));
         let deliveries = queues.iter().map(|queue| (QueueId(queue.get().id), queue.get().delivery_limit));
+        let retries = queues.iter().map(|queue| Ok((QueueId(queue.get().id), retries_of(queue.get())?)));
+        let retries = retries.collect::<PyResult<Vec<_>>>()?;
         let priorities = queues.iter().map(Py::get).filter(|queue| queue.max_priority > 0);
         let priorities = priorities.map(|queue| (QueueId(queue.id), queue.max_priority));
         self.with(py, |shard| {
@@ -95,6 +97,7 @@ impl PyShard {
             shard.rule_consumers(rules)?;
             shard.route_dead_letters(dead_letters)?;
             shard.limit_deliveries(deliveries)?;
+            shard.schedule_retries(retries)?;
             shard.limit_ages(ages)?;
             shard.limit_lengths(lengths)?;
             shard.expire_queues(times)
@@ -441,6 +444,23 @@ fn dead_letters_of(queue: &NewQueue) -> Option<DeadLetters> {
     let route = queue.dead_letters.as_ref()?;
     let (exchange, routing_key) = (route.exchange.clone(), route.routing_key.clone());
     Some(DeadLetters { exchange, routing_key, at_least_once: route.at_least_once })
+}
+
+/// Steps count before the linear back-off.
+fn retries_of(queue: &NewQueue) -> PyResult<Option<RetrySchedule>> {
+    let Some(retries) = &queue.retries else { return Ok(None) };
+    let of = match retries.kind.as_str() {
+        "all" => RetryType::All,
+        "failed" => RetryType::Failed,
+        "returned" => RetryType::Returned,
+        other => return Err(PyValueError::new_err(format!("unknown kind of retries '{other}'"))),
+    };
+    let back_off = if retries.steps_ms.is_empty() {
+        BackOff::Linear { min_ms: retries.min_ms, max_ms: retries.max_ms.unwrap_or(u64::MAX) }
+    } else {
+        BackOff::Steps(retries.steps_ms.clone())
+    };
+    Ok(Some(RetrySchedule { of, back_off }))
 }
 
 fn stream_settings(retention: &StreamRetention) -> StreamSettings {

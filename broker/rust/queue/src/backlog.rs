@@ -343,10 +343,20 @@ impl Backlog {
         }
     }
 
-    /// Returned messages of a range after more deliveries than that.
+    /// Returned messages of a range after more deliveries than that, also those that wait.
     pub(crate) fn delivered_more_often(&self, range: SequenceRange, limit: u32) -> Vec<Sequence> {
-        let returned = self.returned.range(range.first..=range.last);
-        returned.filter(|(_, message)| message.delivery_count() > limit).map(|(&sequence, _)| sequence).collect()
+        let returned = self.returned.range(range.first..=range.last).map(|(_, message)| message);
+        let waiting = self.delayed.iter().flat_map(|delayed| delayed.kept_in(range));
+        let over = returned.chain(waiting).filter(|message| message.delivery_count() > limit);
+        let mut over: Vec<Sequence> = over.map(|message| message.sequence).collect();
+        over.sort_unstable();
+        over
+    }
+
+    /// How often a message that waits was delivered.
+    pub(crate) fn deliveries_of_waiting(&self, sequence: Sequence) -> u32 {
+        let kept = self.delayed.as_ref().and_then(|delayed| delayed.kept_in(SequenceRange::of(sequence)).next());
+        kept.map_or(0, Held::delivery_count)
     }
 
     fn delay(&mut self, sequence: Sequence) {

@@ -85,6 +85,11 @@ impl Delayed {
         self.kept.insert(message.sequence, message);
     }
 
+    /// The kept messages in a range.
+    pub(crate) fn kept_in(&self, range: SequenceRange) -> impl Iterator<Item = &Held> {
+        self.kept.range(range.first..=range.last).map(|(_, message)| message)
+    }
+
     /// The first sequence from one on that does not wait.
     pub(crate) fn next_free(&self, from: Sequence) -> Sequence {
         self.waiting.members.next_unsettled(from)

@@ -202,6 +202,10 @@ impl Lanes {
         backlog.map(|backlog| backlog.delivered_more_often(range, limit)).unwrap_or_default()
     }
 
+    pub(crate) fn deliveries_of_waiting(&self, sequence: Sequence) -> u32 {
+        self.get(sequence.lane()).map_or(0, |backlog| backlog.deliveries_of_waiting(sequence))
+    }
+
     /// The messages are of one lane.
     pub(crate) fn expire(&mut self, messages: &[(Sequence, u32)]) -> (Settled, Vec<Sequence>) {
         let lane = messages.first().map_or(0, |(sequence, _)| sequence.lane());

@@ -1,7 +1,7 @@
 //! The queue machine and the routing tables: pure state, no I/O, no clock, no thread.
 //!
-//! Files only use those below them: `ids`; `bitmap`; `block`; `ack_set`, `held`, `ring`; `settled`, `delayed`; `backlog` and
-//! `subscription`; `lanes`, `slots`; `turns`; `machine`. The routing tables need `ids` alone.
+//! Files only use those below them: `ids`; `bitmap`; `block`; `ack_set`, `held`, `ring`; `settled`, `delayed`; `retry`, `backlog`
+//! and `subscription`; `lanes`, `slots`; `turns`; `machine`. The routing tables need `ids` alone.
 #![forbid(unsafe_code)]
 
 pub mod ack_set;
@@ -13,6 +13,7 @@ mod held;
 pub mod ids;
 mod lanes;
 mod machine;
+mod retry;
 mod ring;
 pub mod routing;
 mod settled;
@@ -24,6 +25,7 @@ pub use ack_set::AckSet;
 pub use ids::{QueueId, Sequence, SequenceRange};
 pub use machine::settling::Settling;
 pub use machine::{Queue, QueueError, Taken};
+pub use retry::{BackOff, RetrySchedule, RetryType};
 pub use routing::{
     Choosing, Destination, ExchangeKind, ExchangeSettings, HashOn, Matched, NoSuchExchange, Routable, Routing,
     RoutingError,

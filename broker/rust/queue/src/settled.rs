@@ -9,6 +9,8 @@ pub enum Settle {
     Ack,
     Reject,
     Requeue,
+    /// Requeued because the consumer failed on them: it rejected them, or it is gone.
+    RequeueFailed,
     /// Requeued messages of which sent ones are not ready before this time, in ms. The machine only passes it on.
     RequeueAt(u64),
     /// Neither ready nor settled before the queue says more of them, as dead letters until they are elsewhere.
@@ -19,7 +21,7 @@ impl Settle {
     /// Whether the messages stay in the queue.
     #[must_use]
     pub fn is_requeue(self) -> bool {
-        matches!(self, Settle::Requeue | Settle::RequeueAt(_) | Settle::Aside)
+        matches!(self, Settle::Requeue | Settle::RequeueFailed | Settle::RequeueAt(_) | Settle::Aside)
     }
 }
 

@@ -130,6 +130,7 @@ const NOT_HERE: &[&str] = &[
     "route",
     "route_dead_letters",
     "rule_consumers",
+    "schedule_retries",
     "shard_count",
     "shut_empty_queue",
     "shut_queue",

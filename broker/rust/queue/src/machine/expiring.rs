@@ -2,8 +2,11 @@
 //!
 //! The machine knows no time: the caller says which messages go, and which are ready.
 
+use std::collections::BTreeMap;
+
 use crate::ids::{Sequence, SequenceRange};
 use crate::machine::Queue;
+use crate::retry::RetrySchedule;
 use crate::settled::{Settled, Standing, extend};
 use crate::subscription::SubscriptionId;
 
@@ -38,10 +41,28 @@ impl Queue {
         aside
     }
 
-    /// The messages in these ranges that are ready and came back after more deliveries than the limit.
+    /// The messages in these ranges that came back after more deliveries than the limit and that no subscription has.
     #[must_use]
     pub fn delivered_more_often(&self, ranges: &[SequenceRange], limit: u32) -> Vec<Sequence> {
         ranges.iter().flat_map(|&range| self.backlog.delivered_more_often(range, limit)).collect()
+    }
+
+    /// Some messages that came back and wait, by how long their schedule makes them wait, in ms. Those that need not wait
+    /// are ready from now on, and are returned under 0.
+    pub fn back_off(
+        &mut self,
+        sequences: impl IntoIterator<Item = Sequence>,
+        schedule: &RetrySchedule,
+    ) -> BTreeMap<u64, Vec<SequenceRange>> {
+        let mut waiting: BTreeMap<u64, Vec<SequenceRange>> = BTreeMap::new();
+        for sequence in sequences {
+            let delay_ms = schedule.delay_ms(self.backlog.deliveries_of_waiting(sequence));
+            if delay_ms == 0 {
+                self.backlog.release(sequence);
+            }
+            extend(waiting.entry(delay_ms).or_default(), SequenceRange::of(sequence));
+        }
+        waiting
     }
 
     /// After a start: makes a ready message wait until it is released.

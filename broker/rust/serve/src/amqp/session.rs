@@ -314,7 +314,8 @@ impl Session {
         let (tag, how) = match method {
             Method::BasicAck { delivery_tag, multiple } => ((delivery_tag, multiple), Settle::Ack),
             Method::BasicNack { delivery_tag, multiple, requeue } => ((delivery_tag, multiple), how(requeue)),
-            Method::BasicReject { delivery_tag, requeue } => ((delivery_tag, false), how(requeue)),
+            Method::BasicReject { delivery_tag, requeue: true } => ((delivery_tag, false), Settle::RequeueFailed),
+            Method::BasicReject { delivery_tag, requeue: false } => ((delivery_tag, false), Settle::Reject),
             Method::BasicQos { prefetch_size, prefetch_count, global } => {
                 if prefetch_size != 0 {
                     return refused(ReplyCode::NotImplemented, format!("prefetch_size!=0 ({prefetch_size})"));

@@ -260,7 +260,7 @@ impl Drop for Passage {
     fn drop(&mut self) {
         if !self.arrived {
             // It fails when the queue is gone, or nothing is written any more: a start finds them ready.
-            let _ = self.subscription.settle(&self.taken, Settle::Requeue);
+            let _ = self.subscription.settle(&self.taken, Settle::RequeueFailed);
         }
     }
 }
