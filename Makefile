@@ -104,6 +104,7 @@ test-crash: setup .venv/.dev ## 100 kills under load, every crash of recorded ru
 	REPLAY_CASES=$${REPLAY_CASES:-12000} cargo test --locked --quiet -p penstock-log --test replay --test faults --test fault_sweep \
 		--test corruption --test bad_sectors --test index_files --test gone_segments --test returned_segments --test lost_headers --test corrupt_backup --test backup --test reused_space --test interrupted_starts --test many_targets --test reread --test failed_sync --test cut_replay --test replicas
 	cargo test --locked --quiet -p penstock-engine --test faulty_disk --test full_disk --test full_disk_starts --test producers --test producer_logs --test dedicated --test stream_corruption
+	SIM_SEEDS=$${SIM_SEEDS:-2000} cargo test --release --locked --quiet -p penstock-replica --test simulation
 	$(PYTEST) tests/crash tests/unit/node/test_power_failures.py tests/unit/node/test_vhosts_storage.py tests/unit/storage/test_backup.py tests/unit/storage/test_restore_kills.py \
 		tests/unit/vhost/test_owner.py tests/unit/vhost/test_owner_commits.py tests/unit/node/test_deletions.py \
 		tests/broker/test_refused_starts.py -s --timeout 1200
@@ -119,6 +120,9 @@ test-conformance: setup .venv/.dev ## foreign clients: reflection, health, the G
 
 long-conformance: setup .venv/.dev ## all cases of the own suites of AMQP's clients; prints the table
 	CONFORMANCE_ALL=1 $(PYTEST) tests/conformance/test_clients.py --timeout 3600
+
+sim: ## replicas of a shard in simulated worlds with faults (SIM_SEEDS=2000, from SIM_FIRST)
+	SIM_SEEDS=$${SIM_SEEDS:-2000} cargo test --release --locked --quiet -p penstock-replica --test simulation -- --nocapture
 
 long-model: ## the log against its model with many cases (LONG_CASES=20000); seeds that fail are kept beside the test
 	PROPTEST_CASES=$${LONG_CASES:-20000} cargo test --release --locked -p penstock-log --test model

@@ -32,6 +32,7 @@ REPLAY = f"{LOG} replay"
 CUT = f"{LOG} cut_replay"
 REPLICAS = f"{LOG} replicas"
 PRODUCERS = f"{ENGINE} producers"
+SIMULATION = "cargo test --release --locked --quiet -p penstock-replica --test simulation"
 FULL_STARTS = f"{ENGINE} full_disk_starts"
 PYTEST = "{python} -m pytest -x"
 BACKUP_FILES = f"{PYTEST} tests/unit/storage/test_backup.py"
@@ -486,5 +487,82 @@ FAULTS = (
         "        if !self.ends_record(before, bound)? {\n",
         "        if false {\n",
         REPLICAS,
+    ),
+    Fault(
+        "a promise counts before it is on the disk",
+        "broker/rust/replica/src/replica.rs",
+        "            if epoch > self.promised {\n                return self.promise(epoch, from);\n            }\n",
+        "            self.promised = self.promised.max(epoch);\n",
+        SIMULATION,
+    ),
+    Fault(
+        "a larger in-sync set does not count until it is decided",
+        "broker/rust/replica/src/leader.rs",
+        "record.in_sync.iter().chain(asked_for)",
+        "record.in_sync.iter().chain(asked_for.take(0))",
+        SIMULATION,
+    ),
+    Fault(
+        "the leader's own disk does not count",
+        "broker/rust/replica/src/leader.rs",
+        "        let (synced, me) = (self.log.synced, self.me.replica);",
+        "        let (synced, me) = (self.log.end, self.me.replica);",
+        SIMULATION,
+    ),
+    Fault(
+        "a restarted leader goes on in its epoch",
+        "broker/rust/replica/src/replica.rs",
+        "        let leads = record.leader == self.me && record.epoch > self.promised;",
+        "        let leads = record.leader.broker == self.me.broker && record.epoch >= self.promised;",
+        SIMULATION,
+    ),
+    Fault(
+        "a learner joins before it has everything",
+        "broker/rust/replica/src/membership.rs",
+        "                && peer.acknowledged >= floor\n",
+        "                && peer.acknowledged >= floor.min(1)\n",
+        SIMULATION,
+    ),
+    Fault(
+        "a learner is elected",
+        "broker/rust/replica/src/campaign.rs",
+        "        if !is_member {\n",
+        "        if false {\n",
+        SIMULATION,
+    ),
+    Fault(
+        "a follower cuts to its high watermark",
+        "broker/rust/replica/src/follower.rs",
+        "        if equal_until < committed {\n",
+        "        let equal_until = committed;\n        if equal_until < committed {\n",
+        SIMULATION,
+    ),
+    Fault(
+        "a follower acknowledges what is not synced",
+        "broker/rust/replica/src/follower.rs",
+        "following.verified.min(synced));",
+        "following.verified);",
+        SIMULATION,
+    ),
+    Fault(
+        "an unknown change is forgotten",
+        "broker/rust/replica/src/membership.rs",
+        "            Some(pending) if pending.base == version => {\n",
+        "            Some(pending) if pending.base == version && !pending.is_unknown => {\n",
+        SIMULATION,
+    ),
+    Fault(
+        "an answer to another comparison of logs counts",
+        "broker/rust/replica/src/follower.rs",
+        "        if following.session != session || ",
+        "        if ",
+        SIMULATION,
+    ),
+    Fault(
+        "a cut leaves records synced",
+        "broker/rust/replica/src/follower.rs",
+        "        (log.end, log.synced) = (position, log.synced.min(position));",
+        "        log.end = position;",
+        SIMULATION,
     ),
 )

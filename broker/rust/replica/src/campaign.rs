@@ -1,0 +1,178 @@
+//! How a follower becomes the leader.
+//!
+//! Invariants: only a member of the in-sync set of the record that it changes campaigns (rule 5). Everything else here
+//! is about time: a follower that misses its leader asks the others, so that a single broken connection deposes nobody.
+
+use std::collections::BTreeSet;
+
+use crate::replica::{Replica, State};
+use crate::{BrokerId, Effect, Epoch, Message, Millis, Outcome, ShardRecord, Version};
+
+#[derive(Debug)]
+pub(crate) struct Campaign {
+    asked: Millis,
+    /// The newest epoch that was known to have a leader, which is missed.
+    missed: Epoch,
+    agreed: BTreeSet<BrokerId>,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Asks the other brokers whether they miss the leader, too.
+    Asking,
+    /// Reads the record that it is going to change.
+    Reading,
+    Changing(Version),
+}
+
+impl Replica {
+    pub(crate) fn tick_follower(&mut self) {
+        let (now, settings) = (self.now, self.settings);
+        if let Some(campaign) = self.campaign() {
+            if now >= campaign.asked + 2 * settings.ask_again_after {
+                // Its questions or its change were lost. A change that is made after all is seen by a read.
+                let Some(following) = self.following() else { return };
+                following.campaign = None;
+                self.ask_coordinator();
+            }
+            return;
+        }
+        let patience = settings.suspect_after + self.rank() * settings.stagger;
+        let Some(following) = self.following() else { return };
+        let misses = now >= following.waits_until && following.heard.is_none_or(|heard| now >= heard + patience);
+        if self.record.is_none() || misses {
+            match self.record() {
+                _ if self.is_asking() => (),
+                Some(record) if record.in_sync.contains(&self.me.replica) => self.start_campaign(),
+                _ => {
+                    self.wait();
+                    self.ask_coordinator();
+                }
+            }
+        }
+    }
+
+    /// Whether this replica misses the leader of an epoch, or a later one, as the asking one does.
+    pub(crate) fn misses_leader(&self, epoch: Epoch) -> bool {
+        match &self.state {
+            State::Following(following) => {
+                let within = self.settings.suspect_after;
+                self.promised <= epoch && following.heard.is_none_or(|heard| self.now >= heard + within)
+            }
+            State::Leading(_) => false,
+            State::Halted(_) => true,
+        }
+    }
+
+    fn start_campaign(&mut self) {
+        self.set_campaign(Stage::Asking);
+        let Some(campaign) = self.campaign() else { return };
+        let (now, epoch) = (campaign.asked, campaign.missed);
+        for broker in self.others() {
+            self.send(broker, Message::PreVote { epoch, asked: now });
+        }
+        self.count_votes();
+    }
+
+    pub(crate) fn take_vote(&mut self, from: BrokerId, asked: Millis, agrees: bool) {
+        let Some(campaign) = self.campaign() else { return };
+        if agrees && campaign.asked == asked {
+            campaign.agreed.insert(from);
+            self.count_votes();
+        }
+    }
+
+    fn count_votes(&mut self) {
+        let (majority, me) = (self.majority(), self.me.broker);
+        let brokers = self.record().map(ShardRecord::brokers).unwrap_or_default();
+        let ended = self.ended_sessions.clone();
+        let Some(campaign) = self.campaign() else { return };
+        // A broker whose session has ended is as good as one that agrees.
+        let agreed = |broker: &&BrokerId| **broker == me || campaign.agreed.contains(broker) || ended.contains(broker);
+        if campaign.stage == Stage::Asking && brokers.iter().filter(agreed).count() >= majority {
+            campaign.stage = Stage::Reading;
+            self.ask_coordinator();
+        }
+    }
+
+    /// Campaigns without asking the other followers: the leader hands over, or was this broker's boot before.
+    pub(crate) fn campaign_at_once(&mut self) {
+        if self.campaign().is_none() {
+            self.set_campaign(Stage::Reading);
+            self.ask_coordinator();
+        }
+    }
+
+    fn set_campaign(&mut self, stage: Stage) {
+        let (asked, known) = (self.now, self.record().map_or(0, |record| record.epoch));
+        let missed = known.max(self.promised);
+        if let Some(following) = self.following() {
+            following.campaign = Some(Campaign { asked, missed, agreed: BTreeSet::new(), stage });
+        }
+    }
+
+    /// An answer of the coordinator came: a campaign changes the record.
+    pub(crate) fn take_campaign_read(&mut self) {
+        let Some((record, version)) = self.record.clone() else { return };
+        let (me, now) = (self.me, self.now);
+        let is_member = record.in_sync.contains(&me.replica);
+        let was_led_here = record.leader.broker == me.broker && record.leader.boot != me.boot;
+        let Some(following) = self.following() else { return };
+        let is_missed = following.campaign.as_ref().is_some_and(|campaign| record.epoch <= campaign.missed);
+        if !is_member {
+            following.campaign = None;
+            return self.wait();
+        }
+        if !is_missed && !was_led_here {
+            // Another one leads since then. It is heard soon, or missed again.
+            (following.campaign, following.heard) = (None, Some(now));
+            return;
+        }
+        match &mut following.campaign {
+            None if was_led_here && following.leader.is_none() => self.campaign_at_once(),
+            Some(campaign) if campaign.stage == Stage::Reading => {
+                campaign.stage = Stage::Changing(version);
+                let record = ShardRecord { epoch: record.epoch + 1, leader: me, ..record };
+                self.effects.push(Effect::Change { base: version, record });
+            }
+            _ => (),
+        }
+    }
+
+    pub(crate) fn take_election(&mut self, base: Version, outcome: Outcome) {
+        let (me, ended) = (self.me, self.ended_sessions.clone());
+        let Some(campaign) = self.campaign() else { return };
+        if campaign.stage != Stage::Changing(base) {
+            return;
+        }
+        self.wait();
+        let Some((before, known)) = self.record.clone() else { return };
+        let Some(following) = self.following() else { return };
+        following.campaign = None;
+        match outcome {
+            Outcome::Changed(version) if known == base => {
+                let old = before.leader.broker;
+                following.is_predecessor_gone |= old == me.broker || ended.contains(&old);
+                let epoch = before.epoch + 1;
+                self.know(ShardRecord { epoch, leader: me, ..before }, version);
+                self.promise(epoch, me.broker);
+            }
+            _ => self.ask_coordinator(),
+        }
+    }
+
+    /// Leaves the others, or the coordinator, some time before this replica asks again.
+    fn wait(&mut self) {
+        let until = self.now + self.settings.suspect_after;
+        if let Some(following) = self.following() {
+            following.waits_until = until;
+        }
+    }
+
+    /// The place of this replica among the in-sync ones.
+    fn rank(&self) -> Millis {
+        let Some(record) = self.record() else { return 0 };
+        record.in_sync.iter().take_while(|&&replica| replica != self.me.replica).count() as Millis
+    }
+}

@@ -1,0 +1,331 @@
+//! One replica of a shard: its log, its promise, its role, and how events reach them.
+//!
+//! Invariants: nothing of an epoch below the promise is followed, and a promise is on the disk before it counts (rule 1);
+//! a process never goes on in an epoch that another boot began (rule 4).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::campaign::Campaign;
+use crate::follower::Following;
+use crate::leader::Leading;
+use crate::{
+    BrokerId, Effect, Epoch, Epochs, Event, Halt, Leader, Link, Message, Millis, Outcome, Position, ReadId, Role,
+    Settings, ShardRecord, Version,
+};
+
+/// A replica's state on the disk, from which a start goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    pub promised: Epoch,
+    pub epochs: Epochs,
+    /// The log's end. Everything below is on the disk when a process starts.
+    pub end: Position,
+    /// A lower bound of the high watermark.
+    pub high_watermark: Position,
+}
+
+/// The log as this process knows it.
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub epochs: Epochs,
+    pub end: Position,
+    pub synced: Position,
+    /// Everything below is known to be committed.
+    pub committed: Position,
+    /// The log is being cut to this position.
+    pub cutting: Option<Position>,
+}
+
+#[derive(Debug)]
+pub(crate) enum State {
+    Following(Following),
+    Leading(Box<Leading>),
+    Halted(Halt),
+}
+
+/// A question to the coordinator that is not answered.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    read: ReadId,
+    at: Millis,
+    /// The promise at that time: an answer with an older epoch proves that the coordinator went back.
+    promised: Epoch,
+}
+
+#[derive(Debug)]
+pub struct Replica {
+    pub(crate) me: Leader,
+    pub(crate) settings: Settings,
+    pub(crate) now: Millis,
+    pub(crate) log: Log,
+    pub(crate) promised: Epoch,
+    /// A promise that is being stored, and the broker that leads that epoch.
+    pub(crate) promising: Option<(Epoch, BrokerId)>,
+    pub(crate) record: Option<(ShardRecord, Version)>,
+    pub(crate) links: BTreeMap<BrokerId, (Link, Millis)>,
+    pub(crate) ended_sessions: BTreeSet<BrokerId>,
+    pub(crate) state: State,
+    asked: Option<Asked>,
+    reads: ReadId,
+    pub(crate) effects: Vec<Effect>,
+    role: Role,
+}
+
+impl Replica {
+    /// A replica at the start of its process. `me` has a new boot each time.
+    #[must_use]
+    pub fn new(me: Leader, stored: Stored, settings: Settings, now: Millis) -> Replica {
+        let Stored { promised, epochs, end, high_watermark } = stored;
+        Replica {
+            me,
+            settings,
+            now,
+            log: Log { epochs, end, synced: end, committed: high_watermark.min(end), cutting: None },
+            promised,
+            promising: None,
+            record: None,
+            links: BTreeMap::new(),
+            ended_sessions: BTreeSet::new(),
+            state: State::Following(Following::of_none(now)),
+            asked: None,
+            reads: 0,
+            effects: Vec::new(),
+            role: Role::Follower,
+        }
+    }
+
+    /// Takes an event; returns what is to be done, in order.
+    pub fn step(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+        self.now = self.now.max(now);
+        if !matches!(self.state, State::Halted(_)) {
+            self.take(event);
+            self.report_role();
+        }
+        std::mem::take(&mut self.effects)
+    }
+
+    /// The position below which everything is committed, as far as this replica knows.
+    #[must_use]
+    pub fn high_watermark(&self) -> Position {
+        self.log.committed
+    }
+
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// The record of the shard, as last read.
+    #[must_use]
+    pub fn record(&self) -> Option<&ShardRecord> {
+        self.record.as_ref().map(|(record, _)| record)
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Tick => self.tick(),
+            Event::Link(broker, link) => {
+                self.links.insert(broker, (link, self.now));
+                if link != Link::Up {
+                    self.lose_link(broker);
+                }
+            }
+            Event::Session { broker, is_alive: true } => _ = self.ended_sessions.remove(&broker),
+            Event::Session { broker, is_alive: false } => _ = self.ended_sessions.insert(broker),
+            Event::Received { from, message } => self.receive(from, message),
+            Event::Read { read, record } => self.take_read(read, record),
+            Event::Answered { base, outcome } => self.take_outcome(base, outcome),
+            Event::Promised(epoch) => self.take_promise(epoch),
+            Event::Appended(end) => self.take_appended(end),
+            Event::Sent { to, until } => self.take_sent(to, until),
+            Event::Synced(position) => self.take_synced(position),
+            Event::Truncated(position) => self.take_truncated(position),
+            Event::DiskFailed => self.halt(Halt::DiskFailed),
+            Event::HandOver(to) => self.hand_over(to),
+        }
+    }
+
+    fn tick(&mut self) {
+        if self.asked.is_some_and(|asked| self.now >= asked.at + self.settings.ask_again_after) {
+            self.ask_coordinator();
+        }
+        match &self.state {
+            State::Following(_) => self.tick_follower(),
+            State::Leading(_) => self.tick_leader(),
+            State::Halted(_) => (),
+        }
+    }
+
+    fn receive(&mut self, from: BrokerId, message: Message) {
+        if let Some(epoch) = message.leader_epoch() {
+            if epoch < self.promised {
+                return self.send(from, Message::Fenced { epoch: self.promised });
+            }
+            if epoch > self.promised {
+                return self.promise(epoch, from);
+            }
+        }
+        match message {
+            Message::PreVote { epoch, asked } => {
+                let agrees = self.misses_leader(epoch);
+                self.send(from, Message::PreVoteAnswer { epoch: self.promised, asked, agrees });
+            }
+            Message::PreVoteAnswer { asked, agrees, .. } => self.take_vote(from, asked, agrees),
+            Message::Hello { epoch, .. } | Message::Fenced { epoch } if epoch > self.promised => {
+                self.suspect_self(epoch)
+            }
+            message => match self.state {
+                State::Following(_) => self.receive_as_follower(from, message),
+                State::Leading(_) => self.receive_as_leader(from, message),
+                State::Halted(_) => (),
+            },
+        }
+    }
+
+    /// Stores a promise, unless a higher one is being stored.
+    pub(crate) fn promise(&mut self, epoch: Epoch, leader: BrokerId) {
+        if self.promising.is_none_or(|(promising, _)| promising < epoch) {
+            self.promising = Some((epoch, leader));
+            self.effects.push(Effect::Promise(epoch));
+        }
+    }
+
+    fn take_promise(&mut self, epoch: Epoch) {
+        self.promised = self.promised.max(epoch);
+        let Some((promised, leader)) = self.promising.take_if(|(promising, _)| *promising <= epoch) else { return };
+        if leader == self.me.broker {
+            self.begin(promised);
+        } else {
+            self.follow(promised, leader);
+        }
+    }
+
+    fn take_synced(&mut self, position: Position) {
+        self.log.synced = self.log.synced.max(position);
+        match self.state {
+            State::Following(_) => self.acknowledge(),
+            State::Leading(_) => self.advance(),
+            State::Halted(_) => (),
+        }
+    }
+
+    /// Asks the coordinator for the record. The answer to an earlier question does not count any more.
+    pub(crate) fn ask_coordinator(&mut self) {
+        self.reads += 1;
+        self.asked = Some(Asked { read: self.reads, at: self.now, promised: self.promised });
+        self.effects.push(Effect::Read(self.reads));
+    }
+
+    fn take_read(&mut self, read: Option<ReadId>, record: Option<(ShardRecord, Version)>) {
+        let answered = read.and_then(|read| self.asked.take_if(|asked| asked.read == read));
+        if read.is_some() && answered.is_none() {
+            return;
+        }
+        if let Some(asked) = answered
+            && record.as_ref().map_or(0, |(record, _)| record.epoch) < asked.promised
+        {
+            return self.halt(Halt::CoordinatorWentBack);
+        }
+        let Some((record, version)) = record else { return };
+        let known = self.record.as_ref().map_or(0, |(known, _)| known.epoch);
+        // A watch may be behind; only an answer to a question is known to be new.
+        if record.epoch < known || (read.is_none() && record.epoch == known) {
+            return;
+        }
+        self.adopt(record, version, read.is_some());
+    }
+
+    /// Takes a record that the coordinator has, or had.
+    fn adopt(&mut self, record: ShardRecord, version: Version, is_answer: bool) {
+        let leads = record.leader == self.me && record.epoch > self.promised;
+        let epoch = record.epoch;
+        self.record = Some((record, version));
+        match &self.state {
+            State::Leading(leading) if epoch > leading.epoch => self.step_down(),
+            State::Leading(_) => self.take_membership(),
+            State::Following(_) if leads => self.promise(epoch, self.me.broker),
+            State::Following(_) if is_answer => self.take_campaign_read(),
+            State::Following(_) | State::Halted(_) => (),
+        }
+    }
+
+    fn take_outcome(&mut self, base: Version, outcome: Outcome) {
+        match self.state {
+            State::Following(_) => self.take_election(base, outcome),
+            State::Leading(_) => self.take_change(base, outcome),
+            State::Halted(_) => (),
+        }
+    }
+
+    /// Asks who leads, because a replica has promised a higher epoch than this one knows.
+    fn suspect_self(&mut self, epoch: Epoch) {
+        if self.asked.is_none() && self.record.as_ref().is_none_or(|(record, _)| record.epoch < epoch) {
+            self.ask_coordinator();
+        }
+    }
+
+    /// Knows the record that a change made; answers to earlier questions are out of date.
+    pub(crate) fn know(&mut self, record: ShardRecord, version: Version) {
+        self.record = Some((record, version));
+        self.asked = None;
+    }
+
+    pub(crate) fn is_asking(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    pub(crate) fn send(&mut self, to: BrokerId, message: Message) {
+        self.effects.push(Effect::Send { to, message });
+    }
+
+    pub(crate) fn commit(&mut self, position: Position) {
+        if position > self.log.committed {
+            self.log.committed = position;
+            self.effects.push(Effect::Commit(position));
+        }
+    }
+
+    pub(crate) fn halt(&mut self, why: Halt) {
+        self.state = State::Halted(why);
+    }
+
+    /// Gives up leading; the next leader's beat says whom to follow.
+    pub(crate) fn step_down(&mut self) {
+        self.state = State::Following(Following::of_none(self.now));
+    }
+
+    /// The other brokers with a replica.
+    pub(crate) fn others(&self) -> Vec<BrokerId> {
+        let Some((record, _)) = &self.record else { return Vec::new() };
+        record.brokers().into_iter().filter(|&broker| broker != self.me.broker).collect()
+    }
+
+    /// How many brokers are more than half of those with a replica.
+    pub(crate) fn majority(&self) -> usize {
+        self.record.as_ref().map_or(1, |(record, _)| record.brokers().len() / 2 + 1)
+    }
+
+    fn report_role(&mut self) {
+        let role = match &self.state {
+            State::Following(_) => Role::Follower,
+            State::Halted(why) => Role::Halted(*why),
+            State::Leading(leading) => leading.role(),
+        };
+        if role != self.role {
+            self.role = role;
+            self.effects.push(Effect::Role(role));
+        }
+    }
+
+    pub(crate) fn following(&mut self) -> Option<&mut Following> {
+        if let State::Following(following) = &mut self.state { Some(following) } else { None }
+    }
+
+    pub(crate) fn leading(&mut self) -> Option<&mut Leading> {
+        if let State::Leading(leading) = &mut self.state { Some(leading) } else { None }
+    }
+
+    pub(crate) fn campaign(&mut self) -> Option<&mut Campaign> {
+        self.following()?.campaign.as_mut()
+    }
+}

@@ -1,0 +1,42 @@
+//! The times of replication, in milliseconds. No promise depends on them.
+
+use crate::{Millis, Position};
+
+/// Times and bounds of a shard's replication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// A leader sends a beat after this time.
+    pub beat_every: Millis,
+    /// A leader delivers while a majority answered a beat that it sent within this time.
+    pub deliver_within: Millis,
+    /// A follower suspects a leader that it has not heard for this time.
+    pub suspect_after: Millis,
+    /// Followers with a higher rank wait this much longer, so that they rarely campaign together.
+    pub stagger: Millis,
+    /// A follower leaves the in-sync set when it was not caught up for this time.
+    pub shrink_after: Millis,
+    /// A follower whose connection is broken leaves the in-sync set after this time.
+    pub disconnected_after: Millis,
+    /// A question to other brokers or to the coordinator is asked again after this time.
+    pub ask_again_after: Millis,
+    /// A hand-over that has not ended after this time is given up.
+    pub hand_over_within: Millis,
+    /// At most this much is sent to a follower beyond what it acknowledged.
+    pub window: Position,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            beat_every: 250,
+            deliver_within: 1_500,
+            suspect_after: 3_000,
+            stagger: 150,
+            shrink_after: 5_000,
+            disconnected_after: 500,
+            ask_again_after: 500,
+            hand_over_within: 1_000,
+            window: 64 << 20,
+        }
+    }
+}
