@@ -5,26 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::replica::{Replica, State};
+use crate::state::{Campaign, CampaignStage, Replica, State};
 use crate::{BrokerId, Effect, Epoch, Message, Millis, Outcome, ShardRecord, Version};
-
-#[derive(Debug)]
-pub(crate) struct Campaign {
-    asked: Millis,
-    /// The newest epoch that was known to have a leader, which is missed.
-    missed: Epoch,
-    agreed: BTreeSet<BrokerId>,
-    stage: Stage,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// Asks the other brokers whether they miss the leader, too.
-    Asking,
-    /// Reads the record that it is going to change.
-    Reading,
-    Changing(Version),
-}
 
 impl Replica {
     pub(crate) fn tick_follower(&mut self) {
@@ -66,7 +48,7 @@ impl Replica {
     }
 
     fn start_campaign(&mut self) {
-        self.set_campaign(Stage::Asking);
+        self.set_campaign(CampaignStage::Asking);
         let Some(campaign) = self.campaign() else { return };
         let (now, epoch) = (campaign.asked, campaign.missed);
         for broker in self.others() {
@@ -90,8 +72,8 @@ impl Replica {
         let Some(campaign) = self.campaign() else { return };
         // A broker whose session has ended is as good as one that agrees.
         let agreed = |broker: &&BrokerId| **broker == me || campaign.agreed.contains(broker) || ended.contains(broker);
-        if campaign.stage == Stage::Asking && brokers.iter().filter(agreed).count() >= majority {
-            campaign.stage = Stage::Reading;
+        if campaign.stage == CampaignStage::Asking && brokers.iter().filter(agreed).count() >= majority {
+            campaign.stage = CampaignStage::Reading;
             self.ask_coordinator();
         }
     }
@@ -99,12 +81,12 @@ impl Replica {
     /// Campaigns without asking the other followers: the leader hands over, or was this broker's boot before.
     pub(crate) fn campaign_at_once(&mut self) {
         if self.campaign().is_none() {
-            self.set_campaign(Stage::Reading);
+            self.set_campaign(CampaignStage::Reading);
             self.ask_coordinator();
         }
     }
 
-    fn set_campaign(&mut self, stage: Stage) {
+    fn set_campaign(&mut self, stage: CampaignStage) {
         let (asked, known) = (self.now, self.record().map_or(0, |record| record.epoch));
         let missed = known.max(self.promised);
         if let Some(following) = self.following() {
@@ -131,8 +113,8 @@ impl Replica {
         }
         match &mut following.campaign {
             None if was_led_here && following.leader.is_none() => self.campaign_at_once(),
-            Some(campaign) if campaign.stage == Stage::Reading => {
-                campaign.stage = Stage::Changing(version);
+            Some(campaign) if campaign.stage == CampaignStage::Reading => {
+                campaign.stage = CampaignStage::Changing(version);
                 let record = ShardRecord { epoch: record.epoch + 1, leader: me, ..record };
                 self.effects.push(Effect::Change { base: version, record });
             }
@@ -143,7 +125,7 @@ impl Replica {
     pub(crate) fn take_election(&mut self, base: Version, outcome: Outcome) {
         let (me, ended) = (self.me, self.ended_sessions.clone());
         let Some(campaign) = self.campaign() else { return };
-        if campaign.stage != Stage::Changing(base) {
+        if campaign.stage != CampaignStage::Changing(base) {
             return;
         }
         self.wait();

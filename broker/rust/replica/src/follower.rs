@@ -4,53 +4,8 @@
 //! committed (rule 6); it acknowledges what it has compared with this leader's log in this epoch and has on its disk, never
 //! the mere length of its log (rule 7).
 
-use crate::campaign::Campaign;
-use crate::replica::{Replica, State};
-use crate::{BrokerId, Effect, Epoch, Halt, Link, Message, Millis, Position};
-
-#[derive(Debug)]
-pub(crate) struct Following {
-    /// The leader's epoch; 0 without a leader.
-    pub epoch: Epoch,
-    pub leader: Option<BrokerId>,
-    /// When the leader was last heard; `None` after its connection was refused.
-    pub heard: Option<Millis>,
-    /// It does not campaign before.
-    pub waits_until: Millis,
-    session: u64,
-    stage: Stage,
-    /// The log equals the leader's up to here.
-    verified: Position,
-    pub campaign: Option<Campaign>,
-    /// The leader before handed over, or its process is gone, so that it delivers nothing any more.
-    pub is_predecessor_gone: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// Has to ask where the logs agree, or asked at this time.
-    Comparing {
-        asked: Option<Millis>,
-    },
-    Cutting,
-    Streaming,
-}
-
-impl Following {
-    pub fn of_none(now: Millis) -> Following {
-        Following {
-            epoch: 0,
-            leader: None,
-            heard: Some(now),
-            waits_until: 0,
-            session: 0,
-            stage: Stage::Comparing { asked: None },
-            verified: 0,
-            campaign: None,
-            is_predecessor_gone: false,
-        }
-    }
-}
+use crate::state::{Following, FollowingStage, Replica, State};
+use crate::{BrokerId, Effect, Epoch, Halt, Link, Message, Position};
 
 impl Replica {
     /// Follows the leader of an epoch that is promised.
@@ -101,14 +56,14 @@ impl Replica {
         }
         let (now, boot, again) = (self.now, self.me.boot, self.settings.ask_again_after);
         let Some(following) = self.following() else { return };
-        let Stage::Comparing { asked } = following.stage else { return };
+        let FollowingStage::Comparing { asked } = following.stage else { return };
         let Some(leader) = following.leader else { return };
         if asked.is_some_and(|asked| now < asked + again) {
             return;
         }
         // An earlier boot had other ones.
         following.session = boot.rotate_left(32).wrapping_add(now);
-        following.stage = Stage::Comparing { asked: Some(now) };
+        following.stage = FollowingStage::Comparing { asked: Some(now) };
         let (epoch, session) = (following.epoch, following.session);
         let (epochs, end) = (self.log.epochs.clone(), self.log.end);
         self.send(leader, Message::Hello { epoch, replica: self.me.replica, session, epochs, end });
@@ -117,8 +72,8 @@ impl Replica {
     /// Compares the logs again if the leader has another session; else repeats what may have been lost.
     fn stay_in_session(&mut self, session: u64) {
         let Some(following) = self.following() else { return };
-        if following.stage == Stage::Streaming && following.session != session {
-            following.stage = Stage::Comparing { asked: None };
+        if following.stage == FollowingStage::Streaming && following.session != session {
+            following.stage = FollowingStage::Comparing { asked: None };
         }
         self.acknowledge();
         self.compare();
@@ -127,13 +82,16 @@ impl Replica {
     fn take_welcome(&mut self, session: u64, equal_until: Position) {
         let (end, committed) = (self.log.end, self.log.committed);
         let Some(following) = self.following() else { return };
-        if following.session != session || !matches!(following.stage, Stage::Comparing { .. }) || equal_until > end {
+        if following.session != session
+            || !matches!(following.stage, FollowingStage::Comparing { .. })
+            || equal_until > end
+        {
             return;
         }
         if equal_until < committed {
             return self.halt(Halt::CommittedWouldBeCut);
         }
-        following.stage = Stage::Cutting;
+        following.stage = FollowingStage::Cutting;
         following.verified = equal_until;
         if equal_until == end {
             self.stream();
@@ -151,7 +109,7 @@ impl Replica {
         log.epochs.cut(position);
         (log.end, log.synced) = (position, log.synced.min(position));
         match &self.state {
-            State::Following(following) if following.stage == Stage::Cutting => self.stream(),
+            State::Following(following) if following.stage == FollowingStage::Cutting => self.stream(),
             // Another leader is followed by now, or this replica leads.
             State::Following(_) => self.compare(),
             State::Leading(leading) => self.effects.push(Effect::Begin(leading.epoch)),
@@ -161,19 +119,19 @@ impl Replica {
 
     fn stream(&mut self) {
         if let Some(following) = self.following() {
-            following.stage = Stage::Streaming;
+            following.stage = FollowingStage::Streaming;
         }
         self.acknowledge();
     }
 
     fn take_append(&mut self, after: Position, until: Position, of: Epoch) {
         let Some(following) = self.following() else { return };
-        if following.stage != Stage::Streaming || until <= following.verified {
+        if following.stage != FollowingStage::Streaming || until <= following.verified {
             return;
         }
         if after != following.verified {
             // Some records are missing in between, so the logs are compared again.
-            following.stage = Stage::Comparing { asked: None };
+            following.stage = FollowingStage::Comparing { asked: None };
             return self.compare();
         }
         following.verified = until;
@@ -187,7 +145,7 @@ impl Replica {
 
     fn learn_committed(&mut self, high_watermark: Position) {
         let Some(following) = self.following() else { return };
-        if following.stage == Stage::Streaming {
+        if following.stage == FollowingStage::Streaming {
             let known = high_watermark.min(following.verified);
             self.commit(known);
         }
@@ -198,7 +156,7 @@ impl Replica {
         let replica = self.me.replica;
         let Some(following) = self.following() else { return };
         let Some(leader) = following.leader else { return };
-        if following.stage == Stage::Streaming {
+        if following.stage == FollowingStage::Streaming {
             let (epoch, session, position) = (following.epoch, following.session, following.verified.min(synced));
             self.send(leader, Message::Acknowledge { epoch, replica, session, position });
         }
@@ -212,8 +170,8 @@ impl Replica {
             return leading.lose_link(broker, now);
         }
         let Some(following) = self.following().filter(|following| following.leader == Some(broker)) else { return };
-        if following.stage == Stage::Streaming {
-            following.stage = Stage::Comparing { asked: None };
+        if following.stage == FollowingStage::Streaming {
+            following.stage = FollowingStage::Comparing { asked: None };
         }
         if is_refused {
             following.heard = None;

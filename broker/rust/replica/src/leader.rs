@@ -9,64 +9,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::membership::Pending;
-use crate::replica::{Replica, State};
-use crate::{BrokerId, Effect, Epoch, Epochs, Link, Message, Millis, Position, ReplicaId, Role, ShardRecord};
-
-#[derive(Debug)]
-pub(crate) struct Leading {
-    pub epoch: Epoch,
-    /// Where the record that begins the epoch ends; `None` until it is appended.
-    pub start: Option<Position>,
-    pub peers: BTreeMap<ReplicaId, Peer>,
-    pub pending: Option<Pending>,
-    /// The last [`Message::Hello`] of each broker: its session and its replica.
-    pub sessions: BTreeMap<BrokerId, (u64, ReplicaId)>,
-    last_beat: Option<Millis>,
-    /// When the last beat was sent that a broker answered.
-    answered: BTreeMap<BrokerId, Millis>,
-    /// From when on no other leader can be delivering.
-    alone_from: Option<Millis>,
-    delivers: bool,
-    hand_over: Option<HandOver>,
-}
-
-/// Another replica, as its leader sees it.
-#[derive(Debug)]
-pub(crate) struct Peer {
-    pub broker: BrokerId,
-    session: u64,
-    pub acknowledged: Position,
-    sent: Position,
-    is_streaming: bool,
-    is_sending: bool,
-    /// The leader's end at a time, and that time: once it is acknowledged, the peer was caught up then.
-    goal: (Position, Millis),
-    pub caught_up: Millis,
-    moved: Millis,
-    pub lost: Option<Millis>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct HandOver {
-    to: ReplicaId,
-    since: Millis,
-    is_sent: bool,
-}
-
-impl Leading {
-    pub fn role(&self) -> Role {
-        let appends = self.start.is_some() && self.hand_over.is_none();
-        Role::Leader { epoch: self.epoch, appends, delivers: self.delivers && appends }
-    }
-
-    pub fn lose_link(&mut self, broker: BrokerId, now: Millis) {
-        for peer in self.peers.values_mut().filter(|peer| peer.broker == broker) {
-            peer.is_streaming = false;
-            peer.lost = peer.lost.or(Some(now));
-        }
-    }
-}
+use crate::state::{HandOver, Leading, Peer, Replica, State};
+use crate::{BrokerId, Effect, Epoch, Epochs, Link, Message, Position, ReplicaId, ShardRecord};
 
 impl Replica {
     /// Begins to lead an epoch that the record and the promise name.
@@ -288,22 +232,5 @@ impl Replica {
         let is_heard = brokers.iter().filter(answers).count() >= majority || (is_alone && leading.pending.is_none());
         let has_begun = leading.start.is_some_and(|start| committed >= start);
         leading.delivers = has_begun && is_heard && leading.alone_from.is_some_and(|from| now >= from);
-    }
-}
-
-impl Peer {
-    fn of(broker: BrokerId, now: Millis) -> Peer {
-        Peer {
-            broker,
-            session: 0,
-            acknowledged: 0,
-            sent: 0,
-            is_streaming: false,
-            is_sending: false,
-            goal: (0, now),
-            caught_up: now,
-            moved: now,
-            lost: None,
-        }
     }
 }

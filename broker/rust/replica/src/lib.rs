@@ -20,13 +20,14 @@ mod message;
 mod record;
 mod replica;
 mod settings;
+mod state;
 
 pub use epochs::Epochs;
 pub use event::{Effect, Event, Halt, Link, ReadId, Role};
 pub use message::Message;
 pub use record::{Leader, Outcome, ShardRecord, Version};
-pub use replica::{Replica, Stored};
 pub use settings::Settings;
+pub use state::{Replica, Stored};
 
 /// A leader's term. Each belongs to one boot of one broker.
 pub type Epoch = u64;

@@ -4,16 +4,8 @@
 //! than the change expects (rule 8); a replica is added only with everything that is committed and the beginning of the epoch
 //! (rule 5); the set never shrinks below its minimum (rule 10); a seat is a disk, so a blank disk is a new replica (rule 3).
 
-use crate::replica::Replica;
+use crate::state::{Pending, Replica};
 use crate::{BrokerId, Effect, Outcome, Position, ReplicaId, ShardRecord, Version};
-
-/// A change of the record that a leader asked for.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    base: Version,
-    pub wanted: ShardRecord,
-    is_unknown: bool,
-}
 
 impl Replica {
     /// Asks for the change of membership that is due, if none is pending.

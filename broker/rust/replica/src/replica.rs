@@ -5,71 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::campaign::Campaign;
-use crate::follower::Following;
-use crate::leader::Leading;
+use crate::state::{Asked, Campaign, Following, Leading, Log, Replica, State, Stored};
 use crate::{
-    BrokerId, Effect, Epoch, Epochs, Event, Halt, Leader, Link, Message, Millis, Outcome, Position, ReadId, Role,
-    Settings, ShardRecord, Version,
+    BrokerId, Effect, Epoch, Event, Halt, Leader, Link, Message, Millis, Outcome, Position, ReadId, Role, Settings,
+    ShardRecord, Version,
 };
-
-/// A replica's state on the disk, from which a start goes on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stored {
-    pub promised: Epoch,
-    pub epochs: Epochs,
-    /// The log's end. Everything below is on the disk when a process starts.
-    pub end: Position,
-    /// A lower bound of the high watermark.
-    pub high_watermark: Position,
-}
-
-/// The log as this process knows it.
-#[derive(Debug)]
-pub(crate) struct Log {
-    pub epochs: Epochs,
-    pub end: Position,
-    pub synced: Position,
-    /// Everything below is known to be committed.
-    pub committed: Position,
-    /// The log is being cut to this position.
-    pub cutting: Option<Position>,
-}
-
-#[derive(Debug)]
-pub(crate) enum State {
-    Following(Following),
-    Leading(Box<Leading>),
-    Halted(Halt),
-}
-
-/// A question to the coordinator that is not answered.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    read: ReadId,
-    at: Millis,
-    /// The promise at that time: an answer with an older epoch proves that the coordinator went back.
-    promised: Epoch,
-}
-
-#[derive(Debug)]
-pub struct Replica {
-    pub(crate) me: Leader,
-    pub(crate) settings: Settings,
-    pub(crate) now: Millis,
-    pub(crate) log: Log,
-    pub(crate) promised: Epoch,
-    /// A promise that is being stored, and the broker that leads that epoch.
-    pub(crate) promising: Option<(Epoch, BrokerId)>,
-    pub(crate) record: Option<(ShardRecord, Version)>,
-    pub(crate) links: BTreeMap<BrokerId, (Link, Millis)>,
-    pub(crate) ended_sessions: BTreeSet<BrokerId>,
-    pub(crate) state: State,
-    asked: Option<Asked>,
-    reads: ReadId,
-    pub(crate) effects: Vec<Effect>,
-    role: Role,
-}
 
 impl Replica {
     /// A replica at the start of its process. `me` has a new boot each time.
