@@ -554,8 +554,8 @@ FAULTS = (
     Fault(
         "an answer to another comparison of logs counts",
         "broker/rust/replica/src/follower.rs",
-        "        if following.session != session || ",
-        "        if ",
+        "        if following.session != session\n            || !matches!",
+        "        if !matches!",
         SIMULATION,
     ),
     Fault(
