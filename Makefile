@@ -143,6 +143,9 @@ long-asan: ## the log's tests, maps and all, under AddressSanitizer (needs night
 long-dead-letters: setup .venv/.dev ## 200 kills of a broker that dead-letters (DEAD_LETTER_KILLS=100 with one shard and with three, KILL_SEED)
 	DEAD_LETTER_KILLS=$${DEAD_LETTER_KILLS:-100} $(PYTEST) tests/crash/test_kill_dead_letters.py -s --timeout 3600
 
+long-oracle: setup .venv/.dev ## 100 random virtual hosts and histories over AMQP against a small oracle, with kills (ORACLE_RUNS=100, ORACLE_STEPS=200, ORACLE_SEED)
+	ORACLE_RUNS=$${ORACLE_RUNS:-100} ORACLE_STEPS=$${ORACLE_STEPS:-200} $(PYTEST) tests/crash/test_oracle.py -s --timeout 3600
+
 long-disk-use: ## measure what a slow queue among fast ones takes on the disk
 	cargo test --release --locked -p penstock-engine --test disk_use -- --ignored --nocapture
 
