@@ -104,13 +104,13 @@ def test_what_is_left_out_is_listed_by_name_and_refused_unless_it_is_asked_for(d
     source = tmp_path / "source"
     shutil.copytree(directory, source)
     policies = next(source.glob("*/policies.json"))
-    policies.write_text(policies.read_text().replace("dead-letter-exchange", "delayed-retry-min"))
+    policies.write_text(policies.read_text().replace("dead-letter-exchange", "federation-upstream"))
 
     with pytest.raises(PreconditionFailedError, match="holds 1 item"):
         take_over(source, tmp_path / "refused", is_partial=False)
     assert not (tmp_path / "refused").exists()
 
-    rule = "policy 'ttl' in vhost 'shop' sets 'delayed-retry-min', which is not supported yet"
+    rule = "policy 'ttl' in vhost 'shop' sets 'federation-upstream', which is not supported yet"
     assert list(take_over(source, tmp_path / "data").left_out) == [rule]
 
 

@@ -306,9 +306,7 @@ class PolicySpec(DroppedSpec):
     priority: int = Field(
         0, ge=-128, le=127, description="Of several matching policies, the one with the highest priority applies."
     )
-    definition: Values = known(
-        POLICY, "Keys and values. The broker refuses other keys by name.", is_required=True
-    )
+    definition: Values = known(POLICY, "Keys and values. The broker refuses other keys by name.", is_required=True)
 
 
 UserTag = Literal["administrator", "monitoring", "management", "policymaker", "impersonator"]
