@@ -64,3 +64,23 @@ fn no_world_breaks_a_promise() {
         "the worlds are too calm, or too troubled, to show anything"
     );
 }
+
+#[test]
+fn a_hand_over_pauses_publishing_for_less_than_100_ms() {
+    let mut longest = 0;
+    for seed in 0..100 {
+        let mut world = World::new(seed, Shape { troubled_for: 0, ..SHAPES[0] });
+        world.run_until(5_000).unwrap();
+        let from = world.leader().expect("a leader");
+        let to = (from + 1) % world.brokers.len();
+        world.hand_over(from, to).unwrap();
+        let began = world.now;
+        while world.leader() != Some(to) {
+            world.run_until(world.now + 1).unwrap();
+            assert!(world.now < began + 1_000, "seed {seed}: broker {to} does not lead");
+        }
+        longest = longest.max(world.now - began);
+    }
+    println!("the longest pause is {longest} ms of the world's time");
+    assert!(longest < 100);
+}

@@ -97,9 +97,8 @@ impl World {
             self.coordinator.is_out = false;
         }
         if self.random.happens(self.faults.hand_over) {
-            let (boot, to) = (self.brokers[one].boot, self.random.below(count as u64) as usize);
-            let to = self.brokers[to].replica_id;
-            self.step(one, boot, Event::HandOver(to), &[])?;
+            let to = self.random.below(count as u64) as usize;
+            self.hand_over(one, to)?;
         }
         self.after(EVERY, Due::Fault);
         Ok(())

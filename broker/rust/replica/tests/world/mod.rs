@@ -123,6 +123,16 @@ impl World {
         Ok(())
     }
 
+    /// The broker that takes publishes.
+    pub fn leader(&self) -> Option<usize> {
+        self.brokers.iter().position(|broker| broker.appends_in().is_some())
+    }
+
+    pub fn hand_over(&mut self, from: usize, to: usize) -> Result<(), String> {
+        let (boot, to) = (self.brokers[from].boot, self.brokers[to].replica_id);
+        self.step(from, boot, Event::HandOver(to), &[])
+    }
+
     fn at(&mut self, time: Millis, due: Due) {
         self.number += 1;
         self.agenda.push(Reverse((time, self.number, due)));

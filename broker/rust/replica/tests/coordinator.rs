@@ -1,0 +1,77 @@
+//! What a replica does about a coordinator that is restored from an old copy, or that was emptied.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use penstock_replica::{
+    Effect, Epochs, Event, Halt, Leader, Message, Replica, Role, Settings, ShardRecord, Stored, Version,
+};
+
+const ME: Leader = Leader { broker: 0, replica: 100, boot: 7 };
+
+/// A replica that has promised epoch 5, and the question that it asks at its start.
+fn started() -> (Replica, u64) {
+    let stored = Stored { promised: 5, epochs: Epochs::new([(5, 0)]), end: 9, high_watermark: 9 };
+    let mut replica = Replica::new(ME, stored, Settings::default(), 0);
+    let effects = replica.step(1, Event::Tick);
+    let Some(Effect::Read(read)) = effects.first() else { panic!("{effects:?}") };
+    (replica, *read)
+}
+
+fn record(epoch: u64) -> (ShardRecord, Version) {
+    let in_sync = BTreeSet::from([100, 101]);
+    let replicas = BTreeMap::from([(100, 0), (101, 1)]);
+    let leader = Leader { broker: 1, replica: 101, boot: 3 };
+    (ShardRecord { epoch, leader, in_sync, replicas, min_in_sync: 1 }, Version(1))
+}
+
+#[test]
+fn a_replica_halts_when_the_coordinator_has_an_older_epoch_than_it_promised() {
+    for record in [Some(record(4)), None] {
+        let (mut replica, read) = started();
+        let effects = replica.step(2, Event::Read { read: Some(read), record });
+
+        assert_eq!(effects, [Effect::Role(Role::Halted(Halt::CoordinatorWentBack))]);
+        assert!(replica.step(3, Event::Tick).is_empty());
+    }
+}
+
+#[test]
+fn a_watch_that_is_behind_halts_no_replica() {
+    let (mut replica, read) = started();
+    replica.step(2, Event::Read { read: Some(read), record: Some(record(5)) });
+    replica.step(3, Event::Read { read: None, record: Some(record(4)) });
+
+    assert_eq!(replica.role(), Role::Follower);
+    assert_eq!(replica.record().unwrap().epoch, 5);
+}
+
+#[test]
+fn a_replica_promises_before_it_follows() {
+    let (mut replica, _) = started();
+    let beat = Message::Beat { epoch: 6, high_watermark: 9, sent: 1, session: 0 };
+    let effects = replica.step(2, Event::Received { from: 1, message: beat.clone() });
+    assert_eq!(effects, [Effect::Promise(6)]);
+
+    let effects = replica.step(3, Event::Promised(6));
+    assert!(matches!(effects[..], [Effect::Send { to: 1, message: Message::Hello { epoch: 6, .. } }]), "{effects:?}");
+    let old = Message::Beat { epoch: 5, high_watermark: 9, sent: 1, session: 0 };
+    let effects = replica.step(4, Event::Received { from: 2, message: old });
+    assert_eq!(effects, [Effect::Send { to: 2, message: Message::Fenced { epoch: 6 } }]);
+}
+
+#[test]
+fn a_replica_halts_rather_than_cut_what_is_committed() {
+    let (mut replica, _) = started();
+    replica.step(
+        2,
+        Event::Received { from: 1, message: Message::Beat { epoch: 6, high_watermark: 3, sent: 1, session: 0 } },
+    );
+    let effects = replica.step(3, Event::Promised(6));
+    let [Effect::Send { message: Message::Hello { session, .. }, .. }] = effects[..] else { panic!("{effects:?}") };
+    let welcome = Message::Welcome { epoch: 6, session, equal_until: 8, high_watermark: 3 };
+    let effects = replica.step(4, Event::Received { from: 1, message: welcome });
+
+    assert_eq!(effects, [Effect::Role(Role::Halted(Halt::CommittedWouldBeCut))]);
+}
