@@ -1,0 +1,60 @@
+"""The record of a shard that a coordinator stores: who leads it, and which replicas have all that is committed.
+
+It is read from outside, so it is checked: a record that contradicts itself is refused, never corrected.
+"""
+
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from penstock.model.errors import StorageError, Thing
+
+ReplicaId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+"""The identity of a replica's disk: 128 bits in hexadecimal digits."""
+Broker = Annotated[str, Field(min_length=1, max_length=253)]
+Number = Annotated[int, Field(ge=0, lt=2**64)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Leader(_Strict):
+    """The process that leads; another boot of the same broker is another leader."""
+
+    broker: Broker
+    replica: ReplicaId
+    boot: Number
+
+
+class ShardRecord(_Strict):
+    """The leader and the replicas of a shard. Each change has another version, which alone says whether it changed."""
+
+    epoch: Number
+    leader: Leader
+    in_sync: tuple[ReplicaId, ...] = Field(min_length=1, max_length=64)
+    """Replicas that have every committed record on their disks, ascending."""
+    replicas: dict[ReplicaId, Broker] = Field(max_length=64)
+    """All replicas with their brokers; those that are not in sync are learners."""
+    min_in_sync: int = Field(ge=1, le=64)
+    """The in-sync set never shrinks below this number."""
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        if list(self.in_sync) != sorted(set(self.in_sync)):
+            raise ValueError("in_sync must be ascending, without doubles")
+        if not set(self.in_sync) <= self.replicas.keys():
+            raise ValueError("in_sync must be among the replicas")
+        if len(self.in_sync) < self.min_in_sync:
+            raise ValueError("in_sync must not be smaller than min_in_sync")
+        return self
+
+
+def parse_record(text: str | bytes, where: Thing) -> ShardRecord:
+    """Return the record of a JSON text. Raises StorageError that names where it came from."""
+    try:
+        return ShardRecord.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the record"
+        raise StorageError(where, f"is not a shard's record: {place}: {first['msg']}", "restore a copy") from error
