@@ -5,9 +5,13 @@ Where RabbitMQ is installed, it gets the same load in the same minute. LavinMQ's
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bench.amqp_connections import idle_connections, opened_connections
+from bench.amqp_delays import delayed_messages
+from bench.disturbance import disturbed
 from bench.measure import Load
 from bench.rabbitmq import rabbitmq
 from bench.rows import Figure, Row, cpu, most, rate
@@ -28,12 +32,12 @@ class AmqpBroker(Broker):
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
-        self._port = free_ports(1)[0]
-        super().__init__(folder / "data", "--amqp", f"127.0.0.1:{self._port}")
+        self.amqp_port = free_ports(1)[0]
+        super().__init__(folder / "data", "--amqp", f"127.0.0.1:{self.amqp_port}")
 
     @property
     def amqp_uri(self) -> str:
-        return f"amqp://guest:guest@127.0.0.1:{self._port}/"
+        return f"amqp://guest:guest@127.0.0.1:{self.amqp_port}/"
 
 
 def beside_rabbitmq(found: Callable[[dict[str, Any]], Measured], *flags: str) -> Callable[[Load], Measured]:
@@ -47,6 +51,25 @@ def beside_rabbitmq(found: Callable[[dict[str, Any]], Measured], *flags: str) ->
         return here | {f"rabbitmq_{name}": value for name, value in there.items()}
 
     return measure
+
+
+def alone(measured: Callable[[Load, int], Measured]) -> Callable[[Load], Measured]:
+    """Measure Penstock only; `measured` gets the port of its listener."""
+
+    def measure(load: Load) -> Measured:
+        with AmqpBroker(load.broker.data_dir.absolute().parent / "amqp") as broker:
+            return measured(replace(load, broker=broker), broker.amqp_port)
+
+    return measure
+
+
+def disturbed_delays(load: Load, port: int) -> Measured:
+    """Return the ratio of the disturbed to the quiet delay, on the same broker in the same minute."""
+    uri = f"amqp://guest:guest@127.0.0.1:{port}/"
+    quiet = delays(load.perf_amqp(uri, load.broker.pid, *LATENCY))
+    with disturbed(load):
+        busy = delays(load.perf_amqp(uri, load.broker.pid, *LATENCY))
+    return {"p50": busy["p50"], "p99": busy["p99"], "p99_ratio": busy["p99"] / quiet["p99"]}
 
 
 def consumed(found: dict[str, Any]) -> Measured:
@@ -91,5 +114,40 @@ AMQP_ROWS = (
         ),
         beside_rabbitmq(delays, *LATENCY),
         section="AMQP",
+    ),
+    Row(
+        "amqp-latency-disturbed",
+        "the same while a script scrapes metrics and lists 10,000 queues in a loop",
+        (most("p50", "us"), most("p99", "us"), most("p99_ratio", "times", 3)),
+        alone(disturbed_delays),
+        section="AMQP",
+    ),
+    Row(
+        "amqp-idle",
+        "10,000 idle connections",
+        (most("resident", "B each", 8_192),),
+        alone(idle_connections),
+        section="AMQP",
+    ),
+    Row(
+        "amqp-opens",
+        "connections opened and closed, 50 at the same time, with a password checked before",
+        (Figure("rate", "opened/s", 1_000), Figure("broker_cpu_us", "us each", lower_is_better=True)),
+        alone(opened_connections),
+        section="AMQP",
+    ),
+    Row(
+        "amqp-delayed",
+        "1 M delayed messages of 100 B, persistent, and 1,000/s that come due meanwhile",
+        (
+            most("stored", "B/msg", 250),
+            most("anonymous", "MB", 30),
+            most("late_p50", "ms"),
+            most("late_p99", "ms", 10),
+            cpu(),
+        ),
+        alone(delayed_messages),
+        "disk",
+        "AMQP",
     ),
 )
