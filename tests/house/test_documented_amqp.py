@@ -10,6 +10,7 @@ from pathlib import Path
 
 from penstock.client.properties import Properties
 from penstock.metadata.argument_table import ARGUMENTS, Argument, Target
+from penstock.model.records import ExchangeKind
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "amqp.md").read_text()
@@ -79,6 +80,12 @@ def test_every_argument_of_a_consumer_is_named() -> None:
     asked = set(re.findall(r"arguments\.get\((\w+)\)", text))
 
     assert column("Arguments of consumers", 0) == {read[name] for name in asked}
+
+
+def test_every_type_of_an_exchange_is_in_the_table_of_types() -> None:
+    table = (ROOT / "docs" / "exchanges.md").read_text().partition("| type |")[2].partition("\n\n")[0]
+
+    assert named(row.split("|")[1] for row in table.splitlines()[2:]) == {kind.value for kind in ExchangeKind}
 
 
 def test_every_property_is_named() -> None:
