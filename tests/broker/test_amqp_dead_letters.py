@@ -117,3 +117,22 @@ def test_a_queue_with_a_limit_counts_deliveries(channel: BlockingChannel) -> Non
     assert properties.headers["x-first-death-reason"] == "delivery_limit"
     assert "x-delivery-count" not in properties.headers
     channel.basic_ack(method.delivery_tag)
+
+
+def test_headers_that_nearly_fill_a_frame_reach_the_consumer_of_dead_letters(channel: BlockingChannel) -> None:
+    """Otherwise all properties of such a message would be lost, because those of its death have no space beside them."""
+    channel.queue_declare("full-dead", durable=True)
+    to_dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "full-dead", "x-delivery-limit": 9}
+    channel.queue_declare("full", durable=True, arguments=to_dead)
+    own = {"own": "x" * 130_900}
+    channel.basic_publish("", "full", b"x", pika.BasicProperties(content_type="text/plain", headers=own))
+
+    channel.basic_reject(got(channel, "full")[0].delivery_tag, requeue=True)
+    method, again, _ = got(channel, "full")
+    channel.basic_reject(method.delivery_tag, requeue=False)
+    method, letter, _ = got(channel, "full-dead")
+    channel.basic_ack(method.delivery_tag)
+
+    for received in (again, letter):
+        assert (received.content_type, received.headers["own"]) == ("text/plain", own["own"])
+    assert "x-death" not in letter.headers

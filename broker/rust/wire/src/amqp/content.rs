@@ -1,10 +1,14 @@
 //! Contents of AMQP 0-9-1: the header frame with the size and the properties, and the body frames behind it.
 
+use super::deaths::without_added;
 use super::frame::{EMPTY_FRAME_BYTES, FrameKind, put_frame};
 use super::properties::PERSISTENT_ONLY;
 
 /// The class that contents belong to: all of them are messages.
 pub const BASIC: u16 = 60;
+
+/// Bytes before the properties in a header frame.
+const HEADER_BYTES: usize = 12;
 
 /// The payload of a header frame, in place. The properties are not checked yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +38,9 @@ impl<'a> ContentHeader<'a> {
 /// Appends the header frame and the body frames of a message, each at most `frame_bytes_max`. An empty block of properties is that
 /// of a message without any.
 ///
-/// Properties that no frame of the size has place for are cut out: a client with frames that small cannot get them.
+/// The properties are in one frame, whatever their size: the protocol cannot divide them. Where the frame would be too large, the
+/// headers go that the broker added; a message whose own properties are larger than the frames of its consumer has them in a larger
+/// one, as in RabbitMQ.
 #[inline]
 pub fn put_content(channel: u16, properties: &[u8], body: &[u8], frame_bytes_max: u32, out: &mut Vec<u8>) {
     let payload_max = (frame_bytes_max as usize).saturating_sub(EMPTY_FRAME_BYTES).max(1);
@@ -43,8 +49,12 @@ pub fn put_content(channel: u16, properties: &[u8], body: &[u8], frame_bytes_max
         out.extend_from_slice(&[0, 0]);
         out.extend_from_slice(&(body.len() as u64).to_be_bytes());
         let properties = if properties.is_empty() { &PERSISTENT_ONLY[..] } else { properties };
-        let fits = properties.len() + 12 <= payload_max;
-        out.extend_from_slice(if fits { properties } else { &PERSISTENT_ONLY });
+        let space = payload_max.saturating_sub(HEADER_BYTES);
+        if properties.len() <= space {
+            out.extend_from_slice(properties);
+        } else {
+            out.extend_from_slice(&without_added(properties, space));
+        }
     });
     for part in body.chunks(payload_max) {
         put_frame(out, FrameKind::Body, channel, |out| out.extend_from_slice(part));
@@ -55,7 +65,10 @@ pub fn put_content(channel: u16, properties: &[u8], body: &[u8], frame_bytes_max
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 mod tests {
     use super::{ContentHeader, put_content};
+    use crate::amqp::deaths::{Death, Reason, of_dead_letter, with_delivery_count};
     use crate::amqp::frame::{FrameKind, next_frame};
+    use crate::amqp::properties::headers_of;
+    use crate::amqp::table::entries;
 
     fn frames(mut bytes: &[u8]) -> Vec<(FrameKind, &[u8])> {
         let mut frames = Vec::new();
@@ -85,13 +98,59 @@ mod tests {
     }
 
     #[test]
-    fn a_message_without_properties_is_persistent_and_too_large_ones_are_left_out() {
-        for properties in [vec![], [&[0x20, 0, 0, 0, 0x12, 0][..], &[1; 0x1200]].concat()] {
-            let mut out = Vec::new();
-            put_content(3, &properties, b"", 4096, &mut out);
+    fn a_message_without_properties_is_persistent() {
+        let mut out = Vec::new();
+        put_content(3, &[], b"", 4096, &mut out);
 
-            assert_eq!(ContentHeader::read(frames(&out)[0].1).unwrap().properties, [0x10, 0, 2]);
+        assert_eq!(ContentHeader::read(frames(&out)[0].1).unwrap().properties, [0x10, 0, 2]);
+    }
+
+    /// A content type and one header of the client, with a value of so many bytes.
+    fn own(size: usize) -> Vec<u8> {
+        let value = [&b"\x03ownS"[..], &(size as u32).to_be_bytes(), &vec![b'x'; size]].concat();
+        [&[0xa0, 0, 1, b't'][..], &(value.len() as u32).to_be_bytes(), &value].concat()
+    }
+
+    fn sent(properties: &[u8], frame_bytes_max: u32) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_content(3, properties, b"", frame_bytes_max, &mut out);
+        let (frame, length) = next_frame(&out, 1 << 20).unwrap().unwrap();
+        assert_eq!(length, out.len());
+        ContentHeader::read(frame.payload).unwrap().properties.to_vec()
+    }
+
+    /// All properties of such a message were lost, also those of the client.
+    #[test]
+    fn headers_of_the_broker_that_a_frame_has_no_space_for_go_and_those_of_the_client_stay() {
+        let death = Death {
+            queue: b"q",
+            reason: Reason::Rejected,
+            exchange: b"",
+            routing_key: b"q",
+            at_ms: 0,
+            has_new_key: false,
+        };
+        for size in (3000..4060).rev().step_by(7) {
+            let own = own(size);
+            let letter = of_dead_letter(&own, &death).unwrap();
+            let counted = with_delivery_count(&letter, 5).unwrap();
+
+            let found = sent(&counted, 4096);
+
+            assert!(found.len() + 20 <= 4096, "{size}");
+            let headers = headers_of(&found).unwrap().unwrap();
+            let names: Vec<&[u8]> = entries(headers).map(|entry| entry.unwrap().0).collect();
+            assert!(names.contains(&&b"own"[..]) && found.starts_with(&[0xa0, 0, 1, b't']), "{size}");
+            let expected = [counted.len(), letter.len()].into_iter().filter(|length| length + 20 <= 4096).max();
+            assert!(found.len() >= expected.unwrap_or(own.len()), "{size}: more is left out than has to be");
         }
+    }
+
+    #[test]
+    fn properties_of_the_client_that_are_larger_than_a_frame_are_sent_nevertheless() {
+        let properties = own(0x1200);
+
+        assert_eq!(sent(&properties, 4096), properties);
     }
 
     #[test]

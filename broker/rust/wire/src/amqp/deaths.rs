@@ -5,6 +5,7 @@
 //! properties and headers stay as they were. The oldest entries go when properties would be longer than messages may have.
 //! A delivery of a queue with a limit has a header that counts deliveries.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::block::{self, Field};
@@ -119,6 +120,20 @@ pub fn with_delivery_count(properties: &[u8], count: u32) -> Result<Vec<u8>, Wir
         put_tagged(out, b'l', &i64::from(count).to_be_bytes());
         Ok(())
     })
+}
+
+/// Properties without headers that the broker added, so that they have at most so many bytes: the count of deliveries goes first,
+/// then the history of deaths, then the first and the last death. Those that are longer without them are returned as they are.
+#[must_use]
+pub fn without_added(properties: &[u8], bytes_max: usize) -> Cow<'_, [u8]> {
+    let one_death = X_FIRST.iter().chain(&X_LAST).map(|name| name.as_bytes());
+    let added: Vec<&[u8]> = [X_DELIVERY_COUNT, X_DEATH].into_iter().chain(one_death).collect();
+    let shorter = [1, 2, added.len()].into_iter().find_map(|count| {
+        let is_left_out = |name: &[u8]| added.iter().take(count).any(|one| *one == name);
+        let rewritten = with_headers(properties, true, |out, headers, _| put_all_but(out, headers, is_left_out));
+        rewritten.ok().filter(|rewritten| rewritten.len() <= bytes_max)
+    });
+    shorter.map_or(Cow::Borrowed(properties), Cow::Owned)
 }
 
 /// With so many earlier entries; without any, the new one also has only the first key.
