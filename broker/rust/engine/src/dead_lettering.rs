@@ -158,6 +158,7 @@ impl Shard {
             vhost.pass_source(self, part.id)?;
         }
         let mut guard = self.lock()?;
+        guard.note_staying(&part, &letters);
         // Also when none could leave: those behind them may go elsewhere.
         match letters.last() {
             Some(last) => guard.dying.go_on_after(part.id, last.sequence),
@@ -185,7 +186,7 @@ impl Shard {
             let name = entry.name.clone();
             let is_aside = |sequence| matches!(entry.machine.standing(sequence), Standing::Delayed);
             let (aside, gone): (Vec<_>, Vec<_>) = dying.drain(..).partition(|(sequence, _)| is_aside(*sequence));
-            gone.iter().for_each(|(sequence, _)| guard.dying.remove(id, *sequence));
+            gone.iter().for_each(|(sequence, _)| guard.dying.remove(id, *sequence, None));
             if aside.is_empty() {
                 continue;
             }
@@ -213,6 +214,16 @@ impl Shard {
 }
 
 impl State {
+    /// Notes the sizes of letters that could not leave a queue whose length is limited.
+    fn note_staying(&mut self, part: &Part, letters: &[Letter<'_>]) {
+        if self.queues.get(&part.id).is_none_or(|entry| entry.head_limit.is_none()) {
+            return;
+        }
+        let readable = letters.iter().filter(|letter| letter.view.is_some());
+        readable.for_each(|letter| self.dying.note_size(part.id, letter.sequence, letter.body_bytes()));
+        self.note_if_long(part.id);
+    }
+
     fn route_dead_letters(&mut self, id: QueueId, settings: Option<DeadLetters>) {
         match settings {
             Some(settings) => drop(self.dead_letters.insert(id, Arc::new(settings))),

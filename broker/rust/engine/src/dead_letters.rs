@@ -8,7 +8,7 @@ use std::ops::Bound;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
-use penstock_queue::{QueueId, Sequence, SequenceRange};
+use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange};
 use penstock_wire::amqp::deaths::Reason;
 use rustc_hash::FxHashMap;
 
@@ -36,10 +36,28 @@ pub(crate) struct Moving {
 pub(crate) struct Dying {
     /// By the first message of each run: its last one, and why.
     runs: BTreeMap<(QueueId, Sequence), (Sequence, Reason)>,
-    /// How many they are of each queue.
+    /// How many runs are of messages that were too many: these never stay.
+    too_long_runs: usize,
+    /// How many messages they are of each queue.
     counts: FxHashMap<QueueId, u64>,
+    /// Those among them that were tried and stay: their sizes are known.
+    tried: FxHashMap<QueueId, Tried>,
     /// The next part begins here, or with the first run.
     from: Option<(QueueId, Sequence)>,
+}
+
+/// Letters of a queue that were tried, their number and their bytes.
+#[derive(Debug)]
+struct Tried {
+    letters: AckSet,
+    count: u64,
+    bytes: u64,
+}
+
+impl Default for Tried {
+    fn default() -> Self {
+        Tried { letters: AckSet::starting_at(Sequence(0)), count: 0, bytes: 0 }
+    }
 }
 
 /// Messages of one queue that are about to leave it.
@@ -54,9 +72,36 @@ impl Dying {
         self.runs.len()
     }
 
+    /// How many runs are of messages that were too many for their queues.
+    pub fn too_long_runs(&self) -> usize {
+        self.too_long_runs
+    }
+
     /// How many messages of a queue are among them.
     pub fn count_of(&self, queue: QueueId) -> u64 {
         if self.runs.is_empty() { 0 } else { self.counts.get(&queue).copied().unwrap_or(0) }
+    }
+
+    /// How many messages of a queue are among them, and their bytes once all of them were tried.
+    pub fn length_of(&self, queue: QueueId) -> (u64, Option<u64>) {
+        let count = self.count_of(queue);
+        if count == 0 {
+            return (0, Some(0));
+        }
+        (count, self.tried.get(&queue).filter(|tried| tried.count == count).map(|tried| tried.bytes))
+    }
+
+    /// Notes the size of a letter that stays.
+    pub fn note_size(&mut self, queue: QueueId, sequence: Sequence, bytes: u32) {
+        if !self.contains(queue, sequence) {
+            return;
+        }
+        let tried = self.tried.entry(queue).or_default();
+        if !tried.letters.contains(sequence) {
+            tried.letters.insert(SequenceRange::of(sequence));
+            tried.count += 1;
+            tried.bytes += u64::from(bytes);
+        }
     }
 
     pub fn add(&mut self, queue: QueueId, range: SequenceRange, reason: Reason) {
@@ -70,36 +115,58 @@ impl Dying {
             *last = range.last;
             return;
         }
-        self.runs.insert((queue, range.first), (range.last, reason));
+        self.put((queue, range.first), (range.last, reason));
     }
 
     pub fn contains(&self, queue: QueueId, sequence: Sequence) -> bool {
         self.run_of(queue, sequence).is_some()
     }
 
-    pub fn remove(&mut self, queue: QueueId, sequence: Sequence) {
+    /// Removes a message, of a size if that is known: without it, the sizes of the queue's letters have to be noted again.
+    pub fn remove(&mut self, queue: QueueId, sequence: Sequence, bytes: Option<u32>) {
         let Some((first, last, reason)) = self.run_of(queue, sequence) else { return };
+        self.forget_size(queue, sequence, bytes);
         if let Some(count) = self.counts.get_mut(&queue) {
             *count -= 1;
             if *count == 0 {
                 self.counts.remove(&queue);
             }
         }
+        self.take((queue, first));
         if first < sequence {
-            self.runs.insert((queue, first), (Sequence(sequence.0 - 1), reason));
-        } else {
-            self.runs.remove(&(queue, first));
+            self.put((queue, first), (Sequence(sequence.0 - 1), reason));
         }
         if sequence < last {
-            self.runs.insert((queue, sequence.next()), (last, reason));
+            self.put((queue, sequence.next()), (last, reason));
+        }
+    }
+
+    fn put(&mut self, first: (QueueId, Sequence), run: (Sequence, Reason)) {
+        self.too_long_runs += usize::from(run.1 == Reason::MaxLength);
+        self.runs.insert(first, run);
+    }
+
+    fn take(&mut self, first: (QueueId, Sequence)) {
+        let taken = self.runs.remove(&first);
+        self.too_long_runs -= usize::from(taken.is_some_and(|(_, reason)| reason == Reason::MaxLength));
+    }
+
+    fn forget_size(&mut self, queue: QueueId, sequence: Sequence, bytes: Option<u32>) {
+        let Some(tried) = self.tried.get_mut(&queue).filter(|tried| tried.letters.contains(sequence)) else { return };
+        tried.letters.remove(sequence);
+        tried.count -= 1;
+        tried.bytes = tried.bytes.saturating_sub(bytes.unwrap_or(0).into());
+        if bytes.is_none() || tried.count == 0 {
+            self.tried.remove(&queue);
         }
     }
 
     pub fn forget(&mut self, queue: QueueId) {
         self.counts.remove(&queue);
-        let mut rest = self.runs.split_off(&(queue, Sequence(0)));
-        rest = rest.split_off(&(QueueId(queue.0 + 1), Sequence(0)));
-        self.runs.append(&mut rest);
+        self.tried.remove(&queue);
+        let of_queue = (queue, Sequence(0))..=(queue, Sequence(u64::MAX));
+        let firsts: Vec<_> = self.runs.range(of_queue).map(|(&first, _)| first).collect();
+        firsts.into_iter().for_each(|first| self.take(first));
     }
 
     /// The next messages of one queue, at most so many.
@@ -185,6 +252,27 @@ mod tests {
         assert_eq!(dying.run_count(), 1);
     }
 
+    #[test]
+    fn bytes_are_known_once_all_letters_of_a_queue_were_tried() {
+        let (queue, mut dying) = (QueueId(1), Dying::default());
+        dying.add(queue, run(1, 3), Reason::Rejected);
+        [1, 2, 2, 9].into_iter().for_each(|number| dying.note_size(queue, Sequence(number), 10));
+        assert_eq!(dying.length_of(queue), (3, None));
+
+        dying.note_size(queue, Sequence(3), 5);
+        assert_eq!(dying.length_of(queue), (3, Some(25)));
+        dying.remove(queue, Sequence(2), Some(10));
+        assert_eq!(dying.length_of(queue), (2, Some(15)));
+        dying.add(queue, run(7, 7), Reason::MaxLength);
+        assert_eq!((dying.length_of(queue), dying.too_long_runs()), ((3, None), 1));
+        dying.remove(queue, Sequence(1), None);
+        dying.remove(queue, Sequence(7), None);
+        assert_eq!((dying.length_of(queue), dying.too_long_runs()), ((1, None), 0));
+        dying.add(queue, run(8, 9), Reason::MaxLength);
+        dying.forget(queue);
+        assert_eq!((dying.length_of(queue), dying.too_long_runs()), ((0, Some(0)), 0));
+    }
+
     proptest! {
         #[test]
         fn it_is_a_set(steps in prop::collection::vec((0..3_u64, 1..30_u64, 0..4_u64, any::<bool>()), 1..60)) {
@@ -193,7 +281,7 @@ mod tests {
                 for number in first..=first + more {
                     let (id, sequence) = (QueueId(queue), Sequence(number));
                     if !is_added {
-                        dying.remove(id, sequence);
+                        dying.remove(id, sequence, None);
                         expected.remove(&(queue, number));
                     } else if expected.insert((queue, number)) {
                         dying.add(id, run(number, number), Reason::Rejected);

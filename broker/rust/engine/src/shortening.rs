@@ -30,6 +30,9 @@ const BY_PUBLISHER_MAX: u64 = 8_192;
 /// The same of one turn of that thread, which serves other queues too.
 const BY_TURN_MAX: u64 = 65_536;
 
+/// The number of a queue's dead letters that are about to leave, and their bytes if these are known.
+type DyingLength = (u64, Option<u64>);
+
 /// A message that may be dropped.
 struct Oldest {
     sequence: Sequence,
@@ -39,17 +42,15 @@ struct Oldest {
 }
 
 impl QueueEntry {
-    /// How many messages no consumer has, and their bytes, without so many dead letters that are about to leave. While there are
-    /// some of those, whose bytes are not known, only the number counts.
-    fn length(&self, dying: u64) -> (u64, u64) {
-        match dying {
-            0 => (self.machine.free_count(), self.machine.free_bytes()),
-            dying => (self.machine.free_count().saturating_sub(dying), 0),
-        }
+    /// How many messages no consumer has, and their bytes, without the dead letters that are about to leave. While the bytes of
+    /// some of those are not known, only the number counts.
+    fn length(&self, (dying, dying_bytes): DyingLength) -> (u64, u64) {
+        let bytes = dying_bytes.map_or(0, |bytes| self.machine.free_bytes().saturating_sub(bytes));
+        (self.machine.free_count().saturating_sub(dying), bytes)
     }
 
     /// Whether it has more messages than it may, beside those that its consumers are about to take.
-    fn is_too_long(&self, dying: u64) -> bool {
+    fn is_too_long(&self, dying: DyingLength) -> bool {
         let Some(head) = &self.head_limit else { return false };
         let (count, bytes) = self.length(dying);
         head.limit.is_exceeded(count, bytes, 0)
@@ -145,7 +146,7 @@ impl Shard {
     fn oldest_of(&self, id: QueueId) -> Result<Option<Vec<Oldest>>, EngineError> {
         let (ranges, found) = {
             let mut guard = self.lock()?;
-            let dying = guard.dying.count_of(id);
+            let dying = guard.dying.length_of(id);
             let Some(entry) = guard.queues.get(&id).filter(|entry| entry.is_too_long(dying)) else { return Ok(None) };
             let ranges = entry.oldest_ranges(dying);
             let found = guard.find_all(id, &ranges, 0)?;
@@ -169,14 +170,14 @@ impl Shard {
 
 impl QueueEntry {
     /// Whether it has more messages than its limit, whoever is about to take some.
-    fn is_over(&self, dying: u64) -> bool {
+    fn is_over(&self, dying: DyingLength) -> bool {
         let Some(head) = &self.head_limit else { return false };
         let (count, bytes) = self.length(dying);
         head.limit.is_exceeded(count, bytes, 0)
     }
 
     /// Its oldest ready messages, those of the highest priority first: about as many as are too many.
-    fn oldest_ranges(&self, dying: u64) -> Vec<SequenceRange> {
+    fn oldest_ranges(&self, dying: DyingLength) -> Vec<SequenceRange> {
         let Some(head) = &self.head_limit else { return Vec::new() };
         let machine = &self.machine;
         let eager = machine.eager_credit(EAGER_MAX);
@@ -223,7 +224,7 @@ impl State {
     }
 
     fn is_over(&self, id: QueueId) -> bool {
-        self.queues.get(&id).is_some_and(|entry| entry.is_over(self.dying.count_of(id)))
+        self.queues.get(&id).is_some_and(|entry| entry.is_over(self.dying.length_of(id)))
     }
 
     /// Has the queues shortened soon that dead letters of a queue made too long, and that one, whose bytes are known again.
@@ -245,7 +246,7 @@ impl State {
         touched.retain(|id| {
             let Some(entry) = self.queues.get_mut(id) else { return false };
             entry.head_limit.iter_mut().for_each(|head| head.is_touched = false);
-            entry.is_too_long(self.dying.count_of(*id))
+            entry.is_too_long(self.dying.length_of(*id))
         });
         touched
     }
@@ -254,12 +255,12 @@ impl State {
     /// Returns how many of both.
     fn drop_oldest(&mut self, id: QueueId, oldest: &[Oldest]) -> Result<(u64, u64), EngineError> {
         let now_ms = clock_ms().max(self.passed_ms);
-        if self.dead_letters.contains_key(&id) && self.dying.run_count() > RUNS_MAX {
-            // It goes on once those that wait have moved.
+        if self.dead_letters.contains_key(&id) && self.dying.too_long_runs() > RUNS_MAX {
+            // It goes on once the messages that were too many before have moved: none of them stays.
             self.note_long(id);
             return Ok((0, 0));
         }
-        let dying = self.dying.count_of(id);
+        let dying = self.dying.length_of(id);
         let Some(entry) = self.queues.get_mut(&id).filter(|entry| entry.stream.is_none()) else { return Ok((0, 0)) };
         let Some(limit) = entry.head_limit.as_ref().map(|head| head.limit) else { return Ok((0, 0)) };
         let eager = entry.machine.eager_credit(EAGER_MAX);

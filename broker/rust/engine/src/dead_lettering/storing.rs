@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::letter::{Letter, Part};
 use crate::counters::Metric;
+use crate::dead_letters::DeadLetters;
 use crate::error::EngineError;
 use crate::log_number::LogNumber;
 use crate::publication::{Fate, PassedOn, Publication};
@@ -16,6 +17,9 @@ use crate::routes::Routes;
 use crate::shard::Shard;
 use crate::state::State;
 use crate::storing::Sent;
+
+/// How often queues that become full meanwhile are left out of what a log is to store.
+const TRIES_MAX: usize = 4;
 
 /// A letter that is settled, its publication if it is stored in this log, and the queues that take it.
 type Leaving<'a> = (&'a Letter<'a>, Option<Publication<'a>>, Vec<QueueId>);
@@ -47,14 +51,14 @@ impl Shard {
             let home = if log == LogNumber::VHOST { Some(Arc::clone(vhost)) } else { vhost.others.log(log) };
             // One that was deleted with its queue takes nothing.
             let Some(home) = home else { continue };
-            let (places, fates) = store_copies(&home, group, letters, now_ms)?;
-            for (at, place) in places.into_iter().enumerate() {
-                let Some(letter) = letters.get_mut(place) else { continue };
-                match fates.get(at) {
-                    Some(Fate::Stored(_)) => letter.is_elsewhere = true,
-                    Some(Fate::Overflow | Fate::Shut) => letter.stays |= letter.is_kept(part.settings.as_deref()),
-                    Some(_) => {}
-                    None => letter.stays = true,
+            let mut group = group.to_vec();
+            for _ in 0..TRIES_MAX {
+                home.lock()?.leave_out_full(&mut group, letters, part.settings.as_deref());
+                let refused = store_there(&home, &group, letters, now_ms, part.settings.as_deref())?;
+                // A queue that became full since keeps no other one from the letter.
+                group.retain(|one| refused.contains(&one.place));
+                if group.is_empty() {
+                    break;
                 }
             }
         }
@@ -120,6 +124,32 @@ impl Shard {
     }
 }
 
+/// Stores copies in one log; returns the places of letters that may be dropped and that a full queue kept from all queues there.
+fn store_there(
+    home: &Arc<Shard>,
+    group: &[PassedOn],
+    letters: &mut [Letter<'_>],
+    now_ms: u64,
+    settings: Option<&DeadLetters>,
+) -> Result<Vec<usize>, EngineError> {
+    let mut refused = Vec::new();
+    if group.is_empty() {
+        return Ok(refused);
+    }
+    let (places, fates) = store_copies(home, group, letters, now_ms)?;
+    for (at, place) in places.into_iter().enumerate() {
+        let Some(letter) = letters.get_mut(place) else { continue };
+        match fates.get(at) {
+            Some(Fate::Stored(_)) => letter.is_elsewhere = true,
+            Some(Fate::Overflow | Fate::Shut) if letter.is_kept(settings) => letter.stays = true,
+            Some(Fate::Overflow | Fate::Shut) => refused.push(place),
+            Some(_) => {}
+            None => letter.stays = true,
+        }
+    }
+    Ok(refused)
+}
+
 /// Stores copies in one log; returns the letters by their indexes, and the fates of the first of them: the others found no
 /// space.
 fn store_copies(
@@ -154,7 +184,7 @@ impl State {
     /// Makes messages ready whose records cannot be read.
     fn give_back(&mut self, id: QueueId, back: &[Sequence]) {
         let Some(entry) = self.queues.get_mut(&id) else { return };
-        back.iter().for_each(|sequence| self.dying.remove(id, *sequence));
+        back.iter().for_each(|sequence| self.dying.remove(id, *sequence, None));
         let released = entry.machine.release(back);
         self.wake(id, released);
     }
@@ -183,6 +213,25 @@ impl State {
                 let (count, sum) = given.entry(*queue).or_default();
                 (*count, *sum) = (*count + 1, *sum + bytes);
             }
+            true
+        });
+    }
+
+    /// Leaves out queues that are full now, of letters that may be dropped: the others get them. Letters that are kept reach all
+    /// queues of a log or none, because it recognizes the whole letter when it comes again.
+    fn leave_out_full(&self, group: &mut Vec<PassedOn>, letters: &[Letter<'_>], settings: Option<&DeadLetters>) {
+        if self.rejecting.is_empty() && self.shut.is_empty() {
+            return;
+        }
+        let mut given: FxHashMap<QueueId, (u64, u64)> = FxHashMap::default();
+        group.retain(|one| {
+            let Some(letter) = letters.get(one.place) else { return false };
+            let (bytes, (count, sum)) =
+                (u64::from(letter.body_bytes()), given.get(&one.queue).copied().unwrap_or_default());
+            if !letter.is_kept(settings) && !self.takes_letter(one.queue, (count, sum), bytes) {
+                return false;
+            }
+            given.insert(one.queue, (count + 1, sum + bytes));
             true
         });
     }
@@ -266,8 +315,8 @@ impl State {
                 some.iter().map(|(letter, ..)| (letter.sequence, letter.body_bytes())).collect();
             let (Some((first, ..)), Some(entry)) = (some.first(), self.queues.get_mut(&id)) else { continue };
             let (mut settled, _) = entry.machine.expire(&messages);
-            for (sequence, _) in messages {
-                self.dying.remove(id, sequence);
+            for (sequence, bytes) in messages {
+                self.dying.remove(id, sequence, Some(bytes));
                 self.overdue.remove(id, sequence);
             }
             settled.ranges.iter_mut().for_each(|range| {
