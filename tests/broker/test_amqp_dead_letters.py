@@ -120,7 +120,7 @@ def test_a_queue_with_a_limit_counts_deliveries(channel: BlockingChannel) -> Non
 
 
 def test_headers_that_nearly_fill_a_frame_reach_the_consumer_of_dead_letters(channel: BlockingChannel) -> None:
-    """Otherwise all properties of such a message would be lost, because those of its death have no space beside them."""
+    """All properties of such a message were lost, because those of its death have no space beside them."""
     channel.queue_declare("full-dead", durable=True)
     to_dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "full-dead", "x-delivery-limit": 9}
     channel.queue_declare("full", durable=True, arguments=to_dead)
