@@ -13,6 +13,7 @@ from hostile.bystander import Bystander
 from hostile.siege import SETTLE_SECONDS_MAX, Siege
 from hostile.target import BUFFER_BYTES_MAX, FIRST_REQUEST_SECONDS, Target
 from support import Broker
+from support.broker import free_ports
 
 _never = Event()
 
@@ -34,12 +35,13 @@ def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
         f"first_request_seconds = {FIRST_REQUEST_SECONDS}\nmetrics_tls = false\n"
         f'tls_certificate = "{place}/cert.pem"\ntls_key = "{place}/key.pem"\n'
     )
+    amqp = free_ports(1)[0]
     with (
-        Broker(place / "data", "--config", str(plain)) as broker,
+        Broker(place / "data", "--config", str(plain), "--amqp", f"127.0.0.1:{amqp}") as broker,
         Broker(place / "tls-data", "--config", str(tls)) as other,
         Bystander(broker.uri(), place / "bystander.txt") as bystander,
     ):
-        target = Target(broker.uri(), broker.grpc, broker.metrics, other.grpc, trust)
+        target = Target(broker.uri(), broker.grpc, broker.metrics, other.grpc, trust, amqp)
         until = time.monotonic() + SETTLE_SECONDS_MAX
         while bystander.count() < 50:
             assert time.monotonic() < until, "the client that behaves did not begin"

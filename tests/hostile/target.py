@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import penstock
+from hostile.amqp_wire import AmqpWire
 from hostile.wire import Wire, message
 
 FIRST_REQUEST_SECONDS = 2
@@ -27,9 +28,13 @@ class Target:
     metrics_port: int
     tls_port: int
     tls: ssl.SSLContext
+    amqp_port: int
 
     def wire(self, authorization: str = "", *, window: int | None = None) -> Wire:
         return Wire(self.port, authorization, window=window)
+
+    def amqp(self, *, greets: bool = True) -> AmqpWire:
+        return AmqpWire(self.amqp_port, greets=greets)
 
     def connect(self) -> penstock.Connection:
         return penstock.connect(self.uri)

@@ -8,11 +8,11 @@ import os
 
 import pytest
 
-from hostile import connections, contents
+from hostile import amqp_connections, amqp_contents, connections, contents
 from hostile.siege import GROWS_MB_MAX, Siege
 from hostile.target import Case
 
-CASES = [*connections.CASES, *contents.CASES]
+CASES = [*connections.CASES, *contents.CASES, *amqp_connections.CASES, *amqp_contents.CASES]
 IS_STRICT = os.environ.get("HOSTILE_STRICT") == "1"
 SIGNS_OF_A_BUG = ("panicked", "Traceback", '"level": "error"', "[error")
 

@@ -18,6 +18,7 @@ macro_rules! targets {
 }
 
 targets! {
+    amqp_connection in "../../../../fuzz/fuzz_targets/amqp_connection.rs",
     amqp_frames in "../../../../fuzz/fuzz_targets/amqp_frames.rs",
     amqp_method in "../../../../fuzz/fuzz_targets/amqp_method.rs",
     amqp_table in "../../../../fuzz/fuzz_targets/amqp_table.rs",
