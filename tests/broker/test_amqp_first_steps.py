@@ -250,7 +250,7 @@ def test_a_deleted_user_s_connection_is_closed(amqp: tuple[Broker, int]) -> None
         with pytest.raises(ConnectionClosedByBroker) as raised:
             connection.process_data_events(time_limit=SECONDS_MAX)
 
-    assert (raised.value.reply_code, raised.value.reply_text) == (320, "CONNECTION_FORCED - user 'gone' was deleted")
+    assert (raised.value.reply_code, raised.value.reply_text) == (320, "CONNECTION_FORCED - user 'gone' is deleted")
 
 
 def test_connections_above_a_limit_are_refused(amqp: tuple[Broker, int]) -> None:

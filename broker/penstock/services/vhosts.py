@@ -6,7 +6,7 @@ from penstock.model.errors import FaultError, RefusedError
 from penstock.model.names import vhost_name
 from penstock.native import VhostCounts
 from penstock.services.connections import Connections
-from penstock.services.events import Events, LimitsChanged, TopologyChanged
+from penstock.services.events import Events, LimitsChanged, PermissionsChanged, TopologyChanged
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading
 from penstock.storage import directory_name
@@ -59,7 +59,9 @@ class VhostVerbs:
         """Delete it with all its queues, messages, permissions and limits."""
         checked = vhost_name(name)
         with self._events.commit() as changed:
-            changed.update((TopologyChanged(checked), LimitsChanged(vhost=checked)))
+            # Whoever is in it asks again whether it may be.
+            gone = PermissionsChanged(vhost=checked)
+            changed.update((TopologyChanged(checked), LimitsChanged(vhost=checked), gone))
             try:
                 await self._vhosts.delete(principal.in_broker(), checked)
             except RefusedError:

@@ -93,9 +93,9 @@ def refusal_of(error: RefusedError | FaultError, user: str = "") -> Refusal:
     return Refusal(kind, _text_of(error, user), _CODES.get((type(error), getattr(error, "field", "")), code))
 
 
-def refusal_of_deleted(user: str) -> Refusal:
-    """Return what an open connection hears whose user is not there any more."""
-    return Refusal("unauthenticated", f"user '{user}' was deleted", CONNECTION_FORCED)
+def refusal_of_deleted(thing: str) -> Refusal:
+    """Return what an open connection hears whose user or virtual host is not there any more."""
+    return Refusal("unauthenticated", f"{thing} is deleted", CONNECTION_FORCED)
 
 
 def refusal_of_a_bug() -> Refusal:

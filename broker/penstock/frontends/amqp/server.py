@@ -8,7 +8,13 @@ from penstock.frontends.amqp.errors import Refusal, refusal_of, refusal_of_a_bug
 from penstock.frontends.amqp.topology import change
 from penstock.frontends.native import Call, admit, permit_keys
 from penstock.kit.logging import logger
-from penstock.model.errors import FaultError, NotAuthenticatedError, PreconditionFailedError, RefusedError
+from penstock.model.errors import (
+    FaultError,
+    NotAuthenticatedError,
+    NotFoundError,
+    PreconditionFailedError,
+    RefusedError,
+)
 from penstock.native import (
     Admittable,
     Enter,
@@ -46,9 +52,10 @@ class AmqpProtocol:
         except NotAuthenticatedError as refusal:
             name = refusal.thing.name
             is_gone = call.again and name and name not in connection.users
-            _refuse(call, refusal_of_deleted(name) if is_gone else refusal_of(refusal))
+            _refuse(call, refusal_of_deleted(f"user '{name}'") if is_gone else refusal_of(refusal))
         except RefusedError as refusal:
-            _refuse(call, refusal_of(refusal, user))
+            is_gone = call.again and isinstance(refusal, NotFoundError) and refusal.thing.kind == "vhost"
+            _refuse(call, refusal_of_deleted(f"vhost '{refusal.thing.name}'") if is_gone else refusal_of(refusal, user))
         except FaultError as fault:
             _log.warning("a call met a fault", question=type(question).__name__, fault=str(fault))
             _refuse(call, refusal_of(fault))
