@@ -21,7 +21,7 @@ __all__ = ["RabbitMq", "is_installed", "rabbitmq"]
 # Debian's commands in the path change the user; these do not.
 COMMANDS = Path("/usr/lib/rabbitmq/bin")
 SERVER = COMMANDS / "rabbitmq-server"
-START_SECONDS_MAX = 60
+START_SECONDS_MAX = 180
 POLL_SECONDS = 0.1
 
 
