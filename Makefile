@@ -115,7 +115,7 @@ test-repro: setup .venv/.dev .venv/.spark ## eight faults of earlier versions, t
 long-repro: setup .venv/.dev .venv/.spark ## all of them (some need Java 17; installs PySpark)
 	$(PYTEST) tests/repro -s --timeout 900
 
-test-conformance: setup .venv/.dev ## foreign clients: reflection, health, the Go example (needs Go), some cases of the own suites of AMQP's (CONFORMANCE_SEED)
+test-conformance: setup .venv/.dev ## foreign clients: reflection, health, examples (need Go, Node and Maven), some cases of the own suites of AMQP's (CONFORMANCE_SEED)
 	$(PYTEST) tests/conformance --timeout 600
 
 long-conformance: setup .venv/.dev ## all cases of the own suites of AMQP's clients; prints the table

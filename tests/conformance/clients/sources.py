@@ -77,12 +77,16 @@ def unpacked(source: Source, work: Path) -> Path:
 
 def environment(source: Source, folder: Path, packages: Sequence[str], work: Path) -> Path:
     """Return the Python of an environment that has the source and these packages."""
-    home = work / f"venv-{source.folder}"
+    return environment_of(work / f"venv-{source.folder}", (str(folder), *packages))
+
+
+def environment_of(home: Path, packages: Sequence[str]) -> Path:
+    """Return the Python of an environment in the folder `home` that has these packages."""
     python, made_of = home / "bin" / "python", home / "made_of"
     wanted = "\n".join(packages)
     if not made_of.exists() or made_of.read_text() != wanted:
         _call(sys.executable, "-m", "venv", "--clear", home)
-        _call(python, "-m", "pip", "install", "--quiet", folder, *packages)
+        _call(python, "-m", "pip", "install", "--quiet", *packages)
         made_of.write_text(wanted)
     return python
 
