@@ -48,8 +48,8 @@ def test_a_stream_keeps_what_a_policy_says_from_then_on(tmp_path: Path) -> None:
 
 
 def test_a_key_that_is_not_there_yet_is_refused_by_name(connection: penstock.Connection) -> None:
-    with pytest.raises(penstock.PenstockError, match="'delayed-retry-min', which is not supported yet"):
-        connection.admin.set_policy("p", ".*", {"delayed-retry-min": 1_000})
+    with pytest.raises(penstock.PenstockError, match="'federation-upstream', which is not supported yet"):
+        connection.admin.set_policy("p", ".*", {"federation-upstream": "east"})
     assert connection.admin.list_policies() == []
 
 
@@ -119,8 +119,8 @@ def test_a_broken_file_of_policies_stops_the_start_with_its_place(tmp_path: Path
     with Broker(tmp_path / "data") as broker:
         broker.stop()
         (path,) = (tmp_path / "data").glob("*/policies.json")
-        path.write_text(json.dumps([{"name": "p", "pattern": ".*", "definition": {"delayed-retry-min": 1}}]))
+        path.write_text(json.dumps([{"name": "p", "pattern": ".*", "definition": {"federation-upstream": "east"}}]))
         with pytest.raises(
-            BrokerError, match=r"is invalid at policy 'p'.*'delayed-retry-min', which is not supported yet"
+            BrokerError, match=r"is invalid at policy 'p'.*'federation-upstream', which is not supported yet"
         ):
             broker.start()

@@ -93,12 +93,16 @@ def test_declaring_again_is_answered_and_a_difference_is_refused_by_its_name(con
         connection.declare_queue("jobs", durable=False)
 
 
-@pytest.mark.parametrize("argument", ["x-delayed-retry-min", "x-penstock-id"])
-def test_an_argument_of_a_feature_that_is_lacking_is_refused_by_its_name(
-    connection: penstock.Connection, argument: str
-) -> None:
-    with pytest.raises(penstock.RefusedError, match=argument):
-        connection.declare_queue("jobs", arguments={argument: 1})
+def test_an_argument_of_a_feature_that_is_lacking_is_refused_by_its_name(connection: penstock.Connection) -> None:
+    with pytest.raises(penstock.RefusedError, match="x-persist-ms"):
+        connection.declare_exchange("events", "topic", arguments={"x-persist-ms": 1})
+
+    assert "events" not in {exchange.name for exchange in connection.admin.list_exchanges()}
+
+
+def test_an_argument_of_the_broker_s_own_is_refused_by_its_name(connection: penstock.Connection) -> None:
+    with pytest.raises(penstock.RefusedError, match="x-penstock-id"):
+        connection.declare_queue("jobs", arguments={"x-penstock-id": 1})
 
     assert queue_names(connection) == []
 
