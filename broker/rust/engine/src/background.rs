@@ -34,8 +34,15 @@ const TRY_AGAIN_EVERY: Duration = Duration::from_secs(1);
 /// A thread without work need not look before it gets some.
 const WITHOUT_WORK: Duration = Duration::from_secs(3600);
 
-/// How late a message may be expired, while it is not delivered any more.
-const EXPIRE_EVERY: Duration = Duration::from_millis(50);
+/// How late a delayed message may be ready because the thread pauses between two rounds, and how late a message may be expired,
+/// while it is not delivered any more.
+const EXPIRE_EVERY: Duration = Duration::from_millis(4);
+
+/// The longest pause, after long rounds.
+const EXPIRE_EVERY_MAX: Duration = Duration::from_millis(50);
+
+/// Rounds take one part of the time in so many, up to the longest pause: of many queues each costs more.
+const EXPIRE_SHARE: u32 = 10;
 
 /// Bytes that compaction writes at once: a few milliseconds of a disk.
 const SLICE_BYTES: u64 = 1 << 20;
@@ -105,10 +112,16 @@ impl Threads {
 /// Expires messages of the shards whose time has come, until it ends.
 fn run_expiry(alarms: &Alarms) {
     while let Some(due) = alarms.wait(clock_ms) {
+        let begun = Instant::now();
         due.iter().for_each(|shard| shard.on_time(clock_ms()));
         drop(due);
-        alarms.pause(EXPIRE_EVERY);
+        alarms.pause(pause_after(begun.elapsed()));
     }
+}
+
+/// The pause after a round that took so long.
+fn pause_after(round: Duration) -> Duration {
+    (round * (EXPIRE_SHARE - 1)).clamp(EXPIRE_EVERY, EXPIRE_EVERY_MAX)
 }
 
 impl Timed for Shard {
@@ -331,5 +344,18 @@ fn stop_unless_full(shard: &Shard, result: Result<(), EngineError>) {
         && !error.is_full()
     {
         shard.stop(&error.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_of_the_expirer_is_short_after_short_rounds_and_bounded_after_long_ones() {
+        let ms = Duration::from_millis;
+        for (round, pause) in [(0, 4), (1, 9), (3, 27), (10, 50), (60_000, 50)] {
+            assert_eq!(pause_after(ms(round)), ms(pause), "{round}");
+        }
     }
 }
