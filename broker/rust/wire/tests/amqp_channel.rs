@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 use penstock_wire::Name;
-use penstock_wire::amqp::channel::{Channel, ChannelState, Mode, Received};
+use penstock_wire::amqp::assembly::Publish;
+use penstock_wire::amqp::channel::{Channel, ChannelState, MessagesTaken, Mode, Received};
 use penstock_wire::amqp::content::put_content;
 use penstock_wire::amqp::frame::{Frame, FrameKind, next_frame, put_frame};
 use penstock_wire::amqp::method::{Method, MethodId};
@@ -230,4 +231,71 @@ proptest! {
             }
         }
     }
+}
+
+/// What the messages of a channel are, and how many bytes it holds.
+fn kept(talk: &Talk) -> (Vec<(bool, Vec<u8>, Vec<u8>)>, usize) {
+    let assembly = talk.channel.assembly();
+    let parts =
+        |message: Publish<'_>| (message.mandatory, message.properties.as_bytes().to_vec(), message.body.to_vec());
+    (assembly.messages().map(parts).collect(), assembly.held_bytes())
+}
+
+proptest! {
+    /// Frames that are taken together have the same effect as one by one, wherever the input is cut, and nothing is passed over
+    /// that the channel refuses, answers or does at once.
+    #[test]
+    fn frames_of_messages_are_taken_together_as_one_by_one(
+        steps in prop::collection::vec(frames(), 0..20),
+        held_bytes_max in 0..20_000usize,
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let input = steps.concat();
+        let (mut together, mut one_by_one) = (Talk::open(), Talk::open());
+        let mut rest = &input[..];
+        loop {
+            let some = &rest[..rest.len().min(cut.index(input.len() + 1).max(5000))];
+            let taken = together.channel.take_messages(some, 4096, held_bytes_max);
+            let (head, behind) = rest.split_at(taken.bytes);
+            rest = behind;
+            let heard = one_by_one.hears(head);
+            prop_assert!(heard.iter().all(|heard| matches!(heard.as_deref(), Ok("nothing" | "published"))), "{heard:?}");
+            prop_assert_eq!(heard.contains(&Ok("published".to_owned())), taken.has_complete);
+            prop_assert_eq!(kept(&together), kept(&one_by_one));
+            prop_assert!(together.said.is_empty(), "what is said waits for no round");
+            let held_bytes = together.channel.assembly().held_bytes();
+            prop_assert!(taken.bytes == 0 || held_bytes < held_bytes_max.max(1), "{held_bytes}");
+            let Some((_, length)) = next_frame(rest, 4096).unwrap() else { break };
+            let (next, behind) = rest.split_at(length);
+            rest = behind;
+            let (heard, also) = (together.hears(next), one_by_one.hears(next));
+            prop_assert_eq!(&heard, &also);
+            if heard[0].is_err() || one_by_one.channel.state() != ChannelState::Open {
+                break;
+            }
+            together.said.clear();
+            one_by_one.said.clear();
+        }
+    }
+}
+
+#[test]
+fn messages_that_may_return_and_frames_of_other_channels_are_taken_one_by_one() {
+    let mut talk = Talk::open();
+    let (exchange, routing_key) = (Name::cut("logs"), Name::cut("a.b"));
+    let mut mandatory = written(Method::BasicPublish { exchange, routing_key, mandatory: true, immediate: false });
+    put_content(NUMBER, &[], b"may return", 4096, &mut mandatory);
+    let mut of_other = Vec::new();
+    put_content(NUMBER + 1, &[], b"other", 4096, &mut of_other);
+    let plain = publish(b"plain");
+
+    let taken = talk.channel.take_messages(&[&plain[..], &mandatory].concat(), 4096, 1 << 20);
+    assert_eq!(taken, MessagesTaken { bytes: plain.len(), has_complete: true });
+    assert_eq!(talk.channel.take_messages(&of_other, 4096, 1 << 20).bytes, 0);
+    talk.hears(&mandatory);
+    assert_eq!(
+        talk.channel.take_messages(&plain, 4096, 1 << 20).bytes,
+        0,
+        "one that may return is counted with the next"
+    );
 }

@@ -258,6 +258,11 @@ impl Conversation {
 
     async fn take_frames(&mut self) {
         while !self.is_deaf && self.may_read() {
+            let taken = self.session.take_messages(&self.input);
+            if taken > 0 {
+                self.input.advance(taken);
+                continue;
+            }
             match next_frame(&self.input, self.session.limits().frame_bytes_max) {
                 Ok(Some((frame, length))) => {
                     self.session.take(frame).await;

@@ -16,7 +16,7 @@ use penstock_wire::Name;
 use penstock_wire::amqp::argument::FieldTable;
 use penstock_wire::amqp::channel::{Channel, Mode, Received};
 use penstock_wire::amqp::connection::{Connection, Effect, Event, Limits, Phase};
-use penstock_wire::amqp::frame::Frame;
+use penstock_wire::amqp::frame::{Frame, next_frame};
 use penstock_wire::amqp::method::{Method, MethodId};
 use penstock_wire::amqp::reply::{Exception, ReplyCode};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -208,6 +208,25 @@ impl Session {
         };
         let effect = self.connection.step(event, &mut self.out);
         self.end(effect).await;
+    }
+
+    /// Takes the frames of messages that `input` begins with, all of one channel, and returns how many bytes they have. It leaves to
+    /// [`Session::take`] what takes more than keeping them.
+    pub fn take_messages(&mut self, input: &[u8]) -> usize {
+        let frame_bytes_max = self.connection.limits().frame_bytes_max;
+        let Ok(Some((first, _))) = next_frame(input, frame_bytes_max) else { return 0 };
+        let number = first.channel;
+        if self.is_disk_full || !self.connection.is_running() {
+            return 0;
+        }
+        let Some(open) = self.channels.get_mut(&number) else { return 0 };
+        let before = open.channel.assembly().held_bytes();
+        let taken = open.channel.take_messages(input, frame_bytes_max, STORED_AT_BYTES);
+        self.held_bytes = self.held_bytes + open.channel.assembly().held_bytes() - before;
+        if taken.has_complete && self.unstored.last() != Some(&number) {
+            self.unstored.push(number);
+        }
+        taken.bytes
     }
 
     /// Ends the channels, or the connection.

@@ -210,6 +210,13 @@ impl Assembly {
         self.mandatory_bytes
     }
 
+    /// Return whether a message is complete, or begun, that returns to its publisher when it finds no queue.
+    #[inline]
+    #[must_use]
+    pub fn may_return(&self) -> bool {
+        self.mandatory_bytes > 0 || self.incomplete.mandatory
+    }
+
     /// Names what direct replies are sent to, of messages that come from now on; nothing when it is empty.
     pub fn set_reply_name(&mut self, name: &[u8]) {
         name.clone_into(&mut self.reply_name);

@@ -6,7 +6,7 @@
 //! connection's machine; for any other one the caller calls [`Channel::fail`].
 
 use super::assembly::Assembly;
-use super::frame::{Frame, FrameKind};
+use super::frame::{Frame, FrameKind, next_frame};
 use super::method::{Method, MethodId};
 use super::reply::{Exception, ReplyCode};
 
@@ -55,6 +55,18 @@ pub enum Received<'a> {
     Ends,
     /// Its number is free again.
     Over,
+}
+
+/// The payload of `basic.publish` begins like this.
+const PUBLISH: [u8; 4] = [0, 60, 0, 40];
+
+/// What [`Channel::take_messages`] took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessagesTaken {
+    /// Of whole frames.
+    pub bytes: usize,
+    /// Whether a message is complete that was not before.
+    pub has_complete: bool,
 }
 
 /// See the module.
@@ -118,6 +130,38 @@ impl Channel {
             return Ok(Received::Nothing);
         }
         self.take_method(method, out)
+    }
+
+    /// Takes the frames of messages that `input` begins with: many calls of [`Channel::take`] in one. It ends before everything that
+    /// needs more than being kept: another channel's frame or another method, a message that may return, a frame that is refused,
+    /// and one with which the channel held `held_bytes_max`.
+    pub fn take_messages(&mut self, input: &[u8], frame_bytes_max: u32, held_bytes_max: usize) -> MessagesTaken {
+        let mut taken = MessagesTaken { bytes: 0, has_complete: false };
+        if self.state != ChannelState::Open || self.mode == Mode::Transactions {
+            return taken;
+        }
+        while let Ok(Some((frame, length))) = next_frame(input.get(taken.bytes..).unwrap_or_default(), frame_bytes_max)
+        {
+            let held_bytes = self.assembly.held_bytes() + frame.payload.len();
+            if frame.channel != self.number || held_bytes >= held_bytes_max || self.assembly.may_return() {
+                break;
+            }
+            if self.assembly.expects_content() {
+                // A frame that is refused changes nothing.
+                let Ok(is_complete) = self.assembly.take(frame) else { break };
+                taken.has_complete |= is_complete;
+            } else {
+                let is_publish = frame.kind == FrameKind::Method && frame.payload.starts_with(&PUBLISH);
+                let method = if is_publish { Method::read(frame.payload) } else { break };
+                let Ok(Method::BasicPublish { exchange, routing_key, mandatory: false, immediate: false }) = method
+                else {
+                    break;
+                };
+                self.assembly.begin(exchange, routing_key, false);
+            }
+            taken.bytes += length;
+        }
+        taken
     }
 
     fn take_method<'a>(&mut self, method: Method<'a>, out: &mut Vec<u8>) -> Result<Received<'a>, Exception> {
