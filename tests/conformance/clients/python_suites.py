@@ -87,7 +87,7 @@ def run_suite(suite: Suite) -> Runner:
         skipped = expected_skips(suite.client, drawn)
         chosen = Path(name + ".chosen")
         chosen.write_text("".join(f"{case}\n" for case in drawn if case not in skipped))
-        return _outcome(suite.client, drawn, skipped, session.run(f"@{chosen}", cases_file=Path(name + ".ends")))
+        return outcome_of(suite.client, drawn, skipped, session.run(f"@{chosen}", cases_file=Path(name + ".ends")))
 
     return run_it
 
@@ -99,7 +99,7 @@ def expected_skips(client: str, cases: Sequence[str]) -> dict[str, str]:
     return {case: reason for case in cases for pattern, reason in patterns if fnmatchcase(case, pattern)}
 
 
-def _outcome(client: str, drawn: Sequence[str], skipped: dict[str, str], ends: Sequence[dict[str, str]]) -> Outcome:
+def outcome_of(client: str, drawn: Sequence[str], skipped: dict[str, str], ends: Sequence[dict[str, str]]) -> Outcome:
     """Return the outcome; a case that the suite itself skips counts as such, one without an end has failed."""
     failed = {line["case"] for line in ends if line["end"] == "failed"}
     reasons = Counter(skipped.values())

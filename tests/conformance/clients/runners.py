@@ -1,6 +1,11 @@
 """The clients that run against the broker, by name, in the order of the table."""
 
+from conformance.clients.language_suites import amqp091_go, amqplib
 from conformance.clients.python_suites import PYTHON_SUITES, run_suite
 from conformance.clients.runs import Runner
 
-RUNNERS: dict[str, Runner] = {suite.client: run_suite(suite) for suite in PYTHON_SUITES if suite.client == "kombu"}
+RUNNERS: dict[str, Runner] = {
+    **{suite.client: run_suite(suite) for suite in PYTHON_SUITES if suite.client == "kombu"},
+    "amqp091-go": amqp091_go,
+    "amqplib": amqplib,
+}

@@ -1,0 +1,83 @@
+"""Clients of other languages: the suite of amqp091-go as its project publishes it, and cases of ours over amqplib.
+
+amqplib's package has no tests, so ours go through its interface, with Node's own test runner. Of amqp091-go, cases are
+left out that ask for RabbitMQ's command line or its management over HTTP.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from conformance.clients.languages import variables, with_packages
+from conformance.clients.outcome import Outcome
+from conformance.clients.python_suites import expected_skips, outcome_of
+from conformance.clients.runs import Run
+
+GO_MODULE = "github.com/rabbitmq/amqp091-go@v1.16.0"
+GO_LEFT_OUT = re.compile("TestConnectionRecovery|TestConnection_Close_WhenMemoryAlarmIsActive")
+GO_TAG = "//go:build integration"
+GO_QUICK_CASES = 60
+SUITE_SECONDS_MAX = 900
+_GO_END = re.compile(r"--- (PASS|FAIL|SKIP): (\w+) \(")
+_NODE_END = re.compile(r"(not ok|ok) \d+ - (.*)")
+_ENDS = {"PASS": "passed", "FAIL": "failed", "SKIP": "skipped", "ok": "passed", "not ok": "failed"}
+
+
+def amqp091_go(run: Run) -> Outcome:
+    """Run the suite of amqp091-go; a case that panics ends it, and all after that count as failed."""
+    folder, program = _go_suite(run.work)
+    drawn = run.drawn("amqp091-go", _go_cases(folder), GO_QUICK_CASES)
+    skipped = expected_skips("amqp091-go", drawn)
+    chosen = "|".join(case for case in drawn if case not in skipped)
+    printed = _call(folder, run, str(program), "-test.v", "-test.run", f"^({chosen})$")
+    return outcome_of("amqp091-go", drawn, skipped, _ends(printed, _GO_END))
+
+
+def amqplib(run: Run) -> Outcome:
+    """Run all cases over amqplib: they take seconds."""
+    folder = with_packages(Path(__file__).with_name("node"), run.work / "cases-node")
+    ends = _ends(_call(folder, run, "node", "--test", "--test-reporter=tap", "cases.test.js"), _NODE_END)
+    return outcome_of("amqplib", [end["case"] for end in ends], {}, ends)
+
+
+def _go_suite(work: Path) -> tuple[Path, Path]:
+    """Return a copy of the module, and the program that its tests are built into."""
+    asked = ["go", "mod", "download", "-json", GO_MODULE]
+    answer = json.loads(subprocess.run(asked, cwd=work, check=True, capture_output=True, text=True).stdout)
+    folder, program = work / "amqp091-go", work / "amqp091-go.test"
+    if not folder.exists():
+        shutil.copytree(answer["Dir"], folder, copy_function=shutil.copyfile)
+    subprocess.run(["chmod", "-R", "u+w", str(folder)], check=True)
+    subprocess.run(["go", "test", "-c", "-tags", "integration", "-o", str(program), "."], cwd=folder, check=True)
+    return folder, program
+
+
+def _go_cases(folder: Path) -> list[str]:
+    """Return the cases of the files that ask for a broker: those of the others talk to a server of their own."""
+    files = (file.read_text() for file in sorted(folder.glob("*_test.go")))
+    cases = [case for text in files if GO_TAG in text for case in re.findall(r"^func (Test\w+)\(", text, re.MULTILINE)]
+    return [case for case in cases if case != "TestMain" and not GO_LEFT_OUT.match(case)]
+
+
+def _call(folder: Path, run: Run, *command: str) -> str:
+    """Return what a suite prints. Its exit status says only that a case failed, which the lines say, too."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=variables(f"amqp://guest:guest@127.0.0.1:{run.plain_port}/%2F"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SUITE_SECONDS_MAX,
+        check=False,
+    )
+    (run.work / f"{folder.name}.log").write_text(done.stdout)
+    return done.stdout
+
+
+def _ends(printed: str, pattern: re.Pattern[str]) -> list[dict[str, str]]:
+    found = [match for line in printed.splitlines() if (match := pattern.match(line))]
+    return [{"case": each[2], "end": _ENDS[each[1]], "reason": "skipped by the suite"} for each in found]
