@@ -89,6 +89,17 @@ pub enum EngineError {
         "a queue that it goes to has as many messages as it may have; consume some or raise its limit, and publish it again"
     )]
     QueueLength,
+    #[error(
+        "a transaction is larger than one record of the log may be, and nothing of it was applied; commit after fewer messages"
+    )]
+    TransactionTooLarge,
+    #[error(
+        "a transaction is applied in one log, and queues '{0}' and '{1}' are in different ones, so nothing of it was applied; use \
+         queues of one shard, or publisher confirms"
+    )]
+    TransactionLogs(String, String),
+    #[error("exchange '{0}' is not there, and nothing of the transaction was applied; declare it first")]
+    TransactionExchange(String),
     #[error("another call decides about this stage; wait until it has ended")]
     StageBusy,
     #[error(

@@ -19,12 +19,17 @@ pub(crate) struct Holding<'a> {
 
 impl Drop for Holding<'_> {
     fn drop(&mut self) {
-        let Some(share) = self.share else { return };
-        let State { queues, wakes, .. } = &mut *self.held;
-        // It holds nothing of a queue that is gone.
-        let held = queues.get(&self.queue).map_or(0, |entry| entry.machine.unsettled_of(self.id));
-        share.recount(held, wakes);
+        recount(&mut self.held, self.queue, self.id, self.share);
     }
+}
+
+/// Counts anew how much a subscription has of a credit that it shares.
+pub(crate) fn recount(state: &mut State, queue: QueueId, id: SubscriptionId, share: Option<&Share>) {
+    let Some(share) = share else { return };
+    let State { queues, wakes, .. } = state;
+    // It holds nothing of a queue that is gone.
+    let held = queues.get(&queue).map_or(0, |entry| entry.machine.unsettled_of(id));
+    share.recount(held, wakes);
 }
 
 impl Deref for Holding<'_> {

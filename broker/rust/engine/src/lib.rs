@@ -139,6 +139,7 @@ pub use shard::Shard;
 pub use shards::SHARDS_MAX;
 pub use signal::{ReadyList, Signal};
 pub use staging::{StageStanding, StagedAttempt, StagedBatch};
+pub use storing::transactions::{Committed, Transaction, TransactionSettlement};
 pub use stream::StreamSettings;
 pub use subscription::{Filled, Joining, Picked, Subscription, SubscriptionOptions, Unused};
 pub use topology::RouteSettings;

@@ -1,11 +1,12 @@
 //! State under a shard's lock: the log and the queues, and the steps that touch both.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use penstock_log::{Log, Outcome, Position, Target, marks};
+use penstock_log::{Log, Outcome, Position, Settlement, Target, marks};
 use penstock_queue::{AckSet, QueueId, RetrySchedule, Sequence, SequenceRange, Settled};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -88,6 +89,8 @@ pub(crate) struct State {
     pub targets: Vec<Target>,
     /// The sequences of the current publish, if its publisher asked for them.
     pub assigned: Option<Vec<Assigned>>,
+    /// The settlements of the current transaction, which it appends together.
+    pub transacted: Option<Vec<(Settlement, Vec<SequenceRange>)>>,
     pub touched: Vec<QueueId>,
     /// Signals that ring once the lock is released.
     pub wakes: Wakes,
@@ -145,6 +148,7 @@ impl State {
             has_repeats: false,
             targets: Vec::new(),
             assigned: None,
+            transacted: None,
             touched: Vec::new(),
             wakes: Wakes::default(),
             sealed_seen: 0,
@@ -244,8 +248,27 @@ impl State {
         let mut lanes = by_lane(queue, ranges);
         let Some((lane, ranges)) = lanes.next() else { return Ok(()) };
         debug_assert!(lanes.next().is_none(), "the bytes of each lane are not known");
-        self.log.append_settle(lane, outcome, *count, *bytes, &ranges)?;
+        let settlement = Settlement { queue: lane, outcome, count: *count, bytes: *bytes, due_at_ms: None };
+        self.append_settlement(settlement, ranges)?;
         self.write()
+    }
+
+    /// Appends a settlement, or keeps it for the current transaction.
+    fn append_settlement(
+        &mut self,
+        settlement: Settlement,
+        ranges: Cow<'_, [SequenceRange]>,
+    ) -> Result<(), EngineError> {
+        if let Some(transacted) = &mut self.transacted {
+            transacted.push((settlement, ranges.into_owned()));
+            return Ok(());
+        }
+        let Settlement { queue, outcome, count, bytes, due_at_ms } = settlement;
+        match due_at_ms {
+            None => self.log.append_settle(queue, outcome, count, bytes, &ranges)?,
+            Some(due_at_ms) => self.log.append_requeue_at(queue, due_at_ms, count, &ranges)?,
+        };
+        Ok(())
     }
 
     /// Settles runs of messages that were never taken, each with the bytes of their bodies.
@@ -263,14 +286,7 @@ impl State {
 
     /// Logs that messages were requeued.
     pub fn log_returned(&mut self, queue: QueueId, ranges: &[SequenceRange]) -> Result<(), EngineError> {
-        if ranges.is_empty() {
-            return Ok(());
-        }
-        for (lane, ranges) in by_lane(queue, ranges) {
-            let count = ranges.iter().map(SequenceRange::count).sum();
-            self.log.append_settle(lane, Outcome::Requeue, count, 0, &ranges)?;
-        }
-        self.write()
+        self.log_requeued(queue, None, ranges)
     }
 
     /// Logs that messages were requeued and wait until a time.
@@ -280,12 +296,22 @@ impl State {
         due_at_ms: u64,
         ranges: &[SequenceRange],
     ) -> Result<(), EngineError> {
+        self.log_requeued(queue, Some(due_at_ms), ranges)
+    }
+
+    fn log_requeued(
+        &mut self,
+        queue: QueueId,
+        due_at_ms: Option<u64>,
+        ranges: &[SequenceRange],
+    ) -> Result<(), EngineError> {
         if ranges.is_empty() {
             return Ok(());
         }
         for (lane, ranges) in by_lane(queue, ranges) {
             let count = ranges.iter().map(SequenceRange::count).sum();
-            self.log.append_requeue_at(lane, due_at_ms, count, &ranges)?;
+            let settlement = Settlement { queue: lane, outcome: Outcome::Requeue, count, bytes: 0, due_at_ms };
+            self.append_settlement(settlement, ranges)?;
         }
         self.write()
     }

@@ -2,6 +2,7 @@
 //! advance the queues, write once, wake consumers after the lock is released.
 
 mod refusing;
+pub mod transactions;
 mod whole;
 
 use penstock_log::{Payload, Position, Producer};

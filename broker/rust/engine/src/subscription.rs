@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use penstock_log::{LogError, Outcome, Segment};
 use penstock_queue::{
-    QueueId, Rank, Sequence, SequenceRange, Settle, Settling, SubscriptionId, SubscriptionSettings, Taken,
+    QueueId, Rank, Sequence, SequenceRange, Settle, Settled, Settling, SubscriptionId, SubscriptionSettings, Taken,
 };
 use penstock_wire::amqp::deaths::Reason;
 
@@ -20,7 +20,7 @@ use crate::clock::clock_ms;
 use crate::counters::Metric;
 use crate::credit::{Credit, Share};
 use crate::error::EngineError;
-use crate::holding::Holding;
+use crate::holding::{Holding, recount};
 use crate::queue_entry::QueueEntry;
 use crate::retrying::ASIDE_FOR_NOW;
 use crate::shard::Shard;
@@ -396,42 +396,58 @@ impl Subscription {
     /// As [`Subscription::settle`].
     pub fn settle_part(&self, settling: &mut Settling<'_>, how: Settle) -> Result<(u64, u64), EngineError> {
         let mut guard = self.lock()?;
-        let how = match how {
-            Settle::RequeueAt(due_at_ms) if due_at_ms <= guard.passed_ms => Settle::Requeue,
-            Settle::Reject if guard.dead_letters.contains_key(&self.queue) => Settle::Aside,
-            how => how,
-        };
-        let schedule = guard.retry_schedule(self.queue, how);
-        let entry = self.shard.entry(&mut guard, self.queue)?;
-        let in_machine = if schedule.is_some() { ASIDE_FOR_NOW } else { how };
-        let settled = entry.machine.settle_some(self.id, settling, in_machine, SETTLED_AT_ONCE);
-        let mut dying = None;
-        if how.is_requeue() && how != Settle::Aside {
-            let over = guard.dead_letter_overdelivered(self.queue, &settled.ranges);
-            dying = (over > 0).then(|| guard.dying.run_count());
-        }
-        match how {
-            Settle::Aside => dying = Some(guard.note_dying(self.queue, &settled.ranges, Reason::Rejected)),
-            Settle::Ack => guard.log_settled(self.queue, Outcome::Ack, &settled)?,
-            Settle::Reject => guard.log_settled(self.queue, Outcome::Drop, &settled)?,
-            Settle::Requeue | Settle::RequeueFailed => match schedule {
-                Some(schedule) => guard.return_later(self.queue, &schedule, &settled)?,
-                None => {
-                    guard.wake(self.queue, settled.count);
-                    guard.log_returned(self.queue, &settled.ranges)?;
-                }
-            },
-            Settle::RequeueAt(due_at_ms) => {
-                let waiting = guard.note_retries(self.queue, due_at_ms, &settled.ranges);
-                guard.wake(self.queue, settled.count - waiting);
-                guard.log_returned_at(self.queue, due_at_ms, &settled.ranges)?;
-            }
-        }
+        let (settled, dying) = self.settle_held(&mut guard, settling, how)?;
         self.fold_sealed(&mut guard);
         drop(guard);
         self.shard.counters().add(Metric::Settled, settled.count);
         dying.map_or(Ok(()), |run_count| self.shard.dead_letters_added(run_count))?;
         Ok((settled.count, settled.bytes))
+    }
+
+    /// The same under the lock, which the caller holds. Also returns how many runs of dead letters wait, if it added some.
+    pub(crate) fn settle_held(
+        &self,
+        state: &mut State,
+        settling: &mut Settling<'_>,
+        how: Settle,
+    ) -> Result<(Settled, Option<usize>), EngineError> {
+        let how = match how {
+            Settle::RequeueAt(due_at_ms) if due_at_ms <= state.passed_ms => Settle::Requeue,
+            Settle::Reject if state.dead_letters.contains_key(&self.queue) => Settle::Aside,
+            how => how,
+        };
+        let schedule = state.retry_schedule(self.queue, how);
+        let entry = self.shard.entry(state, self.queue)?;
+        let in_machine = if schedule.is_some() { ASIDE_FOR_NOW } else { how };
+        let settled = entry.machine.settle_some(self.id, settling, in_machine, SETTLED_AT_ONCE);
+        let mut dying = None;
+        if how.is_requeue() && how != Settle::Aside {
+            let over = state.dead_letter_overdelivered(self.queue, &settled.ranges);
+            dying = (over > 0).then(|| state.dying.run_count());
+        }
+        match how {
+            Settle::Aside => dying = Some(state.note_dying(self.queue, &settled.ranges, Reason::Rejected)),
+            Settle::Ack => state.log_settled(self.queue, Outcome::Ack, &settled)?,
+            Settle::Reject => state.log_settled(self.queue, Outcome::Drop, &settled)?,
+            Settle::Requeue | Settle::RequeueFailed => match schedule {
+                Some(schedule) => state.return_later(self.queue, &schedule, &settled)?,
+                None => {
+                    state.wake(self.queue, settled.count);
+                    state.log_returned(self.queue, &settled.ranges)?;
+                }
+            },
+            Settle::RequeueAt(due_at_ms) => {
+                let waiting = state.note_retries(self.queue, due_at_ms, &settled.ranges);
+                state.wake(self.queue, settled.count - waiting);
+                state.log_returned_at(self.queue, due_at_ms, &settled.ranges)?;
+            }
+        }
+        Ok((settled, dying))
+    }
+
+    /// Counts its share of a credit anew after the caller settled some of its messages under the lock.
+    pub(crate) fn recount(&self, state: &mut State) {
+        recount(state, self.queue, self.id, self.share.as_deref());
     }
 
     /// Settlements fill segments too, and without publishers they free the disk.

@@ -236,8 +236,8 @@ impl State {
         });
     }
 
-    /// Whether a queue takes a letter of so many bytes behind so many others that it gets with it.
-    fn takes_letter(&self, queue: QueueId, (count, bytes): (u64, u64), body_bytes: u64) -> bool {
+    /// Whether a queue takes a message of so many bytes behind so many others that it gets with it.
+    pub(crate) fn takes_letter(&self, queue: QueueId, (count, bytes): (u64, u64), body_bytes: u64) -> bool {
         if self.shut.contains(&queue) {
             return false;
         }

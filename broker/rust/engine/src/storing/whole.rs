@@ -101,18 +101,8 @@ impl State {
         along: Option<Along<'_>>,
         fates: &mut Vec<Fate>,
     ) -> Result<Stored, EngineError> {
-        let (mut stored, mut targets, mut ends) = (Stored::default(), Vec::new(), Vec::new());
-        for (place, publication) in routed.batch.iter().enumerate() {
-            let queues = routed.routes.queues(place).unwrap_or_default();
-            let fate = self.assign_whole(queues, (place, publication), routed.level);
-            if matches!(fate, Fate::Stored(_)) {
-                targets.extend_from_slice(&self.targets);
-                ends.push((publication, targets.len()));
-                stored.count += 1;
-                stored.bytes += publication.payload.body_bytes();
-            }
-            fates.push(fate);
-        }
+        let (mut targets, mut ends) = (Vec::new(), Vec::new());
+        let stored = self.assign_batch(routed, (&mut targets, &mut ends), fates);
         let settled = along.as_ref().map(|along| (along.stage, self.settle_runs(along.stage, along.runs)));
         let mark = along.and_then(|along| Some((along.stage, along.decision?))).map(|(stage, decision)| {
             let value = decision.encode();
@@ -128,6 +118,28 @@ impl State {
             self.log.append_together(&operations)?;
         }
         Ok(stored)
+    }
+
+    /// Assigns all messages their sequences: adds the targets of those that are stored, and where those of each end.
+    pub(super) fn assign_batch<'a>(
+        &mut self,
+        routed: Routed<'a>,
+        (targets, ends): (&mut Vec<Target>, &mut Vec<(&'a Publication<'a>, usize)>),
+        fates: &mut Vec<Fate>,
+    ) -> Stored {
+        let mut stored = Stored::default();
+        for (place, publication) in routed.batch.iter().enumerate() {
+            let queues = routed.routes.queues(place).unwrap_or_default();
+            let fate = self.assign_whole(queues, (place, publication), routed.level);
+            if matches!(fate, Fate::Stored(_)) {
+                targets.extend_from_slice(&self.targets);
+                ends.push((publication, targets.len()));
+                stored.count += 1;
+                stored.bytes += publication.payload.body_bytes();
+            }
+            fates.push(fate);
+        }
+        stored
     }
 
     /// Assigns a message its sequences, and notes that its producer's is stored.

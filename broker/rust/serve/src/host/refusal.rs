@@ -93,6 +93,7 @@ fn kind_of(error: &EngineError) -> Kind {
         EngineError::NoQueue(..)
         | EngineError::NoShard(..)
         | EngineError::NoExchange(..)
+        | EngineError::TransactionExchange(_)
         | EngineError::NoLease { .. } => Kind::NotFound,
         EngineError::Queue(QueueError::TooManyPriorities) => Kind::LimitReached,
         EngineError::Queue(_) => Kind::InUse,
@@ -121,6 +122,8 @@ fn kind_of(error: &EngineError) -> Kind {
         | EngineError::BatchForgotten { .. }
         | EngineError::NoBatches(_)
         | EngineError::QueueShut
+        | EngineError::TransactionTooLarge
+        | EngineError::TransactionLogs(..)
         | EngineError::LeaseNumber { .. } => Kind::PreconditionFailed,
         _ if error.is_full() => Kind::LimitReached,
         EngineError::Log(_) | EngineError::Io { .. } => Kind::Corrupt,
