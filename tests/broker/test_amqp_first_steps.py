@@ -268,8 +268,8 @@ def test_connections_above_a_limit_are_refused(amqp: tuple[Broker, int]) -> None
 
 
 def test_a_method_that_is_not_served_ends_the_connection(channel: BlockingChannel) -> None:
-    with pytest.raises(ConnectionClosedByBroker, match=r"540.*tx\.select is not served yet"):
-        channel.tx_select()
+    with pytest.raises(ConnectionClosedByBroker, match=r"540.*prefetch_size!=0 \(1\)"):
+        channel.basic_qos(prefetch_size=1)
 
 
 def test_messages_are_got_one_at_a_time_and_recovered(channel: BlockingChannel) -> None:

@@ -4,6 +4,8 @@
 //! Acks are gathered and settled together. A consumer that was cancelled is none of its queue any more, and stays here until what
 //! it has delivered is settled, which is the client's to do.
 
+mod transacting;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -11,6 +13,7 @@ use penstock_engine::{MessageView, Picked, ReadFrom, Sequence, SequenceRange, Se
 use penstock_wire::amqp::delivery::{DeliveryRef, put_delivery};
 use penstock_wire::amqp::method::MethodId;
 use penstock_wire::amqp::reply::Exception;
+use penstock_wire::amqp::transaction::Transaction;
 use penstock_wire::amqp::unacked::{Delivery, Unacked};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
@@ -131,6 +134,8 @@ pub(super) struct Consumers {
     timers: BTreeSet<(Instant, u64)>,
     /// Channels that were found to have.
     overdue: Vec<Overdue>,
+    /// The transactions of channels that have them.
+    transactions: FxHashMap<u16, Transaction<Settle>>,
     /// Settlements of the client, by consumer, in the order in which they came.
     settled: Vec<(u64, Settle, Vec<SequenceRange>)>,
 }
@@ -232,7 +237,8 @@ impl Consumers {
     /// Ends a consumer as its client wishes.
     pub async fn cancel(&mut self, channel: u16, tag: &[u8]) {
         let Some(number) = self.find(channel, tag) else { return };
-        let holds = self.unacked.get(&channel).is_some_and(|unacked| unacked.count() > 0);
+        let holds = self.unacked.get(&channel).is_some_and(|unacked| unacked.count() > 0)
+            || self.transactions.get(&channel).is_some_and(|transaction| transaction.settles_of(number));
         if holds
             && let Some(consumer) = self.open.get_mut(&number)
             && let Session::Queue(consuming) = &mut consumer.session
@@ -266,6 +272,7 @@ impl Consumers {
         self.gets.retain(|_, get| get.channel != channel);
         self.replies.retain(|_, each| each.channel != channel);
         self.unacked.remove(&channel);
+        self.transactions.remove(&channel);
         self.stopped.remove(&channel);
     }
 
@@ -316,7 +323,7 @@ impl Consumers {
         found
     }
 
-    /// Notes what a client settles.
+    /// Notes what a client settles at once, whether its channel has transactions or not.
     ///
     /// # Errors
     /// When it does not hold the tag.
@@ -328,7 +335,7 @@ impl Consumers {
         method: MethodId,
     ) -> Result<(), Exception> {
         let settled = &mut self.settled;
-        self.unacked.entry(channel).or_default().settle(tag, multiple, method, |Delivery { consumer, sequence }| {
+        self.unacked.entry(channel).or_default().settle(tag, multiple, method, |_, Delivery { consumer, sequence }| {
             let sequence = Sequence(sequence);
             let at = settled.iter().rposition(|(number, _, _)| *number == consumer);
             let run = at.and_then(|at| settled.get_mut(at)).filter(|(_, before, _)| *before == how);
@@ -350,11 +357,17 @@ impl Consumers {
             }
             let Some(consumer) = self.open.get_mut(&number) else { continue };
             consumer.session.settle(&ranges, how).await;
-            if !consumer.is_cancelled {
-                self.rung.push(number);
-            } else if consumer.session.unacked_count().await == 0 {
-                self.end(number).await;
-            }
+            self.go_on(number).await;
+        }
+    }
+
+    /// Lets a consumer take more, some of whose messages were settled, or ends it: it was cancelled and holds nothing more.
+    async fn go_on(&mut self, number: u64) {
+        let Some(consumer) = self.open.get(&number) else { return };
+        if !consumer.is_cancelled {
+            self.rung.push(number);
+        } else if consumer.session.unacked_count().await == 0 {
+            self.end(number).await;
         }
     }
 

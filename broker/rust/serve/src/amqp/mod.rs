@@ -3,8 +3,6 @@
 //!
 //! Files use each other without a circle, in this order: `errors`, `greeting`, `space`; `arrived`, `requests`; one channel's `publisher` and
 //! `consumers`; `session` (the frames of a connection); `exceeding`, `socket` and `conversation` (its socket); `listener`.
-//!
-//! Not served yet: transactions, stream consumers.
 
 mod arrived;
 mod consume_arguments;

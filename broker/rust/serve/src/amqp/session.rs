@@ -6,6 +6,7 @@
 
 mod entering;
 mod taking;
+mod transacting;
 
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use penstock_wire::amqp::connection::{Connection, Effect, Event, Limits, Phase};
 use penstock_wire::amqp::frame::{Frame, next_frame};
 use penstock_wire::amqp::method::{Method, MethodId};
 use penstock_wire::amqp::reply::{Exception, ReplyCode};
+use penstock_wire::amqp::transaction::check_messages;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
 
@@ -45,6 +47,8 @@ struct Open {
     prefetch: u16,
     /// The queue that was declared last.
     last_queue: String,
+    /// Whether its messages and settlements are kept until a commit.
+    is_transactional: bool,
 }
 
 /// What a `basic.get` asks for.
@@ -80,6 +84,8 @@ pub(super) struct Session {
     wanted: Option<Wanted>,
     /// Whether messages that may return wait for room.
     returns_wait: bool,
+    /// A channel whose commit waits for the disk, or for room for what may return.
+    commit_waits: Option<u16>,
     space: Space,
     /// Whether its user may still be here, from when it entered until that is watched.
     rights: Option<Rights>,
@@ -117,6 +123,7 @@ impl Session {
             is_over,
             wanted: None,
             returns_wait: false,
+            commit_waits: None,
             space,
             rights: None,
             out,
@@ -154,7 +161,8 @@ impl Session {
     /// Whether nothing more may be read: too much waits for the disk, or for room, or a limit is reached.
     pub fn is_crowded(&self) -> bool {
         let waits_for_disk = self.is_disk_full && !self.unstored.is_empty();
-        !self.crowded.is_empty() || self.paused.is_some() || self.waits_for_room() || waits_for_disk
+        let waits = self.paused.is_some() || self.commit_waits.is_some() || self.waits_for_room() || waits_for_disk;
+        waits || !self.crowded.is_empty()
     }
 
     /// Takes note of what publishers have to wait for, and tells a client that wants to know.
@@ -244,7 +252,7 @@ impl Session {
                 self.consumers.end_channel(number).await;
             }
             self.channels.clear();
-            (self.wanted, self.returns_wait) = (None, false);
+            (self.wanted, self.returns_wait, self.commit_waits) = (None, false, None);
             self.waiting.clear();
             self.crowded.clear();
             self.held_bytes = 0;
@@ -264,7 +272,8 @@ impl Session {
             }
             let channel = Channel::new(number, self.broker.message_bytes_max as u64);
             let (publisher, credit) = (Publisher::default(), Arc::new(Credit::new(u32::MAX)));
-            let open = Open { channel, publisher, credit, prefetch: 0, last_queue: String::new() };
+            let (last_queue, is_transactional) = (String::new(), false);
+            let open = Open { channel, publisher, credit, prefetch: 0, last_queue, is_transactional };
             self.channels.insert(number, open);
         }
         let Some(open) = self.channels.get_mut(&number) else { return };
@@ -277,6 +286,11 @@ impl Session {
                     open.publisher.confirm_from(open.channel.assembly());
                 }
                 Ok(())
+            }
+            Ok(Received::Published) if open.is_transactional => {
+                let assembly = open.channel.assembly();
+                let (count, bytes) = (assembly.complete_count(), assembly.held_bytes());
+                check_messages(count, bytes, self.broker.message_bytes_max)
             }
             Ok(Received::Published) => {
                 if self.unstored.last() != Some(&number) {
@@ -325,6 +339,7 @@ impl Session {
             self.held_bytes += open.channel.assembly().held_bytes();
             open.publisher = Publisher::default();
         }
+        self.commit_waits = self.commit_waits.filter(|waiting| *waiting != number);
         self.note_waiting(number);
     }
 
@@ -374,9 +389,15 @@ impl Session {
                 return Ok(());
             }
             Method::ChannelFlowOk { .. } | Method::BasicCancelOk { .. } => return Ok(()),
+            Method::TxSelect {} => return self.begin_transactions(number).await,
+            Method::TxCommit {} => return self.commit(number).await,
+            Method::TxRollback {} => {
+                self.roll_back(number);
+                return Ok(());
+            }
             _ => return self.change(number, method).await,
         };
-        self.consumers.note_settled(number, tag, how, method.id())
+        self.consumers.note_answer(number, tag, how, method.id())
     }
 
     /// Changes exchanges, queues or bindings.
@@ -402,9 +423,9 @@ impl Session {
         Ok(())
     }
 
-    /// Stores what came on a channel.
+    /// Stores what came on a channel, unless that is part of a transaction.
     async fn store(&mut self, number: u16) -> Result<(), Exception> {
-        let Some(open) = self.channels.get_mut(&number) else { return Ok(()) };
+        let Some(open) = self.channels.get_mut(&number).filter(|open| !open.is_transactional) else { return Ok(()) };
         let frame_bytes_max = self.connection.limits().frame_bytes_max;
         let answers = Answers { channel: number, frame_bytes_max, out: &mut self.out };
         let place = (&self.broker, &self.caller, Name::cut(&self.vhost));
@@ -479,6 +500,7 @@ impl Session {
         self.tell_synced().await;
         self.look_at_pause();
         self.get_wanted().await;
+        self.commit_waiting().await;
         if !self.connection.is_running() {
             return;
         }

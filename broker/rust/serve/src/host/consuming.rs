@@ -351,12 +351,23 @@ impl Consuming {
     /// What ends the session.
     pub async fn settle(&mut self, ranges: &[SequenceRange], how: Settle) -> Result<u64, Refusal> {
         self.looks = true;
+        let (count, bytes) = settle(&self.consumer.subscription, ranges, how).await?;
+        self.note_settled(ranges, how, bytes);
+        Ok(count)
+    }
+
+    /// The subscription whose messages it has.
+    pub(crate) fn subscription(&self) -> &Subscription {
+        &self.consumer.subscription
+    }
+
+    /// Notes that a transaction settled what it held of these ranges, which had so many bytes.
+    pub(crate) fn note_settled(&mut self, ranges: &[SequenceRange], how: Settle, bytes: u64) {
+        self.looks = true;
         if how.is_requeue() {
             self.acks.returned(ranges);
         }
-        let (count, bytes) = settle(&self.consumer.subscription, ranges, how).await?;
         self.allowance.settled(bytes);
-        Ok(count)
     }
 
     /// Bounds what it may hold from now on.

@@ -93,6 +93,16 @@ impl Getting {
         self.subscription.counts_deliveries()
     }
 
+    /// The subscription whose messages it has.
+    pub fn subscription(&self) -> &Subscription {
+        &self.subscription
+    }
+
+    /// Notes that a transaction settled messages of so many bytes.
+    pub fn note_settled(&mut self, bytes: u64) {
+        self.allowance.settled(bytes);
+    }
+
     /// Settles what it holds of the given ranges.
     ///
     /// # Errors

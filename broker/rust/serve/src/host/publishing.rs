@@ -5,11 +5,13 @@
 //! Others get their turn between two rounds. A caller that polls nothing while its client does not read what it is told bounds
 //! what a slow client costs. Messages of durability `disk` wait for the shard's sync while more is stored.
 
+pub(crate) mod committing;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use penstock_engine::{EngineError, Fate, Level, Metric, Places, ProducerSession, Publication, Shard};
+use penstock_engine::{Attributes, EngineError, Fate, Level, Metric, Places, ProducerSession, Publication, Shard};
 use penstock_wire::Name;
 use tokio::task::yield_now;
 
@@ -167,7 +169,7 @@ impl Publishing {
             match self.store_round(source) {
                 Ok(()) => break,
                 Err(Obstacle::Malformed(refused)) => return Err(refused),
-                Err(Obstacle::Unknown(unknown)) => self.ask(source, unknown).await?,
+                Err(Obstacle::Unknown(unknown)) => self.ask(source, self.bounds, unknown).await?,
                 Err(Obstacle::Properties) => self.converts = true,
             }
         }
@@ -181,35 +183,46 @@ impl Publishing {
     }
 
     /// What a round needs to know before it can be gathered.
-    async fn ask<S: Source>(&mut self, source: &S, unknown: Unknown) -> Result<(), Refusal> {
+    async fn ask<S: Source>(&mut self, source: &S, bounds: Bounds, unknown: Unknown) -> Result<(), Refusal> {
         let asker = Asker { calls: &self.calls, caller: &self.caller, user: &self.user, vhost: self.shard.name() };
         match unknown {
             Unknown::Exchange(exchange) => asker.exchange(&mut self.permits, exchange).await,
             Unknown::Impersonation => asker.impersonation(&mut self.permits).await,
             Unknown::Keys(exchange) => {
-                let keys = unknown_keys(source, self.bounds, &mut self.permits, &exchange)?;
+                let keys = unknown_keys(source, bounds, &mut self.permits, &exchange)?;
                 asker.keys(&mut self.permits, &exchange, &keys).await
             }
         }
+    }
+
+    /// Reads the messages of a round, as they are stored at this time.
+    fn gather_round<'a, S: Source>(
+        &mut self,
+        source: &'a S,
+        bounds: Bounds,
+        beside: &'a mut Beside,
+        now_ms: u64,
+    ) -> Result<Round<'a, S::End>, Obstacle> {
+        let (message_bytes_max, whose) = self.allowance.message_bytes_max(self.message_bytes_max);
+        let limits = Limits { message_bytes_max, whose, producer: self.producer.as_ref(), user: self.user.as_bytes() };
+        let mut round = gather(source, bounds, &mut self.permits, limits)?;
+        for (place, delay_ms) in std::mem::take(&mut round.delays) {
+            if round.batch.get(place).is_some_and(|publication| self.shard.is_delayed(publication)) {
+                round.delay(place, delay_ms)?;
+            }
+        }
+        *beside = Beside { rewritten: std::mem::take(&mut round.rewritten), attributes: round.attributes(now_ms) };
+        round.set_properties(&beside.rewritten)?;
+        round.set_times(&beside.attributes);
+        Ok(round)
     }
 
     fn store_round<S: Source>(&mut self, source: &mut S) -> Result<(), Obstacle> {
         if self.converts {
             source.convert_properties(self.bounds.messages)?;
         }
-        let (message_bytes_max, whose) = self.allowance.message_bytes_max(self.message_bytes_max);
-        let limits = Limits { message_bytes_max, whose, producer: self.producer.as_ref(), user: self.user.as_bytes() };
-        let mut round = gather(source, self.bounds, &mut self.permits, limits)?;
-        let now_ms = now_ms();
-        for (place, delay_ms) in std::mem::take(&mut round.delays) {
-            if round.batch.get(place).is_some_and(|publication| self.shard.is_delayed(publication)) {
-                round.delay(place, delay_ms)?;
-            }
-        }
-        let rewritten = std::mem::take(&mut round.rewritten);
-        round.set_properties(&rewritten)?;
-        let attributes = round.attributes(now_ms);
-        round.set_times(&attributes);
+        let (now_ms, mut beside) = (now_ms(), Beside::default());
+        let round = self.gather_round(source, self.bounds, &mut beside, now_ms)?;
         self.fates.clear();
         let producer = self.producer.as_ref();
         let (shard, level, fates) = (&self.shard, self.level, &mut self.fates);
@@ -237,6 +250,13 @@ impl Publishing {
         }
         Ok(())
     }
+}
+
+/// What messages of a round have that did not come with them.
+#[derive(Default)]
+struct Beside {
+    rewritten: Vec<(usize, Vec<u8>)>,
+    attributes: Vec<Attributes>,
 }
 
 /// What became of a round's messages, by the numbers that the publisher counts.

@@ -1,7 +1,5 @@
 //! AMQP 0-9-1 as bytes, big-endian as on the wire: field tables and properties, which messages are stored with; and what its
 //! connections need without their sockets: frames, methods and contents, and the states of connections and channels.
-//!
-//! The listener that uses the connections' part is incomplete: it serves no transactions, for instance.
 
 pub mod argument;
 pub mod assembly;
@@ -24,5 +22,6 @@ pub mod routing_headers;
 pub mod sasl;
 pub mod table;
 pub mod table_writer;
+pub mod transaction;
 pub mod unacked;
 pub mod view;

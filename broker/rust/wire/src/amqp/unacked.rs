@@ -58,7 +58,8 @@ impl Unacked {
         self.count
     }
 
-    /// Removes the deliveries that a client settles, and hands them to `take`, oldest first. Tag 0 with `multiple` stands for all.
+    /// Removes the deliveries that a client settles, and hands them to `take` with their tags, oldest first. Tag 0 with `multiple`
+    /// stands for all.
     ///
     /// # Errors
     /// When the client does not hold the tag. `method` is the one that says so.
@@ -67,10 +68,10 @@ impl Unacked {
         tag: u64,
         multiple: bool,
         method: MethodId,
-        mut take: impl FnMut(Delivery),
+        mut take: impl FnMut(u64, Delivery),
     ) -> Result<(), Exception> {
         if tag == 0 && multiple {
-            self.held.drain(..).filter(|held| !held.is_settled).for_each(|held| take(held.delivery));
+            self.held.drain(..).filter(|held| !held.is_settled).for_each(|held| take(held.tag, held.delivery));
             self.count = 0;
             return Ok(());
         }
@@ -83,15 +84,23 @@ impl Unacked {
         if multiple {
             for held in self.held.drain(..=place).filter(|held| !held.is_settled) {
                 self.count -= 1;
-                take(held.delivery);
+                take(held.tag, held.delivery);
             }
         } else if let Some(held) = self.held.get_mut(place) {
             held.is_settled = true;
             self.count -= 1;
-            take(held.delivery);
+            take(held.tag, held.delivery);
         }
         self.forget();
         Ok(())
+    }
+
+    /// Puts deliveries back that were settled, each with its tag: the client has not settled them after all.
+    pub fn restore(&mut self, taken: impl Iterator<Item = (u64, Delivery)>) {
+        self.held.retain(|held| !held.is_settled);
+        self.held.extend(taken.map(|(tag, delivery)| Held { tag, delivery, is_settled: false }));
+        self.held.make_contiguous().sort_unstable_by_key(|held| held.tag);
+        self.count = self.held.len();
     }
 
     /// Removes all deliveries of a consumer, or of all, and hands them to `take`, oldest first: they return to their queues.
@@ -138,7 +147,7 @@ mod tests {
 
     fn settled(unacked: &mut Unacked, tag: u64, multiple: bool) -> Option<Vec<u64>> {
         let mut settled = Vec::new();
-        let result = unacked.settle(tag, multiple, ACK, |delivery| settled.push(delivery.sequence));
+        let result = unacked.settle(tag, multiple, ACK, |_, delivery| settled.push(delivery.sequence));
         match result {
             Ok(()) => Some(settled),
             Err(exception) => {
@@ -193,6 +202,22 @@ mod tests {
 
         assert_eq!(unacked.count(), 1);
         assert!(unacked.held.len() <= 2 + SLACK, "{}", unacked.held.len());
+    }
+
+    #[test]
+    fn deliveries_that_are_put_back_can_be_settled_by_their_tags() {
+        let mut unacked = Unacked::default();
+        (10..15).for_each(|sequence| drop(unacked.deliver(delivery(sequence))));
+        let mut taken = Vec::new();
+        unacked.settle(4, false, ACK, |tag, delivery| taken.push((tag, delivery))).unwrap();
+        unacked.settle(2, true, ACK, |tag, delivery| taken.push((tag, delivery))).unwrap();
+        assert_eq!(settled(&mut unacked, 4, false), None);
+
+        unacked.restore(taken.into_iter());
+
+        assert_eq!(unacked.count(), 5);
+        assert_eq!(settled(&mut unacked, 4, false), Some(vec![13]));
+        assert_eq!(settled(&mut unacked, 0, true), Some(vec![10, 11, 12, 14]));
     }
 
     proptest! {
