@@ -14,6 +14,7 @@ from rich.table import Table
 from bench import against
 from bench.amqp_rows import AMQP_ROWS
 from bench.flight_rows import FLIGHT_ROWS
+from bench.lock_rows import LOCK_ROWS
 from bench.measure import Runner
 from bench.report import as_markdown, as_table, update_docs
 from bench.rows import ROWS, Row
@@ -22,7 +23,7 @@ from bench.storage_rows import STORAGE_ROWS
 from bench.stream_rows import STREAM_ROWS
 from bench.tls_rows import TLS_ROWS
 
-ALL_ROWS = (*ROWS, *AMQP_ROWS, *STORAGE_ROWS, *STREAM_ROWS, *FLIGHT_ROWS, *TLS_ROWS, *SPARK_ROWS)
+ALL_ROWS = (*ROWS, *AMQP_ROWS, *STORAGE_ROWS, *LOCK_ROWS, *STREAM_ROWS, *FLIGHT_ROWS, *TLS_ROWS, *SPARK_ROWS)
 PIPE_WIDTH = 220
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 

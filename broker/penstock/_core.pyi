@@ -237,11 +237,12 @@ class QueueCounts:
 
 @final
 class VhostCounts:
-    """Messages in all queues of a virtual host that are not streams."""
+    """Messages in all queues of a virtual host that are not streams, and how long threads waited for its locks."""
 
     ready_count: int
     unacked_count: int
-    def __new__(cls, *, ready_count: int = 0, unacked_count: int = 0) -> Self: ...
+    lock_wait_ns: int
+    def __new__(cls, *, ready_count: int = 0, unacked_count: int = 0, lock_wait_ns: int = 0) -> Self: ...
 
 @final
 class StreamState:

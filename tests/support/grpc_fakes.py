@@ -186,7 +186,8 @@ class FakeNode:
         return {"published_total": 11.0, "connections": 2.0, "syncs_total": 5.0}
 
     def vhost_totals(self) -> list[VhostTotals]:
-        return [VhostTotals("/", 3, 20, 4), VhostTotals('odd "one"', 1, 1, 0, (ShardTotals(1), ShardTotals(0, 2)))]
+        odd = VhostTotals('odd "one"', 1, 1, 0, (ShardTotals(1), ShardTotals(0, 2)), lock_wait_seconds=0.25)
+        return [VhostTotals("/", 3, 20, 4, lock_wait_seconds=0.5), odd]
 
     def stream_totals(self) -> StreamTotals:
         partitions = [PartitionTotals("/", "clicks-0", 5, 9, 400, 2)]

@@ -124,7 +124,8 @@ class BrokerState:
             except FaultError:
                 continue  # its log has failed; `reason_not_live` tells so
             shards = tuple(ShardTotals(shard.ready_count, shard.unacked_count) for shard in by_shard)
-            totals.append(VhostTotals(vhost.name, vhost.queue_count, counts.ready_count, counts.unacked_count, shards))
+            messages, wait_seconds = (counts.ready_count, counts.unacked_count), counts.lock_wait_ns / 1e9
+            totals.append(VhostTotals(vhost.name, vhost.queue_count, *messages, shards, wait_seconds))
         return totals
 
     def stream_totals(self) -> StreamTotals:

@@ -196,6 +196,7 @@ class VhostTotals:
     ready_count: int
     unacked_count: int
     shards: tuple[ShardTotals, ...] = (ShardTotals(),)
+    lock_wait_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

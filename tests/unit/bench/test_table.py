@@ -22,6 +22,8 @@ PROMISED = [
     ("amqp-delayed", "stored", 250),
     ("amqp-delayed", "anonymous", 30),
     ("amqp-delayed", "late_p99", 10),
+    ("locks-vhosts", "waited", 2),
+    ("locks-shards", "waited", 2),
     ("many-single", "rate", 400_000),
     ("many-single", "written_ratio", 3),
     ("many-batched", "rate", 400_000),

@@ -26,7 +26,7 @@ class Engine:
 
 
 def vhost(name, fault=None):
-    totals = VhostCounts(ready_count=5, unacked_count=1)
+    totals = VhostCounts(ready_count=5, unacked_count=1, lock_wait_ns=500_000_000)
     shards = [VhostCounts(), VhostCounts(ready_count=3)]
     return SimpleNamespace(name=name, fault=fault, queue_count=2, totals=lambda: totals, shard_totals=lambda: shards)
 
@@ -87,3 +87,4 @@ def test_the_state_counts_from_the_start():
     (totals,) = state.vhost_totals()
     assert (totals.name, totals.queue_count, totals.ready_count) == ("a", 2, 5)
     assert totals.shards == (ShardTotals(), ShardTotals(3))
+    assert totals.lock_wait_seconds == 0.5

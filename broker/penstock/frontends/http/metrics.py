@@ -149,6 +149,9 @@ class BrokerCollector(Collector):
         )
         unacked = GaugeMetricFamily("penstock_queue_messages_unacked", "Unacked messages.", labels=["vhost"])
         shards = GaugeMetricFamily("penstock_vhost_shards", "Logs that queues share.", labels=["vhost"])
+        waits = CounterMetricFamily(
+            "penstock_lock_wait_seconds", "Seconds that threads waited for locks of logs.", labels=["vhost"]
+        )
         totals = self._node.vhost_totals()
         by_shard = [vhost for vhost in totals if len(vhost.shards) > 1 and self._names != "off"]
         if self._names == "off":
@@ -159,13 +162,15 @@ class BrokerCollector(Collector):
             )
             unacked_count = sum(each.unacked_count for each in totals)
             every_shard = tuple(shard for each in totals for shard in each.shards)
-            totals = [VhostTotals("", queue_count, ready_count, unacked_count, every_shard)]
+            wait_seconds = sum(each.lock_wait_seconds for each in totals)
+            totals = [VhostTotals("", queue_count, ready_count, unacked_count, every_shard, wait_seconds)]
         for vhost in totals:
             queues.add_metric([vhost.name], vhost.queue_count)
             ready.add_metric([vhost.name], vhost.ready_count)
             unacked.add_metric([vhost.name], vhost.unacked_count)
             shards.add_metric([vhost.name], len(vhost.shards))
-        yield from (queues, ready, unacked, shards)
+            waits.add_metric([vhost.name], vhost.lock_wait_seconds)
+        yield from (queues, ready, unacked, shards, waits)
         yield from _messages_by_shard(by_shard)
 
     def _streams(self) -> Iterator[Metric]:

@@ -241,6 +241,12 @@ impl Shard {
         told.or_else(|| self.state.is_poisoned().then(|| self.poisoned().to_string()))
     }
 
+    /// How long threads have waited for its lock, all of them together, in nanoseconds.
+    #[must_use]
+    pub fn lock_wait_ns(&self) -> u64 {
+        self.stalls.waited_ns.load(Ordering::Relaxed)
+    }
+
     /// Ready and unacked messages over all queues; the last known ones while the lock is held for long.
     ///
     /// # Errors
@@ -500,8 +506,9 @@ impl Shard {
     // ---- inside
 
     pub(crate) fn lock(&self) -> Result<Held<'_>, EngineError> {
-        let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(self.stalls.taken(self.state.lock().map_err(|_| self.poisoned())?))
+        let _next = self.stalls.locked(&self.next).unwrap_or_else(PoisonError::into_inner);
+        let state = self.stalls.locked(&self.state).map_err(|_| self.poisoned())?;
+        Ok(self.stalls.taken(state))
     }
 
     /// The present routing table. It is changed in place while no copy is in use, so give it back soon.

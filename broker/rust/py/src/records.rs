@@ -97,7 +97,7 @@ records! {
         delivered_count: u64 = 0,
         settled_count: u64 = 0,
     }
-    VhostCounts { ready_count: u64 = 0, unacked_count: u64 = 0 }
+    VhostCounts { ready_count: u64 = 0, unacked_count: u64 = 0, lock_wait_ns: u64 = 0 }
     StreamState {
         first: u64 = 0,
         next: u64 = 0,

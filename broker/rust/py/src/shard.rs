@@ -364,11 +364,12 @@ impl PyShard {
 
     fn totals(&self, py: Python<'_>) -> PyResult<VhostCounts> {
         self.with(py, |shard| {
-            let mut total = VhostCounts { ready_count: 0, unacked_count: 0 };
+            let mut total = VhostCounts { ready_count: 0, unacked_count: 0, lock_wait_ns: 0 };
             for one in shard.family() {
                 let (ready_count, unacked_count) = one.totals_seen()?;
                 total.ready_count += ready_count;
                 total.unacked_count += unacked_count;
+                total.lock_wait_ns += one.lock_wait_ns();
             }
             Ok(total)
         })
@@ -381,7 +382,8 @@ impl PyShard {
             for one in shard.family() {
                 if let Some(number) = one.shard_number() {
                     let (ready_count, unacked_count) = one.totals_seen()?;
-                    by_shard.insert(number, VhostCounts { ready_count, unacked_count });
+                    let lock_wait_ns = one.lock_wait_ns();
+                    by_shard.insert(number, VhostCounts { ready_count, unacked_count, lock_wait_ns });
                 }
             }
             Ok(by_shard.into_values().collect())

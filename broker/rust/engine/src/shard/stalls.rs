@@ -5,7 +5,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{LockResult, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Instant;
 
 use penstock_log::LogStats;
@@ -23,6 +23,8 @@ pub(super) struct Stalls {
     pub let_go: Notify,
     /// How often the lock was taken.
     pub holds: AtomicU64,
+    /// Nanoseconds that threads waited for the lock. A thread that finds it free reads no clock and writes nothing here.
+    pub waited_ns: AtomicU64,
     /// The value of `holds` at the last stall: one detection is enough for each.
     pub found_at: AtomicU64,
     /// Until when it counts as slow.
@@ -40,6 +42,7 @@ impl Default for Stalls {
             is_watched: AtomicBool::new(false),
             let_go: Notify::new(),
             holds: AtomicU64::new(1),
+            waited_ns: AtomicU64::new(0),
             found_at: AtomicU64::new(0),
             slow_until: Mutex::default(),
             fault: OnceLock::new(),
@@ -73,6 +76,25 @@ impl Stalls {
     pub fn taken<'a>(&'a self, state: MutexGuard<'a, State>) -> Held<'a> {
         self.holds.fetch_add(1, Ordering::Relaxed);
         Held { state, wakes: Wakes::default(), tells: TellsWhenDropped(self) }
+    }
+
+    /// Takes one of the shard's locks, and counts the time when another thread has it.
+    #[inline]
+    pub fn locked<'a, T>(&self, lock: &'a Mutex<T>) -> LockResult<MutexGuard<'a, T>> {
+        match lock.try_lock() {
+            Ok(guard) => Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Err(poisoned),
+            Err(TryLockError::WouldBlock) => self.wait_for(lock),
+        }
+    }
+
+    #[cold]
+    fn wait_for<'a, T>(&self, lock: &'a Mutex<T>) -> LockResult<MutexGuard<'a, T>> {
+        let begun = Instant::now();
+        let guard = lock.lock();
+        let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.waited_ns.fetch_add(nanos, Ordering::Relaxed);
+        guard
     }
 }
 
@@ -134,6 +156,27 @@ mod tests {
                 return Err(io::Error::from_raw_os_error(5));
             }
             RealDisk.write_at(file, bytes, offset)
+        }
+    }
+
+    #[test]
+    fn the_time_counts_that_a_thread_waits_for_a_lock_that_another_has() {
+        let (stalls, lock) = (Stalls::default(), Mutex::new(()));
+        for _ in 0..100 {
+            drop(stalls.locked(&lock).unwrap());
+        }
+        let waited_ns = || stalls.waited_ns.load(Ordering::Relaxed);
+        assert_eq!(waited_ns(), 0, "the lock was free");
+
+        while waited_ns() == 0 {
+            let held = lock.lock().unwrap();
+            std::thread::scope(|scope| {
+                let waits = scope.spawn(|| drop(stalls.locked(&lock).unwrap()));
+                // The other thread comes to the lock meanwhile, or in one of the next rounds.
+                std::thread::sleep(Duration::from_millis(1));
+                drop(held);
+                waits.join().unwrap();
+            });
         }
     }
 
