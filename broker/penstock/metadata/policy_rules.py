@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.metadata.argument_rules import target_of
-from penstock.metadata.argument_table import BY_POLICY_KEY, Argument, Target, is_smaller
+from penstock.metadata.argument_table import BY_POLICY_KEY, Argument, Target, is_fewer, is_smaller
 from penstock.metadata.commands import DeletePolicy, SetPolicy
 from penstock.metadata.effects import Change, Decision, Done, PersistPolicies, PutExchange, PutQueue
 from penstock.metadata.policies import ApplyTo, Policies, Policy, check_policy
@@ -143,8 +143,12 @@ def _added(state: VhostTopology, name: str, arguments: Arguments, target: Target
 
 
 def _is_lower(known: Argument, target: Target, wanted: Value, declared: Value) -> bool:
-    """Return whether a policy lowers a number that a classic queue declares, as in the other brokers."""
-    return target in {Target.CLASSIC, Target.QUORUM} and known.stricter is is_smaller and is_smaller(wanted, declared)
+    """Return whether a policy lowers a number that a queue declares, as in the other brokers; not for streams.
+
+    A negative delivery limit, which is none, is above every number.
+    """
+    is_number = known.stricter in (is_smaller, is_fewer)
+    return target is not Target.STREAM and is_number and known.stricter is not None and known.stricter(wanted, declared)
 
 
 def _is_declared(arguments: Arguments, argument: str) -> bool:

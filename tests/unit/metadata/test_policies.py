@@ -159,6 +159,17 @@ def test_policies_limit_classic_queues_and_the_smallest_number_holds(machine):
     }
 
 
+@pytest.mark.parametrize(
+    ("declared", "of_policy", "limit"), [(5, 3, 3), (3, 5, 3), (-1, 5, 5), (5, -1, 5), (None, 50, 50), (None, -1, None)]
+)
+def test_the_lower_of_two_delivery_limits_holds(machine, declared, of_policy, limit):
+    own = {} if declared is None else {"x-delivery-limit": declared}
+    machine.queue("q", arguments={"x-queue-type": "quorum", **own})
+    put(machine, "p", "^q$", {"delivery-limit": of_policy})
+
+    assert effective_queue(machine.state, machine.state.queues["q"]).delivery_limit == limit
+
+
 def test_a_smaller_number_of_a_policy_leaves_a_declared_limit_of_a_stream(machine):
     machine.queue("s", arguments={**STREAM, "x-max-length-bytes": 9})
 
