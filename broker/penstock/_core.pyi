@@ -902,6 +902,7 @@ class Tls:
         *,
         client_authorities: bytes | None = None,
         client_required: bool = False,
+        client_users: bool = False,
         only_13: bool = False,
         named: Sequence[NamedCertificate] = ...,
     ) -> Self: ...

@@ -1,5 +1,6 @@
 """Who logs in over AMQP: certificates, tokens as passwords, and newer tokens on an open connection, with pika."""
 
+import socket
 import ssl
 import time
 from collections.abc import Iterator
@@ -20,17 +21,45 @@ SECONDS_MAX = 30
 EVERYTHING = "mq.configure:*/* mq.write:*/* mq.read:*/*"
 
 
+def settings_of_tls(folder: Path, authority: trustme.CA, client_user: str) -> Path:
+    """Write certificates and return the file of settings with which a broker asks clients for theirs."""
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    server = authority.issue_cert(HOST, "localhost")
+    server.private_key_pem.write_to_path(str(folder / "server.key"))
+    (folder / "server.crt").write_bytes(b"".join(blob.bytes() for blob in server.cert_chain_pems))
+    config = folder / "broker.toml"
+    config.write_text(
+        f'tls_certificate = "{folder}/server.crt"\ntls_key = "{folder}/server.key"\n'
+        f'tls_client_ca = "{folder}/ca.pem"\ntls_client_auth = "optional"\ntls_client_user = "{client_user}"\n'
+    )
+    return config
+
+
+@pytest.mark.parametrize(
+    ("client_user", "mechanisms"), [("none", b"PLAIN AMQPLAIN"), ("cn", b"PLAIN AMQPLAIN EXTERNAL")]
+)
+def test_external_is_offered_where_certificates_name_users(tmp_path: Path, client_user: str, mechanisms: bytes) -> None:
+    """Clients such as py-amqp choose it whenever it is offered, although they have a password."""
+    authority, port = trustme.CA(), free_ports(1)[0]
+    config = settings_of_tls(tmp_path, authority, client_user)
+    shows = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    authority.issue_cert("anna@example.com").configure_cert(shows)
+    options = ("--config", str(config), "--amqp", f"{HOST}:{port}")
+
+    with (
+        Broker(tmp_path / "data", *options, trust=shows),
+        socket.create_connection((HOST, port)) as plain,
+        shows.wrap_socket(plain, server_hostname=HOST) as client,
+    ):
+        client.sendall(b"AMQP\0\0\x09\x01")
+        greeting = client.recv(4096)
+
+    assert len(mechanisms).to_bytes(4, "big") + mechanisms in greeting
+
+
 def test_a_certificate_logs_in_by_external(tmp_path: Path) -> None:
     authority, port = trustme.CA(), free_ports(1)[0]
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    server = authority.issue_cert(HOST, "localhost")
-    server.private_key_pem.write_to_path(str(tmp_path / "server.key"))
-    (tmp_path / "server.crt").write_bytes(b"".join(blob.bytes() for blob in server.cert_chain_pems))
-    config = tmp_path / "broker.toml"
-    config.write_text(
-        f'tls_certificate = "{tmp_path}/server.crt"\ntls_key = "{tmp_path}/server.key"\n'
-        f'tls_client_ca = "{tmp_path}/ca.pem"\ntls_client_auth = "optional"\ntls_client_user = "cn"\n'
-    )
+    config = settings_of_tls(tmp_path, authority, "cn")
     trust = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
     shows = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
     authority.issue_cert("anna@example.com", common_name="anna").configure_cert(shows)
@@ -87,6 +116,18 @@ def test_a_token_is_a_password_and_a_newer_one_takes_its_place(issuer_and_port: 
 
         with pytest.raises(ConnectionClosedByBroker, match=r"530.*New secret was refused by one of the backends"):
             connection.update_secret(issuer.token(begun + 600, EVERYTHING, sub="ben"), "another user")
+
+
+def test_a_connection_with_a_password_takes_any_secret_and_goes_on(issuer_and_port: tuple[Issuer, int]) -> None:
+    """Its log-in does not expire, so there is nothing to renew. RabbitMQ answers in the same way."""
+    _, port = issuer_and_port
+    with pika.BlockingConnection(pika.ConnectionParameters(HOST, port)) as connection:
+        connection.update_secret("no password of this user", "a test of a client")
+        channel = connection.channel()
+        channel.queue_declare("kept", auto_delete=True)
+        channel.confirm_delivery()
+        channel.basic_publish("", "kept", b"hello", mandatory=True)
+        assert channel.basic_get("kept", auto_ack=True)[2] == b"hello"
 
 
 def test_a_connection_ends_with_its_token(issuer_and_port: tuple[Issuer, int]) -> None:

@@ -175,7 +175,7 @@ class FakeShard:
 
     def shut_empty_queue(self, queue_id: int, /) -> QueueCounts:
         counts = self.queue_counts([queue_id])[0]
-        if not counts.ready_count + counts.unacked_count:
+        if not counts.ready_count:
             self.shut.add(queue_id)
         return counts
 

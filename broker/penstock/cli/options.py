@@ -85,7 +85,7 @@ Durability = Annotated[
     typer.Option("--durability", help="Guarantee of a confirm: page cache (os) or disk."),
 ]
 IfUnused = Annotated[bool, typer.Option("--if-unused", help="Only if nothing uses it.")]
-IfEmpty = Annotated[bool, typer.Option("--if-empty", help="Only if it holds no messages.")]
+IfEmpty = Annotated[bool, typer.Option("--if-empty", help="Only if it holds no ready messages.")]
 
 ConnectionsMax = Annotated[int | None, typer.Option("--connections-max", min=0, help="Most connections.")]
 PublishRate = Annotated[int | None, typer.Option("--publish-rate", min=1, help="Most published messages per second.")]

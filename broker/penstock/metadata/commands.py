@@ -64,7 +64,7 @@ class DeleteQueue:
     if_unused: bool = False
     if_empty: bool = False
     consumer_count: int = 0
-    message_count: int = 0
+    ready_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,10 +114,10 @@ def delete(state: VhostTopology, command: DeleteQueue) -> Decision:
             "cancel them first, or delete with if_unused=false",
             field="if_unused",
         )
-    if command.if_empty and command.message_count:
+    if command.if_empty and command.ready_count:
         raise PreconditionFailedError(
             thing,
-            f"holds {command.message_count} messages",
+            f"holds {command.ready_count} ready messages",
             "delete with if_empty=false to drop them",
             field="if_empty",
         )

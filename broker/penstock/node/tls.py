@@ -135,6 +135,7 @@ class TlsFiles:
             content[self._key],
             client_authorities=content[settings.tls_client_ca] if settings.tls_client_ca is not None else None,
             client_required=settings.tls_client_auth == "required",
+            client_users=settings.tls_client_user != "none",
             only_13=settings.tls_version_min == "1.3",
             named=[
                 NamedCertificate(name=path.stem, chain=content[path], key=content[path.with_suffix(".key")])

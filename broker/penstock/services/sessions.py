@@ -59,6 +59,10 @@ class SessionVerbs:
             audit.log_in(principal)
         return principal
 
+    def has_token(self, connection: Connection) -> bool:
+        """Return whether something on the connection was opened with a token, which expires."""
+        return self._tokens.has_any(connection.id)
+
     @changing("RefreshToken")
     async def renew_token(self, principal: Principal) -> int:
         """Let the token of this call count for the streams that the same user opened on this connection.

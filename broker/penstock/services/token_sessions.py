@@ -92,6 +92,10 @@ class TokenSessions:
         self._watch(session, identity.name)
         self._changed(connection)
 
+    def has_any(self, connection: ConnectionId) -> bool:
+        """Return whether a stream of this connection was opened with a token."""
+        return connection in self._by_connection
+
     def newest(self, connection: ConnectionId, credentials: Credentials) -> Identity | None:
         """Return the identity of a stream by its newest token, or None if only the token that opened it exists.
 

@@ -226,8 +226,7 @@ class Batches:
                 counts = self._shard.shut_empty_queue(queue_id)
             else:
                 counts = self._counts_now(batch, command.name)
-            message_count = counts.ready_count + counts.unacked_count
-            return replace(command, consumer_count=counts.consumer_count, message_count=message_count)
+            return replace(command, consumer_count=counts.consumer_count, ready_count=counts.ready_count)
         if isinstance(command, QueueUnused):
             queue_id = self._applied(batch, command.name)
             is_expired = queue_id == command.id and self._shard.is_unused(command.id)

@@ -276,8 +276,10 @@ def test_a_conditional_delete_minds_consumers_and_messages(machine: Machine) -> 
     with pytest.raises(PreconditionFailedError, match="has 2 consumers") as refused:
         machine.delete_queue("a", if_unused=True, consumer_count=2)
     assert refused.value.field == "if_unused"
-    with pytest.raises(PreconditionFailedError, match="holds 12 messages; delete with if_empty=false to drop them"):
-        machine.delete_queue("a", if_empty=True, message_count=12)
+    with pytest.raises(
+        PreconditionFailedError, match="holds 12 ready messages; delete with if_empty=false to drop them"
+    ):
+        machine.delete_queue("a", if_empty=True, ready_count=12)
     machine.delete_queue("a", if_empty=True, if_unused=True)
 
     assert not machine.has_queue("a")

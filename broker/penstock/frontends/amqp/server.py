@@ -44,9 +44,9 @@ class AmqpProtocol:
         try:
             credentials = credentials_of(call.authorization, call.certificate)
             if isinstance(question, Renew):
-                principal = await self._renewed(credentials, connection)
-            else:
-                principal = await self._services.sessions.log_in(credentials, connection, is_open=is_open)
+                call.admit("", NO_QUEUE, await self._renewed(credentials, connection), False)
+                return
+            principal = await self._services.sessions.log_in(credentials, connection, is_open=is_open)
             user = principal.name
             await self._answer(call, question, principal)
         except NotAuthenticatedError as refusal:
@@ -63,20 +63,28 @@ class AmqpProtocol:
     def refuse_for_a_bug(self, call: Call) -> None:
         _refuse(call, refusal_of_a_bug())
 
-    async def _renewed(self, credentials: Credentials, connection: Connection) -> Principal:
-        """Return who shows newer credentials, which has to be who logged in; its open streams go on with them."""
-        known = frozenset(connection.users)
-        principal = await self._services.sessions.log_in(credentials, connection)
+    async def _renewed(self, credentials: Credentials, connection: Connection) -> str:
+        """Return who shows newer credentials, which has to be who logged in; its open streams go on with them.
+
+        A log-in that does not expire stays as it is when they are wrong, as in RabbitMQ: the name is empty then.
+        """
+        sessions, known = self._services.sessions, frozenset(connection.users)
+        try:
+            principal = await sessions.log_in(credentials, connection)
+        except NotAuthenticatedError:
+            if sessions.has_token(connection):
+                raise
+            return ""
         if principal.name not in known:
             raise NotAuthenticatedError(principal.name, "log in on another connection")
         with suppress(PreconditionFailedError):  # no stream was opened with a token
-            await self._services.sessions.renew_token(principal)
-        return principal
+            await sessions.renew_token(principal)
+        return principal.name
 
     async def _answer(self, call: Call, question: Question, principal: Principal) -> None:
         services = self._services
         match question:
-            case Enter() | Renew():
+            case Enter():
                 call.admit("", NO_QUEUE, principal.name, False)
             case PermitKeys():
                 call.permit_keys(await permit_keys(services, principal, question))

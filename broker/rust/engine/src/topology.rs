@@ -200,8 +200,8 @@ impl Shard {
         Ok(entry.machine.free_count() + entry.machine.unacked_count())
     }
 
-    /// Refuses new messages in an empty queue, so that it can be deleted as empty whenever that is recorded; returns
-    /// its counts. A queue with messages is unchanged.
+    /// Refuses new messages in a queue without ready ones, so that it can be deleted as empty whenever that is recorded; returns
+    /// its counts. A queue with ready messages is unchanged.
     ///
     /// # Errors
     /// `NoQueue`; `Stopped` when a bug poisoned the shard.
@@ -212,7 +212,7 @@ impl Shard {
         let mut guard = self.lock()?;
         let dying = guard.dying.count_of(id);
         let counts = counts_of(self.entry(&mut guard, id)?, dying);
-        if counts.ready_count + counts.unacked_count == 0 {
+        if counts.ready_count == 0 {
             guard.shut.insert(id);
         }
         Ok(counts)

@@ -548,6 +548,20 @@ fn nothing_is_stored_in_a_queue_that_is_about_to_be_deleted_as_an_empty_one() {
 }
 
 #[test]
+fn a_queue_with_unacked_messages_only_counts_as_empty() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    assert!(matches!(publish(&house.shard, &[b"a"])[..], [Fate::Stored(_)]));
+    let subscription = consumer(&house.shard, 1, false);
+    take(&subscription, 1);
+
+    let counts = house.shard.shut_empty_queue(QUEUE).unwrap();
+
+    assert_eq!((counts.ready_count, counts.unacked_count), (0, 1));
+    assert_eq!(publish(&house.shard, &[b"b"]), [Fate::Shut]);
+}
+
+#[test]
 fn nothing_more_is_stored_in_a_queue_that_the_next_start_may_delete() {
     let directory = tempfile::tempdir().unwrap();
     let house = open(directory.path());

@@ -28,17 +28,18 @@ struct PyTls {
 #[pymethods]
 impl PyTls {
     #[new]
-    #[pyo3(signature = (chain, key, *, client_authorities = None, client_required = false, only_13 = false, named = Vec::new()))]
+    #[pyo3(signature = (chain, key, *, client_authorities = None, client_required = false, client_users = false, only_13 = false, named = Vec::new()))]
     fn new(
         chain: Vec<u8>,
         key: Vec<u8>,
         client_authorities: Option<Vec<u8>>,
         client_required: bool,
+        client_users: bool,
         only_13: bool,
         named: Vec<NamedCertificate>,
     ) -> PyResult<PyTls> {
-        let clients =
-            client_authorities.map(|authorities| ClientCertificates { authorities, required: client_required });
+        let (required, name_users) = (client_required, client_users);
+        let clients = client_authorities.map(|authorities| ClientCertificates { authorities, required, name_users });
         let named = named.into_iter().map(|one| (one.name, Certificate { chain: one.chain, key: one.key.0 })).collect();
         let options = TlsOptions { certificate: Certificate { chain, key }, named, clients, only_13 };
         let tls = Tls::new(&options).map_err(|error| PyValueError::new_err(error.to_string()))?;

@@ -99,7 +99,9 @@ impl Session {
         let properties = server_properties();
         let properties = FieldTable::check(&properties).unwrap_or_default();
         let mut out = Vec::new();
-        let mechanisms = if peer.certificate.is_some() { MECHANISMS_WITH_CERTIFICATE } else { MECHANISMS };
+        // Clients choose EXTERNAL before a password, so it is offered only where it can succeed.
+        let has_external = peer.certificate.is_some() && broker.certificates_name_users;
+        let mechanisms = if has_external { MECHANISMS_WITH_CERTIFICATE } else { MECHANISMS };
         let connection = Connection::greet(OFFERED, mechanisms, properties, &mut out);
         let (caller, vhost, channels, consumers) =
             (peer.caller(""), String::new(), FxHashMap::default(), Consumers::default());

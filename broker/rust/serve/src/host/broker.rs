@@ -28,6 +28,8 @@ pub struct Broker {
     pub message_bytes_max: usize,
     /// What a TLS handshake may take, a connection's log-in after it, and a request's first message.
     pub first_request: Duration,
+    /// Whether the certificate of a client says who the user is.
+    pub certificates_name_users: bool,
 }
 
 impl Broker {

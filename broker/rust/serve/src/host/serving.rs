@@ -82,6 +82,7 @@ impl Host {
             stopping: stopped,
             message_bytes_max: options.message_bytes_max,
             first_request: options.first_request,
+            certificates_name_users: options.tls.as_ref().is_some_and(|tls| tls.names_users),
         };
         workers.runtime().spawn(look_after(broker.clone()));
         workers.runtime().spawn(report_unused(broker.clone()));

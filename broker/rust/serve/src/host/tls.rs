@@ -31,6 +31,8 @@ pub struct ClientCertificates {
     pub authorities: Vec<u8>,
     /// Whether a client without one is refused.
     pub required: bool,
+    /// Whether they say who the user is.
+    pub name_users: bool,
 }
 
 /// Everything that a listener presents and asks for.
@@ -62,6 +64,8 @@ impl TlsError {
 #[derive(Clone, Debug)]
 pub struct Tls {
     pub(crate) config: Arc<ServerConfig>,
+    /// Whether the certificates of clients name users.
+    pub(crate) names_users: bool,
 }
 
 impl Tls {
@@ -82,14 +86,15 @@ impl Tls {
                 builder.with_client_cert_verifier(verifier)
             }
         };
-        Ok(Tls { config: Arc::new(builder.with_cert_resolver(Arc::new(names))) })
+        let names_users = options.clients.as_ref().is_some_and(|clients| clients.name_users);
+        Ok(Tls { config: Arc::new(builder.with_cert_resolver(Arc::new(names))), names_users })
     }
 
     /// The same for a protocol of these names (ALPN).
     pub(crate) fn named(&self, alpn: &[&[u8]]) -> Tls {
         let mut config = ServerConfig::clone(&self.config);
         config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-        Tls { config: Arc::new(config) }
+        Tls { config: Arc::new(config), names_users: self.names_users }
     }
 }
 
@@ -179,7 +184,7 @@ mod tests {
         let good = made("localhost");
         let no_chain = Certificate { chain: b"nothing".to_vec(), ..good.clone() };
         let no_key = Certificate { key: b"nothing".to_vec(), ..good.clone() };
-        let clients = Some(ClientCertificates { authorities: Vec::new(), required: true });
+        let clients = Some(ClientCertificates { authorities: Vec::new(), required: true, name_users: false });
 
         assert_eq!(refusal(&options(no_chain)), "the certificate: there is no PEM certificate in it");
         assert!(refusal(&options(no_key)).starts_with("the key of the certificate: "));

@@ -44,15 +44,18 @@ impl Session {
         }
     }
 
-    /// Goes on with a newer password or token of the same user. What is open asks again whether it may be.
+    /// Goes on with a newer password or token of the same user. What is open asks again whether it may be. An answer without a
+    /// user says that the older credentials count on.
     pub(super) async fn update_secret(&mut self, secret: &[u8]) -> Event<'static> {
         let refused = || Event::Failed(Exception::new(ReplyCode::NotAllowed, SECRET_REFUSED, UPDATE_SECRET));
         let (user, _) = self.caller.authorization.split_once('\0').unwrap_or_default();
         let Ok(password) = std::str::from_utf8(secret) else { return refused() };
         let caller = self.peer.caller(&authorization_of(Credentials { user, password }));
         match self.broker.calls.admit(Call::new(CallRequest::Renew, &caller)).await {
-            Ok(_) => {
-                self.caller = caller;
+            Ok(admitted) => {
+                if !admitted.user.is_empty() {
+                    self.caller = caller;
+                }
                 Event::SecretUpdated
             }
             Err(_) => refused(),
