@@ -16,6 +16,8 @@ from support.broker import free_ports, penstock_command
 OUTCOMES = pytest.StashKey[list[Outcome]]()
 SEED = pytest.StashKey[int | None]()
 
+# The suites publish larger messages than the default allows, also at RabbitMQ.
+_SIZE = "message_bytes_max = 67108864\n"
 _TLS = """metrics_tls = false
 tls_certificate = "{folder}/server.pem"
 tls_key = "{folder}/server.key"
@@ -59,6 +61,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, made in (
         ("server", authority.issue_cert("localhost", "127.0.0.1")),
         ("client", authority.issue_cert("client", common_name="guest")),
+        ("foreign", trustme.CA().issue_cert("client", common_name="guest")),
     ):
         made.private_key_pem.write_to_path(str(folder / f"{name}.key"))
         (folder / f"{name}.pem").write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
@@ -70,12 +73,14 @@ def run(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, c
     """Start a broker with TLS and one without, and keep what the clients need for building in target/."""
     plain, tls = free_ports(2)
     folder = tmp_path_factory.mktemp("clients")
-    settings = folder / "tls.toml"
-    settings.write_text(_TLS.format(folder=certificates))
+    settings, tls_settings = folder / "plain.toml", folder / "tls.toml"
+    settings.write_text(_SIZE)
+    tls_settings.write_text(_SIZE + _TLS.format(folder=certificates))
     with (
-        Broker(folder / "plain", "--amqp", f"127.0.0.1:{plain}"),
-        Broker(folder / "tls", "--amqp", f"127.0.0.1:{tls}", "--config", str(settings)),
+        Broker(folder / "plain", "--amqp", f"127.0.0.1:{plain}", "--config", str(settings)),
+        Broker(folder / "tls", "--amqp", f"127.0.0.1:{tls}", "--config", str(tls_settings)),
     ):
-        files = Certificates(*(certificates / name for name in ("authority.pem", "client.pem", "client.key")))
+        names = ("authority.pem", "client.pem", "client.key", "foreign.pem", "foreign.key")
+        files = Certificates(*(certificates / name for name in names))
         work = ROOT / "target" / "conformance"
         yield Run(plain, tls, files, work, pytestconfig.stash[SEED], penstock_command())

@@ -16,11 +16,13 @@ EXPECTED_SKIPS = Path(__file__).with_name("expected_skips.toml")
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Files in PEM: the authority's certificate, and a client's certificate and key that it signed."""
+    """Files in PEM: an authority's certificate, a client's that it signed, and a client's of another authority."""
 
     authority: Path
     client: Path
     client_key: Path
+    foreign: Path
+    foreign_key: Path
 
 
 @dataclass(frozen=True, slots=True)
