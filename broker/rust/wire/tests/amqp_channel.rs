@@ -233,8 +233,11 @@ proptest! {
     }
 }
 
-/// What the messages of a channel are, and how many bytes it holds.
-fn kept(talk: &Talk) -> (Vec<(bool, Vec<u8>, Vec<u8>)>, usize) {
+/// Whether a message is mandatory, its properties and its body.
+type Kept = (bool, Vec<u8>, Vec<u8>);
+
+/// The messages of a channel, and how many bytes it holds.
+fn kept(talk: &Talk) -> (Vec<Kept>, usize) {
     let assembly = talk.channel.assembly();
     let parts =
         |message: Publish<'_>| (message.mandatory, message.properties.as_bytes().to_vec(), message.body.to_vec());
