@@ -171,10 +171,15 @@ def test_a_user_has_so_many_connections_and_publishers_and_consumers(amqp: tuple
         with open_connection(amqp[1], "lena", "secret") as one:
             with pytest.raises((ConnectionClosedByBroker, pika.exceptions.AMQPConnectionError)):
                 open_connection(amqp[1], "lena", "secret")
-            channel = one.channel()
-            channel.queue_declare("of-lena")
-            for _ in range(2):
+            channels = [one.channel(), one.channel()]
+            channels[0].queue_declare("of-lena")
+            for channel in channels:
+                channel.basic_publish("", "of-lena", b"x")
                 channel.basic_consume("of-lena", lambda *_: None)
-            with pytest.raises(ChannelClosedByBroker, match="has 2 streams open, as many as it may"):
-                channel.basic_consume("of-lena", lambda *_: None)
+            channels.pop().close()
+            one.channel()
+            with pytest.raises(ConnectionClosedByBroker) as raised:
+                one.channel()
+            told = "number of channels opened for user 'lena' has reached the maximum allowed user limit of (2)"
+            assert (raised.value.reply_code, raised.value.reply_text) == (530, f"NOT_ALLOWED - {told}")
         connection.admin.delete_user("lena")

@@ -29,6 +29,13 @@ pub(super) fn of_end(ended: Ended) -> Option<Exception> {
     }
 }
 
+/// What a client hears whose user has as many channels as it may, in RabbitMQ's words.
+pub(super) fn too_many_channels(user: &str, max: u64) -> Exception {
+    let text =
+        format!("number of channels opened for user '{user}' has reached the maximum allowed user limit of ({max})");
+    Exception::of_no_method(ReplyCode::NotAllowed, text)
+}
+
 /// What a client hears whose user may not be here any more.
 pub(super) fn of_user(refused: &Refusal) -> Exception {
     Exception::of_no_method(ReplyCode::ConnectionForced, refused.text.as_str())

@@ -25,7 +25,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
 
 use super::consumers::{Consumers, Overdue};
-use super::errors::exception_of;
+use super::errors::{exception_of, too_many_channels};
 use super::greeting::{MECHANISMS, MECHANISMS_WITH_CERTIFICATE, OFFERED, server_properties};
 use super::outgoing::Outgoing;
 use super::publisher::{Answers, Publisher};
@@ -34,6 +34,7 @@ use super::space::Space;
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
 use crate::host::peer::Peer;
+use crate::host::quotas::Allowance;
 use crate::host::rights::Rights;
 
 /// Messages of a channel are stored when they have so many bytes, even if more frames have come.
@@ -49,6 +50,8 @@ struct Open {
     last_queue: String,
     /// Whether its messages and settlements are kept until a commit.
     is_transactional: bool,
+    /// Counts it among those of its user.
+    _place: Allowance,
 }
 
 /// What a `basic.get` asks for.
@@ -65,6 +68,8 @@ pub(super) struct Session {
     peer: Peer,
     caller: Caller,
     vhost: String,
+    /// As the broker knows it, once the client has entered.
+    user: String,
     connection: Connection,
     channels: FxHashMap<u16, Open>,
     consumers: Consumers,
@@ -95,7 +100,8 @@ pub(super) struct Session {
 
 impl Session {
     /// Greets a client.
-    pub fn greet(broker: Broker, peer: Peer) -> Session {
+    pub fn greet(mut broker: Broker, peer: Peer) -> Session {
+        broker.counts_streams = false;
         let properties = server_properties();
         let properties = FieldTable::check(&properties).unwrap_or_default();
         let mut out = Vec::new();
@@ -113,6 +119,7 @@ impl Session {
             peer,
             caller,
             vhost,
+            user: String::new(),
             connection,
             channels,
             consumers,
@@ -272,10 +279,14 @@ impl Session {
             if let Err(exception) = self.connection.check_channel(self.channels.len()) {
                 return self.fail(exception).await;
             }
+            let place = match self.broker.channel(&self.user, &self.vhost) {
+                Ok(place) => place,
+                Err(max) => return self.fail(too_many_channels(&self.user, max)).await,
+            };
             let channel = Channel::new(number, self.broker.message_bytes_max as u64);
             let (publisher, credit) = (Publisher::default(), Arc::new(Credit::new(u32::MAX)));
             let (last_queue, is_transactional) = (String::new(), false);
-            let open = Open { channel, publisher, credit, prefetch: 0, last_queue, is_transactional };
+            let open = Open { channel, publisher, credit, prefetch: 0, last_queue, is_transactional, _place: place };
             self.channels.insert(number, open);
         }
         let Some(open) = self.channels.get_mut(&number) else { return };

@@ -25,6 +25,8 @@ pub struct Broker {
     pub(crate) replies: Arc<Replies>,
     /// Whether the broker stops.
     pub stopping: watch::Receiver<bool>,
+    /// Whether each publisher and consumer counts as a stream of its user. Where channels do they count alone.
+    pub counts_streams: bool,
     pub message_bytes_max: usize,
     /// What a TLS handshake may take, a connection's log-in after it, and a request's first message.
     pub first_request: Duration,
@@ -56,8 +58,21 @@ impl Broker {
     /// The vhost of somebody who was admitted, and what a stream of theirs may do in it.
     pub(crate) fn enter(&self, admitted: &Admitted) -> Result<(Arc<Shard>, Allowance), Refusal> {
         let shard = self.shard(&admitted.vhost)?;
-        let allowance = Allowance::open(&self.quotas, self.engine.counters(), &admitted.user, &admitted.vhost)?;
+        let (quotas, counters) = (&self.quotas, self.engine.counters());
+        let allowance = if self.counts_streams {
+            Allowance::open(quotas, counters, &admitted.user, &admitted.vhost)?
+        } else {
+            Allowance::of_call(quotas, counters, &admitted.user, &admitted.vhost)
+        };
         Ok((shard, allowance))
+    }
+
+    /// One more channel of a user, which counts until this is dropped.
+    ///
+    /// # Errors
+    /// How many the user has, which is as many as it may.
+    pub(crate) fn channel(&self, user: &str, vhost: &str) -> Result<Allowance, u64> {
+        Allowance::of_channel(&self.quotas, self.engine.counters(), user, vhost)
     }
 
     pub(crate) fn shard(&self, vhost: &str) -> Result<Arc<Shard>, Refusal> {

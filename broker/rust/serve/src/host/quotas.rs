@@ -32,7 +32,7 @@ pub struct QuotaLimits {
     /// Bytes received and not confirmed, and as many delivered and not settled.
     pub in_flight_bytes_max: Option<u64>,
     pub message_bytes_max: Option<u64>,
-    /// Open streams that publish or consume.
+    /// Open streams that publish or consume, and channels.
     pub streams_max: Option<u64>,
 }
 
@@ -192,6 +192,32 @@ impl Allowance {
     /// [`Kind::PreconditionFailed`] when the user or the virtual host has as many as it may: clients do not try that again by themselves,
     /// as they would when something is exhausted.
     pub fn open(quotas: &Arc<Quotas>, counters: &Arc<Counters>, user: &str, vhost: &str) -> Result<Allowance, Refusal> {
+        Allowance::counted(quotas, counters, user, vhost).map_err(|(whose, max)| {
+            let text = format!("{whose} has {max} streams open, as many as it may; close one");
+            Refusal::new(Kind::PreconditionFailed, text)
+        })
+    }
+
+    /// Counts one more channel, which is a stream.
+    ///
+    /// # Errors
+    /// The limit, when that many are open.
+    pub fn of_channel(
+        quotas: &Arc<Quotas>,
+        counters: &Arc<Counters>,
+        user: &str,
+        vhost: &str,
+    ) -> Result<Allowance, u64> {
+        Allowance::counted(quotas, counters, user, vhost).map_err(|(_, max)| max)
+    }
+
+    /// The error says whose limit is reached.
+    fn counted(
+        quotas: &Arc<Quotas>,
+        counters: &Arc<Counters>,
+        user: &str,
+        vhost: &str,
+    ) -> Result<Allowance, (String, u64)> {
         let mut allowance = Allowance::of_call(quotas, counters, user, vhost);
         allowance.is_stream = true;
         allowance.held_by.iter().for_each(|quota| add(&quota.streams, 1));
@@ -199,8 +225,7 @@ impl Allowance {
             let limit = quota.limits().streams_max;
             if let Some(max) = limit.filter(|max| quota.streams.load(Ordering::Relaxed) > *max) {
                 counters.add(Metric::StreamsRefused, 1);
-                let text = format!("{} has {max} streams open, as many as it may; close one", quota.whose);
-                return Err(Refusal::new(Kind::PreconditionFailed, text));
+                return Err((quota.whose.clone(), max));
             }
         }
         Ok(allowance)

@@ -80,6 +80,7 @@ impl Host {
             memory: Arc::new(Memory::new(options.buffer_bytes_max, options.request_bytes_max)),
             replies: Arc::default(),
             stopping: stopped,
+            counts_streams: true,
             message_bytes_max: options.message_bytes_max,
             first_request: options.first_request,
             certificates_name_users: options.tls.as_ref().is_some_and(|tls| tls.names_users),

@@ -68,7 +68,7 @@ impl Session {
         match self.broker.calls.admit(call).await {
             Ok(admitted) => {
                 self.rights = Some(question.watch(&admitted.user, &admitted.vhost, || ()));
-                self.vhost = admitted.vhost;
+                (self.vhost, self.user) = (admitted.vhost, admitted.user);
                 Event::Entered
             }
             Err(refused) => {
