@@ -23,16 +23,13 @@ use tokio::time::{Instant, sleep_until};
 use super::errors::{of_end, of_user, others_wait, shutdown};
 use super::exceeding::Exceeding;
 use super::session::Session;
-use super::socket::{Read, Reading, poll_write};
+use super::socket::{READ_BYTES, Read, Reading, poll_write};
 use crate::host::broker::Broker;
 use crate::host::connection::{Connection, Ended};
 use crate::host::memory::{Outgoing, Share};
 use crate::host::refusal::Refusal;
 use crate::host::rights::Rights;
 use crate::host::stopping::until_stopped;
-
-/// So much is read at a time.
-const READ_BYTES: usize = 64 << 10;
 
 /// Deliveries wait while so much is not written.
 const OUT_BYTES_MAX: usize = 256 << 10;
@@ -185,6 +182,7 @@ impl Conversation {
                 Happened::HeartbeatDue => match self.heartbeat.due(self.now_ms()) {
                     Due::Gone => return,
                     Due::Send => {
+                        self.session.rest();
                         put_heartbeat(&mut self.session.out);
                         self.heartbeat.sent(self.now_ms());
                     }
@@ -355,9 +353,6 @@ impl Conversation {
         let (is_running, is_stopping) = (self.session.is_running(), self.is_stopping);
         let is_held_up = self.session.is_held_up();
         let waits_for_room = self.session.waits_for_room() || (is_held_up && !may_write);
-        if may_read {
-            self.input.reserve(READ_BYTES);
-        }
         if !waits_for_room {
             self.outgoing.leave();
         }

@@ -9,6 +9,9 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 use crate::host::connection::Connection;
 use crate::host::memory::Share;
 
+/// So much is read at a time.
+pub(super) const READ_BYTES: usize = 64 << 10;
+
 pub(super) enum Read {
     Came(std::io::Result<usize>),
     /// It goes on beyond the bound of the memory budget from now on.
@@ -39,8 +42,13 @@ impl Reading<'_> {
             return if self.is_waiting { Poll::Pending } else { Poll::Ready(Read::Waits) };
         }
         self.has_read = true;
+        self.input.reserve(READ_BYTES);
         if let Poll::Ready(read) = pin!(socket.read_buf(self.input)).poll(cx) {
             return Poll::Ready(Read::Came(read));
+        }
+        if self.input.is_empty() {
+            // One that waits for its client has no buffer.
+            *self.input = BytesMut::new();
         }
         let Some(share) = self.share else { return Poll::Pending };
         // One that holds nothing keeps nobody waiting.
