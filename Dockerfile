@@ -61,11 +61,12 @@ ENV PATH=/packages/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONUNBUFFERED=1 \
     PENSTOCK_DATA_DIR=/data \
     PENSTOCK_GRPC=0.0.0.0:5680 \
+    PENSTOCK_AMQP=0.0.0.0:5672 \
     PENSTOCK_METRICS=0.0.0.0:15692
 USER 10001:10001
 VOLUME /data
-# gRPC; health and metrics.
-EXPOSE 5680 15692
+# gRPC; AMQP; health and metrics.
+EXPOSE 5680 5672 15692
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s \
     CMD ["python3", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:15692/health/ready', timeout=2)"]
 STOPSIGNAL SIGTERM

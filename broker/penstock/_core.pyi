@@ -5,6 +5,7 @@ Only `penstock.native`, `penstock.client.native` and `penstock.spark.json_native
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from os import PathLike
 from typing import Any, Self, final
 
 __all__ = [
@@ -925,14 +926,15 @@ class OpenConsumer:
 
 @final
 class Server:
-    """The listeners for gRPC and, where it has an address, for AMQP 0-9-1, on threads of their own.
+    """The listeners for gRPC and, where they have a place, for AMQP 0-9-1, on threads of their own.
 
     It queues the calls that it cannot decide for `take`, and makes `wake_fd` readable.
     """
 
-    def __new__(cls, engine: Engine, *, address: str, threads: int, message_bytes_max: int, buffer_bytes_max: int, descriptors: bytes, calls_max: int, connections_max: int, streams_max: int, first_request_ms: int, proxies: Sequence[str] = ..., tls: Tls | None = None, amqp: str | None = None) -> Self: ...
+    def __new__(cls, engine: Engine, *, address: str, threads: int, message_bytes_max: int, buffer_bytes_max: int, descriptors: bytes, calls_max: int, connections_max: int, streams_max: int, first_request_ms: int, proxies: Sequence[str] = ..., tls: Tls | None = None, amqp: str | None = None, amqp_socket: PathLike[str] | None = None, amqp_web: str | None = None) -> Self: ...
     address: str
     amqp_address: str | None
+    amqp_web_address: str | None
     wake_fd: int
     def take(self) -> list[Call]: ...
     def serving(self, serving: bool) -> None:

@@ -284,7 +284,7 @@ def test_a_disk_that_is_too_small_for_a_restore_is_named(
 def test_a_broker_does_not_start_on_an_unfinished_restore(tmp_path: Path) -> None:
     (tmp_path / "data" / ".restoring").mkdir(parents=True)
 
-    done = run("serve", "--data-dir", tmp_path / "data", "--grpc", "127.0.0.1:0", "--metrics", "off")
+    done = run("serve", "--data-dir", tmp_path / "data", "--grpc", "127.0.0.1:0", "--amqp", "off", "--metrics", "off")
 
     assert done.returncode != 0
     assert (

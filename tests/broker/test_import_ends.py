@@ -56,7 +56,18 @@ def test_a_broker_does_not_start_on_an_import_that_was_killed(tmp_path: Path) ->
     target = tmp_path / "data"
     assert ended_by(signal.SIGKILL, target).returncode == -signal.SIGKILL
 
-    started = run(penstock_command(), "serve", "--data-dir", str(target), "--grpc", "127.0.0.1:0", "--metrics", "off")
+    started = run(
+        penstock_command(),
+        "serve",
+        "--data-dir",
+        str(target),
+        "--grpc",
+        "127.0.0.1:0",
+        "--amqp",
+        "off",
+        "--metrics",
+        "off",
+    )
     again = run(penstock_command(), "import", "lavinmq", str(GOLDEN), "--data-dir", str(target))
 
     assert started.returncode != 0

@@ -147,14 +147,16 @@ def test_a_missing_vhosts_file_is_no_empty_broker(own: Broker) -> None:
     assert "vhosts.json' is missing" in ended.stderr
 
 
-@pytest.mark.parametrize("listener", ["grpc", "metrics"])
+@pytest.mark.parametrize("listener", ["grpc", "amqp", "amqp-ws", "metrics"])
 def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path, listener: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        ended = serve(tmp_path / "data", f"--{listener}", address)
+        grpc = () if listener == "grpc" else ("--grpc", "127.0.0.1:0")
+        ended = serve(tmp_path / "data", *grpc, f"--{listener}", address)
 
     assert ended.returncode == 1
-    told = f"cannot listen for {listener} on {address}: another process listens there; choose another with --{listener}"
+    setting = listener.replace("-", "_")
+    told = f"cannot listen for {setting} on {address}: another process listens there; choose another with --{listener}"
     # Every line is JSON: no warning of Python is among them.
     line = [json.loads(text) for text in ended.stderr.splitlines()][-1]
     assert (line["event"], line["reason"]) == ("start failed", f"{told} or `off`")

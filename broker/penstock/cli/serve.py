@@ -34,7 +34,10 @@ def serve(
         str | None, typer.Option("--grpc", help="HOST:PORT or off; default: 127.0.0.1:5680", metavar="HOST:PORT")
     ] = None,
     amqp: Annotated[
-        str | None, typer.Option("--amqp", help="HOST:PORT or off; default: off", metavar="HOST:PORT")
+        str | None, typer.Option("--amqp", help="HOST:PORT or off; default: 127.0.0.1:5672", metavar="HOST:PORT")
+    ] = None,
+    amqp_ws: Annotated[
+        str | None, typer.Option("--amqp-ws", help="HOST:PORT or off; default: off", metavar="HOST:PORT")
     ] = None,
     http: Annotated[
         str | None, typer.Option("--http", help="HOST:PORT or off; default: 127.0.0.1:15672", metavar="HOST:PORT")
@@ -57,6 +60,7 @@ def serve(
         "data_dir": data_dir,
         "grpc": grpc,
         "amqp": amqp,
+        "amqp_ws": amqp_ws,
         "http": http,
         "metrics": metrics,
         "log_level": None if log_level is None else log_level.value,

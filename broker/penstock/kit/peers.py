@@ -19,10 +19,14 @@ class Source(NamedTuple):
 
 
 NOWHERE = Source()
+# How the addresses of Unix sockets begin; those of the network begin with a number or a bracket.
+UNIX = "unix:"
 
 
 def is_loopback(peer: str) -> bool:
-    """Return whether `host:port`, `[host]:port` or a bare host is this machine."""
+    """Return whether `host:port`, `[host]:port`, a bare host or `unix:path` is this machine."""
+    if peer.startswith(UNIX):
+        return True
     try:
         address = ipaddress.ip_address(_host(peer))
     except ValueError:
@@ -32,6 +36,8 @@ def is_loopback(peer: str) -> bool:
 
 
 def _host(peer: str) -> str:
+    if peer.startswith(UNIX):
+        return peer
     if peer.startswith("["):
         return peer[1:].partition("]")[0]
     return peer.partition(":")[0] if peer.count(":") == 1 else peer

@@ -21,6 +21,8 @@ ENVIRONMENT_PREFIX = "PENSTOCK_"
 # Names with the prefix that belong to the clients, not to the broker.
 _CLIENT_VARIABLES = frozenset({"PENSTOCK_URI", "PENSTOCK_CONTEXT", "PENSTOCK_PASSWORD"})
 BACKENDS = ("local", "jwt", "http")
+# The default address of AMQP over TLS.
+AMQPS_DEFAULT = "127.0.0.1:5671"
 _LISTENER = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]/]+)):(?P<port>[0-9]{1,5})")
 
 
@@ -69,8 +71,19 @@ class Settings(BaseModel):
     archive_dir: Path | None = Field(None, description="Directory of stream archives written by `penstock pipeline`.")
     grpc: str = Field("127.0.0.1:5680", description="HOST:PORT of the gRPC listener, or `off`.")
     amqp: str = Field(
+        "127.0.0.1:5672",
+        description="HOST:PORT of the AMQP 0-9-1 listener, or `off`. With a certificate it serves TLS only, and the "
+        "default is 127.0.0.1:5671.",
+    )
+    amqp_socket: Path | None = Field(
+        None,
+        description="Path of a Unix socket for AMQP 0-9-1, without TLS. The user and the group of the broker may "
+        "connect.",
+    )
+    amqp_ws: str = Field(
         "off",
-        description="HOST:PORT of the AMQP 0-9-1 listener, or `off`. Incomplete, for trials with trusted clients only.",
+        description="HOST:PORT of the listener for AMQP 0-9-1 in WebSockets, or `off`. With a certificate it serves "
+        "TLS only.",
     )
     http: str = Field("127.0.0.1:15672", description="HOST:PORT of the management API, or `off`. Not served yet.")
     metrics: str = Field("127.0.0.1:15692", description="HOST:PORT of /metrics and /health, or `off`.")
@@ -127,7 +140,7 @@ class Settings(BaseModel):
     )
     tls_certificate: Path | None = Field(
         None,
-        description="Certificate chain of the broker, PEM. Turns on TLS for gRPC. Read again when it changes.",
+        description="Certificate chain of the broker, PEM. Turns on TLS for gRPC and AMQP. Read again when it changes.",
     )
     tls_key: Path | None = Field(None, description="Private key of the certificate, PEM.")
     tls_names_dir: Path | None = Field(
@@ -159,7 +172,7 @@ class Settings(BaseModel):
         0,
         ge=0,
         le=10_000_000,
-        description="Maximum open gRPC connections; 0 means nine tenths of the process's limit of open files.",
+        description="Maximum open connections; 0 means nine tenths of the process's limit of open files.",
     )
     proxy_addresses: str = Field(
         "",
@@ -246,7 +259,7 @@ class Settings(BaseModel):
                 raise ValueError(f"{word!r} is not an IP address or a network such as 10.0.0.0/8") from error
         return value
 
-    @field_validator("grpc", "amqp", "http", "metrics")
+    @field_validator("grpc", "amqp", "amqp_ws", "http", "metrics")
     @classmethod
     def _check_listener(cls, value: str) -> str:
         if value != "off":
@@ -313,9 +326,12 @@ class Settings(BaseModel):
     def threads(self) -> int:
         return self.io_threads or min(8, max(1, (os.cpu_count() or 1) // 2))
 
-    def address(self, listener: Literal["grpc", "amqp", "http", "metrics"]) -> Address | None:
+    def address(self, listener: Literal["grpc", "amqp", "amqp_ws", "http", "metrics"]) -> Address | None:
         """None when it is off."""
         value: str = getattr(self, listener)
+        if listener == "amqp" and "amqp" not in self.model_fields_set:
+            # The listeners of AMQP need the one of gRPC.
+            value = "off" if self.grpc == "off" else AMQPS_DEFAULT if self.tls_certificate else value
         return None if value == "off" else _address(value)
 
     def unsupported_listeners(self) -> list[str]:

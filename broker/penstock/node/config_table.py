@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from penstock.node.config import ENVIRONMENT_PREFIX, Settings
 
-FLAGS = frozenset({"data_dir", "grpc", "amqp", "http", "metrics", "log_level", "log_format"})
+FLAGS = frozenset({"data_dir", "grpc", "amqp", "amqp_ws", "http", "metrics", "log_level", "log_format"})
 
 
 def table(model: type[BaseModel] = Settings) -> str:

@@ -18,6 +18,8 @@ from penstock.storage.deletions import FIRST_ADMINISTRATOR, PASSWORD_FILE
 from penstock.storage.jsonfiles import write_file
 
 _PASSWORD_BYTES: Final = 24
+# The listeners that take log-ins.
+_LISTENERS: Final = ("grpc", "amqp", "amqp_ws")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,5 +46,5 @@ def choose_first_user(settings: Settings, users_file: Path) -> FirstUser:
 
 def is_beyond_loopback(settings: Settings) -> bool:
     """Whether clients of other machines can reach the broker."""
-    address = settings.address("grpc")
-    return address is not None and address.host != "localhost" and not is_loopback(address.host)
+    addresses = [settings.address(listener) for listener in _LISTENERS]
+    return any(each and each.host != "localhost" and not is_loopback(each.host) for each in addresses)

@@ -220,10 +220,10 @@ class Broker:
 
     async def _start_grpc(self, tls: Tls | None) -> None:
         self._server: Server | None = None
-        address, amqp = self._settings.address("grpc"), self._settings.address("amqp")
+        address, amqp, web = (self._settings.address(listener) for listener in ("grpc", "amqp", "amqp_ws"))
         if address is None:
-            if amqp is not None:
-                raise StartError("the AMQP listener needs the one for gRPC; set grpc, or amqp to `off`")
+            if amqp or web or self._settings.amqp_socket:
+                raise StartError("the AMQP listeners need the one for gRPC; set grpc, or amqp and amqp_ws to `off`")
             return
         try:
             server = Server(
@@ -240,10 +240,11 @@ class Broker:
                 proxies=self._settings.proxies,
                 tls=tls,
                 amqp=None if amqp is None else str(amqp),
+                amqp_socket=self._settings.amqp_socket,
+                amqp_web=None if web is None else str(web),
             )
         except OSError as error:
-            addresses = str(address) if amqp is None else f"{address} and {amqp}"
-            raise _cannot_listen("grpc", addresses, error) from error
+            raise _cannot_serve(str(address), error) from error
         self._server = server
         self.state.also_count(server.metrics)
         if tls is None and is_beyond_loopback(self._settings):
@@ -258,6 +259,10 @@ class Broker:
         self.state.listeners["grpc"] = server.address
         if server.amqp_address is not None:
             self.state.listeners["amqp"] = server.amqp_address
+        if server.amqp_web_address is not None:
+            self.state.listeners["amqp_ws"] = server.amqp_web_address
+        if self._settings.amqp_socket is not None:
+            self.state.listeners["amqp_socket"] = str(self._settings.amqp_socket)
 
     def _open_archives(self) -> Archives | NoArchives:
         if self._settings.archive_dir is None:
@@ -305,8 +310,17 @@ def _make_token() -> str:
     return token
 
 
+def _cannot_serve(grpc: str, error: OSError) -> StartError:
+    """Return the error of the native listeners: those of AMQP put their setting and place before it."""
+    found = re.fullmatch(r"(amqp\w*) on (.+): ([^:]+)", str(error))
+    return _cannot_listen(found[1], found[2], OSError(found[3])) if found else _cannot_listen("grpc", grpc, error)
+
+
 def _cannot_listen(listener: str, address: str, error: OSError) -> StartError:
     found = re.search(r"os error ([0-9]+)", str(error))  # the native listener's errors carry the number in the text
     number = error.errno or (int(found[1]) if found else 0)
     reason = _CANNOT_BIND.get(number, error.strerror or str(error))
-    return StartError(f"cannot listen for {listener} on {address}: {reason}; choose another with --{listener} or `off`")
+    if listener == "amqp_socket":
+        return StartError(f"cannot listen for amqp on {address}: {reason}; choose another path for amqp_socket")
+    flag = f"--{listener.replace('_', '-')}"
+    return StartError(f"cannot listen for {listener} on {address}: {reason}; choose another with {flag} or `off`")

@@ -17,7 +17,9 @@ SECRET: Final = frozenset(["metrics_token"])
 OWNED: Final = {
     "data_dir": "it is on the volume; set spec.storage instead",
     "grpc": "the port is the one of the Service; set spec.service instead",
-    "amqp": "the broker does not serve it yet; leave it out",
+    "amqp": "the port is the one of the Service; set spec.service.amqp instead",
+    "amqp_socket": "the container has no other processes; leave it out",
+    "amqp_ws": "the Service has no port for it; leave it out",
     "http": "the broker does not serve it yet; leave it out",
     "metrics": "probes and the Service use the port; leave it out",
     "tls_certificate": "it belongs to TLS; set spec.tls instead",
@@ -45,7 +47,13 @@ class BrokerConfig(Model):
     grpc: Setting | None = Field(
         None, description="Refused: the port is the one of the Service; set spec.service instead."
     )
-    amqp: Setting | None = Field(None, description="Refused: the broker does not serve it yet; leave it out.")
+    amqp: Setting | None = Field(
+        None, description="Refused: the port is the one of the Service; set spec.service.amqp instead."
+    )
+    amqp_socket: Setting | None = Field(
+        None, description="Refused: the container has no other processes; leave it out."
+    )
+    amqp_ws: Setting | None = Field(None, description="Refused: the Service has no port for it; leave it out.")
     http: Setting | None = Field(None, description="Refused: the broker does not serve it yet; leave it out.")
     metrics: Setting | None = Field(None, description="Refused: probes and the Service use the port; leave it out.")
     log_level: Literal["debug", "info", "warning", "error"] | None = Field(
@@ -133,7 +141,7 @@ class BrokerConfig(Model):
         None,
         ge=0,
         le=10000000,
-        description="Maximum open gRPC connections; 0 means nine tenths of the process's limit of open files.",
+        description="Maximum open connections; 0 means nine tenths of the process's limit of open files.",
     )
     proxy_addresses: Setting | None = Field(
         None,

@@ -134,6 +134,7 @@ class Service(Model):
     load_balancer_class: Annotated[str, Field(max_length=317)] | None = Field(
         None, description="The load balancer that a Service of the type LoadBalancer gets."
     )
+    amqp: bool = Field(True, description="Whether the broker serves AMQP 0-9-1: on port 5672, or 5671 with TLS.")
 
 
 class Scheduling(Model):

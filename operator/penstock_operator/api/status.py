@@ -89,6 +89,7 @@ class Endpoints(Model):
     """Addresses of the broker inside Kubernetes."""
 
     grpc: str
+    amqp: str | None = None
     metrics: str
 
 

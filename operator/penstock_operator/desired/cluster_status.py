@@ -83,7 +83,11 @@ def status(
         "dataId": first.get("dataId"),
         "storageSize": plan.size,
         "binding": {"name": owner.secret},
-        "endpoints": {"grpc": f"{owner.host}:{GRPC_PORT}", "metrics": f"{owner.host}:{METRICS_PORT}"},
+        "endpoints": {
+            "grpc": f"{owner.host}:{GRPC_PORT}",
+            **({"amqp": f"{owner.host}:{owner.amqp_port[1]}"} if owner.amqp_port else {}),
+            "metrics": f"{owner.host}:{METRICS_PORT}",
+        },
         "brokers": brokers,
         "revisions": revisions(owner.spec.image, plan.revision, before.get("revisions", [])),
     }

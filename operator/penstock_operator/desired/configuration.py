@@ -29,7 +29,7 @@ def _settings(owner: Owner, plan: Plan) -> Settings:
         "data_dir": "/data",
         "grpc": f"0.0.0.0:{GRPC_PORT}",
         "metrics": f"0.0.0.0:{METRICS_PORT}",
-        "amqp": "off",
+        "amqp": f"0.0.0.0:{owner.amqp_port[1]}" if owner.amqp_port else "off",
         "http": "off",
         "log_format": "json",
         **owner.spec.config.plain(),

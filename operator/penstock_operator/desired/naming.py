@@ -8,6 +8,8 @@ from penstock_operator.api.kinds import API_VERSION
 
 GRPC_PORT: Final = 5680
 METRICS_PORT: Final = 15692
+AMQP_PORT: Final = 5672
+AMQPS_PORT: Final = 5671
 CLUSTER_LABEL: Final = "penstock.dev/cluster"
 FIELD_MANAGER: Final = "penstock-operator"
 FINALIZER: Final = "penstock.dev/cleanup"
@@ -105,6 +107,13 @@ class Owner:
     @property
     def endpoint(self) -> Endpoint:
         return Endpoint(self.host, GRPC_PORT, self.spec.tls is not None)
+
+    @property
+    def amqp_port(self) -> tuple[str, int] | None:
+        """Return the name and the number of the port of AMQP, which depend on TLS; None when it is off."""
+        if not self.spec.service.amqp:
+            return None
+        return ("amqps", AMQPS_PORT) if self.spec.tls is not None else ("amqp", AMQP_PORT)
 
     @property
     def selector(self) -> dict[str, str]:

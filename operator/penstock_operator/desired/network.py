@@ -14,7 +14,7 @@ def client_service(owner: Owner) -> dict[str, Any]:
     metadata = owner.metadata(owner.name, labels={**owner.labels, **CLIENT_SERVICE})
     if wanted.annotations:
         metadata["annotations"] = wanted.annotations
-    spec: dict[str, Any] = {"type": wanted.type, "selector": owner.selector, "ports": [_grpc(), _metrics()]}
+    spec: dict[str, Any] = {"type": wanted.type, "selector": owner.selector, "ports": _ports(owner)}
     if wanted.load_balancer_class is not None:
         spec["loadBalancerClass"] = wanted.load_balancer_class
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
@@ -30,9 +30,17 @@ def headless_service(owner: Owner) -> dict[str, Any]:
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": owner.selector,
-            "ports": [_grpc(), _metrics()],
+            "ports": _ports(owner),
         },
     }
+
+
+def _ports(owner: Owner) -> list[dict[str, Any]]:
+    return [_grpc(), *([_amqp(*owner.amqp_port)] if owner.amqp_port else []), _metrics()]
+
+
+def _amqp(name: str, port: int) -> dict[str, Any]:
+    return {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
 
 
 def _grpc() -> dict[str, Any]:
@@ -51,7 +59,7 @@ def _metrics() -> dict[str, Any]:
 
 
 def network_policy(owner: Owner) -> dict[str, Any] | None:
-    """Return the policy: clients, the operator and backups may reach gRPC, all pods metrics."""
+    """Return the policy: clients may reach gRPC and AMQP, the operator and backups gRPC, all pods metrics."""
     wanted = owner.spec.network_policy
     if not wanted.enabled:
         return None
@@ -63,6 +71,7 @@ def network_policy(owner: Owner) -> dict[str, Any] | None:
         "podSelector": {"matchLabels": {"app.kubernetes.io/name": FIELD_MANAGER}},
     }
     backups = {"podSelector": {"matchLabels": {BACKUP_OF_LABEL: owner.name}}}
+    amqp = {"from": clients, "ports": [{"port": owner.amqp_port[1], "protocol": "TCP"}]} if owner.amqp_port else None
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -72,6 +81,7 @@ def network_policy(owner: Owner) -> dict[str, Any] | None:
             "policyTypes": ["Ingress"],
             "ingress": [
                 {"from": [*clients, backups, operator], "ports": [{"port": GRPC_PORT, "protocol": "TCP"}]},
+                *([amqp] if amqp else []),
                 {"ports": [{"port": METRICS_PORT, "protocol": "TCP"}]},
             ],
         },

@@ -106,6 +106,12 @@ def _template(owner: Owner, plan: Plan) -> dict[str, Any]:
     }
 
 
+def _ports(owner: Owner) -> list[dict[str, Any]]:
+    amqp = [owner.amqp_port] if owner.amqp_port else []
+    named = [("grpc", GRPC_PORT), *amqp, ("metrics", METRICS_PORT)]
+    return [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in named]
+
+
 def _container(owner: Owner, plan: Plan) -> dict[str, Any]:
     resources = {key: value for key, value in owner.spec.resources.manifest().items() if value}
     return {
@@ -114,10 +120,7 @@ def _container(owner: Owner, plan: Plan) -> dict[str, Any]:
         "imagePullPolicy": owner.spec.image_pull_policy,
         "args": ["serve", "--config", f"{CONFIG_FOLDER}/{FILE}"],
         **_environment(owner, plan),
-        "ports": [
-            {"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP"},
-            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
-        ],
+        "ports": _ports(owner),
         "resources": resources,
         # A long replay is no reason for a kill: it may take an hour. Nor is a full disk or an absent API server: the
         # liveness probe only checks whether a restart would help.

@@ -9,6 +9,7 @@ from penstock.kit.peers import is_loopback
     ("peer", "expected"),
     [
         ("127.0.0.1:5680", True),
+        ("unix:/run/penstock/amqp.sock", True),
         ("127.9.9.9:1", True),
         ("[::1]:1", True),
         ("::1", True),

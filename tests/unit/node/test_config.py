@@ -21,9 +21,24 @@ def test_the_defaults_are_for_this_machine_only():
     assert settings.address("grpc") == Address("127.0.0.1", 5680)
     later = [settings.address("http"), settings.address("metrics")]
     assert later == [Address("127.0.0.1", port) for port in (15672, 15692)]
-    assert settings.address("amqp") is None
+    assert settings.address("amqp") == Address("127.0.0.1", 5672)
+    assert settings.address("amqp_ws") is None
     assert settings.message_bytes_max == 16 * 1024 * 1024
     assert settings.threads >= 1
+
+
+def test_amqp_has_its_port_of_tls_with_a_certificate_unless_it_is_set():
+    tls = {"PENSTOCK_TLS_CERTIFICATE": "tls.crt", "PENSTOCK_TLS_KEY": "tls.key"}
+
+    assert load_settings(environment=tls).address("amqp") == Address("127.0.0.1", 5671)
+    assert load_settings(flags={"amqp": "0.0.0.0:5672"}, environment=tls).address("amqp") == Address("0.0.0.0", 5672)
+    assert load_settings(flags={"amqp": "off"}, environment=tls).address("amqp") is None
+
+
+def test_amqp_is_off_with_grpc_unless_it_is_set():
+    assert load_settings(flags={"grpc": "off"}, environment={}).address("amqp") is None
+    both = load_settings(flags={"grpc": "off", "amqp": "127.0.0.1:1"}, environment={})
+    assert both.address("amqp") == Address("127.0.0.1", 1)
 
 
 def test_a_flag_counts_more_than_the_environment_and_that_more_than_the_file(tmp_path):

@@ -297,7 +297,7 @@ def test_services_are_overridden_one_by_one() -> None:
     nodes = child("Service", "mq-nodes", override={"service": change})
 
     assert client["spec"]["externalTrafficPolicy"] == "Local"
-    assert [port.get("nodePort") for port in client["spec"]["ports"]] == [30680, None]
+    assert [port.get("nodePort") for port in client["spec"]["ports"]] == [30680, None, None]
     assert client["spec"]["ports"][0]["name"] == "grpc"
     assert nodes == child("Service", "mq-nodes")
 

@@ -1,12 +1,13 @@
 //! `Server` and `Tls`: the listeners.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use penstock_serve::host::{
     Certificate, ClientCertificates, Holder, HostOptions, Network, OpenConsumer, Tls, TlsOptions,
 };
-use penstock_serve::{GrpcOptions, Server, ServerOptions, request_bytes_max};
+use penstock_serve::{AmqpOptions, GrpcOptions, Server, ServerOptions, request_bytes_max};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -55,7 +56,7 @@ struct PyServer {
 #[pymethods]
 impl PyServer {
     #[new]
-    #[pyo3(signature = (engine, *, address, threads, message_bytes_max, buffer_bytes_max, descriptors, calls_max, connections_max, streams_max, first_request_ms, proxies = Vec::new(), tls = None, amqp = None))]
+    #[pyo3(signature = (engine, *, address, threads, message_bytes_max, buffer_bytes_max, descriptors, calls_max, connections_max, streams_max, first_request_ms, proxies = Vec::new(), tls = None, amqp = None, amqp_socket = None, amqp_web = None))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
         py: Python<'_>,
@@ -72,6 +73,8 @@ impl PyServer {
         proxies: Vec<String>,
         tls: Option<&PyTls>,
         amqp: Option<String>,
+        amqp_socket: Option<PathBuf>,
+        amqp_web: Option<String>,
     ) -> PyResult<PyServer> {
         let tls = tls.map(|tls| tls.tls.clone());
         let proxies: Result<Vec<Network>, String> = proxies.iter().map(|proxy| proxy.parse()).collect();
@@ -86,6 +89,7 @@ impl PyServer {
             tls,
             proxies: proxies.map_err(PyValueError::new_err)?,
         };
+        let amqp = AmqpOptions { address: amqp, socket: amqp_socket, web: amqp_web };
         let options = ServerOptions { host, grpc: GrpcOptions { address, descriptors, streams_max }, amqp };
         let engine = std::sync::Arc::clone(&engine.engine);
         let server = py.detach(|| Server::start(engine, &options))?;
@@ -100,6 +104,11 @@ impl PyServer {
     #[getter]
     fn amqp_address(&self) -> Option<String> {
         self.server.amqp_address().map(|address| address.to_string())
+    }
+
+    #[getter]
+    fn amqp_web_address(&self) -> Option<String> {
+        self.server.amqp_web_address().map(|address| address.to_string())
     }
 
     #[getter]

@@ -18,6 +18,7 @@ mod grpc;
 pub mod host;
 mod server;
 
+pub use amqp::listener::AmqpOptions;
 pub use grpc::listener::{GrpcOptions, request_bytes_max};
 pub use grpc::status::kind_of_code;
 pub use server::{Server, ServerOptions};

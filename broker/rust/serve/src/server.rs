@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use penstock_engine::Engine;
 
-use crate::amqp::listener::Amqp;
+use crate::amqp::listener::{Amqp, AmqpOptions};
 use crate::grpc::listener::{Grpc, GrpcOptions};
 use crate::host::calls::Calls;
 use crate::host::memory::MemoryUse;
@@ -19,15 +19,14 @@ use crate::host::tls::Tls;
 pub struct ServerOptions {
     pub host: HostOptions,
     pub grpc: GrpcOptions,
-    /// HOST:PORT of the listener for AMQP 0-9-1, if there is one.
-    pub amqp: Option<String>,
+    pub amqp: AmqpOptions,
 }
 
 /// See the module.
 pub struct Server {
     host: Host,
     grpc: Grpc,
-    amqp: Option<Amqp>,
+    amqp: Amqp,
 }
 
 impl Server {
@@ -38,7 +37,7 @@ impl Server {
     pub fn start(engine: Arc<Engine>, options: &ServerOptions) -> std::io::Result<Server> {
         let host = Host::start(engine, &options.host)?;
         let grpc = Grpc::listen(&host, &options.grpc)?;
-        let amqp = options.amqp.as_deref().map(|address| Amqp::listen(&host, address)).transpose()?;
+        let amqp = Amqp::listen(&host, &options.amqp)?;
         Ok(Server { host, grpc, amqp })
     }
 
@@ -47,10 +46,16 @@ impl Server {
         self.grpc.address()
     }
 
-    /// Where AMQP 0-9-1 is served.
+    /// Where AMQP 0-9-1 is served over TCP.
     #[must_use]
     pub fn amqp_address(&self) -> Option<SocketAddr> {
-        self.amqp.as_ref().map(Amqp::address)
+        self.amqp.address()
+    }
+
+    /// Where AMQP 0-9-1 is served in WebSockets.
+    #[must_use]
+    pub fn amqp_web_address(&self) -> Option<SocketAddr> {
+        self.amqp.web_address()
     }
 
     #[must_use]

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use http2::{Wire, data_frame, head};
 use penstock_engine::{Engine, QueueId, Shard};
 use penstock_serve::host::{Admitted, Answer, Calls, HostOptions, Kind, Refusal};
-use penstock_serve::{GrpcOptions, Server, ServerOptions};
+use penstock_serve::{AmqpOptions, GrpcOptions, Server, ServerOptions};
 use penstock_wire::grpc::{BatchEncoder, encode_publish_open};
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -55,7 +55,8 @@ impl Broker {
             proxies: Vec::new(),
         };
         let grpc = GrpcOptions { address: "127.0.0.1:0".to_owned(), descriptors: Vec::new(), streams_max: 1000 };
-        let server = Server::start(Arc::clone(&engine), &ServerOptions { host, grpc, amqp: None }).unwrap();
+        let server =
+            Server::start(Arc::clone(&engine), &ServerOptions { host, grpc, amqp: AmqpOptions::default() }).unwrap();
         let (calls, is_over) = (Arc::clone(server.calls()), Arc::<AtomicBool>::default());
         let stops = Arc::clone(&is_over);
         let deciding = std::thread::spawn(move || decide(&calls, &stops));

@@ -14,7 +14,7 @@ use penstock_engine::{
     Engine, EngineOptions, Payload, Publication, QueueId, QueueLevels, QueueSettings, Shard, StreamSettings,
 };
 use penstock_serve::host::{Admitted, Answer, Call, CallRequest, Calls, HostOptions};
-use penstock_serve::{GrpcOptions, Server, ServerOptions};
+use penstock_serve::{AmqpOptions, GrpcOptions, Server, ServerOptions};
 
 pub const STREAM: QueueId = QueueId(1);
 const QUEUE: QueueId = QueueId(2);
@@ -112,7 +112,7 @@ impl Listener {
             proxies: Vec::new(),
         };
         let grpc = GrpcOptions { address: address.to_owned(), descriptors: Vec::new(), streams_max: 1000 };
-        let options = ServerOptions { host, grpc, amqp: None };
+        let options = ServerOptions { host, grpc, amqp: AmqpOptions::default() };
         let server = Server::start(Arc::clone(engine), &options).unwrap();
         let stopping = Arc::<AtomicBool>::default();
         let (calls, stopped) = (Arc::clone(server.calls()), Arc::clone(&stopping));

@@ -182,7 +182,10 @@ impl Conversation {
                 Happened::HeartbeatDue => match self.heartbeat.due(self.now_ms()) {
                     Due::Gone => return,
                     Due::Send => {
-                        self.session.rest();
+                        if self.session.out.is_empty() {
+                            // One that was idle for so long keeps no large buffer.
+                            self.session.out = Vec::new();
+                        }
                         put_heartbeat(&mut self.session.out);
                         self.heartbeat.sent(self.now_ms());
                     }

@@ -201,13 +201,6 @@ impl Session {
         self.space.count(self.out.len());
     }
 
-    /// Gives back the buffer of an idle connection that once wrote more than a heartbeat at a time.
-    pub fn rest(&mut self) {
-        if self.out.is_empty() {
-            self.out = Vec::new();
-        }
-    }
-
     /// Ends the connection because of something that happened to it.
     pub async fn fail(&mut self, exception: Exception) {
         let effect = self.connection.step(Event::Failed(exception), &mut self.out);

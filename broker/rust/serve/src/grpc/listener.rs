@@ -63,7 +63,7 @@ const FLIGHT_NAME: Option<&str> = Some(crate::flight::Flight::NAME);
 const FLIGHT_NAME: Option<&str> = None;
 
 /// How the host says on a plaintext connection that there is no place for it.
-const HTTP2: Protocol = Protocol { name: "grpc", alpn: &[b"h2"], refusal: go_away };
+const HTTP2: Protocol = Protocol { name: "grpc", alpn: &[b"h2"], refusal: go_away, web: None };
 
 /// The largest request of any service, where a message has at most so many bytes.
 #[must_use]

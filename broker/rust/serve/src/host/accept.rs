@@ -5,22 +5,27 @@
 //! other one. A listener gets a connection once its client has sent something: until then it has none of the buffers of its
 //! protocol. Dropping the stream of connections closes the socket.
 
-use std::net::SocketAddr;
+use std::fmt::Display;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use penstock_engine::Metric;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::host::broker::Broker;
-use crate::host::connection::{Connection, Socket};
+use crate::host::connection::Connection;
 use crate::host::places::{Place, Places};
 use crate::host::proxy::{self, Network};
+use crate::host::socket::Socket;
 use crate::host::tls::Tls;
+use crate::host::unix;
+use crate::host::web_handshake;
 
 /// How long accepting pauses when the process has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -38,6 +43,8 @@ pub struct Protocol {
     pub alpn: &'static [&'static [u8]],
     /// The answer to a client on a plaintext connection for which there is no place: the reason, in the protocol's form.
     pub refusal: fn(reason: &str) -> Vec<u8>,
+    /// Its name among WebSocket's subprotocols, when it is served in one.
+    pub web: Option<&'static str>,
 }
 
 /// The parts that each connection of a listener is made with.
@@ -54,6 +61,9 @@ pub(crate) struct Door {
     pub told: watch::Sender<Option<Instant>>,
 }
 
+/// Clients on Unix sockets count together, like those of an address.
+const NEAR: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
 /// A socket that was accepted, and its place among those that may be open.
 type Accepted = (TcpStream, SocketAddr, Place);
 
@@ -64,8 +74,24 @@ impl Door {
         self.tls.borrow_and_update().as_ref().map(|tls| tls.named(alpn))
     }
 
-    fn connection(&self, socket: Socket, peer: SocketAddr, place: Place) -> Connection {
-        Connection::new((socket, peer), self.protocol.name, &self.broker, place)
+    fn connection(&self, socket: Socket, address: String, place: Place) -> Connection {
+        Connection::new((socket, address), self.protocol.name, &self.broker, place)
+    }
+
+    /// Goes on with a socket whose bytes can be read, where they are those of a WebSocket after its handshake.
+    async fn begin(self, socket: Socket, peer: SocketAddr, place: Place, ready: mpsc::Sender<Connection>) {
+        let socket = match self.protocol.web {
+            None => socket,
+            Some(name) => {
+                let shaken = tokio::time::timeout(self.broker.first_request, web_handshake::upgrade(socket, name));
+                match shaken.await {
+                    Ok(Ok(web)) => Socket::Web(Box::new(web)),
+                    Ok(Err(error)) => return self.note_refused(&peer, &format!("no WebSocket: {error}")),
+                    Err(_) => return self.note_refused(&peer, "no WebSocket was asked for in time"),
+                }
+            }
+        };
+        hand_over(self.connection(socket, peer.to_string(), place), ready).await;
     }
 
     /// A place for one more, or word to its client that there is none.
@@ -75,11 +101,16 @@ impl Door {
     }
 
     fn turn_away(&self, stream: &TcpStream, peer: SocketAddr, is_plain: bool, reason: &str) {
-        self.broker.engine.counters().add(Metric::ConnectionsRefused, 1);
         if is_plain {
             // Its buffer is empty, so this fits; a client that is gone needs no word.
             let _ = stream.try_write(&(self.protocol.refusal)(reason));
         }
+        self.note_refused(&peer, reason);
+    }
+
+    /// Counts a connection that was refused, and reports the reason.
+    fn note_refused(&self, peer: &dyn Display, reason: &str) {
+        self.broker.engine.counters().add(Metric::ConnectionsRefused, 1);
         self.tell(format!("a connection from {peer} was refused: {reason}"));
     }
 
@@ -110,7 +141,7 @@ impl Door {
         }
         match tls {
             Some(tls) => self.shake_hands(tls, (stream, client, place), ready).await,
-            None => hand_over(self.connection(Socket::Plain(stream), client, place), ready).await,
+            None => self.begin(Socket::Plain(stream), client, place, ready).await,
         }
     }
 
@@ -118,7 +149,7 @@ impl Door {
         let shaken =
             tokio::time::timeout(self.broker.first_request, TlsAcceptor::from(tls.config).accept(stream)).await;
         match shaken {
-            Ok(Ok(stream)) => hand_over(self.connection(Socket::Tls(Box::new(stream)), peer, place), ready).await,
+            Ok(Ok(stream)) => self.begin(Socket::Tls(Box::new(stream)), peer, place, ready).await,
             Ok(Err(error)) => self.failed(peer, &error.to_string()),
             Err(_) => self.failed(peer, &format!("it took more than {} s", self.broker.first_request.as_secs())),
         }
@@ -148,6 +179,21 @@ impl Door {
 pub(crate) fn accept(listener: TcpListener, door: Door) -> impl Stream<Item = std::io::Result<Connection>> + use<> {
     let (ready, connections) = mpsc::channel(READY_MAX);
     tokio::spawn(run(listener, door, ready));
+    handed_over(connections)
+}
+
+/// The same of a Unix socket at a path.
+pub(crate) fn accept_unix(
+    listener: UnixListener,
+    path: PathBuf,
+    door: Door,
+) -> impl Stream<Item = std::io::Result<Connection>> + use<> {
+    let (ready, connections) = mpsc::channel(READY_MAX);
+    tokio::spawn(run_unix(listener, path, door, ready));
+    handed_over(connections)
+}
+
+fn handed_over(connections: mpsc::Receiver<Connection>) -> impl Stream<Item = std::io::Result<Connection>> + use<> {
     unfold(connections, |mut connections| async move {
         let connection = connections.recv().await?;
         Some((Ok(connection), connections))
@@ -191,7 +237,31 @@ async fn run(listener: TcpListener, mut door: Door, ready: mpsc::Sender<Connecti
         let Some(place) = door.place(&stream, peer, served.is_none()) else { continue };
         match served.clone() {
             Some(tls) => drop(tokio::spawn(door.clone().shake_hands(tls, (stream, peer, place), ready.clone()))),
-            None => drop(tokio::spawn(hand_over(door.connection(Socket::Plain(stream), peer, place), ready.clone()))),
+            None => drop(tokio::spawn(door.clone().begin(Socket::Plain(stream), peer, place, ready.clone()))),
         }
     }
+}
+
+/// The same for a Unix socket, whose file goes at the end.
+async fn run_unix(listener: UnixListener, path: PathBuf, door: Door, ready: mpsc::Sender<Connection>) {
+    let address = format!("unix:{}", path.display());
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = ready.closed() => break,
+        };
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        match door.places.take(NEAR) {
+            Ok(place) => {
+                let connection = door.connection(Socket::Unix(stream), address.clone(), place);
+                tokio::spawn(hand_over(connection, ready.clone()));
+            }
+            Err(reason) => door.note_refused(&address, &reason),
+        }
+    }
+    // Before the listener is gone, so that this is never the file of the next broker. One that cannot be removed is replaced.
+    let _ = unix::remove_if_there(&path);
 }

@@ -6,7 +6,6 @@
 //! [`UNAUTHENTICATED_BYTES_FREE`] only while the pool of all such connections has room. Then it reads on.
 
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,9 +14,7 @@ use std::time::Duration;
 
 use penstock_engine::{Counters, Metric};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, timeout};
-use tokio_rustls::server::TlsStream;
 
 use crate::host::broker::Broker;
 use crate::host::caller::Caller;
@@ -28,6 +25,7 @@ use crate::host::memory::Memory;
 use crate::host::peer::Peer;
 use crate::host::places::Place;
 use crate::host::pool::Seat;
+use crate::host::socket::Socket;
 
 /// How long a connection goes on at a time while a decision about its client is under way.
 const DECISION_PAUSE: Duration = Duration::from_millis(100);
@@ -45,43 +43,6 @@ const UNAUTHENTICATED_BYTES_MAX: usize = 256 << 10;
 const UNAUTHENTICATED_READ_BYTES: usize = 4 << 10;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-
-/// What a connection's bytes go through.
-pub(crate) enum Socket {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
-impl Socket {
-    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
-        match self {
-            Socket::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Socket::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
-        }
-    }
-
-    /// Ready when there is something to read, or its end.
-    fn poll_heard(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let stream = match self {
-            Socket::Plain(stream) => stream,
-            Socket::Tls(stream) => {
-                let (stream, session) = stream.get_ref();
-                if !session.wants_read() {
-                    return Poll::Ready(());
-                }
-                stream
-            }
-        };
-        // A socket may count as readable when it is new: only a look at its bytes tells.
-        stream.poll_peek(cx, &mut ReadBuf::new(&mut [0])).map(drop)
-    }
-
-    fn certificate(&self) -> Option<Arc<[u8]>> {
-        let Socket::Tls(stream) = self else { return None };
-        let (_, session) = stream.get_ref();
-        session.peer_certificates()?.first().map(|shown| Arc::from(shown.as_ref()))
-    }
-}
 
 /// Why a connection has to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +135,7 @@ pub struct Connection {
 
 impl Connection {
     pub(crate) fn new(
-        (socket, peer): (Socket, SocketAddr),
+        (socket, address): (Socket, String),
         protocol: &'static str,
         broker: &Broker,
         place: Place,
@@ -185,7 +146,7 @@ impl Connection {
         let peer = Peer {
             protocol,
             connection: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            address: peer.to_string(),
+            address,
             certificate: socket.certificate(),
             pulls: Arc::default(),
             state: Arc::new(ConnectionState::new(memory)),
@@ -216,7 +177,9 @@ impl Connection {
 
     /// Reads what a client may send that has not logged in. The socket's buffer is the client's own.
     fn poll_read_unauthenticated(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
-        let Some(unauthenticated) = self.unauthenticated.as_mut() else { return self.socket.poll_read(cx, buf) };
+        let Some(unauthenticated) = self.unauthenticated.as_mut() else {
+            return Pin::new(&mut self.socket).poll_read(cx, buf);
+        };
         let state = &self.peer.state;
         state.reader.register(cx.waker());
         if !state.is_known() {
@@ -225,7 +188,7 @@ impl Connection {
         let mut bytes = [0; UNAUTHENTICATED_READ_BYTES];
         let length = bytes.len().min(buf.remaining());
         let mut part = ReadBuf::new(bytes.get_mut(..length).unwrap_or_default());
-        ready!(self.socket.poll_read(cx, &mut part))?;
+        ready!(Pin::new(&mut self.socket).poll_read(cx, &mut part))?;
         unauthenticated.take(part.filled().len());
         buf.put_slice(part.filled());
         Poll::Ready(Ok(()))
@@ -333,17 +296,14 @@ impl AsyncRead for Connection {
         if self.unauthenticated.is_some() {
             return self.poll_read_unauthenticated(cx, buf);
         }
-        self.socket.poll_read(cx, buf)
+        Pin::new(&mut self.socket).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
         self.check(cx)?;
-        match &mut self.socket {
-            Socket::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
-            Socket::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
-        }
+        Pin::new(&mut self.socket).poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
@@ -352,30 +312,18 @@ impl AsyncWrite for Connection {
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
         self.check(cx)?;
-        match &mut self.socket {
-            Socket::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Socket::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-        }
+        Pin::new(&mut self.socket).poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
-        match &self.socket {
-            Socket::Plain(stream) => stream.is_write_vectored(),
-            Socket::Tls(stream) => stream.is_write_vectored(),
-        }
+        self.socket.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        match &mut self.socket {
-            Socket::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Socket::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
+        Pin::new(&mut self.socket).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        match &mut self.socket {
-            Socket::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Socket::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
+        Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 }

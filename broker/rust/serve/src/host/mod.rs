@@ -34,11 +34,15 @@ pub(crate) mod replies;
 pub(crate) mod rights;
 mod ring;
 pub(crate) mod serving;
+mod socket;
 pub(crate) mod stalls;
 pub(crate) mod stopping;
 pub(crate) mod tls;
 pub(crate) mod topology;
+mod unix;
 mod watch;
+mod web_handshake;
+mod web_socket;
 mod workers;
 
 pub use accept::Protocol;

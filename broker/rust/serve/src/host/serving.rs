@@ -4,6 +4,7 @@
 //! themselves when nobody logs in. It runs on the host's threads until the host stops.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::host::accept::{Door, Protocol, accept};
+use crate::host::accept::{Door, Protocol, accept, accept_unix};
 use crate::host::broker::Broker;
 use crate::host::calls::Calls;
 use crate::host::connection::Connection;
@@ -21,6 +22,7 @@ use crate::host::memory::Memory;
 use crate::host::places::Places;
 use crate::host::proxy::Network;
 use crate::host::tls::Tls;
+use crate::host::unix;
 use crate::host::watch::{look_after, report_unused};
 use crate::host::workers::Workers;
 
@@ -113,19 +115,37 @@ impl Host {
         protocol: Protocol,
         address: &str,
     ) -> std::io::Result<Bound<impl Stream<Item = std::io::Result<Connection>> + Send + use<>>> {
-        let door = Door {
+        let door = self.door(protocol);
+        self.run(async move {
+            let listener = TcpListener::bind(address).await?;
+            Ok(Bound { address: listener.local_addr()?, connections: accept(listener, door) })
+        })
+        .unwrap_or_else(|| Err(std::io::Error::other("the host has stopped")))
+    }
+
+    /// Binds the path of a Unix socket, and accepts connections of a protocol there, which have no TLS.
+    ///
+    /// # Errors
+    /// When the path cannot be bound, another process listens there, or the host has stopped.
+    pub fn bind_unix(
+        &self,
+        protocol: Protocol,
+        path: &Path,
+    ) -> std::io::Result<impl Stream<Item = std::io::Result<Connection>> + Send + use<>> {
+        let (door, path) = (self.door(protocol), path.to_owned());
+        self.run(async move { unix::bind(&path).map(|listener| accept_unix(listener, path, door)) })
+            .unwrap_or_else(|| Err(std::io::Error::other("the host has stopped")))
+    }
+
+    fn door(&self, protocol: Protocol) -> Door {
+        Door {
             broker: self.broker.clone(),
             protocol,
             tls: self.tls.subscribe(),
             places: self.places.clone(),
             proxies: Arc::clone(&self.proxies),
             told: self.told.clone(),
-        };
-        self.run(async move {
-            let listener = TcpListener::bind(address).await?;
-            Ok(Bound { address: listener.local_addr()?, connections: accept(listener, door) })
-        })
-        .unwrap_or_else(|| Err(std::io::Error::other("the host has stopped")))
+        }
     }
 
     /// Runs a listener on the host's threads. It ends by itself once the broker stops and its connections are done.

@@ -12,7 +12,7 @@ use penstock_engine::{Engine, QueueCounts, QueueId, Shard};
 use penstock_serve::host::{
     Admitted, Answer, Call, CallRequest, Calls, HostOptions, Kind, Outcome, Refusal, TopologyRequest,
 };
-use penstock_serve::{GrpcOptions, Server, ServerOptions};
+use penstock_serve::{AmqpOptions, GrpcOptions, Server, ServerOptions};
 use penstock_wire::Name;
 use penstock_wire::amqp::argument::{FieldTable, LongText};
 use penstock_wire::amqp::content::{ContentHeader, put_content};
@@ -57,7 +57,9 @@ impl Broker {
         };
         change(&mut host);
         let grpc = GrpcOptions { address: "127.0.0.1:0".to_owned(), descriptors: Vec::new(), streams_max: 10 };
-        let options = ServerOptions { host, grpc, amqp: Some("127.0.0.1:0".to_owned()) };
+        let (address, web) = (Some("127.0.0.1:0".to_owned()), Some("127.0.0.1:0".to_owned()));
+        let amqp = AmqpOptions { address, web, socket: None };
+        let options = ServerOptions { host, grpc, amqp };
         let server = Server::start(Arc::clone(&engine), &options).unwrap();
         let address = server.amqp_address().unwrap();
         let (calls, decider) = (Arc::clone(server.calls()), Arc::<Decider>::default());

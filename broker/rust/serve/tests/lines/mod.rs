@@ -19,8 +19,12 @@ use penstock_serve::host::{
 use penstock_wire::Name;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
-pub const LINES: Protocol =
-    Protocol { name: "lines", alpn: &[b"lines"], refusal: |reason| format!("REFUSED {reason}\n").into_bytes() };
+pub const LINES: Protocol = Protocol {
+    name: "lines",
+    alpn: &[b"lines"],
+    refusal: |reason| format!("REFUSED {reason}\n").into_bytes(),
+    web: None,
+};
 
 /// Serves connections until the broker stops.
 pub async fn serve(broker: Broker, connections: impl Stream<Item = std::io::Result<Connection>>) {

@@ -1,0 +1,109 @@
+//! What a connection's bytes go through: TCP or a Unix socket, with or without TLS, and WebSocket on top of it.
+
+use std::io::{IoSlice, Result};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::server::TlsStream;
+
+use crate::host::web_socket::WebSocket;
+
+/// See the module.
+pub(crate) enum Socket {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+    Unix(UnixStream),
+    Web(Box<WebSocket<Socket>>),
+}
+
+impl Socket {
+    /// Ready when there is something to read, or its end.
+    pub fn poll_heard(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let stream = match self {
+            Socket::Plain(stream) => stream,
+            Socket::Tls(stream) => {
+                let (stream, session) = stream.get_ref();
+                if !session.wants_read() {
+                    return Poll::Ready(());
+                }
+                stream
+            }
+            Socket::Unix(stream) => return stream.poll_read_ready(cx).map(drop),
+            Socket::Web(stream) => return stream.waits_for().map_or(Poll::Ready(()), |socket| socket.poll_heard(cx)),
+        };
+        // A socket may count as readable when it is new: only a look at its bytes tells.
+        stream.poll_peek(cx, &mut ReadBuf::new(&mut [0])).map(drop)
+    }
+
+    pub fn certificate(&self) -> Option<Arc<[u8]>> {
+        match self {
+            Socket::Plain(_) | Socket::Unix(_) => None,
+            Socket::Tls(stream) => {
+                let (_, session) = stream.get_ref();
+                session.peer_certificates()?.first().map(|shown| Arc::from(shown.as_ref()))
+            }
+            Socket::Web(stream) => stream.socket().certificate(),
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<Result<()>> {
+        match self.get_mut() {
+            Socket::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Socket::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            Socket::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+            Socket::Web(stream) => stream.poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<Result<usize>> {
+        match self.get_mut() {
+            Socket::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Socket::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            Socket::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+            Socket::Web(stream) => stream.poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<Result<usize>> {
+        match self.get_mut() {
+            Socket::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Socket::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Socket::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Socket::Web(stream) => stream.poll_write(cx, bufs.first().map_or(&[], |first| first)),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Socket::Plain(stream) => stream.is_write_vectored(),
+            Socket::Tls(stream) => stream.is_write_vectored(),
+            Socket::Unix(stream) => stream.is_write_vectored(),
+            Socket::Web(_) => false,
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        match self.get_mut() {
+            Socket::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Socket::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Socket::Unix(stream) => Pin::new(stream).poll_flush(cx),
+            Socket::Web(stream) => stream.poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        match self.get_mut() {
+            Socket::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Web(stream) => stream.poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The request of HTTP/1.1 by which a client asks for a WebSocket (RFC 6455, section 4), and the answer.
+//!
+//! Bytes from outside: a request has [`REQUEST_BYTES_MAX`] at most, and [`HEADERS_MAX`] headers. Any path is served. A client that
+//! names subprotocols has to name the one that is served here; one that names none is served.
+
+use std::io::{Error, ErrorKind};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::{Buf, BytesMut};
+use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::host::web_socket::WebSocket;
+
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+const HEADERS_MAX: usize = 64;
+
+/// What the RFC appends to the key of a client.
+const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+const KEY_BYTES: usize = 16;
+
+/// What is said to a client, and how long its request was when it is served.
+#[derive(Debug, PartialEq, Eq)]
+struct Answer {
+    response: String,
+    served: Result<usize, &'static str>,
+}
+
+/// Reads a request from a socket, and answers it.
+///
+/// # Errors
+/// When it asks for no WebSocket of the subprotocol, or the client is gone.
+pub(crate) async fn upgrade<S>(mut socket: S, subprotocol: &str) -> std::io::Result<WebSocket<S>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut input = BytesMut::new();
+    loop {
+        if let Some(Answer { response, served }) = answer(&input, subprotocol) {
+            socket.write_all(response.as_bytes()).await?;
+            socket.flush().await?;
+            let length = served.map_err(|why| Error::new(ErrorKind::InvalidData, why))?;
+            input.advance(length);
+            return Ok(WebSocket::new(socket, input));
+        }
+        let mut bytes = [0; 1024];
+        let count = socket.read(&mut bytes).await?;
+        if count == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        input.extend_from_slice(bytes.get(..count).unwrap_or_default());
+    }
+}
+
+/// The answer to a request, once it is whole or certainly none.
+fn answer(request: &[u8], subprotocol: &str) -> Option<Answer> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut parsed = httparse::Request::new(&mut headers);
+    match parsed.parse(request) {
+        Ok(httparse::Status::Complete(length)) => Some(answer_to(&parsed, length, subprotocol)),
+        Ok(httparse::Status::Partial) if request.len() < REQUEST_BYTES_MAX => None,
+        Ok(httparse::Status::Partial) => {
+            Some(refused("431 Request Header Fields Too Large", "the request is too large"))
+        }
+        Err(httparse::Error::TooManyHeaders) => {
+            Some(refused("431 Request Header Fields Too Large", "the request has too many headers"))
+        }
+        Err(_) => Some(refused("400 Bad Request", "the request is no HTTP/1.1")),
+    }
+}
+
+fn answer_to(request: &httparse::Request<'_, '_>, length: usize, subprotocol: &str) -> Answer {
+    let lists = |name: &'static str, word: &str| values(request, name).any(|value| value.eq_ignore_ascii_case(word));
+    if request.method != Some("GET") || request.version != Some(1) {
+        return refused("405 Method Not Allowed\r\nAllow: GET", "the request is no GET of HTTP/1.1");
+    }
+    if !lists("upgrade", "websocket") || !lists("connection", "upgrade") {
+        return refused("426 Upgrade Required\r\nUpgrade: websocket", "the request asks for no WebSocket");
+    }
+    if !lists("sec-websocket-version", "13") {
+        return refused(
+            "426 Upgrade Required\r\nSec-WebSocket-Version: 13",
+            "the WebSocket has another version than 13",
+        );
+    }
+    let mut keys = values(request, "sec-websocket-key");
+    let key = match (keys.next(), keys.next()) {
+        (Some(key), None) if BASE64.decode(key).is_ok_and(|key| key.len() == KEY_BYTES) => key,
+        _ => return refused("400 Bad Request", "the request has no key of 16 bytes"),
+    };
+    let names_any = values(request, "sec-websocket-protocol").next().is_some();
+    let chosen = match values(request, "sec-websocket-protocol").find(|name| *name == subprotocol) {
+        Some(name) => format!("Sec-WebSocket-Protocol: {name}\r\n"),
+        None if names_any => return refused("400 Bad Request", "the request names other subprotocols only"),
+        None => String::new(),
+    };
+    let accepted = BASE64.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{GUID}").as_bytes()));
+    let response = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: \
+         {accepted}\r\n{chosen}\r\n"
+    );
+    Answer { response, served: Ok(length) }
+}
+
+/// The words of all headers of a name, which have commas between them.
+fn values<'a>(request: &'a httparse::Request<'_, '_>, name: &'static str) -> impl Iterator<Item = &'a str> {
+    let named = request.headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
+    let texts = named.filter_map(|header| std::str::from_utf8(header.value).ok());
+    texts.flat_map(|text| text.split(',')).map(str::trim).filter(|word| !word.is_empty())
+}
+
+fn refused(status: &str, why: &'static str) -> Answer {
+    let length = why.len() + 1;
+    let response = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{why}\n"
+    );
+    Answer { response, served: Err(why) }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::{REQUEST_BYTES_MAX, answer};
+
+    const KEY: &str = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    const GOOD: &str = "GET /ws HTTP/1.1\r\nHost: mq\r\nUpgrade: WebSocket\r\nConnection: keep-alive, Upgrade\r\n\
+                        Sec-WebSocket-Version: 13\r\n";
+
+    fn answer_of(request: &str) -> (String, Result<usize, &'static str>) {
+        let found = answer(request.as_bytes(), "amqp").unwrap();
+        (found.response, found.served)
+    }
+
+    #[test]
+    fn the_key_and_the_subprotocol_are_answered() {
+        let request = format!("{GOOD}{KEY}Sec-WebSocket-Protocol: mqtt, amqp\r\n\r\n");
+        for cut in 0..request.len() {
+            assert_eq!(answer(&request.as_bytes()[..cut], "amqp"), None, "{cut} bytes are no whole request");
+        }
+
+        let (response, served) = answer_of(&format!("{request}behind"));
+
+        assert_eq!(served, Ok(request.len()));
+        assert_eq!(
+            response,
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nSec-WebSocket-Protocol: amqp\r\n\r\n"
+        );
+        let (response, served) = answer_of(&format!("{GOOD}{KEY}\r\n"));
+        assert!(served.is_ok() && !response.contains("Protocol:"), "a client that names none is served");
+    }
+
+    #[test]
+    fn what_is_no_request_for_the_subprotocol_is_refused_with_the_reason() {
+        let refused = |request: &str| {
+            let (response, served) = answer_of(request);
+            assert!(response.ends_with(&format!("{}\n", served.unwrap_err())));
+            response.split(' ').nth(1).unwrap().to_owned()
+        };
+        assert_eq!(refused(&format!("{GOOD}{KEY}Sec-WebSocket-Protocol: mqtt\r\n\r\n")), "400");
+        assert_eq!(refused(&format!("{GOOD}\r\n")), "400");
+        assert_eq!(refused(&format!("{GOOD}Sec-WebSocket-Key: c2hvcnQ=\r\n\r\n")), "400");
+        assert_eq!(refused(&format!("{GOOD}{KEY}{KEY}\r\n")), "400");
+        assert_eq!(refused(&format!("{}{KEY}\r\n", GOOD.replace("13", "8"))), "426");
+        assert_eq!(refused("GET / HTTP/1.1\r\nHost: mq\r\n\r\n"), "426");
+        assert_eq!(refused(&format!("{}{KEY}\r\n", GOOD.replace("GET", "POST"))), "405");
+        assert_eq!(refused(&format!("{}{KEY}\r\n", GOOD.replace("HTTP/1.1", "HTTP/1.0"))), "405");
+        assert_eq!(refused("AMQP\0\0\x09\x01 and more\r\n\r\n"), "400");
+        assert_eq!(refused(&format!("{GOOD}X: {}", "x".repeat(REQUEST_BYTES_MAX))), "431");
+        assert_eq!(refused(&format!("{GOOD}{}\r\n", "X: y\r\n".repeat(64))), "431");
+    }
+}
