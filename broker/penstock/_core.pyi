@@ -70,6 +70,7 @@ __all__ = [
     "ReservedLease",
     "RetrySchedule",
     "RpcError",
+    "SeenIds",
     "SegmentReport",
     "Server",
     "Shard",
@@ -171,7 +172,8 @@ class NewQueue:
     """How often its messages may come back after a delivery; None is any number."""
     retries: RetrySchedule | None
     """Without one, messages that come back are ready at once."""
-    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None, message_ttl_ms: int | None = None, messages_max: int | None = None, bytes_max: int | None = None, rejects_publish: bool = False, expires_ms: int | None = None, max_priority: int = 0, single_active: bool = False, consumer_timeout_ms: int | None = None, shard: int = 0, dead_letters: DeadLetterRoute | None = None, delivery_limit: int | None = None, retries: RetrySchedule | None = None) -> Self: ...
+    deduplication: SeenIds | None
+    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None, message_ttl_ms: int | None = None, messages_max: int | None = None, bytes_max: int | None = None, rejects_publish: bool = False, expires_ms: int | None = None, max_priority: int = 0, single_active: bool = False, consumer_timeout_ms: int | None = None, shard: int = 0, dead_letters: DeadLetterRoute | None = None, delivery_limit: int | None = None, retries: RetrySchedule | None = None, deduplication: SeenIds | None = None) -> Self: ...
 
 @final
 class RetrySchedule:
@@ -182,6 +184,15 @@ class RetrySchedule:
     max_ms: int | None
     steps_ms: list[int]
     def __new__(cls, *, kind: str, min_ms: int = 0, max_ms: int | None = None, steps_ms: Sequence[int]) -> Self: ...
+
+@final
+class SeenIds:
+    """How a queue or an exchange recognizes repetitions: by a header, among so many ids, each for so long."""
+
+    header: str
+    size_max: int
+    ttl_ms: int | None
+    def __new__(cls, *, header: str, size_max: int, ttl_ms: int | None = None) -> Self: ...
 
 @final
 class DeadLetterRoute:
@@ -234,7 +245,9 @@ class QueueCounts:
     published_count: int
     delivered_count: int
     settled_count: int
-    def __new__(cls, *, ready_count: int = 0, delayed_count: int = 0, unacked_count: int = 0, ready_bytes: int = 0, unacked_bytes: int = 0, consumer_count: int = 0, published_count: int = 0, delivered_count: int = 0, settled_count: int = 0) -> Self: ...
+    deduplicated_count: int
+    """Messages since the start that were not stored because it had seen their ids."""
+    def __new__(cls, *, ready_count: int = 0, delayed_count: int = 0, unacked_count: int = 0, ready_bytes: int = 0, unacked_bytes: int = 0, consumer_count: int = 0, published_count: int = 0, delivered_count: int = 0, settled_count: int = 0, deduplicated_count: int = 0) -> Self: ...
 
 @final
 class VhostCounts:
@@ -497,8 +510,8 @@ class Shard:
         """Return whether a queue was unused for its time of expiry, and is unused now."""
     def purge_queue(self, id: int) -> int:
         """Drop the ready messages and return their number."""
-    def put_exchange(self, name: str, kind: str, alternate: str | None, *, algorithm: str = "ring", hash_header: str | None = None, hash_property: str | None = None, delayed: bool = False) -> None:
-        """Add an exchange, or change its alternate and whether it delays messages that ask for it. `algorithm` and what is hashed matter to consistent hashing alone."""
+    def put_exchange(self, name: str, kind: str, alternate: str | None, *, algorithm: str = "ring", hash_header: str | None = None, hash_property: str | None = None, delayed: bool = False, deduplication: SeenIds | None = None) -> None:
+        """Add an exchange, or change its alternate, whether it delays messages that ask for it, and how it recognizes repetitions. `algorithm` and what is hashed matter to consistent hashing alone."""
     def delete_exchange(self, name: str) -> None: ...
     def add_routes(self, routes: Sequence[NewRoute]) -> None:
         """Add routes, at most as many as of queues. The same route twice is one."""

@@ -51,7 +51,10 @@ BOUNDS = [
     ),
     Bound("docs/configuration.md", r"-128 to (\d+)", "broker/penstock/metadata/policies.py", "PRIORITY_MAX"),
     Bound(
-        "docs/configuration.md", r"from 1 to ([\d,]+)", "broker/penstock/metadata/argument_table.py", "PARTITIONS_MAX"
+        "docs/configuration.md",
+        r"partitioned streams \| a number from 1 to ([\d,]+)",
+        "broker/penstock/metadata/argument_table.py",
+        "PARTITIONS_MAX",
     ),
     Bound("docs/security.md", r"at most (\d+) passwords", KIT, "PASSWORD_CHECKS_OF_CONNECTION_MAX"),
     Bound("docs/security.md", r"one connection and (\d+) of one address", KIT, "PASSWORD_CHECKS_OF_ADDRESS_MAX"),

@@ -32,6 +32,7 @@ from penstock.native import (
     ProducerState,
     QueueCounts,
     ReservedLease,
+    SeenIds,
     Shard,
     StageState,
     StreamRetention,
@@ -146,6 +147,7 @@ class FakeShard:
         hash_header: str | None = None,
         hash_property: str | None = None,
         delayed: bool = False,
+        deduplication: SeenIds | None = None,
     ) -> None:
         self._check(name != "", "the default exchange is built in")
         self._check(name not in self.exchanges, f"exchange {name} is there")

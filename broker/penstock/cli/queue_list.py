@@ -87,6 +87,7 @@ def _row(sampled: "_Sampled", before: "_Sampled | None", columns: Sequence[str])
         "published_count": queue.published_count,
         "delivered_count": queue.delivered_count,
         "settled_count": queue.settled_count,
+        "deduplicated_count": queue.deduplicated_count,
     }
     return row | {rate: _rate(count, sampled, before) for rate, count in RATES.items() if rate in columns}
 

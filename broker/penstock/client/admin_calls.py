@@ -422,6 +422,7 @@ def _queue(queue: admin_pb2.Queue) -> Queue:
         delivered_count=queue.delivered_count,
         settled_count=queue.settled_count,
         delayed_count=queue.delayed_count,
+        deduplicated_count=queue.deduplicated_count,
     )
 
 

@@ -78,6 +78,8 @@ class Queue:
     delivered_count: int
     settled_count: int
     delayed_count: int = 0
+    deduplicated_count: int = 0
+    """Messages since the broker started that were confirmed and not stored, because the queue had seen their ids."""
 
     @property
     def type(self) -> str:

@@ -18,11 +18,14 @@ from penstock.model.records import (
     HASH_HEADER_KEYS,
     HASH_PROPERTY,
     X_ALGORITHM,
+    X_CACHE_SIZE,
+    X_CACHE_TTL,
     X_CONSUMER_TIMEOUT,
     X_DEAD_LETTER_EXCHANGE,
     X_DEAD_LETTER_ROUTING_KEY,
     X_DEAD_LETTER_STRATEGY,
     X_DEDICATED,
+    X_DEDUPLICATION_HEADER,
     X_DELAYED_EXCHANGE,
     X_DELAYED_RETRY_MAX,
     X_DELAYED_RETRY_MIN,
@@ -36,6 +39,7 @@ from penstock.model.records import (
     X_MAX_LENGTH,
     X_MAX_LENGTH_BYTES,
     X_MAX_PRIORITY,
+    X_MESSAGE_DEDUPLICATION,
     X_MESSAGE_TTL,
     X_OVERFLOW,
     X_PARTITIONS,
@@ -60,6 +64,8 @@ RETRY_STEPS_MAX: Final = 100
 PRIORITY_MAX: Final = 255
 DELIVERIES_MAX: Final = 2**31 - 2
 """Deliveries are counted up to there."""
+CACHE_SIZE_MAX: Final = 1_000_000
+"""Some 150 MB of memory: a window is in memory twice, once for the queue and once for the next checkpoint."""
 PARTITIONS_MAX: Final = 1_000
 """Far more than a machine has use for, and few enough to be declared in one write."""
 
@@ -154,6 +160,10 @@ def is_partition_count(value: Value) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= PARTITIONS_MAX
 
 
+def is_cache_size(value: Value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= CACHE_SIZE_MAX
+
+
 def is_scalar(value: Value) -> bool:
     return isinstance(value, bool | int | float | str)
 
@@ -214,6 +224,9 @@ SIZE: Final = ValueType("write a number of bytes, at least 1", is_size, schema=i
 PRIORITY: Final = ValueType(f"write a number from 0 to {PRIORITY_MAX}", is_priority, schema=integers(0, PRIORITY_MAX))
 PARTITION_COUNT: Final = ValueType(
     f"send a number from 1 to {PARTITIONS_MAX:,}", is_partition_count, schema=integers(1, PARTITIONS_MAX)
+)
+CACHE: Final = ValueType(
+    f"write a number from 1 to {CACHE_SIZE_MAX:,}", is_cache_size, schema=integers(1, CACHE_SIZE_MAX)
 )
 DELAYED_TYPE: Final = ValueType("use the type of an exchange", is_delayed_type, schema=_NAME)
 HEADER_NAME: Final = ValueType("use the name of a header", is_header_name, schema={**_NAME, "minLength": 1})
@@ -447,6 +460,38 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
         about="the exchange delays messages with the header `x-delay`, as one of type `x-delayed-message` does",
     ),
     Argument(
+        X_MESSAGE_DEDUPLICATION,
+        _QUEUES | _EXCHANGES,
+        BOOLEAN,
+        policy_key="message-deduplication",
+        engine_field="deduplication",
+        about="whether repeated messages are confirmed and not stored ([deduplication](exchanges.md#deduplication))",
+    ),
+    Argument(
+        X_DEDUPLICATION_HEADER,
+        _QUEUES | _EXCHANGES,
+        HEADER_NAME,
+        policy_key="deduplication-header",
+        engine_field="deduplication",
+        about="the header by which repetitions are recognized, else `x-deduplication-header`",
+    ),
+    Argument(
+        X_CACHE_SIZE,
+        _QUEUES | _EXCHANGES,
+        CACHE,
+        policy_key="cache-size",
+        engine_field="deduplication",
+        about="how many values of that header are remembered, else 128",
+    ),
+    Argument(
+        X_CACHE_TTL,
+        _QUEUES | _EXCHANGES,
+        TTL,
+        policy_key="cache-ttl",
+        engine_field="deduplication",
+        about="for how long they are remembered, unless newer ones need the place before",
+    ),
+    Argument(
         X_ALGORITHM,
         _HASHING,
         choice(HashAlgorithm),
@@ -492,9 +537,6 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
         *("x-member-placement-tag", "x-queue-master-locator", "x-quorum-initial-group-size"),
         "x-quorum-target-group-size",
         has_key=False,
-    ),
-    *_planned_argument(
-        _CLASSIC | _EXCHANGES, "x-cache-size", "x-cache-ttl", "x-deduplication-header", "x-message-deduplication"
     ),
     *_planned_argument(
         _EXCHANGES,

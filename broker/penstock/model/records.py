@@ -130,6 +130,13 @@ X_DELAYED_TYPE: Final = "x-delayed-type"
 """Argument of an x-delayed-message exchange: the type by which it routes."""
 X_DELAYED_EXCHANGE: Final = "x-delayed-exchange"
 """Argument by which an exchange of another type delays messages, too."""
+X_MESSAGE_DEDUPLICATION: Final = "x-message-deduplication"
+X_DEDUPLICATION_HEADER: Final = "x-deduplication-header"
+"""Argument with the name of the header by which repetitions are recognized, which is the default one's name, too."""
+X_CACHE_SIZE: Final = "x-cache-size"
+CACHE_SIZE: Final = 128
+"""How many ids a queue or an exchange remembers, as in LavinMQ."""
+X_CACHE_TTL: Final = "x-cache-ttl"
 ALTERNATE_KEYS: Final = ("alternate-exchange", "x-alternate-exchange")
 
 
@@ -160,6 +167,25 @@ class Retries(NamedTuple):
     min_ms: int = 0
     max_ms: int | None = None
     steps_ms: tuple[int, ...] = ()
+
+
+class Deduplication(NamedTuple):
+    """How repetitions are recognized: by a header, among so many ids, each for so long; None is any time."""
+
+    header: str
+    size_max: int
+    ttl_ms: int | None
+
+
+def deduplication_in(arguments: Arguments) -> Deduplication | None:
+    """Return how a queue or an exchange with these checked arguments recognizes repetitions; None is not at all."""
+    if arguments.get(X_MESSAGE_DEDUPLICATION) is not True:
+        return None
+    header = arguments.get(X_DEDUPLICATION_HEADER, X_DEDUPLICATION_HEADER)
+    size, ttl = arguments.get(X_CACHE_SIZE, CACHE_SIZE), arguments.get(X_CACHE_TTL)
+    return Deduplication(
+        str(header), size if isinstance(size, int) else CACHE_SIZE, ttl if isinstance(ttl, int) else None
+    )
 
 
 class DeadLetterStrategy(StrEnum):
@@ -211,6 +237,11 @@ class Exchange:
     def is_delayed(self) -> bool:
         """Return whether it delays messages that ask for it."""
         return self.kind is ExchangeKind.DELAYED or self.arguments.get(X_DELAYED_EXCHANGE) is True
+
+    @property
+    def deduplication(self) -> Deduplication | None:
+        """Return how it recognizes repetitions; None is not at all."""
+        return deduplication_in(self.arguments)
 
     @property
     def algorithm(self) -> HashAlgorithm:
@@ -343,6 +374,11 @@ class Queue:
             return Retries(kind, steps_ms=tuple(step for step in steps if isinstance(step, int)))
         min_ms = self._limit(X_DELAYED_RETRY_MIN)
         return None if min_ms is None else Retries(kind, min_ms, self._limit(X_DELAYED_RETRY_MAX))
+
+    @property
+    def deduplication(self) -> Deduplication | None:
+        """Return how it recognizes repetitions; None is not at all."""
+        return deduplication_in(self.arguments)
 
     @property
     def max_priority(self) -> int:

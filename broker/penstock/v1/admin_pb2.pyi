@@ -561,7 +561,7 @@ class DeleteExchangeResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class Queue(_message.Message):
-    __slots__ = ("name", "durable", "exclusive", "auto_delete", "arguments", "ready_count", "unacked_count", "ready_bytes", "unacked_bytes", "consumer_count", "published_count", "delivered_count", "settled_count", "delayed_count")
+    __slots__ = ("name", "durable", "exclusive", "auto_delete", "arguments", "ready_count", "unacked_count", "ready_bytes", "unacked_bytes", "consumer_count", "published_count", "delivered_count", "settled_count", "delayed_count", "deduplicated_count")
     class ArgumentsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -583,6 +583,7 @@ class Queue(_message.Message):
     DELIVERED_COUNT_FIELD_NUMBER: _ClassVar[int]
     SETTLED_COUNT_FIELD_NUMBER: _ClassVar[int]
     DELAYED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    DEDUPLICATED_COUNT_FIELD_NUMBER: _ClassVar[int]
     name: str
     durable: bool
     exclusive: bool
@@ -597,7 +598,8 @@ class Queue(_message.Message):
     delivered_count: int
     settled_count: int
     delayed_count: int
-    def __init__(self, name: _Optional[str] = ..., durable: bool = ..., exclusive: bool = ..., auto_delete: bool = ..., arguments: _Optional[_Mapping[str, _message_pb2.Value]] = ..., ready_count: _Optional[int] = ..., unacked_count: _Optional[int] = ..., ready_bytes: _Optional[int] = ..., unacked_bytes: _Optional[int] = ..., consumer_count: _Optional[int] = ..., published_count: _Optional[int] = ..., delivered_count: _Optional[int] = ..., settled_count: _Optional[int] = ..., delayed_count: _Optional[int] = ...) -> None: ...
+    deduplicated_count: int
+    def __init__(self, name: _Optional[str] = ..., durable: bool = ..., exclusive: bool = ..., auto_delete: bool = ..., arguments: _Optional[_Mapping[str, _message_pb2.Value]] = ..., ready_count: _Optional[int] = ..., unacked_count: _Optional[int] = ..., ready_bytes: _Optional[int] = ..., unacked_bytes: _Optional[int] = ..., consumer_count: _Optional[int] = ..., published_count: _Optional[int] = ..., delivered_count: _Optional[int] = ..., settled_count: _Optional[int] = ..., delayed_count: _Optional[int] = ..., deduplicated_count: _Optional[int] = ...) -> None: ...
 
 class ListQueuesRequest(_message.Message):
     __slots__ = ("vhost", "page_size", "page_token", "name")

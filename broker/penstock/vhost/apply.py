@@ -23,13 +23,14 @@ from penstock.model.field_table import encode_table
 from penstock.model.records import (
     DeadLetters,
     DeadLetterStrategy,
+    Deduplication,
     DestinationKind,
     Exchange,
     Retention,
     Retries,
     Route,
 )
-from penstock.native import DeadLetterRoute, NewQueue, NewRoute, RetrySchedule, Shard, StreamRetention
+from penstock.native import DeadLetterRoute, NewQueue, NewRoute, RetrySchedule, SeenIds, Shard, StreamRetention
 
 BATCH_MAX: Final = 1_024
 """Queues or routes that one call brings; the shard holds its lock for all of them, some 200 us."""
@@ -79,6 +80,7 @@ def _apply_batch(shard: Shard, batch: list[Change]) -> None:
                     dead_letters=_dead_letters(queue.dead_letters),
                     delivery_limit=queue.delivery_limit,
                     retries=_retries(queue.retries),
+                    deduplication=_seen_ids(queue.deduplication),
                 )
                 for queue in queues
             ]
@@ -99,6 +101,13 @@ def _dead_letters(route: DeadLetters | None) -> DeadLetterRoute | None:
         return None
     at_least_once = route.strategy is DeadLetterStrategy.AT_LEAST_ONCE
     return DeadLetterRoute(exchange=route.exchange, routing_key=route.routing_key, at_least_once=at_least_once)
+
+
+def _seen_ids(deduplication: Deduplication | None) -> SeenIds | None:
+    if deduplication is None:
+        return None
+    header, size_max, ttl_ms = deduplication
+    return SeenIds(header=header, size_max=size_max, ttl_ms=ttl_ms)
 
 
 def _retention(retention: Retention | None) -> StreamRetention | None:
@@ -135,6 +144,7 @@ def _put_exchange(shard: Shard, exchange: Exchange) -> None:
         hash_header=exchange.hash_header,
         hash_property=None if hash_property is None else hash_property.value,
         delayed=exchange.is_delayed,
+        deduplication=_seen_ids(exchange.deduplication),
     )
 
 

@@ -122,13 +122,57 @@ QUEUE: Final[dict[str, dict[str, Any]]] = {
         "minimum": 1,
         "maximum": 3155760000000,
     },
+    "x-message-deduplication": {
+        "description": "Whether repeated messages are confirmed and not stored.",
+        "type": "boolean",
+    },
+    "x-deduplication-header": {
+        "description": "The header by which repetitions are recognized, else 'x-deduplication-header'.",
+        "type": "string",
+        "maxLength": 255,
+        "minLength": 1,
+    },
+    "x-cache-size": {
+        "description": "How many values of that header are remembered, else 128.",
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 1000000,
+    },
+    "x-cache-ttl": {
+        "description": "For how long they are remembered, unless newer ones need the place before.",
+        "type": "integer",
+        "minimum": 0,
+        "maximum": 3155760000000,
+    },
 }
 STREAM: Final[dict[str, dict[str, Any]]] = {
     "x-durability": {
         "description": "Durability: what a confirm of the queue's messages promises.",
         "type": "string",
         "enum": ["os", "disk"],
-    }
+    },
+    "x-message-deduplication": {
+        "description": "Whether repeated messages are confirmed and not stored.",
+        "type": "boolean",
+    },
+    "x-deduplication-header": {
+        "description": "The header by which repetitions are recognized, else 'x-deduplication-header'.",
+        "type": "string",
+        "maxLength": 255,
+        "minLength": 1,
+    },
+    "x-cache-size": {
+        "description": "How many values of that header are remembered, else 128.",
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 1000000,
+    },
+    "x-cache-ttl": {
+        "description": "For how long they are remembered, unless newer ones need the place before.",
+        "type": "integer",
+        "minimum": 0,
+        "maximum": 3155760000000,
+    },
 }
 EXCHANGE: Final[dict[str, dict[str, Any]]] = {
     "alternate-exchange": {
@@ -150,6 +194,28 @@ EXCHANGE: Final[dict[str, dict[str, Any]]] = {
         "description": "The exchange delays messages with the header 'x-delay', as one of type 'x-delayed-message'"
         " does.",
         "type": "boolean",
+    },
+    "x-message-deduplication": {
+        "description": "Whether repeated messages are confirmed and not stored.",
+        "type": "boolean",
+    },
+    "x-deduplication-header": {
+        "description": "The header by which repetitions are recognized, else 'x-deduplication-header'.",
+        "type": "string",
+        "maxLength": 255,
+        "minLength": 1,
+    },
+    "x-cache-size": {
+        "description": "How many values of that header are remembered, else 128.",
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 1000000,
+    },
+    "x-cache-ttl": {
+        "description": "For how long they are remembered, unless newer ones need the place before.",
+        "type": "integer",
+        "minimum": 0,
+        "maximum": 3155760000000,
     },
     "x-algorithm": {"description": "How the hash chooses a binding.", "type": "string", "enum": ["ring", "jump"]},
     "hash-header": {
@@ -273,5 +339,27 @@ POLICY: Final[dict[str, dict[str, Any]]] = {
         "description": "The exchange delays messages with the header 'x-delay', as one of type 'x-delayed-message'"
         " does.",
         "type": "boolean",
+    },
+    "message-deduplication": {
+        "description": "Whether repeated messages are confirmed and not stored.",
+        "type": "boolean",
+    },
+    "deduplication-header": {
+        "description": "The header by which repetitions are recognized, else 'x-deduplication-header'.",
+        "type": "string",
+        "maxLength": 255,
+        "minLength": 1,
+    },
+    "cache-size": {
+        "description": "How many values of that header are remembered, else 128.",
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 1000000,
+    },
+    "cache-ttl": {
+        "description": "For how long they are remembered, unless newer ones need the place before.",
+        "type": "integer",
+        "minimum": 0,
+        "maximum": 3155760000000,
     },
 }

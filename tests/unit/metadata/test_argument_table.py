@@ -17,6 +17,7 @@ from penstock.metadata.argument_table import (
     BOOLEAN,
     BY_NAME,
     BY_POLICY_KEY,
+    CACHE,
     COUNT,
     DELAYED_TYPE,
     DELIVERY_LIMIT,
@@ -83,6 +84,7 @@ def good(row: Argument) -> Value:
         (ROUTING_KEY, ""),
         (DELIVERY_LIMIT, -1),
         (BACK_OFF, [0, 1_000]),
+        (CACHE, 1_000_000),
     ]
     found = [value for type_, value in by_type if row.type is type_]
     choices = {

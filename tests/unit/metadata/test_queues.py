@@ -21,8 +21,8 @@ from penstock.model.errors import (
     NotFoundError,
     PreconditionFailedError,
 )
-from penstock.model.names import QUEUE_ID_MAX, ConnectionId, QueueId, QueueName
-from penstock.model.records import Durability, Queue, Retries, RetryType
+from penstock.model.names import QUEUE_ID_MAX, ConnectionId, ExchangeName, QueueId, QueueName
+from penstock.model.records import Durability, Exchange, ExchangeKind, Queue, Retries, RetryType
 from support.machine import RANDOM, Machine
 
 
@@ -375,3 +375,23 @@ def test_a_quorum_queue_limits_deliveries_unless_it_says_otherwise(
 )
 def test_a_list_of_delays_counts_before_the_linear_ones(arguments: dict[str, Value], retries: Retries | None) -> None:
     assert Queue(QueueId(1), QueueName("q"), arguments=arguments).retries == retries
+
+
+@pytest.mark.parametrize(
+    ("arguments", "deduplication"),
+    [
+        ({"x-cache-size": 3}, None),
+        ({"x-message-deduplication": False}, None),
+        ({"x-message-deduplication": True}, ("x-deduplication-header", 128, None)),
+        (
+            {"x-message-deduplication": True, "x-deduplication-header": "id", "x-cache-size": 3, "x-cache-ttl": 9},
+            ("id", 3, 9),
+        ),
+        ({"x-queue-type": "stream", "x-message-deduplication": True}, ("x-deduplication-header", 128, None)),
+    ],
+)
+def test_repetitions_are_recognized_where_the_arguments_say_so(
+    arguments: dict[str, Value], deduplication: tuple[str, int, int | None] | None
+) -> None:
+    assert Queue(QueueId(1), QueueName("q"), arguments=arguments).deduplication == deduplication
+    assert Exchange(ExchangeName("x"), ExchangeKind.TOPIC, arguments=arguments).deduplication == deduplication

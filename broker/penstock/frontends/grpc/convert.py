@@ -118,4 +118,5 @@ def put_queue(status: QueueStatus, into: admin_pb2.Queue) -> None:
     into.consumer_count = counts.consumer_count
     into.published_count, into.delivered_count = counts.published_count, counts.delivered_count
     into.settled_count, into.delayed_count = counts.settled_count, counts.delayed_count
+    into.deduplicated_count = counts.deduplicated_count
     put_arguments(queue.arguments, into.arguments)

@@ -26,6 +26,10 @@ COUNTERS: dict[str, tuple[str, str]] = {
     "expired_total": ("penstock_messages_expired", "Messages that expired, or that retention removed from streams."),
     "overflow_dropped_total": ("penstock_messages_dropped", "Oldest messages that full queues dropped."),
     "overflow_refused_total": ("penstock_messages_refused", "Messages that full queues refused."),
+    "deduplicated_total": (
+        "penstock_messages_deduplicated",
+        "Messages confirmed and not stored because a queue or an exchange had seen their ids.",
+    ),
     "dead_lettered_rejected_total": (
         "penstock_messages_dead_lettered_rejected",
         "Rejected messages moved to queues of a dead-letter exchange.",

@@ -34,9 +34,10 @@ pub enum Metric {
     StreamsRefused,
     OverflowDropped,
     OverflowRefused,
+    Deduplicated,
 }
 
-const NAMES: [&str; 29] = [
+const NAMES: [&str; 30] = [
     "published_total",
     "published_bytes_total",
     "confirmed_total",
@@ -66,6 +67,7 @@ const NAMES: [&str; 29] = [
     "streams_refused_total",
     "overflow_dropped_total",
     "overflow_refused_total",
+    "deduplicated_total",
 ];
 
 /// One counter per [`Metric`].

@@ -125,6 +125,7 @@ impl Shard {
         }
         let has_producers = shard.lock()?.producers.count() > 0;
         self.others.put_log(number, Arc::clone(&shard));
+        self.pass_exchange_windows(&shard)?;
         if has_producers {
             self.lock()?.producers.unlearn_all();
         }

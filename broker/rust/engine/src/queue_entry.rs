@@ -41,6 +41,8 @@ pub struct QueueCounts {
     pub delivered_count: u64,
     /// Messages that left it: acked, rejected, purged, or removed by retention.
     pub settled_count: u64,
+    /// Messages since the start that were not stored because it had seen their ids.
+    pub deduplicated_count: u64,
 }
 
 /// A queue with the engine's state beside the machine.
@@ -185,5 +187,6 @@ pub(crate) fn counts_of(entry: &QueueEntry, dying: u64) -> QueueCounts {
         published_count,
         delivered_count: entry.delivered_count,
         settled_count: published_count.saturating_sub(ready_count + unacked_count),
+        deduplicated_count: 0,
     }
 }

@@ -26,7 +26,7 @@ use crate::fold_queue::FoldQueue;
 use crate::log_number::LogNumber;
 use crate::notices::Notices;
 use crate::other_logs::OtherLogs;
-use crate::queue_entry::{QueueCounts, QueueEntry, counts_of};
+use crate::queue_entry::{QueueCounts, QueueEntry};
 use crate::space::Space;
 use crate::state::State;
 use crate::sync_pool::SyncGroup;
@@ -206,19 +206,15 @@ impl Shard {
     /// # Errors
     /// `NoQueue`.
     pub fn queue_counts(&self, ids: &[QueueId]) -> Result<Vec<QueueCounts>, EngineError> {
-        let counts = |state: &State, id: &QueueId| {
-            let of = |entry: &QueueEntry| counts_of(entry, state.dying.count_of(*id));
-            state.queues.get(id).map_or_else(QueueCounts::default, of)
-        };
         let (mut found, mut elsewhere) = (Vec::with_capacity(ids.len()), false);
         for some in ids.chunks(QUEUES_AT_ONCE) {
             let guard = self.lock()?;
-            found.extend(some.iter().map(|id| counts(&guard, id)));
+            found.extend(some.iter().map(|id| guard.counts(id)));
             elsewhere |= !guard.elsewhere.is_empty();
         }
         for (id, found) in ids.iter().zip(&mut found).filter(|_| elsewhere) {
             if let Some(home) = self.others.home(*id) {
-                *found = counts(&*home.lock()?, id);
+                *found = home.lock()?.counts(id);
             }
         }
         Ok(found)
@@ -419,6 +415,8 @@ impl Shard {
     pub fn complete(self: &Arc<Self>) {
         self.around.is_complete.store(true, Ordering::Release);
         for shard in self.family() {
+            // An error of the log shows with the next message.
+            let _ = shard.forget_unknown_windows();
             shard.next_expiry.lower(0);
             shard.request_dead_letters();
         }

@@ -30,6 +30,7 @@ use crate::queue_entry::{QueueEntry, QueueSettings};
 use crate::signal::Wakes;
 use crate::stream::Stream;
 use crate::unused::last_uses::IdleQueues;
+use crate::windows::Windows;
 
 /// A queue in another log, and its name once the routing table has it.
 pub(crate) struct Elsewhere {
@@ -66,6 +67,8 @@ pub(crate) struct State {
     pub delivery_limits: FxHashMap<QueueId, u32>,
     /// When messages that come back to queues are ready again; those of others are at once.
     pub retry_schedules: FxHashMap<QueueId, Arc<RetrySchedule>>,
+    /// What queues and exchanges have seen, to recognize repetitions.
+    pub windows: Windows,
     /// Messages that are about to leave their queues.
     pub dying: Dying,
     /// When the next message may have to go, in ms; the shard reads it without the lock.
@@ -136,6 +139,7 @@ impl State {
             dead_letters: FxHashMap::default(),
             delivery_limits: FxHashMap::default(),
             retry_schedules: FxHashMap::default(),
+            windows: Windows::default(),
             dying: Dying::default(),
             next_expiry,
             retries: BinaryHeap::new(),

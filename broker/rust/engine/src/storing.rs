@@ -1,6 +1,7 @@
 //! Storing a batch in one log: route each message without the lock, then append one record that names its queues,
 //! advance the queues, write once, wake consumers after the lock is released.
 
+mod apart;
 mod refusing;
 pub mod transactions;
 mod whole;
@@ -14,7 +15,6 @@ use crate::decision::Decision;
 use crate::error::EngineError;
 use crate::length::touch;
 use crate::level::{Level, QueueLevels};
-use crate::log_number::LogNumber;
 use crate::places::{Places, Published};
 use crate::priorities::target_of;
 use crate::producer_logs::Logs;
@@ -177,6 +177,7 @@ impl Shard {
         self.counters().add(Metric::Published, stored.count);
         self.counters().add(Metric::PublishedBytes, stored.bytes);
         self.counters().add(Metric::OverflowRefused, stored.refused_count);
+        self.counters().add(Metric::Deduplicated, stored.deduplicated_count);
         if has_sealed {
             self.request_fold();
         }
@@ -215,6 +216,8 @@ struct Stored {
     elsewhere_count: usize,
     /// Messages that a full queue refused.
     refused_count: u64,
+    /// Messages that a queue or their exchange had seen.
+    deduplicated_count: u64,
 }
 
 impl State {
@@ -333,6 +336,14 @@ impl State {
         if !self.shut.is_empty() && queues.iter().any(|queue| self.shut.contains(queue)) {
             return Ok(Fate::Shut);
         }
+        let fresh = self.fresh_among(queues, publication);
+        if fresh.as_ref().is_some_and(|fresh| fresh.len() < queues.len()) {
+            stored.deduplicated_count += 1;
+            if fresh.as_ref().is_some_and(Vec::is_empty) {
+                return Ok(Fate::Stored(Level::of(level, self.levels_of(queues), publication.persistent)));
+            }
+        }
+        let queues = fresh.as_deref().unwrap_or(queues);
         if !self.rejecting.is_empty() {
             let full_queues = self.full_among(queues, publication);
             if !full_queues.is_empty() {
@@ -365,7 +376,7 @@ impl State {
             return Ok(Fate::Stored(Level::of(level, self.levels_of(queues), publication.persistent)));
         }
         full.take().map_or(Ok(()), Err)?;
-        self.log.reserve(&publication.payload, queues.len())?;
+        self.reserve_message(&publication.payload, queues.len())?;
         let fate = self.store(queues, publication, (place, level));
         let fate = fate.inspect_err(|error| self.stopped = Some(error.to_string()))?;
         stored.count += 1;
@@ -383,7 +394,11 @@ impl State {
         if self.targets.is_empty() {
             return Ok(publication.fate_nowhere());
         }
-        self.log.append_message(&publication.payload, self.stored_at_ms, &self.targets)?;
+        if self.windows.has_new() {
+            self.append_remembered(&publication.payload)?;
+        } else {
+            self.log.append_message(&publication.payload, self.stored_at_ms, &self.targets)?;
+        }
         self.note_copy(&publication.payload);
         if let Some(producer) = publication.payload.producer() {
             self.note_stored(&publication.payload, producer);
@@ -396,30 +411,6 @@ impl State {
         if let Some(digest) = payload.batch_digest() {
             self.producers.batch_stored(producer, digest);
         }
-    }
-
-    /// Notes which of a message's queues are elsewhere; returns whether all are. This log knows of all logs of a producer
-    /// before it has a later message of it.
-    fn set_apart(
-        &mut self,
-        queues: &[QueueId],
-        publication: &Publication<'_>,
-        place: usize,
-    ) -> Result<bool, EngineError> {
-        let before = self.passed_on.len();
-        let elsewhere = queues.iter().filter_map(|&queue| Some((queue, self.elsewhere.get(&queue)?.log)));
-        self.passed_on.extend(elsewhere.map(|(queue, log)| PassedOn { log, queue, place, is_all: false }));
-        let is_all = self.passed_on.len() - before == queues.len();
-        self.passed_on.iter_mut().skip(before).for_each(|one| one.is_all = is_all);
-        if let Some(producer) = publication.payload.producer() {
-            let apart = self.passed_on.iter().skip(before).map(|one| one.log);
-            let here = (!is_all).then_some(LogNumber::VHOST);
-            if let Some(logs) = self.producers.reaching(producer.id, apart.chain(here)) {
-                self.note_logs(producer.id, &logs).inspect_err(|_| self.passed_on.truncate(before))?;
-                self.producers.reached(producer.id, logs);
-            }
-        }
-        Ok(is_all)
     }
 
     /// The strictest durability that queues require.

@@ -76,6 +76,7 @@ impl Shard {
                 guard.queues.remove(&id);
                 guard.recovered_groups.remove(&id);
                 guard.identities.remove(&id);
+                guard.windows.forget_queue(id);
                 guard.forget_source(id);
                 guard.forget_stage(id)?;
                 guard.log.append_delete(id)?;
@@ -185,6 +186,7 @@ impl Shard {
         guard.dead_letters.remove(&id);
         guard.delivery_limits.remove(&id);
         guard.retry_schedules.remove(&id);
+        guard.windows.forget_queue(id);
         guard.dying.forget(id);
         guard.identities.remove(&id);
         guard.forget_source(id);
@@ -298,10 +300,10 @@ impl Shard {
     }
 
     /// # Errors
-    /// None at present.
+    /// `Log` when it cannot be written that what the exchange has seen is forgotten.
     pub fn delete_exchange(&self, name: &str) -> Result<(), EngineError> {
         self.change_routing(|routing| routing.remove_exchange(name));
-        Ok(())
+        self.deduplicate_exchange(name, None)
     }
 
     /// # Errors

@@ -8,6 +8,7 @@
 mod fields;
 mod one;
 mod two;
+mod windows;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -191,6 +192,9 @@ fn begin(fields: &mut Fields<'_>) -> Option<([u8; 16], FoldState)> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use penstock_queue::{QueueId, SequenceRange};
+    use std::collections::HashMap;
+
+    use penstock_queue::Window;
     use proptest::prelude::*;
 
     use super::*;
@@ -245,13 +249,13 @@ mod tests {
         let bytes = || prop::collection::vec(any::<u8>(), 0..9);
         let value = prop::collection::vec(any::<u8>(), 1..9);
         let owner = bytes().prop_filter("no mark has this owner", |owner| {
-            owner != LIVE_SEGMENTS && owner != SKIPPED && owner.first() != Some(&b'c')
+            owner != LIVE_SEGMENTS && owner != SKIPPED && !matches!(owner.first(), Some(&(b'c' | b'w' | b'e')))
         });
         let marks = prop::collection::btree_map((owner, bytes()), value, 0..4);
         let producers = prop::collection::hash_map(any::<u64>(), any::<u64>(), 0..4);
         let rows = prop::collection::vec((0..200_u32, 1..5_u32, 1..=u32::MAX), 0..300);
-        (queues, marks, producers, rows, any::<[u64; 3]>(), (ids(format), sources)).prop_map(
-            |(queues, marks, producers, rows, [position, epoch, first], (highest, sources))| FoldState {
+        (queues, marks, producers, rows, any::<[u64; 3]>(), (ids(format), sources), windows(format)).prop_map(
+            |(queues, marks, producers, rows, [position, epoch, first], (highest, sources), windows)| FoldState {
                 epochs: Epochs::default(),
                 batches: batches_of(producers.keys().copied(), &rows),
                 position: Position(position),
@@ -262,8 +266,19 @@ mod tests {
                 first_sequence: Sequence(first),
                 marks,
                 producers: producers.into_iter().collect(),
+                windows: windows.into_iter().collect(),
             },
         )
+    }
+
+    fn windows(format: Format) -> impl Strategy<Value = HashMap<Vec<u8>, Window>> {
+        let windows_max = if format == Format::One { 0 } else { 3 };
+        let window = prop::collection::vec((any::<[u8; 16]>(), 0..1_u64 << 48), 0..20).prop_map(|seen| {
+            let mut window = Window::default();
+            seen.into_iter().for_each(|(id, expires_at_ms)| window.insert(id, expires_at_ms, 15));
+            window
+        });
+        prop::collection::hash_map(prop::collection::vec(any::<u8>(), 1..9), window, 0..=windows_max)
     }
 
     fn fold_step(state: &mut FoldState, (id, batch, row): (u64, u32, u32), is_removal: bool) {

@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange};
+use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange, Window};
 use rustc_hash::FxHashMap;
 
 use crate::batches::ProducerBatches;
 use crate::epochs::Epochs;
 use crate::marks::{self, ProducerMark};
 use crate::record::{Outcome, Outline, Position, Record, SettleView, Target};
+use crate::windows;
 
 /// How far a raise moves a queue's next sequence: further than any start can have assigned without storing.
 pub const RAISE: u64 = 1 << 32;
@@ -55,6 +56,8 @@ pub struct FoldState {
     pub batches: ProducerBatches,
     /// Of each queue whose messages were copied into this log: the sequences of those that were.
     pub sources: FxHashMap<QueueId, AckSet>,
+    /// The ids that queues and exchanges have seen, by the owners of their marks.
+    pub windows: FxHashMap<Vec<u8>, Window>,
 }
 
 impl Default for FoldState {
@@ -70,6 +73,7 @@ impl Default for FoldState {
             producers: FxHashMap::default(),
             batches: ProducerBatches::default(),
             sources: FxHashMap::default(),
+            windows: FxHashMap::default(),
         }
     }
 }
@@ -208,6 +212,7 @@ impl FoldState {
                 self.name(*queue);
                 self.queues.remove(queue);
                 self.sources.remove(queue);
+                self.windows.remove(&*marks::owner_of_window(*queue));
                 marks::forget_queue(&mut self.marks, *queue);
             }
             Record::Mark(mark) => self.put_mark(mark.owner, mark.key, mark.value),
@@ -238,7 +243,9 @@ impl FoldState {
 
     /// The last value counts; an empty one removes the key.
     pub(crate) fn put_mark(&mut self, owner: &[u8], key: &[u8], value: &[u8]) {
-        if let Some((id, producer)) = marks::producer_in(owner, value) {
+        if windows::is_window(owner) {
+            windows::put(&mut self.windows, owner, key, value);
+        } else if let Some((id, producer)) = marks::producer_in(owner, value) {
             self.put_producer(id, producer);
         } else if let Some((source, below)) = marks::copied_in(owner, value) {
             let copied = self.sources.entry(source).or_default();

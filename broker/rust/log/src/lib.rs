@@ -57,6 +57,7 @@ pub mod settled_blocks;
 mod skipped;
 mod sync;
 mod synced_file;
+mod windows;
 
 pub use backup::BackupTicket;
 pub use backup_reader::{BackupFile, BackupReader};
@@ -87,3 +88,4 @@ pub use recovery::Recovery;
 pub use repair::{Repaired, repair};
 pub use segment::{Located, Segment};
 pub use sync::{SyncTicket, Synced};
+pub use windows::seen_value;

@@ -1,6 +1,7 @@
 //! The owners of marks: offsets of a stream's groups, leases on a queue's messages, ids, progress and logs of named
-//! producers, how far a queue's messages were delivered, and copied from one log to another, the last decision about a stage, which queues have a log of
-//! their own, the number of shards, and ids of streams. See `docs/format.md`, "mark".
+//! producers, how far a queue's messages were delivered, and copied from one log to another, the last decision about a
+//! stage, which queues have a log of their own, the number of shards, ids of streams, and ids that queues and exchanges
+//! have seen. See `docs/format.md`, "mark".
 //!
 //! Invariant: owners differ in their first byte, so that no two of them collide. This module does not know what the
 //! values mean.
@@ -28,6 +29,8 @@ const DELIVERIES: u8 = b'd';
 const OWN_LOG: u8 = b'o';
 const IDENTITY: u8 = b'i';
 const COPIED: u8 = b'c';
+pub(crate) const WINDOW: u8 = b'w';
+pub(crate) const EXCHANGE_WINDOW: u8 = b'e';
 /// The owner of a checkpoint's list of segments; no record has it.
 pub(crate) const LIVE_SEGMENTS: &[u8] = b"f";
 /// The owner of a checkpoint's list of skipped sequences; no record has it.
@@ -109,6 +112,30 @@ pub fn queue_of_identity(owner: &[u8]) -> Option<QueueId> {
 #[must_use]
 pub fn owner_of_copied(source: QueueId) -> QueueOwner {
     owner_of(COPIED, source)
+}
+
+/// The owner of the ids that a queue has seen, by the ids.
+#[must_use]
+pub fn owner_of_window(queue: QueueId) -> QueueOwner {
+    owner_of(WINDOW, queue)
+}
+
+/// The queue of an owner of a window.
+#[must_use]
+pub fn queue_of_window(owner: &[u8]) -> Option<QueueId> {
+    queue_of(WINDOW, owner)
+}
+
+/// The owner of the ids that an exchange has seen, by the ids.
+#[must_use]
+pub fn owner_of_exchange_window(exchange: &[u8]) -> Vec<u8> {
+    [&[EXCHANGE_WINDOW], exchange].concat()
+}
+
+/// The exchange of an owner of a window.
+#[must_use]
+pub fn exchange_of_window(owner: &[u8]) -> Option<&[u8]> {
+    owner.split_first().filter(|(kind, _)| **kind == EXCHANGE_WINDOW).map(|(_, exchange)| exchange)
 }
 
 /// The source of such an owner, and the sequence. Checkpoints have them in a section of their own.

@@ -74,7 +74,9 @@ records! {
         dead_letters: Option<DeadLetterRoute> = None,
         delivery_limit: Option<u32> = None,
         retries: Option<RetrySchedule> = None,
+        deduplication: Option<SeenIds> = None,
     }
+    SeenIds { header: String, size_max: u32, ttl_ms: Option<u64> = None }
     DeadLetterRoute { exchange: String, routing_key: Option<String> = None, at_least_once: bool = false }
     RetrySchedule { kind: String, min_ms: u64 = 0, max_ms: Option<u64> = None, steps_ms: Vec<u64> }
     ProducerSequences { complete: u64, highest: u64 }
@@ -96,6 +98,7 @@ records! {
         published_count: u64 = 0,
         delivered_count: u64 = 0,
         settled_count: u64 = 0,
+        deduplicated_count: u64 = 0,
     }
     VhostCounts { ready_count: u64 = 0, unacked_count: u64 = 0, lock_wait_ns: u64 = 0 }
     StreamState {
@@ -162,6 +165,7 @@ impl From<penstock_engine::QueueCounts> for QueueCounts {
             published_count: counts.published_count,
             delivered_count: counts.delivered_count,
             settled_count: counts.settled_count,
+            deduplicated_count: counts.deduplicated_count,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use penstock_engine::{
-    BackOff, Choosing, ConsumerRules, Corruption, DeadLetters, Destination, EngineError, ExchangeKind,
+    BackOff, Choosing, ConsumerRules, Corruption, DeadLetters, Deduplication, Destination, EngineError, ExchangeKind,
     ExchangeSettings, GroupStanding, HashOn, LeaseLimits, LeaseOwnerStanding, LeaseStanding, LengthLimit, Level,
     Overflow, ProducerStanding, QueueId, QueueLevels, QueueSettings, RetrySchedule, RetryType, RouteSettings,
     Sequences, Shard, StageStanding, StreamSettings,
@@ -17,7 +17,7 @@ use crate::backup::PyBackup;
 use crate::errors::{Doing, of_engine};
 use crate::records::{
     CorruptFile, GroupState, LeaseOwnerState, LeaseState, LogRecovery, NewQueue, NewRoute, ProducerSequences,
-    ProducerState, QueueCounts, ReservedLease, StageState, StreamRetention, StreamState, VhostCounts,
+    ProducerState, QueueCounts, ReservedLease, SeenIds, StageState, StreamRetention, StreamState, VhostCounts,
 };
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -89,6 +89,8 @@ impl PyShard {
         let deliveries = queues.iter().map(|queue| (QueueId(queue.get().id), queue.get().delivery_limit));
         let retries = queues.iter().map(|queue| Ok((QueueId(queue.get().id), retries_of(queue.get())?)));
         let retries = retries.collect::<PyResult<Vec<_>>>()?;
+        let seen =
+            queues.iter().map(Py::get).map(|queue| (QueueId(queue.id), deduplication_of(queue.deduplication.as_ref())));
         let priorities = queues.iter().map(Py::get).filter(|queue| queue.max_priority > 0);
         let priorities = priorities.map(|queue| (QueueId(queue.id), queue.max_priority));
         self.with(py, |shard| {
@@ -98,6 +100,7 @@ impl PyShard {
             shard.route_dead_letters(dead_letters)?;
             shard.limit_deliveries(deliveries)?;
             shard.schedule_retries(retries)?;
+            shard.deduplicate_queues(seen)?;
             shard.limit_ages(ages)?;
             shard.limit_lengths(lengths)?;
             shard.expire_queues(times)
@@ -151,7 +154,7 @@ impl PyShard {
         self.with(py, |shard| shard.purge_queue(QueueId(id)))
     }
 
-    #[pyo3(signature = (name, kind, alternate, *, algorithm = "ring", hash_header = None, hash_property = None, delayed = false))]
+    #[pyo3(signature = (name, kind, alternate, *, algorithm = "ring", hash_header = None, hash_property = None, delayed = false, deduplication = None))]
     #[allow(clippy::too_many_arguments)] // those of Python, by their names
     fn put_exchange(
         &self,
@@ -163,6 +166,7 @@ impl PyShard {
         hash_header: Option<&str>,
         hash_property: Option<&str>,
         delayed: bool,
+        deduplication: Option<Py<SeenIds>>,
     ) -> PyResult<()> {
         let kind = match kind {
             "direct" => ExchangeKind::Direct,
@@ -187,7 +191,11 @@ impl PyShard {
             }
         };
         let settings = ExchangeSettings { hash_on, is_delayed: delayed, ..ExchangeSettings::new(kind, alternate) };
-        self.with(py, |shard| shard.put_exchange_as(name, &settings))
+        let seen = deduplication_of(deduplication.as_ref().map(Py::get));
+        self.with(py, |shard| {
+            shard.deduplicate_exchange(name, seen.as_ref())?;
+            shard.put_exchange_as(name, &settings)
+        })
     }
 
     fn delete_exchange(&self, py: Python<'_>, name: &str) -> PyResult<()> {
@@ -463,6 +471,11 @@ fn retries_of(queue: &NewQueue) -> PyResult<Option<RetrySchedule>> {
         BackOff::Steps(retries.steps_ms.clone())
     };
     Ok(Some(RetrySchedule { of, back_off }))
+}
+
+fn deduplication_of(seen: Option<&SeenIds>) -> Option<Deduplication> {
+    let SeenIds { header, size_max, ttl_ms } = seen?;
+    Some(Deduplication { header: header.as_bytes().into(), size_max: *size_max as usize, ttl_ms: *ttl_ms })
 }
 
 fn stream_settings(retention: &StreamRetention) -> StreamSettings {

@@ -1,7 +1,8 @@
 //! The queue machine and the routing tables: pure state, no I/O, no clock, no thread.
 //!
 //! Files only use those below them: `ids`; `bitmap`; `block`; `ack_set`, `held`, `ring`; `settled`, `delayed`; `retry`, `backlog`
-//! and `subscription`; `lanes`, `slots`; `turns`; `machine`. The routing tables need `ids` alone.
+//! and `subscription`; `lanes`, `slots`; `turns`; `machine`. The routing tables need `ids` alone;
+//! `window` needs none of them.
 #![forbid(unsafe_code)]
 
 pub mod ack_set;
@@ -20,6 +21,7 @@ mod settled;
 mod slots;
 mod subscription;
 mod turns;
+pub mod window;
 
 pub use ack_set::AckSet;
 pub use ids::{QueueId, Sequence, SequenceRange};
@@ -28,8 +30,9 @@ pub use machine::{Queue, QueueError, Taken};
 pub use retry::{BackOff, RetrySchedule, RetryType};
 pub use routing::{
     Choosing, Destination, ExchangeKind, ExchangeSettings, HashOn, Matched, NoSuchExchange, Routable, Routing,
-    RoutingError,
+    RoutingError, content_of,
 };
 pub use settled::{Settle, Settled, Standing};
 pub use subscription::{Rank, SubscriptionId, SubscriptionSettings};
 pub use turns::CONSUMER_PRIORITIES_MAX;
+pub use window::{SeenId, Window};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use penstock_log::{Begun, FoldedQueue, Log, LogOptions, marks};
-use penstock_queue::{Queue, QueueId};
+use penstock_queue::{AckSet, Queue, QueueId};
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
@@ -28,6 +28,7 @@ use crate::producers::Producers;
 use crate::queue_entry::QueueEntry;
 use crate::state::State;
 use crate::stream::groups_in;
+use crate::windows::Windows;
 
 impl Shard {
     pub(crate) fn open(
@@ -47,8 +48,8 @@ impl Shard {
         let mut state = State::new(opened.log, opened.state.first_sequence, Arc::clone(&next_expiry));
         let highest_queue_id = opened.state.highest_queue_id.0;
         recover_queues(&mut state, opened.state.queues);
-        state.sources = opened.state.sources;
-        state.count_sources();
+        state.windows = Windows::of_start(opened.state.windows);
+        recover_sources(&mut state, opened.state.sources);
         recover_deliveries(&mut state, &opened.state.marks);
         leases_in(&opened.state.marks).into_iter().for_each(|(queue, found)| state.hold_leases(queue, found));
         state.stored_at_ms = state.log.newest_time()?;
@@ -100,6 +101,11 @@ impl Shard {
         shard.next_expiry.begin(Arc::<Shard>::downgrade(&shard));
         Ok(shard)
     }
+}
+
+fn recover_sources(state: &mut State, sources: FxHashMap<QueueId, AckSet>) {
+    state.sources = sources;
+    state.count_sources();
 }
 
 /// Tells queues up to which message they were delivered.

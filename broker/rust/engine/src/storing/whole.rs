@@ -43,6 +43,7 @@ impl State {
         }
         along.is_none_or(|along| self.queues.contains_key(&along.stage) && !self.has_copied(along))
             && self.add_all(routed, &mut sizes).is_some()
+            && (along.is_some() || !self.may_recognize_any(routed))
             && self.log.takes_envelope(&sizes)
             && self.reaches_here(routed.producer).is_ok()
             && self.log.reserve_envelope(&sizes).is_ok()
@@ -72,6 +73,12 @@ impl State {
             }
         }
         Some(())
+    }
+
+    /// Whether a message may be a repetition. A row of a stage that was published before has its own ways to be recognized.
+    fn may_recognize_any(&self, Routed { batch, routes, .. }: Routed<'_>) -> bool {
+        let mut each = batch.iter().enumerate();
+        each.any(|(place, one)| routes.queues(place).is_some_and(|queues| self.may_recognize(queues, one)))
     }
 
     /// Whether one of the rows has its copy: a crash came between the two.

@@ -110,6 +110,16 @@ fn open_for(
     House { engine, shard }
 }
 
+/// An engine whose queue is no stream, with what is declared before the definitions count as complete.
+pub fn open_declared(directory: &Path, disk: Arc<dyn Disk>, declare: impl FnOnce(&Shard)) -> House {
+    let engine = engine_for(disk, (Duration::ZERO, PRODUCERS_OF_USER_MAX));
+    let shard = engine.open_incomplete("/", directory, false).unwrap();
+    shard.put_queue(STREAM, "s", false, None).unwrap();
+    declare(&shard);
+    shard.complete();
+    House { engine, shard }
+}
+
 /// An engine without a vhost.
 pub fn engine() -> Engine {
     engine_for(Arc::new(RealDisk), (Duration::ZERO, PRODUCERS_OF_USER_MAX))

@@ -7,6 +7,7 @@ use penstock_queue::{AckSet, QueueId, Sequence};
 use super::fields::{
     Fields, ascending, deliveries_in, mark_in, put_deliveries, put_marks, put_totals, put_u32, put_u64, totals_in,
 };
+use super::windows;
 use crate::fold::{FoldState, FoldedQueue};
 use crate::live_segments::{self, LiveSegment};
 use crate::record::Position;
@@ -20,6 +21,7 @@ const SOURCES: u32 = 4;
 const SEGMENTS: u32 = 5;
 const SKIPPED: u32 = 6;
 const DUE: u32 = 7;
+const WINDOWS: u32 = 8;
 /// Without those that most do not have.
 const COUNT: u32 = 5;
 
@@ -33,7 +35,8 @@ pub(super) enum Unread {
 pub(super) fn put(out: &mut Vec<u8>, state: &FoldState, live: &[LiveSegment]) {
     put_u64(out, state.highest_queue_id.0);
     let has_due = state.queues.values().any(|queue| !queue.due_at_ms.is_empty());
-    put_u32(out, COUNT + u32::from(has_due) + u32::from(!state.sources.is_empty()));
+    let (has_sources, has_windows) = (!state.sources.is_empty(), !state.windows.is_empty());
+    put_u32(out, COUNT + u32::from(has_due) + u32::from(has_sources) + u32::from(has_windows));
     put_u32(out, 0);
     put_section(out, QUEUES, |out| {
         for (id, queue) in ascending(state) {
@@ -54,13 +57,16 @@ pub(super) fn put(out: &mut Vec<u8>, state: &FoldState, live: &[LiveSegment]) {
             put_u64(out, first.0);
         }
     });
-    if !state.sources.is_empty() {
+    if has_sources {
         put_section(out, SOURCES, |out| put_sources(out, state));
     }
     put_section(out, SEGMENTS, |out| out.extend(live_segments::encode(state.position, live)));
     put_section(out, SKIPPED, |out| out.extend(skipped::encode(state)));
     if has_due {
         put_section(out, DUE, |out| put_due(out, state));
+    }
+    if has_windows {
+        put_section(out, WINDOWS, |out| windows::encode(&state.windows, out));
     }
 }
 
@@ -110,6 +116,7 @@ pub(super) fn read(fields: &mut Fields<'_>, state: &mut FoldState) -> Result<Vec
             SEGMENTS => live = live_segments::decode(state.position, content),
             SKIPPED => skipped = skipped::decode(state.position, content),
             DUE => due_in(content, state).ok_or(Unread::Corrupt)?,
+            WINDOWS => state.windows = windows::decode(content).ok_or(Unread::Corrupt)?,
             _ => return Err(Unread::Newer),
         }
     }

@@ -3,6 +3,8 @@
 //! Numbers are hashed as decimal text, so that a publisher may send either. A message without the header or the property
 //! has an empty content: all of them go the same way.
 
+use std::borrow::Cow;
+
 use penstock_wire::amqp::table::ValueRef;
 use penstock_wire::amqp::view::PropertiesView;
 
@@ -42,19 +44,29 @@ impl HashOn {
 }
 
 fn hash_of_value(value: ValueRef<'_>) -> u64 {
+    hash(&content_of(value).unwrap_or_default())
+}
+
+/// The content of a header's value as text; `None` for values that are neither text nor whole numbers.
+#[must_use]
+pub fn content_of(value: ValueRef<'_>) -> Option<Cow<'_, [u8]>> {
     match value {
-        ValueRef::Text(bytes) | ValueRef::Bytes(bytes) => hash(bytes),
-        ValueRef::Bool(value) => hash(if value { b"true" } else { b"false" }),
-        ValueRef::I8(value) => hash_of_number(value),
-        ValueRef::U8(value) => hash_of_number(value),
-        ValueRef::I16(value) => hash_of_number(value),
-        ValueRef::U16(value) => hash_of_number(value),
-        ValueRef::I32(value) => hash_of_number(value),
-        ValueRef::U32(value) => hash_of_number(value),
-        ValueRef::I64(value) => hash_of_number(value),
-        ValueRef::Timestamp(seconds) => hash_of_number(seconds),
-        _ => hash(b""),
+        ValueRef::Text(bytes) | ValueRef::Bytes(bytes) => Some(Cow::Borrowed(bytes)),
+        ValueRef::Bool(value) => Some(Cow::Borrowed(if value { b"true" } else { b"false" })),
+        ValueRef::I8(value) => number(value),
+        ValueRef::U8(value) => number(value),
+        ValueRef::I16(value) => number(value),
+        ValueRef::U16(value) => number(value),
+        ValueRef::I32(value) => number(value),
+        ValueRef::U32(value) => number(value),
+        ValueRef::I64(value) => number(value),
+        ValueRef::Timestamp(seconds) => number(seconds),
+        _ => None,
     }
+}
+
+fn number<'a>(number: impl ToString) -> Option<Cow<'a, [u8]>> {
+    Some(Cow::Owned(number.to_string().into_bytes()))
 }
 
 fn hash_of_number(number: impl ToString) -> u64 {

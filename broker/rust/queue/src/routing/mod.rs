@@ -23,7 +23,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 pub use choice::Choosing;
-pub use content::HashOn;
+pub use content::{HashOn, content_of};
 pub use error::{NoSuchExchange, RoutingError};
 pub use exchange::{ExchangeKind, ExchangeSettings};
 pub use routable::Routable;
