@@ -79,7 +79,7 @@ def test_a_file_that_is_no_socket_is_kept_and_named(folder: Path) -> None:
     path.write_text("mine")
     config = folder / "other.toml"
     config.write_text(f'amqp_socket = "{path}"\n')
-    with pytest.raises(BrokerError, match=r"cannot listen for amqp on .*notes.txt: there is a file that is no socket"):
+    with pytest.raises(BrokerError, match=r"cannot listen for amqp on .*notes.txt: the file there is not a socket"):
         Broker(folder / "other", "--config", str(config)).start()
     assert path.read_text() == "mine"
 

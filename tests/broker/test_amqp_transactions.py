@@ -41,7 +41,7 @@ def another(channel: BlockingChannel) -> BlockingChannel:
 
 def bodies(channel: BlockingChannel, queue: str) -> list[bytes]:
     """Get what is ready in a queue, and ack it."""
-    found = []
+    found: list[bytes] = []
     while True:
         method, _, body = channel.basic_get(queue, auto_ack=True)
         if method is None:

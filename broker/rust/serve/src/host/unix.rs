@@ -1,7 +1,7 @@
 //! Unix sockets: a file that clients of this machine connect to, without TLS and without addresses.
 //!
 //! What must stay true: the file has its permissions before any client can connect, a broker that listens is never replaced, and
-//! no file is removed that is no socket. A file that a killed broker left is replaced.
+//! no file is removed that is not a socket. A file that a killed broker left is replaced.
 
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -33,7 +33,7 @@ fn refuse_if_taken(path: &Path) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
         Ok(found) if !found.file_type().is_socket() => {
-            Err(Error::new(ErrorKind::AlreadyExists, "there is a file that is no socket"))
+            Err(Error::new(ErrorKind::AlreadyExists, "the file there is not a socket"))
         }
         Ok(_) => match std::os::unix::net::UnixStream::connect(path) {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),

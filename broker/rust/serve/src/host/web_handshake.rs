@@ -66,14 +66,14 @@ fn answer(request: &[u8], subprotocol: &str) -> Option<Answer> {
         Err(httparse::Error::TooManyHeaders) => {
             Some(refused("431 Request Header Fields Too Large", "the request has too many headers"))
         }
-        Err(_) => Some(refused("400 Bad Request", "the request is no HTTP/1.1")),
+        Err(_) => Some(refused("400 Bad Request", "the request is not HTTP/1.1")),
     }
 }
 
 fn answer_to(request: &httparse::Request<'_, '_>, length: usize, subprotocol: &str) -> Answer {
     let lists = |name: &'static str, word: &str| values(request, name).any(|value| value.eq_ignore_ascii_case(word));
     if request.method != Some("GET") || request.version != Some(1) {
-        return refused("405 Method Not Allowed\r\nAllow: GET", "the request is no GET of HTTP/1.1");
+        return refused("405 Method Not Allowed\r\nAllow: GET", "the request is not a GET of HTTP/1.1");
     }
     if !lists("upgrade", "websocket") || !lists("connection", "upgrade") {
         return refused("426 Upgrade Required\r\nUpgrade: websocket", "the request asks for no WebSocket");

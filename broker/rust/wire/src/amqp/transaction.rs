@@ -97,7 +97,9 @@ mod tests {
 
     fn unacked(count: u64) -> Unacked {
         let mut unacked = Unacked::default();
-        (1..=count).for_each(|sequence| drop(unacked.deliver(Delivery { consumer: sequence % 2, sequence })));
+        for sequence in 1..=count {
+            unacked.deliver(Delivery { consumer: sequence % 2, sequence });
+        }
         unacked
     }
 

@@ -207,7 +207,9 @@ mod tests {
     #[test]
     fn deliveries_that_are_put_back_can_be_settled_by_their_tags() {
         let mut unacked = Unacked::default();
-        (10..15).for_each(|sequence| drop(unacked.deliver(delivery(sequence))));
+        for sequence in 10..15 {
+            unacked.deliver(delivery(sequence));
+        }
         let mut taken = Vec::new();
         unacked.settle(4, false, ACK, |tag, delivery| taken.push((tag, delivery))).unwrap();
         unacked.settle(2, true, ACK, |tag, delivery| taken.push((tag, delivery))).unwrap();
