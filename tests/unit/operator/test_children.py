@@ -46,7 +46,7 @@ def test_a_port_added_to_a_service_is_removed_and_what_kubernetes_filled_in_stay
 
     world.look_again()
 
-    assert [each["name"] for each in spec(world, "Service")["ports"]] == ["grpc", "metrics"]
+    assert [each["name"] for each in spec(world, "Service")["ports"]] == ["grpc", "amqp", "metrics"]
     assert spec(world, "Service")["clusterIP"] == "10.0.0.1"
     world.kubernetes.writes.clear()
     world.look_again()

@@ -91,7 +91,7 @@ def test_a_deletion_of_a_vhost_that_fails_half_way_makes_publishers_ask_again():
         world.storage.delete = refuse  # type: ignore[method-assign]
         with pytest.raises(DiskFullError):
             await world.services.vhosts.delete_vhost(principal, "blue")
-        assert told(world) == (1, 0, [], 0)
+        assert told(world) == (1, 1, [], 0)
 
     play(scenario)
 
