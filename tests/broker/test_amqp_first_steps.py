@@ -1,7 +1,4 @@
-"""The AMQP listener with pika: log-in, queues and bindings, publishing with confirms, consuming and settling.
-
-The listener is incomplete: methods that are not served yet are refused.
-"""
+"""The AMQP listener with pika: log-in, queues and bindings, publishing with confirms, consuming and settling."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

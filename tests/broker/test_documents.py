@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from support import Broker
-from support.broker import penstock_command
+from support.broker import free_ports, penstock_command
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ("README.md", "docs/getting-started.md", "docs/streams.md")
 DEFAULT_URI = "penstock://guest:guest@127.0.0.1:5680/"
+AMQP_URI = "amqp://guest:guest@localhost/%2F"
 
 
 def blocks(document: str, language: str) -> list[str]:
@@ -21,18 +22,31 @@ def blocks(document: str, language: str) -> list[str]:
     return [text for name, text in fenced if name == language]
 
 
+def run(document: str, block: str) -> None:
+    exec(compile(block, document, "exec"), {})
+
+
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_the_python_of_a_document_runs(
     broker: Broker, vhost: str, document: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = blocks(document, "python")
+    code = [block for block in blocks(document, "python") if AMQP_URI not in block]
     assert len(code) > 0
 
     for block in code:
         assert DEFAULT_URI in block
-        exec(compile(block.replace(DEFAULT_URI, broker.uri(vhost)), document, "exec"), {})
+        run(document, block.replace(DEFAULT_URI, broker.uri(vhost)))
 
     assert "b'" in capsys.readouterr().out
+
+
+def test_the_python_over_amqp_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = [block for block in blocks("README.md", "python") if AMQP_URI in block]
+    port = free_ports(1)[0]
+    with Broker(tmp_path / "data", "--amqp", f"127.0.0.1:{port}"):
+        run("README.md", block.replace("localhost", f"127.0.0.1:{port}"))
+
+    assert capsys.readouterr().out == "b'hello'\n"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
