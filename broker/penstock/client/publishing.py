@@ -6,7 +6,7 @@ while no outcome at all arrives: a port that was handed more than it has room fo
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from threading import Condition, Lock
@@ -18,7 +18,7 @@ from penstock.client.errors import MESSAGE_REFUSALS, PenstockError, from_status
 from penstock.client.outcomes import Outcomes
 from penstock.client.transport import IN_FLIGHT_MAX, Outcome, PublisherPort
 
-__all__ = ["Keyed", "NothingSentError", "Publishing"]
+__all__ = ["Keyed", "NothingSentError", "Publishing", "publish_anew"]
 
 _log = logging.getLogger("penstock")
 
@@ -33,6 +33,18 @@ Keyed: TypeAlias = tuple[bytes | None, int]
 
 class NothingSentError(Exception):
     """The publisher had ended before the message was queued: another one may take it. `args` is the refusal."""
+
+
+def publish_anew(find: "Callable[[], Publishing]", publish: "Callable[[Publishing], None]") -> None:
+    """Publish, and once more with another publisher if the first one had ended before the message was queued."""
+    try:
+        publish(find())
+    except NothingSentError:
+        # Whether a new one can be had, the broker says now.
+        try:
+            publish(find())
+        except NothingSentError as ended:
+            raise ended.args[0] from ended
 
 
 class Publishing:

@@ -12,7 +12,7 @@ from penstock.client.failed_order import UnknownOutcomes
 from penstock.client.outcomes import FAILURES_MAX
 from penstock.client.places import Place
 from penstock.client.properties import Properties, encode_properties
-from penstock.client.publishing import NothingSentError, Publishing
+from penstock.client.publishing import Publishing, publish_anew
 from penstock.client.reading import ReadingLimits, StreamReader
 from penstock.client.steps import Steps
 from penstock.client.stream_verbs import StreamVerbs
@@ -97,10 +97,10 @@ class Stream(StreamVerbs):
         """Publish a message; return when the broker confirmed it. Threads that publish at once share batches."""
         fields = self._fields(properties, headers)
         if key is None:
-            self._retried(self._host.publishing, lambda publishing: publishing.publish(body, *fields))
+            publish_anew(self._host.publishing, lambda publishing: publishing.publish(body, *fields))
         else:
             keyed = (key_bytes(key), 0)
-            self._retried(self._host.keyed_publishing, lambda publishing: publishing.publish(body, *fields, keyed))
+            publish_anew(self._host.keyed_publishing, lambda publishing: publishing.publish(body, *fields, keyed))
 
     def publish_many(
         self,
@@ -133,13 +133,6 @@ class Stream(StreamVerbs):
         publisher = StreamPublisher(self._host.named_publishing(producer), self._fields, stored)
         self._host.keep(publisher)
         return publisher
-
-    def _retried(self, find: Callable[[], Publishing], publish: Callable[[Publishing], None]) -> None:
-        try:
-            publish(find())
-        except NothingSentError:
-            # It ended since the last message; whether a new one can be had, the broker says now.
-            publish(find())
 
     def _fields(
         self, properties: Properties | None, headers: Mapping[str, Value] | None

@@ -21,7 +21,7 @@ from penstock.client.got import GotMessage, get_call, read_got
 from penstock.client.messages import Message
 from penstock.client.opening import Options, greet, open_transport
 from penstock.client.properties import Properties, encode_properties
-from penstock.client.publishing import NothingSentError, Publishing
+from penstock.client.publishing import Publishing, publish_anew
 from penstock.client.stage import Stage
 from penstock.client.staging import target_of
 from penstock.client.steps import Call, Steps, drive
@@ -127,11 +127,9 @@ class Connection(Topology):
     ) -> None:
         """Publish a message; return when the broker confirmed it. Threads that publish at once share batches."""
         encoded = encode_properties(properties, headers) if properties is not None or headers else None
-        try:
-            self._publisher().publish(body, exchange, routing_key, encoded, mandatory)
-        except NothingSentError:
-            # It ended since the last message; whether a new one can be had, the broker says now.
-            self._publisher().publish(body, exchange, routing_key, encoded, mandatory)
+        publish_anew(
+            self._publisher, lambda publisher: publisher.publish(body, exchange, routing_key, encoded, mandatory)
+        )
 
     def publish_many(
         self,
