@@ -26,7 +26,6 @@ const (
 type DestinationKind int32
 
 const (
-	// A queue.
 	DestinationKind_DESTINATION_KIND_UNSPECIFIED DestinationKind = 0
 	DestinationKind_DESTINATION_KIND_QUEUE       DestinationKind = 1
 	DestinationKind_DESTINATION_KIND_EXCHANGE    DestinationKind = 2
@@ -2790,10 +2789,9 @@ func (x *TopicPermission) GetRead() string {
 }
 
 type ListTopicPermissionsRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Filters for the list.
-	User          *string `protobuf:"bytes,1,opt,name=user,proto3,oneof" json:"user,omitempty"`
-	Vhost         *string `protobuf:"bytes,2,opt,name=vhost,proto3,oneof" json:"vhost,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	User          *string                `protobuf:"bytes,1,opt,name=user,proto3,oneof" json:"user,omitempty"`
+	Vhost         *string                `protobuf:"bytes,2,opt,name=vhost,proto3,oneof" json:"vhost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3471,9 +3469,11 @@ type Queue struct {
 	// Deliveries since the broker started, redeliveries included.
 	DeliveredCount uint64 `protobuf:"varint,12,opt,name=delivered_count,json=deliveredCount,proto3" json:"delivered_count,omitempty"`
 	// Messages that have left the queue since it was created: acked, rejected, purged, or removed by retention.
-	SettledCount  uint64 `protobuf:"varint,13,opt,name=settled_count,json=settledCount,proto3" json:"settled_count,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	SettledCount      uint64 `protobuf:"varint,13,opt,name=settled_count,json=settledCount,proto3" json:"settled_count,omitempty"`
+	DelayedCount      uint64 `protobuf:"varint,14,opt,name=delayed_count,json=delayedCount,proto3" json:"delayed_count,omitempty"`                // ready messages that are known to be delayed, also by a retry
+	DeduplicatedCount uint64 `protobuf:"varint,15,opt,name=deduplicated_count,json=deduplicatedCount,proto3" json:"deduplicated_count,omitempty"` // since the broker started: confirmed and not stored, because their ids were seen before
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Queue) Reset() {
@@ -3593,6 +3593,20 @@ func (x *Queue) GetDeliveredCount() uint64 {
 func (x *Queue) GetSettledCount() uint64 {
 	if x != nil {
 		return x.SettledCount
+	}
+	return 0
+}
+
+func (x *Queue) GetDelayedCount() uint64 {
+	if x != nil {
+		return x.DelayedCount
+	}
+	return 0
+}
+
+func (x *Queue) GetDeduplicatedCount() uint64 {
+	if x != nil {
+		return x.DeduplicatedCount
 	}
 	return 0
 }
@@ -5273,7 +5287,7 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n" +
 	"\tif_unused\x18\x03 \x01(\bR\bifUnused\"\x18\n" +
-	"\x16DeleteExchangeResponse\"\xb1\x04\n" +
+	"\x16DeleteExchangeResponse\"\x85\x05\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\adurable\x18\x02 \x01(\bR\adurable\x12\x1c\n" +
@@ -5291,7 +5305,9 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	" \x01(\rR\rconsumerCount\x12'\n" +
 	"\x0fpublished_count\x18\v \x01(\x04R\x0epublishedCount\x12'\n" +
 	"\x0fdelivered_count\x18\f \x01(\x04R\x0edeliveredCount\x12#\n" +
-	"\rsettled_count\x18\r \x01(\x04R\fsettledCount\x1aP\n" +
+	"\rsettled_count\x18\r \x01(\x04R\fsettledCount\x12#\n" +
+	"\rdelayed_count\x18\x0e \x01(\x04R\fdelayedCount\x12-\n" +
+	"\x12deduplicated_count\x18\x0f \x01(\x04R\x11deduplicatedCount\x1aP\n" +
 	"\x0eArgumentsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12(\n" +
 	"\x05value\x18\x02 \x01(\v2\x12.penstock.v1.ValueR\x05value:\x028\x01\"\x87\x01\n" +

@@ -175,7 +175,7 @@ PYTHON_SUITES = [
         quick_cases=160,
         prepare=_say_port("tests/base/async_test_base.py", "tests/acceptance/blocking_adapter_test.py"),
         # A machine with Linux has no kqueue; the cases of transactions have not been tried yet.
-        left_out="not kqueue and not tx",
+        left_out="not kqueue",
     ),
     Suite(
         "aio-pika",
