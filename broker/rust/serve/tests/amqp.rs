@@ -327,3 +327,17 @@ fn a_newer_secret_is_taken_when_it_is_right() {
     drop(client);
     broker.stop();
 }
+
+#[test]
+fn a_client_that_still_sends_after_the_close_hears_that_it_was_confirmed() {
+    let broker = Broker::start();
+    let mut client = Client::open(&broker, 0);
+    client.says(0, Method::ConnectionClose { reply_code: 200, reply_text: Name::EMPTY, class: 0, method: 0 });
+    client.expects(0, Method::ConnectionCloseOk {});
+    // With a socket that the broker has closed, the second one of these would fail.
+    for _ in 0..2 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        client.says(1, Method::BasicAck { delivery_tag: 1, multiple: false });
+    }
+    broker.stop();
+}

@@ -169,9 +169,9 @@ impl Conversation {
                 return self.tell_end(&mut socket, Some(others_wait())).await;
             }
             if self.session.is_over() && self.written == self.session.out.len() {
-                // A client that has gone does not matter.
-                let _ = socket.shutdown().await;
-                return;
+                drop(self);
+                // The client may not have heard yet that all is said, and still send.
+                return socket.say_last(&[], LAST_WORDS).await;
             }
             match self.next(&mut socket).await {
                 Happened::Read(Ok(1..)) => self.heartbeat.received(self.now_ms()),
