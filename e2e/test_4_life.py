@@ -205,7 +205,7 @@ def test_what_others_add_to_a_service_is_repaired(kubectl: Kubectl) -> None:
 
     kubectl("patch", *service, "--type=strategic", "--patch", change)
     until(lambda: "gold" not in kubectl("get", *service, "--output", "jsonpath={.spec.selector}"), "the selector")
-    until(lambda: len(kubectl("get", *service, "--output", "jsonpath={.spec.ports[*].port}").split()) == 2, "the ports")
+    until(lambda: len(kubectl("get", *service, "--output", "jsonpath={.spec.ports[*].port}").split()) == 3, "the ports")
     until(lambda: kubectl.condition("psc", "image", namespace=namespace)[:2] == ("True", "Serving"), "it serves")
     opens(kubectl, namespace, "image", kubectl.password("image-default-user", namespace))
 
