@@ -47,7 +47,7 @@ NO_CONNECTION: Final = ConnectionId(0)
 THEIRS: Final = frozenset({"", "mqtt.default", "amq.lavinmq.log"})
 """Exchanges that every LavinMQ declares by itself."""
 DELAYS: Final = ("amq.delayed-", "amq.delayed.")
-"""What the names of queues begin with that have the delayed messages of an exchange, now and in earlier versions."""
+"""Prefixes of the names of queues that hold an exchange's delayed messages, now and in earlier versions."""
 Check: TypeAlias = Callable[[Thing, Arguments], None]
 
 

@@ -40,7 +40,7 @@ pub(crate) struct Dying {
     too_long_runs: usize,
     /// How many messages they are of each queue.
     counts: FxHashMap<QueueId, u64>,
-    /// Those among them that were tried and stay: their sizes are known.
+    /// Letters among them that were tried and stay: their sizes are known.
     tried: FxHashMap<QueueId, Tried>,
     /// The next part begins here, or with the first run.
     from: Option<(QueueId, Sequence)>,

@@ -67,7 +67,7 @@ pub(crate) struct State {
     pub delivery_limits: FxHashMap<QueueId, u32>,
     /// When messages that come back to queues are ready again; those of others are at once.
     pub retry_schedules: FxHashMap<QueueId, Arc<RetrySchedule>>,
-    /// What queues and exchanges have seen, to recognize repetitions.
+    /// The digests that queues and exchanges have seen, to recognize repetitions.
     pub windows: Windows,
     /// Messages that are about to leave their queues.
     pub dying: Dying,

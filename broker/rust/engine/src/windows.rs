@@ -39,9 +39,9 @@ pub(crate) struct Watch {
 pub(crate) struct Windows {
     pub queues: FxHashMap<QueueId, Watch>,
     pub exchanges: FxHashMap<Box<[u8]>, Watch>,
-    /// Those that a start found, until their queues and exchanges are put; by the owners of their marks.
+    /// Windows that a start found, until their queues and exchanges are put; by the owners of their marks.
     pub recovered: FxHashMap<Vec<u8>, Window>,
-    /// What is to be remembered with the message that is being stored.
+    /// The digests to remember with the message that is being stored.
     pub new: Vec<Sighting>,
 }
 
@@ -81,7 +81,7 @@ fn header_in<'a>(headers: &'a [u8], name: &[u8]) -> Option<ValueRef<'a>> {
     table::entries(headers).map_while(Result::ok).filter(|(found, _)| *found == name).last().map(|(_, value)| value)
 }
 
-/// The first half of the SHA-256: a wrong match would lose a message, also one that somebody looks for.
+/// The first half of the SHA-256: a wrong match would lose a message, also one that an attacker looks for.
 fn digest_of(id: &[u8]) -> SeenId {
     let digest = ring::digest::digest(&ring::digest::SHA256, id);
     digest.as_ref().first_chunk().copied().unwrap_or_default()

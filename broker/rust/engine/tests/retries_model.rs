@@ -170,7 +170,7 @@ impl World {
         expected.into_iter().for_each(|key| self.messages.get_mut(&key).unwrap().state = State::Held);
     }
 
-    /// What a schedule is for, in three lines.
+    /// A schedule's purpose, in three lines.
     fn settled(&mut self, key: Key, how: Settle) {
         let Message { state, count, .. } = self.messages.get_mut(&key).unwrap();
         if how == Settle::Ack {

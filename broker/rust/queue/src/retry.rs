@@ -8,9 +8,9 @@ use crate::settled::Settle;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RetryType {
     All,
-    /// Those that a consumer failed on: it rejected them, or it is gone.
+    /// Messages that a consumer failed on: it rejected them, or it is gone.
     Failed,
-    /// Those that a consumer gave back by its own choice.
+    /// Messages that a consumer returned by its own choice.
     Returned,
 }
 

@@ -1,7 +1,7 @@
 //! How a follower becomes the leader.
 //!
 //! Invariants: only a member of the in-sync set of the record that it changes campaigns (rule 5). Everything else here
-//! is about time: a follower that misses its leader asks the others, so that a single broken connection deposes nobody.
+//! is about time: a follower that misses its leader asks the others, so that a single broken connection deposes no leader.
 
 use std::collections::BTreeSet;
 

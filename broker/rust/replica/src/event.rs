@@ -97,7 +97,7 @@ pub enum Effect {
     Role(Role),
 }
 
-/// What the broker does for a shard.
+/// The broker's part in a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Takes no publishes and delivers nothing.

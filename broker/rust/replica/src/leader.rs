@@ -202,7 +202,7 @@ impl Replica {
         }
     }
 
-    /// Tells the chosen replica to take over once it has everything, and all of it is committed.
+    /// Sends the chosen replica the request to take over, once it has everything and all of it is committed.
     fn go_on_handing_over(&mut self) {
         let (end, committed) = (self.log.end, self.log.committed);
         let Some(leading) = self.leading() else { return };

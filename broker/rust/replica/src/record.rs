@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{Boot, BrokerId, Epoch, ReplicaId};
 
-/// Who leads a shard, and which replicas have everything that is committed.
+/// The leader of a shard, and the replicas that have everything that is committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardRecord {
     pub epoch: Epoch,

@@ -229,7 +229,7 @@ impl Replica {
         self.state = State::Halted(why);
     }
 
-    /// Gives up leading; the next leader's beat says whom to follow.
+    /// Stops leading; the next leader's beat says whom to follow.
     pub(crate) fn step_down(&mut self) {
         self.state = State::Following(Following::of_none(self.now));
     }

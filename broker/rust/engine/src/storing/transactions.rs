@@ -21,7 +21,7 @@ use crate::shard::Shard;
 use crate::state::State;
 use crate::subscription::Subscription;
 
-/// What a transaction publishes and settles.
+/// The messages and settlements of a transaction.
 #[derive(Clone, Copy)]
 pub struct Transaction<'a> {
     pub batch: &'a [Publication<'a>],
@@ -47,7 +47,7 @@ pub struct Committed {
     pub settled: Vec<(u64, u64)>,
 }
 
-/// What is left to do without the lock.
+/// Work that is left to do without the lock.
 struct Applied {
     end: Position,
     settled: Vec<(u64, u64)>,

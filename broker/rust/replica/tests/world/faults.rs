@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// Tells processes which of their connections are broken.
+    /// Reports to processes which of their connections are broken.
     fn tell_links(&mut self) {
         for broker in 0..self.brokers.len() {
             for other in 0..self.brokers.len() {

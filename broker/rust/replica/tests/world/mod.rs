@@ -247,7 +247,7 @@ impl World {
         }
     }
 
-    /// Gives a replica an event and carries out its effects.
+    /// Passes an event to a replica and carries out its effects.
     fn step(&mut self, broker: usize, boot: u64, event: Event, entries: &[Entry]) -> Result<(), String> {
         if self.brokers[broker].boot != boot {
             return Ok(());

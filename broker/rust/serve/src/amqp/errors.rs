@@ -29,7 +29,7 @@ pub(super) fn of_end(ended: Ended) -> Option<Exception> {
     }
 }
 
-/// What a client hears whose user has as many channels as it may, in RabbitMQ's words.
+/// The refusal of a channel beyond the user's limit, in RabbitMQ's words.
 pub(super) fn too_many_channels(user: &str, max: u64) -> Exception {
     let text =
         format!("number of channels opened for user '{user}' has reached the maximum allowed user limit of ({max})");

@@ -252,7 +252,7 @@ impl Publishing {
     }
 }
 
-/// What messages of a round have that did not come with them.
+/// Values of a round's messages that did not come with them.
 #[derive(Default)]
 struct Beside {
     rewritten: Vec<(usize, Vec<u8>)>,
