@@ -8,10 +8,20 @@ folder=$1
 version=${IMAGE_VERSION:-$(sed -n '0,/^version = "\(.*\)"/s//\1/p' Cargo.toml)}
 mkdir -p "$folder"
 
+build_target() {
+    buildah --root "$folder/.storage" --storage-driver overlay bud --quiet --isolation chroot --target "$1" --build-arg WHEELS=dist \
+        --build-arg "PYTHON_IMAGE=$base" --tag "docker.io/library/$2:$version" . > /dev/null
+}
+
 build_with_buildah() {
     local target=$1 name=$2
-    buildah --root "$folder/.storage" --storage-driver overlay bud --quiet --isolation chroot --target "$target" --build-arg WHEELS=dist \
-        --build-arg "PYTHON_IMAGE=$base" --tag "docker.io/library/$name:$version" . > /dev/null
+    # Storing a layer fails now and then ("read/write on closed pipe"), and always when the disk is full: the second try
+    # tells the one from the other.
+    build_target "$target" "$name" || {
+        echo "images: building $name failed; trying once more. Free space:" >&2
+        df -h "$folder" >&2
+        build_target "$target" "$name"
+    }
     rm -f "$folder/$name.tar"
     buildah --root "$folder/.storage" --storage-driver overlay push --quiet "docker.io/library/$name:$version" \
         "oci-archive:$folder/$name.tar:docker.io/library/$name:$version"
