@@ -1,0 +1,179 @@
+//! The connection to each broker: at most one counts at a time, and the newest one wins.
+//!
+//! Invariant: [`Traffic`] hears of one broker's links and frames one after the other, under that broker's lock, so that no frame of
+//! a connection comes after it was said to be down.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::task::AtomicWaker;
+use tokio::sync::watch;
+
+use crate::frame::Frame;
+use crate::settings::BrokerId;
+use crate::{Link, Traffic};
+
+pub(crate) struct Links {
+    traffic: Arc<dyn Traffic>,
+    peers: Mutex<HashMap<BrokerId, Arc<Mutex<Peer>>>>,
+}
+
+#[derive(Default)]
+struct Peer {
+    /// Counts connections; that of the session that counts.
+    generation: u64,
+    session: Option<Arc<Session>>,
+    /// The last thing that was said, to say nothing twice.
+    refused: bool,
+    failure: String,
+}
+
+/// One connection, from the greetings to its end.
+pub(crate) struct Session {
+    pub broker: BrokerId,
+    generation: u64,
+    /// Wakes the stream of frames that are sent.
+    pub waker: AtomicWaker,
+    ended: watch::Sender<bool>,
+}
+
+impl Session {
+    pub fn is_over(&self) -> bool {
+        *self.ended.borrow()
+    }
+
+    pub async fn over(&self) {
+        // The sender is part of the session, so waiting cannot fail.
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+
+    fn finish(&self) {
+        self.ended.send_replace(true);
+        self.waker.wake();
+    }
+}
+
+impl Links {
+    pub fn new(traffic: Arc<dyn Traffic>) -> Self {
+        Self { traffic, peers: Mutex::default() }
+    }
+
+    pub fn traffic(&self) -> &dyn Traffic {
+        &*self.traffic
+    }
+
+    /// A connection is up; an older one to the same broker ends.
+    pub fn begin(&self, broker: BrokerId, protocol: u16) -> Arc<Session> {
+        let peer = self.peer(broker);
+        let mut peer = lock(&peer);
+        if let Some(older) = peer.session.take() {
+            older.finish();
+            self.traffic.link(broker, Link::Down);
+        }
+        peer.generation = peer.generation.wrapping_add(1);
+        peer.refused = false;
+        peer.failure.clear();
+        let session = Arc::new(Session {
+            broker,
+            generation: peer.generation,
+            waker: AtomicWaker::new(),
+            ended: watch::Sender::new(false),
+        });
+        peer.session = Some(Arc::clone(&session));
+        self.traffic.link(broker, Link::Up { protocol });
+        session
+    }
+
+    /// A connection broke. Returns false if a newer one has taken its place.
+    pub fn end(&self, session: &Session) -> bool {
+        let peer = self.peer(session.broker);
+        let mut peer = lock(&peer);
+        session.finish();
+        let counts = peer.session.is_some() && peer.generation == session.generation;
+        if counts {
+            peer.session = None;
+            self.traffic.link(session.broker, Link::Down);
+        }
+        counts
+    }
+
+    pub fn receive(&self, session: &Session, frame: Frame) {
+        let peer = self.peer(session.broker);
+        let peer = lock(&peer);
+        if peer.session.is_some() && peer.generation == session.generation {
+            self.traffic.received(session.broker, frame);
+        }
+    }
+
+    /// Dialling is refused; nothing is said if the broker is connected.
+    pub fn refuse(&self, broker: BrokerId) {
+        let peer = self.peer(broker);
+        let mut peer = lock(&peer);
+        if peer.session.is_none() && !peer.refused {
+            peer.refused = true;
+            self.traffic.link(broker, Link::Refused);
+        }
+    }
+
+    /// Says once why no connection could be made.
+    pub fn fail(&self, broker: BrokerId, reason: &str) {
+        let peer = self.peer(broker);
+        let mut peer = lock(&peer);
+        if peer.failure != reason {
+            reason.clone_into(&mut peer.failure);
+            self.traffic.failed(broker, reason);
+        }
+    }
+
+    pub fn is_up(&self, broker: BrokerId) -> bool {
+        lock(&self.peer(broker)).session.is_some()
+    }
+
+    pub fn wake(&self, broker: BrokerId) {
+        if let Some(session) = &lock(&self.peer(broker)).session {
+            session.waker.wake();
+        }
+    }
+
+    /// Ends the connection to a broker, if there is one.
+    pub fn close(&self, broker: BrokerId) {
+        let session = lock(&self.peer(broker)).session.clone();
+        if let Some(session) = session {
+            self.end(&session);
+        }
+    }
+
+    pub fn close_all(&self) {
+        let brokers: Vec<BrokerId> = lock(&self.peers).keys().copied().collect();
+        for broker in brokers {
+            self.close(broker);
+        }
+    }
+
+    fn peer(&self, broker: BrokerId) -> Arc<Mutex<Peer>> {
+        Arc::clone(lock(&self.peers).entry(broker).or_default())
+    }
+}
+
+/// Where other brokers are.
+#[derive(Clone, Default)]
+pub(crate) struct Addresses(Arc<Mutex<HashMap<BrokerId, String>>>);
+
+impl Addresses {
+    pub fn of(&self, broker: BrokerId) -> Option<String> {
+        lock(&self.0).get(&broker).cloned()
+    }
+
+    /// Returns the address that it had.
+    pub fn set(&self, broker: BrokerId, address: &str) -> Option<String> {
+        lock(&self.0).insert(broker, address.to_owned())
+    }
+
+    pub fn remove(&self, broker: BrokerId) {
+        lock(&self.0).remove(&broker);
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

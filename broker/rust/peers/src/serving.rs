@@ -1,0 +1,108 @@
+//! The service at the port for other brokers: takes the connections of those with a lower id.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::{Stream, StreamExt};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use tonic::body::Body;
+use tonic::server::{Grpc, NamedService, StreamingService};
+use tonic::{Request, Response, Status, Streaming};
+use tower_service::Service;
+
+use crate::codec::{PATH, PeerCodec, SECRET, Sent};
+use crate::dialing::probe;
+use crate::hello::Hello;
+use crate::links::{Addresses, Links};
+use crate::session::{Outgoing, greeting, receive};
+use crate::settings::Settings;
+
+#[derive(Clone)]
+pub(crate) struct PeerService {
+    pub settings: Arc<Settings>,
+    pub boot: u64,
+    pub links: Arc<Links>,
+    pub addresses: Addresses,
+    pub runtime: Handle,
+}
+
+impl NamedService for PeerService {
+    const NAME: &'static str = "penstock.internal.v1.PeerService";
+}
+
+impl Service<http::Request<Body>> for PeerService {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<http::Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move {
+            if request.uri().path() != PATH {
+                return Ok(Status::unimplemented("PeerService has the method Connect alone").into_http());
+            }
+            let bytes_max = service.settings.frame_bytes_max;
+            Ok(Grpc::new(PeerCodec).max_decoding_message_size(bytes_max).streaming(service, request).await)
+        })
+    }
+}
+
+impl StreamingService<Bytes> for PeerService {
+    type Response = Sent;
+    type ResponseStream = std::pin::Pin<Box<dyn Stream<Item = Result<Sent, Status>> + Send>>;
+    type Future = BoxFuture<'static, Result<Response<Self::ResponseStream>, Status>>;
+
+    fn call(&mut self, request: Request<Streaming<Bytes>>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move { service.accept(request).await })
+    }
+}
+
+impl PeerService {
+    async fn accept(
+        self,
+        request: Request<Streaming<Bytes>>,
+    ) -> Result<Response<<Self as StreamingService<Bytes>>::ResponseStream>, Status> {
+        let shown = request.metadata().get(SECRET);
+        if !shown.is_some_and(|shown| self.settings.secrets.accept(shown.as_encoded_bytes())) {
+            return Err(Status::unauthenticated("the secret of the cluster is another one"));
+        }
+        let mut frames = request.into_inner();
+        let theirs = timeout(self.settings.timeouts.connect, greeting(&mut frames))
+            .await
+            .map_err(|_| Status::deadline_exceeded("no greeting came"))??;
+        let ours = Hello {
+            cluster: self.settings.cluster,
+            from: self.settings.broker,
+            to: theirs.from,
+            boot: self.boot,
+            versions: self.settings.versions,
+        };
+        let protocol = ours.agree(&theirs).map_err(|refused| Status::failed_precondition(refused.to_string()))?;
+        if theirs.from >= self.settings.broker {
+            return Err(Status::failed_precondition("of two brokers the one with the lower number connects"));
+        }
+        let session = self.links.begin(theirs.from, protocol);
+        let (greeted, waits) = oneshot::channel();
+        let _ = greeted.send(Arc::clone(&session));
+        let outgoing = Outgoing::new(ours, waits, Arc::clone(&self.links));
+        self.runtime.clone().spawn(async move {
+            receive(&self.links, &session, &mut frames).await;
+            if self.links.end(&session)
+                && let Some(address) = self.addresses.of(session.broker)
+            {
+                probe(self.settings, session.broker, address, self.links).await;
+            }
+        });
+        Ok(Response::new(Box::pin(outgoing.map(Ok))))
+    }
+}
