@@ -50,7 +50,7 @@ impl Encoder for PeerCodec {
         match sent {
             Sent::Hello(hello) => out.put_slice(&hello.encode()),
             Sent::Frame(frame) => {
-                out.reserve(frame.encoded_bytes());
+                out.reserve(frame.bytes());
                 frame.encode(out);
             }
         }

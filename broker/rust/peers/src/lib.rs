@@ -2,7 +2,7 @@
 //!
 //! A connection is a stream of gRPC over mutual TLS. It begins with a [`Hello`] of each side, which proves that both are of
 //! one cluster and finds the version of the protocol that both know; a secret of the cluster comes with the first. After that it
-//! carries frames: the number of a shard, and bytes that this crate does not look into.
+//! carries frames: bytes that this crate does not look into.
 //!
 //! Of each pair the broker with the lower id connects, again and again after a connection broke. The other one only knows
 //! whether a connection breaks; it then dials once itself, to tell a process that is gone from a network that is cut.
@@ -24,10 +24,12 @@ mod serving;
 mod session;
 mod settings;
 
-pub use frame::{Frame, FrameError};
+pub use frame::Frame;
 pub use hello::{Hello, HelloError, Refused};
 pub use peers::{Peers, StartError};
 pub use settings::{BrokerId, ClusterId, Secrets, Settings, Timeouts, Tls, Versions};
+
+use bytes::Bytes;
 
 /// The state of the connection to a broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +48,8 @@ pub trait Traffic: Send + Sync + 'static {
     /// The next frame for a broker, or none; [`Peers::wake`] says that there is one again.
     fn next(&self, to: BrokerId) -> Option<Frame>;
 
-    fn received(&self, from: BrokerId, frame: Frame);
+    /// A frame came, as one piece.
+    fn received(&self, from: BrokerId, frame: Bytes);
 
     fn link(&self, broker: BrokerId, link: Link);
 

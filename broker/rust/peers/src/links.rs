@@ -1,25 +1,34 @@
 //! The connection to each broker: at most one counts at a time, and the newest one wins.
 //!
 //! Invariant: [`Traffic`] hears of one broker's links and frames one after the other, under that broker's lock, so that no frame of
-//! a connection comes after it was said to be down.
+//! a connection comes after it was said to be down. Waking a broker's stream needs no lock, so [`Traffic`] may do it at any time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use bytes::Bytes;
 
 use futures_util::task::AtomicWaker;
 use tokio::sync::watch;
 
-use crate::frame::Frame;
 use crate::settings::BrokerId;
 use crate::{Link, Traffic};
 
 pub(crate) struct Links {
     traffic: Arc<dyn Traffic>,
-    peers: Mutex<HashMap<BrokerId, Arc<Mutex<Peer>>>>,
+    peers: Mutex<HashMap<BrokerId, Arc<Peer>>>,
 }
 
 #[derive(Default)]
 struct Peer {
+    state: Mutex<PeerState>,
+    /// That of the session that counts. This lock is held for no call.
+    waker: Mutex<Arc<AtomicWaker>>,
+}
+
+#[derive(Default)]
+struct PeerState {
     /// Counts connections; that of the session that counts.
     generation: u64,
     session: Option<Arc<Session>>,
@@ -32,12 +41,16 @@ struct Peer {
 pub(crate) struct Session {
     pub broker: BrokerId,
     generation: u64,
-    /// Wakes the stream of frames that are sent.
-    pub waker: AtomicWaker,
+    waker: Arc<AtomicWaker>,
     ended: watch::Sender<bool>,
 }
 
 impl Session {
+    /// Wakes this task when there may be a frame to send, or the session is over.
+    pub fn register(&self, waker: &Waker) {
+        self.waker.register(waker);
+    }
+
     pub fn is_over(&self) -> bool {
         *self.ended.borrow()
     }
@@ -64,8 +77,8 @@ impl Links {
 
     /// A connection is up; an older one to the same broker ends.
     pub fn begin(&self, broker: BrokerId, protocol: u16) -> Arc<Session> {
-        let peer = self.peer(broker);
-        let mut peer = lock(&peer);
+        let found = self.peer(broker);
+        let mut peer = lock(&found.state);
         if let Some(older) = peer.session.take() {
             older.finish();
             self.traffic.link(broker, Link::Down);
@@ -76,9 +89,10 @@ impl Links {
         let session = Arc::new(Session {
             broker,
             generation: peer.generation,
-            waker: AtomicWaker::new(),
+            waker: Arc::default(),
             ended: watch::Sender::new(false),
         });
+        *lock(&found.waker) = Arc::clone(&session.waker);
         peer.session = Some(Arc::clone(&session));
         self.traffic.link(broker, Link::Up { protocol });
         session
@@ -87,7 +101,7 @@ impl Links {
     /// A connection broke. Returns false if a newer one has taken its place.
     pub fn end(&self, session: &Session) -> bool {
         let peer = self.peer(session.broker);
-        let mut peer = lock(&peer);
+        let mut peer = lock(&peer.state);
         session.finish();
         let counts = peer.session.is_some() && peer.generation == session.generation;
         if counts {
@@ -97,9 +111,9 @@ impl Links {
         counts
     }
 
-    pub fn receive(&self, session: &Session, frame: Frame) {
+    pub fn receive(&self, session: &Session, frame: Bytes) {
         let peer = self.peer(session.broker);
-        let peer = lock(&peer);
+        let peer = lock(&peer.state);
         if peer.session.is_some() && peer.generation == session.generation {
             self.traffic.received(session.broker, frame);
         }
@@ -108,7 +122,7 @@ impl Links {
     /// Dialling is refused; nothing is said if the broker is connected.
     pub fn refuse(&self, broker: BrokerId) {
         let peer = self.peer(broker);
-        let mut peer = lock(&peer);
+        let mut peer = lock(&peer.state);
         if peer.session.is_none() && !peer.refused {
             peer.refused = true;
             self.traffic.link(broker, Link::Refused);
@@ -118,7 +132,7 @@ impl Links {
     /// Says once why no connection could be made.
     pub fn fail(&self, broker: BrokerId, reason: &str) {
         let peer = self.peer(broker);
-        let mut peer = lock(&peer);
+        let mut peer = lock(&peer.state);
         if peer.failure != reason {
             reason.clone_into(&mut peer.failure);
             self.traffic.failed(broker, reason);
@@ -126,18 +140,17 @@ impl Links {
     }
 
     pub fn is_up(&self, broker: BrokerId) -> bool {
-        lock(&self.peer(broker)).session.is_some()
+        lock(&self.peer(broker).state).session.is_some()
     }
 
     pub fn wake(&self, broker: BrokerId) {
-        if let Some(session) = &lock(&self.peer(broker)).session {
-            session.waker.wake();
-        }
+        let waker = Arc::clone(&lock(&self.peer(broker).waker));
+        waker.wake();
     }
 
     /// Ends the connection to a broker, if there is one.
     pub fn close(&self, broker: BrokerId) {
-        let session = lock(&self.peer(broker)).session.clone();
+        let session = lock(&self.peer(broker).state).session.clone();
         if let Some(session) = session {
             self.end(&session);
         }
@@ -150,7 +163,7 @@ impl Links {
         }
     }
 
-    fn peer(&self, broker: BrokerId) -> Arc<Mutex<Peer>> {
+    fn peer(&self, broker: BrokerId) -> Arc<Peer> {
         Arc::clone(lock(&self.peers).entry(broker).or_default())
     }
 }

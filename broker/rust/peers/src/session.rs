@@ -11,7 +11,6 @@ use tokio::sync::oneshot;
 use tonic::{Status, Streaming};
 
 use crate::codec::Sent;
-use crate::frame::Frame;
 use crate::hello::Hello;
 use crate::links::{Links, Session};
 
@@ -46,7 +45,7 @@ impl Stream for Outgoing {
             },
         };
         // Registered first: a frame that comes between the two is not missed.
-        session.waker.register(context.waker());
+        session.register(context.waker());
         if session.is_over() {
             return Poll::Ready(None);
         }
@@ -64,14 +63,10 @@ pub(crate) async fn receive(links: &Links, session: &Session, frames: &mut Strea
             message = frames.message() => message,
             () = session.over() => return "a newer connection took its place, or the broker is leaving".into(),
         };
-        let bytes = match message {
-            Ok(Some(bytes)) => bytes,
+        match message {
+            Ok(Some(frame)) => links.receive(session, frame),
             Ok(None) => return "the other broker closed the connection".into(),
             Err(status) => return text_of(&status),
-        };
-        match Frame::parse(bytes) {
-            Ok(frame) => links.receive(session, frame),
-            Err(error) => return error.to_string(),
         }
     }
 }

@@ -10,11 +10,16 @@ use penstock_peers::{Frame, Link, Peers, Secrets, Settings, StartError, Tls, Ver
 
 const UP: Link = Link::Up { protocol: 1 };
 
-fn frame(shard: u64, number: u32) -> Frame {
-    Frame { shard, body: Bytes::copy_from_slice(&number.to_le_bytes()) }
+fn frame(head: u64, body: u32) -> Frame {
+    Frame { head: Bytes::copy_from_slice(&head.to_le_bytes()), body: Bytes::copy_from_slice(&body.to_le_bytes()) }
 }
 
-fn frames_of(heard: &[Heard]) -> Vec<&Frame> {
+/// A frame as it arrives.
+fn whole(frame: &Frame) -> Bytes {
+    [&frame.head[..], &frame.body[..]].concat().into()
+}
+
+fn frames_of(heard: &[Heard]) -> Vec<&Bytes> {
     heard.iter().filter_map(|heard| if let Heard::Frame(_, frame) = heard { Some(frame) } else { None }).collect()
 }
 
@@ -26,16 +31,17 @@ fn frames_arrive_in_order_in_both_directions() {
     second.send(1, frames.clone());
     for broker in [&first, &second] {
         broker.recorder.wait(|heard| (frames_of(heard).len() == frames.len()).then_some(()));
-        assert_eq!(frames_of(&broker.recorder.heard.lock().unwrap()), frames.iter().collect::<Vec<_>>());
+        let heard = broker.recorder.heard.lock().unwrap();
+        assert!(frames_of(&heard).into_iter().eq(frames.iter().map(whole).collect::<Vec<_>>().iter()));
     }
 }
 
 #[test]
 fn a_large_frame_arrives_whole() {
     let (first, second) = pair(settings(1), settings(2));
-    let large = Frame { shard: u64::MAX, body: vec![7; 3 << 20].into() };
+    let large = Frame { body: vec![7; 3 << 20].into(), ..Frame::default() };
     first.send(2, [large.clone()]);
-    second.recorder.wait_for(&Heard::Frame(1, large));
+    second.recorder.wait_for(&Heard::Frame(1, whole(&large)));
 }
 
 #[test]
@@ -49,7 +55,7 @@ fn a_broker_that_is_gone_is_known_as_gone_and_found_again_after_its_restart() {
     first.recorder.wait_for_links(UP, 2);
     second.recorder.wait_for_links(UP, 1);
     first.send(2, [frame(1, 1)]);
-    second.recorder.wait_for(&Heard::Frame(1, frame(1, 1)));
+    second.recorder.wait_for(&Heard::Frame(1, whole(&frame(1, 1))));
 }
 
 #[test]
@@ -71,7 +77,7 @@ fn a_restarted_broker_takes_the_place_of_its_former_connection() {
     again.knows(2, &second);
     again.recorder.wait_for_links(UP, 1);
     again.send(2, [frame(1, 7)]);
-    second.recorder.wait_for(&Heard::Frame(1, frame(1, 7)));
+    second.recorder.wait_for(&Heard::Frame(1, whole(&frame(1, 7))));
 }
 
 #[test]
@@ -86,7 +92,7 @@ fn a_connection_that_is_broken_on_purpose_is_made_again() {
 #[test]
 fn a_frame_above_the_limit_breaks_the_connection_and_the_reason_is_said() {
     let (first, second) = pair(settings(1), settings(2));
-    second.send(1, [Frame { shard: 1, body: vec![0; 5 << 20].into() }, frame(1, 1)]);
+    second.send(1, [Frame { body: vec![0; 5 << 20].into(), ..Frame::default() }, frame(1, 1)]);
     first.recorder.wait_for_failure("limit");
     first.recorder.wait_for_links(UP, 2);
     assert!(second.recorder.heard.lock().unwrap().contains(&Heard::Link(1, Link::Down)));
@@ -98,7 +104,7 @@ fn frames_are_asked_for_only_as_the_connection_can_take_them() {
     second.recorder.wait_for_links(UP, 1);
     *second.recorder.holds.lock().unwrap() = true;
     let (count, bytes) = (200, 1 << 20);
-    first.send(2, (0..count).map(|_| Frame { shard: 1, body: vec![0; bytes].into() }));
+    first.send(2, (0..count).map(|_| Frame { body: vec![0; bytes].into(), ..Frame::default() }));
     // As long as nothing is taken, what was asked for is bounded by windows and buffers. How far it gets does not matter, so a
     // short wait is enough for a fault to be seen.
     std::thread::sleep(std::time::Duration::from_millis(500));
@@ -168,7 +174,7 @@ fn brokers_with_certificates_of_one_authority_connect() {
         pair(Settings { tls: Some(tls.clone()), ..settings(1) }, Settings { tls: Some(tls), ..settings(2) });
     second.recorder.wait_for_links(UP, 1);
     first.send(2, [frame(1, 1)]);
-    second.recorder.wait_for(&Heard::Frame(1, frame(1, 1)));
+    second.recorder.wait_for(&Heard::Frame(1, whole(&frame(1, 1))));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use penstock_peers::{BrokerId, Frame, Link, Peers, Secrets, Settings, Timeouts, Tls, Traffic, Versions};
 use tokio::runtime::Runtime;
 
@@ -15,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub enum Heard {
     Link(BrokerId, Link),
     Failed(BrokerId, String),
-    Frame(BrokerId, Frame),
+    Frame(BrokerId, Bytes),
 }
 
 #[derive(Default)]
@@ -80,7 +81,7 @@ impl Traffic for Recorder {
         Some(frame)
     }
 
-    fn received(&self, from: BrokerId, frame: Frame) {
+    fn received(&self, from: BrokerId, frame: Bytes) {
         let mut holds = self.holds.lock().unwrap();
         while *holds {
             holds = self.released.wait(holds).unwrap();
