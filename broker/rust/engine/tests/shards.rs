@@ -107,18 +107,24 @@ fn a_message_for_queues_in_several_shards_is_one_record_in_each() {
     assert_eq!(counts, [2, 3, 2]);
 }
 
+/// Publishes until the lock of the first shard was not taken meanwhile: threads of the engine take it at times, too.
+fn leaves_the_first_shard_alone(house: &House, sent: &[(&str, &str, &str)]) -> bool {
+    (0..100).any(|_| {
+        let before = house.shard.holds();
+        send(house, sent).unwrap();
+        house.shard.holds() == before
+    })
+}
+
 #[test]
 fn messages_for_one_further_shard_alone_do_not_take_the_lock_of_the_first() {
     let directory = tempfile::tempdir().unwrap();
     let house = opened(directory.path());
-    let before = house.shard.holds();
 
-    send(&house, &[("", "a1", "x"), ("", "b1", "y"), ("", "a1", "z")]).unwrap();
-    assert_eq!(house.shard.holds(), before);
-    assert_eq!(bodies(&house, QueueId(3)), ["x", "z"]);
+    assert!(leaves_the_first_shard_alone(&house, &[("", "a1", "x"), ("", "b1", "y"), ("", "a1", "z")]));
+    assert_eq!(bodies(&house, QueueId(3))[..2], ["x", "z"]);
 
-    send(&house, &[("", "a1", "x"), ("", "a2", "y")]).unwrap();
-    assert!(house.shard.holds() > before);
+    assert!(!leaves_the_first_shard_alone(&house, &[("", "a1", "x"), ("", "a2", "y")]));
     house.close();
 }
 
