@@ -16,7 +16,7 @@ from bench.amqp_rows import AMQP_ROWS
 from bench.flight_rows import FLIGHT_ROWS
 from bench.lock_rows import LOCK_ROWS
 from bench.measure import Runner
-from bench.report import as_markdown, as_table, update_docs
+from bench.report import as_markdown, as_table, check_marks, update_docs
 from bench.rows import ROWS, Row
 from bench.spark_rows import SPARK_ROWS, is_spark_there
 from bench.storage_rows import STORAGE_ROWS
@@ -43,6 +43,8 @@ def main() -> int:
         # They are compared with Spark's own sources in the same run; the other commit's environment has no PySpark.
         console.print(compared([row for row in chosen if row not in SPARK_ROWS], options, console))
         return 0
+    if options.update_docs:
+        check_marks(DOCUMENT)  # before an hour of measuring
     results: dict[str, list[dict[str, float]]] = {}
     for row in chosen:
         console.print(f"[dim]{row.key}: {row.title}, durability {row.durability}, {options.runs} runs[/dim]")

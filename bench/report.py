@@ -83,8 +83,19 @@ def machine() -> str:
     return f"{model}, {os.cpu_count()} cores, {system}"
 
 
+def check_marks(document: Path) -> None:
+    """Raise ValueError unless the document has one table between marks: others would stay as they are."""
+    text = document.read_text()
+    begin, end = text.count(BEGIN), text.count(END)
+    if (begin, end) != (1, 1) or text.index(BEGIN) > text.index(END):
+        raise ValueError(
+            f"{document.name} has {begin} marks '{BEGIN}' and {end} marks '{END}'; keep one of each, in this order"
+        )
+
+
 def update_docs(document: Path, text: str) -> None:
     """Replace the text between the two marks."""
+    check_marks(document)
     before, _, rest = document.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     document.write_text(f"{before}{BEGIN}\n{text}{END}{after}")

@@ -1,10 +1,12 @@
 """The table of the benchmarks: its rows, and its figures."""
 
+from pathlib import Path
+
 import pytest
 
 from bench.__main__ import ALL_ROWS, DOCUMENT
 from bench.peers import PEERS
-from bench.report import BEGIN, END, as_markdown, lines
+from bench.report import BEGIN, END, as_markdown, check_marks, lines, update_docs
 from bench.rows import Figure, Row
 
 # Row, figure, and its promised bound.
@@ -86,3 +88,30 @@ def test_every_row_of_the_page_has_as_many_cells_as_its_heading():
     counts = [{line.count("|") for line in text.splitlines() if line.startswith("|")} for text in (new, old)]
 
     assert counts == [{10}, {10}]
+
+
+def test_the_text_between_the_marks_is_replaced(tmp_path: Path) -> None:
+    document = tmp_path / "benchmarks.md"
+    document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+
+    update_docs(document, "new\n")
+
+    assert document.read_text() == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
+
+
+# A merge once left a second, older half of the document in it, whose table was never written again.
+@pytest.mark.parametrize(
+    "text", [f"{BEGIN}\n{END}\n{BEGIN}\n{END}\n", f"{BEGIN}\n{BEGIN}\n{END}\n", f"{END}\n{BEGIN}\n", f"{BEGIN}\n", ""]
+)
+def test_a_document_that_has_no_or_several_tables_is_not_written(tmp_path: Path, text: str) -> None:
+    document = tmp_path / "benchmarks.md"
+    document.write_text(text)
+
+    with pytest.raises(ValueError, match=r"benchmarks\.md has \d marks"):
+        update_docs(document, "new\n")
+
+    assert document.read_text() == text
+
+
+def test_the_document_has_one_table() -> None:
+    check_marks(DOCUMENT)
