@@ -75,7 +75,7 @@ class ClientVerbs:
     async def close_connection(self, principal: Principal, number: int) -> None:
         """Close a connection. Administrators may close any, others one that no other user shares."""
         found, thing = self._connections.find(ConnectionId(number)), Thing("connection", str(number))
-        is_own = found is not None and found.users == {principal.name}
+        is_own = found is not None and found.users == (principal.name,)
         if not is_own and not principal.is_administrator:
             raise AccessRefusedError(thing, "is not a connection of yours", "let an administrator close it")
         if found is None or not self._listeners.close_connection(found.id):
@@ -92,7 +92,7 @@ def consumer_place(consumer: OpenConsumer) -> ConsumerPlace:
 
 def _users_and_vhosts_seen(principal: Principal, connection: Connection) -> tuple[list[str], list[str]]:
     vhosts = sorted(name for kind, name in connection.holders if kind == "vhost")
-    if _sees_all(principal) or connection.users == {principal.name}:
+    if _sees_all(principal) or connection.users == (principal.name,):
         return sorted(connection.users), vhosts
     return [principal.name], [name for name in vhosts if principal.identity.sees_vhost(name)]
 

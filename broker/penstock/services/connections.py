@@ -6,7 +6,7 @@ Connections above a limit are refused.
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from penstock.model.errors import PreconditionFailedError, Thing
@@ -20,13 +20,17 @@ _Holder = tuple[str, str]
 
 @dataclass(eq=False, slots=True)
 class Connection:
-    """A client's connection. Calls under way hold it, and so learn that it has ended."""
+    """A client's connection. Calls under way hold it, and so learn that it has ended.
+
+    Nearly all have one user and one virtual host, and there may be ten thousands of them: tuples take half of the
+    memory of sets.
+    """
 
     id: ConnectionId
     peer: str = ""
     has_ended: bool = False
-    users: set[str] = field(default_factory=set)
-    holders: set[_Holder] = field(default_factory=set)
+    users: tuple[str, ...] = ()
+    holders: tuple[_Holder, ...] = ()
 
 
 class Connections:
@@ -84,12 +88,14 @@ class Connections:
         """Count no connection of a user that is gone: one of the same name, made later, begins with none."""
         self._forget(("user", user))
         for connection in self._open.values():
-            connection.users.discard(user)
+            if user in connection.users:
+                connection.users = tuple(other for other in connection.users if other != user)
 
     def is_new_user(self, connection: Connection, user: str) -> bool:
         """Return whether the user was not seen on this connection before."""
         is_new = user not in connection.users
-        connection.users.add(user)
+        if is_new:
+            connection.users += (user,)
         return is_new
 
     def enter(self, connection: Connection, vhost: VhostName, limit: int | None) -> None:
@@ -113,7 +119,8 @@ class Connections:
     def _forget(self, holder: _Holder) -> None:
         if self._counts.pop(holder, 0):
             for connection in self._open.values():
-                connection.holders.discard(holder)
+                if holder in connection.holders:
+                    connection.holders = tuple(other for other in connection.holders if other != holder)
 
     def _enter(self, connection: Connection, holder: _Holder, limit: int | None, thing: Thing) -> None:
         if connection.has_ended or holder in connection.holders:
@@ -127,5 +134,5 @@ class Connections:
                 field="connections_max",
                 wanted=str(limit),
             )
-        connection.holders.add(holder)
+        connection.holders += (holder,)
         self._counts[holder] = count + 1
