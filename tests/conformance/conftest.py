@@ -1,4 +1,4 @@
-"""What the clients of AMQP share: two brokers, the seed of a quick run, and the table of all clients at its end."""
+"""What the clients of AMQP share: three brokers, the seed of a quick run, and the table of all clients at its end."""
 
 import os
 from collections.abc import Iterator
@@ -18,6 +18,8 @@ SEED = pytest.StashKey[int | None]()
 
 # The suites publish larger messages than the default allows, also at RabbitMQ.
 _SIZE = "message_bytes_max = 67108864\n"
+# No disk has so much free space.
+_FULL = "disk_free_bytes_min = 1125899906842624\n"
 _TLS = """metrics_tls = false
 tls_certificate = "{folder}/server.pem"
 tls_key = "{folder}/server.key"
@@ -70,17 +72,22 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def run(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Iterator[Run]:
-    """Start a broker with TLS and one without, and keep what the clients need for building in target/."""
-    plain, tls = free_ports(2)
+    """Start a broker without TLS, one with it and one with a full disk, and keep what clients build in target/."""
+    plain, web, tls, full = free_ports(4)
     folder = tmp_path_factory.mktemp("clients")
-    settings, tls_settings = folder / "plain.toml", folder / "tls.toml"
-    settings.write_text(_SIZE)
-    tls_settings.write_text(_SIZE + _TLS.format(folder=certificates))
+    settings = {"plain": _SIZE, "tls": _SIZE + _TLS.format(folder=certificates), "full": _FULL}
+    for name, text in settings.items():
+        (folder / f"{name}.toml").write_text(text)
+
+    def broker(name: str, *flags: str) -> Broker:
+        return Broker(folder / name, *flags, "--config", str(folder / f"{name}.toml"))
+
     with (
-        Broker(folder / "plain", "--amqp", f"127.0.0.1:{plain}", "--config", str(settings)),
-        Broker(folder / "tls", "--amqp", f"127.0.0.1:{tls}", "--config", str(tls_settings)),
+        broker("plain", "--amqp", f"127.0.0.1:{plain}", "--amqp-ws", f"127.0.0.1:{web}") as first,
+        broker("tls", "--amqp", f"127.0.0.1:{tls}"),
+        broker("full", "--amqp", f"127.0.0.1:{full}"),
     ):
         names = ("authority.pem", "client.pem", "client.key", "foreign.pem", "foreign.key")
         files = Certificates(*(certificates / name for name in names))
         work = ROOT / "target" / "conformance"
-        yield Run(plain, tls, files, work, pytestconfig.stash[SEED], penstock_command())
+        yield Run(plain, web, tls, full, first.uri(), files, work, pytestconfig.stash[SEED], penstock_command())

@@ -3,15 +3,22 @@
 A skip needs a difference from RabbitMQ that docs/amqp.md lists.
 """
 
+import json
+import re
 import tomllib
+from pathlib import Path
 
 import pytest
 
+from conformance.clients.language_suites import GO_AFTER, GO_MODULE
 from conformance.clients.outcome import Outcome, faults_of, table
+from conformance.clients.python_suites import PYTHON_SUITES
 from conformance.clients.runners import RUNNERS
-from conformance.clients.runs import EXPECTED_SKIPS, ROOT, Run
+from conformance.clients.runs import EXPECTED_SKIPS, ROOT, Certificates, Run
 
-DOCUMENTED = " ".join((ROOT / "docs" / "amqp.md").read_text().split())
+PAGE = (ROOT / "docs" / "amqp.md").read_text()
+DOCUMENTED = " ".join(PAGE.split())
+CLIENTS = Path(__file__).with_name("clients")
 
 
 @pytest.mark.timeout(3600)
@@ -50,3 +57,37 @@ def test_the_table_has_a_row_for_each_client_and_a_line_for_each_reason() -> Non
         ["some", "client", "12", "10", "0", "2"],
         ["skipped", "2:", "known"],
     ]
+
+
+def test_the_document_names_each_client_with_its_version() -> None:
+    rows = re.findall(r"^\| ([\w.@ -]+) \| ([\d.]+) \| ", PAGE, re.MULTILINE)
+
+    versions = {suite.client: suite.source.version for suite in PYTHON_SUITES if suite.client in RUNNERS}
+    versions["amqp091-go"] = GO_MODULE.partition("@v")[2]
+    versions["amqplib"] = package_version("node", "amqplib")
+    versions["amqp-client.js"] = package_version("websocket", "@cloudamqp/amqp-client")
+    assert dict(rows) == versions
+    assert versions.keys() == RUNNERS.keys()
+
+
+def package_version(folder: str, name: str) -> str:
+    version: str = json.loads((CLIENTS / folder / "package.json").read_text())["dependencies"][name]
+    return version
+
+
+def test_a_case_is_drawn_with_the_one_whose_message_it_needs() -> None:
+    cases = ["needed", *(f"case {number}" for number in range(20)), "needing"]
+
+    for seed in range(50):
+        drawn = a_run(seed).drawn("some client", cases, 5, {"needing": "needed"})
+
+        assert "needing" not in drawn or "needed" in drawn
+        assert len(drawn) in {5, 6}
+        assert drawn == [case for case in cases if case in drawn]
+    assert a_run(None).drawn("some client", cases, 5, GO_AFTER) == cases
+
+
+def a_run(seed: int | None) -> Run:
+    nowhere = Path()
+    certificates = Certificates(nowhere, nowhere, nowhere, nowhere, nowhere)
+    return Run(0, 0, 0, 0, "", certificates, nowhere, seed, "")

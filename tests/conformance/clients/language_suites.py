@@ -1,7 +1,7 @@
-"""Clients of other languages: the suite of amqp091-go as its project publishes it, and cases of ours over amqplib.
+"""Clients of Go and Node: the suite of amqp091-go as its project publishes it, and cases of ours over those for Node.
 
-amqplib's package has no tests, so ours go through its interface, with Node's own test runner. Of amqp091-go, cases are
-left out that ask for RabbitMQ's command line or its management over HTTP.
+The packages for Node have no tests, so ours go through their interfaces, with Node's own test runner. Of amqp091-go,
+cases are left out that ask for RabbitMQ's command line or its management over HTTP.
 """
 
 import json
@@ -15,10 +15,13 @@ from conformance.clients.outcome import Outcome
 from conformance.clients.python_suites import expected_skips, outcome_of
 from conformance.clients.runs import Run
 
+HERE = Path(__file__).parent
 GO_MODULE = "github.com/rabbitmq/amqp091-go@v1.16.0"
 GO_LEFT_OUT = re.compile("TestConnectionRecovery|TestConnection_Close_WhenMemoryAlarmIsActive")
 GO_TAG = "//go:build integration"
 GO_QUICK_CASES = 60
+# These cases need what others leave: a message in the queue that both use.
+GO_AFTER = {"TestIntegrationGetEmpty": "TestIntegrationGetOk"}
 SUITE_SECONDS_MAX = 900
 _GO_END = re.compile(r"--- (PASS|FAIL|SKIP): (\w+) \(")
 _NODE_END = re.compile(r"(not ok|ok) \d+ - (.*)")
@@ -28,18 +31,30 @@ _ENDS = {"PASS": "passed", "FAIL": "failed", "SKIP": "skipped", "ok": "passed", 
 def amqp091_go(run: Run) -> Outcome:
     """Run the suite of amqp091-go; a case that panics ends it, and all after that count as failed."""
     folder, program = _go_suite(run.work)
-    drawn = run.drawn("amqp091-go", _go_cases(folder), GO_QUICK_CASES)
+    drawn = run.drawn("amqp091-go", _go_cases(folder), GO_QUICK_CASES, GO_AFTER)
     skipped = expected_skips("amqp091-go", drawn)
     chosen = "|".join(case for case in drawn if case not in skipped)
-    printed = _call(folder, run, str(program), "-test.v", "-test.run", f"^({chosen})$")
+    command = str(program), "-test.v", "-test.run", f"^({chosen})$"
+    printed = _call(folder, run, *command, environment=variables(run.url))
     return outcome_of("amqp091-go", drawn, skipped, _ends(printed, _GO_END))
 
 
 def amqplib(run: Run) -> Outcome:
     """Run all cases over amqplib: they take seconds."""
-    folder = with_packages(Path(__file__).with_name("node"), run.work / "cases-node")
-    ends = _ends(_call(folder, run, "node", "--test", "--test-reporter=tap", "cases.test.js"), _NODE_END)
-    return outcome_of("amqplib", [end["case"] for end in ends], {}, ends)
+    return _node_cases("amqplib", HERE / "node", run)
+
+
+def amqp_client_js(run: Run) -> Outcome:
+    """Run all cases over amqp-client.js, which connects by WebSockets."""
+    return _node_cases("amqp-client.js", HERE / "websocket", run)
+
+
+def _node_cases(client: str, source: Path, run: Run) -> Outcome:
+    folder = with_packages(source, run.work / f"cases-{source.name}")
+    environment = {**variables(run.url), "AMQP_WS_URL": f"ws://127.0.0.1:{run.web_port}"}
+    command = "node", "--test", "--test-reporter=tap", "cases.test.js"
+    ends = _ends(_call(folder, run, *command, environment=environment), _NODE_END)
+    return outcome_of(client, [end["case"] for end in ends], {}, ends)
 
 
 def _go_suite(work: Path) -> tuple[Path, Path]:
@@ -47,8 +62,8 @@ def _go_suite(work: Path) -> tuple[Path, Path]:
     asked = ["go", "mod", "download", "-json", GO_MODULE]
     answer = json.loads(subprocess.run(asked, cwd=work, check=True, capture_output=True, text=True).stdout)
     folder, program = work / "amqp091-go", work / "amqp091-go.test"
-    if not folder.exists():
-        shutil.copytree(answer["Dir"], folder, copy_function=shutil.copyfile)
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(answer["Dir"], folder, copy_function=shutil.copyfile)
     subprocess.run(["chmod", "-R", "u+w", str(folder)], check=True)
     subprocess.run(["go", "test", "-c", "-tags", "integration", "-o", str(program), "."], cwd=folder, check=True)
     return folder, program
@@ -61,12 +76,12 @@ def _go_cases(folder: Path) -> list[str]:
     return [case for case in cases if case != "TestMain" and not GO_LEFT_OUT.match(case)]
 
 
-def _call(folder: Path, run: Run, *command: str) -> str:
+def _call(folder: Path, run: Run, *command: str, environment: dict[str, str]) -> str:
     """Return what a suite prints. Its exit status says only that a case failed, which the lines say, too."""
     done = subprocess.run(
         command,
         cwd=folder,
-        env=variables(f"amqp://guest:guest@127.0.0.1:{run.plain_port}/%2F"),
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

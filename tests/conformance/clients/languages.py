@@ -68,14 +68,14 @@ def with_packages(source: Path, target: Path) -> Path:
     installed = target / "installed"
     shutil.copytree(source, target, dirs_exist_ok=True)
     if not installed.exists() or installed.read_text() != lock:
-        _build(target, "npm", "ci", "--no-audit", "--no-fund", "--silent")
+        built(target, "npm", "ci", "--no-audit", "--no-fund", "--silent")
         installed.write_text(lock)
     return target
 
 
 def go(work: Path) -> Example:
     program = work / "example-go"
-    _build(EXAMPLES / "go", "go", "build", "-o", str(program), ".")
+    built(EXAMPLES / "go", "go", "build", "-o", str(program), ".")
     return Example(work, [[str(program)]])
 
 
@@ -88,12 +88,13 @@ def jars_of(source: Path, target: Path) -> Path:
     """Compile a folder of Maven's into `classes` of the target, with the packages that it needs in `jars`."""
     shutil.copytree(source, target / "source", dirs_exist_ok=True)
     folders = f"-DoutputDirectory={target / 'jars'}"
-    _build(target / "source", "mvn", "-B", "-q", "compile", "dependency:copy-dependencies", folders)
+    built(target / "source", "mvn", "-B", "-q", "compile", "dependency:copy-dependencies", folders)
     shutil.copytree(target / "source" / "target" / "classes", target / "classes", dirs_exist_ok=True)
     return target
 
 
-def _build(folder: Path, *command: str) -> None:
+def built(folder: Path, *command: str) -> None:
+    """Run a command that builds, and show what it prints if it fails."""
     assert shutil.which(command[0]) is not None, f"{command[0]} is needed to build {folder}"
     done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"

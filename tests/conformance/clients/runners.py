@@ -1,6 +1,6 @@
 """The clients that run against the broker, by name, in the order of the table."""
 
-from conformance.clients.language_suites import amqp091_go, amqplib
+from conformance.clients.language_suites import amqp091_go, amqp_client_js, amqplib
 from conformance.clients.python_suites import PYTHON_SUITES, run_suite
 from conformance.clients.runs import Runner
 
@@ -11,4 +11,5 @@ RUNNERS: dict[str, Runner] = {
     **{suite.client: run_suite(suite) for suite in PYTHON_SUITES if suite.client not in NOT_TRIED_WHOLE},
     "amqp091-go": amqp091_go,
     "amqplib": amqplib,
+    "amqp-client.js": amqp_client_js,
 }

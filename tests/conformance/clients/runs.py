@@ -3,7 +3,7 @@
 The quick run draws some cases of each suite from a seed, which repeats them; the long run takes all.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -27,23 +27,37 @@ class Certificates:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Ports on 127.0.0.1 of a broker without TLS and of another one with it; both know guest with the password guest.
+    """Ports on 127.0.0.1 of a broker without TLS, also over WebSockets, of one with TLS and of one with a full disk.
 
-    `work` keeps downloads and builds from run to run. `seed` is None if all cases run. `command` is the broker's.
+    All know guest with the password guest. `grpc_uri` is that of the first. `work` keeps downloads and builds from run
+    to run. `seed` is None if all cases run. `command` is the broker's.
     """
 
     plain_port: int
+    web_port: int
     tls_port: int
+    full_port: int
+    grpc_uri: str
     certificates: Certificates
     work: Path
     seed: int | None
     command: str
 
-    def drawn(self, client: str, cases: Sequence[str], count_max: int) -> list[str]:
-        """Return at most `count_max` of the cases in their order, or all of them in a long run."""
+    @property
+    def url(self) -> str:
+        return f"amqp://guest:guest@127.0.0.1:{self.plain_port}/%2F"
+
+    def drawn(
+        self, client: str, cases: Sequence[str], count_max: int, after: Mapping[str, str] | None = None
+    ) -> list[str]:
+        """Return at most `count_max` of the cases in their order, or all of them in a long run.
+
+        A case in `after` needs what the named one leaves, which is drawn with it and may be one too many.
+        """
         if self.seed is None or len(cases) <= count_max:
             return list(cases)
         chosen = set(Random(f"{self.seed} {client}").sample(sorted(cases), count_max))
+        chosen |= {before for case, before in (after or {}).items() if case in chosen}
         return [case for case in cases if case in chosen]
 
 
