@@ -66,6 +66,8 @@ def test_the_document_names_each_client_with_its_version() -> None:
     versions["amqp091-go"] = GO_MODULE.partition("@v")[2]
     versions["amqplib"] = package_version("node", "amqplib")
     versions["amqp-client.js"] = package_version("websocket", "@cloudamqp/amqp-client")
+    versions["Java client"] = artifact_version("java", "amqp-client")
+    versions["PerfTest"] = artifact_version("perf", "perf-test")
     assert dict(rows) == versions
     assert versions.keys() == RUNNERS.keys()
 
@@ -73,6 +75,13 @@ def test_the_document_names_each_client_with_its_version() -> None:
 def package_version(folder: str, name: str) -> str:
     version: str = json.loads((CLIENTS / folder / "package.json").read_text())["dependencies"][name]
     return version
+
+
+def artifact_version(folder: str, name: str) -> str:
+    pom = (CLIENTS / folder / "pom.xml").read_text()
+    found = re.search(rf"<artifactId>{name}</artifactId>\s*<version>([\d.]+)</version>", pom)
+    assert found is not None, f"{folder}/pom.xml does not name {name}"
+    return found[1]
 
 
 def test_a_case_is_drawn_with_the_one_whose_message_it_needs() -> None:

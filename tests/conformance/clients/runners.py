@@ -1,5 +1,6 @@
 """The clients that run against the broker, by name, in the order of the table."""
 
+from conformance.clients.java_suites import java, perf_test
 from conformance.clients.language_suites import amqp091_go, amqp_client_js, amqplib
 from conformance.clients.python_suites import PYTHON_SUITES, run_suite
 from conformance.clients.runs import Runner
@@ -12,4 +13,6 @@ RUNNERS: dict[str, Runner] = {
     "amqp091-go": amqp091_go,
     "amqplib": amqplib,
     "amqp-client.js": amqp_client_js,
+    "Java client": java,
+    "PerfTest": perf_test,
 }
