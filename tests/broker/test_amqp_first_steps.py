@@ -141,6 +141,11 @@ def test_reply_codes_and_texts_are_those_that_clients_know(channel: BlockingChan
             "inequivalent arg 'durable' for queue 'plain' in vhost '/': received 'false' but current is 'true'",
             lambda one: one.queue_declare("plain", durable=False),
         ),
+        (
+            405,
+            "cannot obtain exclusive access to locked queue 'plain' in vhost '/'",
+            lambda one: one.queue_declare("plain", exclusive=True),
+        ),
         (404, "absent", lambda one: one.basic_consume("absent", lambda *_: None)),
     ]
     for code, text, ask in cases:

@@ -228,8 +228,9 @@ def _check_same(thing: Thing, command: DeclareQueue, found: Queue) -> None:
             found=found.kind.value,
         )
     for field, wanted, there in (
-        ("durable", command.durable, found.durable),
+        # First, as in RabbitMQ: AMQP has another reply code for it than for the others.
         ("exclusive", command.exclusive, found.exclusive),
+        ("durable", command.durable, found.durable),
         ("auto_delete", command.auto_delete, found.auto_delete),
     ):
         if wanted != there:

@@ -75,6 +75,13 @@ def test_a_queue_of_another_connection_is_locked() -> None:
     assert refusal.text.startswith("cannot obtain exclusive access to locked queue 'jobs' in vhost '/'.")
 
 
+def test_a_queue_that_is_declared_again_with_another_exclusive_is_locked() -> None:
+    """RabbitMQ's answer. It was 406 with the words for other arguments, which clients do not expect."""
+    refusal = refusal_of(PreconditionFailedError.mismatch(QUEUE, "exclusive", "false", "true"))
+
+    assert (refusal.code, refusal.text) == (405, refusal_of(LockedError(QUEUE)).text)
+
+
 def test_the_text_of_a_bug_says_nothing() -> None:
     assert refusal_of_a_bug().text == "internal error of the broker; see its log"
     assert refusal_of_a_bug().kind == "bug"

@@ -59,6 +59,7 @@ _TYPE, _ARGUMENTS, _TOO_MANY_QUEUES = "type", "arguments.", "would be "
 _CODES: dict[tuple[type[Exception], str], int] = {
     (InvalidArgumentError, _TYPE): COMMAND_INVALID,
     (PreconditionFailedError, "connections_max"): NOT_ALLOWED,
+    (PreconditionFailedError, "exclusive"): RESOURCE_LOCKED,
 }
 
 # Rules that no user may break, and what RabbitMQ says of them.
@@ -150,6 +151,8 @@ def _of_precondition(error: PreconditionFailedError, user: str) -> str:
             return f"access to vhost '{thing.vhost}' refused for user '{user}': {reached}"
         case "connections_max":
             return f"Connection refused for user '{user}': user connection limit ({error.wanted}) is reached"
+        case "exclusive":
+            return _LOCKED.format(thing)
     if error.wanted or error.found:
         name = error.field.removeprefix(_ARGUMENTS)
         return f"inequivalent arg '{name}' for {thing}: received '{error.wanted}' but current is '{error.found}'"
