@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use crate::state::{Campaign, CampaignStage, Replica, State};
-use crate::{BrokerId, Effect, Epoch, Message, Millis, Outcome, ShardRecord, Version};
+use crate::{BrokerId, ChangeId, Epoch, Message, Millis, Outcome, ShardRecord};
 
 impl Replica {
     pub(crate) fn tick_follower(&mut self) {
@@ -50,16 +50,16 @@ impl Replica {
     fn start_campaign(&mut self) {
         self.set_campaign(CampaignStage::Asking);
         let Some(campaign) = self.campaign() else { return };
-        let (now, epoch) = (campaign.asked, campaign.missed);
+        let (question, epoch) = (campaign.question, campaign.missed);
         for broker in self.others() {
-            self.send(broker, Message::PreVote { epoch, asked: now });
+            self.send(broker, Message::PreVote { epoch, question });
         }
         self.count_votes();
     }
 
-    pub(crate) fn take_vote(&mut self, from: BrokerId, asked: Millis, agrees: bool) {
+    pub(crate) fn take_vote(&mut self, from: BrokerId, question: u64, agrees: bool) {
         let Some(campaign) = self.campaign() else { return };
-        if agrees && campaign.asked == asked {
+        if agrees && campaign.question == question {
             campaign.agreed.insert(from);
             self.count_votes();
         }
@@ -89,8 +89,9 @@ impl Replica {
     fn set_campaign(&mut self, stage: CampaignStage) {
         let (asked, known) = (self.now, self.record().map_or(0, |record| record.epoch));
         let missed = known.max(self.promised);
+        let question = self.next_number();
         if let Some(following) = self.following() {
-            following.campaign = Some(Campaign { asked, missed, agreed: BTreeSet::new(), stage });
+            following.campaign = Some(Campaign { asked, question, missed, agreed: BTreeSet::new(), stage });
         }
     }
 
@@ -111,21 +112,26 @@ impl Replica {
             (following.campaign, following.heard) = (None, Some(now));
             return;
         }
-        match &mut following.campaign {
+        match following.campaign.as_ref().map(|campaign| campaign.stage) {
             None if was_led_here && following.leader.is_none() => self.campaign_at_once(),
-            Some(campaign) if campaign.stage == CampaignStage::Reading => {
-                campaign.stage = CampaignStage::Changing(version);
+            Some(CampaignStage::Reading) => {
                 let record = ShardRecord { epoch: record.epoch + 1, leader: me, ..record };
-                self.effects.push(Effect::Change { base: version, record });
+                let change = self.change(version, record);
+                if let Some(campaign) = self.campaign() {
+                    campaign.stage = CampaignStage::Changing(change, version);
+                }
             }
             _ => (),
         }
     }
 
-    pub(crate) fn take_election(&mut self, base: Version, outcome: Outcome) {
+    /// Takes the outcome of the change by which this replica is elected, and of no other one: it may have asked for changes of
+    /// the same record before, as a leader that resigned.
+    pub(crate) fn take_election(&mut self, change: ChangeId, outcome: Outcome) {
         let (me, ended) = (self.me, self.ended_sessions.clone());
         let Some(campaign) = self.campaign() else { return };
-        if campaign.stage != CampaignStage::Changing(base) {
+        let CampaignStage::Changing(_, base) = campaign.stage else { return };
+        if campaign.stage != CampaignStage::Changing(change, base) {
             return;
         }
         self.wait();

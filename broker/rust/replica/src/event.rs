@@ -4,6 +4,8 @@ use crate::{BrokerId, Epoch, Message, Outcome, Position, ReplicaId, ShardRecord,
 
 /// The number of a question to the coordinator, so that a late answer is known as one.
 pub type ReadId = u64;
+/// The number of a request to change the record, so that the outcome of an earlier one is known as such.
+pub type ChangeId = u64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -25,9 +27,9 @@ pub enum Event {
         read: Option<ReadId>,
         record: Option<(ShardRecord, Version)>,
     },
-    /// The outcome of [`Effect::Change`].
+    /// The outcome of [`Effect::Change`] with this number.
     Answered {
-        base: Version,
+        change: ChangeId,
         outcome: Outcome,
     },
     /// [`Effect::Promise`] is on the disk.
@@ -89,6 +91,7 @@ pub enum Effect {
     Read(ReadId),
     /// Change the record if it has this version; answered by [`Event::Answered`].
     Change {
+        change: ChangeId,
         base: Version,
         record: ShardRecord,
     },

@@ -54,17 +54,18 @@ impl Replica {
         if self.log.cutting.is_some() {
             return;
         }
-        let (now, boot, again) = (self.now, self.me.boot, self.settings.ask_again_after);
+        let (now, again) = (self.now, self.settings.ask_again_after);
         let Some(following) = self.following() else { return };
         let FollowingStage::Comparing { asked } = following.stage else { return };
         let Some(leader) = following.leader else { return };
         if asked.is_some_and(|asked| now < asked + again) {
             return;
         }
-        // An earlier boot had other ones.
-        following.session = boot.rotate_left(32).wrapping_add(now);
-        following.stage = FollowingStage::Comparing { asked: Some(now) };
-        let (epoch, session) = (following.epoch, following.session);
+        let epoch = following.epoch;
+        let session = self.next_number();
+        if let Some(following) = self.following() {
+            (following.session, following.stage) = (session, FollowingStage::Comparing { asked: Some(now) });
+        }
         let (epochs, end) = (self.log.epochs.clone(), self.log.end);
         self.send(leader, Message::Hello { epoch, replica: self.me.replica, session, epochs, end });
     }
@@ -79,11 +80,13 @@ impl Replica {
         self.compare();
     }
 
+    /// Takes the answer to the last question, once: an earlier answer may be about records that were cut, and others have
+    /// been acknowledged in their place since.
     fn take_welcome(&mut self, session: u64, equal_until: Position) {
         let (end, committed) = (self.log.end, self.log.committed);
         let Some(following) = self.following() else { return };
         if following.session != session
-            || !matches!(following.stage, FollowingStage::Comparing { .. })
+            || !matches!(following.stage, FollowingStage::Comparing { asked: Some(_) })
             || equal_until > end
         {
             return;

@@ -23,7 +23,7 @@ mod settings;
 mod state;
 
 pub use epochs::Epochs;
-pub use event::{Effect, Event, Halt, Link, ReadId, Role};
+pub use event::{ChangeId, Effect, Event, Halt, Link, ReadId, Role};
 pub use message::Message;
 pub use record::{Leader, Outcome, ShardRecord, Version};
 pub use settings::Settings;

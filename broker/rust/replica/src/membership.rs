@@ -5,7 +5,7 @@
 //! (rule 5); the set never shrinks below its minimum (rule 10); a seat is a disk, so a blank disk is a new replica (rule 3).
 
 use crate::state::{Pending, Replica};
-use crate::{BrokerId, Effect, Outcome, Position, ReplicaId, ShardRecord, Version};
+use crate::{BrokerId, ChangeId, Outcome, Position, ReplicaId, ShardRecord};
 
 impl Replica {
     /// Asks for the change of membership that is due, if none is pending.
@@ -16,9 +16,9 @@ impl Replica {
         }
         let wanted = self.without_laggard(&record).or_else(|| self.with_caught_up(&record));
         if let Some(wanted) = wanted.or_else(|| self.with_blank_disks(&record)) {
-            self.effects.push(Effect::Change { base, record: wanted.clone() });
+            let change = self.change(base, wanted.clone());
             if let Some(leading) = self.leading() {
-                leading.pending = Some(Pending { base, wanted, is_unknown: false });
+                leading.pending = Some(Pending { change, base, wanted, is_unknown: false });
             }
         }
     }
@@ -77,9 +77,9 @@ impl Replica {
         Some(wanted)
     }
 
-    pub(crate) fn take_change(&mut self, base: Version, outcome: Outcome) {
+    pub(crate) fn take_change(&mut self, change: ChangeId, outcome: Outcome) {
         let Some(leading) = self.leading() else { return };
-        let Some(pending) = leading.pending.as_mut().filter(|pending| pending.base == base) else { return };
+        let Some(pending) = leading.pending.as_mut().filter(|pending| pending.change == change) else { return };
         match outcome {
             Outcome::Changed(version) => {
                 let wanted = pending.wanted.clone();
@@ -103,7 +103,10 @@ impl Replica {
             Some(pending) if pending.base == version => {
                 if std::mem::take(&mut pending.is_unknown) {
                     let record = pending.wanted.clone();
-                    self.effects.push(Effect::Change { base: version, record });
+                    let change = self.change(version, record);
+                    if let Some(pending) = self.leading().and_then(|leading| leading.pending.as_mut()) {
+                        pending.change = change;
+                    }
                 }
             }
             _ => leading.pending = None,

@@ -50,14 +50,14 @@ pub enum Message {
     Fenced {
         epoch: Epoch,
     },
-    /// Does the receiver miss the leader, too?
+    /// Does the receiver miss the leader, too? The answer repeats the number.
     PreVote {
         epoch: Epoch,
-        asked: Millis,
+        question: u64,
     },
     PreVoteAnswer {
         epoch: Epoch,
-        asked: Millis,
+        question: u64,
         agrees: bool,
     },
     /// The leader hands over: the receiver campaigns at once.

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::state::{Asked, Campaign, Following, Leading, Log, Replica, State, Stored};
 use crate::{
-    BrokerId, Effect, Epoch, Event, Halt, Leader, Link, Message, Millis, Outcome, Position, ReadId, Role, Settings,
-    ShardRecord, Version,
+    BrokerId, ChangeId, Effect, Epoch, Event, Halt, Leader, Link, Message, Millis, Outcome, Position, ReadId, Role,
+    Settings, ShardRecord, Version,
 };
 
 impl Replica {
@@ -28,7 +28,7 @@ impl Replica {
             ended_sessions: BTreeSet::new(),
             state: State::Following(Following::of_none(now)),
             asked: None,
-            reads: 0,
+            number: me.boot.rotate_left(32),
             effects: Vec::new(),
             role: Role::Follower,
         }
@@ -74,7 +74,7 @@ impl Replica {
             Event::Session { broker, is_alive: false } => _ = self.ended_sessions.insert(broker),
             Event::Received { from, message } => self.receive(from, message),
             Event::Read { read, record } => self.take_read(read, record),
-            Event::Answered { base, outcome } => self.take_outcome(base, outcome),
+            Event::Answered { change, outcome } => self.take_outcome(change, outcome),
             Event::Promised(epoch) => self.take_promise(epoch),
             Event::Appended(end) => self.take_appended(end),
             Event::Sent { to, until } => self.take_sent(to, until),
@@ -106,11 +106,11 @@ impl Replica {
             }
         }
         match message {
-            Message::PreVote { epoch, asked } => {
+            Message::PreVote { epoch, question } => {
                 let agrees = self.misses_leader(epoch);
-                self.send(from, Message::PreVoteAnswer { epoch: self.promised, asked, agrees });
+                self.send(from, Message::PreVoteAnswer { epoch: self.promised, question, agrees });
             }
-            Message::PreVoteAnswer { asked, agrees, .. } => self.take_vote(from, asked, agrees),
+            Message::PreVoteAnswer { question, agrees, .. } => self.take_vote(from, question, agrees),
             Message::Hello { epoch, .. } | Message::Fenced { epoch } if epoch > self.promised => {
                 self.suspect_self(epoch)
             }
@@ -149,11 +149,25 @@ impl Replica {
         }
     }
 
+    /// A number for a question or a request. Each has its own, also after the process was restarted or the replica began anew,
+    /// since each start has another boot: an answer to another one is known as such.
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.number = self.number.wrapping_add(1);
+        self.number
+    }
+
     /// Asks the coordinator for the record. The answer to an earlier question does not count any more.
     pub(crate) fn ask_coordinator(&mut self) {
-        self.reads += 1;
-        self.asked = Some(Asked { read: self.reads, at: self.now, promised: self.promised });
-        self.effects.push(Effect::Read(self.reads));
+        let read = self.next_number();
+        self.asked = Some(Asked { read, at: self.now, promised: self.promised });
+        self.effects.push(Effect::Read(read));
+    }
+
+    /// Asks the coordinator to change the record; returns the number of the request.
+    pub(crate) fn change(&mut self, base: Version, record: ShardRecord) -> ChangeId {
+        let change = self.next_number();
+        self.effects.push(Effect::Change { change, base, record });
+        change
     }
 
     fn take_read(&mut self, read: Option<ReadId>, record: Option<(ShardRecord, Version)>) {
@@ -189,10 +203,10 @@ impl Replica {
         }
     }
 
-    fn take_outcome(&mut self, base: Version, outcome: Outcome) {
+    fn take_outcome(&mut self, change: ChangeId, outcome: Outcome) {
         match self.state {
-            State::Following(_) => self.take_election(base, outcome),
-            State::Leading(_) => self.take_change(base, outcome),
+            State::Following(_) => self.take_election(change, outcome),
+            State::Leading(_) => self.take_change(change, outcome),
             State::Halted(_) => (),
         }
     }

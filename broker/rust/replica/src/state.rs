@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    BrokerId, Effect, Epoch, Epochs, Halt, Leader, Link, Millis, Position, ReadId, ReplicaId, Role, Settings,
+    BrokerId, ChangeId, Effect, Epoch, Epochs, Halt, Leader, Link, Millis, Position, ReadId, ReplicaId, Role, Settings,
     ShardRecord, Version,
 };
 
@@ -60,7 +60,8 @@ pub struct Replica {
     pub(crate) ended_sessions: BTreeSet<BrokerId>,
     pub(crate) state: State,
     pub(crate) asked: Option<Asked>,
-    pub(crate) reads: ReadId,
+    /// The number of its last question or request: see [`Replica::next_number`].
+    pub(crate) number: u64,
     pub(crate) effects: Vec<Effect>,
     pub(crate) role: Role,
 }
@@ -112,6 +113,8 @@ impl Following {
 #[derive(Debug)]
 pub(crate) struct Campaign {
     pub asked: Millis,
+    /// The number of its question to the other brokers.
+    pub question: u64,
     /// The newest epoch that was known to have a leader, which is missed.
     pub missed: Epoch,
     pub agreed: BTreeSet<BrokerId>,
@@ -124,7 +127,7 @@ pub(crate) enum CampaignStage {
     Asking,
     /// Reads the record that it is going to change.
     Reading,
-    Changing(Version),
+    Changing(ChangeId, Version),
 }
 
 #[derive(Debug)]
@@ -202,6 +205,7 @@ impl Peer {
 /// A change of the record that a leader asked for.
 #[derive(Debug)]
 pub(crate) struct Pending {
+    pub change: ChangeId,
     pub base: Version,
     pub wanted: ShardRecord,
     pub is_unknown: bool,

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_replica::{
-    Effect, Epochs, Event, Halt, Leader, Message, Replica, Role, Settings, ShardRecord, Stored, Version,
+    Effect, Epochs, Event, Halt, Leader, Message, Outcome, Replica, Role, Settings, ShardRecord, Stored, Version,
 };
 
 const ME: Leader = Leader { broker: 0, replica: 100, boot: 7 };
@@ -74,4 +74,53 @@ fn a_replica_halts_rather_than_cut_what_is_committed() {
     let effects = replica.step(4, Event::Received { from: 1, message: welcome });
 
     assert_eq!(effects, [Effect::Role(Role::Halted(Halt::CommittedWouldBeCut))]);
+}
+
+/// The number of the question among some effects.
+fn read_of(effects: &[Effect]) -> Option<u64> {
+    effects.iter().find_map(|effect| if let Effect::Read(read) = effect { Some(*read) } else { None })
+}
+
+/// The number of the request to change the record among some effects, and the record.
+fn change_of(effects: &[Effect]) -> Option<(u64, ShardRecord)> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::Change { change, record, .. } => Some((*change, record.clone())),
+        _ => None,
+    })
+}
+
+/// A replica that is asked to take over and whose change of the record is on its way; the number of the change.
+fn campaigning() -> (Replica, u64) {
+    let (mut replica, read) = started();
+    replica.step(2, Event::Read { read: Some(read), record: Some(record(5)) });
+    let beat = Message::Beat { epoch: 5, high_watermark: 9, sent: 1, session: 0 };
+    replica.step(3, Event::Received { from: 1, message: beat });
+    let effects = replica.step(3, Event::Received { from: 1, message: Message::TakeOver { epoch: 5 } });
+    let read = read_of(&effects).unwrap();
+    let effects = replica.step(4, Event::Read { read: Some(read), record: Some(record(5)) });
+    let (change, wanted) = change_of(&effects).unwrap();
+    assert_eq!((wanted.epoch, wanted.leader), (6, ME));
+    (replica, change)
+}
+
+/// The outcome of an older change of the same version counted as an election, and two replicas led one epoch.
+#[test]
+fn only_the_outcome_of_its_own_request_elects_a_replica() {
+    let (mut replica, change) = campaigning();
+
+    let effects = replica.step(5, Event::Answered { change: change - 1, outcome: Outcome::Changed(Version(2)) });
+    assert_eq!(effects, []);
+    let effects = replica.step(6, Event::Answered { change, outcome: Outcome::Changed(Version(2)) });
+    assert_eq!(effects, [Effect::Promise(6)]);
+}
+
+/// Each start numbered its questions from 1, so an answer to the replica before counted.
+#[test]
+fn questions_of_two_boots_have_different_numbers() {
+    let read = |boot| {
+        let mut replica = Replica::new(Leader { boot, ..ME }, Stored::default(), Settings::default(), 0);
+        read_of(&replica.step(1, Event::Tick)).unwrap()
+    };
+
+    assert_ne!(read(7), read(8));
 }

@@ -1,6 +1,6 @@
 //! The coordinator: one record that is changed by compare-and-set. Requests may be late, lost, or lose their answers.
 
-use penstock_replica::{Event, Outcome, ReadId, ShardRecord, Version};
+use penstock_replica::{ChangeId, Event, Outcome, ReadId, ShardRecord, Version};
 
 use super::{Due, World};
 
@@ -18,7 +18,7 @@ pub struct Coordinator {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     Read { broker: usize, boot: u64, read: ReadId },
-    Change { broker: usize, boot: u64, base: Version, record: ShardRecord },
+    Change { broker: usize, boot: u64, change: ChangeId, base: Version, record: ShardRecord },
 }
 
 /// After this time a broker takes a change without an answer as unknown.
@@ -40,9 +40,9 @@ impl Coordinator {
 
 impl World {
     pub(super) fn ask(&mut self, request: Request) {
-        if let Request::Change { broker, boot, base, record } = &request {
+        if let Request::Change { broker, boot, change, record, .. } = &request {
             self.coordinator.on_their_way.push(record.clone());
-            let event = Box::new(Event::Answered { base: *base, outcome: Outcome::Unknown });
+            let event = Box::new(Event::Answered { change: *change, outcome: Outcome::Unknown });
             let (broker, boot) = (*broker, *boot);
             self.after(GIVES_UP_AFTER, Due::ToReplica { broker, boot, event, entries: Vec::new() });
         }
@@ -61,7 +61,7 @@ impl World {
                 let record = Some((self.coordinator.record.clone(), self.coordinator.version()));
                 (broker, boot, Event::Read { read: Some(read), record })
             }
-            Request::Change { broker, boot, base, record } => {
+            Request::Change { broker, boot, change, base, record } => {
                 let on_their_way = &mut self.coordinator.on_their_way;
                 if let Some(place) = on_their_way.iter().position(|other| *other == record) {
                     on_their_way.swap_remove(place);
@@ -77,7 +77,7 @@ impl World {
                 } else {
                     Outcome::Conflict
                 };
-                (broker, boot, Event::Answered { base, outcome })
+                (broker, boot, Event::Answered { change, outcome })
             }
         };
         if !self.random.happens(self.coordinator.loss) {

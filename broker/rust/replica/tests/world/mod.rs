@@ -296,7 +296,9 @@ impl World {
                 self.after(delay, Due::TruncateDone { broker, boot, position });
             }
             Effect::Read(read) => self.ask(Request::Read { broker, boot, read }),
-            Effect::Change { base, record } => self.ask(Request::Change { broker, boot, base, record }),
+            Effect::Change { change, base, record } => {
+                self.ask(Request::Change { broker, boot, change, base, record });
+            }
             Effect::Commit(position) => {
                 let is_leader = self.brokers[broker].is_leader();
                 self.checks.commit(broker, position, is_leader, &self.brokers, self.coordinator.record())?;
