@@ -96,7 +96,7 @@ impl Replica {
     }
 
     /// An answer of the coordinator came: a campaign changes the record.
-    pub(crate) fn take_campaign_read(&mut self) {
+    pub(crate) fn take_campaign_read(&mut self, is_news: bool) {
         let Some((record, version)) = self.record.clone() else { return };
         let (me, now) = (self.me, self.now);
         let is_member = record.in_sync.contains(&me.replica);
@@ -108,8 +108,11 @@ impl Replica {
             return self.wait();
         }
         if !is_missed && !was_led_here {
-            // Another one leads since then. It is heard soon, or missed again.
-            (following.campaign, following.heard) = (None, Some(now));
+            // Another one leads since then: it is heard soon, or missed again. The record of a leader that is missed is no
+            // sign of it.
+            if following.campaign.take().is_some() || is_news {
+                following.heard = Some(now);
+            }
             return;
         }
         match following.campaign.as_ref().map(|campaign| campaign.stage) {

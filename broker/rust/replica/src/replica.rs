@@ -193,12 +193,13 @@ impl Replica {
     fn adopt(&mut self, record: ShardRecord, version: Version, is_answer: bool) {
         let leads = record.leader == self.me && record.epoch > self.promised;
         let epoch = record.epoch;
+        let is_news = self.record().is_none_or(|known| known.epoch < epoch);
         self.record = Some((record, version));
         match &self.state {
             State::Leading(leading) if epoch > leading.epoch => self.step_down(),
             State::Leading(_) => self.take_membership(),
             State::Following(_) if leads => self.promise(epoch, self.me.broker),
-            State::Following(_) if is_answer => self.take_campaign_read(),
+            State::Following(_) if is_answer => self.take_campaign_read(is_news),
             State::Following(_) | State::Halted(_) => (),
         }
     }

@@ -89,6 +89,17 @@ fn change_of(effects: &[Effect]) -> Option<(u64, ShardRecord)> {
     })
 }
 
+/// Lets time pass until a replica asks something of the coordinator.
+fn until_it_reads(replica: &mut Replica, now: &mut u64) -> u64 {
+    for _ in 0..200 {
+        *now += 100;
+        if let Some(read) = read_of(&replica.step(*now, Event::Tick)) {
+            return read;
+        }
+    }
+    panic!("it asks nothing");
+}
+
 /// A replica that is asked to take over and whose change of the record is on its way; the number of the change.
 fn campaigning() -> (Replica, u64) {
     let (mut replica, read) = started();
@@ -123,4 +134,25 @@ fn questions_of_two_boots_have_different_numbers() {
     };
 
     assert_ne!(read(7), read(8));
+}
+
+/// A campaign without answers ended with a question to the coordinator, and the answer, which named the leader that is missed,
+/// counted as a sign of it: the replica waited again for as long as at first.
+#[test]
+fn the_record_of_a_leader_that_is_missed_is_no_sign_of_it() {
+    let (mut replica, read) = started();
+    replica.step(2, Event::Read { read: Some(read), record: Some(record(5)) });
+    let mut now = 2;
+    // No broker answers it, so it asks the coordinator after a while.
+    let read = until_it_reads(&mut replica, &mut now);
+    let missed_from = now;
+    replica.step(now, Event::Read { read: Some(read), record: Some(record(5)) });
+
+    let mut asked = false;
+    while !asked && now < missed_from + 10_000 {
+        now += 100;
+        let effects = replica.step(now, Event::Tick);
+        asked = effects.iter().any(|effect| matches!(effect, Effect::Send { message: Message::PreVote { .. }, .. }));
+    }
+    assert!(asked && now <= missed_from + 200, "after {} ms", now - missed_from);
 }
