@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::state::{Asked, Campaign, Following, Leading, Log, Replica, State, Stored};
+use crate::state::{Asked, Campaign, CampaignStage, Following, Leading, Log, Replica, State, Stored};
 use crate::{
     BrokerId, ChangeId, Effect, Epoch, Event, Halt, Leader, Link, Message, Millis, Outcome, Position, ReadId, Role,
     Settings, ShardRecord, Version,
@@ -183,10 +183,18 @@ impl Replica {
         let Some((record, version)) = record else { return };
         let known = self.record.as_ref().map_or(0, |(known, _)| known.epoch);
         // A watch may be behind; only an answer to a question is known to be new.
-        if record.epoch < known || (read.is_none() && record.epoch == known) {
+        if record.epoch < known || (read.is_none() && record.epoch == known && !self.keeps_watched()) {
             return;
         }
         self.adopt(record, version, read.is_some());
+    }
+
+    /// Whether a watched record of the same epoch replaces the known one: a follower has to know whether it is in sync when
+    /// its leader dies. Before it changes the record it reads it, so an old one does no harm.
+    fn keeps_watched(&self) -> bool {
+        let State::Following(following) = &self.state else { return false };
+        let is_changing = |campaign: &Campaign| matches!(campaign.stage, CampaignStage::Changing(..));
+        self.promising.is_none() && !following.campaign.as_ref().is_some_and(is_changing)
     }
 
     /// Takes a record that the coordinator has, or had.

@@ -156,3 +156,25 @@ fn the_record_of_a_leader_that_is_missed_is_no_sign_of_it() {
     }
     assert!(asked && now <= missed_from + 200, "after {} ms", now - missed_from);
 }
+
+/// A follower that joined the in-sync set did not know it when its leader died, and waited before it looked.
+#[test]
+fn a_follower_keeps_the_newest_watched_record_of_its_epoch() {
+    let (mut replica, read) = started();
+    let (mut before, version) = record(5);
+    before.in_sync.remove(&ME.replica);
+    replica.step(2, Event::Read { read: Some(read), record: Some((before, version)) });
+    replica.step(3, Event::Read { read: None, record: Some((record(5).0, Version(2))) });
+
+    assert!(replica.record().unwrap().in_sync.contains(&ME.replica));
+}
+
+/// The outcome of the election is compared with the version that it changes.
+#[test]
+fn a_watched_record_does_not_disturb_an_election() {
+    let (mut replica, change) = campaigning();
+    replica.step(5, Event::Read { read: None, record: Some((record(5).0, Version(9))) });
+
+    let effects = replica.step(6, Event::Answered { change, outcome: Outcome::Changed(Version(2)) });
+    assert_eq!(effects, [Effect::Promise(6)]);
+}
