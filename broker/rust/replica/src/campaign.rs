@@ -20,9 +20,11 @@ impl Replica {
             }
             return;
         }
+        let is_stalled = self.is_stalled();
         let patience = settings.suspect_after + self.rank() * settings.stagger;
         let Some(following) = self.following() else { return };
         let misses = now >= following.waits_until && following.heard.is_none_or(|heard| now >= heard + patience);
+        let misses = misses && !is_stalled;
         if self.record.is_none() || misses {
             match self.record() {
                 _ if self.is_asking() => (),
@@ -80,7 +82,7 @@ impl Replica {
 
     /// Campaigns without asking the other followers: the leader hands over, or was this broker's boot before.
     pub(crate) fn campaign_at_once(&mut self) {
-        if self.campaign().is_none() {
+        if self.campaign().is_none() && !self.is_stalled() {
             self.set_campaign(CampaignStage::Reading);
             self.ask_coordinator();
         }

@@ -66,11 +66,13 @@ pub enum Effect {
         to: BrokerId,
         message: Message,
     },
-    /// Send records after a position, as many as fit into one [`Message::Append`], none of them above `until`; answered by
-    /// [`Event::Sent`], also where the connection is broken.
+    /// Send records after a position, as many as fit into one [`crate::Replica::append_message`], none of them above `until`;
+    /// answered by [`Event::Sent`], also where the connection is broken.
     Replicate {
         to: ReplicaId,
         broker: BrokerId,
+        /// That this replica leads.
+        epoch: Epoch,
         after: Position,
         until: Position,
         of: Epoch,

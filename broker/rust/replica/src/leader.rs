@@ -56,6 +56,9 @@ impl Replica {
     }
 
     pub(crate) fn tick_leader(&mut self) {
+        if self.is_stalled() {
+            self.resign();
+        }
         let (now, settings) = (self.now, self.settings);
         let Some(leading) = self.leading() else { return };
         for peer in leading.peers.values_mut() {
@@ -147,13 +150,14 @@ impl Replica {
     fn replicate(&mut self) {
         let (end, window) = (self.log.end, self.settings.window);
         let State::Leading(leading) = &mut self.state else { return };
+        let epoch = leading.epoch;
         for (&to, peer) in leading.peers.iter_mut().filter(|(_, peer)| peer.is_streaming && !peer.is_sending) {
             if peer.sent < end
                 && peer.sent < peer.acknowledged + window
                 && let Some((of, until)) = self.log.epochs.of(peer.sent, end)
             {
                 peer.is_sending = true;
-                self.effects.push(Effect::Replicate { to, broker: peer.broker, after: peer.sent, until, of });
+                self.effects.push(Effect::Replicate { to, broker: peer.broker, epoch, after: peer.sent, until, of });
             }
         }
     }
@@ -167,10 +171,13 @@ impl Replica {
         }
     }
 
-    /// The message that carries records which [`Effect::Replicate`] asked for.
+    /// The message that carries records which [`Effect::Replicate`] of this epoch asked for. `None` when this replica does not
+    /// lead it any more: records are read some time after they were asked for, and the log may be that of another leader by then.
     #[must_use]
-    pub fn append_message(&self, after: Position, until: Position, of: Epoch) -> Message {
-        Message::Append { epoch: self.promised, after, until, of, high_watermark: self.log.committed }
+    pub fn append_message(&self, epoch: Epoch, after: Position, until: Position, of: Epoch) -> Option<Message> {
+        let State::Leading(leading) = &self.state else { return None };
+        let high_watermark = self.log.committed;
+        (leading.epoch == epoch).then_some(Message::Append { epoch, after, until, of, high_watermark })
     }
 
     /// Commits what all that count have on their disks.
@@ -199,6 +206,23 @@ impl Replica {
         if is_member && to != me && leading.hand_over.is_none() {
             leading.hand_over = Some(HandOver { to, since, is_sent: false });
             self.go_on_handing_over();
+        }
+    }
+
+    /// Leaves an epoch whose records the disk does not take. The in-sync replica with the most records is asked to lead: it has
+    /// all that is committed. Without one that is connected this replica goes on.
+    fn resign(&mut self) {
+        let Some(record) = self.record().cloned() else { return };
+        let Some(leading) = self.leading() else { return };
+        let peers =
+            leading.peers.iter().filter(|(replica, peer)| record.in_sync.contains(replica) && peer.lost.is_none());
+        let Some((_, heir)) = peers.max_by_key(|(_, peer)| peer.acknowledged) else { return };
+        let (epoch, to) = (leading.epoch, heir.broker);
+        self.send(to, Message::TakeOver { epoch });
+        self.step_down();
+        // It agrees when another one campaigns.
+        if let Some(following) = self.following() {
+            following.heard = None;
         }
     }
 

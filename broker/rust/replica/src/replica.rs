@@ -20,7 +20,7 @@ impl Replica {
             me,
             settings,
             now,
-            log: Log { epochs, end, synced: end, committed: high_watermark.min(end), cutting: None },
+            log: Log { epochs, end, synced: end, committed: high_watermark.min(end), cutting: None, behind: None },
             promised,
             promising: None,
             record: None,
@@ -39,6 +39,7 @@ impl Replica {
         self.now = self.now.max(now);
         if !matches!(self.state, State::Halted(_)) {
             self.take(event);
+            self.watch_disk();
             self.report_role();
         }
         std::mem::take(&mut self.effects)
@@ -250,6 +251,22 @@ impl Replica {
 
     pub(crate) fn halt(&mut self, why: Halt) {
         self.state = State::Halted(why);
+    }
+
+    /// Notes since when the disk is where it is.
+    fn watch_disk(&mut self) {
+        let log = &mut self.log;
+        log.behind = match log.behind {
+            _ if log.synced >= log.end => None,
+            Some((synced, since)) if synced == log.synced => Some((synced, since)),
+            _ => Some((log.synced, self.now)),
+        };
+    }
+
+    /// Whether the disk has taken nothing for a long time although there is something to take.
+    pub(crate) fn is_stalled(&self) -> bool {
+        let within = self.settings.stall_after;
+        self.log.behind.is_some_and(|(_, since)| self.now >= since + within)
     }
 
     /// Stops leading; the next leader's beat says whom to follow.

@@ -13,6 +13,8 @@ pub struct Settings {
     pub suspect_after: Millis,
     /// Followers with a higher rank wait this much longer, so that they rarely campaign together.
     pub stagger: Millis,
+    /// A leader whose disk has taken nothing for this time hands over, and does not campaign until it goes on.
+    pub stall_after: Millis,
     /// A follower leaves the in-sync set when it was not caught up for this time.
     pub shrink_after: Millis,
     /// A follower whose connection is broken leaves the in-sync set after this time.
@@ -32,6 +34,7 @@ impl Default for Settings {
             deliver_within: 1_500,
             suspect_after: 3_000,
             stagger: 150,
+            stall_after: 5_000,
             shrink_after: 5_000,
             disconnected_after: 500,
             ask_again_after: 500,

@@ -28,6 +28,8 @@ pub(crate) struct Log {
     pub committed: Position,
     /// The log is being cut to this position.
     pub cutting: Option<Position>,
+    /// How far the disk is while it is behind the log's end, and since when it is there.
+    pub behind: Option<(Position, Millis)>,
 }
 
 #[derive(Debug)]

@@ -178,3 +178,43 @@ fn a_watched_record_does_not_disturb_an_election() {
     let effects = replica.step(6, Event::Answered { change, outcome: Outcome::Changed(Version(2)) });
     assert_eq!(effects, [Effect::Promise(6)]);
 }
+
+/// A message of an epoch that another replica leads: its followers would have taken it for one of its leader's.
+#[test]
+fn a_replica_sends_records_only_in_the_epoch_that_it_leads() {
+    let (mut replica, change) = campaigning();
+    replica.step(5, Event::Answered { change, outcome: Outcome::Changed(Version(2)) });
+    replica.step(6, Event::Promised(6));
+    assert!(replica.append_message(6, 0, 9, 5).is_some());
+    assert_eq!(replica.append_message(5, 0, 9, 5), None);
+
+    let beat = Message::Beat { epoch: 7, high_watermark: 9, sent: 1, session: 0 };
+    replica.step(7, Event::Received { from: 1, message: beat });
+    replica.step(8, Event::Promised(7));
+    assert_eq!(replica.append_message(6, 0, 9, 5), None);
+    assert_eq!(replica.append_message(7, 0, 9, 5), None);
+}
+
+#[test]
+fn a_leader_whose_disk_stalls_asks_another_one_to_lead() {
+    let (mut replica, change) = campaigning();
+    replica.step(5, Event::Answered { change, outcome: Outcome::Changed(Version(2)) });
+    replica.step(6, Event::Promised(6));
+    replica.step(7, Event::Appended(12));
+    let mut now = 7;
+    let mut effects = Vec::new();
+    while now < 5_007 {
+        assert!(!effects.contains(&Effect::Role(Role::Follower)), "after {now} ms");
+        now += 100;
+        effects = replica.step(now, Event::Tick);
+    }
+
+    assert!(effects.contains(&Effect::Send { to: 1, message: Message::TakeOver { epoch: 6 } }), "{effects:?}");
+    assert!(effects.contains(&Effect::Role(Role::Follower)), "{effects:?}");
+    // It leaves the campaign to replicas whose disks go on.
+    for _ in 0..100 {
+        now += 100;
+        let effects = replica.step(now, Event::Tick);
+        assert!(effects.iter().all(|effect| !matches!(effect, Effect::Change { .. })), "{effects:?}");
+    }
+}

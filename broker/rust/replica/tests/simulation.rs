@@ -84,3 +84,52 @@ fn a_hand_over_pauses_publishing_for_less_than_100_ms() {
     println!("the longest pause is {longest} ms of the world's time");
     assert!(longest < 100);
 }
+
+/// A world without faults, in which some broker leads.
+fn calm(seed: u64) -> (World, usize) {
+    let mut world = World::new(seed, Shape { troubled_for: 0, ..SHAPES[0] });
+    world.run_until(5_000).unwrap();
+    let leader = world.leader().expect("a leader");
+    (world, leader)
+}
+
+/// How long it takes until another broker leads than one.
+fn failover(world: &mut World, of: usize) -> u64 {
+    let began = world.now;
+    while world.leader().is_none_or(|leader| leader == of) {
+        world.run_until(world.now + 10).unwrap();
+        assert!(world.now < began + 60_000, "no broker leads");
+    }
+    world.now - began
+}
+
+/// Each answer of the coordinator, which still named the dead leader, counted as a sign of it, and so the followers took turns at
+/// waiting for it.
+#[test]
+fn a_dead_leader_is_replaced_soon_also_while_messages_are_lost() {
+    for per_thousand in [0, 100, 300] {
+        let mut longest = 0;
+        for seed in 0..100 {
+            let (mut world, leader) = calm(seed);
+            world.lose_messages(per_thousand);
+            world.lose_machine(leader);
+            longest = longest.max(failover(&mut world, leader));
+        }
+        println!("{per_thousand} of 1000 messages lost: the longest failover takes {longest} ms of the world's time");
+        assert!(longest < 11_000, "{per_thousand}: {longest}");
+    }
+}
+
+#[test]
+fn a_leader_whose_disk_stalls_is_replaced_by_one_whose_disk_does_not() {
+    let mut longest = 0;
+    for seed in 0..100 {
+        let (mut world, leader) = calm(seed);
+        world.stall_disk(leader, 60_000);
+        longest = longest.max(failover(&mut world, leader));
+        world.run_until(world.now + 2_000).unwrap();
+        assert_ne!(world.leader(), Some(leader), "seed {seed}");
+    }
+    println!("the longest takes {longest} ms of the world's time");
+    assert!(longest < 7_000, "{longest}");
+}

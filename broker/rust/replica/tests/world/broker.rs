@@ -28,6 +28,7 @@ pub struct Broker {
     pub replica: Option<Replica>,
     pub is_syncing: bool,
     pub paused_until: Millis,
+    pub stalled_until: Millis,
     /// Since when it delivers.
     pub delivers_since: Option<Millis>,
 }
@@ -82,6 +83,7 @@ impl Broker {
             replica: None,
             is_syncing: false,
             paused_until: 0,
+            stalled_until: 0,
             delivers_since: None,
         }
     }

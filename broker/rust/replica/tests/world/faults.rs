@@ -16,6 +16,7 @@ pub struct Faults {
     outage: u64,
     pub hand_over: u64,
     slow_disk: u64,
+    stall: u64,
     loss: u64,
     repeats: u64,
     delay: Millis,
@@ -44,11 +45,15 @@ impl Faults {
             delay: 2 + rate(300),
             coordinator_loss: rate(400),
             coordinator_delay: 10 + rate(1_500),
+            stall: rate(5),
             next_replica: 1_000,
         }
     }
 
     pub fn sync_delay(&self, random: &mut Random) -> Millis {
+        if random.happens(self.stall) {
+            return 4_000 + random.below(8_000);
+        }
         if random.happens(self.slow_disk) { random.below(3_000) } else { random.below(5) }
     }
 
@@ -102,6 +107,21 @@ impl World {
         }
         self.after(EVERY, Due::Fault);
         Ok(())
+    }
+
+    /// A broker's machine dies for good, and no other broker is told so.
+    pub fn lose_machine(&mut self, broker: usize) {
+        self.brokers[broker].kill(&mut self.random);
+    }
+
+    /// Loses so many of a thousand messages from now on.
+    pub fn lose_messages(&mut self, per_thousand: u64) {
+        self.network.loss = per_thousand;
+    }
+
+    /// The disk of a broker takes nothing for a while.
+    pub fn stall_disk(&mut self, broker: usize, until: Millis) {
+        self.brokers[broker].stalled_until = until;
     }
 
     fn kill(&mut self, broker: usize) {
@@ -189,7 +209,7 @@ impl World {
         self.network.heal();
         (self.network.loss, self.network.repeats, self.network.delay) = (0, 0, 2);
         (self.coordinator.is_out, self.coordinator.loss, self.coordinator.delay) = (false, 0, 10);
-        self.faults.slow_disk = 0;
+        (self.faults.slow_disk, self.faults.stall) = (0, 0);
         for broker in &mut self.brokers {
             broker.paused_until = 0;
         }

@@ -88,7 +88,8 @@ impl World {
             min_in_sync: shape.min_in_sync,
         };
         let faults = Faults::new(&mut random, shape.troubled_for);
-        let settings = Faults::settings(&mut random);
+        let drawn = Faults::settings(&mut random);
+        let settings = if shape.troubled_for > 0 { drawn } else { Settings { window: 64, ..Settings::default() } };
         let mut world = World {
             now: 0,
             random,
@@ -241,7 +242,8 @@ impl World {
         let disk = &self.brokers[broker];
         if !disk.is_syncing && until > disk.disk.synced {
             let (boot, cuts) = (disk.boot, disk.disk.cuts);
-            let delay = 1 + self.faults.sync_delay(&mut self.random);
+            let stalled = self.brokers[broker].stalled_until.saturating_sub(self.now);
+            let delay = 1 + self.faults.sync_delay(&mut self.random).max(stalled);
             self.brokers[broker].is_syncing = true;
             self.after(delay, Due::SyncDone { broker, boot, until, cuts });
         }
@@ -270,13 +272,13 @@ impl World {
     fn carry_out(&mut self, broker: usize, boot: u64, effect: Effect, entries: &[Entry]) -> Result<(), String> {
         match effect {
             Effect::Send { to, message } => self.send(broker, to as usize, message, Vec::new()),
-            Effect::Replicate { to, broker: receiver, after, until, of } => {
+            Effect::Replicate { to, broker: receiver, epoch, after, until, of } => {
                 let until = until.min(after + 1 + self.random_below(8));
                 let node = &self.brokers[broker];
                 let sent = node.disk.entries[after as usize..until as usize].to_vec();
                 let Some(replica) = &node.replica else { return Ok(()) };
-                let message = replica.append_message(after, until, of);
-                self.send(broker, receiver as usize, message, sent);
+                let message = replica.append_message(epoch, after, until, of);
+                message.into_iter().for_each(|message| self.send(broker, receiver as usize, message, sent.clone()));
                 return self.step(broker, boot, Event::Sent { to, until }, &[]);
             }
             Effect::Promise(epoch) => {
