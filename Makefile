@@ -102,9 +102,10 @@ test-hostile: release .venv/.dev ## clients that lie, flood and say nothing, bes
 
 test-crash: setup .venv/.dev ## 100 kills under load, every crash of recorded runs and starts, every fault of the disk, bytes and files that are lost
 	REPLAY_CASES=$${REPLAY_CASES:-12000} cargo test --locked --quiet -p penstock-log --test replay --test faults --test fault_sweep \
-		--test corruption --test bad_sectors --test index_files --test gone_segments --test returned_segments --test lost_headers --test corrupt_backup --test backup --test reused_space --test interrupted_starts --test many_targets --test reread --test failed_sync --test cut_replay --test replicas
+		--test corruption --test bad_sectors --test index_files --test gone_segments --test returned_segments --test lost_headers --test corrupt_backup --test backup --test reused_space --test interrupted_starts --test many_targets --test reread --test failed_sync --test cut_replay --test replicas --test copying
 	cargo test --locked --quiet -p penstock-engine --test faulty_disk --test full_disk --test full_disk_starts --test producers --test producer_logs --test dedicated --test stream_corruption
 	SIM_SEEDS=$${SIM_SEEDS:-2000} cargo test --release --locked --quiet -p penstock-replica --test simulation
+	PROPTEST_CASES=$${PROPTEST_CASES:-100} cargo test --release --locked --quiet -p penstock-replication --test replicas
 	$(PYTEST) tests/crash tests/unit/node/test_power_failures.py tests/unit/node/test_vhosts_storage.py tests/unit/storage/test_backup.py tests/unit/storage/test_restore_kills.py \
 		tests/unit/vhost/test_owner.py tests/unit/vhost/test_owner_commits.py tests/unit/node/test_deletions.py \
 		tests/broker/test_refused_starts.py -s --timeout 1200

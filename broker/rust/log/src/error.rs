@@ -53,6 +53,8 @@ pub enum LogError {
     BoundInRecord { path: PathBuf, bound: u64 },
     #[error("the log in {} cannot be truncated to {position}: {why}", path.display())]
     NotTruncated { path: PathBuf, position: u64, why: KeptRecords },
+    #[error("records of another replica from {from} on cannot be appended to the log in {}, which ends at {end}", path.display())]
+    NotCopied { path: PathBuf, from: u64, end: u64 },
     #[error("the log in {} is closed; open it again to append", path.display())]
     Closed { path: PathBuf },
     #[error("an earlier sync failed, so the log in {} is stopped; repair the disk, then restart the broker", path.display())]

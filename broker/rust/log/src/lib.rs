@@ -47,6 +47,7 @@ mod names;
 mod orphans;
 mod record;
 mod record_reader;
+mod records;
 mod recovery;
 mod repair;
 mod resync;
@@ -84,6 +85,7 @@ pub use record::{
     ENVELOPE_TARGETS_MAX, EnvelopeView, EpochView, MarkView, MessageView, Outcome, Position, Producer, RANGES_MAX,
     RECORD_BYTES_MAX, Record, SettleView, TARGETS_MAX, Target, decode_record,
 };
+pub use records::{CheckedRecords, Records, RecordsTicket};
 pub use recovery::Recovery;
 pub use repair::{Repaired, repair};
 pub use segment::{Located, Segment};

@@ -6,6 +6,7 @@
 mod bound;
 mod closing;
 mod comparing;
+mod copying;
 mod cutting;
 mod envelope;
 mod epoch;
@@ -46,7 +47,7 @@ use crate::encode::{
     Payload, Stamp, delete_bytes, encode_delete, encode_mark, encode_message, epoch_bytes, mark_bytes,
 };
 use crate::epochs::Epochs;
-use crate::error::LogError;
+use crate::error::{Corruption, LogError};
 use crate::fold::FoldState;
 use crate::fold_ticket::Keeper;
 use crate::format::Format;
@@ -82,6 +83,9 @@ pub struct LogOptions {
     pub shard: u16,
     /// Whether the log has a high watermark, as a replica's has: see [`Log::set_bound`].
     pub is_bounded: bool,
+    /// The id of a log that has no file yet: all replicas of a log have the same one. Without it a new log draws one. A log
+    /// with another id is refused.
+    pub log_id: Option<[u8; 16]>,
     /// Space that all logs on this disk keep free.
     pub kept: Arc<Kept>,
     pub disk: Arc<dyn Disk>,
@@ -97,6 +101,7 @@ impl Default for LogOptions {
             format: Format::NEWEST,
             shard: 0,
             is_bounded: false,
+            log_id: None,
             kept: Arc::default(),
             disk: Arc::new(RealDisk),
         }
@@ -436,7 +441,7 @@ impl Log {
         let Recovered { log_id, format, state, checkpoints, sealed, next_number, gone, gone_entries, lost, .. } =
             recovered;
         let (mut synced, bounded) = (recovered.synced, recovered.bounded);
-        let log_id = log_id.map_or_else(|| random(directory), Ok)?;
+        let log_id = id_of(directory, log_id, options.log_id)?;
         let directory: Arc<Path> = Arc::from(directory);
         let format = options.format.max(format);
         synced.set_format(format);
@@ -529,6 +534,17 @@ impl Log {
             self.make_place(end, length as u64, purpose)?;
         }
         Ok(Stamp { position, coding: self.active.segment.coding(), enclosed: 0 })
+    }
+}
+
+/// The id of a log: that in its files, else the expected one, else a random one.
+fn id_of(directory: &Path, found: Option<[u8; 16]>, expected: Option<[u8; 16]>) -> Result<[u8; 16], LogError> {
+    match (found, expected) {
+        (Some(found), Some(expected)) if found != expected => {
+            Err(LogError::corrupt(directory, 0, Corruption::OtherLog))
+        }
+        (Some(id), _) | (None, Some(id)) => Ok(id),
+        (None, None) => random(directory),
     }
 }
 

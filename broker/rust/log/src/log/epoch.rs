@@ -132,7 +132,7 @@ impl Log {
 
     /// Removes the segment that opening made for a later epoch: where another one loses its header, that epoch would count as
     /// one that came before. If that fails, a fold removes it.
-    fn remove_unused(&mut self) {
+    pub(super) fn remove_unused(&mut self) {
         let Some(unused) = self.sealed.last().map(|sealed| Arc::clone(&sealed.segment)) else { return };
         if self.options.disk.unlink(unused.path()).is_ok() {
             self.sealed.pop();

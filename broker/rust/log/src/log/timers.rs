@@ -208,7 +208,12 @@ impl Log {
         let index = &mut self.active.index;
         let from = index.deadlines().len();
         targets.iter().for_each(|target| index.push_deadlines(*target, attributes));
-        let added = index.deadlines().get(from..).unwrap_or_default();
+        self.add_timers_from(from);
+    }
+
+    /// Adds timers for the deadlines of the active segment from that one on.
+    pub(super) fn add_timers_from(&mut self, from: usize) {
+        let added = self.active.index.deadlines().get(from..).unwrap_or_default();
         if !added.is_empty() {
             self.timers.add(&self.active.segment, added, from);
         }

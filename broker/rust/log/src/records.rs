@@ -1,0 +1,165 @@
+//! Records as bytes, between replicas: how a leader reads them and how a follower checks them, both as work for a thread.
+//!
+//! Invariants: only whole records of one segment are read, so of one epoch, and both checksums of each match. They are read from
+//! the file, also above the log's bound, and nothing is mapped. Bytes from another replica are checked whole before one of them is
+//! appended.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Corruption, LogError};
+use crate::format::Coding;
+use crate::record::{DecodeError, HEADER_BYTES, Position, RECORD_BYTES_MAX, Record, decode_record, le_u32};
+use crate::segment::Segment;
+
+/// Records to be read; see the module. The files of a segment stay readable while this exists.
+#[derive(Debug)]
+#[must_use]
+pub struct RecordsTicket {
+    segment: Segment,
+    file: Arc<File>,
+    from: u64,
+    to: u64,
+}
+
+/// Records that were read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Records {
+    pub after: Position,
+    pub until: Position,
+    pub bytes: Vec<u8>,
+}
+
+impl RecordsTicket {
+    /// The records of a segment from one position up to another, which are both in it.
+    pub(crate) fn of(
+        segment: &Segment,
+        file: Option<&Arc<File>>,
+        (after, until): (Position, Position),
+    ) -> Result<RecordsTicket, LogError> {
+        let file = file.map_or_else(|| opened(segment.path()), |file| Ok(Arc::clone(file)))?;
+        let [from, to] = [after, until].map(|position| segment.offset_of(position));
+        Ok(RecordsTicket { segment: segment.unmapped(), file, from, to })
+    }
+
+    /// Reads as many records as have at most so many bytes together, and the first one in any case. `None` where there are
+    /// none any more, as the segment of these positions was removed before an earlier start. Blocks.
+    ///
+    /// # Errors
+    /// `Corrupt` where a record cannot be read.
+    pub fn perform(self, bytes_max: usize) -> Result<Option<Records>, LogError> {
+        let whole = usize::try_from(self.to - self.from).unwrap_or(usize::MAX);
+        let mut bytes = self.read(whole.min(bytes_max.max(HEADER_BYTES)))?;
+        let first = u64::from(bytes.first_chunk::<4>().map_or(0, |length| le_u32(length)));
+        if first == 0 && bytes.iter().all(|&byte| byte == 0) {
+            return Ok(None);
+        }
+        if first > bytes.len() as u64 && first <= RECORD_BYTES_MAX.min(whole as u64) {
+            bytes = self.read(first as usize)?;
+        }
+        let end = self.whole_records(&bytes)?;
+        bytes.truncate(end);
+        let [after, until] = [self.from, self.from + end as u64].map(|offset| self.segment.position_of(offset));
+        Ok(Some(Records { after, until, bytes }))
+    }
+
+    fn read(&self, length: usize) -> Result<Vec<u8>, LogError> {
+        self.segment.note_read(self.from, self.from + length as u64);
+        let mut bytes = vec![0; length];
+        match self.file.read_exact_at(&mut bytes, self.from) {
+            Ok(()) => Ok(bytes),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                Err(self.segment.corrupt(self.from, Corruption::Short))
+            }
+            Err(error) => Err(LogError::io("read", self.segment.path(), error)),
+        }
+    }
+
+    /// Where the last whole record ends. Only the last one may be cut off.
+    fn whole_records(&self, bytes: &[u8]) -> Result<usize, LogError> {
+        let mut at = 0;
+        while at < bytes.len() {
+            let rest = bytes.get(at..).unwrap_or_default();
+            let length = rest.first_chunk::<4>().map_or(usize::MAX, |length| le_u32(length) as usize);
+            if at > 0 && (length > rest.len() || rest.len() < HEADER_BYTES) {
+                break;
+            }
+            let offset = self.from + at as u64;
+            let unreadable = |error: DecodeError| self.segment.unreadable(offset, error);
+            let decoded = decode_record(rest, self.segment.coding()).map_err(unreadable)?;
+            if decoded.position != self.segment.position_of(offset) {
+                return Err(unreadable(DecodeError::Position));
+            }
+            decoded.verify().map_err(unreadable)?;
+            at += decoded.length as usize;
+        }
+        Ok(at)
+    }
+}
+
+fn opened(path: &Path) -> Result<Arc<File>, LogError> {
+    File::open(path).map(Arc::new).map_err(|error| LogError::io("open", path, error))
+}
+
+/// Records of one epoch from another replica, of which each was checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedRecords {
+    pub(crate) epoch: u64,
+    after: Position,
+    until: Position,
+    /// The first of them begins the epoch.
+    pub(crate) begins: bool,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl CheckedRecords {
+    /// Checks bytes that another replica of a log sent as the records of an epoch from a position on: each is whole, has its
+    /// position, and both its checksums match. This needs no lock.
+    ///
+    /// # Errors
+    /// Why they are not such records.
+    pub fn check(
+        log_id: &[u8; 16],
+        epoch: u64,
+        after: Position,
+        bytes: Vec<u8>,
+    ) -> Result<CheckedRecords, DecodeError> {
+        let coding = Coding::of_epoch(log_id, epoch);
+        let (mut until, mut begins) = (after, false);
+        let mut rest = bytes.as_slice();
+        if rest.is_empty() {
+            return Err(DecodeError::End);
+        }
+        while !rest.is_empty() {
+            let decoded = decode_record(rest, coding)?;
+            decoded.verify()?;
+            match decoded.record {
+                _ if decoded.position != until => return Err(DecodeError::Position),
+                _ if decoded.is_enclosed => return Err(DecodeError::Kind),
+                Record::Epoch(begun) if begun.epoch == epoch && until == after => begins = true,
+                Record::Epoch(_) => return Err(DecodeError::Fields),
+                _ => {}
+            }
+            until.0 = until.0.checked_add(u64::from(decoded.length)).ok_or(DecodeError::Position)?;
+            rest = rest.get(decoded.length as usize..).unwrap_or_default();
+        }
+        Ok(CheckedRecords { epoch, after, until, begins, bytes })
+    }
+
+    #[must_use]
+    pub fn after(&self) -> Position {
+        self.after
+    }
+
+    #[must_use]
+    pub fn until(&self) -> Position {
+        self.until
+    }
+
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+}
