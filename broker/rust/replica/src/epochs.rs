@@ -22,6 +22,11 @@ impl Epochs {
             && self.0.iter().all(|&(_, first)| first < end)
     }
 
+    /// The epochs with their first positions, ascending.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (Epoch, Position)> + '_ {
+        self.0.iter().copied()
+    }
+
     pub(crate) fn begin(&mut self, epoch: Epoch, first: Position) {
         self.0.push((epoch, first));
     }

@@ -34,6 +34,7 @@ targets! {
     properties in "../../../../fuzz/fuzz_targets/properties.rs",
     publish_batch in "../../../../fuzz/fuzz_targets/publish_batch.rs",
     read_request in "../../../../fuzz/fuzz_targets/read_request.rs",
+    replication_frame in "../../../../fuzz/fuzz_targets/replication_frame.rs",
     websocket in "../../../../fuzz/fuzz_targets/websocket.rs",
 }
 

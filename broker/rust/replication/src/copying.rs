@@ -1,0 +1,202 @@
+//! The files of a log, copied to a replica that needs records which the leader's log does not have any more.
+//!
+//! The leader offers a copy at its high watermark, the other replica fetches the files part by part, and a start of the replica
+//! puts them in the place of its log. So the speed is the fetching side's to choose, and the leader keeps nothing in memory.
+//!
+//! Invariants: everything in a copy is committed. A replica whose log is replaced is in no in-sync set, since a member has
+//! all that a leader may have removed. Each part has a checksum of its own, and a copy counts only once all of it is on the disk.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use penstock_log::{BackupReader, BackupTicket, Disk, LogError};
+use penstock_replica::Position;
+
+use crate::install::{self, PREFIX};
+
+/// The most files of a copy.
+pub const FILES_MAX: usize = 1 << 20;
+/// The longest name of a file.
+pub const NAME_BYTES_MAX: usize = 64;
+/// The most bytes of a part.
+pub const PART_BYTES_MAX: usize = 1 << 20;
+
+/// A message about a copy, beside those of replicas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CopyMessage {
+    /// The leader has this copy; its number is one of the leader's boot.
+    Offer { copy: u64, position: Position, files: Vec<CopiedFile> },
+    /// A part of one of its files, please.
+    Fetch { copy: u64, file: u32, at: u64, length: u32 },
+    /// A part, with the checksum of its bytes. The leader has no such copy any more if the file has no bytes there.
+    Part { copy: u64, file: u32, at: u64, bytes: Vec<u8>, crc: u32 },
+    /// The files are not needed any more: all are there, or the receiver gave up.
+    Fetched { copy: u64 },
+}
+
+/// A file of a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopiedFile {
+    pub name: String,
+    /// How much of it is fetched.
+    pub bytes: u64,
+    /// Its size: zeros follow.
+    pub size: u64,
+}
+
+/// The leader's side. Its files stay on the leader's disk until it is dropped; drop it when nothing was fetched for a minute.
+#[derive(Debug)]
+pub struct CopySource {
+    copy: u64,
+    position: Position,
+    reader: BackupReader,
+}
+
+impl CopySource {
+    /// A copy that a log began. Blocks.
+    ///
+    /// # Errors
+    /// `Io` when a file cannot be examined.
+    pub fn open(copy: u64, ticket: BackupTicket) -> Result<CopySource, LogError> {
+        let position = ticket.position().0;
+        Ok(CopySource { copy, position, reader: ticket.open()? })
+    }
+
+    #[must_use]
+    pub fn offer(&self) -> CopyMessage {
+        let files = self.reader.files().iter();
+        let files = files.map(|file| CopiedFile { name: file.name.clone(), bytes: file.bytes, size: file.size });
+        CopyMessage::Offer { copy: self.copy, position: self.position, files: files.collect() }
+    }
+
+    /// Answers [`CopyMessage::Fetch`]; `None` to one for another copy. Blocks.
+    ///
+    /// # Errors
+    /// `Io` when the file cannot be read.
+    pub fn read(&mut self, fetch: &CopyMessage) -> Result<Option<CopyMessage>, LogError> {
+        let &CopyMessage::Fetch { copy, file, at, length } = fetch else { return Ok(None) };
+        if copy != self.copy {
+            return Ok(None);
+        }
+        let bytes = self.reader.read(file as usize, at, (length as usize).min(PART_BYTES_MAX))?;
+        let crc = crc32c::crc32c(&bytes);
+        Ok(Some(CopyMessage::Part { copy, file, at, bytes, crc }))
+    }
+}
+
+/// Why a copy is not fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    #[error("the leader offers files that are not those of a log")]
+    Offer,
+    #[error("a part of a copied file is not the one that was asked for, or its checksum does not match")]
+    Part,
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io { action: &'static str, path: PathBuf, source: std::io::Error },
+}
+
+/// The fetching side.
+#[derive(Debug)]
+pub struct CopyTarget {
+    directory: PathBuf,
+    disk: Arc<dyn Disk>,
+    copy: u64,
+    files: Vec<CopiedFile>,
+    /// The file that is fetched, open, and how much of it is there.
+    file: usize,
+    open: Option<File>,
+    at: u64,
+}
+
+impl CopyTarget {
+    /// Begins to fetch the copy that was offered, in place of one that was not completed. Blocks.
+    ///
+    /// # Errors
+    /// `Offer` if it has other names than files of a log; `Io`.
+    pub fn begin(directory: &Path, disk: Arc<dyn Disk>, offer: CopyMessage) -> Result<CopyTarget, CopyError> {
+        let CopyMessage::Offer { copy, files, .. } = offer else { return Err(CopyError::Offer) };
+        let names: BTreeSet<&str> = files.iter().map(|file| file.name.as_str()).collect();
+        let is_valid = |file: &CopiedFile| is_name(&file.name) && file.bytes <= file.size;
+        if files.is_empty() || files.len() > FILES_MAX || names.len() != files.len() || !files.iter().all(is_valid) {
+            return Err(CopyError::Offer);
+        }
+        install::remove_copy(disk.as_ref(), directory).map_err(|(action, source)| CopyError::Io {
+            action,
+            path: directory.to_owned(),
+            source,
+        })?;
+        Ok(CopyTarget { directory: directory.to_owned(), disk, copy, files, file: 0, open: None, at: 0 })
+    }
+
+    /// The next part to ask for; `None` when all files are there. Ask again if no answer comes.
+    #[must_use]
+    pub fn fetch(&self) -> Option<CopyMessage> {
+        let file = self.files.get(self.file)?;
+        let length = (file.bytes - self.at).min(PART_BYTES_MAX as u64) as u32;
+        Some(CopyMessage::Fetch { copy: self.copy, file: self.file as u32, at: self.at, length })
+    }
+
+    /// Takes a part. One that was not asked for, as a repeated one, is left out. Blocks.
+    ///
+    /// # Errors
+    /// `Part` where it differs from what was offered; `Io`.
+    pub fn take(&mut self, part: &CopyMessage) -> Result<(), CopyError> {
+        let CopyMessage::Part { copy, file, at, bytes, crc } = part else { return Ok(()) };
+        let Some(expected) = self.files.get(self.file).cloned() else { return Ok(()) };
+        if (*copy, *file as usize, *at) != (self.copy, self.file, self.at) {
+            return Ok(());
+        }
+        let left = expected.bytes - self.at;
+        let is_short = bytes.is_empty() && left > 0;
+        if bytes.len() as u64 > left || is_short || crc32c::crc32c(bytes) != *crc {
+            return Err(CopyError::Part);
+        }
+        self.write(&expected, bytes).map_err(|source| {
+            let path = self.directory.join(format!("{PREFIX}{}", expected.name));
+            CopyError::Io { action: "write", path, source }
+        })
+    }
+
+    fn write(&mut self, expected: &CopiedFile, bytes: &[u8]) -> std::io::Result<()> {
+        let path = self.directory.join(format!("{PREFIX}{}", expected.name));
+        let file = match self.open.take() {
+            Some(file) => file,
+            None => self.disk.create(&path, expected.size)?,
+        };
+        self.disk.write_at(&file, bytes, self.at)?;
+        self.at += bytes.len() as u64;
+        if self.at < expected.bytes {
+            self.open = Some(file);
+            return Ok(());
+        }
+        self.disk.sync(&file)?;
+        (self.file, self.at) = (self.file + 1, 0);
+        Ok(())
+    }
+
+    /// Decides that the copy takes the place of the log, once all files are there: when the replica is opened the next time. Returns the
+    /// message that ends the copy at the leader. Blocks.
+    ///
+    /// # Errors
+    /// `Part` where files are missing; `Io`.
+    pub fn finish(self) -> Result<CopyMessage, CopyError> {
+        if self.fetch().is_some() {
+            return Err(CopyError::Part);
+        }
+        let path = self.directory.clone();
+        install::decide(self.disk.as_ref(), &self.directory).map_err(|source| CopyError::Io {
+            action: "sync",
+            path,
+            source,
+        })?;
+        Ok(CopyMessage::Fetched { copy: self.copy })
+    }
+}
+
+/// Whether a name is one that a log may have for a file.
+fn is_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'.';
+    install::is_of_log(name) && name.len() <= NAME_BYTES_MAX && name.bytes().all(is_plain) && !name.ends_with(".tmp")
+}

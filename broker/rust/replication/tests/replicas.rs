@@ -1,0 +1,42 @@
+//! Replicas on real logs in worlds drawn from seeds: committed records never change, and once faults end all logs are equal. A seed
+//! that fails is printed.
+#![allow(clippy::unwrap_used)]
+
+mod world;
+
+use proptest::prelude::*;
+use world::World;
+
+/// A few by default; more with `PROPTEST_CASES`.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(8)
+}
+
+const TROUBLED_FOR: u64 = 20_000;
+const HEALS_WITHIN: u64 = 15_000;
+
+proptest! {
+    // A smaller seed is no simpler world.
+    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 0, ..ProptestConfig::default() })]
+
+    #[test]
+    fn committed_records_never_change_and_all_logs_are_equal_in_the_end(seed in any::<u64>()) {
+        check(seed);
+    }
+}
+
+fn check(seed: u64) {
+    let mut world = World::new(seed, TROUBLED_FOR);
+    world.run_until(TROUBLED_FOR + HEALS_WITHIN);
+    let before = world.confirmed_count();
+    world.run_until(world.now + 2_000);
+
+    assert!(world.confirmed_count() > before, "nothing is committed any more");
+    world.check_healed();
+}
+
+/// One that was drawn, by `WORLD_SEED`; `WORLD_TRACE` prints all steps.
+#[test]
+fn a_world_of_a_given_seed_heals() {
+    check(std::env::var("WORLD_SEED").map_or(1, |seed| seed.parse().unwrap()));
+}
