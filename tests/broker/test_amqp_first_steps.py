@@ -146,6 +146,11 @@ def test_reply_codes_and_texts_are_those_that_clients_know(channel: BlockingChan
             "cannot obtain exclusive access to locked queue 'plain' in vhost '/'",
             lambda one: one.queue_declare("plain", exclusive=True),
         ),
+        (
+            403,
+            "operation not permitted on the default exchange",
+            lambda one: one.exchange_declare("", passive=True),
+        ),
         (404, "absent", lambda one: one.basic_consume("absent", lambda *_: None)),
     ]
     for code, text, ask in cases:

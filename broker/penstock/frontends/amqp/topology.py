@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from penstock.frontends.native import vhost_of
 from penstock.model.arguments import Arguments
-from penstock.model.errors import InvalidArgumentError, NotFoundError, Thing
+from penstock.model.errors import AccessRefusedError, InvalidArgumentError, NotFoundError, Thing
 from penstock.model.field_table import FieldTableError, decode_table
 from penstock.model.names import exchange_name, existing_queue_name, queue_name, routing_key
 from penstock.model.records import Binding, DestinationKind
@@ -70,6 +70,9 @@ def _gone_already() -> Iterator[None]:
 
 
 def _exchange(question: ExchangeDeclare) -> DeclareExchange:
+    if not question.name:
+        # Also passively, as in RabbitMQ; over gRPC its declaration may be looked up.
+        raise AccessRefusedError(Thing("exchange", ""), "is the default exchange", "declare one with a name")
     return DeclareExchange(
         exchange_name(question.name),
         question.kind,
