@@ -29,6 +29,7 @@ STUBS = (
     ("cert-manager.io", "Certificate", "certificates"),
 )
 OURS = (
+    "shards",
     "bindings",
     "permissions",
     "topicpermissions",

@@ -1,15 +1,23 @@
 """The port to a coordinator: a few records that change by compare-and-set, and sessions of brokers.
 
 Safety rests on `change` alone. A watch may be behind or miss changes, and a session may end while its broker is
-alive. A change without an answer has an unknown outcome: it may have been made, or may still be.
+alive. A change without an answer has an unknown outcome: it may have been made, or may still be. A backend whose answer
+is lost reads the record once more, because most often that shows that the change was made.
+
+Each change draws its version at random, so that none comes back, also when the coordinator is restored from a copy.
 """
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+import re
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import NewType, Protocol
+from typing import Final, NewType, Protocol
 
 from penstock.cluster.record import ShardRecord
+from penstock.model.errors import StorageError, Thing
 
 Version = NewType("Version", str)
 """The version of a record. Only equality counts."""
@@ -19,6 +27,13 @@ Version = NewType("Version", str)
 class Versioned:
     record: ShardRecord
     version: Version
+
+
+class UnreachableError(StorageError):
+    """The coordinator does not answer."""
+
+    def __init__(self, thing: Thing, rule: str) -> None:
+        super().__init__(thing, rule, "check it and the network; leaders go on, and none is elected meanwhile")
 
 
 class Refused(Enum):
@@ -42,7 +57,10 @@ class Coordinator(Protocol):
         """Store a record in place of the one with the version; None: where there is none. Durable when it returns."""
 
     def watch(self, shard: str) -> AsyncIterator[Versioned]:
-        """Yield a shard's record, and again whenever it changed. Changes in a row may be left out."""
+        """Yield a shard's record, and again whenever it changed. Changes in a row may be left out.
+
+        While the coordinator does not answer, it waits. Raises StorageError for a corrupt record.
+        """
 
     async def beat(self, broker: str, boot: int) -> None:
         """Say that a broker's process is alive.
@@ -51,9 +69,65 @@ class Coordinator(Protocol):
             StorageError: the coordinator does not answer.
         """
 
+    async def close(self) -> None:
+        """Close the connections."""
+
     async def beats(self) -> Mapping[str, str]:
         """Return for each broker a text that differs after each of its beats.
 
         Raises:
             StorageError: the coordinator does not answer.
         """
+
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,199}")
+
+
+def check_name(kind: str, name: str) -> str:
+    """Return a name that every backend can store."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{kind} {name!r}: a name has 1 to 200 of a-z, 0-9, '.' and '-', first a letter or digit")
+    return name
+
+
+def draw_version() -> Version:
+    """Return a version that no record had."""
+    return Version(secrets.token_hex(16))
+
+
+async def changed_or_unknown(found: Callable[[], Awaitable[Versioned | None]], drawn: Version) -> Version | Refused:
+    """Return the outcome of a change without an answer, as far as one more read shows it.
+
+    Another version says nothing: the change may have been made and replaced since, or may still be made.
+    """
+    with suppress(UnreachableError):
+        now = await found()
+        if now is not None and now.version == drawn:
+            return drawn
+    return Refused.UNKNOWN
+
+
+async def watch_by_reading(
+    read: Callable[[], Awaitable[Versioned | None]], until_changed: Callable[[], Awaitable[None]], poll_s: float
+) -> AsyncIterator[Versioned]:
+    """Yield a record, and again whenever it changed.
+
+    `until_changed` returns when the record may have changed since the last read. It may also miss that, fail, or never
+    return: the record is read every `poll_s` in any case.
+    """
+    seen: Version | None = None
+    while True:
+        with suppress(UnreachableError):
+            found = await read()
+            if found is not None and found.version != seen:
+                seen = found.version
+                yield found
+        begun = asyncio.get_running_loop().time()
+        with suppress(TimeoutError, UnreachableError):
+            async with asyncio.timeout(poll_s):
+                await until_changed()
+        if asyncio.get_running_loop().time() - begun < _PAUSE_S:  # it ends at once, again and again
+            await asyncio.sleep(min(_PAUSE_S, poll_s))
+
+
+_PAUSE_S: Final = 0.1

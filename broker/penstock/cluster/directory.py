@@ -9,20 +9,18 @@ import asyncio
 import fcntl
 import json
 import os
-import re
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from penstock.cluster.coordinator import Refused, Version, Versioned
+from penstock.cluster.coordinator import Refused, Version, Versioned, check_name, draw_version
 from penstock.cluster.record import ShardRecord, parse_record
 from penstock.model.errors import NotWrittenError, StorageError, Thing
 from penstock.storage.jsonfiles import read_json, write_json
 
 POLL_S: Final = 0.2
-_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,199}")
 
 
 class DirectoryCoordinator:
@@ -55,13 +53,14 @@ class DirectoryCoordinator:
         beat = {"boot": boot, "beat": secrets.token_hex(8)}
         await asyncio.to_thread(write_json, self._path("broker", broker), beat)
 
+    async def close(self) -> None:
+        """Do nothing: no file stays open."""
+
     async def beats(self) -> Mapping[str, str]:
         return await asyncio.to_thread(self._beats)
 
     def _path(self, kind: str, name: str) -> Path:
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"{kind} {name!r}: a name has 1 to 200 of a-z, 0-9, '.' and '-', first a letter or digit")
-        return self._directory / f"{kind}-{name}.json"
+        return self._directory / f"{kind}-{check_name(kind, name)}.json"
 
     def _read(self, path: Path) -> Versioned | None:
         try:
@@ -75,7 +74,7 @@ class DirectoryCoordinator:
         raise StorageError(where, "must hold an object with version and record", "restore a copy")
 
     def _change(self, path: Path, base: Version | None, record: ShardRecord) -> Version | Refused:
-        version = Version(secrets.token_hex(16))
+        version = draw_version()
         with self._locked():
             found = self._read(path)
             if (found.version if found else None) != base:

@@ -11,6 +11,9 @@ import yaml
 
 from penstock_operator.api.fields import PRESERVE, VALIDATIONS, Model, rule, rules
 from penstock_operator.api.kinds import GROUP, KINDS, VERSION, Kind
+from penstock_operator.api.shard import CRD_NAME as SHARD_CRD
+from penstock_operator.api.shard import PLURAL as SHARDS
+from penstock_operator.api.shard import shard_crd
 
 Schema = dict[str, Any]
 # Services and volumes are named after the Cluster: its name leaves space for their suffixes.
@@ -163,19 +166,24 @@ def _ordered(schema: Schema) -> Schema:
 
 
 def rendered(kind: Kind) -> str:
+    """Return the chart's file of a kind."""
+    return guarded(crd(kind))
+
+
+def guarded(manifest: Schema) -> str:
     """Return the chart's file: kept when the chart is uninstalled, and left out where another release has the kind."""
-    manifest = crd(kind)
+    name = manifest["metadata"]["name"]
     manifest["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
     text: str = yaml.safe_dump(manifest, sort_keys=False, width=110, allow_unicode=True)
     if "{{" in text:
-        raise ValueError(f"the CRD of {kind.name} holds template marks, which Helm would read")
-    guard = f'{{{{- if eq "own" (include "penstock-operator.kind" (list "{kind.crd_name}" .)) }}}}\n'
+        raise ValueError(f"the CRD of {name} holds template marks, which Helm would read")
+    guard = f'{{{{- if eq "own" (include "penstock-operator.kind" (list "{name}" .)) }}}}\n'
     return f"{GENERATED}\n{guard}{text}{{{{- end }}}}\n"
 
 
 def names() -> str:
     """Return the chart's list of the kinds, for what it says of them."""
-    kinds = " ".join(sorted(kind.crd_name for kind in KINDS.values()))
+    kinds = " ".join(sorted([SHARD_CRD, *(kind.crd_name for kind in KINDS.values())]))
     comment = f"{{{{- /* {GENERATED.removeprefix('# ')} */ -}}}}"
     return f'{comment}\n{{{{- define "penstock-operator.kinds" -}}}}{kinds}{{{{- end -}}}}\n'
 
@@ -185,6 +193,7 @@ def main(folder: Path) -> None:
     (folder / NAMES).write_text(names())
     for kind in KINDS.values():
         (folder / f"{kind.plural}.yaml").write_text(rendered(kind))
+    (folder / f"{SHARDS}.yaml").write_text(guarded(shard_crd()))
 
 
 if __name__ == "__main__":

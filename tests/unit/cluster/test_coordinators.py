@@ -1,30 +1,130 @@
-"""Each coordinator keeps the promises of the port: one suite for all of them."""
+"""Each coordinator keeps the promises of the port: one suite for all of them.
+
+etcd is the real one, where it is installed; the API server of Kubernetes is a small one of our own. Before both there
+is a proxy that loses and delays requests and replies.
+"""
 
 import asyncio
 import functools
 import json
-from collections.abc import Awaitable, Callable
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import ParamSpec
+from typing import Concatenate, Final, ParamSpec, cast
 
 import pytest
 
-from penstock.cluster.coordinator import Coordinator, Refused, Version, Versioned
+from penstock.cluster.api import JsonApi
+from penstock.cluster.coordinator import Coordinator, Refused, UnreachableError, Version, Versioned
 from penstock.cluster.directory import DirectoryCoordinator
+from penstock.cluster.etcd import EtcdCoordinator
+from penstock.cluster.kubernetes import KubernetesCoordinator
+from penstock.cluster.opening import open_coordinator
 from penstock.cluster.record import Leader, ShardRecord
-from penstock.model.errors import StorageError
+from penstock.model.errors import InvalidArgumentError, StorageError
+from support.coordinators import HAS_ETCD, FaultyProxy, etcd_server, kubernetes_server
 
 P = ParamSpec("P")
 REPLICAS = [f"{number:032x}" for number in range(1, 4)]
+NUMBERS: Final = count()
+Opening = Callable[[], AbstractAsyncContextManager[Coordinator]]
+REMOTE = ["kubernetes", *(["etcd"] if HAS_ETCD else [])]
 
 
-def scenario(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
+@dataclass
+class Remote:
+    """A server, and how a coordinator of it is made for an address. Each test has its own place in it."""
+
+    server: str
+    kind: str
+    place: str
+
+    def make(self, address: str, request_s: float = 30.0, poll_s: float = 5.0) -> Coordinator:
+        if self.kind == "etcd":
+            return EtcdCoordinator([address], self.place, request_s=request_s, poll_s=poll_s)
+        return KubernetesCoordinator(JsonApi([address], request_s=request_s), "default", self.place, poll_s=poll_s)
+
+
+@dataclass
+class Ends:
+    """Coordinators of one server: behind a proxy, behind it without patience, and directly."""
+
+    behind: Coordinator
+    impatient: Coordinator
+    direct: Coordinator
+    proxy: FaultyProxy
+
+
+def scenario(test: Callable[Concatenate[Coordinator, P], Awaitable[None]]) -> Callable[Concatenate[Opening, P], None]:
     """Run a test in a loop of its own, for at most half a minute."""
 
     @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 30))
+    def run(coordinator: Opening, *args: P.args, **kwargs: P.kwargs) -> None:
+        async def opened() -> None:
+            async with coordinator() as made:
+                await test(made, *args, **kwargs)
 
+        asyncio.run(asyncio.wait_for(opened(), 60))
+
+    return cast(Callable[Concatenate[Opening, P], None], run)
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Yield the addresses of the coordinators' servers."""
+    with kubernetes_server() as kubernetes:
+        if HAS_ETCD:
+            with etcd_server(tmp_path_factory.mktemp("etcd")) as etcd:
+                yield {"kubernetes": kubernetes, "etcd": etcd}
+        else:
+            yield {"kubernetes": kubernetes}
+
+
+def remote_of(kind: str, servers: dict[str, str]) -> Remote:
+    return Remote(servers[kind], kind, f"test-{next(NUMBERS)}")
+
+
+@pytest.fixture(params=["directory", *REMOTE])
+def coordinator(request: pytest.FixtureRequest, tmp_path: Path, servers: dict[str, str]) -> Opening:
+    @asynccontextmanager
+    async def opening() -> AsyncIterator[Coordinator]:
+        if request.param == "directory":
+            made: Coordinator = DirectoryCoordinator(tmp_path / "coordinator")
+        else:
+            remote = remote_of(request.param, servers)
+            made = remote.make(remote.server)
+        try:
+            yield made
+        finally:
+            await made.close()
+
+    return opening
+
+
+@pytest.fixture(params=REMOTE)
+def remote(request: pytest.FixtureRequest, servers: dict[str, str]) -> Remote:
+    return remote_of(request.param, servers)
+
+
+def through_proxy(test: Callable[[Ends], Awaitable[None]]) -> Callable[[Remote], None]:
+    def run(remote: Remote) -> None:
+        async def opened() -> None:
+            async with FaultyProxy(remote.server).serving() as proxy:
+                behind = remote.make(proxy.address, poll_s=0.2)
+                impatient = remote.make(proxy.address, request_s=0.2)
+                direct = remote.make(remote.server, poll_s=0.2)
+                try:
+                    await test(Ends(behind, impatient, direct, proxy))
+                finally:
+                    for coordinator in (behind, impatient, direct):
+                        await coordinator.close()
+
+        asyncio.run(asyncio.wait_for(opened(), 60))
+
+    run.__name__ = test.__name__
     return run
 
 
@@ -32,12 +132,6 @@ def record(epoch: int = 1, *, boot: int = 7, in_sync: int = 3) -> ShardRecord:
     replicas = {replica: f"mq-{number}" for number, replica in enumerate(REPLICAS)}
     leader = Leader(broker="mq-0", replica=REPLICAS[0], boot=boot)
     return ShardRecord(epoch=epoch, leader=leader, in_sync=tuple(REPLICAS[:in_sync]), replicas=replicas, min_in_sync=2)
-
-
-@pytest.fixture(params=["directory"])
-def coordinator(request: pytest.FixtureRequest, tmp_path: Path) -> Coordinator:
-    coordinators: dict[str, Callable[[Path], Coordinator]] = {"directory": DirectoryCoordinator}
-    return coordinators[request.param](tmp_path / "coordinator")
 
 
 async def changed(coordinator: Coordinator, base: Version | None, new: ShardRecord) -> Version:
@@ -54,6 +148,14 @@ async def test_a_record_is_created_once(coordinator: Coordinator) -> None:
     assert await coordinator.read("orders.0") == Versioned(record(), version)
     assert await coordinator.change("orders.0", None, record(boot=8)) is Refused.CONFLICT
     assert await coordinator.read("orders.1") is None
+
+
+@scenario
+async def test_numbers_of_64_bits_are_kept(coordinator: Coordinator) -> None:
+    largest = record(2**64 - 1, boot=2**64 - 2)
+    version = await changed(coordinator, None, largest)
+
+    assert await coordinator.read("orders.0") == Versioned(largest, version)
 
 
 @scenario
@@ -99,6 +201,8 @@ async def test_a_change_whose_answer_is_lost_is_found_by_a_read(coordinator: Coo
         if found.version != base:
             assert found.record == record(2)
             break
+        # It may have ended before the request was sent.
+        await coordinator.change("orders.0", base, record(2))
 
 
 @scenario
@@ -125,7 +229,151 @@ async def test_each_beat_differs_from_the_one_before(coordinator: Coordinator) -
     assert before["mq-1"] == after["mq-1"]
 
 
+@through_proxy
+async def test_a_change_whose_reply_is_lost_is_known_to_be_made(ends: Ends) -> None:
+    base = await changed(ends.behind, None, record())
+    ends.proxy.loses_replies = True
+
+    version = await changed(ends.behind, base, record(2))
+
+    assert await ends.direct.read("orders.0") == Versioned(record(2), version)
+
+
+@pytest.mark.slow
+@through_proxy
+async def test_a_change_that_is_late_is_unknown_until_it_is_made(ends: Ends) -> None:
+    base = await changed(ends.direct, None, record())
+    ends.proxy.holds = True
+
+    assert await ends.impatient.change("orders.0", base, record(2)) is Refused.UNKNOWN
+    assert await ends.direct.read("orders.0") == Versioned(record(), base)
+    await ends.proxy.release()
+
+    found = await ends.direct.read("orders.0")
+    assert found is not None
+    assert (found.record, found.version != base) == (record(2), True)
+
+
+@pytest.mark.slow
+@through_proxy
+async def test_a_change_that_is_late_never_replaces_a_later_one(ends: Ends) -> None:
+    base = await changed(ends.direct, None, record())
+    ends.proxy.holds = True
+    assert await ends.impatient.change("orders.0", base, record(2)) is Refused.UNKNOWN
+    version = await changed(ends.direct, base, record(2, boot=8))
+
+    await ends.proxy.release()
+
+    assert await ends.direct.read("orders.0") == Versioned(record(2, boot=8), version)
+
+
+@pytest.mark.slow
+@through_proxy
+async def test_a_watch_that_says_nothing_shows_changes_all_the_same(ends: Ends) -> None:
+    version = await changed(ends.direct, None, record())
+    ends.proxy.is_silent = True
+    watch = aiter(ends.behind.watch("orders.0"))
+    assert await anext(watch) == Versioned(record(), version)
+
+    version = await changed(ends.direct, version, record(2))
+
+    assert await anext(watch) == Versioned(record(2), version)
+
+
 @scenario
+async def test_a_watch_goes_on_after_changes_that_are_no_longer_kept(coordinator: Coordinator) -> None:
+    version = await changed(coordinator, None, record())
+    watch = aiter(coordinator.watch("orders.0"))
+    assert (await anext(watch)).version == version
+
+    for number in range(30):
+        await coordinator.beat(f"mq-{number}", 1)
+    version = await changed(coordinator, version, record(2))
+
+    assert (await anext(watch)).version == version
+
+
+def test_a_coordinator_that_is_away_answers_nothing_and_changes_nothing() -> None:
+    async def run() -> None:
+        for coordinator in (
+            EtcdCoordinator(["http://127.0.0.1:1"]),
+            KubernetesCoordinator(JsonApi(["http://127.0.0.1:1"]), "default", "orders"),
+        ):
+            with pytest.raises(UnreachableError, match="cannot be reached"):
+                await coordinator.read("orders.0")
+            with pytest.raises(UnreachableError):
+                await coordinator.beat("mq-0", 7)
+            assert await coordinator.change("orders.0", None, record()) is Refused.UNKNOWN
+            await coordinator.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_server_that_is_down_is_passed_over(servers: dict[str, str]) -> None:
+    async def run() -> None:
+        api = JsonApi(["http://127.0.0.1:1", servers["kubernetes"]])
+        try:
+            reply = await api.ask("GET", "/apis/penstock.dev/v1alpha1/namespaces/default/shards/none")
+            assert reply.status == 404
+        finally:
+            await api.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def in_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 60))
+
+    return run
+
+
+@in_loop
+async def test_a_version_does_not_come_back_when_the_coordinator_is_restored_from_a_copy(tmp_path: Path) -> None:
+    coordinator = DirectoryCoordinator(tmp_path / "now")
+    first = await changed(coordinator, None, record())
+    shutil.copytree(tmp_path / "now", tmp_path / "copy")
+    lost = await changed(coordinator, first, record(2))
+    shutil.rmtree(tmp_path / "now")
+    shutil.copytree(tmp_path / "copy", tmp_path / "now")
+
+    assert await coordinator.read("orders.0") == Versioned(record(), first)
+    assert await coordinator.change("orders.0", lost, record(3)) is Refused.CONFLICT
+    again = await changed(coordinator, first, record(2))
+    assert again not in (first, lost)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "multiple",
+        "file:",
+        "etcd:",
+        "etcd:host:2379",
+        "etcd:http://one:1/a,http://two:1",
+        "etcd:http:///x",
+        "kubernetes:",
+    ],
+)
+def test_an_unknown_coordinator_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="is unknown; use 'single'"):
+        open_coordinator(text, tmp_path)
+
+
+def test_one_line_names_a_coordinator(tmp_path: Path) -> None:
+    assert isinstance(open_coordinator("single", tmp_path), DirectoryCoordinator)
+    assert isinstance(open_coordinator(f"file:{tmp_path}/shared", tmp_path), DirectoryCoordinator)
+    assert (tmp_path / "coordinator").is_dir()
+    assert (tmp_path / "shared").is_dir()
+    made = open_coordinator("etcd:http://a:2379,https://b:2379/mq", tmp_path)
+    assert isinstance(made, EtcdCoordinator)
+    with pytest.raises(StorageError, match="run the broker in a pod"):
+        open_coordinator("kubernetes:orders", tmp_path)
+
+
+@in_loop
 async def test_a_corrupt_record_is_refused_and_never_replaced(tmp_path: Path) -> None:
     coordinator = DirectoryCoordinator(tmp_path)
     version = await changed(coordinator, None, record())
@@ -142,7 +390,7 @@ async def test_a_corrupt_record_is_refused_and_never_replaced(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "A", "a" * 201])
-@scenario
+@in_loop
 async def test_a_name_that_is_no_file_s_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="a name has 1 to 200"):
         await DirectoryCoordinator(tmp_path).read(name)

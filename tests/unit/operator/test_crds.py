@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 import yaml
 
+from penstock.cluster.record import Leader, ShardRecord
 from penstock_operator.api import KINDS
-from penstock_operator.api.crds import NAMES, crd, names, rendered
+from penstock_operator.api.crds import NAMES, crd, guarded, names, rendered
 from penstock_operator.api.document import with_fields
 from penstock_operator.api.kinds import Kind
+from penstock_operator.api.shard import PLURAL as SHARDS
+from penstock_operator.api.shard import shard_crd
 
 CHART = Path(__file__).parents[3] / "charts" / "penstock-operator" / "templates" / "crds"
 BAD = sorted((Path(__file__).parents[2] / "operator" / "bad").glob("*.yaml"))
@@ -39,7 +42,20 @@ def test_the_chart_lists_the_kinds() -> None:
 
 
 def test_the_chart_has_no_other_kinds() -> None:
-    assert {path.stem for path in CHART.glob("*.yaml")} == {kind.plural for kind in KINDS.values()}
+    assert {path.stem for path in CHART.glob("*.yaml")} == {SHARDS, *(kind.plural for kind in KINDS.values())}
+
+
+def test_the_chart_has_the_kind_of_the_brokers() -> None:
+    assert (CHART / f"{SHARDS}.yaml").read_text() == guarded(shard_crd()), "run `make crds`"
+    schema = shard_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert [path for path, node in walk(schema, "spec") if not is_bounded(node)] == []
+
+
+def test_the_kind_of_the_brokers_has_the_fields_of_their_record() -> None:
+    schema = shard_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    record = schema["properties"]["record"]
+    assert record["properties"].keys() == ShardRecord.model_fields.keys()
+    assert record["properties"]["leader"]["properties"].keys() == Leader.model_fields.keys()
 
 
 @kinds

@@ -1,0 +1,228 @@
+"""A coordinator in the API of Kubernetes: one `Shard` object for each shard, one Kubernetes Lease for each broker.
+
+A record changes by a PUT with the resource version of an object that was read for it and had the version that is to be
+replaced. A resource version alone is no version, because it comes back when the API server's store is restored from a
+copy. Reads name no resource version, so that the API server answers from its store and not from a cache.
+"""
+
+import json
+import secrets
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from penstock.cluster.api import REQUEST_S, JsonApi, LostReplyError, Reply
+from penstock.cluster.coordinator import (
+    Refused,
+    UnreachableError,
+    Version,
+    Versioned,
+    changed_or_unknown,
+    check_name,
+    draw_version,
+    watch_by_reading,
+)
+from penstock.cluster.record import ShardRecord, parse_record
+from penstock.cluster.sessions import SESSION_S
+from penstock.kit.clock import Clock, SystemClock
+from penstock.model.errors import StorageError, Thing
+
+GROUP: Final = "penstock.dev"
+VERSION: Final = "v1alpha1"
+CLUSTER_LABEL: Final = f"{GROUP}/coordinated-cluster"
+BEAT: Final = f"{GROUP}/beat"
+POLL_S: Final = 5.0
+"""A record is read as often as this, also while a watch of it says nothing."""
+WATCH_S: Final = 300
+"""The API server ends a watch after so many seconds."""
+_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_OK, _CREATED, _NOT_FOUND, _CONFLICT = 200, 201, 404, 409
+Manifest = Mapping[str, Any]
+
+
+class KubernetesCoordinator:
+    """Records of one cluster in one namespace. Objects of other clusters there have other names."""
+
+    def __init__(
+        self,
+        api: JsonApi,
+        namespace: str,
+        cluster: str,
+        *,
+        poll_s: float = POLL_S,
+        clock: Clock | None = None,
+    ) -> None:
+        self._api = api
+        self._shards = f"/apis/{GROUP}/{VERSION}/namespaces/{quote(namespace)}/shards"
+        self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases"
+        self._cluster = check_name("cluster", cluster)
+        if "." in cluster:  # a name of another cluster and its object could be the same text
+            raise ValueError(f"cluster {cluster!r}: its name has no '.'")
+        self._poll_s = poll_s
+        self._clock = clock or SystemClock()
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    async def read(self, shard: str) -> Versioned | None:
+        found = await self._read(self._name("shard", shard))
+        return None if found is None else _versioned(found)
+
+    async def change(self, shard: str, base: Version | None, record: ShardRecord) -> Version | Refused:
+        name = self._name("shard", shard)
+        try:
+            found = await self._read(name)
+        except UnreachableError:
+            return Refused.UNKNOWN
+        if (None if found is None else _versioned(found).version) != base:
+            return Refused.CONFLICT
+        drawn = draw_version()
+        spec = {"version": drawn, "record": _stored(record)}
+        try:
+            reply = await (self._create(name, spec) if found is None else self._replace(found, spec))
+        except LostReplyError:
+            return await changed_or_unknown(partial(self.read, shard), drawn)
+        except UnreachableError:
+            return Refused.UNKNOWN
+        if reply.status in (_OK, _CREATED):
+            return drawn
+        if reply.status == _CONFLICT or (found is not None and reply.status == _NOT_FOUND):
+            return Refused.CONFLICT
+        if reply.status < 500:
+            raise _refused(name, reply)
+        return await changed_or_unknown(partial(self.read, shard), drawn)
+
+    def watch(self, shard: str) -> AsyncIterator[Versioned]:
+        name = self._name("shard", shard)
+        return watch_by_reading(partial(self.read, shard), _Watch(self._api, self._shards, name), self._poll_s)
+
+    async def beat(self, broker: str, boot: int) -> None:
+        """Change the broker's Kubernetes Lease. Its times are for people: brokers compare the beat alone."""
+        name = self._name("broker", broker)
+        now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).isoformat(timespec="microseconds")
+        spec = {
+            "holderIdentity": str(boot),
+            "leaseDurationSeconds": int(SESSION_S),
+            "renewTime": now.replace("+00:00", "Z"),
+        }
+        labels = {CLUSTER_LABEL: self._cluster, f"{GROUP}/broker": broker[:63].rstrip("-.")}
+        lease: dict[str, Any] = {
+            "metadata": {"annotations": {BEAT: secrets.token_hex(8)}, "labels": labels},
+            "spec": spec,
+        }
+        path = f"{self._leases}/{name}"
+        reply = await self._api.ask("PATCH", path, lease, kind="application/merge-patch+json")
+        if reply.status == _NOT_FOUND:
+            lease["metadata"] = {**lease["metadata"], "name": name}
+            lease |= {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+            reply = await self._api.ask("POST", self._leases, lease)
+        if reply.status not in (_OK, _CREATED):
+            raise _refused(name, reply)
+
+    async def beats(self) -> Mapping[str, str]:
+        selector = quote(f"{CLUSTER_LABEL}={self._cluster}")
+        reply = await self._api.ask("GET", f"{self._leases}?labelSelector={selector}")
+        if reply.status != _OK:
+            raise _refused("leases", reply)
+        found = (each["metadata"] for each in reply.value.get("items") or [])
+        prefix = self._name("broker", "")
+        return {each["name"].removeprefix(prefix): str(each.get("annotations", {}).get(BEAT)) for each in found}
+
+    async def _read(self, name: str) -> Manifest | None:
+        reply = await self._api.ask("GET", f"{self._shards}/{name}")
+        if reply.status == _NOT_FOUND and reply.value.get("details", {}).get("name") == name:
+            return None
+        if reply.status != _OK:  # also when the kind is not known
+            raise _refused(name, reply)
+        return reply.value
+
+    async def _create(self, name: str, spec: Manifest) -> Reply:
+        metadata = {"name": name, "labels": {CLUSTER_LABEL: self._cluster}}
+        manifest = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "Shard", "metadata": metadata, "spec": spec}
+        return await self._api.ask("POST", self._shards, manifest)
+
+    async def _replace(self, found: Manifest, spec: Manifest) -> Reply:
+        return await self._api.ask("PUT", f"{self._shards}/{found['metadata']['name']}", {**found, "spec": spec})
+
+    def _name(self, kind: str, name: str) -> str:
+        """Return the name of an object."""
+        return f"{self._cluster}.{check_name(kind, name) if name else ''}"
+
+
+class _Watch:
+    """Waits for the next change of an object after the last one that it saw."""
+
+    def __init__(self, api: JsonApi, path: str, name: str) -> None:
+        self._api = api
+        self._query = f"{path}?fieldSelector=metadata.name%3D{name}"
+        self._revision = ""
+
+    async def __call__(self) -> None:
+        """Return when the object may have changed, or when the API server ended the watch."""
+        if not self._revision:
+            reply = await self._api.ask("GET", self._query)
+            self._revision = str(reply.value.get("metadata", {}).get("resourceVersion", ""))
+            return  # a change just before was perhaps not read
+        query = f"{self._query}&watch=true&resourceVersion={self._revision}&timeoutSeconds={WATCH_S}"
+        lines = self._api.lines("GET", query, None, WATCH_S + 30.0)
+        async with aclosing(lines):
+            async for line in lines:
+                metadata = line.get("object", {}).get("metadata", {})
+                is_change = line.get("type") in ("ADDED", "MODIFIED", "DELETED")
+                # After an error, such as 410 for a revision that is compacted, it begins anew.
+                self._revision = str(metadata.get("resourceVersion", "")) if is_change else ""
+                return
+
+
+def in_pod(cluster: str, environment: Mapping[str, str]) -> KubernetesCoordinator:
+    """Return the coordinator of a broker in a pod, with the account of that pod. Raises StorageError outside of one."""
+    try:
+        host, port = environment["KUBERNETES_SERVICE_HOST"], environment["KUBERNETES_SERVICE_PORT"]
+        namespace = (_ACCOUNT / "namespace").read_text().strip()
+        tls = ssl.create_default_context(cafile=str(_ACCOUNT / "ca.crt"))
+    except (KeyError, OSError) as error:
+        way_out = "run the broker in a pod with a service account, or name another coordinator"
+        raise StorageError(Thing("coordinator", "kubernetes"), f"is not there: {error}", way_out) from error
+    address = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    api = JsonApi([address], tls=tls, headers=_account_headers, request_s=REQUEST_S)
+    return KubernetesCoordinator(api, namespace, cluster)
+
+
+def _account_headers() -> Mapping[str, str]:
+    """Return the account's token, which Kubernetes replaces every hour."""
+    return {"Authorization": f"Bearer {(_ACCOUNT / 'token').read_text().strip()}"}
+
+
+def _versioned(found: Manifest) -> Versioned:
+    where = Thing("Shard", str(found.get("metadata", {}).get("name")))
+    match found.get("spec"):
+        case {"version": str(version), "record": dict(record)}:
+            return Versioned(parse_record(json.dumps(_read(record)), where), Version(version))
+    raise StorageError(where, "is not a shard's record: it must have a version and a record", "restore a copy")
+
+
+def _stored(record: ShardRecord) -> dict[str, Any]:
+    """Return a record with its numbers of 64 bits as text, because Kubernetes rounds them."""
+    value = record.model_dump(mode="json")
+    leader = {**value["leader"], "boot": str(record.leader.boot)}
+    return {**value, "epoch": str(record.epoch), "leader": leader}
+
+
+def _read(stored: Manifest) -> dict[str, Any]:
+    leader = stored.get("leader")
+    leader = {**leader, "boot": _number(leader.get("boot"))} if isinstance(leader, dict) else leader
+    return {**stored, "epoch": _number(stored.get("epoch")), "leader": leader}
+
+
+def _number(text: object) -> object:
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 20 else text
+
+
+def _refused(name: str, reply: Reply) -> UnreachableError:
+    text = str(reply.value.get("message") or "no reason")[:200]
+    return UnreachableError(Thing("object of Kubernetes", name), f"was answered with status {reply.status}: {text}")
