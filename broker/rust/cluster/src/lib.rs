@@ -1,0 +1,28 @@
+//! The replicas of one broker: they share connections to other brokers, threads that wait for disks, and one timer.
+//!
+//! [`Node::open`] opens a replica of a shard in a directory. The leader appends by [`Shard::publish`]; each publish ends as
+//! committed or with an unknown outcome, which [`Events`] hears. Questions to the coordinator are values that
+//! [`Node::next_question`] hands out, and the answers come back as values: this crate knows no coordinator.
+//!
+//! Invariants: each replica has one lock, and its events and outputs keep their order under it. No lock of a replica is held while records
+//! are read for a follower, while the disk syncs, or while records of a leader are checked.
+//!
+//! Limits: a tick looks at each replica every 100 ms, and a broker's threads for disks are shared by all of them.
+
+mod copies;
+mod copying;
+mod disks;
+mod links;
+mod lock;
+mod node;
+mod outbox;
+mod questions;
+mod shard;
+mod shards;
+mod timer;
+mod traffic;
+
+pub use node::{Node, NodeError, NodeOptions};
+pub use penstock_replication::{AppendError, Published, Token};
+pub use questions::{Question, QuestionKind, ShardId};
+pub use shard::{Events, Shard};

@@ -1,0 +1,177 @@
+//! The node: opens replicas, and passes answers of the coordinator and changes of connections to them.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use penstock_log::{FoldState, LogOptions};
+use penstock_peers::{Peers, Settings as PeerSettings, StartError};
+use penstock_replica::{Boot, BrokerId, ChangeId, Outcome, ReadId, ReplicaId, Settings, ShardRecord, Version};
+use penstock_replication::{Input, OpenError, Options};
+use tokio::runtime::Runtime;
+
+use crate::disks::Disks;
+use crate::links::Links;
+use crate::outbox::Outboxes;
+use crate::questions::{Question, Questions, ShardId};
+use crate::shard::{Events, Shard, Shared};
+use crate::shards::Shards;
+use crate::timer::Timer;
+use crate::traffic::NodeTraffic;
+
+/// Checking and reading records takes time on these threads, so there are a few.
+const NETWORK_THREADS: usize = 2;
+
+/// How a node is started.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    pub peers: PeerSettings,
+    /// Another number after each start of the process.
+    pub boot: Boot,
+    pub replication: Settings,
+    /// Threads that wait for disks.
+    pub disk_threads: usize,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error("cannot start threads for replication: {0}")]
+    Threads(#[from] std::io::Error),
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error("a replica of this shard is open already")]
+    IsOpen,
+}
+
+/// See the module. Dropping it ends connections and threads; logs keep all that was confirmed.
+pub struct Node {
+    // Dropped in this order: no tick and no work comes after the replicas are gone.
+    timer: Option<Timer>,
+    disks: Option<Disks>,
+    runtime: Option<Runtime>,
+    shards: Arc<Shards>,
+    shared: Arc<Shared>,
+    questions: Questions,
+    options: NodeOptions,
+}
+
+impl Node {
+    /// Starts threads, and takes connections of other brokers at `listener`.
+    ///
+    /// # Errors
+    /// `Start` for settings that cannot be used with this listener; `Threads`.
+    pub fn start(options: NodeOptions, listener: TcpListener, events: Arc<dyn Events>) -> Result<Self, NodeError> {
+        let disks = Disks::start(options.disk_threads)?;
+        let (asking, questions) = Questions::new();
+        let shared = Arc::new(Shared {
+            events,
+            outboxes: Outboxes::default(),
+            links: Links::default(),
+            disks: disks.work(),
+            asking,
+            peers: OnceLock::new(),
+            started: Instant::now(),
+        });
+        let shards = Arc::new(Shards::default());
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(NETWORK_THREADS)
+            .thread_name("replica-network")
+            .enable_all()
+            .build()?;
+        let traffic = NodeTraffic { shards: Arc::clone(&shards), shared: Arc::clone(&shared) };
+        let peers = Peers::start(options.peers.clone(), options.boot, listener, Arc::new(traffic), runtime.handle())?;
+        // It is set here alone.
+        let _ = shared.peers.set(peers);
+        let timer = Timer::start(Arc::clone(&shards))?;
+        Ok(Self { timer: Some(timer), disks: Some(disks), runtime: Some(runtime), shards, shared, questions, options })
+    }
+
+    /// Where other brokers connect.
+    ///
+    /// # Panics
+    /// Never: connections begin with the node.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.shared.peers.get().map(Peers::address)
+    }
+
+    /// Says where a broker is, as host:port.
+    pub fn set_peer(&self, broker: BrokerId, address: &str) {
+        if let Some(peers) = self.shared.peers.get() {
+            peers.set(broker, address);
+        }
+    }
+
+    /// Opens a replica; returns it with the state of its queues at the high watermark. `new_replica` is drawn: it becomes the identity of a
+    /// disk that has none.
+    ///
+    /// # Errors
+    /// `Open`; `IsOpen`.
+    pub fn open(
+        &self,
+        id: ShardId,
+        directory: &Path,
+        log: LogOptions,
+        new_replica: ReplicaId,
+    ) -> Result<(Arc<Shard>, FoldState), NodeError> {
+        if self.shards.get(&id).is_some() {
+            return Err(NodeError::IsOpen);
+        }
+        let options = Options {
+            broker: self.options.peers.broker,
+            boot: self.options.boot,
+            new_replica,
+            log_id: id,
+            log,
+            settings: self.options.replication,
+        };
+        let (shard, state) = Shard::open(directory, options, Arc::clone(&self.shared))?;
+        self.shards.add(&shard);
+        self.shared.links.each(|broker, link| shard.linked(broker, link));
+        Ok((shard, state))
+    }
+
+    /// The next question to the coordinator; none if there is none within this time.
+    #[must_use]
+    pub fn next_question(&self, within: Duration) -> Option<Question> {
+        self.questions.next(within)
+    }
+
+    /// The answer to [`crate::QuestionKind::Read`]; without a number a record that was watched.
+    pub fn read(&self, shard: &ShardId, read: Option<ReadId>, record: Option<(ShardRecord, Version)>) {
+        self.step(shard, Input::Read { read, record });
+    }
+
+    /// The answer to [`crate::QuestionKind::Change`].
+    pub fn changed(&self, shard: &ShardId, change: ChangeId, outcome: Outcome) {
+        self.step(shard, Input::Answered { change, outcome });
+    }
+
+    /// The coordinator says that a broker's session has ended, or that it is alive again.
+    pub fn session(&self, broker: BrokerId, is_alive: bool) {
+        for shard in self.shards.all() {
+            shard.step(Input::Session { broker, is_alive });
+        }
+    }
+
+    fn step(&self, shard: &ShardId, input: Input) {
+        if let Some(shard) = self.shards.get(shard) {
+            shard.step(input);
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.timer = None;
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_secs(5));
+        }
+        self.disks = None;
+        // Replicas and what they share hold each other.
+        self.shards.clear();
+    }
+}

@@ -1,0 +1,265 @@
+//! One replica of a shard behind its lock, and where its outputs go.
+//!
+//! Invariant: outputs are handed over under the lock, so their order is that of the events. [`Events`] must therefore not call the shard.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use penstock_log::{FoldState, Log, LogError, Position};
+use penstock_peers::{Frame, Peers};
+use penstock_replica::{BrokerId, Link, ReplicaId, Role, ShardRecord};
+use penstock_replication::wire::encode_message;
+use penstock_replication::{
+    AppendError, Input, Now, OpenError, Options, Output, Published, ReplicatedLog, Sent, Token,
+};
+
+use crate::copies::Copies;
+use crate::disks::DiskWork;
+use crate::links::Links;
+use crate::lock::lock;
+use crate::outbox::Outboxes;
+use crate::questions::{Asking, Question, QuestionKind, ShardId};
+
+/// Records of a frame, unless one record alone is larger.
+const SHIPMENT_BYTES: usize = 256 << 10;
+
+/// The broker's side of its replicas. The functions are called under the replica's lock: they are quick, and do not call the shard.
+pub trait Events: Send + Sync + 'static {
+    /// Everything below is committed and can be read.
+    fn committed(&self, shard: &ShardId, below: Position);
+
+    fn ended(&self, shard: &ShardId, publish: Token, how: Published);
+
+    fn role(&self, shard: &ShardId, role: Role);
+
+    /// The log failed, and the replica halts.
+    fn failed(&self, shard: &ShardId, error: &LogError);
+
+    /// The log was replaced by a copy of the leader's, with this state of its queues.
+    fn replaced(&self, shard: &ShardId, state: FoldState);
+
+    /// A sentence for the log.
+    fn noticed(&self, sentence: &str);
+}
+
+/// Everything that the replicas of a broker share.
+pub(crate) struct Shared {
+    pub events: Arc<dyn Events>,
+    pub outboxes: Outboxes,
+    pub links: Links,
+    pub disks: DiskWork,
+    pub asking: Asking,
+    /// Set once the connections have begun.
+    pub peers: OnceLock<Peers>,
+    pub started: Instant,
+}
+
+impl Shared {
+    pub fn now(&self) -> Now {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now { millis: as_millis(self.started.elapsed()), unix_ms: as_millis(since) }
+    }
+
+    pub fn wake(&self, broker: BrokerId) {
+        if let Some(peers) = self.peers.get() {
+            peers.wake(broker);
+        }
+    }
+}
+
+/// A replica of a shard; see the module.
+pub struct Shard {
+    pub(crate) id: ShardId,
+    pub(crate) directory: PathBuf,
+    pub(crate) options: Options,
+    /// Absent only where a replica could not be opened again with the files of a copy.
+    replicated: Mutex<Option<ReplicatedLog>>,
+    pub(crate) copies: Copies,
+    /// Numbers the copies that this replica gives.
+    pub(crate) copied: AtomicU64,
+    pub(crate) shared: Arc<Shared>,
+    /// For work that comes back to it.
+    this: Weak<Shard>,
+}
+
+impl std::fmt::Debug for Shard {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Shard({:02x?})", self.id)
+    }
+}
+
+impl Shard {
+    pub(crate) fn open(
+        directory: &Path,
+        options: Options,
+        shared: Arc<Shared>,
+    ) -> Result<(Arc<Shard>, FoldState), OpenError> {
+        let id = options.log_id;
+        let (replicated, state) = ReplicatedLog::open(directory, options.clone(), shared.now())?;
+        let shard = Arc::new_cyclic(|this| Shard {
+            id,
+            directory: directory.to_owned(),
+            options,
+            replicated: Mutex::new(Some(replicated)),
+            copies: Copies::default(),
+            copied: AtomicU64::new(0),
+            shared,
+            this: Weak::clone(this),
+        });
+        Ok((shard, state))
+    }
+
+    #[must_use]
+    pub fn id(&self) -> &ShardId {
+        &self.id
+    }
+
+    /// The identity of the replica's disk.
+    #[must_use]
+    pub fn replica(&self) -> Option<ReplicaId> {
+        self.lock().as_ref().map(ReplicatedLog::id)
+    }
+
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.lock().as_ref().map_or(Role::Follower, ReplicatedLog::role)
+    }
+
+    /// The shard's record, as last read or watched.
+    #[must_use]
+    pub fn record(&self) -> Option<ShardRecord> {
+        self.lock().as_ref().and_then(|replicated| replicated.record().cloned())
+    }
+
+    /// Appends as the leader and sends it on its way. [`Events::ended`] says how the publish ended.
+    ///
+    /// # Errors
+    /// `NotLeading` where another replica leads; those of the log.
+    pub fn publish(
+        &self,
+        publish: Token,
+        append: impl FnOnce(&mut Log) -> Result<Position, LogError>,
+    ) -> Result<Position, AppendError> {
+        let mut guard = self.lock();
+        let Some(replicated) = guard.as_mut() else { return Err(AppendError::NotLeading) };
+        let appended = replicated.append(publish, append);
+        let outputs = replicated.flush(self.shared.now());
+        self.hand_over_outputs(outputs);
+        appended
+    }
+
+    /// Reads, folds and compacts the log up to the high watermark, under the replica's lock. Absent where the replica is not open.
+    pub fn with_log<T>(&self, act: impl FnOnce(&mut Log) -> T) -> Option<T> {
+        self.lock().as_mut().map(|replicated| act(replicated.log()))
+    }
+
+    /// Hands the leadership over to another replica in sync; nothing happens where this one does not lead.
+    pub fn hand_over(&self, to: ReplicaId) {
+        self.step(Input::HandOver(to));
+    }
+
+    pub(crate) fn step(&self, input: Input) {
+        let mut guard = self.lock();
+        let Some(replicated) = guard.as_mut() else { return };
+        let outputs = replicated.step(self.shared.now(), input);
+        self.hand_over_outputs(outputs);
+    }
+
+    /// A frame of a broker for this shard. Records are checked without the lock.
+    pub(crate) fn receive(&self, from: BrokerId, message: penstock_replica::Message, records: &[u8]) {
+        match ReplicatedLog::check(&self.id, &message, records.to_vec()) {
+            Ok(records) => self.step(Input::Message { from, message, records }),
+            Err(error) => {
+                self.shared
+                    .events
+                    .noticed(&format!("broker {from} sent records that do not pass their check: {error}"));
+            }
+        }
+    }
+
+    /// The records that a replica waits for, as a frame. Blocks while they are read.
+    pub(crate) fn ship(&self, to: ReplicaId) -> Option<Frame> {
+        let shipment = {
+            let mut guard = self.lock();
+            let (shipment, outputs) = guard.as_mut()?.begin_shipment(to);
+            self.hand_over_outputs(outputs);
+            shipment?
+        };
+        let shipped = shipment.perform(SHIPMENT_BYTES);
+        let mut guard = self.lock();
+        let (sent, outputs) = guard.as_mut()?.finish_shipment(self.shared.now(), shipped);
+        self.hand_over_outputs(outputs);
+        let Sent { message, bytes, .. } = sent?;
+        let head = encode_message(&self.id, &message, bytes.len());
+        Some(Frame { head: head.into(), body: Bytes::from(bytes) })
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&self) {
+        self.step(Input::Tick);
+        if let Some((from, ask)) = self.copies.tick(self.shared.now().millis) {
+            self.send_copy(from, &ask);
+        }
+    }
+
+    pub(crate) fn linked(&self, broker: BrokerId, link: Link) {
+        if link != Link::Up {
+            self.copies.disconnected(broker);
+        }
+        self.step(Input::Link(broker, link));
+    }
+
+    /// A thread for disks does this, unless the node ends before.
+    pub(crate) fn soon(&self, act: impl FnOnce(&Shard) + Send + 'static) {
+        let this = Weak::clone(&self.this);
+        self.shared.disks.give(Box::new(move || {
+            if let Some(this) = this.upgrade() {
+                act(&this);
+            }
+        }));
+    }
+
+    /// Called under the lock.
+    fn hand_over_outputs(&self, outputs: Vec<Output>) {
+        for output in outputs {
+            self.hand_over_output(output);
+        }
+    }
+
+    fn hand_over_output(&self, output: Output) {
+        let shared = &self.shared;
+        match output {
+            Output::Send { to, message } => {
+                shared.outboxes.put_message(to, encode_message(&self.id, &message, 0));
+                shared.wake(to);
+            }
+            Output::Records { to, broker } => {
+                shared.outboxes.put_records(broker, self.id, to);
+                shared.wake(broker);
+            }
+            Output::Lacks { broker, .. } => self.soon(move |shard| shard.offer_copy(broker)),
+            Output::Work(work) => self.soon(move |shard| shard.step(Input::Done(work.perform()))),
+            Output::Read(read) => self.ask(QuestionKind::Read(read)),
+            Output::Change { change, base, record } => self.ask(QuestionKind::Change { change, base, record }),
+            Output::Committed(below) => shared.events.committed(&self.id, below),
+            Output::Ended { publish, how } => shared.events.ended(&self.id, publish, how),
+            Output::Role(role) => shared.events.role(&self.id, role),
+            Output::Failed(error) => shared.events.failed(&self.id, &error),
+        }
+    }
+
+    fn ask(&self, kind: QuestionKind) {
+        self.shared.asking.ask(Question { shard: self.id, kind });
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Option<ReplicatedLog>> {
+        lock(&self.replicated)
+    }
+}
+
+fn as_millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

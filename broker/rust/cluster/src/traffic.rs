@@ -1,0 +1,73 @@
+//! Between connections and replicas: frames that come go to the shard that they name, and a connection that can take a frame gets the next
+//! one.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use penstock_peers::{Frame, Link, Traffic};
+use penstock_replica::BrokerId;
+use penstock_replication::wire;
+
+use crate::outbox::Next;
+use crate::shard::Shared;
+use crate::shards::Shards;
+
+pub(crate) struct NodeTraffic {
+    pub shards: Arc<Shards>,
+    pub shared: Arc<Shared>,
+}
+
+impl Traffic for NodeTraffic {
+    fn next(&self, to: BrokerId) -> Option<Frame> {
+        loop {
+            match self.shared.outboxes.next(to)? {
+                Next::Message(head) => return Some(Frame { head, body: Bytes::new() }),
+                Next::Records(shard, replica) => {
+                    if let Some(frame) = self.shards.get(&shard).and_then(|shard| shard.ship(replica)) {
+                        return Some(frame);
+                    }
+                }
+            }
+        }
+    }
+
+    fn received(&self, from: BrokerId, frame: Bytes) {
+        match wire::decode(&frame) {
+            Ok(wire::Frame::Message { log_id, message, records }) => {
+                // A replica that is not opened yet, or that has moved away, says nothing.
+                if let Some(shard) = self.shards.get(&log_id) {
+                    shard.receive(from, message, records);
+                }
+            }
+            Ok(wire::Frame::Copy { log_id, message }) => {
+                if let Some(shard) = self.shards.get(&log_id) {
+                    shard.take_copy(from, message);
+                }
+            }
+            Ok(_) => {}
+            Err(error) => self.shared.events.noticed(&format!("broker {from} sent a frame that is refused: {error}")),
+        }
+    }
+
+    fn link(&self, broker: BrokerId, link: Link) {
+        let link = match link {
+            Link::Up { .. } => {
+                self.shared.outboxes.connected(broker);
+                penstock_replica::Link::Up
+            }
+            Link::Down => {
+                self.shared.outboxes.disconnected(broker);
+                penstock_replica::Link::Down
+            }
+            Link::Refused => penstock_replica::Link::Refused,
+        };
+        self.shared.links.set(broker, link);
+        for shard in self.shards.all() {
+            shard.linked(broker, link);
+        }
+    }
+
+    fn failed(&self, broker: BrokerId, reason: &str) {
+        self.shared.events.noticed(&format!("broker {broker} is not connected: {reason}"));
+    }
+}
