@@ -132,6 +132,8 @@ def test_what_is_not_acked_is_delivered_again(channel: BlockingChannel, amqp: tu
 
 def test_reply_codes_and_texts_are_those_that_clients_know(channel: BlockingChannel, amqp: tuple[Broker, int]) -> None:
     channel.queue_declare("plain", durable=True)
+    ordered = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+    channel.queue_declare("ordered", durable=True, arguments=ordered)
     connection = channel.connection
     cases: list[tuple[int, str, Callable[[Any], Any]]] = [
         (404, "no queue 'absent' in vhost '/'", lambda one: one.queue_declare("absent", passive=True)),
@@ -152,6 +154,11 @@ def test_reply_codes_and_texts_are_those_that_clients_know(channel: BlockingChan
             lambda one: one.exchange_declare("", passive=True),
         ),
         (404, "absent", lambda one: one.basic_consume("absent", lambda *_: None)),
+        (
+            405,
+            "basic.get operations are not supported by quorum queues with single active consumer",
+            lambda one: one.basic_get("ordered"),
+        ),
     ]
     for code, text, ask in cases:
         with pytest.raises(ChannelClosedByBroker) as raised:

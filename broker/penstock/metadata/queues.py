@@ -18,6 +18,7 @@ from penstock.model.errors import (
     LockedError,
     NotFoundError,
     PreconditionFailedError,
+    SingleActiveError,
     Thing,
 )
 from penstock.model.names import (
@@ -181,6 +182,13 @@ def check_consume(state: VhostTopology, queue: Queue) -> None:
             "read it: StreamService.Read, `connection.stream(name).read()` or `penstock stream read`",
             field="queue",
         )
+
+
+def check_get(state: VhostTopology, queue: Queue) -> None:
+    """Check that messages can be got from the queue one by one; raise otherwise."""
+    check_consume(state, queue)
+    if queue.kind is QueueKind.QUORUM and queue.single_active:
+        raise SingleActiveError(state.thing("queue", queue.name))
 
 
 def _check_flags(thing: Thing, command: DeclareQueue, kind: QueueKind) -> None:

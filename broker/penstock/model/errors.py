@@ -109,6 +109,13 @@ class LockedError(RefusedError):
         super().__init__(thing, "is exclusive to another connection", way_out)
 
 
+class SingleActiveError(LockedError):
+    """The active consumer alone gets the messages of the queue."""
+
+    def __init__(self, thing: Thing) -> None:
+        RefusedError.__init__(self, thing, "is a quorum queue with a single active consumer", "consume it instead")
+
+
 class InvalidArgumentError(RefusedError):
     def __init__(self, thing: Thing, rule: str, way_out: str, *, field: str = "") -> None:
         super().__init__(thing, rule, way_out)

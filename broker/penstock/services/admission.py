@@ -81,9 +81,10 @@ class AdmissionVerbs:
 
     @reading
     async def get(self, principal: Principal, vhost: str, queue: str, *, again: bool = False) -> Admission:
-        found, admission = await self._consumed(principal, vhost, queue)
+        found = self._vhosts.get(vhost_name(vhost))
+        queue_id = await found.admit_get(principal.in_vhost(found.name), existing_queue_name(queue))
         self._entered(principal, found, again=again)
-        return admission
+        return Admission(found.name, queue_id)
 
     @reading
     async def settle(self, principal: Principal, vhost: str, queue: str) -> Admission:

@@ -251,9 +251,20 @@ class Vhost:
         return [rights.may_key(Access.WRITE, exchange, key) for key in keys]
 
     async def admit_consume(self, rights: Rights, queue: QueueName, *, may_be_stream: bool = False) -> QueueId:
-        """Return the engine's number of a queue, for consuming, getting and settling alike."""
+        """Return the engine's number of a queue, for consuming and settling."""
         rights.require(Access.READ, self._queue(queue))
         return await self._owner.read(lambda: self._consumed(queue, rights, may_be_stream=may_be_stream).id)
+
+    async def admit_get(self, rights: Rights, queue: QueueName) -> QueueId:
+        """Return the engine's number of a queue, for getting messages one by one."""
+        rights.require(Access.READ, self._queue(queue))
+
+        def found() -> QueueId:
+            got = queues.get(self._topology, queue, rights.connection)
+            queues.check_get(self._topology, got)
+            return got.id
+
+        return await self._owner.read(found)
 
     def may_have_queues_of(self, connection: ConnectionId) -> bool:
         """Return whether the connection has exclusive queues here, or may have one when a round is committed."""

@@ -8,6 +8,7 @@ from penstock.native import (
     ExchangeDeclare,
     ExchangeDelete,
     OpenConsume,
+    OpenGet,
     OpenPublish,
     PermitExchange,
     PermitKeys,
@@ -166,6 +167,45 @@ def test_names_and_types_that_nobody_may_use_have_rabbitmq_s_texts() -> None:
         ]
         for question, code, text in cases:
             assert text_of(await world.ask(amqp(question))) == (code, text)
+
+    play(scenario)
+
+
+def test_an_unknown_exchange_type_is_refused_before_the_rights_and_the_name_are_checked() -> None:
+    async def scenario(world: World) -> None:
+        arguments = encode_table({})
+        await world.ask(amqp(ExchangeDeclare(vhost="/", name="events", kind="topic", arguments=arguments)))
+        for name, kind, user in (
+            ("events", "x-unknown", ADMIN),
+            ("", "x-unknown", ADMIN),
+            ("amq.topic", "x-recent-history", ADMIN),
+            ("other", "x" * 200, "reader\0reader"),
+        ):
+            refused = await world.ask(
+                amqp(ExchangeDeclare(vhost="/", name=name, kind=kind, arguments=arguments), user)
+            )
+            assert text_of(refused) == (503, f"unknown exchange type '{kind}'")
+        passive = ExchangeDeclare(vhost="/", name="events", kind="x-unknown", passive=True, arguments=arguments)
+        assert await world.ask(amqp(passive)) == ("changed", "", 0, 0)
+
+    play(scenario)
+
+
+def test_messages_of_a_quorum_queue_with_a_single_active_consumer_cannot_be_got() -> None:
+    async def scenario(world: World) -> None:
+        single = {"x-single-active-consumer": True}
+        for name, arguments in (("ordered", {**single, "x-queue-type": "quorum"}), ("plain", single)):
+            await world.ask(
+                amqp(QueueDeclare(vhost="/", name=name, durable=True, arguments=encode_table(dict(arguments))))
+            )
+        refused = await world.ask(amqp(OpenGet(vhost="/", queue="ordered")))
+        assert text_of(refused) == (
+            405,
+            "cannot obtain access to locked queue 'ordered' in vhost '/'. basic.get operations are not supported by "
+            "quorum queues with single active consumer",
+        )
+        assert (await world.ask(amqp(OpenConsume(vhost="/", queue="ordered"))))[0] == "admit"
+        assert (await world.ask(amqp(OpenGet(vhost="/", queue="plain"))))[0] == "admit"
 
     play(scenario)
 

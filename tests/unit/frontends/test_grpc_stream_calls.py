@@ -200,6 +200,23 @@ def test_streams_are_read_and_queues_consumed_and_each_refusal_names_the_other()
     play(scenario)
 
 
+def test_messages_of_a_quorum_queue_with_a_single_active_consumer_are_consumed_and_not_got():
+    async def scenario(world):
+        queue = admin.Queue(name="ordered", durable=True)
+        queue.arguments["x-queue-type"].string_value = "quorum"
+        queue.arguments["x-single-active-consumer"].bool_value = True
+        await ask(world, "DeclareQueue", admin.DeclareQueueRequest(queue=queue))
+
+        refused = await world.ask(FakeCall(OpenGet(vhost="", queue="ordered"), authorization=basic("admin")))
+        consumed = await world.ask(FakeCall(OpenConsume(vhost="", queue="ordered"), authorization=basic("admin")))
+
+        text = "queue 'ordered' in vhost '/' is a quorum queue with a single active consumer; consume it instead"
+        assert refused[1:3] == (FAILED_PRECONDITION, text)
+        assert consumed[0] == "admit"
+
+    play(scenario)
+
+
 def test_a_stream_takes_the_permissions_of_its_parts():
     async def scenario(world):
         await declared(world, "open.clicks", 2)

@@ -18,13 +18,26 @@ from penstock.model.errors import (
     NotFoundError,
     PreconditionFailedError,
     RefusedError,
+    SingleActiveError,
     StoppedError,
+    Thing,
     TooLargeError,
 )
 
 CONNECTION_FORCED, ACCESS_REFUSED, NOT_FOUND, RESOURCE_LOCKED = 320, 403, 404, 405
 PRECONDITION_FAILED, COMMAND_INVALID, RESOURCE_ERROR = 406, 503, 506
 NOT_ALLOWED, NOT_IMPLEMENTED, INTERNAL_ERROR = 530, 540, 541
+
+
+class UnknownTypeError(InvalidArgumentError):
+    """No exchange has that type, whatever its name and whoever asks for it."""
+
+    def __init__(self, thing: Thing, kind: str) -> None:
+        super().__init__(thing, f"has an unknown type '{kind}'", "use another type", field="type")
+        self.kind = kind
+
+    def __str__(self) -> str:
+        return f"unknown exchange type '{self.kind}'"
 
 
 class GetFromStreamError(InvalidArgumentError):
@@ -42,6 +55,7 @@ TABLE: dict[type[Exception], tuple[str, int]] = {
     PreconditionFailedError: ("precondition_failed", PRECONDITION_FAILED),
     LockedError: ("precondition_failed", RESOURCE_LOCKED),
     GetFromStreamError: ("unsupported", NOT_IMPLEMENTED),
+    UnknownTypeError: ("invalid_argument", COMMAND_INVALID),
     InvalidArgumentError: ("invalid_argument", PRECONDITION_FAILED),
     TooLargeError: ("invalid_argument", PRECONDITION_FAILED),
     LimitReachedError: ("limit_reached", PRECONDITION_FAILED),
@@ -53,11 +67,10 @@ TABLE: dict[type[Exception], tuple[str, int]] = {
     FaultError: ("unavailable", INTERNAL_ERROR),
 }
 
-_TYPE, _ARGUMENTS, _TOO_MANY_QUEUES = "type", "arguments.", "would be "
+_ARGUMENTS, _TOO_MANY_QUEUES = "arguments.", "would be "
 
 # Errors about a field whose code is not that of their class.
 _CODES: dict[tuple[type[Exception], str], int] = {
-    (InvalidArgumentError, _TYPE): COMMAND_INVALID,
     (PreconditionFailedError, "connections_max"): NOT_ALLOWED,
     (PreconditionFailedError, "exclusive"): RESOURCE_LOCKED,
 }
@@ -72,6 +85,11 @@ _ACCESS = {
 _LOCKED = (
     "cannot obtain exclusive access to locked {}. It could be originally declared on another connection or the "
     "exclusive property value does not match that of the original declaration."
+)
+
+_SINGLE_ACTIVE = (
+    "cannot obtain access to locked {}. basic.get operations are not supported by quorum queues with single active "
+    "consumer"
 )
 
 
@@ -110,14 +128,14 @@ def _text_of(error: RefusedError | FaultError, user: str) -> str:
             return f"vhost {error.thing.name} not found" if error.thing.kind == "vhost" else f"no {error.thing}"
         case AccessRefusedError():
             return _of_access(error, user)
+        case SingleActiveError():
+            return _SINGLE_ACTIVE.format(error.thing)
         case LockedError():
             return _LOCKED.format(error.thing)
         case PreconditionFailedError():
             return _of_precondition(error, user)
-        case GetFromStreamError():
+        case GetFromStreamError() | UnknownTypeError():
             return str(error)
-        case InvalidArgumentError() if error.field == _TYPE:
-            return error.rule.replace("has a type", "unknown exchange type", 1).partition(" that is ")[0]
         case InvalidArgumentError() if error.field:
             return f"invalid arg '{error.field.removeprefix(_ARGUMENTS)}' for {error.thing}: {error.rule}"
         case LimitReachedError() if error.rule.startswith(_TOO_MANY_QUEUES):

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from penstock.frontends.amqp.errors import UnknownTypeError
 from penstock.frontends.native import vhost_of
 from penstock.model.arguments import Arguments
 from penstock.model.errors import AccessRefusedError, InvalidArgumentError, NotFoundError, Thing
 from penstock.model.field_table import FieldTableError, decode_table
 from penstock.model.names import exchange_name, existing_queue_name, queue_name, routing_key
-from penstock.model.records import Binding, DestinationKind
+from penstock.model.records import Binding, DestinationKind, ExchangeKind
 from penstock.native import (
     BindingChange,
     ExchangeDeclare,
@@ -70,6 +71,9 @@ def _gone_already() -> Iterator[None]:
 
 
 def _exchange(question: ExchangeDeclare) -> DeclareExchange:
+    # Before rights and names, as in RabbitMQ.
+    if not question.passive and question.kind not in tuple(ExchangeKind):
+        raise UnknownTypeError(Thing("exchange", question.name), question.kind)
     if not question.name:
         # Also passively, as in RabbitMQ; over gRPC its declaration may be looked up.
         raise AccessRefusedError(Thing("exchange", ""), "is the default exchange", "declare one with a name")
