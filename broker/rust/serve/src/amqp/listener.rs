@@ -80,7 +80,7 @@ fn unavailable(reason: &str) -> Vec<u8> {
 }
 
 async fn serve(broker: Broker, connections: impl Stream<Item = std::io::Result<Connection>>) {
-    let (mut connections, mut stopping) = (std::pin::pin!(connections), broker.stopping.clone());
+    let (mut connections, mut stopping) = (Box::pin(connections), broker.stopping.clone());
     let mut conversations = JoinSet::new();
     loop {
         tokio::select! {
@@ -92,5 +92,7 @@ async fn serve(broker: Broker, connections: impl Stream<Item = std::io::Result<C
             _ = stopping.wait_for(|stopping| *stopping) => break,
         }
     }
+    // No client may wait at a socket that takes none, while the last conversations end.
+    drop(connections);
     while conversations.join_next().await.is_some() {}
 }

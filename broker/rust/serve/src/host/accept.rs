@@ -7,14 +7,13 @@
 
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use penstock_engine::Metric;
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
@@ -182,14 +181,13 @@ pub(crate) fn accept(listener: TcpListener, door: Door) -> impl Stream<Item = st
     handed_over(connections)
 }
 
-/// The same of a Unix socket at a path.
+/// The same of a Unix socket.
 pub(crate) fn accept_unix(
-    listener: UnixListener,
-    path: PathBuf,
+    listener: unix::Listener,
     door: Door,
 ) -> impl Stream<Item = std::io::Result<Connection>> + use<> {
     let (ready, connections) = mpsc::channel(READY_MAX);
-    tokio::spawn(run_unix(listener, path, door, ready));
+    tokio::spawn(run_unix(listener, door, ready));
     handed_over(connections)
 }
 
@@ -243,14 +241,14 @@ async fn run(listener: TcpListener, mut door: Door, ready: mpsc::Sender<Connecti
 }
 
 /// The same for a Unix socket, whose file goes at the end.
-async fn run_unix(listener: UnixListener, path: PathBuf, door: Door, ready: mpsc::Sender<Connection>) {
-    let address = format!("unix:{}", path.display());
+async fn run_unix(listener: unix::Listener, door: Door, ready: mpsc::Sender<Connection>) {
+    let address = format!("unix:{}", listener.path().display());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = ready.closed() => break,
+            () = ready.closed() => return,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok(stream) = accepted else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
@@ -262,6 +260,4 @@ async fn run_unix(listener: UnixListener, path: PathBuf, door: Door, ready: mpsc
             Err(reason) => door.note_refused(&address, &reason),
         }
     }
-    // Before the listener is gone, so that this is never the file of the next broker. One that cannot be removed is replaced.
-    let _ = unix::remove_if_there(&path);
 }

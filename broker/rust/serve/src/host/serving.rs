@@ -133,7 +133,7 @@ impl Host {
         path: &Path,
     ) -> std::io::Result<impl Stream<Item = std::io::Result<Connection>> + Send + use<>> {
         let (door, path) = (self.door(protocol), path.to_owned());
-        self.run(async move { unix::bind(&path).map(|listener| accept_unix(listener, path, door)) })
+        self.run(async move { unix::bind(&path).await.map(|listener| accept_unix(listener, door)) })
             .unwrap_or_else(|| Err(std::io::Error::other("the host has stopped")))
     }
 
