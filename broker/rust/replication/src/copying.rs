@@ -91,6 +91,8 @@ impl CopySource {
 pub enum CopyError {
     #[error("the leader offers files that are not those of a log")]
     Offer,
+    #[error("an earlier copy takes the place of the log when the replica is opened; open it first")]
+    Decided,
     #[error("a part of a copied file is not the one that was asked for, or its checksum does not match")]
     Part,
     #[error("cannot {action} {}: {source}", path.display())]
@@ -121,6 +123,9 @@ impl CopyTarget {
         let is_valid = |file: &CopiedFile| is_name(&file.name) && file.bytes <= file.size;
         if files.is_empty() || files.len() > FILES_MAX || names.len() != files.len() || !files.iter().all(is_valid) {
             return Err(CopyError::Offer);
+        }
+        if install::is_decided(directory) {
+            return Err(CopyError::Decided);
         }
         install::remove_copy(disk.as_ref(), directory).map_err(|(action, source)| CopyError::Io {
             action,

@@ -26,6 +26,11 @@ pub(crate) fn decide(disk: &dyn Disk, directory: &Path) -> Result<(), Error> {
     disk.sync_directory(directory)
 }
 
+/// Whether a copy in a directory waits for a start that installs it.
+pub(crate) fn is_decided(directory: &Path) -> bool {
+    [INSTALLING, MOVING].iter().any(|name| directory.join(name).exists())
+}
+
 /// Completes the installation that an earlier process began, and removes a copy that was not completed.
 pub(crate) fn complete(disk: &dyn Disk, directory: &Path) -> Result<(), OpenError> {
     let done = steps(disk, directory);

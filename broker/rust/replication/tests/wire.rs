@@ -3,8 +3,10 @@
 
 use penstock_replica::{Epochs, Message};
 use penstock_replication::wire::{
-    self, Frame, FrameError, Greeting, HEADER_BYTES, PROTOCOL, decode, encode_greeting, encode_message, frame_length,
+    self, Frame, FrameError, Greeting, HEADER_BYTES, PROTOCOL, decode, encode_copy, encode_greeting, encode_message,
+    frame_length,
 };
+use penstock_replication::{CopiedFile, CopyMessage};
 use proptest::prelude::*;
 
 const LOG_ID: [u8; 16] = [7; 16];
@@ -73,6 +75,40 @@ proptest! {
             bytes[24..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
             let _ = decode(&bytes);
         }
+    }
+}
+
+fn copy_messages() -> impl Strategy<Value = CopyMessage> {
+    let file = ("[a-z.0-9]{1,40}", any::<u64>(), any::<u64>());
+    let file = file.prop_map(|(name, bytes, size)| CopiedFile { name, bytes, size });
+    let files = prop::collection::vec(file, 0..5);
+    prop_oneof![
+        (any::<u64>(), any::<u64>(), files).prop_map(|(copy, position, files)| CopyMessage::Offer {
+            copy,
+            position,
+            files
+        }),
+        (any::<u64>(), any::<u32>(), any::<u64>(), any::<u32>())
+            .prop_map(|(copy, file, at, length)| CopyMessage::Fetch { copy, file, at, length }),
+        (any::<u64>(), any::<u32>(), any::<u64>(), prop::collection::vec(any::<u8>(), 0..50), any::<u32>())
+            .prop_map(|(copy, file, at, bytes, crc)| CopyMessage::Part { copy, file, at, bytes, crc }),
+        any::<u64>().prop_map(|copy| CopyMessage::Fetched { copy }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn messages_about_copies_are_read_back(message in copy_messages(), at in any::<prop::sample::Index>(), bit in 0..8_u8) {
+        let part: &[u8] = if let CopyMessage::Part { bytes, .. } = &message { bytes } else { &[] };
+        let bytes = [&encode_copy(&LOG_ID, &message), part].concat();
+        prop_assert_eq!(decode(&bytes), Ok(Frame::Copy { log_id: LOG_ID, message: message.clone() }));
+
+        let mut changed = bytes.clone();
+        *at.get_mut(&mut changed) ^= 1 << bit;
+
+        // A part has a checksum of its own.
+        let is_in_part = at.index(bytes.len()) >= bytes.len() - part.len();
+        prop_assert!(is_in_part || decode(&changed).is_err());
     }
 }
 
