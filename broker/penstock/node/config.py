@@ -177,7 +177,8 @@ class Settings(BaseModel):
     proxy_addresses: str = Field(
         "",
         description="IP addresses and networks of proxies, separated by commas: their connections begin with a header "
-        "of the PROXY protocol, version 1 or 2, which names the client. Empty to accept none.",
+        "of the PROXY protocol, version 1 or 2, which names the client. A header from another address is refused, and "
+        "logged. Empty to accept none.",
     )
     streams_per_connection_max: int = Field(
         1_000, ge=1, le=1_000_000, description="Maximum open streams and calls per connection."
@@ -186,8 +187,9 @@ class Settings(BaseModel):
         10.0,
         ge=0.1,
         le=600,
-        description="Time limit for a TLS handshake, then for a connection's first log-in, then for a request's first "
-        "message (plus a second for each 64 KiB of it). The broker closes slower connections.",
+        description="Time limit for each step of a connection: the header of a proxy, a TLS handshake, the first "
+        "log-in, over AMQP the virtual host after it, and a request's first message (plus a second for each 64 KiB of "
+        "it). The broker closes slower connections.",
     )
     drain_seconds: float = Field(
         10.0,

@@ -69,7 +69,7 @@ COUNTERS: dict[str, tuple[str, str]] = {
     "delivery_pauses_total": ("penstock_delivery_pauses", "Pauses of consumers because of a limit."),
     "connections_too_slow_total": (
         "penstock_connections_too_slow",
-        "Connections closed because no client logged in on them within first_request_seconds.",
+        "Connections whose client took too long to log in or, over AMQP, to enter a virtual host.",
     ),
     "buffer_waits_total": (
         "penstock_buffer_waits",

@@ -4,7 +4,7 @@
 //! What must stay true: nothing more is read while too much is not written, or waits for the disk; deliveries wait before. A
 //! client is gone after two heartbeats of silence, in which the broker has read. What came and is not stored, and what is not
 //! written, counts in the budget of memory, and waits for it. Whatever a connection waits for, it ends when it has to: an
-//! administrator closes it, others wait for the memory that it holds, it does not log in, or the broker stops.
+//! administrator closes it, others wait for the memory that it holds, it does not log in or enters no virtual host, or the broker stops.
 
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
+use penstock_engine::Metric;
 use penstock_wire::amqp::connection::Phase;
 use penstock_wire::amqp::frame::{PROTOCOL_HEADER, is_served, next_frame, put_heartbeat};
 use penstock_wire::amqp::heartbeat::{Due, Heartbeat};
@@ -96,6 +97,8 @@ struct Conversation {
     /// Whether its user may still be here, once it has entered.
     rights: Option<Rights>,
     closing_at: Option<Instant>,
+    /// Until when it has to enter a virtual host, from its log-in on until it has.
+    enters_by: Option<Instant>,
     /// The part of the memory budget for bytes that came and are not stored, and how many bytes it has taken.
     share: Share,
     shared: usize,
@@ -123,6 +126,8 @@ enum Happened {
     Refused(Refusal),
     Stopping,
     TooLate,
+    /// It has logged in and enters no virtual host.
+    TooSlow,
 }
 
 impl Conversation {
@@ -146,6 +151,7 @@ impl Conversation {
             is_stopping: false,
             rights: None,
             closing_at: None,
+            enters_by: None,
             share: Share::new(&account),
             shared: 0,
             exceeding,
@@ -177,6 +183,10 @@ impl Conversation {
                 Happened::Read(Ok(1..)) => self.heartbeat.received(self.now_ms()),
                 Happened::Wrote(Ok(count @ 1..)) => self.note_written(count),
                 Happened::Read(_) | Happened::Wrote(_) | Happened::TooLate => return,
+                Happened::TooSlow => {
+                    self.broker.engine.counters().add(Metric::ConnectionsTooSlow, 1);
+                    return;
+                }
                 Happened::Work(true) => {}
                 Happened::Work(false) => self.session.fail_for_disk().await,
                 Happened::HeartbeatDue => match self.heartbeat.due(self.now_ms()) {
@@ -281,8 +291,15 @@ impl Conversation {
         }
     }
 
-    /// Begins heartbeats when they were agreed, and the client's last time when it was told of the end.
+    /// Begins heartbeats when they were agreed, the time to enter a virtual host after the log-in, and the client's last time when
+    /// it was told of the end.
     fn note_agreement(&mut self) {
+        self.enters_by = match self.session.phase() {
+            Phase::Tuning | Phase::Opening => {
+                self.enters_by.or_else(|| Some(Instant::now() + self.broker.first_request))
+            }
+            _ => None,
+        };
         if !self.is_agreed && self.session.is_agreed() {
             self.is_agreed = true;
             self.heartbeat = Heartbeat::new(self.session.limits().heartbeat_seconds, self.now_ms());
@@ -324,6 +341,7 @@ impl Conversation {
             (heartbeat_at, Happened::HeartbeatDue),
             (self.exceeding.until(), Happened::Exceeds),
             (self.closing_at, Happened::TooLate),
+            (self.enters_by, Happened::TooSlow),
             (self.session.paused_until(), Happened::Work(true)),
             (told_at, Happened::Work(true)),
         ];

@@ -3,7 +3,8 @@
 //!
 //! A handshake has a task and a deadline of its own, and so has the header of a trusted proxy: a silent client delays no
 //! other one. A listener gets a connection once its client has sent something: until then it has none of the buffers of its
-//! protocol. Dropping the stream of connections closes the socket.
+//! protocol. One that is closed without a byte, as a load balancer's check of a port is, counts for nothing and is not logged.
+//! Dropping the stream of connections closes the socket.
 
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -19,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::host::broker::Broker;
 use crate::host::connection::Connection;
+use crate::host::news::{News, Told};
 use crate::host::places::{Place, Places};
 use crate::host::proxy::{self, Network};
 use crate::host::socket::Socket;
@@ -30,8 +32,6 @@ use crate::host::web_handshake;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Connections that wait for the server to take them.
 const READY_MAX: usize = 64;
-/// Failed handshakes and refused connections are counted; one in so long is told.
-const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// The facts about a protocol that the host needs to hand connections to its listener.
 #[derive(Clone, Copy, Debug)]
@@ -56,8 +56,7 @@ pub(crate) struct Door {
     pub places: Places,
     /// Whose connections begin with a header of the PROXY protocol.
     pub proxies: Arc<[Network]>,
-    /// When news were told last, of all listeners.
-    pub told: watch::Sender<Option<Instant>>,
+    pub told: Told,
 }
 
 /// Clients on Unix sockets count together, like those of an address.
@@ -77,40 +76,79 @@ impl Door {
         Connection::new((socket, address), self.protocol.name, &self.broker, place)
     }
 
+    /// Waits for a client's first bytes. False says that the connection is over: it was closed without a byte, or it begins with
+    /// a header of the PROXY protocol although it is no trusted proxy's.
+    async fn has_begun(&self, stream: &TcpStream, peer: SocketAddr, is_plain: bool) -> bool {
+        let mut first = [0; proxy::SIGNATURE_BYTES];
+        let Ok(count @ 1..) = stream.peek(&mut first).await else { return false };
+        let is_header = first.get(..count).is_some_and(proxy::begins_header);
+        if is_header {
+            let reason = "it begins with a PROXY protocol header, and the address is not among proxy_addresses";
+            self.turn_away(stream, (peer, is_plain), News::Header, reason);
+        }
+        !is_header
+    }
+
     /// Goes on with a socket whose bytes can be read, where they are those of a WebSocket after its handshake.
     async fn begin(self, socket: Socket, peer: SocketAddr, place: Place, ready: mpsc::Sender<Connection>) {
         let socket = match self.protocol.web {
             None => socket,
             Some(name) => {
-                let shaken = tokio::time::timeout(self.broker.first_request, web_handshake::upgrade(socket, name));
-                match shaken.await {
-                    Ok(Ok(web)) => Socket::Web(Box::new(web)),
-                    Ok(Err(error)) => return self.note_refused(&peer, &format!("no WebSocket: {error}")),
-                    Err(_) => return self.note_refused(&peer, "no WebSocket was asked for in time"),
+                let shaken = async {
+                    let has_begun = match socket.plain() {
+                        Some(stream) => self.has_begun(stream, peer, false).await,
+                        None => true,
+                    };
+                    if has_begun { web_handshake::upgrade(socket, name).await } else { Ok(None) }
+                };
+                match tokio::time::timeout(self.broker.first_request, shaken).await {
+                    Ok(Ok(Some(web))) => Socket::Web(Box::new(web)),
+                    Ok(Ok(None)) => return,
+                    Ok(Err(error)) => {
+                        return self.note_refused(&peer, News::Refused, &format!("no WebSocket: {error}"));
+                    }
+                    Err(_) => return self.note_refused(&peer, News::Refused, "no WebSocket was asked for in time"),
                 }
             }
         };
-        hand_over(self.connection(socket, peer.to_string(), place), ready).await;
+        let connection = self.connection(socket, peer.to_string(), place);
+        self.hand_over(connection, Some(peer), ready).await;
+    }
+
+    /// Gives a connection to the listener once its client has sent something, unless it is closed before.
+    async fn hand_over(self, mut connection: Connection, peer: Option<SocketAddr>, ready: mpsc::Sender<Connection>) {
+        let is_heard = tokio::select! {
+            is_heard = connection.is_heard() => is_heard,
+            () = ready.closed() => false,
+        };
+        let is_served = match connection.plain().zip(peer) {
+            Some((stream, peer)) if is_heard => self.has_begun(stream, peer, true).await,
+            _ => is_heard,
+        };
+        if is_served {
+            // Nobody takes it once the server stops.
+            let _ = ready.send(connection).await;
+        }
     }
 
     /// A place for one more, or word to its client that there is none.
     fn place(&self, stream: &TcpStream, peer: SocketAddr, is_plain: bool) -> Option<Place> {
         let taken = self.places.take(peer.ip());
-        taken.map_err(|reason| self.turn_away(stream, peer, is_plain, &reason)).ok()
+        taken.map_err(|reason| self.turn_away(stream, (peer, is_plain), News::Refused, &reason)).ok()
     }
 
-    fn turn_away(&self, stream: &TcpStream, peer: SocketAddr, is_plain: bool, reason: &str) {
+    fn turn_away(&self, stream: &TcpStream, (peer, is_plain): (SocketAddr, bool), news: News, reason: &str) {
         if is_plain {
             // Its buffer is empty, so this fits; a client that is gone needs no word.
             let _ = stream.try_write(&(self.protocol.refusal)(reason));
         }
-        self.note_refused(&peer, reason);
+        self.note_refused(&peer, news, reason);
     }
 
     /// Counts a connection that was refused, and reports the reason.
-    fn note_refused(&self, peer: &dyn Display, reason: &str) {
+    fn note_refused(&self, peer: &dyn Display, news: News, reason: &str) {
         self.broker.engine.counters().add(Metric::ConnectionsRefused, 1);
-        self.tell(format!("a connection from {peer} was refused: {reason}"));
+        self.tell(news, format!("a connection from {peer} was refused: {reason}"));
     }
 
     fn is_proxy(&self, peer: SocketAddr) -> bool {
@@ -126,17 +164,27 @@ impl Door {
         ready: mpsc::Sender<Connection>,
     ) {
         let is_plain = tls.is_none();
+        let turn_away = |stream: &TcpStream, peer: SocketAddr, reason: &str| {
+            self.turn_away(stream, (peer, is_plain), News::Refused, reason);
+        };
         let mut place = match self.places.take_of_all() {
             Ok(place) => place,
-            Err(reason) => return self.turn_away(&stream, proxy, is_plain, &reason),
+            Err(reason) => return turn_away(&stream, proxy, &reason),
         };
-        let client = match tokio::time::timeout(self.broker.first_request, proxy::read(&mut stream)).await {
-            Ok(Ok(client)) => client.unwrap_or(proxy),
-            Ok(Err(error)) => return self.turn_away(&stream, proxy, is_plain, &error.to_string()),
-            Err(_) => return self.turn_away(&stream, proxy, is_plain, "no PROXY protocol header came in time"),
+        let named = async {
+            match stream.peek(&mut [0]).await {
+                Ok(1..) => proxy::read(&mut stream).await.map(Some),
+                _ => Ok(None),
+            }
+        };
+        let client = match tokio::time::timeout(self.broker.first_request, named).await {
+            Ok(Ok(Some(client))) => proxy::origin(client, proxy),
+            Ok(Ok(None)) => return,
+            Ok(Err(error)) => return turn_away(&stream, proxy, &error.to_string()),
+            Err(_) => return turn_away(&stream, proxy, "no PROXY protocol header came in time"),
         };
         if let Err(reason) = self.places.count(&mut place, client.ip()) {
-            return self.turn_away(&stream, client, is_plain, &reason);
+            return turn_away(&stream, client, &reason);
         }
         match tls {
             Some(tls) => self.shake_hands(tls, (stream, client, place), ready).await,
@@ -145,31 +193,26 @@ impl Door {
     }
 
     async fn shake_hands(self, tls: Tls, (stream, peer, place): Accepted, ready: mpsc::Sender<Connection>) {
-        let shaken =
-            tokio::time::timeout(self.broker.first_request, TlsAcceptor::from(tls.config).accept(stream)).await;
-        match shaken {
-            Ok(Ok(stream)) => self.begin(Socket::Tls(Box::new(stream)), peer, place, ready).await,
-            Ok(Err(error)) => self.failed(peer, &error.to_string()),
+        let shaken = async {
+            let has_begun = self.has_begun(&stream, peer, false).await;
+            if has_begun { Some(TlsAcceptor::from(tls.config).accept(stream).await) } else { None }
+        };
+        match tokio::time::timeout(self.broker.first_request, shaken).await {
+            Ok(Some(Ok(stream))) => self.begin(Socket::Tls(Box::new(stream)), peer, place, ready).await,
+            Ok(Some(Err(error))) => self.failed(peer, &error.to_string()),
+            Ok(None) => {}
             Err(_) => self.failed(peer, &format!("it took more than {} s", self.broker.first_request.as_secs())),
         }
     }
 
     fn failed(&self, peer: SocketAddr, why: &str) {
         self.broker.engine.counters().add(Metric::TlsFailures, 1);
-        self.tell(format!("a TLS handshake with {peer} failed: {why}"));
+        self.tell(News::Handshake, format!("a TLS handshake with {peer} failed: {why}"));
     }
 
-    fn tell(&self, news: String) {
-        let now = Instant::now();
-        let tells = self.told.send_if_modified(|told| {
-            let tells = told.is_none_or(|told| now.duration_since(told) >= TELL_EVERY);
-            if tells {
-                *told = Some(now);
-            }
-            tells
-        });
-        if tells {
-            self.broker.engine.notices().tell(news);
+    fn tell(&self, news: News, text: String) {
+        if self.told.may_tell(news, Instant::now()) {
+            self.broker.engine.notices().tell(text);
         }
     }
 }
@@ -196,18 +239,6 @@ fn handed_over(connections: mpsc::Receiver<Connection>) -> impl Stream<Item = st
         let connection = connections.recv().await?;
         Some((Ok(connection), connections))
     })
-}
-
-/// Gives a connection to the listener once its client has sent something, unless it is closed before.
-async fn hand_over(mut connection: Connection, ready: mpsc::Sender<Connection>) {
-    let is_heard = tokio::select! {
-        is_heard = connection.is_heard() => is_heard,
-        () = ready.closed() => false,
-    };
-    if is_heard {
-        // Nobody takes it once the server stops.
-        let _ = ready.send(connection).await;
-    }
 }
 
 async fn run(listener: TcpListener, mut door: Door, ready: mpsc::Sender<Connection>) {
@@ -255,9 +286,9 @@ async fn run_unix(listener: unix::Listener, door: Door, ready: mpsc::Sender<Conn
         match door.places.take(NEAR) {
             Ok(place) => {
                 let connection = door.connection(Socket::Unix(stream), address.clone(), place);
-                tokio::spawn(hand_over(connection, ready.clone()));
+                tokio::spawn(door.clone().hand_over(connection, None, ready.clone()));
             }
-            Err(reason) => door.note_refused(&address, &reason),
+            Err(reason) => door.note_refused(&address, News::Refused, &reason),
         }
     }
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use penstock_engine::{Counters, Metric};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::host::broker::Broker;
@@ -173,6 +174,11 @@ impl Connection {
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    /// The socket of TCP, when nothing is between it and its client.
+    pub(crate) fn plain(&self) -> Option<&TcpStream> {
+        self.socket.plain()
     }
 
     /// Reads what a client may send that has not logged in. The socket's buffer is the client's own.

@@ -2,7 +2,7 @@
 //!
 //! Files use each other without a circle, in this order: refusals; memory (`pool`, `memory`); who asks (`caller`) and what is asked (`calls`, `rights`,
 //! `permits`); limits (`quotas`) and what all of them have in common (`broker`); sessions (`publishing`, `consuming`); sockets
-//! (`peer`, `places`, `connection`, `accept`); `serving`.
+//! (`peer`, `places`, `connection`, `proxy`, `news`, `unix`, `accept`); `serving`.
 
 pub(crate) mod accept;
 mod ack_timer;
@@ -19,6 +19,7 @@ pub(crate) mod gather;
 pub(crate) mod getting;
 pub(crate) mod listing;
 pub(crate) mod memory;
+mod news;
 pub(crate) mod outcomes;
 pub(crate) mod peer;
 pub(crate) mod permits;

@@ -1,7 +1,8 @@
 //! The PROXY protocol, versions 1 and 2: a proxy says before everything else where its client's connection came from.
 //!
 //! What must stay true: only addresses that are trusted are listened to, each connection of theirs begins with a header, and
-//! nothing behind the header is taken. Bytes from outside: a header is at most [`BYTES_MAX`] long.
+//! nothing behind the header is taken. Bytes from outside: a header is at most [`BYTES_MAX`] long, and the first byte that no
+//! header has is refused at once, also where fewer bytes came than a header begins with.
 
 use std::io::{Error, ErrorKind, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,8 +10,14 @@ use std::str::FromStr;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+/// How version 1 begins.
+const WORD: &[u8] = b"PROXY ";
+
 /// How version 2 begins. Every header of version 1 is longer.
-const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
+const SIGNATURE: [u8; SIGNATURE_BYTES] = *b"\r\n\r\n\0\r\nQUIT\n";
+
+/// So many bytes tell whether there is a header.
+pub(crate) const SIGNATURE_BYTES: usize = 12;
 
 /// The longest line of version 1, with its end.
 const LINE_BYTES_MAX: usize = 107;
@@ -23,9 +30,12 @@ const LOCAL: u8 = 0x20;
 const PROXY: u8 = 0x21;
 
 /// Families of addresses, with the transport.
-const UNSPECIFIED: u8 = 0x00;
 const TCP4: u8 = 0x11;
 const TCP6: u8 = 0x21;
+
+/// Families without addresses that mean anything here, whatever the transport: the connection keeps that of its socket.
+const UNSPECIFIED: u8 = 0x0;
+const UNIX: u8 = 0x3;
 
 /// An address, or all that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +82,7 @@ impl FromStr for Network {
 /// # Errors
 /// When it is none.
 pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Option<SocketAddr>> {
-    let mut begin = [0; SIGNATURE.len()];
-    stream.read_exact(&mut begin).await?;
+    let begin = read_begin(stream).await?;
     if begin == SIGNATURE {
         let mut head = [0; 4];
         stream.read_exact(&mut head).await?;
@@ -86,9 +95,6 @@ pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Option
         stream.read_exact(&mut rest).await?;
         return parse_binary(version, family, &rest);
     }
-    if !begin.starts_with(b"PROXY ") {
-        return Err(malformed("the connection begins with other bytes"));
-    }
     let mut line = begin.to_vec();
     while !line.ends_with(b"\r\n") {
         if line.len() == LINE_BYTES_MAX {
@@ -99,6 +105,34 @@ pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Option
     }
     let line = std::str::from_utf8(&line).map_err(|_| malformed("it is not text"))?;
     parse_line(line.trim_end())
+}
+
+/// Reads so much that it is certain whether a header comes.
+async fn read_begin(stream: &mut (impl AsyncRead + Unpin)) -> Result<[u8; SIGNATURE_BYTES]> {
+    let (mut begin, mut count) = ([0; SIGNATURE_BYTES], 0);
+    while let Some(space) = begin.get_mut(count..).filter(|space| !space.is_empty()) {
+        match stream.read(space).await? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            more => count += more,
+        }
+        let came = begin.get(..count).unwrap_or_default();
+        if !(SIGNATURE.starts_with(came) || WORD.starts_with(came) || came.starts_with(WORD)) {
+            return Err(malformed("the connection begins with other bytes"));
+        }
+    }
+    Ok(begin)
+}
+
+/// The address that a connection counts by: the client's, where its proxy names one. `127.0.0.1` in the header of a proxy on another
+/// machine is that machine, whose users are none of this one.
+pub(crate) fn origin(client: Option<SocketAddr>, proxy: SocketAddr) -> SocketAddr {
+    let is_loopback = |address: SocketAddr| address.ip().to_canonical().is_loopback();
+    client.filter(|client| !is_loopback(*client) || is_loopback(proxy)).unwrap_or(proxy)
+}
+
+/// Whether the first bytes of a connection are those of a header.
+pub(crate) fn begins_header(first: &[u8]) -> bool {
+    first.starts_with(WORD) || first.starts_with(&SIGNATURE)
 }
 
 fn parse_line(line: &str) -> Result<Option<SocketAddr>> {
@@ -126,8 +160,7 @@ fn parse_binary(version: u8, family: u8, rest: &[u8]) -> Result<Option<SocketAdd
             }
             _ => Err(malformed("it is too short for its addresses")),
         },
-        // A family without addresses that mean anything here.
-        (PROXY, UNSPECIFIED, _) => Ok(None),
+        (PROXY, family, _) if matches!(family >> 4, UNSPECIFIED | UNIX) => Ok(None),
         _ => Err(malformed("unknown version, command or family")),
     }
 }
@@ -144,7 +177,7 @@ mod tests {
     use futures_util::FutureExt;
     use proptest::prelude::*;
 
-    use super::{BYTES_MAX, LINE_BYTES_MAX, Network, SIGNATURE, read};
+    use super::{BYTES_MAX, LINE_BYTES_MAX, Network, SIGNATURE, begins_header, origin, read};
 
     /// The address, and what is left behind the header.
     fn parsed(mut bytes: &[u8]) -> Result<(Option<SocketAddr>, usize), String> {
@@ -177,7 +210,47 @@ mod tests {
         let mut ipv6 = [0; 36];
         (ipv6[15], ipv6[33]) = (1, 9);
         assert_eq!(parsed(&binary(0x21, 0x21, &ipv6)), Ok((at("[::1]:9"), 0)));
-        assert_eq!(parsed(&binary(0x20, 0, &[])), Ok((None, 0)));
+    }
+
+    #[test]
+    fn a_proxy_s_own_connection_and_families_without_addresses_keep_the_address_of_the_socket() {
+        assert_eq!(parsed(b"PROXY UNKNOWN 1 2 3 4\r\n"), Ok((None, 0)));
+        for (command, family, length) in
+            [(0x20, 0x00, 0), (0x20, 0x11, 12), (0x21, 0x00, 0), (0x21, 0x01, 3), (0x21, 0x31, 216), (0x21, 0x32, 216)]
+        {
+            let found = parsed(&[&binary(command, family, &vec![7; length])[..], b"AMQP"].concat());
+            assert_eq!(found, Ok((None, 4)), "{command:x} {family:x}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_byte_that_no_header_has_is_refused_though_more_may_come() {
+        for wrong in [&b"AMQP\0\0\x09\x01"[..], b"PRI", b"\r\n\r\r", b"\x16", b"PROXY"] {
+            let (mut client, mut broker) = tokio::io::duplex(64);
+            tokio::io::AsyncWriteExt::write_all(&mut client, wrong).await.unwrap();
+            let found = read(&mut broker).now_or_never();
+            assert_eq!(found.is_some(), wrong != b"PROXY", "{wrong:?}");
+            assert!(found.is_none_or(|found| found.is_err()));
+        }
+    }
+
+    #[test]
+    fn a_client_on_the_machine_of_its_proxy_is_on_this_one_only_if_the_proxy_is() {
+        let origin = |client: &str, proxy: &str| origin(at(client), at(proxy).unwrap()).to_string();
+        assert_eq!(origin("192.0.2.7:1", "10.0.0.5:2"), "192.0.2.7:1");
+        assert_eq!(origin("127.0.0.1:1", "127.0.0.9:2"), "127.0.0.1:1");
+        assert_eq!(origin("[::1]:1", "127.0.0.9:2"), "[::1]:1");
+        for client in ["127.0.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!(origin(client, "10.0.0.5:2"), "10.0.0.5:2");
+        }
+    }
+
+    #[test]
+    fn a_header_is_known_by_its_first_bytes() {
+        assert!(begins_header(b"PROXY TCP4 1") && begins_header(&SIGNATURE));
+        for other in [&b""[..], b"PRI * HTTP/2", b"AMQP\0\0\x09\x01", b"PROXY", &SIGNATURE[..11]] {
+            assert!(!begins_header(other), "{other:?}");
+        }
     }
 
     #[test]

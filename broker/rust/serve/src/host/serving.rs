@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::Stream;
 use penstock_engine::Engine;
@@ -19,6 +19,7 @@ use crate::host::broker::Broker;
 use crate::host::calls::Calls;
 use crate::host::connection::Connection;
 use crate::host::memory::Memory;
+use crate::host::news::Told;
 use crate::host::places::Places;
 use crate::host::proxy::Network;
 use crate::host::tls::Tls;
@@ -58,7 +59,7 @@ pub struct Host {
     stopping: watch::Sender<bool>,
     /// What is served now, without the protocols of the listeners.
     tls: watch::Sender<Option<Tls>>,
-    told: watch::Sender<Option<Instant>>,
+    told: Told,
 }
 
 /// A listener's address, and its connections until this is dropped.
@@ -97,7 +98,7 @@ impl Host {
             proxies: options.proxies.as_slice().into(),
             stopping,
             tls: watch::Sender::new(options.tls.clone()),
-            told: watch::Sender::new(None),
+            told: Told::default(),
         })
     }
 

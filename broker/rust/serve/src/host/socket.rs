@@ -38,6 +38,14 @@ impl Socket {
         stream.poll_peek(cx, &mut ReadBuf::new(&mut [0])).map(drop)
     }
 
+    /// The socket of TCP, when nothing is between it and its client.
+    pub fn plain(&self) -> Option<&TcpStream> {
+        match self {
+            Socket::Plain(stream) => Some(stream),
+            Socket::Tls(_) | Socket::Unix(_) | Socket::Web(_) => None,
+        }
+    }
+
     pub fn certificate(&self) -> Option<Arc<[u8]>> {
         match self {
             Socket::Plain(_) | Socket::Unix(_) => None,

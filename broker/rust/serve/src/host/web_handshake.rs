@@ -27,11 +27,11 @@ struct Answer {
     served: Result<usize, &'static str>,
 }
 
-/// Reads a request from a socket, and answers it.
+/// Reads a request from a socket, and answers it; nothing when the client closes the connection without a byte.
 ///
 /// # Errors
 /// When it asks for no WebSocket of the subprotocol, or the client is gone.
-pub(crate) async fn upgrade<S>(mut socket: S, subprotocol: &str) -> std::io::Result<WebSocket<S>>
+pub(crate) async fn upgrade<S>(mut socket: S, subprotocol: &str) -> std::io::Result<Option<WebSocket<S>>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -42,13 +42,14 @@ where
             socket.flush().await?;
             let length = served.map_err(|why| Error::new(ErrorKind::InvalidData, why))?;
             input.advance(length);
-            return Ok(WebSocket::new(socket, input));
+            return Ok(Some(WebSocket::new(socket, input)));
         }
         let mut bytes = [0; 1024];
-        let count = socket.read(&mut bytes).await?;
-        if count == 0 {
-            return Err(ErrorKind::UnexpectedEof.into());
-        }
+        let count = match socket.read(&mut bytes).await {
+            Ok(0) | Err(_) if input.is_empty() => return Ok(None),
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            read => read?,
+        };
         input.extend_from_slice(bytes.get(..count).unwrap_or_default());
     }
 }

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -43,6 +44,11 @@ impl Broker {
 
     /// A broker whose host has other options.
     pub fn start_with(change: impl FnOnce(&mut HostOptions)) -> Broker {
+        Broker::start_at(None, change)
+    }
+
+    /// The same, also with a Unix socket.
+    pub fn start_at(socket: Option<PathBuf>, change: impl FnOnce(&mut HostOptions)) -> Broker {
         let (engine, shard, directory) = storage::open(1 << 20, JOBS);
         let mut host = HostOptions {
             threads: 1,
@@ -58,7 +64,7 @@ impl Broker {
         change(&mut host);
         let grpc = GrpcOptions { address: "127.0.0.1:0".to_owned(), descriptors: Vec::new(), streams_max: 10 };
         let (address, web) = (Some("127.0.0.1:0".to_owned()), Some("127.0.0.1:0".to_owned()));
-        let amqp = AmqpOptions { address, web, socket: None };
+        let amqp = AmqpOptions { address, web, socket };
         let options = ServerOptions { host, grpc, amqp };
         let server = Server::start(Arc::clone(&engine), &options).unwrap();
         let address = server.amqp_address().unwrap();
