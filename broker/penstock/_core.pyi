@@ -39,6 +39,7 @@ __all__ = [
     "LogRepair",
     "MessageId",
     "NamedCertificate",
+    "NamesUser",
     "NewQueue",
     "NewRoute",
     "Notice",
@@ -787,6 +788,12 @@ class Renew:
     def __new__(cls) -> Self: ...
 
 @final
+class NamesUser:
+    """Whether the certificate of a client that has not logged in names a user: answered with `admit`, or refused."""
+
+    def __new__(cls) -> Self: ...
+
+@final
 class Disconnected:
     """The connection ended. There is no answer."""
 
@@ -879,7 +886,7 @@ class Call:
     continues if it is admitted.
     """
 
-    request: UnaryCall | OpenPublish | PermitExchange | PermitUserId | PermitKeys | OpenConsume | OpenRead | OpenGet | OpenSettle | OpenStage | ReadArchive | DescribeStreams | Enter | Renew | ExchangeDeclare | ExchangeDelete | QueueDeclare | QueueDelete | QueuePurge | BindingChange | Disconnected | QueueUnused
+    request: UnaryCall | OpenPublish | PermitExchange | PermitUserId | PermitKeys | OpenConsume | OpenRead | OpenGet | OpenSettle | OpenStage | ReadArchive | DescribeStreams | Enter | Renew | NamesUser | ExchangeDeclare | ExchangeDelete | QueueDeclare | QueueDelete | QueuePurge | BindingChange | Disconnected | QueueUnused
     protocol: str
     authorization: str
     certificate: bytes

@@ -9,7 +9,7 @@ from pathlib import Path
 import pika
 import pytest
 import trustme
-from pika.exceptions import AMQPConnectionError, ConnectionClosedByBroker, ProbableAuthenticationError
+from pika.exceptions import AMQPConnectionError, AuthenticationError, ConnectionClosedByBroker
 
 import penstock
 from support import Broker
@@ -35,26 +35,40 @@ def settings_of_tls(folder: Path, authority: trustme.CA, client_user: str) -> Pa
     return config
 
 
+PASSWORDS_ALONE, WITH_EXTERNAL = b"PLAIN AMQPLAIN", b"PLAIN AMQPLAIN EXTERNAL"
+
+
 @pytest.mark.parametrize(
-    ("client_user", "mechanisms"), [("none", b"PLAIN AMQPLAIN"), ("cn", b"PLAIN AMQPLAIN EXTERNAL")]
+    ("client_user", "name", "mechanisms"),
+    [
+        ("none", "guest", PASSWORDS_ALONE),
+        ("cn", "guest", WITH_EXTERNAL),
+        ("cn", "nobody", PASSWORDS_ALONE),
+        ("cn", None, PASSWORDS_ALONE),
+        ("san_dns", "nobody", WITH_EXTERNAL),
+    ],
 )
-def test_external_is_offered_where_certificates_name_users(tmp_path: Path, client_user: str, mechanisms: bytes) -> None:
+def test_external_is_offered_where_a_certificate_names_a_user(
+    tmp_path: Path, client_user: str, name: str | None, mechanisms: bytes
+) -> None:
     """Clients such as py-amqp choose it whenever it is offered, although they have a password."""
     authority, port = trustme.CA(), free_ports(1)[0]
     config = settings_of_tls(tmp_path, authority, client_user)
     shows = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
-    authority.issue_cert("anna@example.com").configure_cert(shows)
+    authority.issue_cert("guest", common_name=name).configure_cert(shows)
     options = ("--config", str(config), "--amqp", f"{HOST}:{port}")
 
     with (
-        Broker(tmp_path / "data", *options, trust=shows),
+        Broker(tmp_path / "data", *options, trust=shows) as broker,
         socket.create_connection((HOST, port)) as plain,
         shows.wrap_socket(plain, server_hostname=HOST) as client,
     ):
         client.sendall(b"AMQP\0\0\x09\x01")
         greeting = client.recv(4096)
+        counts = broker.scrape()
 
     assert len(mechanisms).to_bytes(4, "big") + mechanisms in greeting
+    assert "penstock_log_ins_refused_total 0" in counts
 
 
 def test_a_certificate_logs_in_by_external(tmp_path: Path) -> None:
@@ -72,7 +86,7 @@ def test_a_certificate_logs_in_by_external(tmp_path: Path) -> None:
 
     options = ("--config", str(config), "--amqp", f"{HOST}:{port}")
     with Broker(tmp_path / "data", *options, trust=trust) as broker:
-        with pytest.raises(ProbableAuthenticationError, match=r"403.*mechanism EXTERNAL"):
+        with pytest.raises(AuthenticationError):  # the broker does not offer the mechanism
             pika.BlockingConnection(parameters(shows))
         with penstock.connect(f"penstocks://guest:guest@{broker.address}/?ca={tmp_path}/ca.pem") as root:
             root.admin.put_user("anna", "another way in")
@@ -120,14 +134,29 @@ def test_a_token_is_a_password_and_a_newer_one_takes_its_place(issuer_and_port: 
 
 def test_a_connection_with_a_password_takes_any_secret_and_goes_on(issuer_and_port: tuple[Issuer, int]) -> None:
     """Its log-in does not expire, so there is nothing to renew. RabbitMQ answers in the same way."""
-    _, port = issuer_and_port
+    issuer, port = issuer_and_port
+    soon_over = time.time() + 5
     with pika.BlockingConnection(pika.ConnectionParameters(HOST, port)) as connection:
-        connection.update_secret("no password of this user", "a test of a client")
+        for secret in ("no password of this user", issuer.token(soon_over, EVERYTHING, sub="guest")):
+            connection.update_secret(secret, "a test of a client")
+        while time.time() < soon_over + 1:
+            connection.process_data_events(time_limit=0.5)
         channel = connection.channel()
         channel.queue_declare("kept", auto_delete=True)
         channel.confirm_delivery()
         channel.basic_publish("", "kept", b"hello", mandatory=True)
         assert channel.basic_get("kept", auto_ack=True)[2] == b"hello"
+
+
+def test_a_password_does_not_take_the_place_of_a_token(issuer_and_port: tuple[Issuer, int]) -> None:
+    issuer, port = issuer_and_port
+    token = issuer.token(time.time() + 600, EVERYTHING, sub="guest")
+    credentials = pika.PlainCredentials("guest", token)
+    with (
+        pika.BlockingConnection(pika.ConnectionParameters(HOST, port, credentials=credentials)) as connection,
+        pytest.raises(ConnectionClosedByBroker, match=r"530.*New secret was refused by one of the backends"),
+    ):
+        connection.update_secret("guest", "a password, which never expires")
 
 
 def test_a_connection_ends_with_its_token(issuer_and_port: tuple[Issuer, int]) -> None:

@@ -90,7 +90,9 @@ class FakeAccounts:
         self.refresh_count = 0
         self.keys_removed: Callable[[], None] = lambda: None
 
-    async def log_in(self, name: str, password: str, *, is_loopback: bool, source: Source = NOWHERE) -> User:
+    async def log_in(self, name: str, password: str, *, is_loopback: bool, source: Source = NOWHERE) -> Identity:
+        if "." in password:
+            return await self.log_in_by_token(password, is_loopback=is_loopback)
         user = self._users.find(name)
         if user is None or password != name:
             raise NotAuthenticatedError(name)
@@ -265,6 +267,7 @@ class FakeCall:
     connection: int = 1
     again: bool = False
     by_key: bool = False
+    user: str = ""
     result: asyncio.Future[tuple[object, ...]] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -287,8 +290,7 @@ class FakeCall:
         self.result.set_result(("stage", vhost, queue_id, user, exchange, routing_key))
 
     def admit(self, vhost: str, queue_id: int = 0, user: str = "", by_key: bool = False) -> None:
-        del user
-        self.by_key = by_key
+        self.user, self.by_key = user, by_key
         self.result.set_result(("admit", vhost, queue_id))
 
     def changed(self, name: str, message_count: int = 0, consumer_count: int = 0) -> None:

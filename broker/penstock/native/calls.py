@@ -7,6 +7,7 @@ from penstock._core import (
     Enter,
     ExchangeDeclare,
     ExchangeDelete,
+    NamesUser,
     OpenConsume,
     OpenGet,
     OpenPublish,
@@ -30,7 +31,16 @@ Admittable = OpenPublish | PermitExchange | PermitUserId | OpenConsume | OpenRea
 TopologyRequest = ExchangeDeclare | ExchangeDelete | QueueDeclare | QueueDelete | QueuePurge | BindingChange
 """`Call.changed` answers these."""
 Question = (
-    Admittable | TopologyRequest | UnaryCall | PermitKeys | OpenStage | ReadArchive | DescribeStreams | Enter | Renew
+    Admittable
+    | TopologyRequest
+    | UnaryCall
+    | PermitKeys
+    | OpenStage
+    | ReadArchive
+    | DescribeStreams
+    | Enter
+    | Renew
+    | NamesUser
 )
 """These have an answer, or are refused."""
 Event = Disconnected | QueueUnused

@@ -59,9 +59,36 @@ class SessionVerbs:
             audit.log_in(principal)
         return principal
 
-    def has_token(self, connection: Connection) -> bool:
-        """Return whether something on the connection was opened with a token, which expires."""
-        return self._tokens.has_any(connection.id)
+    async def renew_log_in(self, credentials: Credentials, connection: Connection) -> str:
+        """Let newer credentials take the place of those that the one user of a connection logged in with.
+
+        A token takes the place of a token, and a password that of a password. Return the user's name, or an empty one
+        when the older credentials count on: after a log-in that does not expire, whatever else is sent, as in RabbitMQ.
+        After a log-in by a token anything but a newer token of the same user is refused: NotAuthenticatedError.
+        """
+        had_token = self._tokens.has_any(connection.id)
+        try:
+            identity = await self._identified(credentials, connection, is_open=False)
+        except (NotAuthenticatedError, FaultError):
+            if had_token:
+                raise
+            return ""
+        is_token = identity.expires_at_ms is not None
+        if is_token != had_token or identity.name not in connection.users:
+            if had_token:
+                raise NotAuthenticatedError(identity.name, "send a token of the user that has logged in")
+            return ""
+        if is_token:
+            await self.renew_token(Principal(identity, connection, digest_of(credentials)))
+        return identity.name
+
+    async def names_user(self, certificate: Certificate, connection: Connection) -> bool:
+        """Return whether a log-in with this certificate would succeed now. It is none, and is not logged."""
+        try:
+            await authenticate(self._sign_in, certificate, connection)
+        except NotAuthenticatedError:
+            return False
+        return True
 
     @changing("RefreshToken")
     async def renew_token(self, principal: Principal) -> int:

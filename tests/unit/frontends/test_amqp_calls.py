@@ -2,11 +2,13 @@
 
 from penstock.model.arguments import Arguments
 from penstock.model.field_table import encode_table
+from penstock.model.names import ConnectionId
 from penstock.native import (
     BindingChange,
     Enter,
     ExchangeDeclare,
     ExchangeDelete,
+    NamesUser,
     OpenConsume,
     OpenGet,
     OpenPublish,
@@ -16,6 +18,7 @@ from penstock.native import (
     QueueDeclare,
     QueueDelete,
     QueuePurge,
+    Renew,
 )
 from support.grpc_fakes import FakeCall, World, play
 
@@ -50,6 +53,65 @@ def test_a_client_logs_in_with_its_password() -> None:
         assert await world.ask(amqp(Enter())) == ("admit", "", 0)
         for authorization in ("admin\0wrong", "admin", "", "\0admin"):
             assert code_of(await world.ask(amqp(Enter(), authorization))) == ("unauthenticated", 403)
+
+    play(scenario)
+
+
+def users_of(world: World, connection: int) -> tuple[str, ...]:
+    found = world.services.connections.find(ConnectionId(connection))
+    assert found is not None
+    return found.users
+
+
+async def entered(world: World, authorization: str, connection: int) -> None:
+    assert (await world.ask(amqp(OpenPublish(vhost="/"), authorization, connection)))[0] == "admit"
+
+
+def test_a_token_takes_the_place_of_a_token_of_the_same_user_alone() -> None:
+    """A password took its place, and the log-in expired no more."""
+
+    async def scenario(world: World) -> None:
+        soon, later = (world.clock.ms + ms for ms in (600_000, 900_000))
+        for connection, secret in enumerate(("admin", "wrong", f"reader.{later}", ""), 1):
+            await entered(world, f"admin\0admin.{soon}", connection)
+            refused = await world.ask(amqp(Renew(), f"admin\0{secret}", connection))
+            assert code_of(refused) == ("unauthenticated", 403), secret
+            assert users_of(world, connection) == ("admin",)
+
+        await entered(world, f"admin\0admin.{soon}", 9)
+        renewed = amqp(Renew(), f"admin\0admin.{later}", 9)
+        assert await world.ask(renewed) == ("admit", "", 0)
+        assert renewed.user == "admin"
+
+    play(scenario)
+
+
+def test_after_a_log_in_by_a_password_only_a_password_takes_its_place() -> None:
+    """A token took its place: the connection then ended when the token expired."""
+
+    async def scenario(world: World) -> None:
+        later = world.clock.ms + 900_000
+        await entered(world, ADMIN, 1)
+        for secret in ("wrong", f"admin.{later}", f"reader.{later}", ""):
+            renewed = amqp(Renew(), f"admin\0{secret}")
+            assert await world.ask(renewed) == ("admit", "", 0)
+            assert renewed.user == "", secret
+            assert users_of(world, 1) == ("admin",)
+
+        renewed = amqp(Renew(), ADMIN)
+        assert await world.ask(renewed) == ("admit", "", 0)
+        assert renewed.user == "admin"
+
+    play(scenario)
+
+
+def test_a_certificate_that_names_no_user_is_no_failed_log_in() -> None:
+    async def scenario(world: World) -> None:
+        for authorization, certificate in (("", b"DER"), ("", b""), (ADMIN, b"DER")):
+            call = amqp(NamesUser(), authorization)
+            call.certificate = certificate
+            assert code_of(await world.ask(call)) == ("unauthenticated", 403)
+        assert world.log_ins.counts()["log_ins_refused_total"] == 0
 
     play(scenario)
 

@@ -1,7 +1,5 @@
 """Decides the calls of AMQP's clients: log-in, then the verb, then the answer or a reply code."""
 
-from contextlib import suppress
-
 from penstock.frontends.amqp.consuming import admit_consumer
 from penstock.frontends.amqp.credentials import credentials_of, user_of
 from penstock.frontends.amqp.errors import Refusal, refusal_of, refusal_of_a_bug, refusal_of_deleted
@@ -12,12 +10,12 @@ from penstock.model.errors import (
     FaultError,
     NotAuthenticatedError,
     NotFoundError,
-    PreconditionFailedError,
     RefusedError,
 )
 from penstock.native import (
     Admittable,
     Enter,
+    NamesUser,
     OpenConsume,
     OpenGet,
     PermitExchange,
@@ -27,7 +25,7 @@ from penstock.native import (
     Renew,
     TopologyRequest,
 )
-from penstock.services import NO_QUEUE, Connection, Credentials, Principal, Services
+from penstock.services import NO_QUEUE, Certificate, Connection, Credentials, Principal, Services
 
 _log = logger("amqp")
 
@@ -44,7 +42,12 @@ class AmqpProtocol:
         try:
             credentials = credentials_of(call.authorization, call.certificate)
             if isinstance(question, Renew):
-                call.admit("", NO_QUEUE, await self._renewed(credentials, connection), False)
+                renewed = await self._services.sessions.renew_log_in(credentials, connection)
+                call.admit("", NO_QUEUE, renewed, False)
+                return
+            if isinstance(question, NamesUser):
+                await self._refuse_unless_named(credentials, connection)
+                call.admit("", NO_QUEUE, "", False)
                 return
             principal = await self._services.sessions.log_in(credentials, connection, is_open=is_open)
             user = principal.name
@@ -63,23 +66,10 @@ class AmqpProtocol:
     def refuse_for_a_bug(self, call: Call) -> None:
         _refuse(call, refusal_of_a_bug())
 
-    async def _renewed(self, credentials: Credentials, connection: Connection) -> str:
-        """Return who shows newer credentials, which has to be who logged in; its open streams go on with them.
-
-        A log-in that does not expire stays as it is when they are wrong, as in RabbitMQ: the name is empty then.
-        """
-        sessions, known = self._services.sessions, frozenset(connection.users)
-        try:
-            principal = await sessions.log_in(credentials, connection)
-        except NotAuthenticatedError:
-            if sessions.has_token(connection):
-                raise
-            return ""
-        if principal.name not in known:
-            raise NotAuthenticatedError(principal.name, "log in on another connection")
-        with suppress(PreconditionFailedError):  # no stream was opened with a token
-            await sessions.renew_token(principal)
-        return principal.name
+    async def _refuse_unless_named(self, credentials: Credentials, connection: Connection) -> None:
+        sessions = self._services.sessions
+        if not isinstance(credentials, Certificate) or not await sessions.names_user(credentials, connection):
+            raise NotAuthenticatedError("", "log in with a user and a password")
 
     async def _answer(self, call: Call, question: Question, principal: Principal) -> None:
         services = self._services

@@ -11,6 +11,7 @@ from penstock.model.errors import FaultError, RefusedError
 from penstock.native import (
     DescribeStreams,
     Enter,
+    NamesUser,
     OpenStage,
     PermitExchange,
     PermitKeys,
@@ -69,8 +70,8 @@ class GrpcProtocol:
                     _refuse(call, answer)
                 else:
                     call.answer(answer)
-            case Enter() | Renew():
-                # Any user may send a large request. Newer credentials come by a unary method instead.
+            case Enter() | Renew() | NamesUser():
+                # Any user may send a large request. This listener does not ask the others.
                 call.admit("", NO_QUEUE, principal.name, False)
             case ReadArchive():
                 call.answer(await read_archive(services, principal, question))

@@ -86,6 +86,7 @@ records! {
     QueueUnused { vhost: String, queue: String, queue_id: u64 }
     Enter {}
     Renew {}
+    NamesUser {}
     Disconnected {}
 }
 
@@ -170,6 +171,7 @@ fn object(py: Python<'_>, request: CallRequest) -> PyResult<Py<PyAny>> {
         CallRequest::OpenSettle { vhost, queue } => OpenSettle { vhost, queue }.into_py_any(py),
         CallRequest::Enter => Enter {}.into_py_any(py),
         CallRequest::Renew => Renew {}.into_py_any(py),
+        CallRequest::NamesUser => NamesUser {}.into_py_any(py),
         CallRequest::OpenStage { vhost, stage, stream, exchange, routing_key } => {
             OpenStage { vhost, stage, stream, exchange, routing_key }.into_py_any(py)
         }

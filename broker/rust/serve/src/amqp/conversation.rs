@@ -28,6 +28,7 @@ use super::socket::{READ_BYTES, Read, Reading, poll_write};
 use crate::host::broker::Broker;
 use crate::host::connection::{Connection, Ended};
 use crate::host::memory::{Outgoing, Share};
+use crate::host::peer::Peer;
 use crate::host::refusal::Refusal;
 use crate::host::rights::Rights;
 use crate::host::stopping::until_stopped;
@@ -74,7 +75,21 @@ pub(super) async fn converse(mut broker: Broker, mut socket: Connection) {
         }
     }
     input.advance(PROTOCOL_HEADER.len());
-    Conversation::begin(broker, &socket, input).run(socket).await;
+    let peer = socket.peer().clone();
+    let has_external = tokio::select! {
+        has_external = names_user(&broker, &peer) => has_external,
+        _ = socket.until_ended() => return,
+    };
+    Conversation::begin(broker, peer, input, has_external).run(socket).await;
+}
+
+/// Whether the certificate of a client names a user.
+async fn names_user(broker: &Broker, peer: &Peer) -> bool {
+    if peer.certificate.is_none() || !broker.certificates_name_users {
+        return false;
+    }
+    peer.asks();
+    broker.names_user(&peer.caller("")).await
 }
 
 struct Conversation {
@@ -131,12 +146,11 @@ enum Happened {
 }
 
 impl Conversation {
-    fn begin(broker: Broker, socket: &Connection, input: BytesMut) -> Conversation {
-        let peer = socket.peer().clone();
+    fn begin(broker: Broker, peer: Peer, input: BytesMut, has_external: bool) -> Conversation {
         let account = Arc::clone(&peer.state.account);
         let exceeding = Exceeding::new(broker.first_request, broker.message_bytes_max.saturating_add(2 * READ_BYTES));
         Conversation {
-            session: Session::greet(broker.clone(), peer),
+            session: Session::greet(broker.clone(), peer, has_external),
             disk: broker.engine.watch_space(),
             short_since: None,
             broker,

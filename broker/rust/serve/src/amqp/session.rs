@@ -99,14 +99,12 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Greets a client.
-    pub fn greet(mut broker: Broker, peer: Peer) -> Session {
+    /// Greets a client. Clients choose EXTERNAL before a password, so it is offered only where it can succeed.
+    pub fn greet(mut broker: Broker, peer: Peer, has_external: bool) -> Session {
         broker.counts_streams = false;
         let properties = server_properties();
         let properties = FieldTable::check(&properties).unwrap_or_default();
         let mut out = Vec::new();
-        // Clients choose EXTERNAL before a password, so it is offered only where it can succeed.
-        let has_external = peer.certificate.is_some() && broker.certificates_name_users;
         let mechanisms = if has_external { MECHANISMS_WITH_CERTIFICATE } else { MECHANISMS };
         let connection = Connection::greet(OFFERED, mechanisms, properties, &mut out);
         let (caller, vhost, channels, consumers) =

@@ -10,7 +10,7 @@ use crate::host::caller::Caller;
 use crate::host::calls::{Admitted, Answer, Call, CallRequest, Calls};
 use crate::host::memory::Memory;
 use crate::host::quotas::{Allowance, Quotas};
-use crate::host::refusal::Refusal;
+use crate::host::refusal::{Kind, Refusal};
 use crate::host::replies::Replies;
 use crate::host::topology::{Outcome, TopologyRequest};
 
@@ -41,6 +41,13 @@ impl Broker {
     /// Why it may not enter.
     pub async fn log_in(&self, caller: &Caller) -> Result<Admitted, Refusal> {
         self.calls.admit(Call::new(CallRequest::Enter, caller)).await
+    }
+
+    /// Asks whether the certificate of a client names a user, so that a log-in by it can succeed. Where that cannot be decided now, it
+    /// may.
+    pub(crate) async fn names_user(&self, caller: &Caller) -> bool {
+        let answer = self.calls.admit(Call::new(CallRequest::NamesUser, caller)).await;
+        !answer.is_err_and(|refused| refused.kind == Kind::Unauthenticated)
     }
 
     /// Asks for a change, and waits until it is done.

@@ -106,6 +106,8 @@ pub enum CallRequest {
     Enter,
     /// The client of a connection shows newer credentials of the same user.
     Renew,
+    /// Whether the certificate of a client names a user. The client has not logged in by that.
+    NamesUser,
     /// Exchanges, queues or bindings are to be changed.
     Topology {
         vhost: String,
@@ -405,14 +407,15 @@ impl Calls {
 
     async fn ask_from(&self, place: Place, mut call: Call) -> Result<Answer, Refusal> {
         let (reply, answer) = oneshot::channel();
-        let (state, again) = (Arc::clone(&call.caller.state), call.again);
+        let state = Arc::clone(&call.caller.state);
+        let is_log_in = !call.again && call.request != CallRequest::NamesUser;
         let _deciding = state.deciding();
         call.reply = Some(Reply { answer: reply, _place: place });
         self.queue(call);
         let Ok(answer) = answer.await else {
             return Err(Refusal::bug("the broker failed while it decided this call; its log says why"));
         };
-        if !again {
+        if is_log_in {
             state.decided(answer.as_ref().err().map(|refused| refused.kind));
         }
         answer
