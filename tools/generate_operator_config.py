@@ -51,6 +51,7 @@ OWNED: Final = {
     "amqp": "the port is the one of the Service; set spec.service.amqp instead",
     "amqp_socket": "the container has no other processes; leave it out",
     "amqp_ws": "the Service has no port for it; leave it out",
+    "amqp_ws_origins": "the Service has no port for it; leave it out",
     "http": _NOT_SERVED,
     "tls_certificate": _TLS,
     "tls_key": _TLS,

@@ -951,7 +951,7 @@ class Server:
     It queues the calls that it cannot decide for `take`, and makes `wake_fd` readable.
     """
 
-    def __new__(cls, engine: Engine, *, address: str, threads: int, message_bytes_max: int, buffer_bytes_max: int, descriptors: bytes, calls_max: int, connections_max: int, streams_max: int, first_request_ms: int, proxies: Sequence[str] = ..., tls: Tls | None = None, amqp: str | None = None, amqp_socket: PathLike[str] | None = None, amqp_web: str | None = None) -> Self: ...
+    def __new__(cls, engine: Engine, *, address: str, threads: int, message_bytes_max: int, buffer_bytes_max: int, descriptors: bytes, calls_max: int, connections_max: int, streams_max: int, first_request_ms: int, proxies: Sequence[str] = ..., tls: Tls | None = None, amqp: str | None = None, amqp_socket: PathLike[str] | None = None, amqp_web: str | None = None, amqp_web_origins: Sequence[str] = ...) -> Self: ...
     address: str
     amqp_address: str | None
     amqp_web_address: str | None

@@ -46,7 +46,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def broker(folder: Path) -> Iterator[Broker]:
     path, web = folder / "amqp.sock", free_ports(1)[0]
     config = folder / "penstock.toml"
-    config.write_text(f'amqp_socket = "{path}"\namqp_ws = "127.0.0.1:{web}"\n')
+    config.write_text(
+        f'amqp_socket = "{path}"\namqp_ws_origins = "https://app.example.com"\namqp_ws = "127.0.0.1:{web}"\n'
+    )
     with Broker(folder / "data", "--config", str(config)) as broker:
         yield broker
 
@@ -72,6 +74,15 @@ def test_a_unix_socket_is_served_also_after_a_kill_and_goes_with_a_stop(broker: 
     broker.stop()
     assert not path.exists()
     broker.start()
+
+
+def test_the_socket_of_a_broker_that_runs_is_not_taken_from_it(broker: Broker, folder: Path) -> None:
+    path = folder / "amqp.sock"
+    config = folder / "second.toml"
+    config.write_text(f'amqp_socket = "{path}"\n')
+    with pytest.raises(BrokerError, match=r"cannot listen for amqp on .*amqp.sock: another process listens there"):
+        Broker(folder / "second", "--config", str(config)).start()
+    assert greeting(path).startswith(b"\1\0\0")
 
 
 def test_a_file_that_is_no_socket_is_kept_and_named(folder: Path) -> None:
@@ -104,6 +115,20 @@ def test_a_web_socket_is_greeted_with_the_start_of_amqp(broker: Broker, folder: 
     assert found[4:7] == b"\1\0\0"
     assert length == len(found) - 4
     assert "amqp_ws" in broker.log
+
+
+@pytest.mark.usefixtures("broker")
+def test_a_page_of_another_host_is_refused_unless_its_origin_is_listed(folder: Path) -> None:
+    port = int((folder / "penstock.toml").read_text().rpartition(":")[2].strip('"\n'))
+
+    def status(origin: str) -> bytes:
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.settimeout(SECONDS_MAX)
+            client.sendall(REQUEST.replace(b"Host: mq\r\n", f"Host: mq\r\nOrigin: {origin}\r\n".encode()))
+            return until(client, b"\r\n\r\n").split(b" ")[1]
+
+    assert status("https://evil.example.com") == b"403"
+    assert status("https://app.example.com") == b"101"
 
 
 def test_amqp_and_web_sockets_are_served_over_tls(folder: Path) -> None:

@@ -23,6 +23,7 @@ _CLIENT_VARIABLES = frozenset({"PENSTOCK_URI", "PENSTOCK_CONTEXT", "PENSTOCK_PAS
 BACKENDS = ("local", "jwt", "http")
 # The default address of AMQP over TLS.
 AMQPS_DEFAULT = "127.0.0.1:5671"
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@,]+")
 _LISTENER = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]/]+)):(?P<port>[0-9]{1,5})")
 
 
@@ -84,6 +85,11 @@ class Settings(BaseModel):
         "off",
         description="HOST:PORT of the listener for AMQP 0-9-1 in WebSockets, or `off`. With a certificate it serves "
         "TLS only.",
+    )
+    amqp_ws_origins: str = Field(
+        "",
+        description="Origins of web pages that may open WebSockets on `amqp_ws` from browsers, such as "
+        "`https://app.example.com`, separated by commas, or `*` for all. Pages of the broker's own host always may.",
     )
     http: str = Field("127.0.0.1:15672", description="HOST:PORT of the management API, or `off`. Not served yet.")
     metrics: str = Field("127.0.0.1:15692", description="HOST:PORT of /metrics and /health, or `off`.")
@@ -261,6 +267,14 @@ class Settings(BaseModel):
                 raise ValueError(f"{word!r} is not an IP address or a network such as 10.0.0.0/8") from error
         return value
 
+    @field_validator("amqp_ws_origins")
+    @classmethod
+    def _check_origins(cls, value: str) -> str:
+        for word in words(value):
+            if word != "*" and not _ORIGIN.fullmatch(word):
+                raise ValueError(f"{word!r} is not an origin such as https://app.example.com, nor *")
+        return value
+
     @field_validator("grpc", "amqp", "amqp_ws", "http", "metrics")
     @classmethod
     def _check_listener(cls, value: str) -> str:
@@ -323,6 +337,10 @@ class Settings(BaseModel):
     @property
     def proxies(self) -> tuple[str, ...]:
         return words(self.proxy_addresses)
+
+    @property
+    def web_origins(self) -> tuple[str, ...]:
+        return words(self.amqp_ws_origins)
 
     @property
     def threads(self) -> int:

@@ -242,6 +242,7 @@ class Broker:
                 amqp=None if amqp is None else str(amqp),
                 amqp_socket=self._settings.amqp_socket,
                 amqp_web=None if web is None else str(web),
+                amqp_web_origins=self._settings.web_origins,
             )
         except OSError as error:
             raise _cannot_serve(str(address), error) from error

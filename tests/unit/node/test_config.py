@@ -73,6 +73,7 @@ def test_a_flag_counts_more_than_the_environment_and_that_more_than_the_file(tmp
         ("", {}, {"log_level": "loud"}, ["--log-level", "it must be 'debug', 'info', 'warning' or 'error'"]),
         ("zzz = 1", {}, {}, ["'zzz'", "penstock config show"]),
         ("segment_bytes_max = 65536", {}, {}, ["segment_bytes_min is larger"]),
+        ("amqp_ws_origins = '*, app.example.com'", {}, {}, ["'amqp_ws_origins'", "'app.example.com' is not an origin"]),
         ("broken", {}, {}, ["not TOML"]),
     ],
 )

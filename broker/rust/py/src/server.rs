@@ -56,7 +56,7 @@ struct PyServer {
 #[pymethods]
 impl PyServer {
     #[new]
-    #[pyo3(signature = (engine, *, address, threads, message_bytes_max, buffer_bytes_max, descriptors, calls_max, connections_max, streams_max, first_request_ms, proxies = Vec::new(), tls = None, amqp = None, amqp_socket = None, amqp_web = None))]
+    #[pyo3(signature = (engine, *, address, threads, message_bytes_max, buffer_bytes_max, descriptors, calls_max, connections_max, streams_max, first_request_ms, proxies = Vec::new(), tls = None, amqp = None, amqp_socket = None, amqp_web = None, amqp_web_origins = Vec::new()))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
         py: Python<'_>,
@@ -75,6 +75,7 @@ impl PyServer {
         amqp: Option<String>,
         amqp_socket: Option<PathBuf>,
         amqp_web: Option<String>,
+        amqp_web_origins: Vec<String>,
     ) -> PyResult<PyServer> {
         let tls = tls.map(|tls| tls.tls.clone());
         let proxies: Result<Vec<Network>, String> = proxies.iter().map(|proxy| proxy.parse()).collect();
@@ -88,6 +89,7 @@ impl PyServer {
             first_request: Duration::from_millis(first_request_ms),
             tls,
             proxies: proxies.map_err(PyValueError::new_err)?,
+            web_origins: amqp_web_origins,
         };
         let amqp = AmqpOptions { address: amqp, socket: amqp_socket, web: amqp_web };
         let options = ServerOptions { host, grpc: GrpcOptions { address, descriptors, streams_max }, amqp };

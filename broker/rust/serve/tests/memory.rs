@@ -53,6 +53,7 @@ impl Broker {
             first_request,
             tls: None,
             proxies: Vec::new(),
+            web_origins: Vec::new(),
         };
         let grpc = GrpcOptions { address: "127.0.0.1:0".to_owned(), descriptors: Vec::new(), streams_max: 1000 };
         let server =

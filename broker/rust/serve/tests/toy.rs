@@ -89,6 +89,7 @@ impl Broker {
             first_request: PATIENCE,
             tls: None,
             proxies,
+            web_origins: Vec::new(),
         };
         let host = Host::start(Arc::clone(&engine), &options).unwrap();
         let bound = host.bind(lines::LINES, "127.0.0.1:0").unwrap();

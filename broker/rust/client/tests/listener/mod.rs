@@ -110,6 +110,7 @@ impl Listener {
             first_request: Duration::from_secs(60),
             tls: None,
             proxies: Vec::new(),
+            web_origins: Vec::new(),
         };
         let grpc = GrpcOptions { address: address.to_owned(), descriptors: Vec::new(), streams_max: 1000 };
         let options = ServerOptions { host, grpc, amqp: AmqpOptions::default() };

@@ -56,6 +56,8 @@ pub(crate) struct Door {
     pub places: Places,
     /// Whose connections begin with a header of the PROXY protocol.
     pub proxies: Arc<[Network]>,
+    /// Of pages that may open a WebSocket though they are of another host.
+    pub web_origins: Arc<[String]>,
     pub told: Told,
 }
 
@@ -99,7 +101,7 @@ impl Door {
                         Some(stream) => self.has_begun(stream, peer, false).await,
                         None => true,
                     };
-                    if has_begun { web_handshake::upgrade(socket, name).await } else { Ok(None) }
+                    if has_begun { web_handshake::upgrade(socket, name, &self.web_origins).await } else { Ok(None) }
                 };
                 match tokio::time::timeout(self.broker.first_request, shaken).await {
                     Ok(Ok(Some(web))) => Socket::Web(Box::new(web)),

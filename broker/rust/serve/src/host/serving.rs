@@ -46,6 +46,8 @@ pub struct HostOptions {
     pub tls: Option<Tls>,
     /// Whose connections begin with a header of the PROXY protocol. Nobody else's may.
     pub proxies: Vec<Network>,
+    /// Of pages that may open a WebSocket though they are of another host; `*` for all.
+    pub web_origins: Vec<String>,
 }
 
 /// See the module.
@@ -56,6 +58,7 @@ pub struct Host {
     broker: Broker,
     places: Places,
     proxies: Arc<[Network]>,
+    web_origins: Arc<[String]>,
     stopping: watch::Sender<bool>,
     /// What is served now, without the protocols of the listeners.
     tls: watch::Sender<Option<Tls>>,
@@ -96,6 +99,7 @@ impl Host {
             broker,
             places: Places::new(options.connections_max),
             proxies: options.proxies.as_slice().into(),
+            web_origins: options.web_origins.as_slice().into(),
             stopping,
             tls: watch::Sender::new(options.tls.clone()),
             told: Told::default(),
@@ -145,6 +149,7 @@ impl Host {
             tls: self.tls.subscribe(),
             places: self.places.clone(),
             proxies: Arc::clone(&self.proxies),
+            web_origins: Arc::clone(&self.web_origins),
             told: self.told.clone(),
         }
     }

@@ -2,6 +2,9 @@
 //!
 //! Bytes from outside: a request has [`REQUEST_BYTES_MAX`] at most, and [`HEADERS_MAX`] headers. Any path is served. A client that
 //! names subprotocols has to name the one that is served here; one that names none is served.
+//!
+//! Browsers let any page open a WebSocket to any address, also one on the user's own machine, and say in `Origin` which page it is.
+//! A page of another host than the one that is asked is served only if its origin is listed.
 
 use std::io::{Error, ErrorKind};
 
@@ -12,6 +15,9 @@ use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::host::web_socket::WebSocket;
+
+/// Lets pages of every origin in.
+const ANY: &str = "*";
 
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
@@ -31,13 +37,17 @@ struct Answer {
 ///
 /// # Errors
 /// When it asks for no WebSocket of the subprotocol, or the client is gone.
-pub(crate) async fn upgrade<S>(mut socket: S, subprotocol: &str) -> std::io::Result<Option<WebSocket<S>>>
+pub(crate) async fn upgrade<S>(
+    mut socket: S,
+    subprotocol: &str,
+    origins: &[String],
+) -> std::io::Result<Option<WebSocket<S>>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut input = BytesMut::new();
     loop {
-        if let Some(Answer { response, served }) = answer(&input, subprotocol) {
+        if let Some(Answer { response, served }) = answer(&input, subprotocol, origins) {
             socket.write_all(response.as_bytes()).await?;
             socket.flush().await?;
             let length = served.map_err(|why| Error::new(ErrorKind::InvalidData, why))?;
@@ -55,11 +65,11 @@ where
 }
 
 /// The answer to a request, once it is whole or certainly none.
-fn answer(request: &[u8], subprotocol: &str) -> Option<Answer> {
+fn answer(request: &[u8], subprotocol: &str, origins: &[String]) -> Option<Answer> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut headers);
     match parsed.parse(request) {
-        Ok(httparse::Status::Complete(length)) => Some(answer_to(&parsed, length, subprotocol)),
+        Ok(httparse::Status::Complete(length)) => Some(answer_to(&parsed, length, (subprotocol, origins))),
         Ok(httparse::Status::Partial) if request.len() < REQUEST_BYTES_MAX => None,
         Ok(httparse::Status::Partial) => {
             Some(refused("431 Request Header Fields Too Large", "the request is too large"))
@@ -71,7 +81,7 @@ fn answer(request: &[u8], subprotocol: &str) -> Option<Answer> {
     }
 }
 
-fn answer_to(request: &httparse::Request<'_, '_>, length: usize, subprotocol: &str) -> Answer {
+fn answer_to(request: &httparse::Request<'_, '_>, length: usize, (subprotocol, origins): (&str, &[String])) -> Answer {
     let lists = |name: &'static str, word: &str| values(request, name).any(|value| value.eq_ignore_ascii_case(word));
     if request.method != Some("GET") || request.version != Some(1) {
         return refused("405 Method Not Allowed\r\nAllow: GET", "the request is not a GET of HTTP/1.1");
@@ -84,6 +94,9 @@ fn answer_to(request: &httparse::Request<'_, '_>, length: usize, subprotocol: &s
             "426 Upgrade Required\r\nSec-WebSocket-Version: 13",
             "the WebSocket has another version than 13",
         );
+    }
+    if !may_come(request, origins) {
+        return refused("403 Forbidden", "the origin of the page is not among amqp_ws_origins");
     }
     let mut keys = values(request, "sec-websocket-key");
     let key = match (keys.next(), keys.next()) {
@@ -102,6 +115,16 @@ fn answer_to(request: &httparse::Request<'_, '_>, length: usize, subprotocol: &s
          {accepted}\r\n{chosen}\r\n"
     );
     Answer { response, served: Ok(length) }
+}
+
+/// Whether the page that asks, if it is one, may: it is of the host that it asks, or its origin is listed.
+fn may_come(request: &httparse::Request<'_, '_>, origins: &[String]) -> bool {
+    let host = values(request, "host").next();
+    values(request, "origin").all(|origin| {
+        let is_own =
+            origin.split_once("://").is_some_and(|(_, of)| host.is_some_and(|host| of.eq_ignore_ascii_case(host)));
+        is_own || origins.iter().any(|listed| listed == ANY || listed.eq_ignore_ascii_case(origin))
+    })
 }
 
 /// The words of all headers of a name, which have commas between them.
@@ -129,7 +152,7 @@ mod tests {
                         Sec-WebSocket-Version: 13\r\n";
 
     fn answer_of(request: &str) -> (String, Result<usize, &'static str>) {
-        let found = answer(request.as_bytes(), "amqp").unwrap();
+        let found = answer(request.as_bytes(), "amqp", &[]).unwrap();
         (found.response, found.served)
     }
 
@@ -137,7 +160,7 @@ mod tests {
     fn the_key_and_the_subprotocol_are_answered() {
         let request = format!("{GOOD}{KEY}Sec-WebSocket-Protocol: mqtt, amqp\r\n\r\n");
         for cut in 0..request.len() {
-            assert_eq!(answer(&request.as_bytes()[..cut], "amqp"), None, "{cut} bytes are no whole request");
+            assert_eq!(answer(&request.as_bytes()[..cut], "amqp", &[]), None, "{cut} bytes are no whole request");
         }
 
         let (response, served) = answer_of(&format!("{request}behind"));
@@ -150,6 +173,22 @@ mod tests {
         );
         let (response, served) = answer_of(&format!("{GOOD}{KEY}\r\n"));
         assert!(served.is_ok() && !response.contains("Protocol:"), "a client that names none is served");
+    }
+
+    #[test]
+    fn a_page_of_another_host_is_served_only_if_its_origin_is_listed() {
+        let status = |origin: &str, origins: &[&str]| {
+            let origins: Vec<_> = origins.iter().map(|origin| (*origin).to_owned()).collect();
+            let request = format!("{GOOD}{KEY}Origin: {origin}\r\n\r\n");
+            answer(request.as_bytes(), "amqp", &origins).unwrap().response.split(' ').nth(1).unwrap().to_owned()
+        };
+        assert_eq!(status("https://evil.example", &[]), "403");
+        assert_eq!(status("null", &[]), "403");
+        assert_eq!(status("https://mq.evil.example", &[]), "403");
+        assert_eq!(status("https://mq", &[]), "101", "the host that is asked");
+        assert_eq!(status("https://shop.example", &["https://other.example", "https://shop.example"]), "101");
+        assert_eq!(status("http://shop.example", &["https://shop.example"]), "403");
+        assert_eq!(status("https://evil.example", &["*"]), "101");
     }
 
     #[test]

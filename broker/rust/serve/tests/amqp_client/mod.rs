@@ -60,6 +60,7 @@ impl Broker {
             first_request: PATIENCE,
             tls: None,
             proxies: Vec::new(),
+            web_origins: Vec::new(),
         };
         change(&mut host);
         let grpc = GrpcOptions { address: "127.0.0.1:0".to_owned(), descriptors: Vec::new(), streams_max: 10 };
