@@ -20,6 +20,7 @@ OWNED: Final = {
     "amqp": "the port is the one of the Service; set spec.service.amqp instead",
     "amqp_socket": "the container has no other processes; leave it out",
     "amqp_ws": "the Service has no port for it; leave it out",
+    "amqp_ws_origins": "the Service has no port for it; leave it out",
     "http": "the broker does not serve it yet; leave it out",
     "metrics": "probes and the Service use the port; leave it out",
     "tls_certificate": "it belongs to TLS; set spec.tls instead",
@@ -54,6 +55,7 @@ class BrokerConfig(Model):
         None, description="Refused: the container has no other processes; leave it out."
     )
     amqp_ws: Setting | None = Field(None, description="Refused: the Service has no port for it; leave it out.")
+    amqp_ws_origins: Setting | None = Field(None, description="Refused: the Service has no port for it; leave it out.")
     http: Setting | None = Field(None, description="Refused: the broker does not serve it yet; leave it out.")
     metrics: Setting | None = Field(None, description="Refused: probes and the Service use the port; leave it out.")
     log_level: Literal["debug", "info", "warning", "error"] | None = Field(
@@ -146,7 +148,8 @@ class BrokerConfig(Model):
     proxy_addresses: Setting | None = Field(
         None,
         description="IP addresses and networks of proxies, separated by commas: their connections begin with a "
-        "header of the PROXY protocol, version 1 or 2, which names the client. Empty to accept none.",
+        "header of the PROXY protocol, version 1 or 2, which names the client. A header from another "
+        "address is refused, and logged. Empty to accept none.",
     )
     streams_per_connection_max: int | None = Field(
         None, ge=1, le=1000000, description="Maximum open streams and calls per connection."
@@ -155,8 +158,9 @@ class BrokerConfig(Model):
         None,
         ge=0.1,
         le=600,
-        description="Time limit for a TLS handshake, then for a connection's first log-in, then for a request's "
-        "first message (plus a second for each 64 KiB of it). The broker closes slower connections.",
+        description="Time limit for each step of a connection: the header of a proxy, a TLS handshake, the first "
+        "log-in, over AMQP the virtual host after it, and a request's first message (plus a second for "
+        "each 64 KiB of it). The broker closes slower connections.",
     )
     drain_seconds: float | None = Field(
         None, ge=0, le=3600, description="How long a stop waits for clients to end their streams. No restart needed."
