@@ -511,8 +511,8 @@ class Shard:
         """Return whether a queue was unused for its time of expiry, and is unused now."""
     def purge_queue(self, id: int) -> int:
         """Drop the ready messages and return their number."""
-    def put_exchange(self, name: str, kind: str, alternate: str | None, *, algorithm: str = "ring", hash_header: str | None = None, hash_property: str | None = None, delayed: bool = False, deduplication: SeenIds | None = None) -> None:
-        """Add an exchange, or change its alternate, whether it delays messages that ask for it, and how it recognizes repetitions. `algorithm` and what is hashed matter to consistent hashing alone."""
+    def put_exchange(self, name: str, kind: str, alternate: str | None, *, algorithm: str = "ring", hash_header: str | None = None, hash_property: str | None = None, delayed: bool = False, history_length: int | None = None, deduplication: SeenIds | None = None) -> None:
+        """Add an exchange, or change its alternate, whether it delays messages that ask for it, how many of its last messages it keeps, and how it recognizes repetitions. `algorithm` and what is hashed matter to consistent hashing alone."""
     def delete_exchange(self, name: str) -> None: ...
     def add_routes(self, routes: Sequence[NewRoute]) -> None:
         """Add routes, at most as many as of queues. The same route twice is one."""

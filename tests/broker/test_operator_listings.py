@@ -53,7 +53,10 @@ SPECS: list[tuple[str, dict[str, Any]]] = [
     ("Exchange", {"name": "h", "type": "headers"}),
     ("Exchange", {"name": "later", "type": "x-delayed-message", "arguments": {"x-delayed-type": "topic"}}),
     ("Exchange", {"name": "ring", "type": "x-consistent-hash", "arguments": {"hash-header": "customer"}}),
-    *(("Exchange", {"name": f"of-{kind}", "type": kind}) for kind in ("x-modulus-hash", "x-random", "x-local-random")),
+    *(
+        ("Exchange", {"name": f"of-{kind}", "type": kind})
+        for kind in ("x-modulus-hash", "x-random", "x-local-random", "x-recent-history")
+    ),
     ("Binding", {"source": "shop", "destination": "q", "routingKey": "a.#"}),
     ("Binding", {"source": "h", "destination": "q", "arguments": {"x-match": "all", "n": 1, "a": "b"}}),
     ("Binding", {"source": "shop", "destination": "h", "destinationType": "exchange"}),

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "amqp.md").read_text()
 RUST = ROOT / "broker" / "rust"
 OF_CONSUMERS = RUST / "serve" / "src" / "amqp" / "consume_arguments.rs"
-EXCHANGES = {Target.EXCHANGE, Target.DELAYED, Target.HASHING, Target.PARTITIONED}
+EXCHANGES = {Target.EXCHANGE, Target.DELAYED, Target.HASHING, Target.HISTORY, Target.PARTITIONED}
 TESTS = re.compile(r"^#\[cfg\(test\)\]", re.MULTILINE)
 # The delay over gRPC, which has no place in a message over AMQP.
 OF_GRPC = {"delay_ms"}

@@ -147,6 +147,7 @@ class FakeShard:
         hash_header: str | None = None,
         hash_property: str | None = None,
         delayed: bool = False,
+        history_length: int | None = None,
         deduplication: SeenIds | None = None,
     ) -> None:
         self._check(name != "", "the default exchange is built in")

@@ -31,13 +31,13 @@ from penstock.model.records import (
 OWN_PREFIX: Final = "x-penstock-"
 """Prefix of the arguments by which `definitions.amqp` has what is no part of a declaration."""
 CONSUMED: Final = frozenset({Target.CLASSIC, Target.QUORUM})
-EXCHANGE_TYPES_LATER: Final = frozenset({"x-recent-history"})
 WEIGHT_MAX: Final = 2**31 - 1
 """A weight costs no memory, so this is only what every client's integers have."""
 _TARGET_OF_KIND: Final = {
     ExchangeKind.SUPER_STREAM: Target.PARTITIONED,
     ExchangeKind.CONSISTENT_HASH: Target.HASHING,
     ExchangeKind.DELAYED: Target.DELAYED,
+    ExchangeKind.RECENT_HISTORY: Target.HISTORY,
 }
 _HASH_KEYS: Final = (*HASH_HEADER_KEYS, HASH_PROPERTY)
 
@@ -103,8 +103,7 @@ def check_partition_count(thing: Thing, value: Value) -> None:
 def check_exchange_kind(thing: Thing, kind: str) -> ExchangeKind:
     if kind in tuple(ExchangeKind):
         return ExchangeKind(kind)
-    known = "is not supported yet" if kind in EXCHANGE_TYPES_LATER else "is unknown"
-    raise _invalid(thing, "type", f"has a type '{kind[:64]}' that {known}", f"use one of {', '.join(ExchangeKind)}")
+    raise _invalid(thing, "type", f"has a type '{kind[:64]}' that is unknown", f"use one of {', '.join(ExchangeKind)}")
 
 
 def check_binding_arguments(thing: Thing, binding: Binding, kind: ExchangeKind) -> None:

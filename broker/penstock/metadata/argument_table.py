@@ -44,6 +44,7 @@ from penstock.model.records import (
     X_OVERFLOW,
     X_PARTITIONS,
     X_QUEUE_TYPE,
+    X_RECENT_HISTORY_LENGTH,
     X_RETRY_BACKOFF,
     X_SINGLE_ACTIVE,
     DeadLetterStrategy,
@@ -66,6 +67,8 @@ DELIVERIES_MAX: Final = 2**31 - 2
 """Deliveries are counted up to there."""
 CACHE_SIZE_MAX: Final = 1_000_000
 """Some 150 MB of memory: a window is in memory twice, once for the queue and once for the next checkpoint."""
+HISTORY_MAX: Final = 1_000
+"""Copies of all are stored in one envelope, which has at most 4,096 records."""
 PARTITIONS_MAX: Final = 1_000
 """Far more than a machine has use for, and few enough to be declared in one write."""
 
@@ -80,6 +83,7 @@ class Target(Enum):
     PARTITIONED = "partitioned streams"
     DELAYED = "`x-delayed-message` exchanges"
     HASHING = "`x-consistent-hash` exchanges"
+    HISTORY = "`x-recent-history` exchanges"
     BINDING = "bindings of headers exchanges"
 
 
@@ -160,6 +164,10 @@ def is_partition_count(value: Value) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= PARTITIONS_MAX
 
 
+def is_history_length(value: Value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= HISTORY_MAX
+
+
 def is_cache_size(value: Value) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= CACHE_SIZE_MAX
 
@@ -173,8 +181,8 @@ def is_header_name(value: Value) -> bool:
 
 
 def is_delayed_type(value: Value) -> bool:
-    kinds = {kind.value for kind in ExchangeKind} - {ExchangeKind.DELAYED.value, ExchangeKind.SUPER_STREAM.value}
-    return isinstance(value, str) and value in kinds
+    others = (ExchangeKind.DELAYED, ExchangeKind.SUPER_STREAM, ExchangeKind.RECENT_HISTORY)
+    return isinstance(value, str) and value in {kind.value for kind in ExchangeKind if kind not in others}
 
 
 def is_exchange(value: Value) -> bool:
@@ -227,6 +235,9 @@ PARTITION_COUNT: Final = ValueType(
 )
 CACHE: Final = ValueType(
     f"write a number from 1 to {CACHE_SIZE_MAX:,}", is_cache_size, schema=integers(1, CACHE_SIZE_MAX)
+)
+HISTORY: Final = ValueType(
+    f"write a number of messages from 1 to {HISTORY_MAX:,}", is_history_length, schema=integers(1, HISTORY_MAX)
 )
 DELAYED_TYPE: Final = ValueType("use the type of an exchange", is_delayed_type, schema=_NAME)
 HEADER_NAME: Final = ValueType("use the name of a header", is_header_name, schema={**_NAME, "minLength": 1})
@@ -516,6 +527,13 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
         about="the property that is hashed instead of the routing key",
     ),
     Argument(
+        X_RECENT_HISTORY_LENGTH,
+        frozenset({Target.HISTORY}),
+        HISTORY,
+        engine_field="history_length",
+        about="how many messages the exchange keeps, else 20 ([recent history](exchanges.md#recent-history))",
+    ),
+    Argument(
         X_PARTITIONS,
         frozenset({Target.PARTITIONED}),
         PARTITION_COUNT,
@@ -541,7 +559,7 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
     *_planned_argument(
         _EXCHANGES,
         *("x-persist-messages", "x-persist-ms"),
-        *("x-recent-history-length", "x-recent-history-no-store", "x-super-stream"),
+        "x-super-stream",
     ),
     *_planned_key("federation-upstream", "federation-upstream-set"),
 )

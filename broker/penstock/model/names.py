@@ -17,8 +17,8 @@ QueueId = NewType("QueueId", int)
 ConnectionId = NewType("ConnectionId", int)
 
 NAME_BYTES_MAX: Final = 255
-QUEUE_ID_MAX: Final = 2**40 - 1
-"""The log's records name a queue with 40 bits."""
+QUEUE_ID_MAX: Final = 2**38 - 1
+"""The log's records name a queue with 40 bits; the numbers above belong to histories of exchanges."""
 
 NUMBERS_USED_UP: Final = (
     "cannot be declared: all queue numbers of its vhost are used",

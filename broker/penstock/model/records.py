@@ -30,6 +30,8 @@ class ExchangeKind(StrEnum):
     """The same, with queues of this broker alone."""
     DELAYED = "x-delayed-message"
     """Routes as the type in its argument says, and delays messages that ask for it."""
+    RECENT_HISTORY = "x-recent-history"
+    """Routes to all bindings, and keeps its last messages for those that are made later."""
 
 
 class QueueKind(StrEnum):
@@ -137,6 +139,9 @@ X_CACHE_SIZE: Final = "x-cache-size"
 CACHE_SIZE: Final = 128
 """How many ids a queue or an exchange remembers, as in LavinMQ."""
 X_CACHE_TTL: Final = "x-cache-ttl"
+X_RECENT_HISTORY_LENGTH: Final = "x-recent-history-length"
+HISTORY_LENGTH: Final = 20
+"""How many messages an x-recent-history exchange keeps, as in RabbitMQ."""
 ALTERNATE_KEYS: Final = ("alternate-exchange", "x-alternate-exchange")
 
 
@@ -242,6 +247,14 @@ class Exchange:
     def deduplication(self) -> Deduplication | None:
         """Return how it recognizes repetitions; None is not at all."""
         return deduplication_in(self.arguments)
+
+    @property
+    def history_length(self) -> int | None:
+        """Return how many of its last messages it keeps; None for an exchange of another type."""
+        if self.routing_kind is not ExchangeKind.RECENT_HISTORY:
+            return None
+        value = self.arguments.get(X_RECENT_HISTORY_LENGTH)
+        return value if isinstance(value, int) else HISTORY_LENGTH
 
     @property
     def algorithm(self) -> HashAlgorithm:

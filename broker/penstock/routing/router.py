@@ -87,7 +87,7 @@ def _matches(kind: ExchangeKind, binding: Binding, message: Message) -> bool:
     match kind:
         case ExchangeKind.DIRECT:
             return binding.routing_key in message.keys
-        case ExchangeKind.FANOUT:
+        case ExchangeKind.FANOUT | ExchangeKind.RECENT_HISTORY:
             return True
         case ExchangeKind.TOPIC:
             return any(topic.matches(binding.routing_key, key) for key in message.keys)

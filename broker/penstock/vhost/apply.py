@@ -144,6 +144,7 @@ def _put_exchange(shard: Shard, exchange: Exchange) -> None:
         hash_header=exchange.hash_header,
         hash_property=None if hash_property is None else hash_property.value,
         delayed=exchange.is_delayed,
+        history_length=exchange.history_length,
         deduplication=_seen_ids(exchange.deduplication),
     )
 

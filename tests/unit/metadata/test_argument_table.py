@@ -24,6 +24,7 @@ from penstock.metadata.argument_table import (
     DURATION,
     EXCHANGE_NAME,
     HEADER_NAME,
+    HISTORY,
     PARTITION_COUNT,
     PLANNED_POLICY_KEYS,
     PRIORITY,
@@ -85,6 +86,7 @@ def good(row: Argument) -> Value:
         (DELIVERY_LIMIT, -1),
         (BACK_OFF, [0, 1_000]),
         (CACHE, 1_000_000),
+        (HISTORY, 20),
     ]
     found = [value for type_, value in by_type if row.type is type_]
     choices = {
@@ -112,6 +114,7 @@ def declare(row: Argument, target: Target, value: Value) -> None:
             Target.PARTITIONED: ExchangeKind.SUPER_STREAM,
             Target.HASHING: ExchangeKind.CONSISTENT_HASH,
             Target.DELAYED: ExchangeKind.DELAYED,
+            Target.HISTORY: ExchangeKind.RECENT_HISTORY,
         }
         kind = kinds.get(target, ExchangeKind.TOPIC)
         check_exchange_arguments(THING, {row.name: value}, kind)

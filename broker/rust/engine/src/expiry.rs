@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use penstock_log::{DeadlineKind, LogError, Outcome, Segment, Target};
+use penstock_log::{DeadlineKind, LogError, MessageView, Outcome, Segment, Target};
 use penstock_queue::{QueueId, Sequence, SequenceRange, Standing};
 use penstock_wire::amqp::deaths::Reason;
 
@@ -335,6 +335,18 @@ pub(crate) fn read(id: QueueId, found: &Found) -> Result<Option<Stored>, EngineE
     });
     match message {
         Ok(taken) => Ok(Some(taken)),
+        Err(LogError::Corrupt { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A message whose copy will be stored, which gets a checksum of its own; `None` when it cannot be read.
+pub(crate) fn view_of(id: QueueId, found: &Found) -> Result<Option<MessageView<'_>>, EngineError> {
+    let Found { sequence, segment, offset } = found;
+    let message =
+        segment.populate(*offset, *offset).and_then(|()| segment.message_for(*offset, target_of(id, *sequence)));
+    match message {
+        Ok(view) => Ok(view.verify().is_ok().then_some(view)),
         Err(LogError::Corrupt { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }

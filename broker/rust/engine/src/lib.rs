@@ -5,13 +5,13 @@
 //!
 //! A file uses only files of the groups before its own, and files of its own group without a circle:
 //!
-//! 1. values, which know no shard: `aging`, `alarms`, `assigned`, `clock`, `counters`, `corruption`, `credit`, `dead_letters`, `decision`, `delivery_mark`, `error`, `fold_queue`, `fold_turns`, `identity`, `idle`, `lease`, `length`, `level`, `log_number`,
+//! 1. values, which know no shard: `aging`, `alarms`, `assigned`, `clock`, `counters`, `corruption`, `credit`, `dead_letters`, `decision`, `delivery_mark`, `error`, `fold_queue`, `fold_turns`, `histories`, `identity`, `idle`, `lease`, `length`, `level`, `log_number`,
 //!    `notices`, `other_logs`, `overdue`, `priorities`, `producer_endings`, `producer_groups`, `producers`, `producer_logs`, `producer_reach`, `publication`, `repetition`,
 //!    `routes`, `runs`, `signal`, `space`, `stream`, `sync_turns`, `sync_pool`, `unused`, `watchers`, `windows`;
 //! 2. the state under a shard's lock: `queue_entry`, `state`, `lane_adoption`, `delivered`;
 //! 3. `shard`: the lock, the position of the last sync, and the vhost's other logs;
 //! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`, `producer_complete`, `producer_removal`),
-//!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`holding`, `subscription`, `leasing`, `expiry`, `retrying`, `shortening`, `unused`, `sources`, `dead_lettering`), recognizing repetitions (`deduplication`), reading streams
+//!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`holding`, `subscription`, `leasing`, `expiry`, `retrying`, `shortening`, `unused`, `sources`, `dead_lettering`), recognizing repetitions (`deduplication`), histories of exchanges (`giving`), reading streams
 //!    (`reader`, `offsets`, `outlook`, `retention`), stages (`stage_reader`, `staging`);
 //! 5. its life: `background` (the threads), `room_keeper`, `dedicated` and `shards` (other logs), `backup`, `topology`;
 //! 6. `engine`: all shards of a process.
@@ -39,6 +39,8 @@ mod error;
 mod expiry;
 mod fold_queue;
 mod fold_turns;
+mod giving;
+mod histories;
 mod holding;
 mod identity;
 mod lane_adoption;

@@ -83,7 +83,7 @@ impl Shard {
     pub fn reaches_queue(&self, publication: &Publication<'_>) -> Result<bool, EngineError> {
         self.lock()?.check(self.name())?;
         let routes = Routes::of(&self.routing(), std::slice::from_ref(publication), AtOnce::USUAL);
-        let is_reached = routes.queues(0).is_some_and(|queues| !queues.is_empty());
+        let is_reached = routes.reaches_queue(0);
         routes.keep();
         Ok(is_reached)
     }

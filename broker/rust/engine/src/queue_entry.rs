@@ -76,6 +76,8 @@ pub(crate) struct QueueEntry {
     pub ack_timeout_ms: Option<u64>,
     /// Set for a queue with priorities.
     pub priorities: Option<Box<Priorities>>,
+    /// Whether it has the last messages of an exchange, and no consumers.
+    pub is_history: bool,
 }
 
 impl QueueEntry {
@@ -98,6 +100,7 @@ impl QueueEntry {
             head_limit: None,
             ack_timeout_ms: None,
             priorities: None,
+            is_history: false,
         }
     }
 

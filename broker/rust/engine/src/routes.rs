@@ -47,7 +47,16 @@ thread_local! {
     static KEPT: RefCell<Routes> = RefCell::default();
 }
 
-/// Invariant: each pair in `found` is a part of `queues`.
+/// The queues of one message.
+#[derive(Clone, Copy)]
+struct FoundRoute {
+    begin: usize,
+    end: usize,
+    /// Whether one of them is no history of an exchange.
+    reaches_queue: bool,
+}
+
+/// Invariant: each entry in `found` is a part of `queues`.
 #[derive(Default)]
 pub(crate) struct Routes {
     /// How many queues had been removed from the table; of messages that were passed on, more than ever.
@@ -56,8 +65,8 @@ pub(crate) struct Routes {
     /// The last number that was drawn for random exchanges. It begins anywhere.
     draw: Option<u64>,
     queues: Vec<QueueId>,
-    /// Of each message the begin and the end of its queues; `None` when there is no such exchange.
-    found: Vec<Option<(usize, usize)>>,
+    /// Of each message; `None` when there is no such exchange.
+    found: Vec<Option<FoundRoute>>,
 }
 
 impl Routes {
@@ -75,7 +84,7 @@ impl Routes {
         for message in passed.chunk_by(|one, other| one.place == other.place) {
             let begin = routes.queues.len();
             routes.queues.extend(message.iter().map(|one| one.queue));
-            routes.found.push(Some((begin, routes.queues.len())));
+            routes.found.push(Some(FoundRoute { begin, end: routes.queues.len(), reaches_queue: true }));
             places.extend(message.first().map(|one| one.place));
         }
         (routes, places)
@@ -92,7 +101,7 @@ impl Routes {
             let same = last.filter(|last| is_same_route(last, publication)).and(self.found.last().copied());
             let found = same.unwrap_or_else(|| self.find_one(table, publication));
             last = (!self.matched.is_changeable).then_some(publication);
-            targets += found.map_or(0, |(begin, end)| end - begin);
+            targets += found.map_or(0, |found| found.end - found.begin);
             key_bytes += publication.payload.key().map_or(0, <[u8]>::len);
             if targets >= at_once.targets || key_bytes >= KEY_BYTES_AT_ONCE {
                 if targets <= ENVELOPE_TARGETS_MAX || self.found.is_empty() {
@@ -111,8 +120,13 @@ impl Routes {
 
     /// The queues of one of them, ascending; `None` when its exchange does not exist.
     pub fn queues(&self, place: usize) -> Option<&[QueueId]> {
-        let (begin, end) = self.found.get(place).copied().flatten()?;
+        let FoundRoute { begin, end, .. } = self.found.get(place).copied().flatten()?;
         self.queues.get(begin..end)
+    }
+
+    /// Whether one of them reaches a queue that consumers can have, and not only histories of exchanges.
+    pub fn reaches_queue(&self, place: usize) -> bool {
+        self.found.get(place).copied().flatten().is_some_and(|found| found.reaches_queue)
     }
 
     /// Whether the last of them that was found comes through an exchange that delays messages.
@@ -143,7 +157,7 @@ impl Routes {
         }
     }
 
-    fn find_one(&mut self, table: &Routing, publication: &Publication<'_>) -> Option<(usize, usize)> {
+    fn find_one(&mut self, table: &Routing, publication: &Publication<'_>) -> Option<FoundRoute> {
         let Publication { payload, exchange, key, headers, .. } = *publication;
         let more_keys: Vec<&[u8]> = match headers {
             Some(table) if payload.has_more_keys() => RoutingHeaders::of(table).keys().collect(),
@@ -154,7 +168,7 @@ impl Routes {
         table.route_message(exchange, &message, &mut self.matched).ok()?;
         let begin = self.queues.len();
         self.queues.extend_from_slice(&self.matched.queues);
-        Some((begin, self.queues.len()))
+        Some(FoundRoute { begin, end: self.queues.len(), reaches_queue: self.matched.reaches_queue() })
     }
 }
 

@@ -254,7 +254,7 @@ impl Shard {
         Ok(stalls::keep(&self.stalls.totals, self.totals()?))
     }
 
-    /// Ready and unacked messages over all queues but streams, whose messages wait for no consumer, summed in slices that
+    /// Ready and unacked messages over all queues but streams and histories, whose messages wait for no consumer, summed in slices that
     /// let messages through in between.
     ///
     /// # Errors
@@ -264,7 +264,8 @@ impl Shard {
         let (mut ready, mut unacked) = (0, 0);
         for some in ids.chunks(QUEUES_AT_ONCE) {
             let guard = self.lock()?;
-            let queues = some.iter().filter_map(|id| guard.queues.get(id)).filter(|entry| entry.stream.is_none());
+            let queues = some.iter().filter_map(|id| guard.queues.get(id));
+            let queues = queues.filter(|entry| entry.stream.is_none() && !entry.is_history);
             for machine in queues.map(|entry| &entry.machine) {
                 ready += machine.free_count();
                 unacked += machine.unacked_count();
@@ -420,6 +421,7 @@ impl Shard {
             shard.next_expiry.lower(0);
             shard.request_dead_letters();
         }
+        let _ = self.complete_histories();
     }
 
     pub(crate) fn is_complete(&self) -> bool {

@@ -17,6 +17,7 @@ use crate::corruption::Corruptions;
 use crate::dead_letters::{DeadLetters, Dying};
 use crate::decision::Stage;
 use crate::error::EngineError;
+use crate::histories::Histories;
 use crate::identity::{Identities, Identity};
 use crate::lease::Found;
 use crate::length::LengthLimit;
@@ -69,6 +70,8 @@ pub(crate) struct State {
     pub retry_schedules: FxHashMap<QueueId, Arc<RetrySchedule>>,
     /// The digests that queues and exchanges have seen, to recognize repetitions.
     pub windows: Windows,
+    /// What exchanges keep of their last messages.
+    pub histories: Histories,
     /// Messages that are about to leave their queues.
     pub dying: Dying,
     /// When the next message may have to go, in ms; the shard reads it without the lock.
@@ -140,6 +143,7 @@ impl State {
             delivery_limits: FxHashMap::default(),
             retry_schedules: FxHashMap::default(),
             windows: Windows::default(),
+            histories: Histories::default(),
             dying: Dying::default(),
             next_expiry,
             retries: BinaryHeap::new(),

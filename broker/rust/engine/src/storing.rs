@@ -283,6 +283,8 @@ impl State {
                 None => self.store_in(queues, publication, (place, level), &mut full, &mut stored),
             };
             let fate = match found {
+                // Only the history of its exchange has it.
+                Ok(Fate::Stored(_)) if !routes.reaches_queue(place) => publication.fate_nowhere(),
                 Ok(fate) => fate,
                 Err(error) if self.stopped.is_some() => return Err(error),
                 Err(refused) => {
@@ -431,7 +433,7 @@ impl State {
         self.targets.clear();
         for &queue in queues {
             let Some(entry) = self.queues.get_mut(&queue) else { continue };
-            let is_delayed = is_delayed && entry.stream.is_none();
+            let is_delayed = is_delayed && entry.stream.is_none() && !entry.is_history;
             let lane = if priority == 0 { 0 } else { entry.lane_for(priority, self.first_sequence) };
             let sequence = if lane > 0 {
                 entry.machine.publish_in(lane, self.first_sequence, body_bytes, is_delayed)

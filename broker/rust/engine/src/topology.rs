@@ -67,7 +67,8 @@ impl Shard {
         let mut guard = self.lock()?;
         guard.waiting_leases.retain(|id, _| known.ids.contains(id));
         let found = guard.queues.keys().chain(guard.identities.keys()).chain(guard.sources.keys());
-        let gone: FxHashSet<QueueId> = found.filter(|id| !known.has(**id)).copied().collect();
+        let is_known = |id: QueueId| known.has(id) || guard.histories.has(id);
+        let gone: FxHashSet<QueueId> = found.copied().filter(|id| !is_known(*id)).collect();
         drop(guard);
         let gone: Vec<QueueId> = gone.into_iter().collect();
         for some in gone.chunks(DELETED_AT_ONCE) {
@@ -173,7 +174,7 @@ impl Shard {
     }
 
     /// `removals` are those of the routing, unless it has the queue yet.
-    fn delete_here(&self, id: QueueId, removals: Option<u64>) -> Result<u64, EngineError> {
+    pub(crate) fn delete_here(&self, id: QueueId, removals: Option<u64>) -> Result<u64, EngineError> {
         let mut guard = self.lock()?;
         let mut entry = guard.queues.remove(&id).ok_or_else(|| EngineError::NoQueue(id.0, self.name().to_owned()))?;
         let removals = removals.unwrap_or_else(|| self.remove_from_routing(&entry.name));
@@ -303,6 +304,7 @@ impl Shard {
     /// `Log` when it cannot be written that what the exchange has seen is forgotten.
     pub fn delete_exchange(&self, name: &str) -> Result<(), EngineError> {
         self.change_routing(|routing| routing.remove_exchange(name));
+        self.forget_history(name)?;
         self.deduplicate_exchange(name, None)
     }
 
@@ -324,6 +326,12 @@ impl Shard {
     /// As [`Shard::add_route`].
     pub fn add_routes<'a>(&self, routes: impl IntoIterator<Item = RouteSettings<'a>>) -> Result<(), EngineError> {
         let routes: Vec<RouteSettings<'a>> = routes.into_iter().collect();
+        let table = self.routing();
+        let keeps = routes.iter().any(|route| table.history_of(route.exchange).is_some());
+        drop(table);
+        if keeps {
+            return routes.into_iter().try_for_each(|route| self.add_route_with_history(route));
+        }
         Ok(self.change_routing(|routing| {
             routes.into_iter().try_for_each(|RouteSettings { exchange, key, matching, destination }| {
                 routing.add_route(exchange, key, matching, destination)
@@ -340,7 +348,8 @@ impl Shard {
         matching: Option<&[u8]>,
         destination: Destination<'_>,
     ) -> Result<(), EngineError> {
-        Ok(self.change_routing(|routing| routing.remove_route(exchange, key, matching, destination))?)
+        self.change_routing(|routing| routing.remove_route(exchange, key, matching, destination))?;
+        self.end_giving(exchange, destination)
     }
 
     /// The names of the queues that a message would reach, sorted.
@@ -353,7 +362,7 @@ impl Shard {
             .route(exchange.as_bytes(), key.as_bytes(), headers, &mut matched)
             .map_err(|_| EngineError::NoExchange(exchange.to_owned(), self.name().to_owned()))?;
         let guard = self.lock()?;
-        let here = |id: &QueueId| guard.queues.get(id).map(|entry| entry.name.clone());
+        let here = |id: &QueueId| Some(guard.queues.get(id).filter(|entry| !entry.is_history)?.name.clone());
         let elsewhere = |id: &QueueId| guard.elsewhere.get(id).and_then(|found| found.name.clone());
         let mut names: Vec<String> =
             matched.queues.iter().filter_map(|id| here(id).or_else(|| elsewhere(id))).collect();

@@ -44,7 +44,7 @@ pub struct FoldState {
     /// The epochs that began in format 2.
     pub epochs: Epochs,
     pub queues: FxHashMap<QueueId, FoldedQueue>,
-    /// The highest id that any record named, deleted queues included.
+    /// The highest id of a declaration that any record named, deleted queues included.
     pub highest_queue_id: QueueId,
     /// The first sequence of a queue that no record named yet; raises move it with the others.
     pub first_sequence: Sequence,
@@ -327,7 +327,9 @@ impl FoldState {
     }
 
     fn name(&mut self, queue: QueueId) {
-        self.highest_queue_id = self.highest_queue_id.max(queue);
+        if queue <= QueueId::DECLARED_MAX {
+            self.highest_queue_id = self.highest_queue_id.max(queue);
+        }
     }
 
     fn raise(&mut self) {

@@ -154,7 +154,7 @@ impl PyShard {
         self.with(py, |shard| shard.purge_queue(QueueId(id)))
     }
 
-    #[pyo3(signature = (name, kind, alternate, *, algorithm = "ring", hash_header = None, hash_property = None, delayed = false, deduplication = None))]
+    #[pyo3(signature = (name, kind, alternate, *, algorithm = "ring", hash_header = None, hash_property = None, delayed = false, history_length = None, deduplication = None))]
     #[allow(clippy::too_many_arguments)] // those of Python, by their names
     fn put_exchange(
         &self,
@@ -166,11 +166,12 @@ impl PyShard {
         hash_header: Option<&str>,
         hash_property: Option<&str>,
         delayed: bool,
+        history_length: Option<u64>,
         deduplication: Option<Py<SeenIds>>,
     ) -> PyResult<()> {
         let kind = match kind {
             "direct" => ExchangeKind::Direct,
-            "fanout" => ExchangeKind::Fanout,
+            "fanout" | "x-recent-history" => ExchangeKind::Fanout,
             "topic" => ExchangeKind::Topic,
             "headers" => ExchangeKind::Headers,
             "x-super-stream" => ExchangeKind::Partitions,
@@ -194,7 +195,10 @@ impl PyShard {
         let seen = deduplication_of(deduplication.as_ref().map(Py::get));
         self.with(py, |shard| {
             shard.deduplicate_exchange(name, seen.as_ref())?;
-            shard.put_exchange_as(name, &settings)
+            match history_length {
+                Some(messages_max) => shard.put_keeping_exchange(name, &settings, messages_max),
+                None => shard.put_exchange_as(name, &settings),
+            }
         })
     }
 

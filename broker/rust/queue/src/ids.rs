@@ -9,6 +9,12 @@ impl QueueId {
     /// The last number that a queue can have.
     pub const MAX: QueueId = QueueId((1 << 40) - 1);
 
+    /// The last number that a declaration gets. The numbers above it belong to the histories of exchanges.
+    pub const DECLARED_MAX: QueueId = QueueId((1 << 38) - 1);
+
+    /// The last number of a history.
+    pub const HISTORY_MAX: QueueId = QueueId((1 << 39) - 1);
+
     /// The number as the log stores it: 5 bytes.
     #[inline]
     #[must_use]

@@ -10,7 +10,7 @@ use penstock_wire::amqp::routing_headers::{RoutingHeaders, as_delivered};
 
 use crate::dead_letters::DeadLetters;
 use crate::error::EngineError;
-use crate::expiry::Found;
+use crate::expiry::{Found, view_of};
 use crate::priorities::target_of;
 use crate::publication::Publication;
 
@@ -100,7 +100,7 @@ pub(super) fn read_letters(part: &Part, now_ms: u64) -> Result<Vec<Letter<'_>>, 
     let (mut letters, mut bytes) = (Vec::with_capacity(part.dying.len()), 0);
     for &(sequence, reason) in &part.dying {
         let record = found.next_if(|one| one.sequence == sequence);
-        let view = record.map(|record| read(part.id, record)).transpose()?.flatten();
+        let view = record.map(|record| view_of(part.id, record)).transpose()?.flatten();
         let letter = rewritten(part, (sequence, reason), view, now_ms);
         let own_key = view.and_then(|view| view.key).map_or(0, <[u8]>::len);
         bytes += u64::from(letter.body_bytes()) + (letter.properties.len() + own_key) as u64;
@@ -110,18 +110,6 @@ pub(super) fn read_letters(part: &Part, now_ms: u64) -> Result<Vec<Letter<'_>>, 
         }
     }
     Ok(letters)
-}
-
-fn read(id: QueueId, found: &Found) -> Result<Option<MessageView<'_>>, EngineError> {
-    let Found { sequence, segment, offset } = found;
-    let message =
-        segment.populate(*offset, *offset).and_then(|()| segment.message_for(*offset, target_of(id, *sequence)));
-    match message {
-        // The copy gets a checksum of its own.
-        Ok(view) => Ok(view.verify().is_ok().then_some(view)),
-        Err(LogError::Corrupt { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
 }
 
 fn rewritten<'a>(
@@ -173,7 +161,11 @@ pub(super) fn route_all(
             count += 1;
             continue;
         }
-        let (queues, is_cycle) = queues_of(table, letter, &mut matched);
+        let (mut queues, is_cycle) = queues_of(table, letter, &mut matched);
+        if letter.is_kept(Some(settings)) && queues.len() <= matched.history_count() {
+            // An exchange may keep it once a queue takes it.
+            queues.clear();
+        }
         targets += queues.len();
         if targets > ENVELOPE_TARGETS_MAX && count > 0 {
             break;

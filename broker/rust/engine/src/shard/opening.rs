@@ -20,6 +20,7 @@ use crate::counters::Metric;
 use crate::dead_letters::Moving;
 use crate::decision::{Stage, decisions_in};
 use crate::error::EngineError;
+use crate::histories::Histories;
 use crate::identity::identities_in;
 use crate::lease::leases_in;
 use crate::log_number::{LogNumber, shard_count_in};
@@ -135,6 +136,7 @@ fn recover_marks(state: &mut State, found: &BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>
     state.shard_count = shard_count_in(found);
     state.recovered_groups = groups_in(found);
     state.identities = identities_in(found);
+    state.histories = Histories::of_start(found, state.queues.keys().copied());
     let decided = decisions_in(found).into_iter();
     state.stages = decided.map(|(queue, decision)| (queue, Stage::of_start(decision))).collect();
 }

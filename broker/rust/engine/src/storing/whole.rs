@@ -64,7 +64,7 @@ impl State {
                 return None;
             }
             let queues = routes.queues(place)?;
-            let is_returned = queues.is_empty() && publication.mandatory;
+            let is_returned = publication.mandatory && !routes.reaches_queue(place);
             if is_returned || queues.iter().any(|queue| self.may_refuse(queue)) {
                 return None;
             }
@@ -144,12 +144,17 @@ impl State {
                 stored.count += 1;
                 stored.bytes += publication.payload.body_bytes();
             }
+            let is_stored = matches!(fate, Fate::Stored(_)) && routed.routes.reaches_queue(place);
+            let fate = if is_stored { fate } else { publication.fate_nowhere() };
+            if let Some(producer) = publication.payload.producer() {
+                self.producers.note(producer, fate);
+            }
             fates.push(fate);
         }
         stored
     }
 
-    /// Assigns a message its sequences, and notes that its producer's is stored.
+    /// Assigns a message its sequences, and notes that the log has its producer's.
     fn assign_whole(
         &mut self,
         queues: &[QueueId],
@@ -164,11 +169,8 @@ impl State {
         }
         let stored = Fate::Stored(Level::of(level, levels, publication.persistent));
         let fate = if is_stored { stored } else { publication.fate_nowhere() };
-        if let Some(producer) = payload.producer() {
-            if is_stored {
-                self.note_stored(payload, producer);
-            }
-            self.producers.note(producer, fate);
+        if let Some(producer) = payload.producer().filter(|_| is_stored) {
+            self.note_stored(payload, producer);
         }
         fate
     }

@@ -125,6 +125,11 @@ pub fn engine() -> Engine {
     engine_for(Arc::new(RealDisk), (Duration::ZERO, PRODUCERS_OF_USER_MAX))
 }
 
+/// The same on a disk.
+pub fn engine_on(disk: Arc<dyn Disk>) -> Engine {
+    engine_for(disk, (Duration::ZERO, PRODUCERS_OF_USER_MAX))
+}
+
 fn engine_for(disk: Arc<dyn Disk>, (producer_memory, producers_of_user_max): (Duration, usize)) -> Engine {
     let options = EngineOptions {
         segment_bytes_min: 64 << 10,

@@ -12,6 +12,7 @@ use super::routable::Routable;
 use super::shared_map::SharedMap;
 use super::targets::{KeyedTargets, Target, Targets};
 use super::topic::{TopicRoutes, TopicScratch};
+use crate::ids::QueueId;
 
 /// How an exchange matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,12 +37,14 @@ pub struct ExchangeSettings<'a> {
     pub hash_on: HashOn,
     /// Whether messages that ask for it are delayed.
     pub is_delayed: bool,
+    /// The queue that gets every message beside those that it leads to.
+    pub history: Option<QueueId>,
 }
 
 impl<'a> ExchangeSettings<'a> {
     #[must_use]
     pub fn new(kind: ExchangeKind, alternate: Option<&'a str>) -> Self {
-        ExchangeSettings { kind, alternate, hash_on: HashOn::RoutingKey, is_delayed: false }
+        ExchangeSettings { kind, alternate, hash_on: HashOn::RoutingKey, is_delayed: false, history: None }
     }
 }
 
@@ -51,6 +54,7 @@ pub(super) struct Exchange {
     pub(super) alternate: Option<Box<[u8]>>,
     pub(super) hash_on: HashOn,
     pub(super) is_delayed: bool,
+    pub(super) history: Option<QueueId>,
     routes: Routes,
 }
 
@@ -74,7 +78,7 @@ impl Exchange {
             ExchangeKind::Partitions => Routes::Partitions(Partitions::default()),
             ExchangeKind::Choice(choosing) => Routes::Choice(Choice::new(choosing)),
         };
-        Exchange { alternate: None, hash_on: HashOn::RoutingKey, is_delayed: false, routes }
+        Exchange { alternate: None, hash_on: HashOn::RoutingKey, is_delayed: false, history: None, routes }
     }
 
     pub(super) fn kind(&self) -> ExchangeKind {
@@ -94,6 +98,11 @@ impl Exchange {
             Routes::Choice(choice) => choice.choosing() == Choosing::Random || !self.hash_on.is_fixed(),
             _ => false,
         }
+    }
+
+    /// Whether any of its routes leads to a target; known of fanout exchanges alone.
+    pub(super) fn leads_to(&self, target: Target) -> bool {
+        matches!(&self.routes, Routes::Fanout(fanout) if fanout.has(target))
     }
 
     /// Adds a route to a target with that name.

@@ -20,6 +20,7 @@ mod topic;
 
 use std::sync::Arc;
 
+use penstock_wire::amqp::table::ValueRef;
 use rustc_hash::FxHashSet;
 
 pub use choice::Choosing;
@@ -58,12 +59,31 @@ pub struct Matched {
     pub is_changeable: bool,
     /// Whether it comes through an exchange that delays messages.
     pub is_delayed: bool,
+    /// How many of the queues are histories of exchanges.
+    history_count: usize,
     /// Exchanges still to visit.
     pending: Vec<ExchangeNumber>,
     /// Exchanges that were visited or are pending; empty while the first one leads to no other.
     visited: FxHashSet<ExchangeNumber>,
     topic: TopicScratch,
 }
+
+impl Matched {
+    /// Whether the message reaches a queue that consumers can have.
+    #[must_use]
+    pub fn reaches_queue(&self) -> bool {
+        self.queues.len() > self.history_count
+    }
+
+    /// How many of the queues are histories of exchanges.
+    #[must_use]
+    pub fn history_count(&self) -> usize {
+        self.history_count
+    }
+}
+
+/// The header of a message that exchanges are not to keep.
+const NO_STORE: &[u8] = b"x-recent-history-no-store";
 
 /// The default exchange's number. It has no table of its own: it leads to the queue with the key as its name.
 const DEFAULT: ExchangeNumber = ExchangeNumber(0);
@@ -90,6 +110,30 @@ impl Routing {
     #[must_use]
     pub fn removals(&self) -> u64 {
         self.removals
+    }
+
+    /// Has messages routed again that were routed before and are not stored yet.
+    pub fn reroute(&mut self) {
+        self.removals += 1;
+    }
+
+    /// The queue in which an exchange keeps its last messages.
+    #[must_use]
+    pub fn history_of(&self, exchange: &str) -> Option<QueueId> {
+        self.exchange(exchange)?.history
+    }
+
+    /// Whether an exchange that keeps its last messages has a route to a queue.
+    #[must_use]
+    pub fn leads_to_queue(&self, exchange: &str, queue: QueueId) -> bool {
+        self.exchange(exchange).is_some_and(|exchange| exchange.leads_to(Target::Queue(queue)))
+    }
+
+    /// Whether it has a route to an exchange.
+    #[must_use]
+    pub fn leads_to_exchange(&self, exchange: &str, other: &str) -> bool {
+        let Some(&number) = self.numbers.get(other.as_bytes()) else { return false };
+        self.exchange(exchange).is_some_and(|exchange| exchange.leads_to(Target::Exchange(number)))
     }
 
     #[must_use]
@@ -135,6 +179,7 @@ impl Routing {
             exchange.alternate = settings.alternate.map(|alternate| alternate.as_bytes().into());
             exchange.hash_on = settings.hash_on.clone();
             exchange.is_delayed = settings.is_delayed;
+            exchange.history = settings.history;
         }
     }
 
@@ -213,6 +258,7 @@ impl Routing {
         out.visited.clear();
         out.is_changeable = false;
         out.is_delayed = false;
+        out.history_count = 0;
         let mut next = Some(self.number(exchange).ok_or(NoSuchExchange)?);
         let mut index = HeaderIndex::new(message.headers.unwrap_or_default());
         while let Some(number) = next {
@@ -233,9 +279,15 @@ impl Routing {
             return;
         }
         let Some(exchange) = self.exchanges.get(&number) else { return };
-        let Matched { queues, is_changeable, is_delayed, pending, visited, topic } = out;
+        let Matched { queues, is_changeable, is_delayed, history_count, pending, visited, topic } = out;
         *is_changeable |= exchange.is_changeable();
         *is_delayed |= exchange.is_delayed;
+        if let Some(history) = exchange.history
+            && headers.get(NO_STORE) != Some(ValueRef::Bool(true))
+        {
+            queues.push(history);
+            *history_count += 1;
+        }
         let mut visit = |next: ExchangeNumber| {
             if visited.is_empty() {
                 visited.insert(number);
@@ -253,6 +305,10 @@ impl Routing {
         if !has_matched && let Some(alternate) = &exchange.alternate {
             self.number(alternate).into_iter().for_each(&mut visit);
         }
+    }
+
+    fn exchange(&self, name: &str) -> Option<&Exchange> {
+        self.exchanges.get(self.numbers.get(name.as_bytes())?).map(Arc::as_ref)
     }
 
     fn exchange_mut(&mut self, name: &str) -> Option<&mut Exchange> {

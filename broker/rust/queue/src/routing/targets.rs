@@ -68,6 +68,10 @@ impl KeyedTargets {
         &self.targets
     }
 
+    pub(super) fn has(&self, target: Target) -> bool {
+        self.keys.get(&target).is_some()
+    }
+
     pub(super) fn add(&mut self, key: &[u8], target: Target) {
         match self.keys.get_mut(&target) {
             Some(keys) => keys.insert(key.into(), ()),
