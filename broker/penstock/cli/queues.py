@@ -29,6 +29,9 @@ def declare(
     max_priority: Annotated[
         int | None, typer.Option("--max-priority", help="Deliver by priority, up to this one (0 to 255).")
     ] = None,
+    fair_key: Annotated[
+        str | None, typer.Option("--fair-key", help="Deliver by turns of the values of this header.")
+    ] = None,
     max_length: Annotated[int | None, typer.Option("--max-length", help="Messages that make it full.")] = None,
     max_bytes: Annotated[int | None, typer.Option("--max-bytes", help="Bytes of bodies that make it full.")] = None,
     overflow: Annotated[
@@ -44,6 +47,7 @@ def declare(
     """Declare a queue."""
     named = {
         "x-max-priority": max_priority,
+        "x-fair-key": fair_key,
         "x-max-length": max_length,
         "x-max-length-bytes": max_bytes,
         "x-overflow": overflow,

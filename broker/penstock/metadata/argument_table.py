@@ -34,6 +34,7 @@ from penstock.model.records import (
     X_DELIVERY_LIMIT,
     X_DURABILITY,
     X_EXPIRES,
+    X_FAIR_KEY,
     X_MATCH,
     X_MAX_AGE,
     X_MAX_LENGTH,
@@ -427,6 +428,14 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
         PRIORITY,
         engine_field="max_priority",
         about="the queue delivers messages of a higher priority first, up to this one; it cannot change",
+    ),
+    Argument(
+        X_FAIR_KEY,
+        _CLASSIC,
+        HEADER_NAME,
+        policy_key="fair-key",
+        engine_field="fair_key",
+        about="the header whose values take turns in delivery ([fair keys](#fair-keys))",
     ),
     Argument(
         X_SINGLE_ACTIVE,

@@ -118,6 +118,11 @@ X_SINGLE_ACTIVE: Final = "x-single-active-consumer"
 X_CONSUMER_TIMEOUT: Final = "x-consumer-timeout"
 PRIORITY_SHIFT: Final = 56
 """A message's priority in its sequence: the bits from this one on, in a queue with priorities."""
+TURN_SHIFT: Final = 55
+"""This bit is set in the sequence of a message whose key takes turns: those above it are the lane of the key."""
+TURN_NUMBERS: Final = 2**39
+"""The log has these lanes under numbers from this one on."""
+X_FAIR_KEY: Final = "x-fair-key"
 X_DEDICATED: Final = "x-dedicated"
 """Whether a queue has its own log beside its vhost's."""
 X_PARTITIONS: Final = "x-partitions"
@@ -398,6 +403,12 @@ class Queue:
         """Return the highest priority of its messages; 0 for a queue that delivers them in their order."""
         value = self.arguments.get(X_MAX_PRIORITY)
         return value if isinstance(value, int) and not self.is_stream else 0
+
+    @property
+    def fair_key(self) -> str | None:
+        """Return the header whose values take turns in delivery; None is no header."""
+        value = self.arguments.get(X_FAIR_KEY)
+        return value if isinstance(value, str) and not self.is_stream else None
 
     @property
     def single_active(self) -> bool:

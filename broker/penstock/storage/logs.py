@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.model.errors import StorageError, Thing
-from penstock.model.records import PRIORITY_SHIFT, Queue
+from penstock.model.records import PRIORITY_SHIFT, TURN_NUMBERS, TURN_SHIFT, Queue
 from penstock.native import CorruptRecord, SegmentReport, inspect_log, repair_log
 from penstock.storage.amqp_frames import Declared
 from penstock.storage.definitions_amqp import read_changes
@@ -56,11 +56,15 @@ class _Names:
 
     def of(self, queue_id: int, sequence: int) -> tuple[str, int]:
         """Return the name of a queue, and a message's sequence as its consumers know it."""
+        lane, turn = 0, 0
+        if queue_id >= TURN_NUMBERS:
+            # A lane of keys that take turns: the number of its queue, and that of the lane in the last byte.
+            (queue_id, lane), turn = divmod(queue_id - TURN_NUMBERS, 256), 1 << TURN_SHIFT
         at = bisect_right(self._queues, queue_id, key=lambda queue: queue.id)
         queue = self._queues[at - 1] if at else None
         if queue is None or queue_id > queue.last_id:
             return f"(queue {queue_id})", sequence
-        return queue.name, (queue_id - queue.id) << PRIORITY_SHIFT | sequence
+        return queue.name, (lane if turn else queue_id - queue.id) << PRIORITY_SHIFT | turn | sequence
 
 
 def inspect(directory: Path, *, verify: bool) -> list[dict[str, Any]]:

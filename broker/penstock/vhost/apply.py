@@ -74,6 +74,7 @@ def _apply_batch(shard: Shard, batch: list[Change]) -> None:
                     rejects_publish=queue.rejects_publish,
                     expires_ms=queue.expires_ms,
                     max_priority=queue.max_priority,
+                    fair_key=queue.fair_key,
                     single_active=queue.single_active,
                     consumer_timeout_ms=queue.consumer_timeout_ms,
                     shard=queue.shard,

@@ -86,9 +86,9 @@ impl Shard {
     /// and a consumer could ack them. The reason is in the copy.
     fn finish_copied(&self, id: QueueId) -> Result<(), EngineError> {
         let Some(vhost) = self.vhost() else { return Ok(()) };
-        let lanes = 0..=self.highest_lane(id)?;
+        let lanes = self.lanes_of(id)?;
         for log in vhost.family().into_iter().filter(|log| log.has_sources()) {
-            for lane in lanes.clone() {
+            for &lane in &lanes {
                 let Some(copied) = log.lock()?.sources.get(&id.lane(lane)).cloned() else { continue };
                 let mut guard = self.lock()?;
                 let Some(entry) = guard.queues.get(&id) else { return Ok(()) };

@@ -17,9 +17,9 @@ impl QueueEntry {
 
     /// The sequences to flag after a clean stop, by lane, each with the present mark: messages that consumers still hold, and
     /// messages that were to be flagged before and were not taken since.
-    fn delivered_at_stop(&self) -> Vec<(u8, Sequence, Option<Sequence>)> {
+    fn delivered_at_stop(&self) -> Vec<(u16, Sequence, Option<Sequence>)> {
         let is_held = self.signals.keys().any(|&id| self.machine.unsettled_of(id) > 0);
-        let exact = |lane: u8, untaken: Sequence| {
+        let exact = |lane: u16, untaken: Sequence| {
             let below = self.machine.perhaps_delivered_in(lane);
             if is_held {
                 return Some(untaken.max(below).within());

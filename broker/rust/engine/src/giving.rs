@@ -330,6 +330,7 @@ impl State {
             first -= 1;
         }
         publications.drain(..first);
+        publications.iter().for_each(|(publication, queues)| self.assign_keys(queues, &publication.payload));
         if !publications.is_empty() {
             self.log.reserve_envelope(&sizes)?;
         }

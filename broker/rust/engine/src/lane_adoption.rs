@@ -28,19 +28,26 @@ impl State {
         })
     }
 
-    /// Makes a queue one with priorities, and takes over what was found under the numbers of its lanes. It does nothing when
-    /// the queue has them.
-    pub fn prioritize(&mut self, id: QueueId, highest: u8) {
-        if highest == 0 || self.priorities.insert(id, highest).is_some() {
+    /// Makes a queue one with priorities, or with keys that take turns, and takes over what was found under the numbers of its
+    /// lanes. It does nothing when the queue has them.
+    pub fn lay_out(&mut self, id: QueueId, highest: u8, has_keys: bool) {
+        let turns = self.turn_lanes.remove(&id).unwrap_or_default();
+        if (highest == 0 && !has_keys && turns.is_empty()) || self.priorities.contains_key(&id) {
             return;
         }
-        let found: Vec<(u8, QueueEntry)> =
-            (1..=highest).filter_map(|lane| Some((lane, self.queues.remove(&id.lane(lane))?))).collect();
+        self.priorities.insert(id, highest);
+        let has_turns = has_keys || !turns.is_empty();
+        let lanes = (1..=u16::from(highest)).chain(turns);
+        let found: Vec<(u16, QueueEntry)> =
+            lanes.filter_map(|lane| Some((lane, self.queues.remove(&id.lane(lane))?))).collect();
         if self.queues.len() < self.queues.capacity() / ROOM_SHARE {
             self.queues.shrink_to(2 * self.queues.len());
         }
         let waiting = self.waiting_leases.remove(&id);
         let entry = self.entry_of(id);
+        if has_turns {
+            entry.machine.set_priorities(u16::from(highest) + 1);
+        }
         let mut priorities = Priorities { highest, lanes: BTreeMap::new() };
         for (number, QueueEntry { machine, recovered_below, skipped, deliveries, .. }) in found {
             entry.machine.put_lane(number, machine);
@@ -63,10 +70,13 @@ impl State {
     }
 
     /// The queue and the lane that have a number in the log.
-    pub fn queue_of(&self, id: QueueId) -> (QueueId, u8) {
+    pub fn queue_of(&self, id: QueueId) -> (QueueId, u16) {
+        if let Some((queue, lane)) = id.of_turn() {
+            return if self.priorities.contains_key(&queue) { (queue, lane) } else { (id, 0) };
+        }
         let below = self.priorities.range(..=id).next_back();
         let lane = below.and_then(|(&queue, &highest)| {
-            let lane = u8::try_from(id.0 - queue.0).ok().filter(|&lane| lane <= highest)?;
+            let lane = u16::try_from(id.0 - queue.0).ok().filter(|&lane| lane <= highest.into())?;
             Some((queue, lane))
         });
         lane.unwrap_or((id, 0))

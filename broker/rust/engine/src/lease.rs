@@ -25,6 +25,9 @@ pub const LEASE_RANGES_MAX: usize = 4096;
 
 const RANGE_BYTES: usize = 16;
 
+/// The bits of a sequence by which the parts of a lease are in order: those of the priority, or of a key's lane.
+const PRIORITY_SHIFT: u32 = 56;
+
 /// One lease.
 #[derive(Debug)]
 pub(crate) struct Lease {
@@ -48,7 +51,8 @@ impl Lease {
         let (mut skipped, mut left) = (cut(u128::from(part)), cut(u128::from(part) + 1) - cut(u128::from(part)));
         let mut found = Vec::new();
         let mut ranges: Vec<&SequenceRange> = self.ranges.iter().collect();
-        ranges.sort_by_key(|range| Reverse(range.first.lane()));
+        // In each of these that of a lane of keys is behind the other.
+        ranges.sort_by_key(|range| Reverse(range.first.0 >> PRIORITY_SHIFT));
         for range in ranges {
             let passed = skipped.min(range.count());
             skipped -= passed;

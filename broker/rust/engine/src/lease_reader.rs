@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use penstock_log::{LogError, Outcome, Target};
-use penstock_queue::{QueueId, Sequence, SequenceRange, Settle, SubscriptionId, Taken};
+use penstock_queue::{QueueId, Sequence, SequenceRange, Settle, SubscriptionId, TURN_LANES, Taken};
 
 use crate::counters::Metric;
 use crate::error::EngineError;
@@ -32,7 +32,7 @@ pub struct LeaseReader {
     owner: String,
     number: u64,
     holder: SubscriptionId,
-    /// The highest priority of the queue.
+    /// The highest priority of the queue, or the highest number of a lane of keys.
     highest: u8,
     all: Vec<SequenceRange>,
     /// The ranges still to be found, the next one first.
@@ -54,7 +54,9 @@ impl Shard {
         let entry = self.entry(&mut guard, queue)?;
         let lease = entry.leases.get(&entry.name, owner, number)?;
         let (holder, all) = (lease.holder, lease.part(part, parts));
+        let has_turns = entry.keys.is_some() || entry.machine.lanes().any(|lane| lane >= TURN_LANES);
         let highest = entry.priorities.as_ref().map_or(0, |priorities| priorities.highest);
+        let highest = if has_turns { u8::MAX } else { highest };
         let ranges = all.iter().copied().collect();
         let shard = Arc::clone(self);
         Ok(LeaseReader { shard, queue, owner: owner.to_owned(), number, holder, highest, all, ranges, hint: 0 })
@@ -73,7 +75,7 @@ impl LeaseReader {
         self.queue
     }
 
-    /// The highest priority of the queue, 0 for a queue without priorities.
+    /// The highest priority of the queue, 0 for a queue without priorities; 255 for one with lanes of keys.
     #[must_use]
     pub fn highest_priority(&self) -> u8 {
         self.highest

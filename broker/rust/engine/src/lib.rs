@@ -5,10 +5,10 @@
 //!
 //! A file uses only files of the groups before its own, and files of its own group without a circle:
 //!
-//! 1. values, which know no shard: `aging`, `alarms`, `assigned`, `clock`, `counters`, `corruption`, `credit`, `dead_letters`, `decision`, `delivery_mark`, `error`, `fold_queue`, `fold_turns`, `histories`, `identity`, `idle`, `lease`, `length`, `level`, `log_number`,
+//! 1. values, which know no shard: `aging`, `alarms`, `assigned`, `clock`, `counters`, `corruption`, `credit`, `dead_letters`, `decision`, `delivery_mark`, `error`, `fair_keys`, `fold_queue`, `fold_turns`, `histories`, `identity`, `idle`, `lease`, `length`, `level`, `log_number`,
 //!    `notices`, `other_logs`, `overdue`, `priorities`, `producer_endings`, `producer_groups`, `producers`, `producer_logs`, `producer_reach`, `publication`, `repetition`,
 //!    `routes`, `runs`, `signal`, `space`, `stream`, `sync_turns`, `sync_pool`, `unused`, `watchers`, `windows`;
-//! 2. the state under a shard's lock: `queue_entry`, `state`, `lane_adoption`, `delivered`;
+//! 2. the state under a shard's lock: `queue_entry`, `state`, `lane_adoption`, `fairness`, `delivered`;
 //! 3. `shard`: the lock, the position of the last sync, and the vhost's other logs;
 //! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`, `producer_complete`, `producer_removal`),
 //!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`holding`, `subscription`, `leasing`, `expiry`, `retrying`, `shortening`, `unused`, `sources`, `dead_lettering`), recognizing repetitions (`deduplication`), histories of exchanges (`giving`), reading streams
@@ -37,6 +37,8 @@ mod delivery_mark;
 mod engine;
 mod error;
 mod expiry;
+mod fair_keys;
+mod fairness;
 mod fold_queue;
 mod fold_turns;
 mod giving;

@@ -33,13 +33,12 @@ impl Shard {
     }
 }
 
-/// The lanes from the highest one down, each in its order.
+/// The lanes of the highest priority first, each in its order: those of keys one after the other.
 fn ready_from(machine: &Queue, from: Sequence, count_max: u64) -> (Vec<SequenceRange>, Option<Sequence>) {
     let (mut found, mut left) = (Vec::new(), count_max);
-    let mut lanes: Vec<u8> = machine.lanes().chain([0]).collect();
-    lanes.sort_unstable_by(|one, other| other.cmp(one));
+    let lanes = machine.lanes_in_order();
     let is_head = from == Sequence(0);
-    for lane in lanes.into_iter().filter(|lane| is_head || *lane <= from.lane()) {
+    for lane in lanes.into_iter().skip_while(|lane| !is_head && *lane != from.lane()) {
         let is_first = !is_head && lane == from.lane();
         let ready = machine.ready_from(if is_first { from } else { Sequence(0).in_lane(lane) }, left);
         left -= ready.iter().map(SequenceRange::count).sum::<u64>().min(left);

@@ -1,7 +1,7 @@
-//! What the engine keeps of the lanes of a queue with priorities, beside the queue's machine.
+//! What the engine keeps of the lanes of a queue with priorities, or with keys that take turns, beside the queue's machine.
 //!
-//! A lane is what the log has under a number of its own: see `docs/decisions/0068-priority-lanes.md`. Lanes without messages
-//! are not here.
+//! A lane is what the log has under a number of its own: see `docs/decisions/0068-priority-lanes.md` and
+//! `docs/decisions/0076-fair-keys.md`. Lanes without messages are not here.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,13 +11,13 @@ use penstock_queue::{QueueId, Sequence, SequenceRange};
 
 use crate::delivery_mark::DeliveryMark;
 
-/// The priorities of a queue.
+/// The priorities of a queue, and the lanes of its keys.
 #[derive(Debug, Default)]
 pub(crate) struct Priorities {
     /// Messages of a higher priority have this one.
     pub highest: u8,
     /// Lanes above the first that have had messages.
-    pub lanes: BTreeMap<u8, Lane>,
+    pub lanes: BTreeMap<u16, Lane>,
 }
 
 /// A lane above the first: what a queue has of its first lane.

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use penstock_log::Payload;
 use penstock_queue::{Queue, QueueId, Sequence, SubscriptionId};
 use rustc_hash::FxHashMap;
 
 use crate::delivery_mark::DeliveryMark;
+use crate::fair_keys::FairKeys;
 use crate::lease::Leases;
 use crate::length::HeadLimit;
 use crate::level::QueueLevels;
@@ -76,6 +78,8 @@ pub(crate) struct QueueEntry {
     pub ack_timeout_ms: Option<u64>,
     /// Set for a queue with priorities.
     pub priorities: Option<Box<Priorities>>,
+    /// Set for a queue whose keys take turns.
+    pub keys: Option<Box<FairKeys>>,
     /// Whether it has the last messages of an exchange, and no consumers.
     pub is_history: bool,
 }
@@ -100,6 +104,7 @@ impl QueueEntry {
             head_limit: None,
             ack_timeout_ms: None,
             priorities: None,
+            keys: None,
             is_history: false,
         }
     }
@@ -109,7 +114,7 @@ impl QueueEntry {
         let received = |next: Sequence, skipped: u64| next.0.saturating_sub(Sequence::FIRST.0).saturating_sub(skipped);
         let first = received(self.machine.next(), self.skipped);
         let Some(priorities) = &self.priorities else { return first };
-        let of_lane = |(lane, next, _): (u8, Sequence, Sequence)| {
+        let of_lane = |(lane, next, _): (u16, Sequence, Sequence)| {
             received(next.within(), priorities.lanes.get(&lane).map_or(0, |lane| lane.skipped))
         };
         first + self.machine.ends_of_lanes().map(of_lane).sum::<u64>()
@@ -124,10 +129,14 @@ impl QueueEntry {
         lane.map_or(Sequence(0), |lane| lane.recovered_below)
     }
 
-    /// The lane of a message with a priority. A new lane begins with the sequence `first`.
-    pub fn lane_for(&mut self, priority: u8, first: Sequence) -> u8 {
+    /// The lane of a message. A new lane begins with the sequence `first`.
+    pub fn lane_for(&mut self, payload: &Payload<'_>, first: Sequence) -> u16 {
         let Some(priorities) = &mut self.priorities else { return 0 };
-        let lane = priority.min(priorities.highest);
+        let priority = payload.priority().min(priorities.highest);
+        let lane = self.keys.as_ref().map_or(priority.into(), |keys| keys.lane_of(payload, priority));
+        if lane == 0 {
+            return 0;
+        }
         priorities.lanes.entry(lane).or_insert_with(|| Lane {
             recovered_below: Sequence(0),
             skipped: first.0 - Sequence::FIRST.0,

@@ -8,6 +8,7 @@
 //! a dead-letter exchange are put aside for it instead, and do not count any more: only once the queues and routes of the vhost
 //! are known.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use penstock_log::Outcome;
@@ -176,17 +177,21 @@ impl QueueEntry {
         head.limit.is_exceeded(count, bytes, 0)
     }
 
-    /// Its oldest ready messages, those of the highest priority first: about as many as are too many.
+    /// Its oldest ready messages, those of the highest priority first, or of the key with the most: about as many as are too
+    /// many.
     fn oldest_ranges(&self, dying: DyingLength) -> Vec<SequenceRange> {
         let Some(head) = &self.head_limit else { return Vec::new() };
         let machine = &self.machine;
         let eager = machine.eager_credit(EAGER_MAX);
         let (count, bytes) = self.length(dying);
         let mut wanted = head.limit.excess(count, bytes, eager).min(AT_ONCE as u64);
-        let mut lanes: Vec<u8> = machine.lanes().collect();
-        lanes.reverse();
+        let mut lanes = machine.lanes_in_order();
+        if self.keys.is_some() {
+            // The key that fills the queue loses its messages, and not the others.
+            lanes.sort_by_key(|&lane| Reverse(machine.ready_count_in(lane)));
+        }
         let mut ranges: Vec<SequenceRange> = Vec::new();
-        for lane in lanes.into_iter().chain([0]) {
+        for lane in lanes {
             let some = machine.ready_from(Sequence(0).in_lane(lane), wanted);
             wanted -= some.iter().map(SequenceRange::count).sum::<u64>().min(wanted);
             ranges.extend(some);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use penstock_log::{Payload, Target, marks};
-use penstock_queue::{QueueId, Sequence, SequenceRange};
+use penstock_queue::{QueueId, Sequence, SequenceRange, TURN_LANES};
 
 use crate::error::EngineError;
 use crate::shard::Shard;
@@ -39,15 +39,15 @@ impl Shard {
     /// Where logs of this vhost remember many gaps between the copied messages of a queue, whose log is `home`, tells them
     /// that those below its first message cannot come again. Blocks on the disk then.
     pub(crate) fn pass_source(self: &Arc<Self>, home: &Shard, source: QueueId) -> Result<(), EngineError> {
-        let (mut logs, highest) = (Vec::new(), home.highest_lane(source)?);
+        let (mut logs, lanes) = (Vec::new(), home.lanes_of(source)?);
         for shard in self.family().into_iter().filter(|shard| shard.has_sources()) {
-            let lanes = shard.lock()?.with_many_gaps(source, highest);
-            logs.extend(lanes.into_iter().map(|lane| (Arc::clone(&shard), lane)));
+            let found = shard.lock()?.with_many_gaps(source, &lanes);
+            logs.extend(found.into_iter().map(|lane| (Arc::clone(&shard), lane)));
         }
         let (below, end) = {
             let guard = home.lock()?;
             let Some(entry) = guard.queues.get(&source).filter(|_| !logs.is_empty()) else { return Ok(()) };
-            let below_in = |(_, lane): &(Arc<Shard>, u8)| entry.machine.settled_in(*lane).below().within();
+            let below_in = |(_, lane): &(Arc<Shard>, u16)| entry.machine.settled_in(*lane).below().within();
             (logs.iter().map(below_in).collect::<Vec<_>>(), guard.log.end())
         };
         // A settlement that is lost lets a message come again.
@@ -60,8 +60,12 @@ impl Shard {
         Ok(())
     }
 
-    pub(crate) fn highest_lane(&self, queue: QueueId) -> Result<u8, EngineError> {
-        Ok(self.lock()?.priorities.get(&queue).copied().unwrap_or(0))
+    /// The lanes of a queue of this log that may have had messages.
+    pub(crate) fn lanes_of(&self, queue: QueueId) -> Result<Vec<u16>, EngineError> {
+        let guard = self.lock()?;
+        let highest = guard.priorities.get(&queue).copied().unwrap_or(0);
+        let others = guard.queues.get(&queue).into_iter().flat_map(|entry| entry.machine.lanes());
+        Ok((0..=u16::from(highest)).chain(others.filter(|lane| *lane >= TURN_LANES)).collect())
     }
 
     pub(crate) fn has_sources(&self) -> bool {
@@ -107,12 +111,12 @@ impl State {
     }
 
     /// The lanes of a queue with many gaps.
-    fn with_many_gaps(&self, source: QueueId, highest: u8) -> Vec<u8> {
-        let has_many = |lane: &u8| {
+    fn with_many_gaps(&self, source: QueueId, lanes: &[u16]) -> Vec<u16> {
+        let has_many = |lane: &u16| {
             let copied = self.sources.get(&source.lane(*lane));
             copied.is_some_and(|copied| copied.ranges().nth(GAPS_MAX).is_some())
         };
-        (0..=highest).filter(has_many).collect()
+        lanes.iter().copied().filter(has_many).collect()
     }
 
     fn pass_source(&mut self, source: QueueId, below: Sequence) -> Result<(), EngineError> {

@@ -17,6 +17,7 @@ use crate::corruption::Corruptions;
 use crate::dead_letters::{DeadLetters, Dying};
 use crate::decision::Stage;
 use crate::error::EngineError;
+use crate::fair_keys::FoundKeys;
 use crate::histories::Histories;
 use crate::identity::{Identities, Identity};
 use crate::lease::Found;
@@ -46,6 +47,12 @@ pub(crate) struct State {
     pub streams: FxHashSet<QueueId>,
     /// The queues with priorities, and the highest of each.
     pub priorities: BTreeMap<QueueId, u8>,
+    /// Lanes of keys from before the start, of queues that do not have them yet.
+    pub turn_lanes: FxHashMap<QueueId, Vec<u16>>,
+    /// Which keys had which lanes, of queues that do not have them yet.
+    pub found_keys: FxHashMap<QueueId, FoundKeys>,
+    /// The queues whose keys take turns.
+    pub keyed: FxHashSet<QueueId>,
     /// Leases from before the start whose queues do not have their lanes yet.
     pub waiting_leases: FxHashMap<QueueId, Found>,
     /// Queues that are about to be deleted as empty: nothing is stored in them.
@@ -131,6 +138,9 @@ impl State {
             queues: FxHashMap::default(),
             streams: FxHashSet::default(),
             priorities: BTreeMap::new(),
+            turn_lanes: FxHashMap::default(),
+            found_keys: FxHashMap::default(),
+            keyed: FxHashSet::default(),
             waiting_leases: FxHashMap::default(),
             shut: FxHashSet::default(),
             rejecting: FxHashMap::default(),

@@ -378,6 +378,7 @@ impl State {
             return Ok(Fate::Stored(Level::of(level, self.levels_of(queues), publication.persistent)));
         }
         full.take().map_or(Ok(()), Err)?;
+        self.assign_keys(queues, &publication.payload);
         self.reserve_message(&publication.payload, queues.len())?;
         let fate = self.store(queues, publication, (place, level));
         let fate = fate.inspect_err(|error| self.stopped = Some(error.to_string()))?;
@@ -429,12 +430,13 @@ impl State {
             self.next_expiry.lower(next_ms);
         }
         let mut levels = QueueLevels::default();
-        let priority = payload.priority();
+        let has_priority = payload.priority() > 0;
         self.targets.clear();
         for &queue in queues {
             let Some(entry) = self.queues.get_mut(&queue) else { continue };
             let is_delayed = is_delayed && entry.stream.is_none() && !entry.is_history;
-            let lane = if priority == 0 { 0 } else { entry.lane_for(priority, self.first_sequence) };
+            let is_laned = has_priority || entry.keys.is_some();
+            let lane = if is_laned { entry.lane_for(payload, self.first_sequence) } else { 0 };
             let sequence = if lane > 0 {
                 entry.machine.publish_in(lane, self.first_sequence, body_bytes, is_delayed)
             } else if is_delayed {

@@ -27,8 +27,11 @@ struct Known {
 impl Known {
     /// Whether it is the number of a queue or of one of its lanes.
     fn has(&self, id: QueueId) -> bool {
+        if let Some((queue, _)) = id.of_turn() {
+            return self.ids.contains(&queue);
+        }
         let lanes_of = self.priorities.range(..id).next_back();
-        self.ids.contains(&id) || lanes_of.is_some_and(|(queue, &highest)| id <= queue.lane(highest))
+        self.ids.contains(&id) || lanes_of.is_some_and(|(queue, &highest)| id <= queue.lane(highest.into()))
     }
 }
 
@@ -92,10 +95,19 @@ impl Shard {
     /// # Errors
     /// `Stopped` when a bug poisoned the shard.
     pub fn prioritize_queues(&self, queues: impl IntoIterator<Item = (QueueId, u8)>) -> Result<(), EngineError> {
-        for (id, highest) in queues {
+        self.lay_out_queues(queues.into_iter().map(|(id, highest)| (id, highest, false)))
+    }
+
+    /// The same where some also have keys that take turns. A start needs it for every queue: messages of keys may be left in one
+    /// whose keys take no turns any more.
+    ///
+    /// # Errors
+    /// As [`Shard::prioritize_queues`].
+    pub fn lay_out_queues(&self, queues: impl IntoIterator<Item = (QueueId, u8, bool)>) -> Result<(), EngineError> {
+        for (id, highest, has_keys) in queues {
             match self.others.home(id) {
-                Some(home) => home.lock()?.prioritize(id, highest),
-                None => self.lock()?.prioritize(id, highest),
+                Some(home) => home.lock()?.lay_out(id, highest, has_keys),
+                None => self.lock()?.lay_out(id, highest, has_keys),
             }
         }
         Ok(())
@@ -147,9 +159,10 @@ impl Shard {
     /// `NoQueue`; `Log` when the deletion cannot be written.
     pub fn delete_queue(&self, id: QueueId) -> Result<u64, EngineError> {
         let home = self.others.home(id);
+        let lanes = home.as_deref().unwrap_or(self).lanes_of(id)?;
         let count = self.delete_at_home(id)?;
-        let highest = home.as_deref().unwrap_or(self).forget_priorities(id)?;
-        (0..=highest).try_for_each(|lane| self.forget_source(id.lane(lane)))?;
+        home.as_deref().unwrap_or(self).lock()?.priorities.remove(&id);
+        lanes.into_iter().try_for_each(|lane| self.forget_source(id.lane(lane)))?;
         Ok(count)
     }
 
@@ -162,11 +175,6 @@ impl Shard {
         self.others.remove_queue(id);
         // One that was placed and never put has nothing to delete.
         if home.has_queue(id)? { home.delete_here(id, Some(removals)) } else { Ok(0) }
-    }
-
-    /// Returns the highest priority that the messages of a deleted queue had.
-    fn forget_priorities(&self, id: QueueId) -> Result<u8, EngineError> {
-        Ok(self.lock()?.priorities.remove(&id).unwrap_or(0))
     }
 
     fn has_queue(&self, id: QueueId) -> Result<bool, EngineError> {
@@ -182,6 +190,8 @@ impl Shard {
         guard.shut.remove(&id);
         guard.rejecting.remove(&id);
         guard.too_long.remove(&id);
+        guard.keyed.remove(&id);
+        guard.found_keys.remove(&id);
         guard.idle.forget(id);
         guard.aging.remove(&id);
         guard.dead_letters.remove(&id);
@@ -255,11 +265,11 @@ impl Shard {
         if let Some(home) = self.others.home(id) {
             return home.purge_queue(id);
         }
-        let lanes: Vec<u8> = self.entry(&mut *self.lock()?, id)?.machine.lanes().collect();
+        let lanes: Vec<u16> = self.entry(&mut *self.lock()?, id)?.machine.lanes().collect();
         lanes.into_iter().chain([0]).try_fold(0, |count, lane| Ok(count + self.purge_lane(id, lane)?))
     }
 
-    fn purge_lane(&self, id: QueueId, lane: u8) -> Result<u64, EngineError> {
+    fn purge_lane(&self, id: QueueId, lane: u16) -> Result<u64, EngineError> {
         let mut count = 0;
         // Messages that others requeue meanwhile do not extend the loop.
         let mut parts_left = self.entry(&mut *self.lock()?, id)?.machine.returned_count(lane) / SETTLED_AT_ONCE;

@@ -77,7 +77,7 @@ impl Watch {
 }
 
 /// The last header of that name. One that cannot be read ends the table.
-fn header_in<'a>(headers: &'a [u8], name: &[u8]) -> Option<ValueRef<'a>> {
+pub(crate) fn header_in<'a>(headers: &'a [u8], name: &[u8]) -> Option<ValueRef<'a>> {
     table::entries(headers).map_while(Result::ok).filter(|(found, _)| *found == name).last().map(|(_, value)| value)
 }
 

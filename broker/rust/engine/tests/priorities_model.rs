@@ -223,7 +223,7 @@ impl Pair {
         assert_eq!(got, expected.iter().map(|one| (one.body.as_str(), one.delivery_count)).collect::<Vec<_>>());
         for ((taken, _), &at) in found.iter().zip(due) {
             let message = &mut self.messages[at];
-            assert_eq!(taken.sequence.lane(), message.lane);
+            assert_eq!(taken.sequence.lane(), u16::from(message.lane));
             assert_eq!(*message.sequence.get_or_insert(taken.sequence), taken.sequence, "it keeps its number");
         }
     }

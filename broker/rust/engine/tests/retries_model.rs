@@ -146,7 +146,7 @@ impl World {
         let one = Publication { payload, exchange: b"", key: b"s", headers: None, persistent: false, mandatory: false };
         self.house.shard.publish(&[one], None, YEAR_3000, &mut Vec::new()).unwrap();
         let next = &mut self.next[usize::from(priority)];
-        let message = Message { sequence: Sequence(*next).in_lane(priority), state: State::Ready, count: 0 };
+        let message = Message { sequence: Sequence(*next).in_lane(priority.into()), state: State::Ready, count: 0 };
         *next += 1;
         self.messages.insert((HIGHEST - priority, self.published), message);
     }

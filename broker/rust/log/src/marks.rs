@@ -1,7 +1,7 @@
 //! The owners of marks: offsets of a stream's groups, leases on a queue's messages, ids, progress and logs of named
 //! producers, how far a queue's messages were delivered, and copied from one log to another, the last decision about a
 //! stage, which queues have a log of their own, the number of shards, ids of streams, ids that queues and exchanges
-//! have seen, and histories of exchanges. See `docs/format.md`, "mark".
+//! have seen, histories of exchanges, and keys that take turns. See `docs/format.md`, "mark".
 //!
 //! Invariant: owners differ in their first byte, so that no two of them collide. This module does not know what the
 //! values mean.
@@ -25,6 +25,7 @@ pub const SHARD_COUNT: &[u8] = b"n";
 /// The owner of the numbers of histories, by the names of their exchanges; an empty key has the last number.
 pub const HISTORIES: &[u8] = b"h";
 const GIVEN: u8 = b'y';
+const TURNS: u8 = b't';
 const PRODUCER: u8 = b'q';
 const PRODUCER_LOGS: u8 = b'r';
 const STAGE: u8 = b's';
@@ -153,6 +154,18 @@ pub fn history_of_given(owner: &[u8]) -> Option<QueueId> {
     queue_of(GIVEN, owner)
 }
 
+/// The owner of the keys of a queue that take turns, by their slots; an empty key has the name of their header.
+#[must_use]
+pub fn owner_of_turns(queue: QueueId) -> QueueOwner {
+    owner_of(TURNS, queue)
+}
+
+/// The queue of such an owner.
+#[must_use]
+pub fn queue_of_turns(owner: &[u8]) -> Option<QueueId> {
+    queue_of(TURNS, owner)
+}
+
 /// The source of such an owner, and the sequence. Checkpoints have them in a section of their own.
 pub(crate) fn copied_in(owner: &[u8], value: &[u8]) -> Option<(QueueId, u64)> {
     let source = queue_of(COPIED, owner)?;
@@ -244,7 +257,7 @@ pub(crate) fn producer_in(owner: &[u8], value: &[u8]) -> Option<(u64, Option<Pro
 /// Removes the marks of a queue.
 pub(crate) fn forget_queue(marks: &mut Marks, queue: QueueId) {
     let owners = [owner_of_groups, owner_of_leases, owner_of_stage, owner_of_deliveries, owner_of_identity];
-    let others: [fn(QueueId) -> QueueOwner; 1] = [owner_of_given];
+    let others: [fn(QueueId) -> QueueOwner; 2] = [owner_of_given, owner_of_turns];
     for owner in owners.into_iter().chain(others).map(|owner| owner(queue)) {
         let from = (owner.to_vec(), Vec::new());
         let keys: Vec<_> =

@@ -68,6 +68,7 @@ records! {
         rejects_publish: bool = false,
         expires_ms: Option<u64> = None,
         max_priority: u8 = 0,
+        fair_key: Option<String> = None,
         single_active: bool = false,
         consumer_timeout_ms: Option<u64> = None,
         shard: u16 = 0,

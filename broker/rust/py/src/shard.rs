@@ -91,11 +91,14 @@ impl PyShard {
         let retries = retries.collect::<PyResult<Vec<_>>>()?;
         let seen =
             queues.iter().map(Py::get).map(|queue| (QueueId(queue.id), deduplication_of(queue.deduplication.as_ref())));
-        let priorities = queues.iter().map(Py::get).filter(|queue| queue.max_priority > 0);
-        let priorities = priorities.map(|queue| (QueueId(queue.id), queue.max_priority));
+        let lanes = queues.iter().map(Py::get);
+        let lanes = lanes.map(|queue| (QueueId(queue.id), queue.max_priority, queue.fair_key.is_some()));
+        let keys = queues.iter().map(Py::get);
+        let keys = keys.map(|queue| (QueueId(queue.id), queue.fair_key.as_deref().map(str::as_bytes)));
         self.with(py, |shard| {
-            shard.prioritize_queues(priorities)?;
+            shard.lay_out_queues(lanes)?;
             shard.put_queues(settings)?;
+            shard.take_turns(keys)?;
             shard.rule_consumers(rules)?;
             shard.route_dead_letters(dead_letters)?;
             shard.limit_deliveries(deliveries)?;

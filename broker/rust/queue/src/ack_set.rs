@@ -73,7 +73,7 @@ impl AckSet {
 
     /// The same set in a lane.
     #[must_use]
-    pub fn in_lane(mut self, lane: u8) -> AckSet {
+    pub fn in_lane(mut self, lane: u16) -> AckSet {
         let moved = |block: u64| block_of(Sequence(start_of(block)).in_lane(lane).0);
         self.below = Sequence(self.below).in_lane(lane).0;
         for entry in &mut self.entries {

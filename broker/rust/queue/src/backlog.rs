@@ -66,7 +66,7 @@ impl Backlog {
     }
 
     /// The same messages in a lane.
-    pub(crate) fn in_lane(self, lane: u8) -> Backlog {
+    pub(crate) fn in_lane(self, lane: u16) -> Backlog {
         let returned = self.returned.into_values().map(|held| held.in_lane(lane)).map(|held| (held.sequence, held));
         let counts_ahead = self.counts_ahead.into_iter().map(|(sequence, count)| (sequence.in_lane(lane), count));
         let cursor = self.cursor.in_lane(lane);

@@ -51,7 +51,7 @@ impl Set {
 
 impl Delayed {
     /// The same messages in a lane.
-    pub(crate) fn in_lane(self, lane: u8) -> Delayed {
+    pub(crate) fn in_lane(self, lane: u16) -> Delayed {
         let moved = |set: Set| {
             let mut in_lane = Set::default();
             for range in set.members.ranges() {

@@ -33,7 +33,7 @@ impl Held {
     }
 
     /// The same message in a lane.
-    pub(crate) fn in_lane(self, lane: u8) -> Held {
+    pub(crate) fn in_lane(self, lane: u16) -> Held {
         Held { sequence: self.sequence.in_lane(lane), ..self }
     }
 

@@ -31,22 +31,42 @@ impl QueueId {
         QueueId(u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]))
     }
 
+    /// The last number of a queue with keys that take turns.
+    pub const TURNS_MAX: QueueId = QueueId((1 << 31) - 1);
+
     /// The number under which the log has a lane of this queue; see [`Sequence::lane`].
     #[must_use]
-    pub fn lane(self, lane: u8) -> QueueId {
-        QueueId(self.0.saturating_add(lane.into()))
+    pub fn lane(self, lane: u16) -> QueueId {
+        match lane.checked_sub(TURN_LANES) {
+            None => QueueId(self.0.saturating_add(lane.into())),
+            Some(turn) => QueueId(1 << TURN_NUMBERS_SHIFT | (self.0 & QueueId::TURNS_MAX.0) << 8 | u64::from(turn)),
+        }
+    }
+
+    /// The queue and the lane of a number that only lanes of keys have.
+    #[must_use]
+    pub fn of_turn(self) -> Option<(QueueId, u16)> {
+        let number = (self > QueueId::HISTORY_MAX).then_some(self.0 & ((1 << TURN_NUMBERS_SHIFT) - 1))?;
+        Some((QueueId(number >> 8), TURN_LANES | (number & 0xff) as u16))
     }
 }
 
 /// A message's sequence in its queue. The first is 1; a sequence never names another message.
 ///
-/// The upper 8 bits are the lane, which is the message's priority in a queue with priorities and 0 in others; the lower 56
-/// count within the lane. The log has lanes as queues with successive numbers.
+/// The upper 9 bits are the lane, the lower 55 count within the lane. The first 8 of them are the message's priority in a queue
+/// with priorities, and 0 in others; the log has these lanes as queues with successive numbers. With the ninth bit it is one of
+/// 256 lanes of keys that take turns, which the log has under numbers of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sequence(pub u64);
 
-/// Bits of a sequence within its lane.
+/// The first lane of keys that take turns.
+pub const TURN_LANES: u16 = 256;
+
 const LANE_SHIFT: u32 = 56;
+/// The bit of lanes of keys; those below it count within the lane.
+const TURN_SHIFT: u32 = 55;
+/// The bit of the log's numbers of these lanes, above all histories.
+const TURN_NUMBERS_SHIFT: u32 = 39;
 
 impl Sequence {
     /// The sequence of the first message of a queue.
@@ -54,22 +74,22 @@ impl Sequence {
 
     #[inline]
     #[must_use]
-    pub fn lane(self) -> u8 {
-        (self.0 >> LANE_SHIFT) as u8
+    pub fn lane(self) -> u16 {
+        (self.0 >> LANE_SHIFT) as u16 | ((self.0 >> TURN_SHIFT & 1) as u16) << 8
     }
 
     /// The sequence within its lane, as the log has it.
     #[inline]
     #[must_use]
     pub fn within(self) -> Sequence {
-        Sequence(self.0 & ((1 << LANE_SHIFT) - 1))
+        Sequence(self.0 & ((1 << TURN_SHIFT) - 1))
     }
 
     /// The sequence in a lane.
     #[inline]
     #[must_use]
-    pub fn in_lane(self, lane: u8) -> Sequence {
-        Sequence(self.within().0 | u64::from(lane) << LANE_SHIFT)
+    pub fn in_lane(self, lane: u16) -> Sequence {
+        Sequence(self.within().0 | u64::from(lane & 0xff) << LANE_SHIFT | u64::from(lane >> 8 & 1) << TURN_SHIFT)
     }
 
     /// The sequence after this one.
@@ -106,5 +126,39 @@ impl SequenceRange {
     #[must_use]
     pub fn count(&self) -> u64 {
         self.last.0.checked_sub(self.first.0).map_or(0, |distance| distance.saturating_add(1))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::{QueueId, Sequence, TURN_LANES};
+
+    #[test]
+    fn a_sequence_has_its_lane_and_lanes_do_not_overlap() {
+        for lane in [0, 1, 255, 256, 257, 511] {
+            let last = Sequence(u64::MAX).in_lane(lane);
+            for sequence in [Sequence(0).in_lane(lane), Sequence(7).in_lane(lane), last] {
+                assert_eq!(sequence.lane(), lane);
+            }
+            assert_eq!(Sequence(7).in_lane(lane).within(), Sequence(7));
+            assert!(lane == 511 || last.next().lane() != lane);
+        }
+        assert_eq!(Sequence(7).in_lane(3).0, 3 << 56 | 7, "the lanes of priorities are as they always were");
+    }
+
+    #[test]
+    fn numbers_of_lanes_of_keys_are_above_all_others_and_tell_their_queue() {
+        let (one, last) = (QueueId(1), QueueId::TURNS_MAX);
+        assert_eq!(one.lane(255), QueueId(256));
+        for id in [one, QueueId(300), last] {
+            for lane in [TURN_LANES, TURN_LANES + 7, 511] {
+                let number = id.lane(lane);
+                assert!(QueueId::HISTORY_MAX < number && number <= QueueId::MAX);
+                assert_eq!(number.of_turn(), Some((id, lane)));
+            }
+        }
+        assert_eq!(QueueId::HISTORY_MAX.of_turn(), None);
+        assert_eq!(last.lane(511), QueueId::MAX);
     }
 }

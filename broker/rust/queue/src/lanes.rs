@@ -1,15 +1,46 @@
-//! The ready messages of a queue by priority: one backlog for each lane, of which the first is that of every queue.
+//! The ready messages of a queue by priority, and by keys that take turns: one backlog for each lane, of which the first is
+//! that of every queue.
 //!
-//! A message's sequence says its lane. Lanes above the first are made on first use, and nothing is kept for the others.
+//! Lanes of priorities come first, then those of keys: of *p* priorities, the lane of a key's slot *s* and of a priority is
+//! *s* times *p* plus the priority. Messages without a key have the lanes of priorities, as one more slot. Among the messages
+//! of the highest priority each slot that has any gives one in turn. A message's sequence says its lane. Lanes above the first are made on first use, and nothing is kept for the others.
 //! A queue without any costs what its only backlog costs. Operations on ranges expect each range in one lane.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ack_set::AckSet;
 use crate::backlog::Backlog;
 use crate::held::Held;
-use crate::ids::{Sequence, SequenceRange};
+use crate::ids::{Sequence, SequenceRange, TURN_LANES};
 use crate::settled::{Settled, Standing};
+
+/// A lane whose turn may come.
+struct ReadyLane {
+    lane: u16,
+    slot: u16,
+    count: u64,
+}
+
+/// How many each of some gives of which so many are wanted, one after the other in rounds, as long as it has some.
+fn shares_of(counts: &[u64], mut wanted: u64) -> Vec<u64> {
+    let mut shares = vec![0; counts.len()];
+    loop {
+        let left = || counts.iter().zip(&shares).filter(|(count, share)| count > share);
+        let (giving, least) = (left().count() as u64, left().map(|(count, share)| count - share).min().unwrap_or(0));
+        if giving == 0 || wanted == 0 {
+            return shares;
+        }
+        let giving_more = counts.iter().zip(&mut shares).filter(|(count, share)| **count > **share);
+        if wanted < giving {
+            giving_more.take(usize::try_from(wanted).unwrap_or(usize::MAX)).for_each(|(_, share)| *share += 1);
+            return shares;
+        }
+        let rounds = (wanted / giving).min(least);
+        giving_more.for_each(|(_, share)| *share += rounds);
+        wanted -= rounds * giving;
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Lanes {
@@ -18,24 +49,47 @@ pub(crate) struct Lanes {
 }
 
 /// Invariants: lanes ascend from 1; `count` is the sum of their ready messages.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Others {
-    lanes: Vec<(u8, Backlog)>,
+    lanes: Vec<(u16, Backlog)>,
     count: u64,
+    /// How many priorities the lanes of each key are for.
+    priorities: u16,
+    /// The slot whose turn was the last, by priority; that of messages without a key is 0, and those of keys are from 1 on.
+    last_slots: Vec<u16>,
 }
 
+impl Default for Others {
+    fn default() -> Others {
+        Others { lanes: Vec::new(), count: 0, priorities: 1, last_slots: Vec::new() }
+    }
+}
+
+/// How many messages were taken of each slot, in the order of their turns; and the same for the next priority.
+pub(crate) type TakenInTurns = Vec<Vec<u64>>;
+
 impl Others {
-    fn get(&self, lane: u8) -> Option<&Backlog> {
+    fn has_turns(&self) -> bool {
+        self.lanes.last().is_some_and(|(lane, _)| *lane >= TURN_LANES)
+    }
+
+    /// The priority of a lane, and its slot.
+    fn place_of(&self, lane: u16) -> (u16, u16) {
+        let priorities = self.priorities.max(1);
+        lane.checked_sub(TURN_LANES).map_or((lane, 0), |turn| (turn % priorities, 1 + turn / priorities))
+    }
+
+    fn get(&self, lane: u16) -> Option<&Backlog> {
         let at = self.lanes.binary_search_by_key(&lane, |&(number, _)| number).ok()?;
         self.lanes.get(at).map(|(_, backlog)| backlog)
     }
 
-    fn get_mut(&mut self, lane: u8) -> Option<&mut Backlog> {
+    fn get_mut(&mut self, lane: u16) -> Option<&mut Backlog> {
         let at = self.lanes.binary_search_by_key(&lane, |&(number, _)| number).ok()?;
         self.lanes.get_mut(at).map(|(_, backlog)| backlog)
     }
 
-    fn change<T>(&mut self, lane: u8, change: impl FnOnce(&mut Backlog) -> T) -> Option<T> {
+    fn change<T>(&mut self, lane: u16, change: impl FnOnce(&mut Backlog) -> T) -> Option<T> {
         let backlog = self.get_mut(lane)?;
         let before = backlog.count();
         let changed = change(backlog);
@@ -50,7 +104,7 @@ impl Lanes {
     }
 
     /// Adds a lane above the first, with its messages from before a start, unless it has that lane.
-    pub(crate) fn put(&mut self, lane: u8, backlog: Backlog) {
+    pub(crate) fn put(&mut self, lane: u16, backlog: Backlog) {
         let others = self.others.get_or_insert_default();
         if let Err(at) = others.lanes.binary_search_by_key(&lane, |&(number, _)| number) {
             others.count += backlog.count();
@@ -67,12 +121,12 @@ impl Lanes {
     }
 
     /// The lanes above the first, ascending.
-    pub(crate) fn others(&self) -> impl Iterator<Item = (u8, &Backlog)> {
+    pub(crate) fn others(&self) -> impl Iterator<Item = (u16, &Backlog)> {
         self.others.iter().flat_map(|others| others.lanes.iter().map(|(lane, backlog)| (*lane, backlog)))
     }
 
     /// The lane of a sequence, if there is one.
-    pub(crate) fn get(&self, lane: u8) -> Option<&Backlog> {
+    pub(crate) fn get(&self, lane: u16) -> Option<&Backlog> {
         if lane == 0 { Some(&self.first) } else { self.others.as_ref()?.get(lane) }
     }
 
@@ -81,7 +135,7 @@ impl Lanes {
     }
 
     #[inline]
-    fn change<T>(&mut self, lane: u8, change: impl FnOnce(&mut Backlog) -> T) -> Option<T> {
+    fn change<T>(&mut self, lane: u16, change: impl FnOnce(&mut Backlog) -> T) -> Option<T> {
         if lane == 0 { Some(change(&mut self.first)) } else { self.others.as_mut()?.change(lane, change) }
     }
 
@@ -107,7 +161,7 @@ impl Lanes {
     }
 
     /// Stores a message in a lane, which begins with `first` if it is a new one.
-    pub(crate) fn publish_in(&mut self, lane: u8, first: Sequence, body_bytes: u64, is_delayed: bool) -> Sequence {
+    pub(crate) fn publish_in(&mut self, lane: u16, first: Sequence, body_bytes: u64, is_delayed: bool) -> Sequence {
         let publish = |backlog: &mut Backlog| {
             if is_delayed { backlog.publish_delayed(body_bytes) } else { backlog.publish(body_bytes) }
         };
@@ -121,9 +175,76 @@ impl Lanes {
         sequence
     }
 
-    /// Has messages taken, at most so many: from one lane after the other, the highest first. `from` takes from a lane and
-    /// returns how many.
-    pub(crate) fn take(&mut self, mut wanted: u64, mut from: impl FnMut(&mut Backlog, u64) -> u64) {
+    /// Says how many priorities the lanes of each key are for, before the queue has such lanes.
+    pub(crate) fn set_priorities(&mut self, count: u16) {
+        self.others.get_or_insert_default().priorities = count.max(1);
+    }
+
+    /// The lanes in the order of their messages: the highest priority first, in it that without a key.
+    pub(crate) fn in_order(&self) -> Vec<u16> {
+        let Some(others) = &self.others else { return vec![0] };
+        let mut lanes: Vec<u16> = std::iter::once(0).chain(others.lanes.iter().map(|(lane, _)| *lane)).collect();
+        lanes.sort_by_key(|&lane| {
+            let (priority, slot) = others.place_of(lane);
+            (Reverse(priority), slot)
+        });
+        lanes
+    }
+
+    /// Whether all messages that a lane ever had are settled.
+    pub(crate) fn is_settled(&self, lane: u16) -> bool {
+        self.get(lane).is_none_or(|backlog| backlog.settled().below() >= backlog.next())
+    }
+
+    /// Has messages taken, at most so many: of the highest priority first, and where keys take turns one of each. `from` takes
+    /// from a lane and returns how many. With keys, returns how many were taken of which.
+    pub(crate) fn take(&mut self, wanted: u64, mut from: impl FnMut(&mut Backlog, u64) -> u64) -> TakenInTurns {
+        if self.others.as_ref().is_some_and(|others| others.has_turns()) {
+            return self.take_in_turns(wanted, from);
+        }
+        self.take_by_priority(wanted, &mut from);
+        TakenInTurns::new()
+    }
+
+    fn take_in_turns(&mut self, mut wanted: u64, mut from: impl FnMut(&mut Backlog, u64) -> u64) -> TakenInTurns {
+        let mut all = TakenInTurns::new();
+        for (priority, mut turns) in self.ready_by_priority() {
+            if wanted == 0 {
+                break;
+            }
+            let last = self.others.as_ref().and_then(|others| others.last_slots.get(priority)).copied().unwrap_or(0);
+            let begin = turns.partition_point(|turn| turn.slot <= last);
+            turns.rotate_left(begin);
+            let shares = shares_of(&turns.iter().map(|turn| turn.count).collect::<Vec<_>>(), wanted);
+            wanted -= shares.iter().sum::<u64>();
+            for (turn, share) in turns.iter().zip(&shares).filter(|(_, share)| **share > 0) {
+                self.change(turn.lane, |backlog| from(backlog, *share));
+            }
+            // The last round has those with the largest share, of which the last one had the last turn.
+            let most = shares.iter().copied().max().unwrap_or(0);
+            let served = turns.iter().zip(&shares).rfind(|(_, share)| **share == most);
+            if let (Some((turn, _)), Some(others)) = (served, &mut self.others) {
+                let slots = others.last_slots.len().max(priority + 1);
+                others.last_slots.resize(slots, 0);
+                others.last_slots.get_mut(priority).into_iter().for_each(|last| *last = turn.slot);
+            }
+            all.push(shares);
+        }
+        all
+    }
+
+    /// The lanes with ready messages, by priority from the highest on, each in the order of slots.
+    fn ready_by_priority(&self) -> impl Iterator<Item = (usize, Vec<ReadyLane>)> + use<> {
+        let mut found: BTreeMap<Reverse<u16>, Vec<ReadyLane>> = BTreeMap::new();
+        let others = self.others.iter().flat_map(|others| others.lanes.iter().map(|(lane, backlog)| (*lane, backlog)));
+        for (lane, backlog) in std::iter::once((0, &self.first)).chain(others).filter(|(_, one)| one.count() > 0) {
+            let (priority, slot) = self.others.as_ref().map_or((0, 0), |others| others.place_of(lane));
+            found.entry(Reverse(priority)).or_default().push(ReadyLane { lane, slot, count: backlog.count() });
+        }
+        found.into_iter().map(|(Reverse(priority), lanes)| (priority.into(), lanes))
+    }
+
+    fn take_by_priority(&mut self, mut wanted: u64, mut from: impl FnMut(&mut Backlog, u64) -> u64) {
         if let Some(others) = &mut self.others
             && others.count > 0
         {
@@ -168,11 +289,11 @@ impl Lanes {
         }
     }
 
-    pub(crate) fn purge(&mut self, lane: u8, runs_max: usize) -> Settled {
+    pub(crate) fn purge(&mut self, lane: u16, runs_max: usize) -> Settled {
         self.change(lane, |backlog| backlog.purge(runs_max)).unwrap_or_default()
     }
 
-    pub(crate) fn purge_returned(&mut self, lane: u8, count_max: usize) -> Settled {
+    pub(crate) fn purge_returned(&mut self, lane: u16, count_max: usize) -> Settled {
         self.change(lane, |backlog| backlog.purge_returned(count_max)).unwrap_or_default()
     }
 
@@ -238,7 +359,7 @@ impl Lanes {
     /// # Panics
     /// When an invariant does not hold.
     pub(crate) fn check_invariants(&self, held: &BTreeSet<Sequence>) {
-        let of = |lane: u8| held.iter().copied().filter(|sequence| sequence.lane() == lane).collect();
+        let of = |lane: u16| held.iter().copied().filter(|sequence| sequence.lane() == lane).collect();
         self.first.check_invariants(&of(0));
         let Some(others) = &self.others else {
             assert!(held.iter().all(|sequence| sequence.lane() == 0), "a message is held of no lane");
@@ -252,5 +373,21 @@ impl Lanes {
         }
         let count: u64 = others.lanes.iter().map(|(_, backlog)| backlog.count()).sum();
         assert_eq!(others.count, count, "the count of messages in lanes is wrong");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shares_of;
+
+    #[test]
+    fn each_gives_one_in_a_round_while_it_has_some() {
+        assert_eq!(shares_of(&[5, 1, 2], 0), [0, 0, 0]);
+        assert_eq!(shares_of(&[5, 1, 2], 2), [1, 1, 0]);
+        assert_eq!(shares_of(&[5, 1, 2], 4), [2, 1, 1]);
+        assert_eq!(shares_of(&[5, 1, 2], 5), [2, 1, 2]);
+        assert_eq!(shares_of(&[5, 1, 2], 100), [5, 1, 2]);
+        assert_eq!(shares_of(&[u64::MAX, u64::MAX], 7), [4, 3]);
+        assert_eq!(shares_of(&[], 7), [0; 0]);
     }
 }

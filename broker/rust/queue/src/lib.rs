@@ -24,7 +24,7 @@ mod turns;
 pub mod window;
 
 pub use ack_set::AckSet;
-pub use ids::{QueueId, Sequence, SequenceRange};
+pub use ids::{QueueId, Sequence, SequenceRange, TURN_LANES};
 pub use machine::settling::Settling;
 pub use machine::{Queue, QueueError, Taken};
 pub use retry::{BackOff, RetrySchedule, RetryType};

@@ -17,7 +17,7 @@ use thiserror::Error;
 use crate::ack_set::AckSet;
 use crate::backlog::Backlog;
 use crate::ids::{Sequence, SequenceRange};
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, TakenInTurns};
 use crate::settled::{Settle, Settled, extend};
 use crate::slots::Slots;
 use crate::subscription::{Rank, Sizing, Subscription, SubscriptionId, SubscriptionSettings};
@@ -182,8 +182,8 @@ impl Queue {
         }
     }
 
-    /// Takes ready messages for a subscription, those of the highest lane first, in a lane the lowest first, and appends them
-    /// to `out`: no more than its credit, `count_max` and its fair share, which is the ready messages divided by the
+    /// Takes ready messages for a subscription, those of the highest priority first, one of each key in turn, in a lane the
+    /// lowest first, and appends them to `out`: no more than its credit, `count_max` and its fair share, which is the ready messages divided by the
     /// consumers with credit of its priority, but at least one, and none while others come first. A subscription that takes no
     /// longer waits, until it says so.
     pub fn take(&mut self, id: SubscriptionId, count_max: u32, out: &mut Vec<Taken>) {
@@ -195,12 +195,16 @@ impl Queue {
         let wanted = subscription.credit().min(u64::from(count_max)).min(share).min(ready_count);
         self.unacked_count += wanted;
         let (unacked_bytes, unsized_count) = (&mut self.unacked_bytes, &mut self.unsized_count);
-        self.backlog.take(wanted, |backlog, wanted| {
+        let before = out.len();
+        let turns = self.backlog.take(wanted, |backlog, wanted| {
             let (returned_bytes, fresh_count, count) = take_from(backlog, wanted, subscription, out);
             *unacked_bytes += returned_bytes;
             *unsized_count += fresh_count;
             count
         });
+        if !turns.is_empty() {
+            in_turns(out, before, &turns);
+        }
         subscription.is_busy = wanted > 0;
         self.update_turn(id);
         self.forget_lost_bytes();
@@ -468,6 +472,20 @@ impl Queue {
             assert_eq!(self.ready_bytes(), 0, "bytes are left of nothing");
         }
     }
+}
+
+/// Orders messages that were taken lane by lane, from an index on, so that each lane has its turn.
+fn in_turns(out: &mut Vec<Taken>, from: usize, turns: &TakenInTurns) {
+    let mut rest = out.split_off(from).into_iter();
+    for shares in turns {
+        let take = |&share: &u64| rest.by_ref().take(usize::try_from(share).unwrap_or(usize::MAX)).collect::<Vec<_>>();
+        let lanes: Vec<Vec<Taken>> = shares.iter().map(take).collect();
+        let rounds = lanes.iter().map(Vec::len).max().unwrap_or(0);
+        for round in 0..rounds {
+            out.extend(lanes.iter().filter_map(|lane| lane.get(round)));
+        }
+    }
+    out.extend(rest);
 }
 
 /// Takes messages of one lane; returns the bytes of those that had come back with a known size, the number of those

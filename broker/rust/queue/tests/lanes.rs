@@ -7,7 +7,7 @@ use penstock_queue::{AckSet, Queue, Sequence, SequenceRange, Settle, Settling, S
 
 const SETTINGS: SubscriptionSettings = SubscriptionSettings { prefetch: 1000, auto_ack: false, exclusive: false };
 
-fn publish(queue: &mut Queue, lanes: &[u8]) {
+fn publish(queue: &mut Queue, lanes: &[u16]) {
     for &lane in lanes {
         let sequence = queue.publish_in(lane, Sequence::FIRST, 10, false);
         assert_eq!(sequence.lane(), lane);
@@ -15,7 +15,7 @@ fn publish(queue: &mut Queue, lanes: &[u8]) {
     queue.check_invariants();
 }
 
-fn take(queue: &mut Queue, id: penstock_queue::SubscriptionId, count: u32) -> Vec<(u8, u64)> {
+fn take(queue: &mut Queue, id: penstock_queue::SubscriptionId, count: u32) -> Vec<(u16, u64)> {
     let mut taken: Vec<Taken> = Vec::new();
     queue.take(id, count, &mut taken);
     queue.check_invariants();

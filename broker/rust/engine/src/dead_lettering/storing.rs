@@ -247,6 +247,9 @@ impl State {
     }
 
     fn reserve_leaving(&mut self, leaving: &[Leaving<'_>]) -> Result<(), EngineError> {
+        for (_, publication, queues) in leaving {
+            publication.iter().for_each(|publication| self.assign_keys(queues, &publication.payload));
+        }
         let mut sizes = EnvelopeSizes::default();
         for (_, publication, queues) in leaving {
             publication.iter().for_each(|publication| sizes.add_message(&publication.payload, queues.len()));

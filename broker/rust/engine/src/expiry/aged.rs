@@ -118,7 +118,7 @@ impl Shard {
     fn expire_aged_in(
         &self,
         id: QueueId,
-        lane: u8,
+        lane: u16,
         (now_ms, max_age_ms): (u64, u64),
     ) -> Result<(u64, u64), EngineError> {
         let (from, count_max) = (Sequence(0).in_lane(lane), AT_FIRST);

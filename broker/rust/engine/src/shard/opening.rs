@@ -20,6 +20,7 @@ use crate::counters::Metric;
 use crate::dead_letters::Moving;
 use crate::decision::{Stage, decisions_in};
 use crate::error::EngineError;
+use crate::fair_keys::keys_in;
 use crate::histories::Histories;
 use crate::identity::identities_in;
 use crate::lease::leases_in;
@@ -126,6 +127,9 @@ fn recover_queues(state: &mut State, queues: FxHashMap<QueueId, FoldedQueue>) {
             machine.delay_recovered(sequence);
             state.retries.push(Reverse((at_ms, id, sequence)));
         }
+        if let Some((queue, lane)) = id.of_turn() {
+            state.turn_lanes.entry(queue).or_default().push(lane);
+        }
         let (recovered_below, skipped) = (machine.next(), folded.skipped);
         state.queues.insert(id, QueueEntry { recovered_below, skipped, ..QueueEntry::new("", machine, false) });
     }
@@ -136,6 +140,7 @@ fn recover_marks(state: &mut State, found: &BTreeMap<(Vec<u8>, Vec<u8>), Vec<u8>
     state.shard_count = shard_count_in(found);
     state.recovered_groups = groups_in(found);
     state.identities = identities_in(found);
+    state.found_keys = keys_in(found);
     state.histories = Histories::of_start(found, state.queues.keys().copied());
     let decided = decisions_in(found).into_iter();
     state.stages = decided.map(|(queue, decision)| (queue, Stage::of_start(decision))).collect();

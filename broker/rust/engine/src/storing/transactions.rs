@@ -159,6 +159,7 @@ impl State {
                 }
                 (*count, *bytes) = (*count + 1, *bytes + body_bytes);
             }
+            self.assign_keys(queues, &publication.payload);
             if !queues.is_empty() {
                 sizes.add_message(&publication.payload, queues.len());
             }

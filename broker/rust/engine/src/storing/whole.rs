@@ -36,6 +36,9 @@ fn mark_of<'a>(owner: &'a [u8], value: &'a [u8]) -> MarkView<'a> {
 impl State {
     /// Whether all of it can be stored in one envelope; then its space is reserved.
     pub(super) fn makes_room(&mut self, routed: Routed<'_>, along: Option<&Along<'_>>) -> bool {
+        for (place, publication) in routed.batch.iter().enumerate() {
+            self.assign_keys(routed.routes.queues(place).unwrap_or_default(), &publication.payload);
+        }
         let mut sizes = EnvelopeSizes::default();
         if let Some(along) = along {
             let mark = along.decision.as_ref().map(Decision::encode).unwrap_or_default();

@@ -27,6 +27,7 @@ pub(super) const FILL_MAX: u32 = 4096;
 
 /// Bits of an offset within a priority.
 const LANE_SHIFT: u32 = 55;
+const TURN_SHIFT: u32 = 54;
 
 /// Who finds the messages that become rows.
 pub(super) trait Rows: Recipient {
@@ -129,9 +130,11 @@ impl<R: Rows + Send + 'static> Batches<R> {
 }
 
 /// The offset of a row. In a queue with priorities it ascends from the highest priority on, as rows do, and its sign bit is
-/// free: a lane that begins a million epochs of 2^32 sequences stays below 2^55.
+/// free: a lane that begins a million epochs of 2^32 sequences stays below 2^54. The bit above is that of a lane of keys, which
+/// comes after the other.
 fn offset_of(sequence: Sequence, highest: u8) -> u64 {
-    u64::from(highest.saturating_sub(sequence.lane())) << LANE_SHIFT | sequence.within().0
+    let [lane, is_turn] = sequence.lane().to_le_bytes();
+    u64::from(highest.saturating_sub(lane)) << LANE_SHIFT | u64::from(is_turn) << TURN_SHIFT | sequence.within().0
 }
 
 fn has_room(batch: &BatchBuilder) -> bool {
@@ -145,7 +148,7 @@ mod tests {
     #[test]
     fn offsets_ascend_from_the_highest_priority_on_and_are_never_negative() {
         assert_eq!(offset_of(Sequence(7), 0), 7, "a queue without priorities");
-        let rows = [(255, 1), (255, 1 << 54), (200, 3), (1, 2), (0, 1), (0, (1 << 55) - 1)];
+        let rows = [(255, 1), (255, 1 << 53), (511, 2), (200, 3), (1, 2), (0, 1), (0, (1 << 54) - 1), (256, 1)];
 
         let offsets = rows.map(|(lane, within)| offset_of(Sequence(within).in_lane(lane), 255).cast_signed());
 
