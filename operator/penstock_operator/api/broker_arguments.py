@@ -16,6 +16,7 @@ ExchangeType: TypeAlias = Literal[
     "x-random",
     "x-local-random",
     "x-delayed-message",
+    "x-recent-history",
 ]
 QUEUE: Final[dict[str, dict[str, Any]]] = {
     "x-durability": {
@@ -110,6 +111,12 @@ QUEUE: Final[dict[str, dict[str, Any]]] = {
         "type": "integer",
         "minimum": 0,
         "maximum": 255,
+    },
+    "x-fair-key": {
+        "description": "The header whose values take turns in delivery.",
+        "type": "string",
+        "maxLength": 255,
+        "minLength": 1,
     },
     "x-single-active-consumer": {
         "description": "One consumer at a time gets messages; when it leaves, the next one does.",
@@ -322,6 +329,12 @@ POLICY: Final[dict[str, dict[str, Any]]] = {
         "minItems": 1,
         "maxItems": 100,
         "items": {"type": "integer", "minimum": 0, "maximum": 3155760000000},
+    },
+    "fair-key": {
+        "description": "The header whose values take turns in delivery.",
+        "type": "string",
+        "maxLength": 255,
+        "minLength": 1,
     },
     "consumer-timeout": {
         "description": "The broker ends a consumer that keeps a message unsettled for longer, and returns its "
