@@ -117,6 +117,7 @@ impl Engine {
             is_bounded: false,
             kept: Arc::clone(&self.kept),
             disk: Arc::clone(&self.disk),
+            log_id: None,
         };
         let surroundings = Surroundings {
             syncs,
