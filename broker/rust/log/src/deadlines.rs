@@ -4,6 +4,8 @@
 
 use penstock_queue::{QueueId, Sequence};
 
+use crate::record::Attributes;
+
 /// The effect of a deadline on its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeadlineKind {
@@ -20,6 +22,19 @@ pub struct Deadline {
     pub queue: QueueId,
     pub sequence: Sequence,
     pub kind: DeadlineKind,
+}
+
+/// The times of a message at which something happens to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub(crate) due_at_ms: Option<u64>,
+    pub(crate) expires_at_ms: Option<u64>,
+}
+
+impl From<&Attributes> for Times {
+    fn from(attributes: &Attributes) -> Times {
+        Times { due_at_ms: attributes.due_at_ms, expires_at_ms: attributes.expires_at_ms }
+    }
 }
 
 /// Times in index files have 47 bits: they reach the year 6429.

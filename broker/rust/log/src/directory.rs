@@ -526,7 +526,7 @@ impl Directory {
 /// Writes the directory of a segment under a temporary name, syncs it and renames it.
 pub(crate) fn save(disk: &dyn Disk, segment: &Segment, index: &MemoryIndex) -> Result<Directory, LogError> {
     let directory = save_bytes(disk, segment, &encode(segment.format(), segment.id(), index))?;
-    let _ = directory.earliest.set(index.deadlines().iter().map(|deadline| deadline.at_ms).min());
+    let _ = directory.earliest.set(index.earliest_ms());
     Ok(directory)
 }
 

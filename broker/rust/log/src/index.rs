@@ -9,10 +9,10 @@ use penstock_queue::{QueueId, Sequence};
 use rustc_hash::FxHashMap;
 
 use crate::contents::Contents;
-use crate::deadlines::{DEADLINE_MS_MAX, Deadline, DeadlineKind};
+use crate::deadlines::{DEADLINE_MS_MAX, Deadline, DeadlineKind, Times};
 use crate::disk::RealDisk;
 use crate::error::{Corruption, LogError};
-use crate::record::{Attributes, Decoded, Record, Target};
+use crate::record::{Decoded, Record, Target};
 use crate::segment::{Check, Resume, SEGMENT_HEADER_BYTES, Segment, Walk};
 
 /// Messages of one queue with contiguous sequences.
@@ -105,8 +105,8 @@ impl MemoryIndex {
                 let sizes = (message.body.len() as u64, message.stored_at_ms);
                 message.targets().for_each(|target| self.push(target, offset, sizes));
                 if message.has_deadlines() {
-                    let attributes = message.attributes();
-                    message.targets().for_each(|target| self.push_deadlines(target, &attributes));
+                    let times = message.times();
+                    message.targets().for_each(|target| self.push_deadlines(target, times));
                 }
             }
         });
@@ -135,8 +135,8 @@ impl MemoryIndex {
     }
 
     /// Adds the deadlines of a message, if it has any.
-    pub(crate) fn push_deadlines(&mut self, target: Target, attributes: &Attributes) {
-        let kinds = [(DeadlineKind::Due, attributes.due_at_ms), (DeadlineKind::Expires, attributes.expires_at_ms)];
+    pub(crate) fn push_deadlines(&mut self, target: Target, times: Times) {
+        let kinds = [(DeadlineKind::Due, times.due_at_ms), (DeadlineKind::Expires, times.expires_at_ms)];
         for (kind, at_ms) in kinds {
             if let Some(at_ms) = at_ms {
                 let at_ms = at_ms.min(DEADLINE_MS_MAX);
@@ -150,7 +150,12 @@ impl MemoryIndex {
         &self.deadlines
     }
 
-    /// The same by time.
+    /// The earliest time of them.
+    pub(crate) fn earliest_ms(&self) -> Option<u64> {
+        self.deadlines.iter().map(|deadline| deadline.at_ms).min()
+    }
+
+    /// The deadlines by time.
     pub(crate) fn sorted_deadlines(&self) -> Vec<Deadline> {
         let mut deadlines = self.deadlines.clone();
         deadlines.sort_unstable();

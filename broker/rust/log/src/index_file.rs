@@ -346,7 +346,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::record::{Attributes, Target};
+    use crate::deadlines::Times;
+    use crate::record::Target;
 
     const SEGMENT: u64 = 77;
 
@@ -387,7 +388,7 @@ mod tests {
                 None => (None, None),
             };
             index.push(target, offset, (one.body_bytes, one.stored_at_ms));
-            index.push_deadlines(target, &Attributes { due_at_ms, expires_at_ms, ..Attributes::default() });
+            index.push_deadlines(target, Times { due_at_ms, expires_at_ms });
         }
         index
     }

@@ -315,7 +315,7 @@ impl Log {
             self.active.index.push(*target, offset, (payload.body_bytes(), stored_at_ms));
         }
         if let Some(attributes) = payload.attributes() {
-            self.push_deadlines(targets, attributes);
+            self.push_deadlines(targets, attributes.into());
         }
         encode_message(&mut self.tail, stamp, payload, stored_at_ms, targets);
         Ok(self.appended())

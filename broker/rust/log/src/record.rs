@@ -5,6 +5,7 @@
 //! are not records. A whole record with a part that this version does not know is not called corrupt. The fields that
 //! differ between formats are read by the modules `one` and `two`. This module knows nothing of files.
 
+mod checksum;
 mod envelope;
 mod fields;
 pub(crate) mod one;
@@ -15,6 +16,8 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 
+use self::checksum::verify_head;
+pub(crate) use self::checksum::{CRC_AT, crc_of, head_crc};
 pub(crate) use self::envelope::{ENVELOPE_FIXED_BYTES, envelope_end};
 pub use self::envelope::{
     ENVELOPE_HEADS_BYTES_MAX, ENVELOPE_RANGES_MAX, ENVELOPE_RECORDS_MAX, ENVELOPE_TARGETS_MAX, EnvelopeView,
@@ -22,6 +25,7 @@ pub use self::envelope::{
 use self::fields::{Fields, Optional, mark_in};
 pub(crate) use self::outline::{Outline, outline};
 use crate::batches::RowDigest;
+use crate::deadlines::Times;
 use crate::format::{Coding, Format};
 
 /// Bytes before a record's head: length, kind, flags, count, position and the two checksums.
@@ -51,11 +55,6 @@ pub(crate) const MESSAGE_FIXED_BYTES: usize = 10;
 pub(crate) const TARGET_BYTES: usize = 12;
 /// The head of a message for one queue, without optional parts.
 pub(crate) const ONE_TARGET_BYTES: usize = HEADER_BYTES + MESSAGE_FIXED_BYTES + TARGET_BYTES;
-/// Position of the checksum in a head.
-pub(crate) const CRC_AT: usize = 20;
-const CRC_BYTES: usize = HEADER_BYTES - CRC_AT;
-/// Parts of at most this size together are copied side by side for their checksum.
-const GATHERED_BYTES_MAX: usize = 128;
 
 /// A record's position in the log, counted in bytes over all segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -145,7 +144,7 @@ impl<'a> Decoded<'a> {
     /// Whether the checksums of its payloads match.
     pub(crate) fn verify(&self) -> Result<(), DecodeError> {
         match &self.record {
-            Record::Message(message) => message.verify(),
+            Record::Message(message) => message.verify_payload(),
             Record::Envelope(envelope) => envelope.verify(),
             _ => Ok(()),
         }
@@ -253,6 +252,16 @@ impl<'a> MessageView<'a> {
         flags & (two::FLAG_EXPIRES | two::FLAG_DUE) != 0 && self.coding.format == Format::Two
     }
 
+    /// Those times. Nothing behind them is read.
+    #[inline]
+    pub(crate) fn times(&self) -> Times {
+        let flags = self.bytes.get(5).copied().unwrap_or(0);
+        if !self.has_deadlines() {
+            return Times::default();
+        }
+        two::times_in(&mut Fields(self.raw().optional), flags).unwrap_or_default()
+    }
+
     /// The message that this one was copied from.
     #[inline]
     #[must_use]
@@ -310,9 +319,13 @@ impl<'a> MessageView<'a> {
 
     /// Whether both checksums match.
     pub fn verify(&self) -> Result<(), DecodeError> {
-        let head_bytes = self.head_bytes as usize;
-        verify_head(self.bytes, head_bytes, self.coding.seed)?;
-        let payload = self.bytes.get(head_bytes..).unwrap_or_default();
+        verify_head(self.bytes, self.head_bytes as usize, self.coding.seed)?;
+        self.verify_payload()
+    }
+
+    /// The same when its head was checked.
+    fn verify_payload(&self) -> Result<(), DecodeError> {
+        let payload = self.bytes.get(self.head_bytes as usize..).unwrap_or_default();
         let stored = self.bytes.get(16..20).map_or(0, le_u32);
         if crc32c::crc32c(payload) == stored { Ok(()) } else { Err(DecodeError::PayloadChecksum) }
     }
@@ -459,7 +472,9 @@ impl<'a> Framed<'a> {
         let mut properties_bytes = u16::from_le_bytes([n0, n1]) as usize;
         let targets = head.take(self.count * TARGET_BYTES)?;
         let (mut key, mut producer, mut batch_digest) = (None, None, None);
-        if self.flags != 0 {
+        if let (Format::Two, Some(bytes)) = (coding.format, two::bytes_of_times(self.flags)) {
+            head.take(bytes)?;
+        } else if self.flags != 0 {
             let optional = optional_in(&mut head, self.flags, coding.format)?;
             properties_bytes = optional.properties_bytes.map_or(properties_bytes, |bytes| bytes as usize);
             (key, producer, batch_digest) = (optional.key, optional.producer, optional.batch_digest);
@@ -535,45 +550,6 @@ fn targets_in(targets: &[u8], format: Format) -> impl ExactSizeIterator<Item = T
         Format::One => one::target(target),
         Format::Two => two::target(target),
     })
-}
-
-/// The checksum of a head that ends at `head_bytes`; the checksum's own four bytes are left out.
-#[inline]
-pub(crate) fn head_crc(record: &[u8], head_bytes: usize, seed: u32) -> u32 {
-    if head_bytes == ONE_TARGET_BYTES
-        && let Some(head) = record.first_chunk::<ONE_TARGET_BYTES>()
-    {
-        // Nearly every head takes this path. Parts of a known length are moved by a few instructions.
-        let mut gathered = Gathered([0; ONE_TARGET_BYTES - CRC_BYTES]);
-        gathered.0[..CRC_AT].copy_from_slice(&head[..CRC_AT]);
-        gathered.0[CRC_AT..].copy_from_slice(&head[HEADER_BYTES..]);
-        return crc32c::crc32c_append(seed, &gathered.0);
-    }
-    crc_of(seed, [record.get(..CRC_AT).unwrap_or_default(), record.get(HEADER_BYTES..head_bytes).unwrap_or_default()])
-}
-
-/// A buffer for small inputs: one pass over aligned words takes a third of the time of several over odd bytes.
-#[repr(align(8))]
-struct Gathered<const N: usize>([u8; N]);
-
-/// The checksum of several parts, one after the other.
-#[inline]
-pub(crate) fn crc_of<const N: usize>(seed: u32, parts: [&[u8]; N]) -> u32 {
-    let mut gathered = Gathered([0; GATHERED_BYTES_MAX]);
-    let mut bytes = 0;
-    for part in parts {
-        let Some(into) = gathered.0.get_mut(bytes..).and_then(|rest| rest.get_mut(..part.len())) else {
-            return parts.iter().fold(seed, |crc, part| crc32c::crc32c_append(crc, part));
-        };
-        into.copy_from_slice(part);
-        bytes += part.len();
-    }
-    crc32c::crc32c_append(seed, gathered.0.get(..bytes).unwrap_or_default())
-}
-
-fn verify_head(record: &[u8], head_bytes: usize, seed: u32) -> Result<(), DecodeError> {
-    let stored = record.get(20..24).map_or(0, le_u32);
-    if head_crc(record, head_bytes, seed) == stored { Ok(()) } else { Err(DecodeError::HeadChecksum) }
 }
 
 /// The number in the first four bytes; 0 when there are fewer, which callers rule out by the slice they pass.

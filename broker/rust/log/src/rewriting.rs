@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::catalog::Holding;
 use crate::checkpoint::unlink_if_there;
+use crate::deadlines::Times;
 use crate::directory::{self, Lookup};
 use crate::disk::Disk;
 use crate::encode::encode_pruned;
@@ -22,7 +23,7 @@ use crate::fold::FoldState;
 use crate::format::Format;
 use crate::index::MemoryIndex;
 use crate::manifest;
-use crate::record::{Attributes, Position, Target};
+use crate::record::{Position, Target};
 use crate::record_reader::RecordReader;
 use crate::segment::{Segment, SegmentHeader, directory_path, rewritten_path};
 
@@ -208,7 +209,7 @@ impl Rewriting {
         let Ok(offset) = u32::try_from(offset) else { return Err(Fault::NotWorthIt) };
         for target in targets {
             self.index.push(*target, offset, (copied.body_bytes, copied.stored_at_ms));
-            copied.attributes.iter().for_each(|attributes| self.index.push_deadlines(*target, attributes));
+            self.index.push_deadlines(*target, copied.times);
         }
         Ok(())
     }
@@ -286,8 +287,7 @@ impl Groups {
 struct Copied {
     body_bytes: u64,
     stored_at_ms: u64,
-    /// When it has deadlines.
-    attributes: Option<Attributes>,
+    times: Times,
 }
 
 /// Appends a record with only these of its targets, for another segment.
@@ -304,8 +304,8 @@ fn copy_record(
         return Err(segment.corrupt(u64::from(offset), Corruption::NoRecordHere));
     }
     encode_pruned(out, &message, targets, codings.of(|| message.position()));
-    let attributes = message.has_deadlines().then(|| message.attributes());
-    Ok(Copied { body_bytes: message.body.len() as u64, stored_at_ms: message.stored_at_ms, attributes })
+    let (body_bytes, stored_at_ms) = (message.body.len() as u64, message.stored_at_ms);
+    Ok(Copied { body_bytes, stored_at_ms, times: message.times() })
 }
 
 #[cfg(test)]

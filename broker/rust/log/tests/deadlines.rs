@@ -161,6 +161,51 @@ fn deadlines_are_in_index_files_and_not_in_memory_and_a_start_finds_them() {
     assert_eq!(take(&mut log, u64::MAX), expected.up_to(u64::MAX));
 }
 
+/// A log with some segments that no fold has taken, as a kill leaves it; and its deadlines.
+fn killed(directory: &Path, seed: u64) -> Expected {
+    let mut log = open(directory);
+    let mut expected = Expected::default();
+    fill(&mut log, &mut expected, 2000, &mut Dice::new(seed));
+    assert!(log.stats().unfolded_segments > 2);
+    expected
+}
+
+#[test]
+fn deadlines_that_a_start_finds_come_by_time_with_those_of_new_messages() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut expected = killed(directory.path(), 5);
+    let mut log = open(directory.path());
+    let in_memory = log.stats().deadlines_in_memory;
+    assert_eq!(in_memory, expected.all.len() as u64);
+
+    assert_eq!(take(&mut log, 20_000), expected.up_to(20_000));
+    expected.all.retain(|_, at_ms| *at_ms > 20_000);
+    assert_eq!(log.stats().deadlines_in_memory, expected.all.len() as u64);
+    assert_eq!(log.next_deadline(), expected.up_to(u64::MAX).first().map(|first| first.at_ms));
+    fill(&mut log, &mut expected, 500, &mut Dice::new(6));
+
+    assert_eq!(take(&mut log, 60_000), expected.up_to(60_000));
+    expected.all.retain(|_, at_ms| *at_ms > 60_000);
+    assert_eq!(take(&mut log, u64::MAX), expected.up_to(u64::MAX));
+    assert_eq!((log.next_deadline(), log.stats().deadlines_in_memory), (None, 0));
+}
+
+#[test]
+fn a_fold_while_the_deadlines_of_its_segments_are_put_in_order_loses_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let expected = killed(directory.path(), 7);
+    let mut log = open(directory.path());
+    let before = log.begin_deadlines(u64::MAX, 7).unwrap();
+    fold_all(&mut log);
+    assert_eq!(log.stats().deadlines_in_memory, 0);
+
+    let read = before.perform().unwrap();
+    assert_eq!(log.finish_deadlines(read), []);
+
+    assert_eq!(log.stats().deadlines_in_memory, 0);
+    assert_eq!(take(&mut log, u64::MAX), expected.up_to(u64::MAX));
+}
+
 #[test]
 fn a_rewritten_segment_has_the_deadlines_of_its_messages() {
     let directory = tempfile::tempdir().unwrap();

@@ -5,6 +5,7 @@ use penstock_queue::Sequence;
 use proptest::prelude::*;
 
 use super::*;
+use crate::deadlines::Times;
 use crate::record::two::SEQUENCE_MAX;
 use crate::record::{Begun, DecodeError, Record, decode_record, message_at, outline};
 
@@ -395,7 +396,7 @@ proptest! {
         prop_assert_eq!([view.exchange, view.routing_key, view.properties, view.body], [&parts[0][..], &parts[1], &parts[2], &parts[3]]);
         prop_assert_eq!(view.targets().collect::<Vec<_>>(), targets.clone());
         prop_assert_eq!((view.key, view.producer), (payload.key(), payload.producer()));
-        prop_assert_eq!(view.attributes(), expected);
+        prop_assert_eq!((view.attributes(), view.times()), (expected, Times::from(&expected)));
         if let Some(outline) = outline(&record, Format::Two) {
             prop_assert_eq!((outline.length, outline.body_bytes), (decoded.length, parts[3].len() as u64));
             prop_assert_eq!(outline.targets().collect::<Vec<_>>(), targets);
@@ -436,7 +437,9 @@ proptest! {
             bytes[20..24].copy_from_slice(&crc.to_le_bytes());
             if let Ok(decoded) = decode_record(&bytes, coding()) {
                 if let Record::Message(view) = &decoded.record {
-                    let _ = (view.attributes(), view.checksum(), view.row_digest());
+                    let attributes = view.attributes();
+                    let _ = (view.checksum(), view.row_digest());
+                    prop_assert_eq!(view.times(), Times::from(&attributes));
                 }
                 crate::fold::FoldState::default().apply(&decoded.record, Position(0));
             }

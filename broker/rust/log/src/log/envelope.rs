@@ -37,7 +37,7 @@ impl Log {
             if let Operation::Message { payload, targets, .. } = operation
                 && let Some(attributes) = payload.attributes()
             {
-                self.push_deadlines(targets, attributes);
+                self.push_deadlines(targets, attributes.into());
             }
         }
         Ok(self.appended())

@@ -11,6 +11,7 @@ use super::{
     Begun, DecodeError, EpochView, FLAG_KEY, FLAG_LONG_PROPERTIES, FLAG_PRODUCER, Outcome, Producer, SettleView,
     TARGET_BYTES, Target,
 };
+use crate::deadlines::Times;
 use crate::format::Format;
 
 pub(crate) const FLAG_EXPIRES: u8 = 1 << 3;
@@ -30,6 +31,9 @@ pub(crate) const OUTCOME_REQUEUE_AT: u8 = 5;
 /// Sequences have 56 bits.
 pub(crate) const SEQUENCE_MAX: u64 = (1 << 56) - 1;
 pub(crate) const RANGE_BYTES: usize = 14;
+const TIME_BYTES: usize = 6;
+/// Id, epoch, digest and sequence of a producer.
+const PRODUCER_BYTES: usize = 22;
 
 #[inline]
 pub(super) fn target(&[q0, q1, q2, q3, q4, s0, s1, s2, s3, s4, s5, s6]: &[u8; TARGET_BYTES]) -> Target {
@@ -82,6 +86,31 @@ pub(super) fn optional_in<'a>(head: &mut Fields<'a>, flags: u8) -> Result<Option
         more_in(head, &mut found)?;
     }
     Ok(found)
+}
+
+/// How many bytes the optional parts have where they are times alone.
+#[inline]
+pub(super) fn bytes_of_times(flags: u8) -> Option<usize> {
+    let has = |flag: u8| usize::from(flags & flag != 0);
+    (flags != 0 && flags & !(FLAG_EXPIRES | FLAG_DUE) == 0).then(|| TIME_BYTES * (has(FLAG_EXPIRES) + has(FLAG_DUE)))
+}
+
+/// The times among the optional parts.
+#[inline]
+pub(super) fn times_in(head: &mut Fields<'_>, flags: u8) -> Result<Times, DecodeError> {
+    let has = |flag: u8| flags & flag != 0;
+    if has(FLAG_LONG_PROPERTIES) {
+        head.u32()?;
+    }
+    if has(FLAG_KEY) {
+        key_in(head)?;
+    }
+    if has(FLAG_PRODUCER) {
+        head.take(PRODUCER_BYTES)?;
+    }
+    let expires_at_ms = if has(FLAG_EXPIRES) { Some(head.u48()?) } else { None };
+    let due_at_ms = if has(FLAG_DUE) { Some(head.u48()?) } else { None };
+    Ok(Times { due_at_ms, expires_at_ms })
 }
 
 /// Where among the optional parts the checksum of an original head belongs; `None` where it is already.
