@@ -4,7 +4,8 @@ from penstock.metadata.decide import decide
 from penstock.metadata.limit_rules import check_shard_count
 from penstock.metadata.pending import PendingTopology
 from penstock.metadata.removal import take_back
-from penstock.metadata.restore import changes_of, entries_of, restore, trial_of
+from penstock.metadata.replicated import all_entries_of, is_stored, replicated
+from penstock.metadata.restore import apply_entry, changes_of, entries_of, restore, trial_of
 from penstock.metadata.topology import PREDECLARED, PREDECLARED_NAMES, VhostTopology
 
 __all__ = [
@@ -12,10 +13,14 @@ __all__ = [
     "PREDECLARED_NAMES",
     "PendingTopology",
     "VhostTopology",
+    "all_entries_of",
+    "apply_entry",
     "changes_of",
     "check_shard_count",
     "decide",
     "entries_of",
+    "is_stored",
+    "replicated",
     "restore",
     "take_back",
     "trial_of",

@@ -3,11 +3,20 @@
 It holds the changes alone, so that making and dropping it cost little however large the topology is.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.metadata.effects import Change
+from penstock.metadata.effects import (
+    Change,
+    Entry,
+    PersistBound,
+    PersistExchange,
+    PersistExchangeDeleted,
+    PersistLimits,
+    PersistPolicies,
+    PersistQueue,
+    PersistQueueDeleted,
+    PersistUnbound,
+)
 from penstock.metadata.overlay import NestedOverlay, Overlay
 from penstock.metadata.topology import VhostTopology
 from penstock.model.names import ExchangeName, QueueName
@@ -30,7 +39,8 @@ class PendingTopology(VhostTopology):
         self._committed = committed
         self.shard_count = committed.shard_count
         self.put_count = committed.put_count
-        self._steps: list[Callable[[], object]] = []
+        self.steps: list[Entry] = []
+        """The changes of this copy, in their order, also of things that no file stores."""
         self.exchanges = Overlay(committed.exchanges)
         self.queues = Overlay(committed.queues)
         self.streams = committed.streams
@@ -48,8 +58,8 @@ class PendingTopology(VhostTopology):
 
     def commit(self) -> None:
         """Do to the committed topology what was done to this one. Call it once, and drop the copy."""
-        for step in self._steps:
-            step()
+        for step in self.steps:
+            _repeat(self._committed, step)
 
     def keep_ids(self) -> None:
         """Never give the ids of this copy again, although it is dropped: a log may be named by one."""
@@ -57,32 +67,52 @@ class PendingTopology(VhostTopology):
 
     def put_exchange(self, exchange: Exchange) -> None:
         self._put_exchange(exchange)
-        self._steps.append(partial(self._committed.put_exchange, exchange))
+        self.steps.append(PersistExchange(exchange))
 
     def remove_exchange(self, name: ExchangeName) -> None:
         self._remove_exchange(name)
-        self._steps.append(partial(self._committed.remove_exchange, name))
+        self.steps.append(PersistExchangeDeleted(name))
 
     def put_queue(self, queue: Queue) -> None:
         self._put_queue(queue)
-        self._steps.append(partial(self._committed.put_queue, queue))
+        self.steps.append(PersistQueue(queue))
 
     def remove_queue(self, name: QueueName) -> None:
         self._remove_queue(name)
-        self._steps.append(partial(self._committed.remove_queue, name))
+        self.steps.append(PersistQueueDeleted(name))
 
     def put_binding(self, binding: Binding) -> list[Change]:
-        self._steps.append(partial(self._committed.put_binding, binding))
+        self.steps.append(PersistBound(binding))
         return self._put_binding(binding)
 
     def remove_binding(self, binding: Binding) -> list[Change]:
-        self._steps.append(partial(self._committed.remove_binding, binding))
+        self.steps.append(PersistUnbound(binding))
         return self._remove_binding(binding)
 
     def put_policies(self, policies: "Policies", *, is_operator: bool) -> None:
         super().put_policies(policies, is_operator=is_operator)
-        self._steps.append(partial(self._committed.put_policies, policies, is_operator=is_operator))
+        self.steps.append(PersistPolicies(tuple(policies.values()), is_operator=is_operator))
 
     def put_limits(self, limits: "Limits") -> None:
         super().put_limits(limits)
-        self._steps.append(partial(self._committed.put_limits, limits))
+        self.steps.append(PersistLimits(limits))
+
+
+def _repeat(state: VhostTopology, step: Entry) -> None:
+    match step:
+        case PersistExchange(exchange):
+            state.put_exchange(exchange)
+        case PersistExchangeDeleted(name):
+            state.remove_exchange(name)
+        case PersistQueue(queue):
+            state.put_queue(queue)
+        case PersistQueueDeleted(name):
+            state.remove_queue(name)
+        case PersistBound(binding):
+            state.put_binding(binding)
+        case PersistUnbound(binding):
+            state.remove_binding(binding)
+        case PersistPolicies(policies, is_operator):
+            state.put_policies({policy.name: policy for policy in policies}, is_operator=is_operator)
+        case PersistLimits(limits):
+            state.put_limits(limits)

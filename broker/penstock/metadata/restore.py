@@ -21,12 +21,12 @@ from penstock.metadata.effects import (
     PutQueue,
 )
 from penstock.metadata.policy_rules import effective_exchange, effective_queue
+from penstock.metadata.replicated import all_entries_of, is_stored
 from penstock.metadata.topology import PREDECLARED_NAMES, VhostTopology
 from penstock.model.arguments import Frozen
 from penstock.model.errors import StorageError, Thing
-from penstock.model.limits import NO_LIMITS
 from penstock.model.names import DEFAULT_EXCHANGE, QueueId, VhostName
-from penstock.model.records import Binding, DestinationKind, Queue, route_of
+from penstock.model.records import Binding, DestinationKind, Exchange, Queue, route_of
 
 
 def restore(vhost: VhostName, entries: Iterable[Entry], highest_queue_id: int, shard_count: int = 1) -> VhostTopology:
@@ -34,13 +34,7 @@ def restore(vhost: VhostName, entries: Iterable[Entry], highest_queue_id: int, s
     state = VhostTopology(vhost, QueueId(highest_queue_id + 1))
     state.shard_count = shard_count
     for index, entry in enumerate(entries):
-        if isinstance(entry, PersistPolicies):
-            state.put_policies({policy.name: policy for policy in entry.policies}, is_operator=entry.is_operator)
-            continue
-        if isinstance(entry, PersistLimits):
-            state.put_limits(entry.limits)
-            continue
-        problem = _apply(state, entry)
+        problem = apply_entry(state, entry)
         if problem:
             raise StorageError(
                 Thing("definitions file", str(index), vhost),
@@ -67,20 +61,7 @@ def changes_of(state: VhostTopology) -> Iterator[Change]:
 
 def entries_of(state: VhostTopology) -> Iterator[Entry]:
     """Yield the content of a rewritten definitions file."""
-    for exchange in state.exchanges.values():
-        if exchange.is_persistent and exchange.name not in PREDECLARED_NAMES:
-            yield PersistExchange(exchange)
-    for queue in state.queues.values():
-        if queue.is_persistent:
-            yield PersistQueue(queue)
-    for binding in state.bindings():
-        if state.is_binding_persistent(binding):
-            yield PersistBound(binding)
-    for policies, is_operator in ((state.policies, False), (state.operator_policies, True)):
-        if policies:
-            yield PersistPolicies(tuple(policies.values()), is_operator=is_operator)
-    if state.limits != NO_LIMITS:
-        yield PersistLimits(state.limits)
+    return (entry for entry in all_entries_of(state) if is_stored(state, entry))
 
 
 def trial_of(state: VhostTopology) -> VhostTopology:
@@ -100,16 +81,18 @@ def trial_of(state: VhostTopology) -> VhostTopology:
     return trial
 
 
-def _apply(state: VhostTopology, entry: Entry) -> str | None:
-    """Apply an entry; return the error if it does not fit.
+def apply_entry(state: VhostTopology, entry: Entry) -> str | None:
+    """Apply an entry; return the error if it does not fit, without having changed anything.
 
     Cascades are entries of their own in the file; here only bindings go with their ends.
     """
     match entry:
+        case PersistPolicies(policies, is_operator):
+            state.put_policies({policy.name: policy for policy in policies}, is_operator=is_operator)
+        case PersistLimits(limits):
+            state.put_limits(limits)
         case PersistExchange(exchange):
-            if exchange.name in state.exchanges:
-                return f"exchange '{exchange.name}' is declared twice"
-            state.put_exchange(exchange)
+            return _apply_exchange(state, exchange)
         case PersistQueue(queue):
             return _apply_queue(state, queue)
         case PersistExchangeDeleted(name):
@@ -124,6 +107,13 @@ def _apply(state: VhostTopology, entry: Entry) -> str | None:
             state.remove_queue(name)
         case PersistBound(binding) | PersistUnbound(binding):
             return _apply_binding(state, binding, is_bound=isinstance(entry, PersistBound))
+    return None
+
+
+def _apply_exchange(state: VhostTopology, exchange: Exchange) -> str | None:
+    if exchange.name in state.exchanges:
+        return f"exchange '{exchange.name}' is declared twice"
+    state.put_exchange(exchange)
     return None
 
 

@@ -1,6 +1,7 @@
 """Batches decided on a pending copy, against the same commands decided on a topology of its own.
 
-The answers are equal, a commit makes the topologies equal, and a dropped batch leaves no trace.
+The answers are equal, a commit makes the topologies equal, and a dropped batch leaves no trace. A follower that is told
+the replicated entries of each decision has the same topology, and stores what the decision stores.
 """
 
 from copy import deepcopy
@@ -9,7 +10,16 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from penstock.metadata import PendingTopology, VhostTopology, changes_of, decide, entries_of
+from penstock.metadata import (
+    PendingTopology,
+    VhostTopology,
+    apply_entry,
+    changes_of,
+    decide,
+    entries_of,
+    is_stored,
+    replicated,
+)
 from penstock.metadata.commands import (
     Bind,
     Command,
@@ -24,6 +34,7 @@ from penstock.metadata.commands import (
     SetPolicy,
     Unbind,
 )
+from penstock.metadata.effects import Decision, Entry
 from penstock.metadata.policies import Policy
 from penstock.model.errors import RefusedError
 from penstock.model.limits import Limits
@@ -80,6 +91,7 @@ class PendingAgainstPlain(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.committed = VhostTopology(VhostName("/"))
+        self.follower = VhostTopology(VhostName("/"))
         self.begin()
 
     def begin(self) -> None:
@@ -88,10 +100,15 @@ class PendingAgainstPlain(RuleBasedStateMachine):
         self.plain = deepcopy(self.committed, {id(policies): policies for policies in shared})
         self.pending = PendingTopology(self.committed)
         self.count = 0
+        self.told: list[tuple[list[Entry], tuple[Entry, ...]]] = []
 
     @rule(command=commands)
     def step(self, command: Command) -> None:
-        assert decided(self.pending, command) == decided(self.plain, command)
+        done_count = len(self.pending.steps)
+        decision = decided(self.pending, command)
+        assert decision == decided(self.plain, command)
+        if isinstance(decision, Decision):
+            self.told.append((decision.entries, replicated(decision, self.pending.steps[done_count:])))
         assert len(self.pending.queues) == len(self.plain.queues)
         assert list(self.pending.queues) == list(self.plain.queues)
         assert list(self.pending.bindings()) == list(self.plain.bindings())
@@ -105,7 +122,19 @@ class PendingAgainstPlain(RuleBasedStateMachine):
         self.committed.check_invariants()
         assert contents(self.committed) == contents(self.plain)
         assert self.committed.next_queue_id == self.plain.next_queue_id
+        for entries, told in self.told:
+            self.follow(entries, told)
+        assert contents(self.follower) == contents(self.plain)
+        self.follower.check_invariants()
         self.begin()
+
+    def follow(self, entries: list[Entry], told: tuple[Entry, ...]) -> None:
+        stored: list[Entry] = []
+        for entry in told:
+            if is_stored(self.follower, entry):
+                stored.append(entry)
+            assert apply_entry(self.follower, entry) is None
+        assert stored == entries
 
     @precondition(lambda self: self.count)
     @rule(keeps_ids=st.booleans())
