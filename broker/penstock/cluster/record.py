@@ -3,7 +3,7 @@
 It is read from outside, so it is checked: a record that contradicts itself is refused, never corrected.
 """
 
-from typing import Annotated, Self
+from typing import Annotated, NewType, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -11,6 +11,7 @@ from penstock.model.errors import StorageError, Thing
 
 ReplicaId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 """The identity of a replica's disk: 128 bits in hexadecimal digits."""
+BrokerName = NewType("BrokerName", str)
 Broker = Annotated[str, Field(min_length=1, max_length=253)]
 Number = Annotated[int, Field(ge=0, lt=2**64)]
 

@@ -184,6 +184,10 @@ class Users:
             return self
         return self._with({user.name: _without_topics(_without(user, vhost), vhost) for user in concerned})
 
+    def with_user(self, user: User) -> "Users":
+        """Add or replace a user that was checked when it was stored."""
+        return self._with({user.name: user})
+
     def merge(self, users: Iterable[User]) -> "Users":
         """Add many users, or replace those of the same names, in one step."""
         merged: dict[str, User | None] = {}

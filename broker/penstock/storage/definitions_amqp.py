@@ -52,25 +52,28 @@ class DefinitionsFile:
     One write at a time: changes that arrive meanwhile share the next write and its sync.
     """
 
-    def __init__(self, path: Path, descriptor: int, proof: ProofFile, dead_frames_max: int) -> None:
+    def __init__(
+        self, path: Path, descriptor: int, proof: ProofFile, dead_frames_max: int, *, collects: bool = True
+    ) -> None:
         self.path = path
         self.frame_count = 0
         self.deleted_count = 0
         self._proof = proof
         self._descriptor: int | None = descriptor
         self._dead_frames_max = dead_frames_max
+        self._collects = collects
         self._waiting: list[_Waiting] = []
         self._writer: asyncio.Task[None] | None = None
         self._failure: str = ""
 
     @classmethod
     def open(
-        cls, path: Path, dead_frames_max: int = DEAD_FRAMES_MAX, *, is_proven: bool = False
+        cls, path: Path, dead_frames_max: int = DEAD_FRAMES_MAX, *, is_proven: bool = False, collects: bool = True
     ) -> "tuple[DefinitionsFile, list[Change]]":
         """Read the file to its end, and return all of its changes.
 
         `is_proven` says that it has a proof: it is refused without, where one of an earlier version gets it now.
-        Blocks. Raises StorageError.
+        `collects`: it is rewritten without another call when most of it is dead. Blocks. Raises StorageError.
         """
         try:
             content = path.read_bytes()
@@ -87,7 +90,7 @@ class DefinitionsFile:
             raise _missing(path) from error
         except OSError as error:
             raise _unusable(path, "opened", error) from error
-        opened = cls(path, descriptor, proof, dead_frames_max)
+        opened = cls(path, descriptor, proof, dead_frames_max, collects=collects)
         opened.frame_count = len(changes)
         opened.deleted_count = sum(_is_deletion(change) for change in changes)
         return opened, changes
@@ -156,8 +159,8 @@ class DefinitionsFile:
             return
         self.frame_count += len(changes)
         self.deleted_count += sum(_is_deletion(change) for change in changes)
-        if self._is_mostly_dead():
-            await self._collect()
+        if self._collects and self.is_mostly_dead:
+            await self.collect()
 
     def _write(self, changes: list[Change]) -> None:
         assert self._descriptor is not None
@@ -196,13 +199,19 @@ class DefinitionsFile:
         rule = f"cannot be written: {error.strerror}"
         return NotWrittenError(Thing("file", str(self.path)), rule, "free space or repair the disk, then try again")
 
-    def _is_mostly_dead(self) -> bool:
+    @property
+    def proof(self) -> Proof:
+        """The length and the checksum of the file. Nothing is being appended or collected."""
+        return self._proof.proofs[-1]
+
+    @property
+    def is_mostly_dead(self) -> bool:
         """Return whether most frames are dead. A deletion and the frames that it deletes are all dead."""
         dead_count = 2 * self.deleted_count
         return dead_count > self._dead_frames_max and 2 * dead_count > self.frame_count
 
-    async def _collect(self) -> None:
-        """Collect garbage. A full disk postpones it.
+    async def collect(self) -> None:
+        """Collect garbage, while nothing is being appended. A full disk postpones it.
 
         After another failure nothing is lost, but it is uncertain which file the descriptor refers to, so nothing more
         is appended.
@@ -311,6 +320,25 @@ def create_definitions(path: Path, changes: Iterable[Change] = ()) -> None:
     content = _HEAD + b"".join(map(encode, changes))
     write_file(path, content)
     write_proof(proof_path(path), Proof.of(content))
+
+
+def truncate_definitions(path: Path, proof: Proof) -> None:
+    """Truncate a file that is not open to what a proof says. Blocks. Raises StorageError if it began otherwise."""
+    try:
+        content = path.read_bytes()
+        _check_proven(path, content, (proof,))
+        # First the proof: a file that is longer than it is whole, too.
+        write_proof(proof_path(path), proof)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.ftruncate(descriptor, proof.length)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError as error:
+        raise _missing(path) from error
+    except OSError as error:
+        raise _unusable(path, "truncated", error) from error
 
 
 def proof_path(path: Path) -> Path:

@@ -141,6 +141,16 @@ def write_file(path: Path, content: bytes) -> None:
         raise StorageError(_file(path), rule, "free space or repair the disk, then restart") from error
 
 
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file's content as `write_file` does, unless it is so already."""
+    try:
+        if path.read_bytes() == content:
+            return
+    except OSError:
+        pass  # it is not there, or writing it reports the error
+    write_file(path, content)
+
+
 def kind_of(error: OSError) -> type[StorageError]:
     """Return the error for a write of which nothing stays: for a full disk, to which space comes back, or another."""
     return DiskFullError if error.errno in {errno.ENOSPC, errno.EDQUOT} else NotWrittenError

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.model.old_names import OF_POLICIES, with_todays_names
-from penstock.storage.jsonfiles import write_json
+from penstock.storage.jsonfiles import json_content, write_file
 from penstock.storage.records_json import Place, read_places
 
 POLICIES: Final = "policies.json"
@@ -31,6 +31,11 @@ def read_policies(path: Path) -> list[PolicyRecord]:
 
 
 def write_policies(path: Path, vhost: str, policies: list[PolicyRecord]) -> None:
+    write_file(path, policies_content(vhost, policies))
+
+
+def policies_content(vhost: str, policies: list[PolicyRecord]) -> bytes:
+    """Return the content of a file."""
     content = [
         {
             "name": policy.name,
@@ -42,7 +47,7 @@ def write_policies(path: Path, vhost: str, policies: list[PolicyRecord]) -> None
         }
         for policy in policies
     ]
-    write_json(path, content)
+    return json_content(content)
 
 
 def _policy(place: Place) -> PolicyRecord:

@@ -1,0 +1,74 @@
+"""The application of committed records on one broker: to its memory and its files, in order, exactly once.
+
+A record that does not fit, or a disk that fails, ends it: nothing after it is applied, and a restart goes on from what
+the files have.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from penstock.cluster.meta.changes import Record
+from penstock.cluster.meta.codec import RECORDS, CodecError
+from penstock.cluster.meta.files import MetaFiles
+from penstock.cluster.meta.log import Committed, MetaLog
+from penstock.cluster.meta.state import MetaState
+from penstock.model.errors import FaultError, StoppedError, StorageError, Thing
+
+
+class Applier:
+    """Runs from `run` until it is cancelled, or the first fault. Invariant: `state` is at or before the log's end."""
+
+    def __init__(self, state: MetaState, files: MetaFiles, log: MetaLog) -> None:
+        self.state = state
+        self.stopped: StoppedError | None = None
+        self._files = files
+        self._log = log
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    async def run(self) -> None:
+        cause = "its worker failed"
+        try:
+            async for committed in self._log.committed(self.state.position):
+                await self._files.apply(self.state, decode_records(committed))
+                self._wake()
+        except asyncio.CancelledError:
+            cause = "the broker stops"
+            raise
+        except FaultError as fault:
+            cause = str(fault)
+        finally:
+            self.stopped = StoppedError(Thing("shard", "meta"), cause)
+            self._wake()
+
+    async def applied(self, position: int) -> None:
+        """Return when the state is at the position or after it. Raises StoppedError when that does not happen."""
+        if self.state.position >= position:
+            return
+        if self.stopped is not None:
+            raise StoppedError(self.stopped.thing, self.stopped.cause)
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((position, reached))
+        await reached
+
+    def _wake(self) -> None:
+        still: list[tuple[int, asyncio.Future[None]]] = []
+        for position, reached in self._waiting:
+            if reached.done():
+                continue
+            if self.state.position >= position:
+                reached.set_result(None)
+            elif self.stopped is not None:
+                reached.set_exception(StoppedError(self.stopped.thing, self.stopped.cause))
+            else:
+                still.append((position, reached))
+        self._waiting = still
+
+
+def decode_records(committed: Sequence[Committed]) -> list[tuple[int, Record]]:
+    """Return records with their positions. Raises StorageError for one that this version cannot read."""
+    try:
+        return [(each.position, RECORDS.decode(each.content)) for each in committed]
+    except CodecError as error:
+        raise StorageError(
+            Thing("log", "meta"), f"has a record that cannot be read: {error}", "start a version that knows it"
+        ) from error
