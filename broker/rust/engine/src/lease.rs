@@ -267,7 +267,7 @@ mod tests {
         let lanes = [(1, 2), (in_lane(4, 1), in_lane(4, 1)), (in_lane(200, 7), in_lane(200, 8))];
         let lease = lease(&[lanes[0], (5, 5), lanes[1], lanes[2]]);
         for parts in 1..8 {
-            let found: Vec<(u8, u64)> = (0..parts)
+            let found: Vec<(u16, u64)> = (0..parts)
                 .flat_map(|part| lease.part(part, parts))
                 .flat_map(|range| range.first.0..=range.last.0)
                 .map(|number| (Sequence(number).lane(), Sequence(number).within().0))
