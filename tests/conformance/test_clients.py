@@ -12,7 +12,7 @@ import pytest
 
 from conformance.clients.language_suites import GO_AFTER, GO_MODULE
 from conformance.clients.outcome import Outcome, faults_of, table
-from conformance.clients.python_suites import PYTHON_SUITES
+from conformance.clients.python_suites import PYTHON_SUITES, outcome_of
 from conformance.clients.runners import RUNNERS
 from conformance.clients.runs import EXPECTED_SKIPS, ROOT, Certificates, Run
 
@@ -50,19 +50,31 @@ def test_failures_and_skips_without_a_documented_reason_are_faults() -> None:
 
 
 def test_the_table_has_a_row_for_each_client_and_a_line_for_each_reason() -> None:
-    lines = table([Outcome("some client", 12, 10, {"known": 2})]).splitlines()
+    lines = table([Outcome("some client", 12, 10, {"known": 2}, [], ["slow one"])]).splitlines()
 
     assert [line.split() for line in lines] == [
         ["client", "cases", "passed", "failed", "skipped"],
         ["some", "client", "12", "10", "0", "2"],
         ["skipped", "2:", "known"],
+        ["passed", "when", "run", "again:", "slow", "one"],
     ]
+
+
+def test_a_case_that_was_run_again_has_its_second_end() -> None:
+    ends = [
+        {"case": case, "end": end, "reason": ""} for case, end in (("a", "passed"), ("b", "passed"), ("c", "failed"))
+    ]
+
+    outcome = outcome_of("some client", ["a", "b", "c"], {}, ends, ["b", "c"])
+
+    assert outcome == Outcome("some client", 3, 2, {}, ["c"], ["b"])
+    assert faults_of(outcome, "") == ["failed: c"]
 
 
 def test_the_document_names_each_client_with_its_version() -> None:
     rows = re.findall(r"^\| ([\w.@ -]+) \| ([\d.]+) \| ", PAGE, re.MULTILINE)
 
-    versions = {suite.client: suite.source.version for suite in PYTHON_SUITES if suite.client in RUNNERS}
+    versions = {suite.client: suite.source.version for suite in PYTHON_SUITES}
     versions["amqp091-go"] = GO_MODULE.partition("@v")[2]
     versions["amqplib"] = package_version("node", "amqplib")
     versions["amqp-client.js"] = package_version("websocket", "@cloudamqp/amqp-client")

@@ -19,7 +19,7 @@ from conformance.clients.runs import Run
 HERE = Path(__file__).parent
 GO_MODULE = "github.com/rabbitmq/amqp091-go@v1.16.0"
 GO_TAG = "//go:build integration"
-GO_QUICK_CASES = 40
+GO_QUICK_CASES = 30
 # These cases need what others leave: a message in the queue that both use.
 GO_AFTER = {"TestIntegrationGetEmpty": "TestIntegrationGetOk"}
 SUITE_SECONDS_MAX = 900

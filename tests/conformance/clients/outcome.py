@@ -12,13 +12,17 @@ _HEADINGS = ("client", "cases", "passed", "failed", "skipped")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Counts of cases; `skipped` has a count for each reason, `failed` the names of cases."""
+    """Counts of cases; `skipped` has a count for each reason, `failed` the names of cases.
+
+    Cases in `again` passed only when they were run a second time.
+    """
 
     client: str
     cases: int
     passed: int
     skipped: dict[str, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
+    again: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         assert self.cases == self.passed + self.skipped_count + len(self.failed), "each case has one result"
@@ -49,6 +53,7 @@ def table(outcomes: Iterable[Outcome]) -> str:
     for each in outcomes:
         lines.append(_row(each.client, each.cases, each.passed, len(each.failed), each.skipped_count))
         lines += [f"    skipped {count}: {reason}" for reason, count in sorted(each.skipped.items())]
+        lines += [f"    passed when run again: {case}" for case in each.again]
         lines += [f"    failed: {case}" for case in each.failed]
     return "\n".join(lines)
 

@@ -20,7 +20,7 @@ from conformance.clients.runs import EXPECTED_SKIPS, Run, Runner
 from conformance.clients.sources import DebianSource, Sdist, Source, environment, unpacked
 
 HERE = Path(__file__).parent
-CASE_SECONDS_MAX = 60
+CASE_SECONDS_MAX = 240
 SUITE_SECONDS_MAX = 3600
 _USUAL_PORT = "5672"
 
@@ -29,7 +29,8 @@ _USUAL_PORT = "5672"
 class Suite:
     """A client's suite: `paths` are its files, `left_out` an expression that leaves out others' brokers.
 
-    A quick run draws at most `quick_cases`. `prepare` writes into the unpacked suite where the broker is.
+    A quick run draws at most `quick_cases`. `prepare` writes into the unpacked suite where the broker is. A suite with
+    `again_max` gives its cases fractions of a second, which a busy machine may lack: up to so many that fail run again.
     """
 
     client: str
@@ -39,6 +40,7 @@ class Suite:
     quick_cases: int
     prepare: Callable[[Path, Run], None] = lambda folder, run: None
     left_out: str = ""
+    again_max: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,12 @@ class _Session:
         assert cases_file.exists(), f"pytest ran no case:\n{cases_file.with_suffix('.log').read_text()[-4000:]}"
         return [json.loads(line) for line in cases_file.read_text().splitlines()]
 
+    def run_cases(self, cases: Sequence[str], name: str) -> list[dict[str, str]]:
+        """Run these cases, and return how each ended."""
+        chosen = Path(name + ".chosen")
+        chosen.write_text("".join(f"{case}\n" for case in cases))
+        return self.run(f"@{chosen}", cases_file=Path(name + ".ends"))
+
 
 def run_suite(suite: Suite) -> Runner:
     """Return what runs a suite."""
@@ -85,9 +93,13 @@ def run_suite(suite: Suite) -> Runner:
         cases = [line["case"] for line in session.run(*suite.paths, "--collect-only", cases_file=Path(name + ".cases"))]
         drawn = run.drawn(suite.client, cases, suite.quick_cases)
         skipped = expected_skips(suite.client, drawn)
-        chosen = Path(name + ".chosen")
-        chosen.write_text("".join(f"{case}\n" for case in drawn if case not in skipped))
-        return outcome_of(suite.client, drawn, skipped, session.run(f"@{chosen}", cases_file=Path(name + ".ends")))
+        ends = session.run_cases([case for case in drawn if case not in skipped], name)
+        outcome = outcome_of(suite.client, drawn, skipped, ends)
+        if not 0 < len(outcome.failed) <= suite.again_max:
+            return outcome
+        again = session.run_cases(outcome.failed, name + "-again")
+        first = [end for end in ends if end["case"] not in outcome.failed]
+        return outcome_of(suite.client, drawn, skipped, [*first, *again], outcome.failed)
 
     return run_it
 
@@ -99,15 +111,25 @@ def expected_skips(client: str, cases: Sequence[str]) -> dict[str, str]:
     return {case: reason for case in cases for pattern, reason in patterns if fnmatchcase(case, pattern)}
 
 
-def outcome_of(client: str, drawn: Sequence[str], skipped: dict[str, str], ends: Sequence[dict[str, str]]) -> Outcome:
-    """Return the outcome; a case that the suite itself skips counts as such, one without an end has failed."""
+def outcome_of(
+    client: str,
+    drawn: Sequence[str],
+    skipped: dict[str, str],
+    ends: Sequence[dict[str, str]],
+    repeated: Sequence[str] = (),
+) -> Outcome:
+    """Return the outcome; a case that the suite itself skips counts as such, one without an end has failed.
+
+    Of cases that were `repeated`, the ends are those of the second time.
+    """
     failed = {line["case"] for line in ends if line["end"] == "failed"}
     reasons = Counter(skipped.values())
     own = {line["case"]: line["reason"] for line in ends if line["end"] == "skipped"}
     reasons.update(own.values())
     passed = {line["case"] for line in ends if line["end"] == "passed"} - failed - own.keys()
     left = [case for case in drawn if case not in passed and case not in skipped and case not in own]
-    return Outcome(client, len(drawn), len(passed), dict(reasons), sorted({*left, *failed}))
+    again = [case for case in repeated if case in passed]
+    return Outcome(client, len(drawn), len(passed), dict(reasons), sorted({*left, *failed}), again)
 
 
 def _environment(run: Run) -> dict[str, str]:
@@ -172,9 +194,9 @@ PYTHON_SUITES = [
         DebianSource("pika", "1.3.2", "python-pika", "trixie"),
         (*_PYTEST, "tornado==6.6.1", "gevent==26.9.0", "Twisted==26.10.0", "setuptools<81"),
         ("tests/acceptance/blocking_adapter_test.py", "tests/acceptance/async_adapter_tests.py"),
-        quick_cases=160,
+        quick_cases=120,
         prepare=_say_port("tests/base/async_test_base.py", "tests/acceptance/blocking_adapter_test.py"),
-        # A machine with Linux has no kqueue; the cases of transactions have not been tried yet.
+        # A machine with Linux has no kqueue.
         left_out="not kqueue",
     ),
     Suite(
@@ -182,19 +204,26 @@ PYTHON_SUITES = [
         Sdist("aio-pika", "10.2.1"),
         (*_PYTEST, "aiomisc==18.0.37", "aiomisc-pytest==2.0.0", "shortuuid==1.0.13", "timeout-decorator==0.5.0"),
         ("tests",),
-        quick_cases=80,
+        quick_cases=50,
+        again_max=20,
         prepare=_take_containers_place,
-        # The suite skips these with every broker.
+        # The suite skips these with every broker; the last two meet the race of aiormq below.
         left_out="not test_internal_exchange and not test_channel_blocking_timeout"
-        " and not (TestCaseAmqpWithConfirms and test_connection_close)",
+        " and not (TestCaseAmqpWithConfirms and test_connection_close)"
+        " and not test_create_channels_during_reconnect and not test_leak_unclosed_channel",
     ),
     Suite(
         "aiormq",
         Sdist("aiormq", "7.2.4"),
         (*_PYTEST, "aiomisc==18.0.37", "aiomisc-pytest==2.0.0"),
         ("tests",),
-        quick_cases=80,
+        quick_cases=50,
+        again_max=20,
         prepare=_give_fixtures,
+        # Two tasks of the client race for how its connection has ended: about every third time the other one is first,
+        # also when the broker leaves the socket open. Over TLS the same one is always first.
+        left_out="not (test_closing_waiter_cancellation and connection-True)"
+        " and not test_connection_close_during_publish_drain",
     ),
     Suite(
         "kombu",

@@ -5,11 +5,8 @@ from conformance.clients.language_suites import amqp091_go, amqp_client_js, amqp
 from conformance.clients.python_suites import PYTHON_SUITES, run_suite
 from conformance.clients.runs import Runner
 
-# Samples of these suites have passed, and not yet all of their cases.
-NOT_TRIED_WHOLE = {"aio-pika", "aiormq"}
-
 RUNNERS: dict[str, Runner] = {
-    **{suite.client: run_suite(suite) for suite in PYTHON_SUITES if suite.client not in NOT_TRIED_WHOLE},
+    **{suite.client: run_suite(suite) for suite in PYTHON_SUITES},
     "amqp091-go": amqp091_go,
     "amqplib": amqplib,
     "amqp-client.js": amqp_client_js,
