@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use futures_util::task::AtomicWaker;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore};
 
 use crate::host::memory::{Account, Memory};
 use crate::host::refusal::{Kind, Refusal};
@@ -41,7 +41,7 @@ pub(crate) struct ConnectionState {
     #[cfg_attr(not(feature = "flight"), allow(dead_code))]
     pub waits: Arc<Semaphore>,
     generation: AtomicU64,
-    changes: watch::Sender<u64>,
+    rechecks: Notify,
     /// Its part of the budget of memory.
     pub account: Arc<Account>,
     /// The connection's task, while it reads no more before the log-in.
@@ -66,7 +66,7 @@ impl ConnectionState {
             turns: Arc::new(Semaphore::new(PERMITS_ASKED_MAX)),
             waits: Arc::new(Semaphore::new(WAITS_MAX)),
             generation: AtomicU64::new(0),
-            changes: watch::Sender::new(0),
+            rechecks: Notify::new(),
             account: Arc::new(Account::new(memory)),
             reader: AtomicWaker::new(),
         }
@@ -120,16 +120,25 @@ impl ConnectionState {
     /// Make the streams of this connection ask again whether they may go on, and its publishers for their exchanges.
     pub fn recheck(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
-        self.changes.send_modify(|count| *count += 1);
+        self.rechecks.notify_waiters();
     }
 
-    /// Return a receiver of every recheck of this connection from now on.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.subscribe()
-    }
-
+    /// The number of the last recheck.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    /// Wait for a recheck after that of the given number, and return the number of the last one.
+    pub async fn changed(&self, generation: u64) -> u64 {
+        loop {
+            // It hears of every recheck from here on.
+            let recheck = self.rechecks.notified();
+            let last = self.generation();
+            if last != generation {
+                return last;
+            }
+            recheck.await;
+        }
     }
 
     /// Take a place for a request to a public service.
@@ -177,6 +186,8 @@ impl Drop for PublicPlace {
 mod tests {
     use std::sync::Arc;
 
+    use futures_util::FutureExt;
+
     use super::{ConnectionState, FAILURES_MAX, PUBLIC_MAX};
     use crate::host::refusal::Kind;
 
@@ -208,6 +219,21 @@ mod tests {
         state.decided(Some(Kind::Unauthenticated));
 
         assert!(state.has_failed_too_often());
+    }
+
+    #[test]
+    fn a_recheck_is_heard_of_whether_it_comes_before_or_during_the_wait() {
+        let state = ConnectionState::default();
+        assert_eq!(state.changed(0).now_or_never(), None);
+        state.recheck();
+        assert_eq!(state.changed(0).now_or_never(), Some(1));
+        assert_eq!(state.changed(1).now_or_never(), None);
+
+        let mut waits = std::array::from_fn::<_, 2, _>(|_| Box::pin(state.changed(1)));
+        assert!(waits.iter_mut().all(|wait| wait.now_or_never().is_none()));
+        state.recheck();
+
+        assert!(waits.iter_mut().all(|wait| wait.now_or_never() == Some(2)));
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! Whether an open stream may go on: asked again whenever users, permissions or tokens change.
 //!
 //! The asking has a task of its own, so that a stream goes on while it is decided, and a client that does not read is asked
-//! about too. At most so many ask at a time, because one change may concern all streams there are.
+//! about too. At most so many ask at a time, because one change may concern all streams there are. Every idle connection has
+//! such a task: it holds little, and what asking takes is allocated only while it lasts.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use penstock_engine::{EngineError, ProducerSession, Shard};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use crate::host::calls::{Call, Calls};
@@ -20,8 +21,15 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 /// A stream's right to go on. Dropping it ends the asking.
 pub(crate) struct Rights {
-    refused: watch::Receiver<Option<Refusal>>,
+    end: Arc<End>,
     asking: JoinHandle<()>,
+}
+
+/// Why a stream has to end, and the waker of the one that waits for that.
+#[derive(Default)]
+struct End {
+    refused: OnceLock<Refusal>,
+    waker: Notify,
 }
 
 impl Drop for Rights {
@@ -37,15 +45,15 @@ pub(crate) struct Question {
     /// The last change that was asked about, or that came before the first asking.
     since: u64,
     changes: watch::Receiver<u64>,
-    /// Those of the stream's connection.
-    own_changes: watch::Receiver<u64>,
+    /// The same of the stream's connection.
+    since_own: u64,
 }
 
 impl Question {
     pub fn of(calls: &Arc<Calls>, call: &Call) -> Question {
-        let (changes, own_changes) = (calls.changes().subscribe(), call.caller.state.changes());
+        let (changes, since_own) = (calls.changes().subscribe(), call.caller.state.generation());
         let since = calls.changes().last();
-        Question { calls: Arc::clone(calls), call: call.again(), since, changes, own_changes }
+        Question { calls: Arc::clone(calls), call: call.again(), since, changes, since_own }
     }
 
     /// Open a producer's name for the admitted user. After a change meanwhile it asks again first, so that a user opens no
@@ -68,47 +76,55 @@ impl Question {
 
     /// Whether anything changed that the answer depends on. Nothing changes any more when the broker stops.
     fn is_outdated(&self, user: &str, vhost: &str) -> bool {
-        self.calls.changes().rights_of(user, vhost) > self.since || self.own_changes.has_changed().unwrap_or(false)
+        self.calls.changes().rights_of(user, vhost) > self.since
+            || self.call.caller.state.generation() != self.since_own
     }
 
     async fn renew(&mut self, user: &str, vhost: &str) -> Result<(), Refusal> {
         self.since = self.since.max(self.calls.changes().rights_of(user, vhost));
-        self.own_changes.mark_unchanged();
+        self.since_own = self.call.caller.state.generation();
         self.calls.ask_again(self.call.again()).await.map(|_| ())
     }
 
     /// Watch over the stream that was admitted, for this user in this virtual host. `at_end` is called when its right is
     /// gone, whether or not anybody looks at the stream.
     pub fn watch(self, user: &str, vhost: &str, at_end: impl FnOnce() + Send + 'static) -> Rights {
-        let (told, refused) = watch::channel(None);
-        let asking = tokio::spawn(self.ask_after_changes(user.to_owned(), vhost.to_owned(), move |refused| {
-            told.send_replace(Some(refused));
-            at_end();
-        }));
-        Rights { refused, asking }
+        let end = Arc::<End>::default();
+        let (told, user, vhost) = (Arc::clone(&end), user.to_owned(), vhost.to_owned());
+        let mut question = self;
+        let asking = tokio::spawn(async move {
+            if let Some(refused) = question.until_refused(&user, &vhost).await {
+                told.tell(refused);
+                at_end();
+            }
+        });
+        Rights { end, asking }
     }
 
-    async fn ask_after_changes(mut self, user: String, vhost: String, end: impl FnOnce(Refusal)) {
-        while self.changed(&user, &vhost).await {
-            if let Some(refused) = self.ask().await {
-                return end(refused);
+    /// Ask after each change that concerns the stream. Return why it has to end, or nothing when there are no more changes.
+    async fn until_refused(&mut self, user: &str, vhost: &str) -> Option<Refusal> {
+        while self.changed(user, vhost).await {
+            if let Some(refused) = Box::pin(self.ask()).await {
+                return Some(refused);
             }
         }
+        None
     }
 
     /// Wait for a change that concerns the stream; say whether there can be another one.
     async fn changed(&mut self, user: &str, vhost: &str) -> bool {
         loop {
-            let (changed, is_own) = tokio::select! {
-                changed = self.changes.changed() => (changed, false),
-                changed = self.own_changes.changed() => (changed, true),
+            let own = tokio::select! {
+                changed = self.changes.changed() => match changed {
+                    Ok(()) => None,
+                    Err(_) => return false,
+                },
+                own = self.call.caller.state.changed(self.since_own) => Some(own),
             };
-            if changed.is_err() {
-                return false;
-            }
             let last = self.calls.changes().rights_of(user, vhost);
-            if is_own || last > self.since {
+            if own.is_some() || last > self.since {
                 self.since = self.since.max(last);
+                self.since_own = own.unwrap_or(self.since_own);
                 return true;
             }
         }
@@ -136,16 +152,26 @@ impl Question {
 impl Rights {
     /// Why the stream has to end, once it has to.
     pub fn refused(&self) -> Option<Refusal> {
-        self.refused.borrow().clone()
+        self.end.refused.get().cloned()
     }
 
     /// Waits until the stream has to end.
     pub async fn until_refused(&mut self) -> Refusal {
-        match self.refused.wait_for(Option::is_some).await.map(|refused| refused.clone()) {
-            Ok(Some(refused)) => refused,
-            // Nobody asks any more: the broker is going down, which the stream hears of by itself.
-            Ok(None) | Err(_) => std::future::pending().await,
+        // When nobody asks any more, the broker is going down, which the stream hears of by itself.
+        loop {
+            if let Some(refused) = self.refused() {
+                return refused;
+            }
+            self.end.waker.notified().await;
         }
+    }
+}
+
+impl End {
+    fn tell(&self, refused: Refusal) {
+        // There is one task that tells, once.
+        let _ = self.refused.set(refused);
+        self.waker.notify_one();
     }
 }
 
