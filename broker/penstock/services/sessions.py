@@ -60,7 +60,7 @@ class SessionVerbs:
         return principal
 
     async def renew_log_in(self, credentials: Credentials, connection: Connection) -> str:
-        """Let newer credentials take the place of those that the one user of a connection logged in with.
+        """Let newer credentials take the place of the ones by which the user of a connection has logged in.
 
         A token takes the place of a token, and a password that of a password. Return the user's name, or an empty one
         when the older credentials count on: after a log-in that does not expire, whatever else is sent, as in RabbitMQ.
