@@ -172,10 +172,12 @@ class NewQueue:
     """Without one they are dropped."""
     delivery_limit: int | None
     """How often its messages may come back after a delivery; None is any number."""
+    counts_failures: bool
+    """Whether only messages count as delivered on which a consumer failed: it rejected them, or it is gone."""
     retries: RetrySchedule | None
     """Without one, messages that come back are ready at once."""
     deduplication: SeenIds | None
-    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None, message_ttl_ms: int | None = None, messages_max: int | None = None, bytes_max: int | None = None, rejects_publish: bool = False, expires_ms: int | None = None, max_priority: int = 0, fair_key: str | None = None, single_active: bool = False, consumer_timeout_ms: int | None = None, shard: int = 0, dead_letters: DeadLetterRoute | None = None, delivery_limit: int | None = None, retries: RetrySchedule | None = None, deduplication: SeenIds | None = None) -> Self: ...
+    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None, message_ttl_ms: int | None = None, messages_max: int | None = None, bytes_max: int | None = None, rejects_publish: bool = False, expires_ms: int | None = None, max_priority: int = 0, fair_key: str | None = None, single_active: bool = False, consumer_timeout_ms: int | None = None, shard: int = 0, dead_letters: DeadLetterRoute | None = None, delivery_limit: int | None = None, counts_failures: bool = False, retries: RetrySchedule | None = None, deduplication: SeenIds | None = None) -> Self: ...
 
 @final
 class RetrySchedule:

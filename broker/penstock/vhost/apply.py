@@ -26,6 +26,7 @@ from penstock.model.records import (
     Deduplication,
     DestinationKind,
     Exchange,
+    QueueKind,
     Retention,
     Retries,
     Route,
@@ -80,6 +81,7 @@ def _apply_batch(shard: Shard, batch: list[Change]) -> None:
                     shard=queue.shard,
                     dead_letters=_dead_letters(queue.dead_letters),
                     delivery_limit=queue.delivery_limit,
+                    counts_failures=queue.kind is QueueKind.QUORUM,
                     retries=_retries(queue.retries),
                     deduplication=_seen_ids(queue.deduplication),
                 )

@@ -122,6 +122,25 @@ impl Shard {
         Ok(())
     }
 
+    /// Sets which queues count a delivery only when a consumer fails on a message: it rejects it, or is gone.
+    ///
+    /// # Errors
+    /// `Stopped` when a bug poisoned the shard.
+    pub fn count_failures(&self, queues: impl IntoIterator<Item = (QueueId, bool)>) -> Result<(), EngineError> {
+        for (id, counts_failures) in queues {
+            let set = |state: &mut State| {
+                if let Some(entry) = state.queues.get_mut(&id) {
+                    entry.machine.set_counts_failures(counts_failures);
+                }
+            };
+            match self.others.home(id) {
+                Some(home) => set(&mut *home.lock()?),
+                None => set(&mut *self.lock()?),
+            }
+        }
+        Ok(())
+    }
+
     /// Has dead letters moved after some were added. While very many wait, it moves some of them itself.
     pub(crate) fn dead_letters_added(&self, run_count: usize) -> Result<(), EngineError> {
         self.request_dead_letters();

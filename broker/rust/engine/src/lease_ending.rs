@@ -146,7 +146,7 @@ impl Shard {
                 returned.extend(entry.machine.unsubscribe(holder));
                 holders.pop_front();
             } else {
-                let part = entry.machine.settle_some(holder, &mut Settling::of(ALL), Settle::Requeue, left);
+                let part = entry.machine.settle_some(holder, &mut Settling::of(ALL), Settle::RequeueFailed, left);
                 returned.extend(part.ranges);
             }
             left = left.saturating_sub(held_count.max(1));

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use penstock_log::Outcome;
 use penstock_queue::{QueueId, RetrySchedule, Sequence, SequenceRange, Settle, Settled, Settling, SubscriptionId};
 
 use crate::clock::clock_ms;
@@ -51,7 +52,7 @@ impl State {
         &mut self,
         queue: QueueId,
         schedule: &RetrySchedule,
-        settled: &Settled,
+        (settled, outcome): (&Settled, Outcome),
     ) -> Result<(), EngineError> {
         let now_ms = clock_ms().max(self.passed_ms);
         let State { queues, dying, .. } = self;
@@ -70,9 +71,9 @@ impl State {
         self.wake(queue, settled.count.saturating_sub(count) + ready_count);
         at_once.extend(leaving.into_iter().map(SequenceRange::of));
         at_once.sort_unstable_by_key(|range| range.first);
-        self.log_returned(queue, &at_once)?;
+        self.log_back(queue, outcome, None, &at_once)?;
         for (delay_ms, ranges) in &waiting {
-            self.log_returned_at(queue, now_ms.saturating_add(*delay_ms), ranges)?;
+            self.log_back(queue, outcome, Some(now_ms.saturating_add(*delay_ms)), ranges)?;
         }
         Ok(())
     }
@@ -86,11 +87,11 @@ impl State {
     ) -> u64 {
         let schedule = self.retry_schedule(queue, Settle::RequeueFailed);
         let Some(entry) = self.queues.get_mut(&queue) else { return 0 };
-        let how = if schedule.is_some() { ASIDE_FOR_NOW } else { Settle::RequeueFailed };
+        let how = if schedule.is_some() { aside_for_now(Settle::RequeueFailed) } else { Settle::RequeueFailed };
         let returned = entry.machine.settle_some(id, settling, how, steps_max);
         let leaving = self.dead_letter_overdelivered(queue, &returned.ranges);
         let logged = match schedule {
-            Some(schedule) => self.return_later(queue, &schedule, &returned),
+            Some(schedule) => self.return_later(queue, &schedule, (&returned, Outcome::Requeue)),
             None => {
                 self.wake(queue, returned.count);
                 self.log_returned(queue, &returned.ranges)
@@ -102,5 +103,12 @@ impl State {
     }
 }
 
+/// How the log has messages that come back in this way.
+pub(crate) fn outcome_of(how: Settle, counts_failures: bool) -> Outcome {
+    if counts_failures && how.is_return() { Outcome::Return } else { Outcome::Requeue }
+}
+
 /// How the machine takes messages back that will wait: their times follow from their delivery counts.
-pub(crate) const ASIDE_FOR_NOW: Settle = Settle::RequeueAt(0);
+pub(crate) fn aside_for_now(how: Settle) -> Settle {
+    if how.is_return() { Settle::RequeueAt(0) } else { Settle::FailedAside }
+}

@@ -284,6 +284,9 @@ impl State {
         let Settlement { queue, outcome, count, bytes, due_at_ms } = settlement;
         match due_at_ms {
             None => self.log.append_settle(queue, outcome, count, bytes, &ranges)?,
+            Some(due_at_ms) if outcome == Outcome::Return => {
+                self.log.append_return_at(queue, due_at_ms, count, &ranges)?
+            }
             Some(due_at_ms) => self.log.append_requeue_at(queue, due_at_ms, count, &ranges)?,
         };
         Ok(())
@@ -304,31 +307,23 @@ impl State {
 
     /// Logs that messages were requeued.
     pub fn log_returned(&mut self, queue: QueueId, ranges: &[SequenceRange]) -> Result<(), EngineError> {
-        self.log_requeued(queue, None, ranges)
+        self.log_back(queue, Outcome::Requeue, None, ranges)
     }
 
-    /// Logs that messages were requeued and wait until a time.
-    pub fn log_returned_at(
+    /// Logs that messages came back, and until when they wait. Uncounted ones that do not wait are unacked on the disk anyway.
+    pub fn log_back(
         &mut self,
         queue: QueueId,
-        due_at_ms: u64,
-        ranges: &[SequenceRange],
-    ) -> Result<(), EngineError> {
-        self.log_requeued(queue, Some(due_at_ms), ranges)
-    }
-
-    fn log_requeued(
-        &mut self,
-        queue: QueueId,
+        outcome: Outcome,
         due_at_ms: Option<u64>,
         ranges: &[SequenceRange],
     ) -> Result<(), EngineError> {
-        if ranges.is_empty() {
+        if ranges.is_empty() || (outcome == Outcome::Return && due_at_ms.is_none()) {
             return Ok(());
         }
         for (lane, ranges) in by_lane(queue, ranges) {
             let count = ranges.iter().map(SequenceRange::count).sum();
-            let settlement = Settlement { queue: lane, outcome: Outcome::Requeue, count, bytes: 0, due_at_ms };
+            let settlement = Settlement { queue: lane, outcome, count, bytes: 0, due_at_ms };
             self.append_settlement(settlement, ranges)?;
         }
         self.write()

@@ -22,7 +22,7 @@ use crate::credit::{Credit, Share};
 use crate::error::EngineError;
 use crate::holding::{Holding, recount};
 use crate::queue_entry::QueueEntry;
-use crate::retrying::ASIDE_FOR_NOW;
+use crate::retrying::{aside_for_now, outcome_of};
 use crate::shard::Shard;
 use crate::signal::Signal;
 use crate::state::State;
@@ -418,7 +418,8 @@ impl Subscription {
         };
         let schedule = state.retry_schedule(self.queue, how);
         let entry = self.shard.entry(state, self.queue)?;
-        let in_machine = if schedule.is_some() { ASIDE_FOR_NOW } else { how };
+        let in_machine = if schedule.is_some() { aside_for_now(how) } else { how };
+        let back = outcome_of(how, entry.machine.counts_failures());
         let settled = entry.machine.settle_some(self.id, settling, in_machine, SETTLED_AT_ONCE);
         let mut dying = None;
         if how.is_requeue() && how != Settle::Aside {
@@ -429,17 +430,17 @@ impl Subscription {
             Settle::Aside => dying = Some(state.note_dying(self.queue, &settled.ranges, Reason::Rejected)),
             Settle::Ack => state.log_settled(self.queue, Outcome::Ack, &settled)?,
             Settle::Reject => state.log_settled(self.queue, Outcome::Drop, &settled)?,
-            Settle::Requeue | Settle::RequeueFailed => match schedule {
-                Some(schedule) => state.return_later(self.queue, &schedule, &settled)?,
+            Settle::Requeue | Settle::RequeueFailed | Settle::FailedAside => match schedule {
+                Some(schedule) => state.return_later(self.queue, &schedule, (&settled, back))?,
                 None => {
                     state.wake(self.queue, settled.count);
-                    state.log_returned(self.queue, &settled.ranges)?;
+                    state.log_back(self.queue, back, None, &settled.ranges)?;
                 }
             },
             Settle::RequeueAt(due_at_ms) => {
                 let waiting = state.note_retries(self.queue, due_at_ms, &settled.ranges);
                 state.wake(self.queue, settled.count - waiting);
-                state.log_returned_at(self.queue, due_at_ms, &settled.ranges)?;
+                state.log_back(self.queue, back, Some(due_at_ms), &settled.ranges)?;
             }
         }
         Ok((settled, dying))

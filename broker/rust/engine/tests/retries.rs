@@ -182,6 +182,55 @@ fn waiting_messages_keep_their_times_counts_and_priorities_over_a_kill() {
 }
 
 #[test]
+fn a_queue_that_counts_failures_keeps_the_counts_of_returned_messages_over_a_kill() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    house.shard.count_failures([(QUEUE, true)]).unwrap();
+    steps(&house, RetryType::All, &[1000, 5000]);
+    publish(&house, &[(0, "a"), (9, "b"), (0, "c")]);
+    let consumer = subscribe(&house, QUEUE);
+    assert_eq!(bodies(&consumer), ["b", "a", "c"]);
+    settle_all(&consumer, Settle::RequeueFailed);
+    pass(&house, 1000);
+    assert_eq!(deliver(&consumer), [("b".into(), 1), ("a".into(), 1), ("c".into(), 1)]);
+    settle_all(&consumer, Settle::Requeue);
+    assert_eq!(numbers(&house), (3, 3, 0), "the delay of the first delivery");
+    std::mem::forget(consumer);
+    std::mem::forget(house);
+
+    let house = open(directory.path());
+    let consumer = subscribe(&house, QUEUE);
+    pass(&house, 1999);
+    assert_eq!((numbers(&house), bodies(&consumer).len()), ((3, 3, 0), 0));
+    pass(&house, 2000);
+    assert_eq!(deliver(&consumer), [("b".into(), 1), ("a".into(), 1), ("c".into(), 1)]);
+    house.close();
+}
+
+#[test]
+fn messages_that_are_returned_are_never_over_the_limit_of_a_queue_that_counts_failures() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    house.shard.limit_deliveries([(QUEUE, Some(1))]).unwrap();
+    house.shard.count_failures([(QUEUE, true)]).unwrap();
+    publish(&house, &[(0, "a")]);
+    let consumer = subscribe(&house, QUEUE);
+    for how in [Settle::Requeue, Settle::Requeue, Settle::RequeueAt(YEAR_3000), Settle::RequeueFailed] {
+        assert_eq!(deliver(&consumer), [("a".into(), 0)], "{how:?}");
+        settle_all(&consumer, how);
+    }
+
+    assert_eq!(deliver(&consumer), [("a".into(), 1)]);
+    settle_all(&consumer, Settle::Requeue);
+    assert_eq!(deliver(&consumer), [("a".into(), 1)]);
+    drop(consumer);
+    while numbers(&house) != (0, 0, 0) {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    house.close();
+}
+
+#[test]
 fn a_message_over_the_delivery_limit_leaves_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let house = open(directory.path());

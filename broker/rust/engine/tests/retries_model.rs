@@ -78,6 +78,7 @@ struct World {
     house: House,
     consumer: Subscription,
     schedule: Option<RetrySchedule>,
+    counts_failures: bool,
     now_ms: u64,
     messages: BTreeMap<Key, Message>,
     published: u64,
@@ -85,12 +86,13 @@ struct World {
     next: [u64; HIGHEST as usize + 1],
 }
 
-fn open(directory: &Path) -> House {
+fn open(directory: &Path, counts_failures: bool) -> House {
     let engine = engine();
     let shard = engine.open_shard("/", directory, false).unwrap();
     shard.retain_with_lanes(&[QUEUE], &[(QUEUE, HIGHEST)]).unwrap();
     shard.prioritize_queues([(QUEUE, HIGHEST)]).unwrap();
     shard.put_queue(QUEUE, "s", false, None).unwrap();
+    shard.count_failures([(QUEUE, counts_failures)]).unwrap();
     House { engine, shard }
 }
 
@@ -100,12 +102,21 @@ fn subscribe(house: &House) -> Subscription {
 }
 
 impl World {
-    fn new() -> World {
+    fn new(counts_failures: bool) -> World {
         let directory = tempfile::tempdir().unwrap();
-        let house = open(directory.path());
-        let (consumer, now_ms) = (subscribe(&house), YEAR_3000);
-        let (schedule, messages) = (None, BTreeMap::new());
-        let mut world = World { directory, house, consumer, schedule, now_ms, messages, published: 0, next: [1; 3] };
+        let house = open(directory.path(), counts_failures);
+        let consumer = subscribe(&house);
+        let mut world = World {
+            directory,
+            house,
+            consumer,
+            schedule: None,
+            counts_failures,
+            now_ms: YEAR_3000,
+            messages: BTreeMap::new(),
+            published: 0,
+            next: [1; 3],
+        };
         world.pass();
         world
     }
@@ -177,15 +188,16 @@ impl World {
             self.messages.remove(&key);
             return;
         }
-        *count += 1;
+        *count += u32::from(how == Settle::RequeueFailed || !self.counts_failures);
+        let delivered = (*count).max(1);
         let delay_ms = match &self.schedule {
             Some(RetrySchedule { of: RetryType::Failed, .. }) if how == Settle::Requeue => 0,
             Some(RetrySchedule { of: RetryType::Returned, .. }) if how == Settle::RequeueFailed => 0,
             Some(RetrySchedule { back_off: BackOff::Linear { min_ms, max_ms }, .. }) => {
-                (min_ms * u64::from(*count)).min(*max_ms)
+                (min_ms * u64::from(delivered)).min(*max_ms)
             }
             Some(RetrySchedule { back_off: BackOff::Steps(steps), .. }) => {
-                steps[(*count as usize).min(steps.len()) - 1]
+                steps[(delivered as usize).min(steps.len()) - 1]
             }
             None => 0,
         };
@@ -204,7 +216,7 @@ impl World {
     /// The process ends without a stop: what the consumer had is ready, and was not counted.
     fn kill(&mut self) {
         let directory = copy_of(self.directory.path());
-        let house = open(directory.path());
+        let house = open(directory.path(), self.counts_failures);
         self.consumer = subscribe(&house);
         std::mem::replace(&mut self.house, house).close();
         self.directory = directory;
@@ -231,8 +243,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn messages_wait_as_long_as_the_model_says(steps in all_steps()) {
-        let mut world = World::new();
+    fn messages_wait_as_long_as_the_model_says(steps in all_steps(), counts_failures in any::<bool>()) {
+        let mut world = World::new(counts_failures);
         for step in steps {
             world.step(step);
             world.check();

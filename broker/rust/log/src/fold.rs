@@ -32,7 +32,7 @@ pub struct FoldedQueue {
     pub bytes: u64,
     /// How often each of them was requeued; messages that were never requeued are absent.
     pub delivery_counts: BTreeMap<Sequence, u32>,
-    /// When those of them may be delivered again that were requeued at a time.
+    /// When those of them may be delivered again that were requeued or returned at a time.
     pub due_at_ms: BTreeMap<Sequence, u64>,
 }
 
@@ -138,42 +138,43 @@ impl FoldedQueue {
     }
 
     fn settle(&mut self, settle: &SettleView<'_>) {
+        let is_back = matches!(settle.outcome, Outcome::Requeue | Outcome::Return);
         for range in settle.ranges() {
             let last = Sequence(range.last.0.min(self.next.0.saturating_sub(1)));
             let Some(range) = SequenceRange::new(range.first, last) else { continue };
-            if settle.outcome == Outcome::Requeue {
-                self.requeue(range, settle.due_at_ms);
+            if is_back {
+                self.take_back(range, settle);
                 continue;
             }
             self.settled.insert(range);
-            if !self.delivery_counts.is_empty() {
-                self.forget_deliveries(range);
-            }
+            forget(&mut self.delivery_counts, range);
+            forget(&mut self.due_at_ms, range);
         }
-        if settle.outcome != Outcome::Requeue {
+        if !is_back {
             self.count = self.count.saturating_sub(settle.count);
             self.bytes = self.bytes.saturating_sub(settle.bytes);
         }
     }
 
-    fn requeue(&mut self, range: SequenceRange, due_at_ms: Option<u64>) {
+    fn take_back(&mut self, range: SequenceRange, settle: &SettleView<'_>) {
         let mut sequence = self.settled.next_unsettled(range.first);
         while sequence <= range.last {
-            let count = self.delivery_counts.entry(sequence).or_insert(0);
-            *count = count.saturating_add(1);
-            match due_at_ms {
+            if settle.outcome == Outcome::Requeue {
+                let count = self.delivery_counts.entry(sequence).or_insert(0);
+                *count = count.saturating_add(1);
+            }
+            match settle.due_at_ms {
                 Some(due_at_ms) => drop(self.due_at_ms.insert(sequence, due_at_ms)),
                 None => drop(self.due_at_ms.remove(&sequence)),
             }
             sequence = self.settled.next_unsettled(sequence.next());
         }
     }
+}
 
-    fn forget_deliveries(&mut self, range: SequenceRange) {
-        while let Some((&sequence, _)) = self.delivery_counts.range(range.first..=range.last).next() {
-            self.delivery_counts.remove(&sequence);
-            self.due_at_ms.remove(&sequence);
-        }
+fn forget<T>(of: &mut BTreeMap<Sequence, T>, range: SequenceRange) {
+    while let Some((&sequence, _)) = of.range(range.first..=range.last).next() {
+        of.remove(&sequence);
     }
 }
 

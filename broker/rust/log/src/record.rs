@@ -74,13 +74,15 @@ pub struct Producer {
     pub sequence: u64,
 }
 
-/// Outcome of settled messages. A requeued one stays in its queue and counts one delivery more.
+/// Outcome of settled messages. Requeued and returned ones stay in their queue, and a requeued one counts one delivery more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Ack,
     Drop,
     Expire,
     Requeue,
+    /// Always with a time: without one it would change nothing.
+    Return,
 }
 
 impl Outcome {
@@ -90,6 +92,7 @@ impl Outcome {
             Outcome::Drop => 2,
             Outcome::Expire => 3,
             Outcome::Requeue => 4,
+            Outcome::Return => two::OUTCOME_RETURN_AT,
         }
     }
 

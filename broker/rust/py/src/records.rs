@@ -74,6 +74,7 @@ records! {
         shard: u16 = 0,
         dead_letters: Option<DeadLetterRoute> = None,
         delivery_limit: Option<u32> = None,
+        counts_failures: bool = false,
         retries: Option<RetrySchedule> = None,
         deduplication: Option<SeenIds> = None,
     }

@@ -87,6 +87,7 @@ impl PyShard {
         });
         let dead_letters = queues.iter().map(Py::get).map(|queue| (QueueId(queue.id), dead_letters_of(queue)));
         let deliveries = queues.iter().map(|queue| (QueueId(queue.get().id), queue.get().delivery_limit));
+        let failures = queues.iter().map(|queue| (QueueId(queue.get().id), queue.get().counts_failures));
         let retries = queues.iter().map(|queue| Ok((QueueId(queue.get().id), retries_of(queue.get())?)));
         let retries = retries.collect::<PyResult<Vec<_>>>()?;
         let seen =
@@ -102,6 +103,7 @@ impl PyShard {
             shard.rule_consumers(rules)?;
             shard.route_dead_letters(dead_letters)?;
             shard.limit_deliveries(deliveries)?;
+            shard.count_failures(failures)?;
             shard.schedule_retries(retries)?;
             shard.deduplicate_queues(seen)?;
             shard.limit_ages(ages)?;

@@ -315,7 +315,7 @@ impl Backlog {
         self.bytes = self.bytes.saturating_add(u64::from(message.bytes().unwrap_or(0)));
         let delayed = self.delayed.get_or_insert_default();
         delayed.insert(message.sequence);
-        if message.bytes().is_some() || message.delivery_count() > 0 {
+        if message.bytes().is_some() || message.is_redelivered() {
             delayed.keep(message);
         }
     }

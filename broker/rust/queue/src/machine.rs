@@ -66,6 +66,7 @@ pub struct Queue {
     /// Subscriptions that are no consumers any more.
     retired_count: usize,
     exclusive: bool,
+    counts_failures: bool,
 }
 
 impl Default for Queue {
@@ -104,7 +105,18 @@ impl Queue {
             turns: Turns::default(),
             retired_count: 0,
             exclusive: false,
+            counts_failures: false,
         }
+    }
+
+    /// Counts a delivery when a consumer failed on a message, or else whenever one comes back.
+    pub fn set_counts_failures(&mut self, counts_failures: bool) {
+        self.counts_failures = counts_failures;
+    }
+
+    #[must_use]
+    pub fn counts_failures(&self) -> bool {
+        self.counts_failures
     }
 
     /// Makes one more message ready and returns its sequence.
@@ -240,6 +252,7 @@ impl Queue {
     /// Settles the messages of `ranges` that a subscription holds; others are skipped.
     pub fn settle(&mut self, id: SubscriptionId, ranges: &[SequenceRange], how: Settle) -> Settled {
         let mut settled = Settled::default();
+        let is_uncounted = self.counts_failures && how.is_return();
         let Some(subscription) = self.slots.get_mut(id) else { return settled };
         for &range in ranges {
             let places = subscription.places(range);
@@ -248,8 +261,14 @@ impl Queue {
                     settled.add_returned(message, how);
                     self.unsized_count -= u64::from(message.bytes().is_none());
                     match how {
-                        Settle::RequeueAt(_) if message.is_sent() => self.backlog.put_aside(message.returned()),
+                        Settle::RequeueAt(_) if message.is_sent() && is_uncounted => {
+                            self.backlog.put_aside(message.uncounted());
+                        }
+                        Settle::RequeueAt(_) | Settle::FailedAside if message.is_sent() => {
+                            self.backlog.put_aside(message.returned());
+                        }
                         Settle::Aside => self.backlog.put_aside(message.untouched()),
+                        _ if is_uncounted => self.backlog.put_back(message.uncounted()),
                         _ => self.backlog.give_back(message),
                     }
                 }
@@ -497,10 +516,10 @@ fn take_from(
     out: &mut Vec<Taken>,
 ) -> (u64, u64, u64) {
     let below = backlog.perhaps_delivered_below();
-    let taken = |sequence: Sequence, delivery_count: u32| Taken {
+    let taken = |sequence: Sequence, delivery_count: u32, is_redelivered: bool| Taken {
         sequence,
         delivery_count,
-        redelivered: delivery_count > 0 || sequence < below,
+        redelivered: is_redelivered || delivery_count > 0 || sequence < below,
     };
     let (mut left, mut bytes, mut unsized_count) = (wanted, 0, 0);
     while left > 0 {
@@ -509,14 +528,14 @@ fn take_from(
             Some(known) => bytes += u64::from(known),
             None => unsized_count += 1,
         }
-        out.push(taken(message.sequence, message.delivery_count()));
+        out.push(taken(message.sequence, message.delivery_count(), message.is_redelivered()));
         subscription.hold(message);
         left -= 1;
     }
     while let Some((run, delivery_count)) = backlog.take_fresh(left) {
         left -= run.end - run.start;
         unsized_count += run.end - run.start;
-        out.extend(run.clone().map(|number| taken(Sequence(number), delivery_count)));
+        out.extend(run.clone().map(|number| taken(Sequence(number), delivery_count, false)));
         subscription.hold_run(run, delivery_count);
     }
     (bytes, unsized_count, wanted - left)

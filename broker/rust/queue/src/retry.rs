@@ -37,7 +37,7 @@ impl RetrySchedule {
         match how {
             Settle::Requeue => self.of != RetryType::Failed,
             Settle::RequeueFailed => self.of != RetryType::Returned,
-            Settle::Ack | Settle::Reject | Settle::RequeueAt(_) | Settle::Aside => false,
+            Settle::Ack | Settle::Reject | Settle::RequeueAt(_) | Settle::FailedAside | Settle::Aside => false,
         }
     }
 

@@ -13,15 +13,23 @@ pub enum Settle {
     RequeueFailed,
     /// Requeued messages of which sent ones are not ready before this time, in ms. The machine only passes it on.
     RequeueAt(u64),
+    /// The same because the consumer failed on them; the time follows.
+    FailedAside,
     /// Neither ready nor settled before the queue says more of them, as dead letters until they are elsewhere.
     Aside,
 }
 
 impl Settle {
+    /// Whether the consumer returns the messages by its own choice.
+    #[must_use]
+    pub fn is_return(self) -> bool {
+        matches!(self, Settle::Requeue | Settle::RequeueAt(_))
+    }
+
     /// Whether the messages stay in the queue.
     #[must_use]
     pub fn is_requeue(self) -> bool {
-        matches!(self, Settle::Requeue | Settle::RequeueFailed | Settle::RequeueAt(_) | Settle::Aside)
+        !matches!(self, Settle::Ack | Settle::Reject)
     }
 }
 
@@ -38,8 +46,8 @@ pub enum Standing {
 }
 
 /// Settled messages, as runs for one settle record; `bytes` counts those with a known size. Of requeued messages the
-/// runs name only sent ones: they count one delivery more, the rest count as never taken. Of messages that were put aside they
-/// name all.
+/// runs name only sent ones: they count one delivery more, unless the queue counts failures alone and they were returned; the rest
+/// count as never taken. Of messages that were put aside they name all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
     pub count: u64,

@@ -54,6 +54,42 @@ fn a_requeued_message_returns_to_its_place_and_says_that_it_was_delivered_before
 }
 
 #[test]
+fn a_queue_that_counts_failures_counts_no_message_that_its_consumer_returns() {
+    let mut queue = queue_of(3);
+    queue.set_counts_failures(true);
+    let id = queue.subscribe(settings(3)).unwrap();
+    deliver(&mut queue, id);
+    queue.settle(id, &[range(1, 1)], Settle::Requeue);
+    queue.settle(id, &[range(2, 2)], Settle::RequeueFailed);
+    queue.unsubscribe(id);
+
+    let id = queue.subscribe(settings(3)).unwrap();
+    let mut taken = Vec::new();
+    queue.take(id, 3, &mut taken);
+
+    let found: Vec<_> = taken.iter().map(|one| (one.sequence.0, one.delivery_count, one.redelivered)).collect();
+    assert_eq!(found, [(1, 0, true), (2, 1, true), (3, 1, true)]);
+}
+
+#[test]
+fn a_message_that_waits_uncounted_is_redelivered_when_it_is_ready() {
+    let mut queue = queue_of(2);
+    queue.set_counts_failures(true);
+    let id = queue.subscribe(settings(2)).unwrap();
+    deliver(&mut queue, id);
+
+    queue.settle(id, &[range(1, 1)], Settle::RequeueAt(0));
+    queue.settle(id, &[range(2, 2)], Settle::FailedAside);
+    assert_eq!((queue.ready_count(), queue.delayed_count()), (0, 2));
+    queue.release(&[Sequence(1), Sequence(2)]);
+    let mut taken = Vec::new();
+    queue.take(id, 2, &mut taken);
+
+    let found: Vec<_> = taken.iter().map(|one| (one.sequence.0, one.delivery_count, one.redelivered)).collect();
+    assert_eq!(found, [(1, 0, true), (2, 1, true)]);
+}
+
+#[test]
 fn what_an_ended_subscription_held_goes_to_another_one_first() {
     let mut queue = queue_of(5);
     let gone = queue.subscribe(settings(2)).unwrap();

@@ -21,6 +21,8 @@ struct Message {
     size: u32,
     place: Place,
     delivery_count: u32,
+    /// It came back after a delivery, counted or not.
+    is_redelivered: bool,
     /// It was sent to its holder.
     is_sent: bool,
     /// Its size was reported.
@@ -69,6 +71,8 @@ struct Model {
     turns: Vec<usize>,
     /// Messages below may have been delivered before the start.
     perhaps_delivered_below: u64,
+    /// Messages that a consumer returns do not count as delivered.
+    counts_failures: bool,
 }
 
 impl Model {
@@ -122,6 +126,7 @@ impl Model {
             size,
             place: Place::Ready,
             delivery_count: 0,
+            is_redelivered: false,
             is_sent: false,
             is_sized: false,
             is_counted: true,
@@ -147,7 +152,7 @@ impl Model {
                 Taken {
                     sequence: Sequence(message.sequence),
                     delivery_count: message.delivery_count,
-                    redelivered: message.delivery_count > 0 || message.sequence < below,
+                    redelivered: message.is_redelivered || message.sequence < below,
                 }
             })
             .collect()
@@ -174,10 +179,12 @@ impl Model {
             }
             let is_sent = std::mem::take(&mut message.is_sent);
             let size = if message.is_sized { message.size } else { 0 };
-            if how == Settle::Requeue {
+            if how.is_requeue() {
                 sum.add_returned(message.sequence, size, is_sent);
                 message.place = Place::Ready;
-                message.delivery_count += u32::from(is_sent);
+                let is_counted = how == Settle::RequeueFailed || !self.counts_failures;
+                message.delivery_count += u32::from(is_sent && is_counted);
+                message.is_redelivered |= is_sent;
                 continue;
             }
             sum.add(message.sequence, size);
@@ -190,7 +197,7 @@ impl Model {
 
     fn unsubscribe(&mut self, consumer: usize) -> Sum {
         let everything = SequenceRange { first: Sequence(0), last: Sequence(u64::MAX) };
-        let sum = self.settle(consumer, &[everything], Settle::Requeue, false);
+        let sum = self.settle(consumer, &[everything], Settle::RequeueFailed, false);
         self.consumers[consumer].is_there = false;
         for message in self.messages.iter_mut().filter(|message| message.awaited_by == Some(consumer)) {
             message.awaited_by = None;
@@ -290,7 +297,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0u64..40).prop_map(|first| (first, u64::MAX)),
         1 => (0u64..40, 0u64..40),
     ];
-    let how = prop_oneof![3 => Just(Settle::Ack), 1 => Just(Settle::Reject), 2 => Just(Settle::Requeue)];
+    let how = prop_oneof![
+        3 => Just(Settle::Ack),
+        1 => Just(Settle::Reject),
+        2 => Just(Settle::Requeue),
+        1 => Just(Settle::RequeueFailed),
+    ];
     let settings = (prefetch(), any::<bool>(), prop::bool::weighted(0.2))
         .prop_map(|(prefetch, auto_ack, exclusive)| SubscriptionSettings { prefetch, auto_ack, exclusive });
     let step = prop_oneof![
@@ -469,13 +481,14 @@ impl Pair {
         let mut delivery_counts = BTreeMap::new();
         for message in &mut model.messages {
             (message.place, message.is_sized, message.is_counted) = (Place::Ready, false, true);
-            message.is_sent = false;
+            (message.is_sent, message.is_redelivered) = (false, message.delivery_count > 0);
             if message.delivery_count > 0 {
                 delivery_counts.insert(Sequence(message.sequence), message.delivery_count);
             }
         }
         let (count, bytes) = (model.ready_count(), model.ready_bytes());
         *queue = Queue::recovered(Sequence(model.next), settled, count, bytes, delivery_counts);
+        queue.set_counts_failures(model.counts_failures);
         // Messages published from now on are new, however far the mark before the start went.
         model.perhaps_delivered_below = model.next.min(20 + gap);
         queue.set_perhaps_delivered_below(Sequence(20 + gap));
@@ -515,8 +528,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn a_queue_does_what_a_list_of_messages_does(steps in steps()) {
-        let mut pair = Pair { queue: Queue::new(), model: Model::new() };
+    fn a_queue_does_what_a_list_of_messages_does(steps in steps(), counts_failures in any::<bool>()) {
+        let mut pair = Pair { queue: Queue::new(), model: Model { counts_failures, ..Model::new() } };
+        pair.queue.set_counts_failures(counts_failures);
         for step in steps {
             pair.step(step);
             pair.compare();

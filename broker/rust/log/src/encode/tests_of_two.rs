@@ -405,18 +405,20 @@ proptest! {
 
     #[test]
     fn settlements_are_read_back(
-        queue in queues(), due_at_ms in prop::option::of(0..1_u64 << 48), totals in any::<[u64; 2]>(),
+        queue in queues(), due_at_ms in prop::option::of(0..1_u64 << 48), totals in any::<[u64; 2]>(), is_counted in any::<bool>(),
         ranges in prop::collection::vec((0..=SEQUENCE_MAX, 0..=SEQUENCE_MAX), 0..30),
     ) {
         let ranges: Vec<_> = ranges.into_iter().map(|(one, other)| range(one.min(other), one.max(other))).collect();
         let [count, bytes] = totals;
-        let settlement = Settlement { queue: QueueId(queue), outcome: Outcome::Requeue, count, bytes, due_at_ms };
+        let outcome = if is_counted || due_at_ms.is_none() { Outcome::Requeue } else { Outcome::Return };
+        let settlement = Settlement { queue: QueueId(queue), outcome, count, bytes, due_at_ms };
 
         let record = settle_record(settlement, &ranges);
 
         prop_assert_eq!(record.len(), settlement.record_bytes(Format::Two, ranges.len()));
         let Record::Settle(view) = verified(&record).unwrap() else { panic!("a settlement") };
-        prop_assert_eq!((view.queue, view.due_at_ms, view.count, view.bytes), (QueueId(queue), due_at_ms, count, bytes));
+        prop_assert_eq!((view.queue, view.outcome, view.due_at_ms), (QueueId(queue), outcome, due_at_ms));
+        prop_assert_eq!((view.count, view.bytes), (count, bytes));
         prop_assert_eq!(view.ranges().collect::<Vec<_>>(), ranges);
     }
 

@@ -66,9 +66,14 @@ pub(super) fn settle_fixed_bytes(settlement: &Settlement) -> usize {
 }
 
 pub(super) fn put_settle(out: &mut Vec<u8>, settlement: &Settlement, ranges: &[SequenceRange]) {
-    debug_assert!(settlement.due_at_ms.is_none() || settlement.outcome == Outcome::Requeue);
     put_queue(out, settlement.queue);
-    out.push(settlement.due_at_ms.map_or(settlement.outcome.code(), |_| OUTCOME_REQUEUE_AT));
+    out.push(match (settlement.outcome, settlement.due_at_ms) {
+        (Outcome::Requeue, Some(_)) => OUTCOME_REQUEUE_AT,
+        (outcome, due_at_ms) => {
+            debug_assert_eq!(due_at_ms.is_some(), outcome == Outcome::Return, "only these have a time");
+            outcome.code()
+        }
+    });
     settlement.due_at_ms.into_iter().for_each(|time| put_time(out, time));
     out.extend_from_slice(&settlement.count.to_le_bytes());
     out.extend_from_slice(&settlement.bytes.to_le_bytes());

@@ -34,11 +34,31 @@ impl Log {
         count: u64,
         ranges: &[SequenceRange],
     ) -> Result<Position, LogError> {
+        self.append_back_at((queue, Outcome::Requeue, count), due_at_ms, ranges)
+    }
+
+    /// The same for messages that were returned: their delivery counts stay.
+    pub fn append_return_at(
+        &mut self,
+        queue: QueueId,
+        due_at_ms: u64,
+        count: u64,
+        ranges: &[SequenceRange],
+    ) -> Result<Position, LogError> {
+        self.append_back_at((queue, Outcome::Return, count), due_at_ms, ranges)
+    }
+
+    fn append_back_at(
+        &mut self,
+        (queue, outcome, count): (QueueId, Outcome, u64),
+        due_at_ms: u64,
+        ranges: &[SequenceRange],
+    ) -> Result<Position, LogError> {
         if self.format() == Format::One {
             return Err(LogError::NotInFormat { what: "a time of requeued messages" });
         }
         let due_at_ms = Some(due_at_ms.min(DEADLINE_MS_MAX));
-        self.append_settlement(Settlement { queue, outcome: Outcome::Requeue, count, bytes: 0, due_at_ms }, ranges)
+        self.append_settlement(Settlement { queue, outcome, count, bytes: 0, due_at_ms }, ranges)
     }
 
     fn append_settlement(

@@ -28,6 +28,7 @@ const MORE_KNOWN: u16 = MORE_DEDUP | MORE_SOURCE | MORE_CREATED | MORE_TOMBSTONE
 
 /// Requeued messages are not to be delivered before a time.
 pub(crate) const OUTCOME_REQUEUE_AT: u8 = 5;
+pub(crate) const OUTCOME_RETURN_AT: u8 = 6;
 /// Sequences have 56 bits.
 pub(crate) const SEQUENCE_MAX: u64 = (1 << 56) - 1;
 pub(crate) const RANGE_BYTES: usize = 14;
@@ -152,6 +153,7 @@ pub(super) fn settle_in<'a>(head: &mut Fields<'a>, count: usize) -> Result<Settl
     let queue = queue_in(head)?;
     let (outcome, due_at_ms) = match head.u8()? {
         OUTCOME_REQUEUE_AT => (Outcome::Requeue, Some(head.u48()?)),
+        OUTCOME_RETURN_AT => (Outcome::Return, Some(head.u48()?)),
         code => (Outcome::from_code(code)?, None),
     };
     let (settled, bytes) = (head.u64()?, head.u64()?);
