@@ -8,7 +8,7 @@ use std::path::Path;
 use house::{House, engine, said};
 use penstock_engine::{
     Attributes, BackOff, DeadLetters, LengthLimit, Overflow, Payload, Publication, QueueCounts, QueueId, RetrySchedule,
-    RetryType, Sequence, SequenceRange, Settle, Subscription, SubscriptionOptions,
+    RetryType, Sequence, SequenceRange, Settle, Subscription, SubscriptionOptions, Transaction, TransactionSettlement,
 };
 
 const QUEUE: QueueId = QueueId(3);
@@ -178,6 +178,31 @@ fn waiting_messages_keep_their_times_counts_and_priorities_over_a_kill() {
     assert_eq!(bodies(&consumer).len(), 0);
     pass(&house, 6000);
     assert_eq!(deliver(&consumer), [("high".into(), 2), ("low".into(), 2), ("other".into(), 2)]);
+    house.close();
+}
+
+/// A transaction with one record was written without its time: after a kill the message was ready at once.
+#[test]
+fn a_message_that_a_transaction_returns_alone_keeps_its_time_over_a_kill() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    steps(&house, RetryType::All, &[1000]);
+    publish(&house, &[(0, "a")]);
+    let consumer = subscribe(&house, QUEUE);
+    assert_eq!(bodies(&consumer), ["a"]);
+    let returned =
+        TransactionSettlement { subscription: &consumer, ranges: &[SequenceRange::ALL], how: Settle::Requeue };
+    let transaction = Transaction { batch: &[], settlements: &[returned], now_ms: YEAR_3000 };
+    house.shard.commit(transaction, &mut Vec::new()).unwrap();
+    assert_eq!(numbers(&house), (1, 1, 0));
+    std::mem::forget(consumer);
+    std::mem::forget(house);
+
+    let house = open(directory.path());
+
+    assert_eq!(numbers(&house), (1, 1, 0));
+    pass(&house, 1000);
+    assert_eq!(deliver(&subscribe(&house, QUEUE)), [("a".into(), 1)]);
     house.close();
 }
 

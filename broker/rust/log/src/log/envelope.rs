@@ -65,8 +65,8 @@ impl Log {
                 Operation::Message { payload, stored_at_ms, targets } => {
                     self.append_message(&payload, stored_at_ms, targets)?;
                 }
-                Operation::Settle { settlement: Settlement { queue, outcome, count, bytes, .. }, ranges } => {
-                    self.append_settle(queue, outcome, count, bytes, ranges)?;
+                Operation::Settle { settlement, ranges } => {
+                    self.append_settlement(settlement, ranges)?;
                 }
                 Operation::Mark(MarkView { owner, key, value }) => {
                     self.append_mark(owner, key, value)?;

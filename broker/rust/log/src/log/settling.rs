@@ -54,18 +54,18 @@ impl Log {
         due_at_ms: u64,
         ranges: &[SequenceRange],
     ) -> Result<Position, LogError> {
-        if self.format() == Format::One {
-            return Err(LogError::NotInFormat { what: "a time of requeued messages" });
-        }
         let due_at_ms = Some(due_at_ms.min(DEADLINE_MS_MAX));
         self.append_settlement(Settlement { queue, outcome, count, bytes: 0, due_at_ms }, ranges)
     }
 
-    fn append_settlement(
+    pub(super) fn append_settlement(
         &mut self,
         mut settlement: Settlement,
         ranges: &[SequenceRange],
     ) -> Result<Position, LogError> {
+        if self.format() == Format::One && settlement.due_at_ms.is_some() {
+            return Err(LogError::NotInFormat { what: "a time of requeued messages" });
+        }
         if self.format() == Format::Two && ranges.len() > RANGES_MAX {
             return self.append_large_settle(settlement, ranges);
         }
