@@ -300,7 +300,7 @@ impl Session {
             }
             Ok(Received::Published) if open.is_transactional => {
                 let assembly = open.channel.assembly();
-                let (count, bytes) = (assembly.complete_count(), assembly.held_bytes());
+                let (count, bytes) = (assembly.complete_count(), assembly.message_bytes());
                 check_messages(count, bytes, self.broker.message_bytes_max)
             }
             Ok(Received::Published) => {

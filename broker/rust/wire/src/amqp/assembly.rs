@@ -271,10 +271,16 @@ impl Assembly {
         }
     }
 
-    /// Return how many bytes of messages are held.
+    /// Return how many bytes the messages have that are complete, or begun.
+    #[must_use]
+    pub fn message_bytes(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
+    /// Return how many bytes of memory they take: messages may have no bytes, and there may be many.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        self.bytes.len() - self.start
+        self.message_bytes() + self.complete.len() * size_of::<Parts>()
     }
 
     /// Frees all messages.
@@ -288,7 +294,7 @@ impl Assembly {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Assembly, PUBLISH};
+    use super::{Assembly, PUBLISH, Parts};
     use crate::Name;
     use crate::amqp::content::put_content;
     use crate::amqp::frame::{Frame, FrameKind, next_frame};
@@ -340,6 +346,22 @@ mod tests {
         let mut assembly = begun();
         assert_eq!(assembly.take(frame(FrameKind::Header, &header(60, 0, 0, &[0, 0]))), Ok(true));
         assert_eq!(assembly.messages().map(|message| message.body.len()).collect::<Vec<_>>(), [0]);
+    }
+
+    /// 4,096 messages without a body on each channel took megabytes, and counted as some kilobytes.
+    #[test]
+    fn messages_without_bytes_count_with_their_places() {
+        let mut assembly = Assembly::new(100);
+        for _ in 0..1000 {
+            assembly.begin(Name::EMPTY, Name::EMPTY, false);
+            assert_eq!(assembly.take(frame(FrameKind::Header, &header(60, 0, 0, &[0, 0]))), Ok(true));
+        }
+        assert_eq!(assembly.message_bytes(), 2000);
+        assert!(assembly.held_bytes() >= 2000 + 1000 * size_of::<Parts>(), "{}", assembly.held_bytes());
+
+        assembly.advance(1000);
+
+        assert_eq!((assembly.message_bytes(), assembly.held_bytes()), (0, 0));
     }
 
     #[test]
