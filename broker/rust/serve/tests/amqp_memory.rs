@@ -1,10 +1,11 @@
 //! What connections of AMQP hold of the memory budget: those that hold much give way to others, those that wait for room still
 //! end, and nobody counts as silent whom the broker does not read.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 mod amqp_client;
 mod storage;
 
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -214,6 +215,41 @@ fn messages_that_are_got_wait_for_room() {
 #[test]
 fn messages_that_return_wait_for_room() {
     stays_within_the_budget(start(PATIENCE), |client| client.publishes("", "nowhere", true, &[b'x'; LARGE]));
+}
+
+/// Each of these clients made the broker hold 4 MiB of answers, however small the budget was.
+#[test]
+fn answers_that_clients_do_not_read_stay_within_the_budget() {
+    let broker = start(PATIENCE);
+    let mut request = Vec::new();
+    // The answer to it is as long.
+    let consumer_tag = Name::new("a tag", &[b'x'; 255]).unwrap();
+    Method::BasicCancel { consumer_tag, nowait: false }.put(1, &mut request);
+    let mut asking: Vec<(Client, usize)> = (0..6).map(|_| (Client::open(&broker, 0), 0)).collect();
+    asking.iter().for_each(|(client, _)| client.stream.set_nonblocking(true).unwrap());
+    let requests = request.repeat(100);
+    let (mut most, mut since) = (0, Instant::now());
+    while since.elapsed() < Duration::from_secs(2) {
+        for (client, sent) in &mut asking {
+            while let Ok(count) = client.stream.write(&requests[*sent % request.len()..]) {
+                (*sent, since) = (*sent + count, Instant::now());
+            }
+        }
+        most = most.max(broker.server.memory_used().response_bytes);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!((1..BUDGET).contains(&most), "{most} bytes were held");
+
+    for (client, sent) in &mut asking {
+        client.stream.set_nonblocking(false).unwrap();
+        let (mut same, rest) = (client.same(), request[*sent % request.len()..].to_vec());
+        let ends = std::thread::spawn(move || same.sends(&rest));
+        (0..=*sent / request.len()).for_each(|_| client.expects(1, Method::BasicCancelOk { consumer_tag }));
+        ends.join().unwrap();
+    }
+    drop(asking);
+    until_nothing_is_used(&broker);
+    broker.stop();
 }
 
 #[test]

@@ -39,7 +39,8 @@ const OUT_BYTES_MAX: usize = 256 << 10;
 /// So much may always be on its way, also when the budget is spent: consumers of small messages wait for no others.
 const OUT_BYTES_FREE: usize = 4 << 10;
 
-/// Nothing is read while so much is not written: confirms, returns and answers have to go somewhere.
+/// Nothing is read while so much is not written: confirms, returns and answers have to go somewhere. When the budget is spent,
+/// nothing is read while as much is not written as may always be on its way.
 const UNWRITTEN_BYTES_MAX: usize = 4 << 20;
 
 /// A buffer that is larger is freed when it is empty.
@@ -289,7 +290,9 @@ impl Conversation {
     }
 
     fn may_read(&self) -> bool {
-        !self.session.is_over() && self.unwritten() < UNWRITTEN_BYTES_MAX && !self.session.is_crowded()
+        // A client reads its answers, and then more is read of it: nobody else has to make room.
+        let unwritten_max = if self.outgoing.has_room() { UNWRITTEN_BYTES_MAX } else { OUT_BYTES_FREE };
+        !self.session.is_over() && self.unwritten() < unwritten_max && !self.session.is_crowded()
     }
 
     async fn take_frames(&mut self) {
