@@ -161,6 +161,8 @@ class NewQueue:
     bytes_max: int | None
     rejects_publish: bool
     """Whether it refuses messages when it is full; otherwise it drops the oldest ones."""
+    dead_letters_refused: bool
+    """Whether those that it refuses are dead letters."""
     expires_ms: int | None
     max_priority: int
     fair_key: str | None
@@ -177,7 +179,7 @@ class NewQueue:
     retries: RetrySchedule | None
     """Without one, messages that come back are ready at once."""
     deduplication: SeenIds | None
-    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None, message_ttl_ms: int | None = None, messages_max: int | None = None, bytes_max: int | None = None, rejects_publish: bool = False, expires_ms: int | None = None, max_priority: int = 0, fair_key: str | None = None, single_active: bool = False, consumer_timeout_ms: int | None = None, shard: int = 0, dead_letters: DeadLetterRoute | None = None, delivery_limit: int | None = None, counts_failures: bool = False, retries: RetrySchedule | None = None, deduplication: SeenIds | None = None) -> Self: ...
+    def __new__(cls, *, id: int, name: str, auto_delete: bool = False, level: str | None = None, least_level: str | None = None, retention: StreamRetention | None = None, message_ttl_ms: int | None = None, messages_max: int | None = None, bytes_max: int | None = None, rejects_publish: bool = False, dead_letters_refused: bool = False, expires_ms: int | None = None, max_priority: int = 0, fair_key: str | None = None, single_active: bool = False, consumer_timeout_ms: int | None = None, shard: int = 0, dead_letters: DeadLetterRoute | None = None, delivery_limit: int | None = None, counts_failures: bool = False, retries: RetrySchedule | None = None, deduplication: SeenIds | None = None) -> Self: ...
 
 @final
 class RetrySchedule:

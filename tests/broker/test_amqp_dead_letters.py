@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pika
+import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
@@ -136,3 +137,55 @@ def test_headers_that_nearly_fill_a_frame_reach_the_consumer_of_dead_letters(cha
     for received in (again, letter):
         assert (received.content_type, received.headers["own"]) == ("text/plain", own["own"])
     assert "x-death" not in letter.headers
+
+
+def test_a_quorum_queue_counts_the_failures_of_its_consumers_alone(channel: BlockingChannel, port: int) -> None:
+    to_last = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "failed", "x-delivery-limit": 2}
+    channel.queue_declare("failed", durable=True)
+    channel.queue_declare("quorum", durable=True, arguments={"x-queue-type": "quorum", **to_last})
+    channel.basic_publish("", "quorum", b"bad")
+    is_redelivered = False
+    for _ in range(5):
+        method, properties, _ = got(channel, "quorum")
+        assert (method.redelivered, properties.headers) == (is_redelivered, None)
+        channel.basic_nack(method.delivery_tag, requeue=True)
+        is_redelivered = True
+
+    channel.basic_reject(got(channel, "quorum")[0].delivery_tag, requeue=True)
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, socket_timeout=60)) as lost:
+        _, properties, _ = got(lost.channel(), "quorum")
+        assert properties.headers == {"x-delivery-count": 1}
+    method, properties, _ = got(channel, "quorum")
+    assert properties.headers == {"x-delivery-count": 2}
+    channel.basic_nack(method.delivery_tag, requeue=True)
+    channel.basic_reject(got(channel, "quorum")[0].delivery_tag, requeue=True)
+
+    _, properties, _ = got(channel, "failed")
+    assert properties.headers["x-first-death-reason"] == "delivery_limit"
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_messages_that_a_full_queue_refuses_are_dead_letters(channel: BlockingChannel, kind: str) -> None:
+    full, refused = f"dlx-{kind}", f"refused-{kind}"
+    channel.queue_declare(refused, durable=True)
+    arguments = {
+        "x-queue-type": kind,
+        "x-max-length": 1,
+        "x-overflow": "reject-publish-dlx",
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": refused,
+    }
+    channel.queue_declare(full, durable=True, arguments=arguments)
+    channel.confirm_delivery()
+    properties = pika.BasicProperties(delivery_mode=2, headers={"n": 1})
+    channel.basic_publish("", full, b"fits", properties)
+
+    with pytest.raises(pika.exceptions.NackError):
+        channel.basic_publish("", full, b"too many", properties)
+
+    method, received, body = got(channel, refused)
+    assert (body, received.headers["n"], received.headers["x-first-death-queue"]) == (b"too many", 1, full)
+    assert received.headers["x-first-death-reason"] == "maxlen"
+    channel.basic_ack(method.delivery_tag)
+    assert got(channel, full)[2] == b"fits"
+    assert channel.basic_get(full)[0] is None

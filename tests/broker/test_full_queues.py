@@ -128,7 +128,7 @@ def test_policies_count_at_once_for_messages_that_are_there_and_the_smallest_num
     [
         ({"max-length": -1}, "write a number of messages, at least 0"),
         ({"max-length-bytes": 0}, "write a number of bytes, at least 1"),
-        ({"overflow": "reject-publish-dlx"}, "use drop-head or reject-publish"),
+        ({"overflow": "drop-tail"}, "use drop-head or reject-publish or reject-publish-dlx"),
         ({"expires": 0}, "write a number of milliseconds, at least 1"),
     ],
 )

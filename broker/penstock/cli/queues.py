@@ -35,7 +35,7 @@ def declare(
     max_length: Annotated[int | None, typer.Option("--max-length", help="Messages that make it full.")] = None,
     max_bytes: Annotated[int | None, typer.Option("--max-bytes", help="Bytes of bodies that make it full.")] = None,
     overflow: Annotated[
-        str | None, typer.Option("--overflow", help="When full: drop-head (default) or reject-publish.")
+        str | None, typer.Option("--overflow", help="drop-head (default), reject-publish[-dlx].")
     ] = None,
     expires: Annotated[
         int | None, typer.Option("--expires", help="Delete it when unused for so many milliseconds.")

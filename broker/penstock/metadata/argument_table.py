@@ -334,10 +334,10 @@ ARGUMENTS: Final[tuple[Argument, ...]] = (
     Argument(
         X_OVERFLOW,
         _CLASSIC,
-        choice(Overflow, "reject-publish-dlx"),
+        choice(Overflow),
         policy_key="overflow",
         engine_field="rejects_publish",
-        about="whether a full queue drops its oldest messages, the default, or refuses new ones",
+        about="whether a full queue drops its oldest messages, the default, or refuses new ones (-dlx: dead letters)",
     ),
     Argument(
         X_EXPIRES,

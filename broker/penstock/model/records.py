@@ -67,6 +67,7 @@ class Overflow(StrEnum):
 
     DROP_HEAD = "drop-head"
     REJECT_PUBLISH = "reject-publish"
+    REJECT_PUBLISH_DLX = "reject-publish-dlx"
 
 
 class HashAlgorithm(Enum):
@@ -351,7 +352,12 @@ class Queue:
     @property
     def rejects_publish(self) -> bool:
         """Return whether it refuses messages when it is full, instead of dropping the oldest ones."""
-        return self.arguments.get(X_OVERFLOW) == Overflow.REJECT_PUBLISH
+        return self.arguments.get(X_OVERFLOW) in (Overflow.REJECT_PUBLISH, Overflow.REJECT_PUBLISH_DLX)
+
+    @property
+    def dead_letters_refused(self) -> bool:
+        """Return whether the messages that it refuses are dead letters."""
+        return self.arguments.get(X_OVERFLOW) == Overflow.REJECT_PUBLISH_DLX
 
     @property
     def expires_ms(self) -> int | None:

@@ -73,6 +73,7 @@ def _apply_batch(shard: Shard, batch: list[Change]) -> None:
                     messages_max=queue.messages_max,
                     bytes_max=queue.bytes_max,
                     rejects_publish=queue.rejects_publish,
+                    dead_letters_refused=queue.dead_letters_refused,
                     expires_ms=queue.expires_ms,
                     max_priority=queue.max_priority,
                     fair_key=queue.fair_key,

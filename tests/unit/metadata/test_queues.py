@@ -115,7 +115,6 @@ def test_the_level_is_understood_and_echoed(machine: Machine) -> None:
             {"x-max-length-bytes": 0},
             "'x-max-length-bytes' whose value 0 is not valid; write a number of bytes",
         ),
-        ({"x-overflow": "reject-publish-dlx"}, "'x-overflow' whose value 'reject-publish-dlx' is not supported yet"),
         (
             {"x-overflow": "drop-tail"},
             "'x-overflow' whose value 'drop-tail' is not valid; use drop-head or",

@@ -11,6 +11,7 @@ mod storing;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
+use penstock_log::Target;
 use penstock_queue::{AckSet, QueueId, Sequence, SequenceRange, Standing};
 use penstock_wire::amqp::deaths::Reason;
 
@@ -45,6 +46,9 @@ fn copied_and_unsettled(copied: &AckSet, settled: &AckSet) -> Vec<Sequence> {
 
 /// So many parts are moved at most when a log is closed.
 const ROUNDS_AT_END: usize = 256;
+
+/// With more refused messages of a queue than that, its publishers move some.
+const REFUSED_WAITING_MAX: u64 = 1 << 14;
 
 /// A caller that adds dead letters moves at most so many parts itself.
 const ROUNDS_OF_A_CALLER: usize = 16;
@@ -151,6 +155,26 @@ impl Shard {
                 break;
             }
             left = self.lock()?.dying.run_count();
+        }
+        Ok(())
+    }
+
+    /// Has messages moved that queues refused. While many of a queue wait, the publisher moves some itself: else it would be faster
+    /// than they leave.
+    pub(crate) fn refused_added(&self, waiting_count: u64) {
+        self.request_dead_letters();
+        if waiting_count > REFUSED_WAITING_MAX {
+            let moved = (0..ROUNDS_OF_A_CALLER).map(|_| self.move_dead_letters());
+            let _ = moved.take_while(|next| matches!(next, Ok(Next::More))).count();
+        }
+    }
+
+    /// Has messages moved that queues refused before the start, once all queues are known.
+    pub(crate) fn find_refused(&self) -> Result<(), EngineError> {
+        let mut guard = self.lock()?;
+        for Target { queue, sequence } in std::mem::take(&mut guard.refused) {
+            let (id, lane) = guard.queue_of(queue);
+            guard.dead_letter(id, &[sequence.in_lane(lane)], Reason::MaxLength);
         }
         Ok(())
     }

@@ -13,6 +13,8 @@ pub(crate) const EAGER_MAX: u64 = 16_384;
 pub enum Overflow {
     DropHead,
     RejectPublish,
+    /// It refuses messages, too, and they are dead letters.
+    RejectPublishDlx,
 }
 
 /// How many messages a queue may have, and how many bytes of bodies; the largest number is no limit.

@@ -418,6 +418,7 @@ impl Shard {
         for shard in self.family() {
             // An error of the log shows with the next message.
             let _ = shard.forget_unknown_windows();
+            let _ = shard.find_refused();
             shard.next_expiry.lower(0);
             shard.request_dead_letters();
         }

@@ -210,7 +210,7 @@ impl State {
         self.rejecting.remove(&id);
         entry.head_limit = None;
         match limit {
-            Some(limit) if limit.overflow == Overflow::RejectPublish => {
+            Some(limit) if limit.overflow != Overflow::DropHead => {
                 self.rejecting.insert(id, limit);
             }
             Some(limit) => {

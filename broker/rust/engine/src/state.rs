@@ -83,6 +83,8 @@ pub(crate) struct State {
     pub dying: Dying,
     /// When the next message may have to go, in ms; the shard reads it without the lock.
     pub next_expiry: Arc<Alarm>,
+    /// Messages from before the start that their queues had refused, until all queues are known.
+    pub refused: Vec<Target>,
     /// Requeued messages that wait, by their times.
     pub retries: BinaryHeap<Reverse<(u64, QueueId, Sequence)>>,
     /// Deadlines up to this time have come.
@@ -156,6 +158,7 @@ impl State {
             histories: Histories::default(),
             dying: Dying::default(),
             next_expiry,
+            refused: Vec::new(),
             retries: BinaryHeap::new(),
             passed_ms: 0,
             removals: 0,

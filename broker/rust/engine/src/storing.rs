@@ -181,6 +181,9 @@ impl Shard {
         if has_sealed {
             self.request_fold();
         }
+        if stored.refused_waiting > 0 {
+            self.refused_added(stored.refused_waiting);
+        }
     }
 }
 
@@ -216,6 +219,8 @@ struct Stored {
     elsewhere_count: usize,
     /// Messages that a full queue refused.
     refused_count: u64,
+    /// The most letters of a queue that wait after one of them was refused; 0 when none was.
+    refused_waiting: u64,
     /// Messages that a queue or their exchange had seen.
     deduplicated_count: u64,
 }

@@ -39,3 +39,6 @@ impl From<&Attributes> for Times {
 
 /// Times in index files have 47 bits: they reach the year 6429.
 pub const DEADLINE_MS_MAX: u64 = (1 << 47) - 1;
+
+/// The time of a returned message that its queue refused: it is a dead letter that has not moved. No message waits so long.
+pub const REFUSED_AT_MS: u64 = (1 << 48) - 1;

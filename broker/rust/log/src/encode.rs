@@ -154,7 +154,8 @@ impl<'a> Payload<'a> {
         self.attributes.and_then(|attributes| attributes.priority).unwrap_or(0)
     }
 
-    pub(crate) fn attributes(&self) -> Option<&'a Attributes> {
+    #[must_use]
+    pub fn attributes(&self) -> Option<&'a Attributes> {
         self.attributes
     }
 
@@ -163,10 +164,10 @@ impl<'a> Payload<'a> {
         self.record_bytes(format, targets) - self.bytes as usize
     }
 
-    /// The same for a record that is not the last one of its message, without what says that the message is stored. Its
-    /// attributes become those of [`Payload::attributes_of_part`].
+    /// The same for a record that does not say that the message is stored, with other attributes. A record that is not the last
+    /// one of its message has those of [`Payload::attributes_of_part`].
     #[must_use]
-    pub(crate) fn part(self, attributes: Option<&'a Attributes>) -> Payload<'a> {
+    pub fn part(self, attributes: Option<&'a Attributes>) -> Payload<'a> {
         let flags = self.flags & (FLAG_LONG_PROPERTIES | FLAG_KEY);
         let part = Payload { producer: None, batch_digest: None, attributes: None, flags, ..self };
         attributes.map_or(part, |attributes| part.with_attributes(attributes))

@@ -69,7 +69,7 @@ pub use batches::{
 pub use checksums::ChecksumTicket;
 pub use compaction::{Compacted, CompactionTicket};
 pub use corruption::Quarantined;
-pub use deadlines::{DEADLINE_MS_MAX, Deadline, DeadlineKind};
+pub use deadlines::{DEADLINE_MS_MAX, Deadline, DeadlineKind, REFUSED_AT_MS};
 pub use disk::{Disk, FaultyDisk, RealDisk, Space, is_full};
 pub use encode::{EnvelopeSizes, Operation, Payload, Settlement};
 pub use epochs::Epochs;

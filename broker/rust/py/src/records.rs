@@ -66,6 +66,7 @@ records! {
         messages_max: Option<u64> = None,
         bytes_max: Option<u64> = None,
         rejects_publish: bool = false,
+        dead_letters_refused: bool = false,
         expires_ms: Option<u64> = None,
         max_priority: u8 = 0,
         fair_key: Option<String> = None,

@@ -436,7 +436,11 @@ impl PyShard {
 }
 
 fn length_limit(queue: &NewQueue) -> Option<LengthLimit> {
-    let overflow = if queue.rejects_publish { Overflow::RejectPublish } else { Overflow::DropHead };
+    let overflow = match (queue.rejects_publish, queue.dead_letters_refused) {
+        (false, _) => Overflow::DropHead,
+        (true, false) => Overflow::RejectPublish,
+        (true, true) => Overflow::RejectPublishDlx,
+    };
     let (messages_max, bytes_max) = (queue.messages_max.unwrap_or(u64::MAX), queue.bytes_max.unwrap_or(u64::MAX));
     (queue.messages_max.is_some() || queue.bytes_max.is_some()).then_some(LengthLimit {
         messages_max,

@@ -241,9 +241,7 @@ impl State {
         if self.shut.contains(&queue) {
             return false;
         }
-        let (Some(limit), Some(entry)) = (self.rejecting.get(&queue), self.queues.get(&queue)) else { return true };
-        let bytes = entry.machine.free_bytes().saturating_add(bytes).saturating_add(body_bytes);
-        !limit.is_exceeded(entry.machine.free_count() + count + 1, bytes, 0)
+        !self.rejects(queue, (count, bytes), body_bytes)
     }
 
     fn reserve_leaving(&mut self, leaving: &[Leaving<'_>]) -> Result<(), EngineError> {

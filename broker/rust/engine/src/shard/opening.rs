@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use penstock_log::{Begun, FoldedQueue, Log, LogOptions, marks};
+use penstock_log::{Begun, FoldedQueue, Log, LogOptions, REFUSED_AT_MS, Target, marks};
 use penstock_queue::{AckSet, Queue, QueueId};
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
@@ -125,7 +125,11 @@ fn recover_queues(state: &mut State, queues: FxHashMap<QueueId, FoldedQueue>) {
             Queue::recovered(folded.next, folded.settled, folded.count, folded.bytes, folded.delivery_counts);
         for (sequence, at_ms) in folded.due_at_ms {
             machine.delay_recovered(sequence);
-            state.retries.push(Reverse((at_ms, id, sequence)));
+            if at_ms == REFUSED_AT_MS {
+                state.refused.push(Target { queue: id, sequence });
+            } else {
+                state.retries.push(Reverse((at_ms, id, sequence)));
+            }
         }
         if let Some((queue, lane)) = id.of_turn() {
             state.turn_lanes.entry(queue).or_default().push(lane);
