@@ -222,6 +222,43 @@ def test_a_message_that_is_kept_for_too_long_closes_the_channel(
     assert channel.connection.channel().is_open
 
 
+@pytest.mark.parametrize("before_ms", [None, 86_400_000])
+def test_a_policy_that_shortens_the_time_counts_for_messages_that_are_out(
+    channel: BlockingChannel, connection: penstock.Connection, before_ms: int | None
+) -> None:
+    name = f"shortened-{before_ms}"
+    if before_ms is not None:
+        connection.admin.set_policy(name, f"^{name}$", {"consumer-timeout": before_ms})
+    channel.queue_declare(name)
+    connection.publish(b"a", routing_key=name)
+    consumer = Consumer(channel, name)
+    until(channel, lambda: consumer.bodies == [b"a"])
+
+    connection.admin.set_policy(name, f"^{name}$", {"consumer-timeout": 300})
+
+    closed_for_timeout(channel, 300)
+
+
+def test_a_shorter_time_counts_for_messages_of_a_call_and_of_a_cancelled_consumer(
+    channel: BlockingChannel, connection: penstock.Connection
+) -> None:
+    for name in ("called", "cancelled"):
+        channel.queue_declare(name, arguments={"x-consumer-timeout": 86_400_000})
+        connection.publish(b"a", routing_key=name)
+    messages = iter(connection.consume("called"))
+    assert next(messages).body == b"a"
+    consumer = Consumer(channel, "cancelled")
+    until(channel, lambda: consumer.bodies == [b"a"])
+    channel._impl.basic_cancel(consumer.tag)  # the blocking form returns what was not handled yet
+    until(channel, lambda: active(connection, "cancelled") == {})
+
+    connection.admin.set_policy("shorter", "^ca", {"consumer-timeout": 300})
+
+    with pytest.raises(penstock.CancelledError, match="not settled within 300 ms"):
+        next(messages)
+    until(channel, lambda: channel.is_closed)
+
+
 def test_messages_that_are_settled_in_time_close_nothing(
     channel: BlockingChannel, connection: penstock.Connection
 ) -> None:

@@ -18,6 +18,7 @@ from penstock.native import (
     NamesUser,
     OpenConsume,
     OpenGet,
+    OpenPublish,
     PermitExchange,
     PermitKeys,
     PermitUserId,
@@ -57,7 +58,9 @@ class AmqpProtocol:
             is_gone = call.again and name and name not in connection.users
             _refuse(call, refusal_of_deleted(f"user '{name}'") if is_gone else refusal_of(refusal))
         except RefusedError as refusal:
-            is_gone = call.again and isinstance(refusal, NotFoundError) and refusal.thing.kind == "vhost"
+            is_missing = isinstance(refusal, NotFoundError) and refusal.thing.kind == "vhost"
+            # OpenPublish enters the virtual host. Any other question is of a connection that is in it.
+            is_gone = is_missing and (call.again or not isinstance(question, OpenPublish))
             _refuse(call, refusal_of_deleted(f"vhost '{refusal.thing.name}'") if is_gone else refusal_of(refusal, user))
         except FaultError as fault:
             _log.warning("a call met a fault", question=type(question).__name__, fault=str(fault))

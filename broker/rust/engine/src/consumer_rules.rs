@@ -15,7 +15,7 @@ pub struct ConsumerRules {
 }
 
 impl Shard {
-    /// Sets what holds for the consumers of queues. A consumer follows another limit of time from its next messages on.
+    /// Sets what holds for the consumers of queues. Another limit of time counts at once, also for messages that they have.
     ///
     /// # Errors
     /// `Stopped` when a bug poisoned the shard.
@@ -41,9 +41,12 @@ impl Shard {
 
 impl State {
     fn rule_consumers(&mut self, id: QueueId, rules: ConsumerRules) {
-        if let Some(entry) = self.queues.get_mut(&id) {
+        let State { queues, wakes, .. } = self;
+        if let Some(entry) = queues.get_mut(&id) {
             entry.machine.set_single_active(rules.single_active);
             entry.ack_timeout_ms = rules.ack_timeout_ms;
+            let concerned = entry.signals.values().filter(|signal| signal.limit_unacked(rules.ack_timeout_ms));
+            concerned.for_each(|signal| wakes.add(signal));
         }
     }
 }

@@ -5,12 +5,14 @@ use std::io;
 use penstock_log::LogError;
 use penstock_queue::{QueueError, QueueId, RoutingError};
 
+use crate::gone::Absent;
+
 /// `Log`, `Io`, `Stopped` and `Closed` are faults of the disk or the end of the shard; the others are refusals, caused
 /// by the caller.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    #[error("queue {0} is not in shard '{1}'")]
-    NoQueue(u64, String),
+    #[error("{1}")]
+    NoQueue(u64, Absent),
     #[error("a queue cannot have the number {0}: numbers are from 1 to {max}", max = QueueId::MAX.0)]
     QueueNumber(u64),
     #[error("vhost '{1}' has no shard {0}")]

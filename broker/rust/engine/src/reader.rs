@@ -149,8 +149,9 @@ impl Shard {
         };
         let mut guard = self.lock()?;
         guard.check(self.name())?;
-        let State { queues, wakes, .. } = &mut *guard;
-        let entry = queues.get_mut(&queue).ok_or_else(|| EngineError::NoQueue(queue.0, self.name().to_owned()))?;
+        let State { queues, gone, wakes, .. } = &mut *guard;
+        let entry =
+            queues.get_mut(&queue).ok_or_else(|| EngineError::NoQueue(queue.0, gone.absent(queue, self.name())))?;
         let (machine, name) = (&entry.machine, &entry.name);
         let stream = entry.stream.as_mut().ok_or_else(|| EngineError::NotStream(name.clone()))?;
         if settings.group.is_some_and(|group| !stream.has_room_for(group)) {

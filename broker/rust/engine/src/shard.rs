@@ -534,7 +534,8 @@ impl Shard {
     }
 
     pub(crate) fn entry<'a>(&self, state: &'a mut State, queue: QueueId) -> Result<&'a mut QueueEntry, EngineError> {
-        state.queues.get_mut(&queue).ok_or_else(|| EngineError::NoQueue(queue.0, self.name.clone()))
+        let State { queues, gone, .. } = state;
+        queues.get_mut(&queue).ok_or_else(|| EngineError::NoQueue(queue.0, gone.absent(queue, &self.name)))
     }
 
     pub(crate) fn missing(&self, queue: QueueId, sequence: Sequence) -> EngineError {

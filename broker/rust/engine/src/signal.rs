@@ -7,7 +7,7 @@
 //! after its consumer was taken from the list is on it again, so that no ring is lost.
 
 use std::future::pending;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use tokio::sync::Notify;
@@ -19,6 +19,8 @@ pub struct Signal {
     cancelled: OnceLock<String>,
     /// Whether another consumer of its queue is the single active one.
     stands_by: AtomicBool,
+    /// How long the queue's consumers may keep a message unacked; 0 is any time.
+    ack_timeout_ms: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -54,6 +56,17 @@ impl Signal {
 
     pub(crate) fn stand_by(&self, stands_by: bool) {
         self.stands_by.store(stands_by, Ordering::Relaxed);
+    }
+
+    /// Sets the limit of its queue; returns whether it changed.
+    pub(crate) fn limit_unacked(&self, ack_timeout_ms: Option<u64>) -> bool {
+        let limit = ack_timeout_ms.unwrap_or(0);
+        self.ack_timeout_ms.swap(limit, Ordering::Relaxed) != limit
+    }
+
+    /// How long its queue lets it keep a message unacked.
+    pub(crate) fn ack_timeout_ms(&self) -> Option<u64> {
+        Some(self.ack_timeout_ms.load(Ordering::Relaxed)).filter(|limit| *limit > 0)
     }
 
     /// Whether it gets messages: another one of its queue is not active instead.

@@ -18,6 +18,7 @@ use crate::dead_letters::{DeadLetters, Dying};
 use crate::decision::Stage;
 use crate::error::EngineError;
 use crate::fair_keys::FoundKeys;
+use crate::gone::Gone;
 use crate::histories::Histories;
 use crate::identity::{Identities, Identity};
 use crate::lease::Found;
@@ -43,6 +44,8 @@ pub(crate) struct Elsewhere {
 pub(crate) struct State {
     pub log: Log,
     pub queues: FxHashMap<QueueId, QueueEntry>,
+    /// Queues that were deleted lately.
+    pub gone: Gone,
     /// The streams among them, and perhaps deleted ones.
     pub streams: FxHashSet<QueueId>,
     /// The queues with priorities, and the highest of each.
@@ -138,6 +141,7 @@ impl State {
         State {
             log,
             queues: FxHashMap::default(),
+            gone: Gone::default(),
             streams: FxHashSet::default(),
             priorities: BTreeMap::new(),
             turn_lanes: FxHashMap::default(),

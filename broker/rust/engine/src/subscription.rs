@@ -93,10 +93,8 @@ pub struct Subscription {
     passed_ms: AtomicU64,
     /// Whether it is no consumer any more.
     is_retired: AtomicBool,
-    /// How long it may keep a message unacked: as it chose, and else as its queue said when it last took messages; the largest
-    /// number when there is no limit.
+    /// How long it may keep a message unacked, if it chose that; else its queue says it.
     own_ack_timeout_ms: Option<u64>,
-    ack_timeout_ms: AtomicU64,
     /// Whether the deliveries of a message were limited then.
     counts_deliveries: AtomicBool,
     open: AtomicBool,
@@ -159,6 +157,7 @@ impl Shard {
             let rank = if options.pull { Rank::Pull } else { Rank::Consumer(priority) };
             let id = entry.machine.subscribe_as(settings, rank)?;
             signal.stand_by(!options.pull && entry.machine.stands_by(id));
+            signal.limit_unacked(entry.ack_timeout_ms);
             entry.signals.insert(id, Arc::clone(&signal));
             entry.pull_count += usize::from(options.pull);
             if options.pull && !hinders_exclusive {
@@ -174,7 +173,6 @@ impl Shard {
         let (prefetch, is_paused, open) = (AtomicU32::new(prefetch), AtomicBool::new(false), AtomicBool::new(true));
         let (max_age_ms, passed_ms) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
         let is_retired = AtomicBool::new(false);
-        let (own_ack_timeout_ms, ack_timeout_ms) = (ack_timeout_ms, AtomicU64::new(u64::MAX));
         Ok(Subscription {
             shard,
             queue,
@@ -187,8 +185,7 @@ impl Shard {
             max_age_ms,
             passed_ms,
             is_retired,
-            own_ack_timeout_ms,
-            ack_timeout_ms,
+            own_ack_timeout_ms: ack_timeout_ms,
             counts_deliveries,
             open,
         })
@@ -255,8 +252,7 @@ impl Subscription {
     /// How long it may keep a message unacked, in ms.
     #[must_use]
     pub fn ack_timeout_ms(&self) -> Option<u64> {
-        let of_queue = Some(self.ack_timeout_ms.load(Ordering::Relaxed)).filter(|limit| *limit < u64::MAX);
-        self.own_ack_timeout_ms.or(of_queue)
+        self.own_ack_timeout_ms.or(self.signal.ack_timeout_ms())
     }
 
     /// The messages of these ranges that it holds.

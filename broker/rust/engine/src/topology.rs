@@ -184,7 +184,10 @@ impl Shard {
     /// `removals` are those of the routing, unless it has the queue yet.
     pub(crate) fn delete_here(&self, id: QueueId, removals: Option<u64>) -> Result<u64, EngineError> {
         let mut guard = self.lock()?;
-        let mut entry = guard.queues.remove(&id).ok_or_else(|| EngineError::NoQueue(id.0, self.name().to_owned()))?;
+        let Some(mut entry) = guard.queues.remove(&id) else {
+            return Err(EngineError::NoQueue(id.0, guard.gone.absent(id, self.name())));
+        };
+        guard.gone.add(id, &entry.name);
         let removals = removals.unwrap_or_else(|| self.remove_from_routing(&entry.name));
         guard.removals = removals.max(guard.removals);
         guard.shut.remove(&id);

@@ -144,8 +144,9 @@ fn refusal(py: Python<'_>, error: &EngineError, doing: Doing<'_>) -> PyResult<Py
     };
     let invalid = |rule: String, way_out: String| Class::of("InvalidArgumentError", [rule, way_out]);
     match error {
-        EngineError::NoQueue(id, _) => {
-            Class::of("NotFoundError", []).error(py, &Thing::within(vhost, "queue", &id.to_string()))
+        EngineError::NoQueue(id, absent) => {
+            let name = absent.name.clone().unwrap_or_else(|| id.to_string());
+            Class::of("NotFoundError", []).error(py, &Thing::within(vhost, "queue", &name))
         }
         EngineError::NoShard(number, _) => {
             Class::of("NotFoundError", []).error(py, &Thing::within(vhost, "shard", &number.to_string()))

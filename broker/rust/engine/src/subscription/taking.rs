@@ -82,6 +82,15 @@ impl Subscription {
         pulled.map(|()| ready_count)
     }
 
+    /// The messages that were sent to it and that it holds.
+    ///
+    /// # Errors
+    /// `NoQueue` once the queue is gone.
+    pub fn delivered(&self) -> Result<Vec<SequenceRange>, EngineError> {
+        let mut guard = self.lock()?;
+        Ok(self.shard.entry(&mut guard, self.queue)?.machine.sent_to(self.id))
+    }
+
     /// Wakes another waiting consumer, when this one was woken and takes nothing now. It does not wait itself: it has
     /// to take later.
     pub fn pass_on(&self) {
@@ -127,7 +136,6 @@ impl Subscription {
             self.passed_ms.store(state.passed_ms, Ordering::Relaxed);
             let entry = self.shard.entry(state, self.queue)?;
             self.max_age_ms.store(entry.max_age_ms.unwrap_or(u64::MAX), Ordering::Relaxed);
-            self.ack_timeout_ms.store(entry.ack_timeout_ms.unwrap_or(u64::MAX), Ordering::Relaxed);
             let machine = &mut entry.machine;
             let granted = self.share.as_ref().map_or(count_max, |share| {
                 let ready_count = u32::try_from(machine.ready_count()).unwrap_or(u32::MAX);

@@ -5,7 +5,7 @@
 
 use crate::ids::SequenceRange;
 use crate::machine::Queue;
-use crate::settled::Settled;
+use crate::settled::{Settled, extend};
 use crate::subscription::{Rank, Subscription, SubscriptionId, SubscriptionSettings};
 
 impl Queue {
@@ -44,6 +44,16 @@ impl Queue {
             }
         }
         held.ranges
+    }
+
+    /// The messages that a subscription holds and that were sent to it.
+    #[must_use]
+    pub fn sent_to(&self, id: SubscriptionId) -> Vec<SequenceRange> {
+        let mut sent = Vec::new();
+        let held = self.slots.get(id).into_iter().flat_map(Subscription::held);
+        held.filter(|message| message.is_sent())
+            .for_each(|message| extend(&mut sent, SequenceRange::of(message.sequence)));
+        sent
     }
 
     /// The messages of a subscription, with the bytes of those with a reported size.

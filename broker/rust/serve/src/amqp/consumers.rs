@@ -388,12 +388,15 @@ impl Consumers {
         found
     }
 
-    /// Sets the timer of a consumer that has unacked messages and a limit for them.
+    /// Sets the timer of a consumer that has unacked messages and a limit for them, which may be shorter than before.
     fn set_timer(&mut self, number: u64) {
-        if let Some(consumer) = self.open.get_mut(&number).filter(|consumer| consumer.timer.is_none())
-            && let Some(at) = consumer.session.overdue_at()
+        let Some(consumer) = self.open.get_mut(&number) else { return };
+        if let Some(at) = consumer.session.overdue_at()
+            && consumer.timer.is_none_or(|set| at < set)
         {
-            consumer.timer = Some(at);
+            if let Some(set) = consumer.timer.replace(at) {
+                self.timers.remove(&(set, number));
+            }
             self.timers.insert((at, number));
         }
     }
@@ -422,7 +425,11 @@ impl Consumers {
                 }
                 continue;
             }
-            let Some(consumer) = self.open.get_mut(&number).filter(|consumer| !consumer.is_cancelled) else { continue };
+            let Some(consumer) = self.open.get_mut(&number).filter(|consumer| !consumer.is_cancelled) else {
+                // A cancelled one may have messages, and less time for them than before.
+                self.set_timer(number);
+                continue;
+            };
             let is_stopped = self.stopped.contains(&consumer.channel);
             let unacked = self.unacked.entry(consumer.channel).or_default();
             match turn((number, is_stopped), consumer, unacked, outgoing, stopping).await {

@@ -75,7 +75,8 @@ pub struct Consuming {
     /// It was told of messages and did not look yet.
     rung: bool,
     /// What it was sent, when there is a limit of the time until it is settled.
-    acks: AckTimer,
+    /// Absent without a limit.
+    acks: Option<AckTimer>,
 }
 
 /// A consumer and whom to tell when it leaves.
@@ -219,7 +220,7 @@ impl Consuming {
             });
             ring.into_iter().for_each(|(ring, number)| ring.ring_for(number));
         });
-        let (pending, acks) = (Pending::default(), AckTimer::default());
+        let (pending, acks) = (Pending::default(), None);
         Ok(Consuming { consumer, consumer_tag, rights, pending, allowance, looks: true, rung: false, acks })
     }
 
@@ -256,7 +257,11 @@ impl Consuming {
         let pause = if self.keeps() && wants { self.allowance.delivery_pause() } else { None };
         if looks && pause.is_none() {
             let mut filled = Vec::new();
-            when_free(shard, || subscription.fill(FILL_MAX, &mut filled)).await?;
+            let taken = when_free(shard, || subscription.fill(FILL_MAX, &mut filled)).await;
+            if let (Err(EngineError::NoQueue(..)), Some(reason)) = (&taken, subscription.signal().cancelled()) {
+                return Ok(Turn::Cancelled(reason.to_owned()));
+            }
+            taken?;
             (self.looks, self.rung) = (!filled.is_empty(), false);
             self.pending.extend(filled);
         } else if looks {
@@ -291,11 +296,10 @@ impl Consuming {
         let is_sent = self.pending.send(&mut &self.consumer.subscription, take).await?;
         if is_sent && self.keeps() {
             self.allowance.delivered(self.pending.sent_bytes());
-            if let Some(limit) = self.ack_limit() {
-                self.acks.sent(Instant::now(), limit, self.pending.sent_ranges());
-                if self.acks.is_long() {
+            if let (Some(limit), Some(acks)) = (self.ack_limit(), &mut self.acks) {
+                acks.sent(Instant::now(), limit, self.pending.sent_ranges());
+                if acks.is_long() {
                     let subscription = &self.consumer.subscription;
-                    let acks = &mut self.acks;
                     when_free(subscription.shard(), || acks.compare(|ranges| subscription.held_in(ranges))).await?;
                 }
             }
@@ -306,7 +310,7 @@ impl Consuming {
     /// When a message may have been unacked for too long.
     #[must_use]
     pub fn overdue_at(&self) -> Option<Instant> {
-        self.ack_limit().and_then(|limit| self.acks.due_at(limit))
+        self.acks.as_ref().and_then(|acks| acks.due_at(self.ack_limit()?))
     }
 
     /// The limit of the time until a message is settled, in milliseconds, when one was unacked for longer.
@@ -314,9 +318,17 @@ impl Consuming {
     /// # Errors
     /// What ends the session.
     pub async fn overdue(&mut self) -> Result<Option<u64>, Refusal> {
-        let Some(limit) = self.ack_limit() else { return Ok(None) };
         let subscription = &self.consumer.subscription;
-        while let Some(due) = self.acks.take_due(Instant::now(), limit) {
+        let Some(limit) = self.ack_limit() else {
+            self.acks = None;
+            return Ok(None);
+        };
+        if self.acks.is_none() {
+            // The time of messages that it got without a limit begins now.
+            let delivered = when_free(subscription.shard(), || subscription.delivered()).await?;
+            self.acks.get_or_insert_default().sent(Instant::now(), limit, delivered);
+        }
+        while let Some(due) = self.acks.as_mut().and_then(|acks| acks.take_due(Instant::now(), limit)) {
             let held = when_free(subscription.shard(), || subscription.held_in(&due)).await?;
             if !held.is_empty() {
                 return Ok(subscription.ack_timeout_ms());
@@ -365,7 +377,7 @@ impl Consuming {
     pub(crate) fn note_settled(&mut self, ranges: &[SequenceRange], how: Settle, bytes: u64) {
         self.looks = true;
         if how.is_requeue() {
-            self.acks.returned(ranges);
+            self.acks.iter_mut().for_each(|acks| acks.returned(ranges));
         }
         self.allowance.settled(bytes);
     }
