@@ -45,9 +45,10 @@ QUEUE: Final[dict[str, dict[str, Any]]] = {
         "maximum": 4611686018427387904,
     },
     "x-overflow": {
-        "description": "Whether a full queue drops its oldest messages, the default, or refuses new ones.",
+        "description": "Whether a full queue drops its oldest messages, the default, or refuses new ones (-dlx: "
+        "dead letters).",
         "type": "string",
-        "enum": ["drop-head", "reject-publish"],
+        "enum": ["drop-head", "reject-publish", "reject-publish-dlx"],
     },
     "x-expires": {
         "description": "The queue is deleted when it was unused for so long.",
@@ -269,9 +270,10 @@ POLICY: Final[dict[str, dict[str, Any]]] = {
         "maximum": 4611686018427387904,
     },
     "overflow": {
-        "description": "Whether a full queue drops its oldest messages, the default, or refuses new ones.",
+        "description": "Whether a full queue drops its oldest messages, the default, or refuses new ones (-dlx: "
+        "dead letters).",
         "type": "string",
-        "enum": ["drop-head", "reject-publish"],
+        "enum": ["drop-head", "reject-publish", "reject-publish-dlx"],
     },
     "expires": {
         "description": "The queue is deleted when it was unused for so long.",
