@@ -238,7 +238,7 @@ def test_an_unknown_exchange_type_is_refused_before_the_rights_and_the_name_are_
         for name, kind, user in (
             ("events", "x-unknown", ADMIN),
             ("", "x-unknown", ADMIN),
-            ("amq.topic", "x-recent-history", ADMIN),
+            ("amq.topic", "x-jms-topic", ADMIN),
             ("other", "x" * 200, "reader\0reader"),
         ):
             refused = await world.ask(amqp(ExchangeDeclare(vhost="/", name=name, kind=kind, arguments=arguments), user))
@@ -251,11 +251,9 @@ def test_an_unknown_exchange_type_is_refused_before_the_rights_and_the_name_are_
 
 def test_messages_of_a_quorum_queue_with_a_single_active_consumer_cannot_be_got() -> None:
     async def scenario(world: World) -> None:
-        single = {"x-single-active-consumer": True}
-        for name, arguments in (("ordered", {**single, "x-queue-type": "quorum"}), ("plain", single)):
-            await world.ask(
-                amqp(QueueDeclare(vhost="/", name=name, durable=True, arguments=encode_table(dict(arguments))))
-            )
+        for name, kind in (("ordered", "quorum"), ("plain", "classic")):
+            arguments = encode_table({"x-single-active-consumer": True, "x-queue-type": kind})
+            await world.ask(amqp(QueueDeclare(vhost="/", name=name, durable=True, arguments=arguments)))
         refused = await world.ask(amqp(OpenGet(vhost="/", queue="ordered")))
         code, text = text_of(refused)
         assert code == 405
