@@ -18,12 +18,19 @@ use crate::state::State;
 const GAPS_MAX: usize = 1024;
 
 impl Shard {
-    /// Forgets which messages of a queue, or of a lane, have copies in other logs: it is deleted.
-    pub(crate) fn forget_source(&self, source: QueueId) -> Result<(), EngineError> {
+    /// Forgets which messages of a queue, with priorities up to `highest`, have copies in other logs: it is deleted.
+    pub(crate) fn forget_sources(&self, queue: QueueId, highest: u8) -> Result<(), EngineError> {
         let Some(vhost) = self.vhost() else { return Ok(()) };
+        let lanes = || (0..=u16::from(highest)).chain(TURN_LANES..2 * TURN_LANES);
         for shard in vhost.family().into_iter().filter(|shard| shard.has_sources()) {
             let mut guard = shard.lock()?;
-            if guard.check(shard.name()).is_ok() && guard.sources.contains_key(&source) {
+            if guard.check(shard.name()).is_err() {
+                continue;
+            }
+            for source in lanes().map(|lane| queue.lane(lane)) {
+                if !guard.sources.contains_key(&source) {
+                    continue;
+                }
                 match guard.log.append_delete(source) {
                     // The definitions decide: the next start deletes what they do not name.
                     Err(error) if error.is_full() => {}

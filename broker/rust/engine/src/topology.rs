@@ -159,10 +159,10 @@ impl Shard {
     /// `NoQueue`; `Log` when the deletion cannot be written.
     pub fn delete_queue(&self, id: QueueId) -> Result<u64, EngineError> {
         let home = self.others.home(id);
-        let lanes = home.as_deref().unwrap_or(self).lanes_of(id)?;
+        // The routing loses the queue before its own log is waited for.
         let count = self.delete_at_home(id)?;
-        home.as_deref().unwrap_or(self).lock()?.priorities.remove(&id);
-        lanes.into_iter().try_for_each(|lane| self.forget_source(id.lane(lane)))?;
+        let highest = home.as_deref().unwrap_or(self).lock()?.priorities.remove(&id).unwrap_or(0);
+        self.forget_sources(id, highest)?;
         Ok(count)
     }
 
