@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["show"]
 
 COLUMNS = ("name", "type", "ready_count", "delayed_count", "unacked_count", "bytes", "consumer_count")
+ARGUMENT_COLUMNS = ("name", "type", "policy", "operator_policy", "effective_arguments")
 # The counts that rates are measured of, by column.
 RATES = {
     "published_per_second": "published_count",
@@ -39,15 +40,19 @@ def show(
     sort: Annotated[str, typer.Option("--sort", help="Column; numbers sort from the largest.")] = "name",
     reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order.")] = False,
     rates: Annotated[bool, typer.Option("--rates", help="Measure messages per second.")] = False,
+    arguments: Annotated[bool, typer.Option("--arguments", help="Show arguments merged with policies.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C, with rates.")] = False,
     interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two samples.")] = SECONDS,
     uri: Uri = None,
     output: Output = None,
 ) -> None:
     """List queues."""
-    columns = (*COLUMNS, *RATES) if rates or watch else COLUMNS
-    if sort not in columns:
-        raise typer.BadParameter(f"no column '{sort}'; use one of {', '.join(columns)}", param_hint="--sort")
+    if arguments and (rates or watch):
+        raise typer.BadParameter("cannot be shown with rates", param_hint="--arguments")
+    columns = ARGUMENT_COLUMNS if arguments else (*COLUMNS, *RATES) if rates or watch else COLUMNS
+    by = [column for column in columns if column != "effective_arguments"]
+    if sort not in by:
+        raise typer.BadParameter(f"no column '{sort}'; use one of {', '.join(by)}", param_hint="--sort")
     with connected(context, uri) as connection:
         before = _sample(connection, pattern) if rates or watch else {}
         while True:
@@ -77,6 +82,9 @@ def _row(sampled: "_Sampled", before: "_Sampled | None", columns: Sequence[str])
         "exclusive": queue.exclusive,
         "auto_delete": queue.auto_delete,
         "arguments": queue.arguments,
+        "effective_arguments": queue.effective_arguments,
+        "policy": queue.policy,
+        "operator_policy": queue.operator_policy,
         "ready_count": queue.ready_count,
         "delayed_count": queue.delayed_count,
         "unacked_count": queue.unacked_count,
@@ -105,7 +113,7 @@ def _rate(count: str, sampled: "_Sampled", before: "_Sampled | None") -> float |
 def _sorted(rows: list[dict[str, Any]], column: str, reverse: bool) -> list[dict[str, Any]]:
     """Sort names from a to z and numbers from the largest, equal ones by name."""
     by_name = sorted(rows, key=lambda row: row["name"])
-    is_text = column in ("name", "type")
+    is_text = column in ("name", "type", "policy", "operator_policy")
     nothing: Any = "" if is_text else 0
     return sorted(by_name, key=lambda row: row[column] or nothing, reverse=reverse == is_text)
 

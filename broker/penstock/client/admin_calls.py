@@ -423,6 +423,9 @@ def _queue(queue: admin_pb2.Queue) -> Queue:
         settled_count=queue.settled_count,
         delayed_count=queue.delayed_count,
         deduplicated_count=queue.deduplicated_count,
+        effective_arguments=read_table(queue.effective_arguments),
+        policy=queue.policy,
+        operator_policy=queue.operator_policy,
     )
 
 

@@ -80,6 +80,11 @@ class Queue:
     delayed_count: int = 0
     deduplicated_count: int = 0
     """Messages since the broker started that were confirmed and not stored, because the queue had seen their ids."""
+    effective_arguments: Mapping[str, Value] = field(default_factory=dict)
+    """The arguments with the settings of policies, as they have their effect."""
+    policy: str = ""
+    """The policy that applies, and that of the operators; empty if none does."""
+    operator_policy: str = ""
 
     @property
     def type(self) -> str:

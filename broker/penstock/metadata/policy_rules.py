@@ -110,6 +110,16 @@ def effective_queue(state: VhostTopology, queue: Queue) -> Queue:
     return replace(queue, arguments=added, least_durability=least) if added is not queue.arguments else queue
 
 
+def policies_of(state: VhostTopology, queue: Queue) -> tuple[str, str]:
+    """Return the names of the policy and of the operators' policy that apply to a queue; empty for none."""
+    if queue.name.startswith(STAGE_PREFIX):
+        return "", ""
+    target = target_of(queue.kind)
+    found = (matching(each.values(), queue.name, target) for each in (state.policies, state.operator_policies))
+    policy, operator = ("" if each is None else each.name for each in found)
+    return policy, operator
+
+
 def _least_durability(state: VhostTopology, name: str, target: Target) -> Durability | None:
     """None for `os`, which every message has."""
     operator = matching(state.operator_policies.values(), name, target)

@@ -561,8 +561,15 @@ class DeleteExchangeResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class Queue(_message.Message):
-    __slots__ = ("name", "durable", "exclusive", "auto_delete", "arguments", "ready_count", "unacked_count", "ready_bytes", "unacked_bytes", "consumer_count", "published_count", "delivered_count", "settled_count", "delayed_count", "deduplicated_count")
+    __slots__ = ("name", "durable", "exclusive", "auto_delete", "arguments", "ready_count", "unacked_count", "ready_bytes", "unacked_bytes", "consumer_count", "published_count", "delivered_count", "settled_count", "delayed_count", "deduplicated_count", "effective_arguments", "policy", "operator_policy")
     class ArgumentsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: _message_pb2.Value
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_message_pb2.Value, _Mapping]] = ...) -> None: ...
+    class EffectiveArgumentsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -584,6 +591,9 @@ class Queue(_message.Message):
     SETTLED_COUNT_FIELD_NUMBER: _ClassVar[int]
     DELAYED_COUNT_FIELD_NUMBER: _ClassVar[int]
     DEDUPLICATED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    EFFECTIVE_ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_POLICY_FIELD_NUMBER: _ClassVar[int]
     name: str
     durable: bool
     exclusive: bool
@@ -599,7 +609,10 @@ class Queue(_message.Message):
     settled_count: int
     delayed_count: int
     deduplicated_count: int
-    def __init__(self, name: _Optional[str] = ..., durable: bool = ..., exclusive: bool = ..., auto_delete: bool = ..., arguments: _Optional[_Mapping[str, _message_pb2.Value]] = ..., ready_count: _Optional[int] = ..., unacked_count: _Optional[int] = ..., ready_bytes: _Optional[int] = ..., unacked_bytes: _Optional[int] = ..., consumer_count: _Optional[int] = ..., published_count: _Optional[int] = ..., delivered_count: _Optional[int] = ..., settled_count: _Optional[int] = ..., delayed_count: _Optional[int] = ..., deduplicated_count: _Optional[int] = ...) -> None: ...
+    effective_arguments: _containers.MessageMap[str, _message_pb2.Value]
+    policy: str
+    operator_policy: str
+    def __init__(self, name: _Optional[str] = ..., durable: bool = ..., exclusive: bool = ..., auto_delete: bool = ..., arguments: _Optional[_Mapping[str, _message_pb2.Value]] = ..., ready_count: _Optional[int] = ..., unacked_count: _Optional[int] = ..., ready_bytes: _Optional[int] = ..., unacked_bytes: _Optional[int] = ..., consumer_count: _Optional[int] = ..., published_count: _Optional[int] = ..., delivered_count: _Optional[int] = ..., settled_count: _Optional[int] = ..., delayed_count: _Optional[int] = ..., deduplicated_count: _Optional[int] = ..., effective_arguments: _Optional[_Mapping[str, _message_pb2.Value]] = ..., policy: _Optional[str] = ..., operator_policy: _Optional[str] = ...) -> None: ...
 
 class ListQueuesRequest(_message.Message):
     __slots__ = ("vhost", "page_size", "page_token", "name")

@@ -5,7 +5,7 @@ It knows no protocol and never sees a message.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from penstock.kit.settings import PAGE_SIZE_MAX
 from penstock.metadata import VhostTopology, check_shard_count, entries_of, exchanges, queues, trial_of
@@ -28,6 +28,7 @@ from penstock.metadata.commands import (
 )
 from penstock.metadata.effects import Entry, ExchangeDeclared, QueueDeclared
 from penstock.metadata.policies import Policy
+from penstock.model.arguments import Arguments
 from penstock.model.errors import NotFoundError, Thing
 from penstock.model.limits import Holder, Limits, thing_of
 from penstock.model.names import (
@@ -49,6 +50,7 @@ from penstock.model.records import (
 )
 from penstock.native import Backup, QueueCounts, VhostCounts
 from penstock.vhost.batches import NO_COUNTS, Outcome
+from penstock.vhost.effective import EffectiveSettings
 from penstock.vhost.leases import Leases
 from penstock.vhost.owner import Owner
 from penstock.vhost.ports import DefinitionsBackup
@@ -59,8 +61,13 @@ from penstock.vhost.streams import Streams
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
+    """A queue with its counts; in listings also with the arguments and policies that have an effect."""
+
     queue: Queue
     counts: QueueCounts = NO_COUNTS
+    effective_arguments: Arguments = field(default_factory=dict)
+    policy: str = ""
+    operator_policy: str = ""
 
     @property
     def ready_count(self) -> int:
@@ -104,6 +111,7 @@ class Vhost:
         self._owner = owner
         self._topology = owner.topology
         self._make_token = make_token
+        self._effective = EffectiveSettings(owner.topology)
         self.streams = Streams(owner)
         self.leases = Leases(owner)
         self.stages = Stages(owner)
@@ -367,9 +375,12 @@ class Vhost:
         queue = self._topology.queues.get(name)
         if queue is None:
             raise NotFoundError(self._queue(name))
-        return QueueStatus(queue, self._owner.counts([name])[0])
+        return QueueStatus(queue, self._owner.counts([name])[0], *self._effective.of(queue))
 
     def _queue_page(self, after: str | None, limit: int) -> list[QueueStatus]:
         names = [QueueName(name) for name in self._topology.queue_names.page(after, limit)]
         counts = self._owner.counts(names)
-        return [QueueStatus(self._topology.queues[name], count) for name, count in zip(names, counts, strict=True)]
+        page = [self._topology.queues[name] for name in names]
+        return [
+            QueueStatus(queue, count, *self._effective.of(queue)) for queue, count in zip(page, counts, strict=True)
+        ]

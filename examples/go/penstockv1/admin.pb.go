@@ -73,15 +73,12 @@ func (DestinationKind) EnumDescriptor() ([]byte, []int) {
 }
 
 type Connection struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The client's address and port.
-	Peer string `protobuf:"bytes,2,opt,name=peer,proto3" json:"peer,omitempty"`
-	// The users that logged in on it.
-	Users []string `protobuf:"bytes,3,rep,name=users,proto3" json:"users,omitempty"`
-	// The virtual hosts in which it has published, consumed or read.
-	Vhosts        []string `protobuf:"bytes,4,rep,name=vhosts,proto3" json:"vhosts,omitempty"`
-	ConsumerCount uint32   `protobuf:"varint,5,opt,name=consumer_count,json=consumerCount,proto3" json:"consumer_count,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Peer          string                 `protobuf:"bytes,2,opt,name=peer,proto3" json:"peer,omitempty"`     // the client's address and port
+	Users         []string               `protobuf:"bytes,3,rep,name=users,proto3" json:"users,omitempty"`   // the users that logged in on it
+	Vhosts        []string               `protobuf:"bytes,4,rep,name=vhosts,proto3" json:"vhosts,omitempty"` // the virtual hosts in which it has published, consumed or read
+	ConsumerCount uint32                 `protobuf:"varint,5,opt,name=consumer_count,json=consumerCount,proto3" json:"consumer_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -152,10 +149,9 @@ func (x *Connection) GetConsumerCount() uint32 {
 }
 
 type ListConnectionsRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 1,000; 0 means 1,000.
-	PageSize      uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PageSize      uint32                 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"` // at most 1,000; 0 means 1,000
+	PageToken     string                 `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -205,11 +201,9 @@ func (x *ListConnectionsRequest) GetPageToken() string {
 }
 
 type ListConnectionsResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// In the order of their ids.
-	Connections []*Connection `protobuf:"bytes,1,rep,name=connections,proto3" json:"connections,omitempty"`
-	// Empty on the last page.
-	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Connections   []*Connection          `protobuf:"bytes,1,rep,name=connections,proto3" json:"connections,omitempty"`                            // in the order of their ids
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"` // empty on the last page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -339,18 +333,17 @@ func (*CloseConnectionResponse) Descriptor() ([]byte, []int) {
 }
 
 type Consumer struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	Vhost       string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
-	Queue       string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
-	ConsumerTag string                 `protobuf:"bytes,3,opt,name=consumer_tag,json=consumerTag,proto3" json:"consumer_tag,omitempty"`
-	User        string                 `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
-	Connection  uint64                 `protobuf:"varint,5,opt,name=connection,proto3" json:"connection,omitempty"`
-	Prefetch    uint32                 `protobuf:"varint,6,opt,name=prefetch,proto3" json:"prefetch,omitempty"`
-	AutoAck     bool                   `protobuf:"varint,7,opt,name=auto_ack,json=autoAck,proto3" json:"auto_ack,omitempty"`
-	Exclusive   bool                   `protobuf:"varint,8,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
-	// Not while another consumer is the single active one of its queue.
-	Active        bool  `protobuf:"varint,9,opt,name=active,proto3" json:"active,omitempty"`
-	Priority      int32 `protobuf:"varint,10,opt,name=priority,proto3" json:"priority,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Vhost         string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Queue         string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	ConsumerTag   string                 `protobuf:"bytes,3,opt,name=consumer_tag,json=consumerTag,proto3" json:"consumer_tag,omitempty"`
+	User          string                 `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
+	Connection    uint64                 `protobuf:"varint,5,opt,name=connection,proto3" json:"connection,omitempty"`
+	Prefetch      uint32                 `protobuf:"varint,6,opt,name=prefetch,proto3" json:"prefetch,omitempty"`
+	AutoAck       bool                   `protobuf:"varint,7,opt,name=auto_ack,json=autoAck,proto3" json:"auto_ack,omitempty"`
+	Exclusive     bool                   `protobuf:"varint,8,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
+	Active        bool                   `protobuf:"varint,9,opt,name=active,proto3" json:"active,omitempty"` // not while another consumer is the single active one of its queue
+	Priority      int32                  `protobuf:"varint,10,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -456,12 +449,10 @@ func (x *Consumer) GetPriority() int32 {
 }
 
 type ListConsumersRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only those in this vhost.
-	Vhost *string `protobuf:"bytes,1,opt,name=vhost,proto3,oneof" json:"vhost,omitempty"`
-	// At most 1,000; 0 means 1,000.
-	PageSize      uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Vhost         *string                `protobuf:"bytes,1,opt,name=vhost,proto3,oneof" json:"vhost,omitempty"`                  // only those in this vhost
+	PageSize      uint32                 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"` // at most 1,000; 0 means 1,000
+	PageToken     string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -518,11 +509,9 @@ func (x *ListConsumersRequest) GetPageToken() string {
 }
 
 type ListConsumersResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// In the order of connections, vhosts, queues and consumer tags.
-	Consumers []*Consumer `protobuf:"bytes,1,rep,name=consumers,proto3" json:"consumers,omitempty"`
-	// Empty on the last page.
-	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Consumers     []*Consumer            `protobuf:"bytes,1,rep,name=consumers,proto3" json:"consumers,omitempty"`                                // in the order of connections, vhosts, queues and consumer tags
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"` // empty on the last page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -608,26 +597,24 @@ func (*GetStatusRequest) Descriptor() ([]byte, []int) {
 }
 
 type GetStatusResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
-	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
-	UptimeSeconds float64                `protobuf:"fixed64,3,opt,name=uptime_seconds,json=uptimeSeconds,proto3" json:"uptime_seconds,omitempty"`
-	// CPU time of the broker's process, user and system.
-	CpuSeconds      float64   `protobuf:"fixed64,4,opt,name=cpu_seconds,json=cpuSeconds,proto3" json:"cpu_seconds,omitempty"`
-	ResidentBytes   uint64    `protobuf:"varint,5,opt,name=resident_bytes,json=residentBytes,proto3" json:"resident_bytes,omitempty"`
-	ConnectionCount uint64    `protobuf:"varint,6,opt,name=connection_count,json=connectionCount,proto3" json:"connection_count,omitempty"`
-	ConsumerCount   uint64    `protobuf:"varint,7,opt,name=consumer_count,json=consumerCount,proto3" json:"consumer_count,omitempty"`
-	QueueCount      uint64    `protobuf:"varint,8,opt,name=queue_count,json=queueCount,proto3" json:"queue_count,omitempty"`
-	ReadyCount      uint64    `protobuf:"varint,9,opt,name=ready_count,json=readyCount,proto3" json:"ready_count,omitempty"`
-	UnackedCount    uint64    `protobuf:"varint,10,opt,name=unacked_count,json=unackedCount,proto3" json:"unacked_count,omitempty"`
-	PublishedTotal  uint64    `protobuf:"varint,11,opt,name=published_total,json=publishedTotal,proto3" json:"published_total,omitempty"`
-	ConfirmedTotal  uint64    `protobuf:"varint,12,opt,name=confirmed_total,json=confirmedTotal,proto3" json:"confirmed_total,omitempty"`
-	DeliveredTotal  uint64    `protobuf:"varint,13,opt,name=delivered_total,json=deliveredTotal,proto3" json:"delivered_total,omitempty"`
-	SettledTotal    uint64    `protobuf:"varint,14,opt,name=settled_total,json=settledTotal,proto3" json:"settled_total,omitempty"`
-	Recovery        *Recovery `protobuf:"bytes,15,opt,name=recovery,proto3" json:"recovery,omitempty"`
-	// Like the next fields, only for administrators and monitoring.
-	DataDir   string            `protobuf:"bytes,16,opt,name=data_dir,json=dataDir,proto3" json:"data_dir,omitempty"`
-	Listeners map[string]string `protobuf:"bytes,17,rep,name=listeners,proto3" json:"listeners,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Version         string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	Node            string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	UptimeSeconds   float64                `protobuf:"fixed64,3,opt,name=uptime_seconds,json=uptimeSeconds,proto3" json:"uptime_seconds,omitempty"`
+	CpuSeconds      float64                `protobuf:"fixed64,4,opt,name=cpu_seconds,json=cpuSeconds,proto3" json:"cpu_seconds,omitempty"` // CPU time of the broker's process, user and system
+	ResidentBytes   uint64                 `protobuf:"varint,5,opt,name=resident_bytes,json=residentBytes,proto3" json:"resident_bytes,omitempty"`
+	ConnectionCount uint64                 `protobuf:"varint,6,opt,name=connection_count,json=connectionCount,proto3" json:"connection_count,omitempty"`
+	ConsumerCount   uint64                 `protobuf:"varint,7,opt,name=consumer_count,json=consumerCount,proto3" json:"consumer_count,omitempty"`
+	QueueCount      uint64                 `protobuf:"varint,8,opt,name=queue_count,json=queueCount,proto3" json:"queue_count,omitempty"`
+	ReadyCount      uint64                 `protobuf:"varint,9,opt,name=ready_count,json=readyCount,proto3" json:"ready_count,omitempty"`
+	UnackedCount    uint64                 `protobuf:"varint,10,opt,name=unacked_count,json=unackedCount,proto3" json:"unacked_count,omitempty"`
+	PublishedTotal  uint64                 `protobuf:"varint,11,opt,name=published_total,json=publishedTotal,proto3" json:"published_total,omitempty"`
+	ConfirmedTotal  uint64                 `protobuf:"varint,12,opt,name=confirmed_total,json=confirmedTotal,proto3" json:"confirmed_total,omitempty"`
+	DeliveredTotal  uint64                 `protobuf:"varint,13,opt,name=delivered_total,json=deliveredTotal,proto3" json:"delivered_total,omitempty"`
+	SettledTotal    uint64                 `protobuf:"varint,14,opt,name=settled_total,json=settledTotal,proto3" json:"settled_total,omitempty"`
+	Recovery        *Recovery              `protobuf:"bytes,15,opt,name=recovery,proto3" json:"recovery,omitempty"`
+	DataDir         string                 `protobuf:"bytes,16,opt,name=data_dir,json=dataDir,proto3" json:"data_dir,omitempty"` // like the next fields, only for administrators and monitoring
+	Listeners       map[string]string      `protobuf:"bytes,17,rep,name=listeners,proto3" json:"listeners,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Files with corrupt records found since the start. The messages of these records are dropped, all others are served.
 	Corruption []*Corruption `protobuf:"bytes,18,rep,name=corruption,proto3" json:"corruption,omitempty"`
 	// The id of the data directory, which never changes: another id means another directory, also under the same path.
@@ -813,8 +800,7 @@ type Corruption struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Vhost string                 `protobuf:"bytes,1,opt,name=vhost,proto3" json:"vhost,omitempty"`
 	File  string                 `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
-	// The offset in the file of the first corrupt byte found.
-	At uint64 `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	At    uint64                 `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"` // the offset in the file of the first corrupt byte found
 	// The queues that lost messages, as far as they are known.
 	Queues []string `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`
 	// Number of corrupt records found.
@@ -3469,11 +3455,14 @@ type Queue struct {
 	// Deliveries since the broker started, redeliveries included.
 	DeliveredCount uint64 `protobuf:"varint,12,opt,name=delivered_count,json=deliveredCount,proto3" json:"delivered_count,omitempty"`
 	// Messages that have left the queue since it was created: acked, rejected, purged, or removed by retention.
-	SettledCount      uint64 `protobuf:"varint,13,opt,name=settled_count,json=settledCount,proto3" json:"settled_count,omitempty"`
-	DelayedCount      uint64 `protobuf:"varint,14,opt,name=delayed_count,json=delayedCount,proto3" json:"delayed_count,omitempty"`                // ready messages that are known to be delayed, also by a retry
-	DeduplicatedCount uint64 `protobuf:"varint,15,opt,name=deduplicated_count,json=deduplicatedCount,proto3" json:"deduplicated_count,omitempty"` // since the broker started: confirmed and not stored, because their ids were seen before
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	SettledCount       uint64            `protobuf:"varint,13,opt,name=settled_count,json=settledCount,proto3" json:"settled_count,omitempty"`
+	DelayedCount       uint64            `protobuf:"varint,14,opt,name=delayed_count,json=delayedCount,proto3" json:"delayed_count,omitempty"`                                                                                            // ready messages that are known to be delayed, also by a retry
+	DeduplicatedCount  uint64            `protobuf:"varint,15,opt,name=deduplicated_count,json=deduplicatedCount,proto3" json:"deduplicated_count,omitempty"`                                                                             // since the broker started: confirmed and not stored, because their ids were seen before
+	EffectiveArguments map[string]*Value `protobuf:"bytes,16,rep,name=effective_arguments,json=effectiveArguments,proto3" json:"effective_arguments,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // in listings: the arguments with the settings of policies
+	Policy             string            `protobuf:"bytes,17,opt,name=policy,proto3" json:"policy,omitempty"`                                                                                                                             // in listings: the policy that applies, and that of the operators; empty if none does
+	OperatorPolicy     string            `protobuf:"bytes,18,opt,name=operator_policy,json=operatorPolicy,proto3" json:"operator_policy,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Queue) Reset() {
@@ -3609,6 +3598,27 @@ func (x *Queue) GetDeduplicatedCount() uint64 {
 		return x.DeduplicatedCount
 	}
 	return 0
+}
+
+func (x *Queue) GetEffectiveArguments() map[string]*Value {
+	if x != nil {
+		return x.EffectiveArguments
+	}
+	return nil
+}
+
+func (x *Queue) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *Queue) GetOperatorPolicy() string {
+	if x != nil {
+		return x.OperatorPolicy
+	}
+	return ""
 }
 
 type ListQueuesRequest struct {
@@ -5287,7 +5297,7 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n" +
 	"\tif_unused\x18\x03 \x01(\bR\bifUnused\"\x18\n" +
-	"\x16DeleteExchangeResponse\"\x85\x05\n" +
+	"\x16DeleteExchangeResponse\"\xfe\x06\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\adurable\x18\x02 \x01(\bR\adurable\x12\x1c\n" +
@@ -5307,8 +5317,14 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x0fdelivered_count\x18\f \x01(\x04R\x0edeliveredCount\x12#\n" +
 	"\rsettled_count\x18\r \x01(\x04R\fsettledCount\x12#\n" +
 	"\rdelayed_count\x18\x0e \x01(\x04R\fdelayedCount\x12-\n" +
-	"\x12deduplicated_count\x18\x0f \x01(\x04R\x11deduplicatedCount\x1aP\n" +
+	"\x12deduplicated_count\x18\x0f \x01(\x04R\x11deduplicatedCount\x12[\n" +
+	"\x13effective_arguments\x18\x10 \x03(\v2*.penstock.v1.Queue.EffectiveArgumentsEntryR\x12effectiveArguments\x12\x16\n" +
+	"\x06policy\x18\x11 \x01(\tR\x06policy\x12'\n" +
+	"\x0foperator_policy\x18\x12 \x01(\tR\x0eoperatorPolicy\x1aP\n" +
 	"\x0eArgumentsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12(\n" +
+	"\x05value\x18\x02 \x01(\v2\x12.penstock.v1.ValueR\x05value:\x028\x01\x1aY\n" +
+	"\x17EffectiveArgumentsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12(\n" +
 	"\x05value\x18\x02 \x01(\v2\x12.penstock.v1.ValueR\x05value:\x028\x01\"\x87\x01\n" +
 	"\x11ListQueuesRequest\x12\x14\n" +
@@ -5481,7 +5497,7 @@ func file_penstock_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_penstock_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 94)
+var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 95)
 var file_penstock_v1_admin_proto_goTypes = []any{
 	(DestinationKind)(0),                  // 0: penstock.v1.DestinationKind
 	(*Connection)(nil),                    // 1: penstock.v1.Connection
@@ -5575,18 +5591,19 @@ var file_penstock_v1_admin_proto_goTypes = []any{
 	nil,                                   // 89: penstock.v1.GetStatusResponse.ListenersEntry
 	nil,                                   // 90: penstock.v1.Exchange.ArgumentsEntry
 	nil,                                   // 91: penstock.v1.Queue.ArgumentsEntry
-	nil,                                   // 92: penstock.v1.Binding.ArgumentsEntry
-	nil,                                   // 93: penstock.v1.Policy.DefinitionEntry
-	nil,                                   // 94: penstock.v1.ImportDefinitionsResponse.AddedEntry
-	(*Value)(nil),                         // 95: penstock.v1.Value
-	(*BackupRequest)(nil),                 // 96: penstock.v1.BackupRequest
-	(*BeginBackupRequest)(nil),            // 97: penstock.v1.BeginBackupRequest
-	(*ReadBackupRequest)(nil),             // 98: penstock.v1.ReadBackupRequest
-	(*EndBackupRequest)(nil),              // 99: penstock.v1.EndBackupRequest
-	(*BackupResponse)(nil),                // 100: penstock.v1.BackupResponse
-	(*BeginBackupResponse)(nil),           // 101: penstock.v1.BeginBackupResponse
-	(*ReadBackupResponse)(nil),            // 102: penstock.v1.ReadBackupResponse
-	(*EndBackupResponse)(nil),             // 103: penstock.v1.EndBackupResponse
+	nil,                                   // 92: penstock.v1.Queue.EffectiveArgumentsEntry
+	nil,                                   // 93: penstock.v1.Binding.ArgumentsEntry
+	nil,                                   // 94: penstock.v1.Policy.DefinitionEntry
+	nil,                                   // 95: penstock.v1.ImportDefinitionsResponse.AddedEntry
+	(*Value)(nil),                         // 96: penstock.v1.Value
+	(*BackupRequest)(nil),                 // 97: penstock.v1.BackupRequest
+	(*BeginBackupRequest)(nil),            // 98: penstock.v1.BeginBackupRequest
+	(*ReadBackupRequest)(nil),             // 99: penstock.v1.ReadBackupRequest
+	(*EndBackupRequest)(nil),              // 100: penstock.v1.EndBackupRequest
+	(*BackupResponse)(nil),                // 101: penstock.v1.BackupResponse
+	(*BeginBackupResponse)(nil),           // 102: penstock.v1.BeginBackupResponse
+	(*ReadBackupResponse)(nil),            // 103: penstock.v1.ReadBackupResponse
+	(*EndBackupResponse)(nil),             // 104: penstock.v1.EndBackupResponse
 }
 var file_penstock_v1_admin_proto_depIdxs = []int32{
 	1,   // 0: penstock.v1.ListConnectionsResponse.connections:type_name -> penstock.v1.Connection
@@ -5608,108 +5625,110 @@ var file_penstock_v1_admin_proto_depIdxs = []int32{
 	55,  // 16: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
 	55,  // 17: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
 	91,  // 18: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
-	62,  // 19: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
-	62,  // 20: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
-	0,   // 21: penstock.v1.Binding.destination_kind:type_name -> penstock.v1.DestinationKind
-	92,  // 22: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
-	71,  // 23: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
-	71,  // 24: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
-	71,  // 25: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
-	93,  // 26: penstock.v1.Policy.definition:type_name -> penstock.v1.Policy.DefinitionEntry
-	78,  // 27: penstock.v1.ListPoliciesResponse.policies:type_name -> penstock.v1.Policy
-	78,  // 28: penstock.v1.SetPolicyRequest.policy:type_name -> penstock.v1.Policy
-	94,  // 29: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
-	95,  // 30: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	95,  // 31: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	95,  // 32: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	95,  // 33: penstock.v1.Policy.DefinitionEntry.value:type_name -> penstock.v1.Value
-	9,   // 34: penstock.v1.AdminService.GetStatus:input_type -> penstock.v1.GetStatusRequest
-	2,   // 35: penstock.v1.AdminService.ListConnections:input_type -> penstock.v1.ListConnectionsRequest
-	4,   // 36: penstock.v1.AdminService.CloseConnection:input_type -> penstock.v1.CloseConnectionRequest
-	7,   // 37: penstock.v1.AdminService.ListConsumers:input_type -> penstock.v1.ListConsumersRequest
-	14,  // 38: penstock.v1.AdminService.ListVhosts:input_type -> penstock.v1.ListVhostsRequest
-	16,  // 39: penstock.v1.AdminService.CreateVhost:input_type -> penstock.v1.CreateVhostRequest
-	18,  // 40: penstock.v1.AdminService.SetVhostShards:input_type -> penstock.v1.SetVhostShardsRequest
-	20,  // 41: penstock.v1.AdminService.DeleteVhost:input_type -> penstock.v1.DeleteVhostRequest
-	28,  // 42: penstock.v1.AdminService.GetVhostLimits:input_type -> penstock.v1.GetVhostLimitsRequest
-	30,  // 43: penstock.v1.AdminService.SetVhostLimits:input_type -> penstock.v1.SetVhostLimitsRequest
-	24,  // 44: penstock.v1.AdminService.GetUserLimits:input_type -> penstock.v1.GetUserLimitsRequest
-	26,  // 45: penstock.v1.AdminService.SetUserLimits:input_type -> penstock.v1.SetUserLimitsRequest
-	33,  // 46: penstock.v1.AdminService.ListUsers:input_type -> penstock.v1.ListUsersRequest
-	35,  // 47: penstock.v1.AdminService.PutUser:input_type -> penstock.v1.PutUserRequest
-	37,  // 48: penstock.v1.AdminService.DeleteUser:input_type -> penstock.v1.DeleteUserRequest
-	39,  // 49: penstock.v1.AdminService.RefreshToken:input_type -> penstock.v1.RefreshTokenRequest
-	42,  // 50: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
-	44,  // 51: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
-	46,  // 52: penstock.v1.AdminService.DeletePermission:input_type -> penstock.v1.DeletePermissionRequest
-	49,  // 53: penstock.v1.AdminService.ListTopicPermissions:input_type -> penstock.v1.ListTopicPermissionsRequest
-	51,  // 54: penstock.v1.AdminService.SetTopicPermission:input_type -> penstock.v1.SetTopicPermissionRequest
-	53,  // 55: penstock.v1.AdminService.DeleteTopicPermission:input_type -> penstock.v1.DeleteTopicPermissionRequest
-	56,  // 56: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
-	58,  // 57: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
-	60,  // 58: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
-	63,  // 59: penstock.v1.AdminService.ListQueues:input_type -> penstock.v1.ListQueuesRequest
-	65,  // 60: penstock.v1.AdminService.DeclareQueue:input_type -> penstock.v1.DeclareQueueRequest
-	67,  // 61: penstock.v1.AdminService.DeleteQueue:input_type -> penstock.v1.DeleteQueueRequest
-	69,  // 62: penstock.v1.AdminService.PurgeQueue:input_type -> penstock.v1.PurgeQueueRequest
-	72,  // 63: penstock.v1.AdminService.ListBindings:input_type -> penstock.v1.ListBindingsRequest
-	74,  // 64: penstock.v1.AdminService.Bind:input_type -> penstock.v1.BindRequest
-	76,  // 65: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
-	79,  // 66: penstock.v1.AdminService.ListPolicies:input_type -> penstock.v1.ListPoliciesRequest
-	81,  // 67: penstock.v1.AdminService.SetPolicy:input_type -> penstock.v1.SetPolicyRequest
-	83,  // 68: penstock.v1.AdminService.DeletePolicy:input_type -> penstock.v1.DeletePolicyRequest
-	85,  // 69: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
-	87,  // 70: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
-	96,  // 71: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
-	97,  // 72: penstock.v1.AdminService.BeginBackup:input_type -> penstock.v1.BeginBackupRequest
-	98,  // 73: penstock.v1.AdminService.ReadBackup:input_type -> penstock.v1.ReadBackupRequest
-	99,  // 74: penstock.v1.AdminService.EndBackup:input_type -> penstock.v1.EndBackupRequest
-	10,  // 75: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
-	3,   // 76: penstock.v1.AdminService.ListConnections:output_type -> penstock.v1.ListConnectionsResponse
-	5,   // 77: penstock.v1.AdminService.CloseConnection:output_type -> penstock.v1.CloseConnectionResponse
-	8,   // 78: penstock.v1.AdminService.ListConsumers:output_type -> penstock.v1.ListConsumersResponse
-	15,  // 79: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
-	17,  // 80: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
-	19,  // 81: penstock.v1.AdminService.SetVhostShards:output_type -> penstock.v1.SetVhostShardsResponse
-	21,  // 82: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
-	29,  // 83: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
-	31,  // 84: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
-	25,  // 85: penstock.v1.AdminService.GetUserLimits:output_type -> penstock.v1.GetUserLimitsResponse
-	27,  // 86: penstock.v1.AdminService.SetUserLimits:output_type -> penstock.v1.SetUserLimitsResponse
-	34,  // 87: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
-	36,  // 88: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
-	38,  // 89: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
-	40,  // 90: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
-	43,  // 91: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
-	45,  // 92: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
-	47,  // 93: penstock.v1.AdminService.DeletePermission:output_type -> penstock.v1.DeletePermissionResponse
-	50,  // 94: penstock.v1.AdminService.ListTopicPermissions:output_type -> penstock.v1.ListTopicPermissionsResponse
-	52,  // 95: penstock.v1.AdminService.SetTopicPermission:output_type -> penstock.v1.SetTopicPermissionResponse
-	54,  // 96: penstock.v1.AdminService.DeleteTopicPermission:output_type -> penstock.v1.DeleteTopicPermissionResponse
-	57,  // 97: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
-	59,  // 98: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
-	61,  // 99: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
-	64,  // 100: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
-	66,  // 101: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
-	68,  // 102: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
-	70,  // 103: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
-	73,  // 104: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
-	75,  // 105: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
-	77,  // 106: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
-	80,  // 107: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
-	82,  // 108: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
-	84,  // 109: penstock.v1.AdminService.DeletePolicy:output_type -> penstock.v1.DeletePolicyResponse
-	86,  // 110: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
-	88,  // 111: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
-	100, // 112: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
-	101, // 113: penstock.v1.AdminService.BeginBackup:output_type -> penstock.v1.BeginBackupResponse
-	102, // 114: penstock.v1.AdminService.ReadBackup:output_type -> penstock.v1.ReadBackupResponse
-	103, // 115: penstock.v1.AdminService.EndBackup:output_type -> penstock.v1.EndBackupResponse
-	75,  // [75:116] is the sub-list for method output_type
-	34,  // [34:75] is the sub-list for method input_type
-	34,  // [34:34] is the sub-list for extension type_name
-	34,  // [34:34] is the sub-list for extension extendee
-	0,   // [0:34] is the sub-list for field type_name
+	92,  // 19: penstock.v1.Queue.effective_arguments:type_name -> penstock.v1.Queue.EffectiveArgumentsEntry
+	62,  // 20: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
+	62,  // 21: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
+	0,   // 22: penstock.v1.Binding.destination_kind:type_name -> penstock.v1.DestinationKind
+	93,  // 23: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
+	71,  // 24: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
+	71,  // 25: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
+	71,  // 26: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
+	94,  // 27: penstock.v1.Policy.definition:type_name -> penstock.v1.Policy.DefinitionEntry
+	78,  // 28: penstock.v1.ListPoliciesResponse.policies:type_name -> penstock.v1.Policy
+	78,  // 29: penstock.v1.SetPolicyRequest.policy:type_name -> penstock.v1.Policy
+	95,  // 30: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
+	96,  // 31: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	96,  // 32: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	96,  // 33: penstock.v1.Queue.EffectiveArgumentsEntry.value:type_name -> penstock.v1.Value
+	96,  // 34: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	96,  // 35: penstock.v1.Policy.DefinitionEntry.value:type_name -> penstock.v1.Value
+	9,   // 36: penstock.v1.AdminService.GetStatus:input_type -> penstock.v1.GetStatusRequest
+	2,   // 37: penstock.v1.AdminService.ListConnections:input_type -> penstock.v1.ListConnectionsRequest
+	4,   // 38: penstock.v1.AdminService.CloseConnection:input_type -> penstock.v1.CloseConnectionRequest
+	7,   // 39: penstock.v1.AdminService.ListConsumers:input_type -> penstock.v1.ListConsumersRequest
+	14,  // 40: penstock.v1.AdminService.ListVhosts:input_type -> penstock.v1.ListVhostsRequest
+	16,  // 41: penstock.v1.AdminService.CreateVhost:input_type -> penstock.v1.CreateVhostRequest
+	18,  // 42: penstock.v1.AdminService.SetVhostShards:input_type -> penstock.v1.SetVhostShardsRequest
+	20,  // 43: penstock.v1.AdminService.DeleteVhost:input_type -> penstock.v1.DeleteVhostRequest
+	28,  // 44: penstock.v1.AdminService.GetVhostLimits:input_type -> penstock.v1.GetVhostLimitsRequest
+	30,  // 45: penstock.v1.AdminService.SetVhostLimits:input_type -> penstock.v1.SetVhostLimitsRequest
+	24,  // 46: penstock.v1.AdminService.GetUserLimits:input_type -> penstock.v1.GetUserLimitsRequest
+	26,  // 47: penstock.v1.AdminService.SetUserLimits:input_type -> penstock.v1.SetUserLimitsRequest
+	33,  // 48: penstock.v1.AdminService.ListUsers:input_type -> penstock.v1.ListUsersRequest
+	35,  // 49: penstock.v1.AdminService.PutUser:input_type -> penstock.v1.PutUserRequest
+	37,  // 50: penstock.v1.AdminService.DeleteUser:input_type -> penstock.v1.DeleteUserRequest
+	39,  // 51: penstock.v1.AdminService.RefreshToken:input_type -> penstock.v1.RefreshTokenRequest
+	42,  // 52: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
+	44,  // 53: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
+	46,  // 54: penstock.v1.AdminService.DeletePermission:input_type -> penstock.v1.DeletePermissionRequest
+	49,  // 55: penstock.v1.AdminService.ListTopicPermissions:input_type -> penstock.v1.ListTopicPermissionsRequest
+	51,  // 56: penstock.v1.AdminService.SetTopicPermission:input_type -> penstock.v1.SetTopicPermissionRequest
+	53,  // 57: penstock.v1.AdminService.DeleteTopicPermission:input_type -> penstock.v1.DeleteTopicPermissionRequest
+	56,  // 58: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
+	58,  // 59: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
+	60,  // 60: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
+	63,  // 61: penstock.v1.AdminService.ListQueues:input_type -> penstock.v1.ListQueuesRequest
+	65,  // 62: penstock.v1.AdminService.DeclareQueue:input_type -> penstock.v1.DeclareQueueRequest
+	67,  // 63: penstock.v1.AdminService.DeleteQueue:input_type -> penstock.v1.DeleteQueueRequest
+	69,  // 64: penstock.v1.AdminService.PurgeQueue:input_type -> penstock.v1.PurgeQueueRequest
+	72,  // 65: penstock.v1.AdminService.ListBindings:input_type -> penstock.v1.ListBindingsRequest
+	74,  // 66: penstock.v1.AdminService.Bind:input_type -> penstock.v1.BindRequest
+	76,  // 67: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
+	79,  // 68: penstock.v1.AdminService.ListPolicies:input_type -> penstock.v1.ListPoliciesRequest
+	81,  // 69: penstock.v1.AdminService.SetPolicy:input_type -> penstock.v1.SetPolicyRequest
+	83,  // 70: penstock.v1.AdminService.DeletePolicy:input_type -> penstock.v1.DeletePolicyRequest
+	85,  // 71: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
+	87,  // 72: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
+	97,  // 73: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
+	98,  // 74: penstock.v1.AdminService.BeginBackup:input_type -> penstock.v1.BeginBackupRequest
+	99,  // 75: penstock.v1.AdminService.ReadBackup:input_type -> penstock.v1.ReadBackupRequest
+	100, // 76: penstock.v1.AdminService.EndBackup:input_type -> penstock.v1.EndBackupRequest
+	10,  // 77: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
+	3,   // 78: penstock.v1.AdminService.ListConnections:output_type -> penstock.v1.ListConnectionsResponse
+	5,   // 79: penstock.v1.AdminService.CloseConnection:output_type -> penstock.v1.CloseConnectionResponse
+	8,   // 80: penstock.v1.AdminService.ListConsumers:output_type -> penstock.v1.ListConsumersResponse
+	15,  // 81: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
+	17,  // 82: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
+	19,  // 83: penstock.v1.AdminService.SetVhostShards:output_type -> penstock.v1.SetVhostShardsResponse
+	21,  // 84: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
+	29,  // 85: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
+	31,  // 86: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
+	25,  // 87: penstock.v1.AdminService.GetUserLimits:output_type -> penstock.v1.GetUserLimitsResponse
+	27,  // 88: penstock.v1.AdminService.SetUserLimits:output_type -> penstock.v1.SetUserLimitsResponse
+	34,  // 89: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
+	36,  // 90: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
+	38,  // 91: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
+	40,  // 92: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
+	43,  // 93: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
+	45,  // 94: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
+	47,  // 95: penstock.v1.AdminService.DeletePermission:output_type -> penstock.v1.DeletePermissionResponse
+	50,  // 96: penstock.v1.AdminService.ListTopicPermissions:output_type -> penstock.v1.ListTopicPermissionsResponse
+	52,  // 97: penstock.v1.AdminService.SetTopicPermission:output_type -> penstock.v1.SetTopicPermissionResponse
+	54,  // 98: penstock.v1.AdminService.DeleteTopicPermission:output_type -> penstock.v1.DeleteTopicPermissionResponse
+	57,  // 99: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
+	59,  // 100: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
+	61,  // 101: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
+	64,  // 102: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
+	66,  // 103: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
+	68,  // 104: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
+	70,  // 105: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
+	73,  // 106: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
+	75,  // 107: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
+	77,  // 108: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
+	80,  // 109: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
+	82,  // 110: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
+	84,  // 111: penstock.v1.AdminService.DeletePolicy:output_type -> penstock.v1.DeletePolicyResponse
+	86,  // 112: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
+	88,  // 113: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
+	101, // 114: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
+	102, // 115: penstock.v1.AdminService.BeginBackup:output_type -> penstock.v1.BeginBackupResponse
+	103, // 116: penstock.v1.AdminService.ReadBackup:output_type -> penstock.v1.ReadBackupResponse
+	104, // 117: penstock.v1.AdminService.EndBackup:output_type -> penstock.v1.EndBackupResponse
+	77,  // [77:118] is the sub-list for method output_type
+	36,  // [36:77] is the sub-list for method input_type
+	36,  // [36:36] is the sub-list for extension type_name
+	36,  // [36:36] is the sub-list for extension extendee
+	0,   // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_penstock_v1_admin_proto_init() }
@@ -5736,7 +5755,7 @@ func file_penstock_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_penstock_v1_admin_proto_rawDesc), len(file_penstock_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   94,
+			NumMessages:   95,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -208,6 +208,26 @@ def test_queues_are_listed_for_people_and_for_programs(invoke: Invoke) -> None:
     assert [(queue["name"], queue["ready_count"]) for queue in found] == [("jobs", 0)]
 
 
+def test_queues_are_listed_with_the_arguments_that_have_an_effect(invoke: Invoke, broker: FakeBroker) -> None:
+    jobs = admin_pb2.Queue(name="jobs", policy="p", operator_policy="o")
+    jobs.effective_arguments["x-max-length"].int_value = 3
+    found = admin_pb2.ListQueuesResponse(queues=[jobs, admin_pb2.Queue(name="more", policy="a")]).SerializeToString()
+    broker.answers["ListQueues"] = lambda _: found
+
+    table = invoke("queue", "list", "--arguments").stdout
+    listed = json.loads(invoke("queue", "list", "--arguments", "--sort", "policy", "-o", "json").stdout)
+
+    assert "effective_arguments" in table
+    assert "x-max-length" in table
+    assert [(queue["name"], queue["policy"], queue["operator_policy"]) for queue in listed] == [
+        ("more", "a", ""),
+        ("jobs", "p", "o"),
+    ]
+    assert listed[1]["effective_arguments"] == {"x-max-length": 3}
+    assert "cannot be shown with rates" in invoke("queue", "list", "--arguments", "--rates").stderr
+    assert invoke("queue", "list", "--arguments", "--sort", "ready_count").exit_code == 2
+
+
 def test_a_declared_queue_is_described(invoke: Invoke) -> None:
     found = json.loads(invoke("queue", "declare", "--output", "json").stdout)
 

@@ -151,6 +151,36 @@ def test_one_queue_can_be_looked_at():
     play(scenario)
 
 
+def test_a_listing_has_the_arguments_with_what_policies_add_and_the_policies_names():
+    async def scenario(world):
+        for name, pattern, keys, is_operator in (
+            ("p", "^jobs$", {"max-length": 9, "message-ttl": 7}, False),
+            ("o", ".*", {"max-length": 3}, True),
+        ):
+            policy = admin.Policy(name=name, pattern=pattern, apply_to="queues")
+            for key, value in keys.items():
+                policy.definition[key].int_value = value
+            await call(world, "SetPolicy", admin.SetPolicyRequest(policy=policy, operator=is_operator))
+        request = declare("jobs")
+        request.queue.arguments["x-max-length"].int_value = 5
+        await call(world, "DeclareQueue", request)
+        await call(world, "DeclareQueue", declare("other"))
+
+        def seen(queue):
+            return {key: value.int_value for key, value in queue.effective_arguments.items()}
+
+        for _ in range(2):
+            jobs, other = (await call(world, "ListQueues", admin.ListQueuesRequest())).queues
+            assert (jobs.policy, jobs.operator_policy) == ("p", "o")
+            assert seen(jobs) == {"x-max-length": 3, "x-message-ttl": 7}
+            assert jobs.arguments["x-max-length"].int_value == 5
+            assert (other.policy, other.operator_policy, seen(other)) == ("", "o", {"x-max-length": 3})
+        (jobs,) = (await call(world, "ListQueues", admin.ListQueuesRequest(name="jobs"))).queues
+        assert seen(jobs) == {"x-max-length": 3, "x-message-ttl": 7}
+
+    play(scenario)
+
+
 def test_a_binding_is_made_listed_and_taken_away():
     async def scenario(world):
         await call(world, "DeclareQueue", declare("q"))

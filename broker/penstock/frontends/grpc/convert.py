@@ -120,3 +120,5 @@ def put_queue(status: QueueStatus, into: admin_pb2.Queue) -> None:
     into.settled_count, into.delayed_count = counts.settled_count, counts.delayed_count
     into.deduplicated_count = counts.deduplicated_count
     put_arguments(queue.arguments, into.arguments)
+    put_arguments(status.effective_arguments, into.effective_arguments)
+    into.policy, into.operator_policy = status.policy, status.operator_policy
