@@ -109,6 +109,9 @@ METHODS: dict[str, Method] = {
     "GetVhostLimits": Method(Needs.THE_VHOST, lambda vhost: admin.GetVhostLimitsRequest(vhost=vhost)),
     "SetVhostLimits": Method(Needs.A_TAG, lambda vhost: admin.SetVhostLimitsRequest(vhost=vhost)),
     "SetVhostShards": Method(Needs.A_TAG, lambda vhost: admin.SetVhostShardsRequest(name=vhost, shards=3)),
+    "SetDefaultQueueType": Method(
+        Needs.A_TAG, lambda vhost: admin.SetDefaultQueueTypeRequest(name=vhost, default_queue_type="classic")
+    ),
     "GetUserLimits": Method(Needs.A_NAME, lambda _: admin.GetUserLimitsRequest()),
     "SetUserLimits": Method(Needs.A_TAG, lambda _: admin.SetUserLimitsRequest(name="walked")),
     "PutUser": Method(Needs.A_TAG, lambda _: admin.PutUserRequest(name="subject", password="x")),

@@ -46,6 +46,7 @@ class FakeBroker:
     topic_permissions: dict[tuple[str, str, str], tuple[str, str]] = field(default_factory=dict)
     vhosts: dict[str, dict[str, dict[Any, Any]]] = field(default_factory=dict)
     shards: dict[str, int] = field(default_factory=dict)
+    default_queue_types: dict[str, str] = field(default_factory=dict)
     limits: dict[str, dict[str, int | None]] = field(default_factory=dict)
     """Limits of virtual hosts, and of users behind an @; those that are set."""
     has_user_limits: bool = True
@@ -136,8 +137,10 @@ class FakeConnection:
         data_id = self._broker.data_id
         return Status("9.9", "fake", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, nothing, "/data", data_id=data_id)
 
-    def create_vhost(self, name: str, shards: int = 1) -> bool:
+    def create_vhost(self, name: str, shards: int = 1, default_queue_type: str | None = None) -> bool:
         self._call(f"create vhost {name}")
+        if default_queue_type is not None:
+            self._broker.default_queue_types[name] = default_queue_type
         self._broker.shards.setdefault(name, shards)
         self._broker.vhosts.setdefault(name, {"queues": {}, "exchanges": {}, "bindings": {}, "policies": {}})
         return True
@@ -166,7 +169,10 @@ class FakeConnection:
             for vhost in broker.vhosts
             if vhost in broker.limits
         ]
-        vhosts = [{"name": name, "shards": broker.shards.get(name, 1)} for name in broker.vhosts]
+        vhosts: list[dict[str, Any]] = [{"name": name, "shards": broker.shards.get(name, 1)} for name in broker.vhosts]
+        for vhost in vhosts:
+            if vhost["name"] in broker.default_queue_types:
+                vhost["default_queue_type"] = broker.default_queue_types[vhost["name"]]
         topics = [
             {"user": user, "vhost": vhost, "exchange": exchange, "write": each[0], "read": each[1]}
             for (user, vhost, exchange), each in broker.topic_permissions.items()
@@ -210,6 +216,9 @@ class FakeConnection:
 
     def declare_queue(self, name: str, *, durable: bool, auto_delete: bool, arguments: dict[str, Any]) -> None:
         self._call(f"declare queue {name}")
+        kind = arguments.get("x-queue-type", self._broker.default_queue_types.get(self._vhost, "classic"))
+        arguments = {key: value for key, value in arguments.items() if key != "x-queue-type"}
+        arguments |= {"x-queue-type": kind} if kind != "classic" else {}
         self._declare("queues", name, {"durable": durable, "auto_delete": auto_delete, "arguments": arguments})
 
     def delete_queue(self, name: str, *, if_unused: bool, if_empty: bool) -> int:

@@ -32,6 +32,7 @@ from penstock.metadata.commands import (
     DeletePolicy,
     DeleteQueue,
     DeleteStream,
+    SetDefaultQueueType,
     SetLimits,
     SetPolicy,
     Unbind,
@@ -97,5 +98,6 @@ def _in_vhost(random: Random, session: int) -> Command:
         ),
         lambda: DeletePolicy("p", random.random() < 0.3),
         lambda: SetLimits(random.choice([Limits(), Limits(queues_max=4)])),
+        lambda: SetDefaultQueueType(random.choice(["classic", "quorum"])),
     )
     return cast(Command, random.choice(makers)())

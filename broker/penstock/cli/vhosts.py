@@ -22,7 +22,7 @@ from penstock.cli.output import Format, Output, print_done, print_fields, print_
 __all__ = ["app"]
 
 app = Commands(help="Manage virtual hosts.")
-COLUMNS = ("name", "directory", "shards", "ready_count", "unacked_count")
+COLUMNS = ("name", "directory", "shards", "default_queue_type", "ready_count", "unacked_count")
 
 
 @app.command("list")
@@ -37,12 +37,15 @@ def add(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="The vhost.")],
     shards: Annotated[int, typer.Option("--shards", min=1, help="Logs that its queues share.")] = 1,
+    default_queue_type: Annotated[
+        str | None, typer.Option("--default-queue-type", help="classic (default), quorum or stream.")
+    ] = None,
     uri: Uri = None,
     output: Output = None,
 ) -> None:
     """Add a vhost."""
     with connected(context, uri) as connection:
-        created = connection.admin.create_vhost(name, shards)
+        created = connection.admin.create_vhost(name, shards, default_queue_type)
     print_done(f"vhost '{name}' {'added' if created else 'exists already'}", {"name": name, "created": created}, output)
 
 
@@ -58,6 +61,21 @@ def set_shards(
     with connected(context, uri) as connection:
         connection.admin.set_vhost_shards(name, shards)
     print_done(f"vhost '{name}' has {shards} shards", {"name": name, "shards": shards}, output)
+
+
+@app.command("set-default-queue-type")
+def set_default_queue_type(
+    context: typer.Context,
+    name: VhostName,
+    queue_type: Annotated[str, typer.Argument(help="classic, quorum or stream.")],
+    uri: Uri = None,
+    output: Output = None,
+) -> None:
+    """Set the type of queues declared without one."""
+    with connected(context, uri) as connection:
+        connection.admin.set_default_queue_type(name, queue_type)
+    fields = {"name": name, "default_queue_type": queue_type}
+    print_done(f"vhost '{name}' has the default queue type '{queue_type}'", fields, output)
 
 
 @app.command()

@@ -62,6 +62,7 @@ __all__ = [
     "make_queue",
     "purge_queue",
     "put_user",
+    "set_default_queue_type",
     "set_permission",
     "set_topic_permission",
     "set_vhost_shards",
@@ -231,14 +232,21 @@ def _consumer(found: admin_pb2.Consumer) -> Consumer:
 def list_vhosts() -> Steps[list[Vhost]]:
     answer = yield from call("ListVhosts", admin_pb2.ListVhostsRequest(), admin_pb2.ListVhostsResponse)
     return [
-        # An earlier broker has one shard, and does not say so.
-        Vhost(vhost.name, vhost.directory, vhost.ready_count, vhost.unacked_count, vhost.shards or 1)
+        # An earlier broker has one shard and no default queue type, and does not say so.
+        Vhost(
+            vhost.name,
+            vhost.directory,
+            vhost.ready_count,
+            vhost.unacked_count,
+            vhost.shards or 1,
+            vhost.default_queue_type or "classic",
+        )
         for vhost in answer.vhosts
     ]
 
 
-def create_vhost(name: str, shards: int) -> Steps[bool]:
-    request = admin_pb2.CreateVhostRequest(name=name, shards=shards)
+def create_vhost(name: str, shards: int, default_queue_type: str | None) -> Steps[bool]:
+    request = admin_pb2.CreateVhostRequest(name=name, shards=shards, default_queue_type=default_queue_type or "")
     answer = yield from call("CreateVhost", request, admin_pb2.CreateVhostResponse)
     return answer.created
 
@@ -246,6 +254,11 @@ def create_vhost(name: str, shards: int) -> Steps[bool]:
 def set_vhost_shards(name: str, shards: int) -> Steps[None]:
     request = admin_pb2.SetVhostShardsRequest(name=name, shards=shards)
     yield from call("SetVhostShards", request, admin_pb2.SetVhostShardsResponse)
+
+
+def set_default_queue_type(name: str, default_queue_type: str) -> Steps[None]:
+    request = admin_pb2.SetDefaultQueueTypeRequest(name=name, default_queue_type=default_queue_type)
+    yield from call("SetDefaultQueueType", request, admin_pb2.SetDefaultQueueTypeResponse)
 
 
 def delete_vhost(name: str) -> Steps[None]:

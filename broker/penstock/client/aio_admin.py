@@ -113,12 +113,17 @@ class AsyncAdmin:
         """Return the vhosts that the user may see."""
         return await self._run(admin_calls.list_vhosts())
 
-    async def create_vhost(self, name: str, shards: int = 1) -> bool:
+    async def create_vhost(self, name: str, shards: int = 1, default_queue_type: str | None = None) -> bool:
         """Create a vhost, if there is none of this name; return whether it is new.
 
-        Its queues are spread over so many shards, which are logs with a lock and syncs of their own.
+        Its queues are spread over so many shards, which are logs with a lock and syncs of their own. The default type
+        of its queues is also set for one that exists, if you name one.
         """
-        return await self._run(admin_calls.create_vhost(name, shards))
+        return await self._run(admin_calls.create_vhost(name, shards, default_queue_type))
+
+    async def set_default_queue_type(self, name: str, default_queue_type: str) -> None:
+        """Set the type of durable queues that are declared without one in a vhost: classic, quorum or stream."""
+        await self._run(admin_calls.set_default_queue_type(name, default_queue_type))
 
     async def set_vhost_shards(self, name: str, shards: int) -> None:
         """Add shards to a vhost, until there are so many. Queues that exist stay where they are."""

@@ -265,6 +265,7 @@ class Vhost:
     ready_count: int
     unacked_count: int
     shards: int = 1
+    default_queue_type: str = "classic"
 
 
 @dataclass(frozen=True, slots=True)

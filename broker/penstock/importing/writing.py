@@ -15,7 +15,7 @@ from typing import Final
 from penstock.importing.lavinmq import FoundMessage, LavinDirectory, QueueFolder
 from penstock.importing.plan import Plan, VhostPlan, make_plan
 from penstock.importing.times import Delayed, delayed, expires_ms
-from penstock.metadata.effects import PersistLimits, PersistPolicies
+from penstock.metadata.effects import PersistLimits, PersistPolicies, SettingsEntry
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.model.names import NAME_BYTES_MAX, ExchangeName, RoutingKey
 from penstock.model.records import Queue, QueueKind
@@ -150,7 +150,7 @@ def _write(plan: Plan, reading: _Reading, folder: Path) -> None:
     for vhost in plan.vhosts:
         path = folder / directory_name(vhost.name)
         create_vhost_directory(path, vhost.name)
-        changes = (entry for entry in vhost.entries if not isinstance(entry, PersistPolicies | PersistLimits))
+        changes = (entry for entry in vhost.entries if not isinstance(entry, SettingsEntry))
         create_definitions(path / DEFINITIONS, map(change_of, changes))
         _write_policies(vhost, path)
         _write_messages(vhost, reading, path)

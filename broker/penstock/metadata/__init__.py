@@ -3,6 +3,7 @@
 from penstock.metadata.decide import decide
 from penstock.metadata.limit_rules import check_shard_count
 from penstock.metadata.pending import PendingTopology
+from penstock.metadata.queues import check_default_queue_type
 from penstock.metadata.removal import take_back
 from penstock.metadata.replicated import all_entries_of, is_stored, replicated
 from penstock.metadata.restore import apply_entry, changes_of, entries_of, restore, trial_of
@@ -16,6 +17,7 @@ __all__ = [
     "all_entries_of",
     "apply_entry",
     "changes_of",
+    "check_default_queue_type",
     "check_shard_count",
     "decide",
     "entries_of",

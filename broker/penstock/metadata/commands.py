@@ -41,7 +41,8 @@ class DeclareQueue:
     """Declare a queue; an empty name asks for one made of `random`, 22 URL-safe characters.
 
     `connection` owns an exclusive queue. `may_be_reserved` is for imports: a durable queue that a broker has named
-    keeps that name.
+    keeps that name. Without `takes_default_type`, one that names no type is a classic queue, whatever the default of
+    its virtual host: so it was where it was exported.
     """
 
     name: QueueName
@@ -53,6 +54,7 @@ class DeclareQueue:
     passive: bool = False
     random: str = ""
     may_be_reserved: bool = False
+    takes_default_type: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,13 @@ class SetLimits:
     limits: Limits
 
 
+@dataclass(frozen=True, slots=True)
+class SetDefaultQueueType:
+    """`kind` is text, because a client can ask for any."""
+
+    kind: str
+
+
 Command: TypeAlias = (
     DeclareExchange
     | DeleteExchange
@@ -154,4 +163,5 @@ Command: TypeAlias = (
     | SetPolicy
     | DeletePolicy
     | SetLimits
+    | SetDefaultQueueType
 )

@@ -22,6 +22,7 @@ from penstock.metadata.commands import (
     DeleteStream,
     PurgeQueue,
     QueueUnused,
+    SetDefaultQueueType,
     SetLimits,
     SetPolicy,
     Unbind,
@@ -45,6 +46,7 @@ _RULES: Final[dict[type, _Rule]] = {
     DeclareStream: streams.declare,
     DeleteStream: streams.delete,
     SetLimits: limit_rules.set_limits,
+    SetDefaultQueueType: queues.set_default_type,
 }
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from penstock.metadata.policies import Policy
 from penstock.model.limits import Limits
 from penstock.model.names import ExchangeName, QueueId, QueueName
-from penstock.model.records import Binding, Exchange, Queue, Route
+from penstock.model.records import Binding, Exchange, Queue, QueueKind, Route
 
 # ---------------------------------------------------------------- for the definitions file
 
@@ -64,6 +64,14 @@ class PersistLimits:
     limits: Limits
 
 
+@dataclass(frozen=True, slots=True)
+class PersistDefaultQueueType:
+    kind: QueueKind
+
+
+SettingsEntry: TypeAlias = PersistPolicies | PersistLimits | PersistDefaultQueueType
+"""Entries that have files of their own."""
+
 Entry: TypeAlias = (
     PersistExchange
     | PersistExchangeDeleted
@@ -71,8 +79,7 @@ Entry: TypeAlias = (
     | PersistQueueDeleted
     | PersistBound
     | PersistUnbound
-    | PersistPolicies
-    | PersistLimits
+    | SettingsEntry
 )
 
 # ---------------------------------------------------------------- for the engine

@@ -9,6 +9,7 @@ from penstock.metadata.effects import (
     Change,
     Entry,
     PersistBound,
+    PersistDefaultQueueType,
     PersistExchange,
     PersistExchangeDeleted,
     PersistLimits,
@@ -20,7 +21,7 @@ from penstock.metadata.effects import (
 from penstock.metadata.overlay import NestedOverlay, Overlay
 from penstock.metadata.topology import VhostTopology
 from penstock.model.names import ExchangeName, QueueName
-from penstock.model.records import Binding, Exchange, Queue
+from penstock.model.records import Binding, Exchange, Queue, QueueKind
 
 if TYPE_CHECKING:
     from penstock.metadata.policies import Policies
@@ -51,6 +52,7 @@ class PendingTopology(VhostTopology):
         self.policies = committed.policies
         self.operator_policies = committed.operator_policies
         self.limits = committed.limits
+        self.default_queue_type = committed.default_queue_type
         self._by_source = NestedOverlay(committed._by_source)
         self._by_destination = NestedOverlay(committed._by_destination)
         self._route_counts = Overlay(committed._route_counts)
@@ -97,6 +99,10 @@ class PendingTopology(VhostTopology):
         super().put_limits(limits)
         self.steps.append(PersistLimits(limits))
 
+    def put_default_queue_type(self, kind: QueueKind) -> None:
+        super().put_default_queue_type(kind)
+        self.steps.append(PersistDefaultQueueType(kind))
+
 
 def _repeat(state: VhostTopology, step: Entry) -> None:
     match step:
@@ -112,7 +118,5 @@ def _repeat(state: VhostTopology, step: Entry) -> None:
             state.put_binding(binding)
         case PersistUnbound(binding):
             state.remove_binding(binding)
-        case PersistPolicies(policies, is_operator):
-            state.put_policies({policy.name: policy for policy in policies}, is_operator=is_operator)
-        case PersistLimits(limits):
-            state.put_limits(limits)
+        case PersistPolicies() | PersistLimits() | PersistDefaultQueueType():
+            state.put_settings(step)

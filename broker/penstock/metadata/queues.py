@@ -4,8 +4,24 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.metadata.argument_rules import check_queue_arguments
-from penstock.metadata.commands import ConnectionClosed, DeclareQueue, DeleteQueue, PurgeQueue, QueueUnused
-from penstock.metadata.effects import Decision, Done, EmptyQueue, PersistQueue, PutQueue, QueueDeclared, UseQueue
+from penstock.metadata.commands import (
+    ConnectionClosed,
+    DeclareQueue,
+    DeleteQueue,
+    PurgeQueue,
+    QueueUnused,
+    SetDefaultQueueType,
+)
+from penstock.metadata.effects import (
+    Decision,
+    Done,
+    EmptyQueue,
+    PersistDefaultQueueType,
+    PersistQueue,
+    PutQueue,
+    QueueDeclared,
+    UseQueue,
+)
 from penstock.metadata.limit_rules import check_dedicated, check_queues
 from penstock.metadata.policy_rules import effective_queue
 from penstock.metadata.removal import remove_queue
@@ -48,6 +64,7 @@ _TYPES: Final = {
 
 
 def declare(state: VhostTopology, command: DeclareQueue) -> Decision:
+    command = _with_type(state, command)
     found = check(state, command)
     if found is not None:
         is_use = effective_queue(state, found).expires_ms is not None
@@ -78,6 +95,42 @@ def _shard_of(state: VhostTopology, queue: Queue) -> int:
     """
     is_in_turn = not queue.is_dedicated and not queue.name.startswith(STAGE_PREFIX)
     return state.put_count % state.shard_count if is_in_turn else 0
+
+
+def check_default_queue_type(thing: Thing, kind: str) -> QueueKind:
+    """Return the type; raise if no queue has it."""
+    if kind not in tuple(QueueKind):
+        rule = f"cannot have the default queue type '{kind[:64]}'"
+        raise InvalidArgumentError(thing, rule, f"use one of {', '.join(QueueKind)}", field="default_queue_type")
+    return QueueKind(kind)
+
+
+def set_default_type(state: VhostTopology, command: SetDefaultQueueType) -> Decision:
+    """Set the type of queues that are declared without one from now on."""
+    kind = check_default_queue_type(Thing("vhost", state.vhost), command.kind)
+    if kind is state.default_queue_type:
+        return Decision(Done(0))
+    state.put_default_queue_type(kind)
+    return Decision(Done(), [PersistDefaultQueueType(kind)])
+
+
+def _with_type(state: VhostTopology, command: DeclareQueue) -> DeclareQueue:
+    """Return a declaration that names no type with the default one of the virtual host.
+
+    A queue that exists keeps its type, so that a program that declares it does not fail once the default has changed.
+    One that only a classic queue can be is classic.
+    """
+    default = state.default_queue_type
+    if default is QueueKind.CLASSIC or X_QUEUE_TYPE in command.arguments or not command.takes_default_type:
+        return command
+    found = state.queues.get(command.name)
+    if found is not None:
+        kind = found.kind
+    elif command.durable and not command.exclusive and not command.auto_delete:
+        kind = default
+    else:
+        return command
+    return replace(command, arguments={**command.arguments, X_QUEUE_TYPE: kind.value})
 
 
 def check(state: VhostTopology, command: DeclareQueue) -> Queue | None:

@@ -10,6 +10,7 @@ from penstock.metadata.effects import (
     Decision,
     Entry,
     PersistBound,
+    PersistDefaultQueueType,
     PersistExchange,
     PersistExchangeDeleted,
     PersistLimits,
@@ -20,7 +21,7 @@ from penstock.metadata.effects import (
 )
 from penstock.metadata.topology import PREDECLARED_NAMES, VhostTopology
 from penstock.model.limits import NO_LIMITS
-from penstock.model.records import DestinationKind
+from penstock.model.records import DestinationKind, QueueKind
 
 
 def replicated(decision: Decision, steps: Sequence[Entry]) -> tuple[Entry, ...]:
@@ -51,7 +52,7 @@ def is_stored(state: VhostTopology, entry: Entry) -> bool:
             return state.queues[name].is_persistent
         case PersistBound(binding) | PersistUnbound(binding):
             return state.is_binding_persistent(binding)
-        case PersistPolicies() | PersistLimits():
+        case PersistPolicies() | PersistLimits() | PersistDefaultQueueType():
             return True
 
 
@@ -67,3 +68,5 @@ def all_entries_of(state: VhostTopology) -> Iterator[Entry]:
             yield PersistPolicies(tuple(policies.values()), is_operator=is_operator)
     if state.limits != NO_LIMITS:
         yield PersistLimits(state.limits)
+    if state.default_queue_type is not QueueKind.CLASSIC:
+        yield PersistDefaultQueueType(state.default_queue_type)

@@ -10,6 +10,7 @@ from penstock.metadata.effects import (
     Change,
     Entry,
     PersistBound,
+    PersistDefaultQueueType,
     PersistExchange,
     PersistExchangeDeleted,
     PersistLimits,
@@ -71,7 +72,7 @@ def trial_of(state: VhostTopology) -> VhostTopology:
     """
     trial = VhostTopology(state.vhost, state.next_queue_id)
     trial.shard_count, trial.put_count = state.shard_count, state.put_count
-    trial.limits = state.limits
+    trial.limits, trial.default_queue_type = state.limits, state.default_queue_type
     trial.policies, trial.operator_policies = state.policies, state.operator_policies
     for exchange in state.exchanges.values():
         if exchange.name not in PREDECLARED_NAMES:
@@ -87,10 +88,8 @@ def apply_entry(state: VhostTopology, entry: Entry) -> str | None:
     Cascades are entries of their own in the file; here only bindings go with their ends.
     """
     match entry:
-        case PersistPolicies(policies, is_operator):
-            state.put_policies({policy.name: policy for policy in policies}, is_operator=is_operator)
-        case PersistLimits(limits):
-            state.put_limits(limits)
+        case PersistPolicies() | PersistLimits() | PersistDefaultQueueType():
+            state.put_settings(entry)
         case PersistExchange(exchange):
             return _apply_exchange(state, exchange)
         case PersistQueue(queue):

@@ -9,7 +9,15 @@ from itertools import pairwise
 from typing import Final, TypeAlias, TypeVar
 
 from penstock.metadata.binding_index import BindingIndex
-from penstock.metadata.effects import AddRoute, Change, RemoveRoute
+from penstock.metadata.effects import (
+    AddRoute,
+    Change,
+    PersistDefaultQueueType,
+    PersistLimits,
+    PersistPolicies,
+    RemoveRoute,
+    SettingsEntry,
+)
 from penstock.metadata.name_index import NameIndex
 from penstock.metadata.overlay import inner_of
 from penstock.metadata.policies import Policies
@@ -17,7 +25,7 @@ from penstock.model.arguments import Frozen
 from penstock.model.errors import Thing
 from penstock.model.limits import NO_LIMITS, Limits
 from penstock.model.names import DEFAULT_EXCHANGE, ConnectionId, ExchangeName, QueueId, QueueName, VhostName
-from penstock.model.records import Binding, DestinationKind, Exchange, ExchangeKind, Queue, route_of
+from penstock.model.records import Binding, DestinationKind, Exchange, ExchangeKind, Queue, QueueKind, route_of
 
 PREDECLARED: Final = (
     Exchange(DEFAULT_EXCHANGE, ExchangeKind.DIRECT),
@@ -61,6 +69,7 @@ class VhostTopology:
         self.policies: Policies = {}
         self.operator_policies: Policies = {}
         self.limits = NO_LIMITS
+        self.default_queue_type = QueueKind.CLASSIC
         self._by_source: MutableMapping[ExchangeName, _Bindings] = {}
         self._by_destination: MutableMapping[Destination, _Bindings] = {}
         self._route_counts: MutableMapping[Frozen, int] = {}
@@ -156,6 +165,19 @@ class VhostTopology:
 
     def put_limits(self, limits: Limits) -> None:
         self.limits = limits
+
+    def put_default_queue_type(self, kind: QueueKind) -> None:
+        self.default_queue_type = kind
+
+    def put_settings(self, entry: SettingsEntry) -> None:
+        """Apply an entry that fits every topology."""
+        match entry:
+            case PersistPolicies(policies, is_operator):
+                self.put_policies({policy.name: policy for policy in policies}, is_operator=is_operator)
+            case PersistLimits(limits):
+                self.put_limits(limits)
+            case PersistDefaultQueueType(kind):
+                self.put_default_queue_type(kind)
 
     def _put_exchange(self, exchange: Exchange) -> None:
         assert exchange.name not in self.exchanges

@@ -12,16 +12,24 @@ from functools import partial
 from pathlib import Path
 
 from penstock.kit.logging import logger
-from penstock.metadata.effects import Entry, PersistLimits, PersistPolicies
+from penstock.metadata.effects import Entry, PersistDefaultQueueType, PersistLimits, PersistPolicies, SettingsEntry
 from penstock.model.errors import FaultError, RefusedError, StorageError
 from penstock.model.names import VhostName
 from penstock.native import Engine, Shard
 from penstock.services.ports import Corruption, Recovery
 from penstock.storage import DataDirectory, DefinitionsCopy, DefinitionsFile, read_vhosts, write_vhosts
 from penstock.storage.deletions_json import Deletion, Kind
-from penstock.storage.entries import change_of, entry_of, limits_of, policies_of, record_of
+from penstock.storage.entries import (
+    change_of,
+    default_queue_type_of,
+    entry_of,
+    limits_of,
+    policies_of,
+    record_of,
+)
 from penstock.storage.limits_json import LIMITS, write_limits_file
 from penstock.storage.policies_json import OPERATOR_POLICIES, POLICIES, write_policies
+from penstock.storage.settings_json import SETTINGS, write_settings_file
 from penstock.storage.start_room import check_room
 from penstock.storage.vhost_files import (
     create_vhost_directory,
@@ -242,6 +250,7 @@ class VhostsStorage:
         entries.append(policies_of(path / POLICIES, name, is_operator=False))
         entries.append(policies_of(path / OPERATOR_POLICIES, name, is_operator=True))
         entries.append(limits_of(path / LIMITS, name))
+        entries.append(default_queue_type_of(path / SETTINGS))
         self._read[name] = _Read(file, entries)
 
     def _open(self, name: VhostName, *, is_new: bool = False) -> OpenedVhost:
@@ -274,7 +283,7 @@ class _Read:
 
 
 class _Definitions:
-    """A definitions file, and the files of policies and limits beside it.
+    """A definitions file, and the files of policies, limits and the default queue type beside it.
 
     One append writes only one of them, so that it is written completely or not at all.
     """
@@ -286,7 +295,7 @@ class _Definitions:
         self._note = note
 
     async def append(self, entries: Sequence[Entry]) -> None:
-        settings = [entry for entry in entries if isinstance(entry, PersistPolicies | PersistLimits)]
+        settings = [entry for entry in entries if isinstance(entry, SettingsEntry)]
         if not settings:
             await self._file.append([change_of(entry) for entry in entries])
             return
@@ -294,21 +303,23 @@ class _Definitions:
         if await asyncio.to_thread(self._write_settings, settings[0]):
             await self._note()  # from now on the file is missed when it vanishes
 
-    def _write_settings(self, entry: PersistPolicies | PersistLimits) -> bool:
-        return self._write_policies(entry) if isinstance(entry, PersistPolicies) else self._write_limits(entry)
-
-    def _write_policies(self, entry: PersistPolicies) -> bool:
+    def _write_settings(self, entry: SettingsEntry) -> bool:
         """Return whether the file is new."""
-        path = self._path / (OPERATOR_POLICIES if entry.is_operator else POLICIES)
+        match entry:
+            case PersistPolicies(is_operator=is_operator):
+                path = self._path / (OPERATOR_POLICIES if is_operator else POLICIES)
+            case PersistLimits():
+                path = self._path / LIMITS
+            case PersistDefaultQueueType():
+                path = self._path / SETTINGS
         is_new = not path.exists()
-        write_policies(path, self._vhost, [record_of(policy) for policy in entry.policies])
-        return is_new
-
-    def _write_limits(self, entry: PersistLimits) -> bool:
-        """Return whether the file is new."""
-        path = self._path / LIMITS
-        is_new = not path.exists()
-        write_limits_file(path, entry.limits.written())
+        match entry:
+            case PersistPolicies(policies):
+                write_policies(path, self._vhost, [record_of(policy) for policy in policies])
+            case PersistLimits(limits):
+                write_limits_file(path, limits.written())
+            case PersistDefaultQueueType(kind):
+                write_settings_file(path, kind.value)
         return is_new
 
     def begin_backup(self) -> DefinitionsCopy:

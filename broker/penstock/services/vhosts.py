@@ -20,6 +20,7 @@ class VhostStatus:
     shard_count: int = 1
     ready_count: int = 0
     unacked_count: int = 0
+    default_queue_type: str = "classic"
 
 
 class VhostVerbs:
@@ -40,14 +41,28 @@ class VhostVerbs:
                     counts = VhostCounts()  # one that has stopped hides none of the others
                 directory = directory_name(vhost.name)
                 found.append(
-                    VhostStatus(vhost.name, directory, vhost.shard_count, counts.ready_count, counts.unacked_count)
+                    VhostStatus(
+                        vhost.name,
+                        directory,
+                        vhost.shard_count,
+                        counts.ready_count,
+                        counts.unacked_count,
+                        vhost.default_queue_type.value,
+                    )
                 )
         return found
 
     @changing("CreateVhost", "name")
-    async def create_vhost(self, principal: Principal, name: str, shard_count: int = 1) -> bool:
-        """Return whether it is new."""
-        return await self._vhosts.create(principal.in_broker(), name, shard_count)
+    async def create_vhost(
+        self, principal: Principal, name: str, shard_count: int = 1, default_queue_type: str | None = None
+    ) -> bool:
+        """Return whether it is new. A default queue type is also set for one that exists."""
+        return await self._vhosts.create(principal.in_broker(), name, shard_count, default_queue_type)
+
+    @changing("SetDefaultQueueType", "name", "default_queue_type")
+    async def set_default_queue_type(self, principal: Principal, name: str, default_queue_type: str) -> None:
+        """Set the type of its queues that are declared without one from now on."""
+        await self._vhosts.get(vhost_name(name)).set_default_queue_type(principal.in_broker(), default_queue_type)
 
     @changing("SetVhostShards", "name")
     async def set_vhost_shards(self, principal: Principal, name: str, shard_count: int) -> None:

@@ -30,7 +30,7 @@ BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 NODE = "node.json"
 VHOSTS = "vhosts.json"
 _USERS = "users.json"
-_NOTHING: Final = {"policies.json": "[]", "operator_policies.json": "[]", "limits.json": "{}"}
+_NOTHING: Final = {"policies.json": "[]", "operator_policies.json": "[]", "limits.json": "{}", "settings.json": "{}"}
 """A vhost's settings files, each with its empty content."""
 FORMATS: Final = range(1, 3)
 """Formats that this version reads. `node.json` and backups state the newest one of their logs; others are refused."""
@@ -135,7 +135,7 @@ class DataDirectory:
         return _proof_name(vhost) in self._files
 
     def check_settings(self, vhost: str) -> None:
-        """Check for missing policies or limits: without them messages might be confirmed with a lower durability.
+        """Check for missing policies, limits or settings: without them queues might promise less than before.
 
         Raises StorageError.
         """

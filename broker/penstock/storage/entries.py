@@ -8,6 +8,7 @@ from pathlib import Path
 from penstock.metadata.effects import (
     Entry,
     PersistBound,
+    PersistDefaultQueueType,
     PersistExchange,
     PersistExchangeDeleted,
     PersistLimits,
@@ -19,10 +20,11 @@ from penstock.metadata.effects import (
 from penstock.metadata.policies import Policy, check_policy, make_policy
 from penstock.model.errors import RefusedError, StorageError, Thing
 from penstock.model.limits import Holder, read_limits
-from penstock.model.records import Exchange
+from penstock.model.records import Exchange, QueueKind
 from penstock.storage import Bound, Change, Declared, ExchangeDeleted, QueueDeleted, Unbound
 from penstock.storage.limits_json import read_limits_file
 from penstock.storage.policies_json import PolicyRecord, read_policies
+from penstock.storage.settings_json import read_settings_file
 
 
 def change_of(entry: Entry) -> Change:
@@ -40,8 +42,8 @@ def change_of(entry: Entry) -> Change:
             return Bound(binding)
         case PersistUnbound(binding):
             return Unbound(binding)
-        case PersistPolicies() | PersistLimits():
-            raise AssertionError("policies and limits are not in the definitions file")
+        case PersistPolicies() | PersistLimits() | PersistDefaultQueueType():
+            raise AssertionError("policies, limits and the default queue type are not in the definitions file")
 
 
 def record_of(policy: Policy) -> PolicyRecord:
@@ -72,6 +74,18 @@ def limits_of(path: Path, vhost: str) -> PersistLimits:
         raise StorageError(
             Thing("file", str(path)), f"is invalid: {refusal}", "correct it, then start again"
         ) from refusal
+
+
+def default_queue_type_of(path: Path) -> PersistDefaultQueueType:
+    """Return the default type of queues in a file. Raises StorageError."""
+    found = read_settings_file(path)
+    if found is not None and found not in tuple(QueueKind):
+        raise StorageError(
+            Thing("file", str(path)),
+            f"is invalid: it has the default queue type '{found[:64]}'",
+            f"write one of {', '.join(QueueKind)}, then start again",
+        )
+    return PersistDefaultQueueType(QueueKind.CLASSIC if found is None else QueueKind(found))
 
 
 def policy_of(vhost: str, record: PolicyRecord, *, is_operator: bool) -> Policy:

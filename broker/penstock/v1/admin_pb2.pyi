@@ -182,18 +182,20 @@ class Recovery(_message.Message):
     def __init__(self, ms: _Optional[float] = ..., bytes_read: _Optional[int] = ..., records: _Optional[int] = ..., torn_bytes: _Optional[int] = ...) -> None: ...
 
 class Vhost(_message.Message):
-    __slots__ = ("name", "directory", "ready_count", "unacked_count", "shards")
+    __slots__ = ("name", "directory", "ready_count", "unacked_count", "shards", "default_queue_type")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     READY_COUNT_FIELD_NUMBER: _ClassVar[int]
     UNACKED_COUNT_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_QUEUE_TYPE_FIELD_NUMBER: _ClassVar[int]
     name: str
     directory: str
     ready_count: int
     unacked_count: int
     shards: int
-    def __init__(self, name: _Optional[str] = ..., directory: _Optional[str] = ..., ready_count: _Optional[int] = ..., unacked_count: _Optional[int] = ..., shards: _Optional[int] = ...) -> None: ...
+    default_queue_type: str
+    def __init__(self, name: _Optional[str] = ..., directory: _Optional[str] = ..., ready_count: _Optional[int] = ..., unacked_count: _Optional[int] = ..., shards: _Optional[int] = ..., default_queue_type: _Optional[str] = ...) -> None: ...
 
 class ListVhostsRequest(_message.Message):
     __slots__ = ()
@@ -206,12 +208,14 @@ class ListVhostsResponse(_message.Message):
     def __init__(self, vhosts: _Optional[_Iterable[_Union[Vhost, _Mapping]]] = ...) -> None: ...
 
 class CreateVhostRequest(_message.Message):
-    __slots__ = ("name", "shards")
+    __slots__ = ("name", "shards", "default_queue_type")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_QUEUE_TYPE_FIELD_NUMBER: _ClassVar[int]
     name: str
     shards: int
-    def __init__(self, name: _Optional[str] = ..., shards: _Optional[int] = ...) -> None: ...
+    default_queue_type: str
+    def __init__(self, name: _Optional[str] = ..., shards: _Optional[int] = ..., default_queue_type: _Optional[str] = ...) -> None: ...
 
 class CreateVhostResponse(_message.Message):
     __slots__ = ("created",)
@@ -228,6 +232,18 @@ class SetVhostShardsRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., shards: _Optional[int] = ...) -> None: ...
 
 class SetVhostShardsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SetDefaultQueueTypeRequest(_message.Message):
+    __slots__ = ("name", "default_queue_type")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_QUEUE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    default_queue_type: str
+    def __init__(self, name: _Optional[str] = ..., default_queue_type: _Optional[str] = ...) -> None: ...
+
+class SetDefaultQueueTypeResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

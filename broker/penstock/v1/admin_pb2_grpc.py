@@ -70,6 +70,11 @@ class AdminServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_admin__pb2.SetVhostShardsRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_admin__pb2.SetVhostShardsResponse.FromString,
                 _registered_method=True)
+        self.SetDefaultQueueType = channel.unary_unary(
+                '/penstock.v1.AdminService/SetDefaultQueueType',
+                request_serializer=penstock_dot_v1_dot_admin__pb2.SetDefaultQueueTypeRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_admin__pb2.SetDefaultQueueTypeResponse.FromString,
+                _registered_method=True)
         self.DeleteVhost = channel.unary_unary(
                 '/penstock.v1.AdminService/DeleteVhost',
                 request_serializer=penstock_dot_v1_dot_admin__pb2.DeleteVhostRequest.SerializeToString,
@@ -286,6 +291,12 @@ class AdminServiceServicer(object):
     def SetVhostShards(self, request, context):
         """Adds shards: fewer than there are is refused. New queues are placed in all of them; existing queues stay where they are.
         """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetDefaultQueueType(self, request, context):
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -542,6 +553,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.SetVhostShards,
                     request_deserializer=penstock_dot_v1_dot_admin__pb2.SetVhostShardsRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_admin__pb2.SetVhostShardsResponse.SerializeToString,
+            ),
+            'SetDefaultQueueType': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetDefaultQueueType,
+                    request_deserializer=penstock_dot_v1_dot_admin__pb2.SetDefaultQueueTypeRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_admin__pb2.SetDefaultQueueTypeResponse.SerializeToString,
             ),
             'DeleteVhost': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteVhost,
@@ -903,6 +919,33 @@ class AdminService(object):
             '/penstock.v1.AdminService/SetVhostShards',
             penstock_dot_v1_dot_admin__pb2.SetVhostShardsRequest.SerializeToString,
             penstock_dot_v1_dot_admin__pb2.SetVhostShardsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetDefaultQueueType(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/SetDefaultQueueType',
+            penstock_dot_v1_dot_admin__pb2.SetDefaultQueueTypeRequest.SerializeToString,
+            penstock_dot_v1_dot_admin__pb2.SetDefaultQueueTypeResponse.FromString,
             options,
             channel_credentials,
             insecure,

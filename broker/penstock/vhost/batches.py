@@ -11,7 +11,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeAlias, TypeGuard
 
 from penstock.metadata import PendingTopology, VhostTopology, decide, take_back
-from penstock.metadata.commands import Command, DeletePolicy, DeleteQueue, QueueUnused, SetLimits, SetPolicy
+from penstock.metadata.commands import (
+    Command,
+    DeletePolicy,
+    DeleteQueue,
+    QueueUnused,
+    SetDefaultQueueType,
+    SetLimits,
+    SetPolicy,
+)
 from penstock.metadata.effects import (
     Answer,
     Decision,
@@ -29,7 +37,7 @@ from penstock.vhost.apply import apply_changes
 
 NO_COUNTS: Final = QueueCounts()
 _LONG: Final = (SetPolicy, DeletePolicy)
-_ALONE: Final = (*_LONG, SetLimits)
+_ALONE: Final = (*_LONG, SetLimits, SetDefaultQueueType)
 Work: TypeAlias = Command | Callable[[], object]
 """A command to decide, or a look at the vhost to take when its batch is committed."""
 
@@ -110,8 +118,8 @@ class Batches:
         """Decide requests from the first on.
 
         A batch ends before a deletion that depends on the contents of a queue of the same batch, because the engine
-        does not have that queue yet. A change of policies or limits is a batch of its own: its file and the definitions
-        cannot be written in one step.
+        does not have that queue yet. A change of policies, limits or the default queue type is a batch of its own: its
+        file and the definitions cannot be written in one step.
         """
         batch = Batch(PendingTopology(self._committed))
         for request in requests:

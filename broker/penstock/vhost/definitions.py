@@ -16,6 +16,7 @@ from penstock.metadata.commands import Bind, Command
 from penstock.metadata.effects import Done, Entry, ExchangeDeclared, QueueDeclared, StreamDeclared
 from penstock.model.errors import InvalidArgumentError, PreconditionFailedError, RefusedError
 from penstock.model.names import VhostName
+from penstock.model.records import QueueKind
 from penstock.vhost.batches import Outcome
 from penstock.vhost.definitions_json import (
     DEFINITIONS,
@@ -62,7 +63,16 @@ async def export_definitions(vhosts: Vhosts, users: DefinitionsUsers, rights: Ri
 
 def _write_vhost(vhost: Vhost) -> dict[str, Any]:
     """Return a vhost as RabbitMQ reads it too, unless it has shards."""
-    return {"name": vhost.name} | ({"shards": vhost.shard_count} if vhost.shard_count > 1 else {})
+    shards = {"shards": vhost.shard_count} if vhost.shard_count > 1 else {}
+    return {"name": vhost.name, **shards, **_write_default_queue_type(vhost)}
+
+
+def _write_default_queue_type(vhost: Vhost) -> dict[str, Any]:
+    """Return the default type, unless it is classic, in both places where RabbitMQ has it."""
+    if vhost.default_queue_type is QueueKind.CLASSIC:
+        return {}
+    default = {"default_queue_type": vhost.default_queue_type.value}
+    return {**default, "metadata": default}
 
 
 async def export_vhost(vhost: Vhost, rights: Rights, version: str) -> bytes:
@@ -73,6 +83,7 @@ async def export_vhost(vhost: Vhost, rights: Rights, version: str) -> bytes:
         "product_name": "Penstock",
         "penstock_version": version,
         "original_vhost_name": vhost.name,
+        **_write_default_queue_type(vhost),
     }
     return await asyncio.to_thread(_encode_vhost, document, entries)
 

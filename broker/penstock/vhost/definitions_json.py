@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from penstock.identity.permissions import whole_pattern
 from penstock.metadata import check_shard_count
-from penstock.metadata.commands import DeclareExchange, DeclareQueue, SetLimits, SetPolicy
+from penstock.metadata.commands import DeclareExchange, DeclareQueue, SetDefaultQueueType, SetLimits, SetPolicy
 from penstock.metadata.effects import Entry, PersistBound, PersistExchange, PersistQueue
 from penstock.model.arguments import DEPTH_MAX, Arguments, Decimal, Timestamp, Value
 from penstock.model.errors import InvalidArgumentError, RefusedError, Thing
@@ -55,6 +55,8 @@ LISTS: Final = (
     *("users", "permissions", "topic_permissions", "vhosts", "exchanges", "queues", "bindings"),
     *("policies", "parameters", "global_parameters"),
 )
+OF_ONE_VHOST: Final = frozenset({"default_queue_type", "description", "metadata", "tags"})
+"""Keys beside the lists, in the export of one virtual host."""
 VHOST_KEYS: Final = frozenset({"name", "shards", "description", "tags", "metadata", "default_queue_type", "limits"})
 EXCHANGE_KEYS: Final = frozenset({"name", "vhost", "type", "durable", "auto_delete", "internal", "arguments"})
 QUEUE_KEYS: Final = frozenset({"name", "vhost", "type", "durable", "auto_delete", "arguments"})
@@ -73,7 +75,7 @@ class Definitions:
     exchanges: list[tuple[VhostName, DeclareExchange]] = field(default_factory=list)
     queues: list[tuple[VhostName, DeclareQueue]] = field(default_factory=list)
     bindings: list[tuple[VhostName, Binding]] = field(default_factory=list)
-    policies: list[tuple[VhostName, SetPolicy | SetLimits]] = field(default_factory=list)
+    policies: list[tuple[VhostName, SetPolicy | SetLimits | SetDefaultQueueType]] = field(default_factory=list)
     users: list[JSON] = field(default_factory=list)
     permissions: list[JSON] = field(default_factory=list)
     topics: list[JSON] = field(default_factory=list)
@@ -152,8 +154,11 @@ class _Reader:
 
     def read(self, document: JSON) -> Definitions:
         for key in document:
-            if key not in LISTS and key not in ABOUT_THE_OTHER_BROKER:
+            is_of_vhost = self._into is not None and key in OF_ONE_VHOST
+            if key not in LISTS and key not in ABOUT_THE_OTHER_BROKER and not is_of_vhost:
                 self._problem(f"'{key}' is unknown")
+        if self._into is not None:
+            self._default_queue_type_of(self._into, document)
         for item in self._objects(document, "global_parameters"):
             if str(item.get("name")) not in PARAMETERS_OF_THE_OTHER_CLUSTER:
                 self._problem(f"global_parameters: '{item.get('name', '')}' is not supported yet")
@@ -193,22 +198,28 @@ class _Reader:
             lists[key].pop()
 
     def _vhost(self, item: JSON) -> None:
-        """Ignore metadata that only describes a vhost to people; metadata that changes its behaviour is a problem."""
+        """Read a vhost; ignore metadata that only describes it to people."""
         self._known(item, VHOST_KEYS)
         name = vhost_name(_text(item, "name"))
         if item.get("limits"):
             self._limits_of(name, item["limits"])
-        metadata = item.get("metadata")
-        described = metadata.get("default_queue_type") if isinstance(metadata, dict) else None
-        queue_types = (item.get("default_queue_type"), described)
-        if any(queue_type not in (None, "", "classic", "undefined") for queue_type in queue_types):
-            self._problem(f"vhost '{name}': only the default queue type 'classic' is supported yet")
+        self._default_queue_type_of(name, item)
         shard_count = item.get("shards")
         if shard_count is not None and (not isinstance(shard_count, int) or isinstance(shard_count, bool)):
             self._problem(f"vhost '{name}': shards must be a number")
         elif shard_count is not None:
             self._found.shard_counts[name] = check_shard_count(Thing("vhost", name), shard_count)
         self._found.vhosts.append(name)
+
+    def _default_queue_type_of(self, vhost: VhostName, item: JSON) -> None:
+        """Take the default type, which RabbitMQ writes into the metadata, too; the former counts."""
+        metadata = item.get("metadata")
+        described = metadata.get("default_queue_type") if isinstance(metadata, dict) else None
+        given = [kind for kind in (item.get("default_queue_type"), described) if kind not in (None, "", "undefined")]
+        if given and given[0] not in tuple(QueueKind):
+            self._problem(f"vhost '{vhost}': the default queue type '{given[0]}' is not supported")
+        elif given:
+            self._found.policies.append((vhost, SetDefaultQueueType(given[0])))
 
     def _limits_of(self, vhost: VhostName, written: object) -> None:
         """Take limits that are written beside the name of a vhost: an object, or several."""
@@ -254,6 +265,7 @@ class _Reader:
             auto_delete=_flag(item, "auto_delete"),
             arguments=arguments,
             may_be_reserved=True,
+            takes_default_type=False,
         )
         self._found.queues.append((self._place(item), command))
 

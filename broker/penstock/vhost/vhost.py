@@ -22,6 +22,7 @@ from penstock.metadata.commands import (
     DeleteQueue,
     PurgeQueue,
     QueueUnused,
+    SetDefaultQueueType,
     SetLimits,
     SetPolicy,
     Unbind,
@@ -47,6 +48,7 @@ from penstock.model.records import (
     Exchange,
     ExchangeKind,
     Queue,
+    QueueKind,
 )
 from penstock.native import Backup, QueueCounts, VhostCounts
 from penstock.vhost.batches import NO_COUNTS, Outcome
@@ -242,6 +244,17 @@ class Vhost:
     async def set_limits(self, rights: Rights, limits: Limits) -> None:
         rights.require_administrator(thing_of(Holder.VHOST, self.name))
         await self._owner.submit(SetLimits(limits))
+
+    # ------------------------------------------------------------ the default queue type
+
+    @property
+    def default_queue_type(self) -> QueueKind:
+        return self._topology.default_queue_type
+
+    async def set_default_queue_type(self, rights: Rights, kind: str) -> None:
+        """Set the type of queues that are declared without one from now on."""
+        rights.require_administrator(Thing("vhost", self.name))
+        await self._owner.submit(SetDefaultQueueType(kind))
 
     # ------------------------------------------------------------ admissions and events
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from penstock.metadata import VhostTopology, changes_of, check_shard_count, restore
+from penstock.metadata import VhostTopology, changes_of, check_default_queue_type, check_shard_count, restore
 from penstock.model.errors import FaultError, NotFoundError, PreconditionFailedError, StoppedError, StorageError, Thing
 from penstock.model.names import ConnectionId, VhostName, vhost_name
 from penstock.native import Shard
@@ -51,11 +51,20 @@ class Vhosts:
     def names(self) -> list[VhostName]:
         return list(self._vhosts)
 
-    async def create(self, rights: Rights, name: str, shard_count: int = 1) -> bool:
-        """Return whether it is new. Making one that exists does nothing."""
+    async def create(
+        self, rights: Rights, name: str, shard_count: int = 1, default_queue_type: str | None = None
+    ) -> bool:
+        """Return whether it is new. One that exists only gets the default queue type, if one is given."""
         checked = vhost_name(name)
-        rights.require_administrator(Thing("vhost", checked))
-        return await self.make(checked, check_shard_count(Thing("vhost", checked), shard_count))
+        thing = Thing("vhost", checked)
+        rights.require_administrator(thing)
+        check_shard_count(thing, shard_count)
+        if default_queue_type is not None:
+            check_default_queue_type(thing, default_queue_type)
+        is_new = await self.make(checked, shard_count)
+        if default_queue_type is not None:
+            await self.get(checked).set_default_queue_type(rights, default_queue_type)
+        return is_new
 
     async def make(self, name: VhostName, shard_count: int = 1) -> bool:
         """`create` without asking who wants it: for the first start and for imports."""

@@ -952,9 +952,10 @@ type Vhost struct {
 	ReadyCount   uint64 `protobuf:"varint,3,opt,name=ready_count,json=readyCount,proto3" json:"ready_count,omitempty"`
 	UnackedCount uint64 `protobuf:"varint,4,opt,name=unacked_count,json=unackedCount,proto3" json:"unacked_count,omitempty"`
 	// Logs that its queues share.
-	Shards        uint32 `protobuf:"varint,5,opt,name=shards,proto3" json:"shards,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Shards           uint32 `protobuf:"varint,5,opt,name=shards,proto3" json:"shards,omitempty"`
+	DefaultQueueType string `protobuf:"bytes,6,opt,name=default_queue_type,json=defaultQueueType,proto3" json:"default_queue_type,omitempty"` // of durable queues that are declared without x-queue-type: classic, quorum or stream
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Vhost) Reset() {
@@ -1020,6 +1021,13 @@ func (x *Vhost) GetShards() uint32 {
 		return x.Shards
 	}
 	return 0
+}
+
+func (x *Vhost) GetDefaultQueueType() string {
+	if x != nil {
+		return x.DefaultQueueType
+	}
+	return ""
 }
 
 type ListVhostsRequest struct {
@@ -1106,9 +1114,10 @@ type CreateVhostRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// 0 means 1. Of no effect on a virtual host that exists.
-	Shards        uint32 `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Shards           uint32 `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"`
+	DefaultQueueType string `protobuf:"bytes,3,opt,name=default_queue_type,json=defaultQueueType,proto3" json:"default_queue_type,omitempty"` // as SetDefaultQueueType, also on a virtual host that exists; empty has no effect
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *CreateVhostRequest) Reset() {
@@ -1153,6 +1162,13 @@ func (x *CreateVhostRequest) GetShards() uint32 {
 		return x.Shards
 	}
 	return 0
+}
+
+func (x *CreateVhostRequest) GetDefaultQueueType() string {
+	if x != nil {
+		return x.DefaultQueueType
+	}
+	return ""
 }
 
 type CreateVhostResponse struct {
@@ -1287,6 +1303,94 @@ func (*SetVhostShardsResponse) Descriptor() ([]byte, []int) {
 	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
+type SetDefaultQueueTypeRequest struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Name             string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	DefaultQueueType string                 `protobuf:"bytes,2,opt,name=default_queue_type,json=defaultQueueType,proto3" json:"default_queue_type,omitempty"` // classic, quorum or stream; queues that exist keep their type
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *SetDefaultQueueTypeRequest) Reset() {
+	*x = SetDefaultQueueTypeRequest{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetDefaultQueueTypeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetDefaultQueueTypeRequest) ProtoMessage() {}
+
+func (x *SetDefaultQueueTypeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetDefaultQueueTypeRequest.ProtoReflect.Descriptor instead.
+func (*SetDefaultQueueTypeRequest) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SetDefaultQueueTypeRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetDefaultQueueTypeRequest) GetDefaultQueueType() string {
+	if x != nil {
+		return x.DefaultQueueType
+	}
+	return ""
+}
+
+type SetDefaultQueueTypeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetDefaultQueueTypeResponse) Reset() {
+	*x = SetDefaultQueueTypeResponse{}
+	mi := &file_penstock_v1_admin_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetDefaultQueueTypeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetDefaultQueueTypeResponse) ProtoMessage() {}
+
+func (x *SetDefaultQueueTypeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_penstock_v1_admin_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetDefaultQueueTypeResponse.ProtoReflect.Descriptor instead.
+func (*SetDefaultQueueTypeResponse) Descriptor() ([]byte, []int) {
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{20}
+}
+
 type DeleteVhostRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1296,7 +1400,7 @@ type DeleteVhostRequest struct {
 
 func (x *DeleteVhostRequest) Reset() {
 	*x = DeleteVhostRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[19]
+	mi := &file_penstock_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1412,7 @@ func (x *DeleteVhostRequest) String() string {
 func (*DeleteVhostRequest) ProtoMessage() {}
 
 func (x *DeleteVhostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[19]
+	mi := &file_penstock_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1425,7 @@ func (x *DeleteVhostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVhostRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVhostRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DeleteVhostRequest) GetName() string {
@@ -1339,7 +1443,7 @@ type DeleteVhostResponse struct {
 
 func (x *DeleteVhostResponse) Reset() {
 	*x = DeleteVhostResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[20]
+	mi := &file_penstock_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1351,7 +1455,7 @@ func (x *DeleteVhostResponse) String() string {
 func (*DeleteVhostResponse) ProtoMessage() {}
 
 func (x *DeleteVhostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[20]
+	mi := &file_penstock_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1364,7 +1468,7 @@ func (x *DeleteVhostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVhostResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVhostResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 type VhostLimits struct {
@@ -1386,7 +1490,7 @@ type VhostLimits struct {
 
 func (x *VhostLimits) Reset() {
 	*x = VhostLimits{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[21]
+	mi := &file_penstock_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1502,7 @@ func (x *VhostLimits) String() string {
 func (*VhostLimits) ProtoMessage() {}
 
 func (x *VhostLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[21]
+	mi := &file_penstock_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1411,7 +1515,7 @@ func (x *VhostLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VhostLimits.ProtoReflect.Descriptor instead.
 func (*VhostLimits) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *VhostLimits) GetQueuesMax() uint32 {
@@ -1473,7 +1577,7 @@ type UserLimits struct {
 
 func (x *UserLimits) Reset() {
 	*x = UserLimits{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[22]
+	mi := &file_penstock_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1485,7 +1589,7 @@ func (x *UserLimits) String() string {
 func (*UserLimits) ProtoMessage() {}
 
 func (x *UserLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[22]
+	mi := &file_penstock_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1498,7 +1602,7 @@ func (x *UserLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserLimits.ProtoReflect.Descriptor instead.
 func (*UserLimits) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *UserLimits) GetConnectionsMax() uint32 {
@@ -1552,7 +1656,7 @@ type GetUserLimitsRequest struct {
 
 func (x *GetUserLimitsRequest) Reset() {
 	*x = GetUserLimitsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[23]
+	mi := &file_penstock_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1564,7 +1668,7 @@ func (x *GetUserLimitsRequest) String() string {
 func (*GetUserLimitsRequest) ProtoMessage() {}
 
 func (x *GetUserLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[23]
+	mi := &file_penstock_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1577,7 +1681,7 @@ func (x *GetUserLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserLimitsRequest.ProtoReflect.Descriptor instead.
 func (*GetUserLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetUserLimitsRequest) GetName() string {
@@ -1597,7 +1701,7 @@ type GetUserLimitsResponse struct {
 
 func (x *GetUserLimitsResponse) Reset() {
 	*x = GetUserLimitsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[24]
+	mi := &file_penstock_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1609,7 +1713,7 @@ func (x *GetUserLimitsResponse) String() string {
 func (*GetUserLimitsResponse) ProtoMessage() {}
 
 func (x *GetUserLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[24]
+	mi := &file_penstock_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1622,7 +1726,7 @@ func (x *GetUserLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserLimitsResponse.ProtoReflect.Descriptor instead.
 func (*GetUserLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetUserLimitsResponse) GetLimits() *UserLimits {
@@ -1649,7 +1753,7 @@ type SetUserLimitsRequest struct {
 
 func (x *SetUserLimitsRequest) Reset() {
 	*x = SetUserLimitsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[25]
+	mi := &file_penstock_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1661,7 +1765,7 @@ func (x *SetUserLimitsRequest) String() string {
 func (*SetUserLimitsRequest) ProtoMessage() {}
 
 func (x *SetUserLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[25]
+	mi := &file_penstock_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1674,7 +1778,7 @@ func (x *SetUserLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetUserLimitsRequest.ProtoReflect.Descriptor instead.
 func (*SetUserLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SetUserLimitsRequest) GetName() string {
@@ -1699,7 +1803,7 @@ type SetUserLimitsResponse struct {
 
 func (x *SetUserLimitsResponse) Reset() {
 	*x = SetUserLimitsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[26]
+	mi := &file_penstock_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1711,7 +1815,7 @@ func (x *SetUserLimitsResponse) String() string {
 func (*SetUserLimitsResponse) ProtoMessage() {}
 
 func (x *SetUserLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[26]
+	mi := &file_penstock_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1724,7 +1828,7 @@ func (x *SetUserLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetUserLimitsResponse.ProtoReflect.Descriptor instead.
 func (*SetUserLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 type GetVhostLimitsRequest struct {
@@ -1736,7 +1840,7 @@ type GetVhostLimitsRequest struct {
 
 func (x *GetVhostLimitsRequest) Reset() {
 	*x = GetVhostLimitsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[27]
+	mi := &file_penstock_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1748,7 +1852,7 @@ func (x *GetVhostLimitsRequest) String() string {
 func (*GetVhostLimitsRequest) ProtoMessage() {}
 
 func (x *GetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[27]
+	mi := &file_penstock_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1761,7 +1865,7 @@ func (x *GetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVhostLimitsRequest.ProtoReflect.Descriptor instead.
 func (*GetVhostLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetVhostLimitsRequest) GetVhost() string {
@@ -1782,7 +1886,7 @@ type GetVhostLimitsResponse struct {
 
 func (x *GetVhostLimitsResponse) Reset() {
 	*x = GetVhostLimitsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[28]
+	mi := &file_penstock_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1794,7 +1898,7 @@ func (x *GetVhostLimitsResponse) String() string {
 func (*GetVhostLimitsResponse) ProtoMessage() {}
 
 func (x *GetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[28]
+	mi := &file_penstock_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1807,7 +1911,7 @@ func (x *GetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVhostLimitsResponse.ProtoReflect.Descriptor instead.
 func (*GetVhostLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetVhostLimitsResponse) GetLimits() *VhostLimits {
@@ -1841,7 +1945,7 @@ type SetVhostLimitsRequest struct {
 
 func (x *SetVhostLimitsRequest) Reset() {
 	*x = SetVhostLimitsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[29]
+	mi := &file_penstock_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +1957,7 @@ func (x *SetVhostLimitsRequest) String() string {
 func (*SetVhostLimitsRequest) ProtoMessage() {}
 
 func (x *SetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[29]
+	mi := &file_penstock_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +1970,7 @@ func (x *SetVhostLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetVhostLimitsRequest.ProtoReflect.Descriptor instead.
 func (*SetVhostLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SetVhostLimitsRequest) GetVhost() string {
@@ -1891,7 +1995,7 @@ type SetVhostLimitsResponse struct {
 
 func (x *SetVhostLimitsResponse) Reset() {
 	*x = SetVhostLimitsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[30]
+	mi := &file_penstock_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1903,7 +2007,7 @@ func (x *SetVhostLimitsResponse) String() string {
 func (*SetVhostLimitsResponse) ProtoMessage() {}
 
 func (x *SetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[30]
+	mi := &file_penstock_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1916,7 +2020,7 @@ func (x *SetVhostLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetVhostLimitsResponse.ProtoReflect.Descriptor instead.
 func (*SetVhostLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 type User struct {
@@ -1929,7 +2033,7 @@ type User struct {
 
 func (x *User) Reset() {
 	*x = User{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[31]
+	mi := &file_penstock_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1941,7 +2045,7 @@ func (x *User) String() string {
 func (*User) ProtoMessage() {}
 
 func (x *User) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[31]
+	mi := &file_penstock_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1954,7 +2058,7 @@ func (x *User) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use User.ProtoReflect.Descriptor instead.
 func (*User) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *User) GetName() string {
@@ -1979,7 +2083,7 @@ type ListUsersRequest struct {
 
 func (x *ListUsersRequest) Reset() {
 	*x = ListUsersRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[32]
+	mi := &file_penstock_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2095,7 @@ func (x *ListUsersRequest) String() string {
 func (*ListUsersRequest) ProtoMessage() {}
 
 func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[32]
+	mi := &file_penstock_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2108,7 @@ func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersRequest.ProtoReflect.Descriptor instead.
 func (*ListUsersRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 type ListUsersResponse struct {
@@ -2016,7 +2120,7 @@ type ListUsersResponse struct {
 
 func (x *ListUsersResponse) Reset() {
 	*x = ListUsersResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[33]
+	mi := &file_penstock_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2028,7 +2132,7 @@ func (x *ListUsersResponse) String() string {
 func (*ListUsersResponse) ProtoMessage() {}
 
 func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[33]
+	mi := &file_penstock_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2041,7 +2145,7 @@ func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersResponse.ProtoReflect.Descriptor instead.
 func (*ListUsersResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListUsersResponse) GetUsers() []*User {
@@ -2070,7 +2174,7 @@ type PutUserRequest struct {
 
 func (x *PutUserRequest) Reset() {
 	*x = PutUserRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[34]
+	mi := &file_penstock_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2082,7 +2186,7 @@ func (x *PutUserRequest) String() string {
 func (*PutUserRequest) ProtoMessage() {}
 
 func (x *PutUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[34]
+	mi := &file_penstock_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2095,7 +2199,7 @@ func (x *PutUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutUserRequest.ProtoReflect.Descriptor instead.
 func (*PutUserRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PutUserRequest) GetName() string {
@@ -2149,7 +2253,7 @@ type PutUserResponse struct {
 
 func (x *PutUserResponse) Reset() {
 	*x = PutUserResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[35]
+	mi := &file_penstock_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2161,7 +2265,7 @@ func (x *PutUserResponse) String() string {
 func (*PutUserResponse) ProtoMessage() {}
 
 func (x *PutUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[35]
+	mi := &file_penstock_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2174,7 +2278,7 @@ func (x *PutUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutUserResponse.ProtoReflect.Descriptor instead.
 func (*PutUserResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PutUserResponse) GetCreated() bool {
@@ -2195,7 +2299,7 @@ type DeleteUserRequest struct {
 
 func (x *DeleteUserRequest) Reset() {
 	*x = DeleteUserRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[36]
+	mi := &file_penstock_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2207,7 +2311,7 @@ func (x *DeleteUserRequest) String() string {
 func (*DeleteUserRequest) ProtoMessage() {}
 
 func (x *DeleteUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[36]
+	mi := &file_penstock_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2220,7 +2324,7 @@ func (x *DeleteUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteUserRequest.ProtoReflect.Descriptor instead.
 func (*DeleteUserRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DeleteUserRequest) GetName() string {
@@ -2245,7 +2349,7 @@ type DeleteUserResponse struct {
 
 func (x *DeleteUserResponse) Reset() {
 	*x = DeleteUserResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[37]
+	mi := &file_penstock_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2257,7 +2361,7 @@ func (x *DeleteUserResponse) String() string {
 func (*DeleteUserResponse) ProtoMessage() {}
 
 func (x *DeleteUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[37]
+	mi := &file_penstock_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2270,7 +2374,7 @@ func (x *DeleteUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteUserResponse.ProtoReflect.Descriptor instead.
 func (*DeleteUserResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 type RefreshTokenRequest struct {
@@ -2281,7 +2385,7 @@ type RefreshTokenRequest struct {
 
 func (x *RefreshTokenRequest) Reset() {
 	*x = RefreshTokenRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[38]
+	mi := &file_penstock_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2293,7 +2397,7 @@ func (x *RefreshTokenRequest) String() string {
 func (*RefreshTokenRequest) ProtoMessage() {}
 
 func (x *RefreshTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[38]
+	mi := &file_penstock_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2306,7 +2410,7 @@ func (x *RefreshTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshTokenRequest.ProtoReflect.Descriptor instead.
 func (*RefreshTokenRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 type RefreshTokenResponse struct {
@@ -2319,7 +2423,7 @@ type RefreshTokenResponse struct {
 
 func (x *RefreshTokenResponse) Reset() {
 	*x = RefreshTokenResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[39]
+	mi := &file_penstock_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +2435,7 @@ func (x *RefreshTokenResponse) String() string {
 func (*RefreshTokenResponse) ProtoMessage() {}
 
 func (x *RefreshTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[39]
+	mi := &file_penstock_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +2448,7 @@ func (x *RefreshTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshTokenResponse.ProtoReflect.Descriptor instead.
 func (*RefreshTokenResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RefreshTokenResponse) GetExpiresAtMs() uint64 {
@@ -2368,7 +2472,7 @@ type Permission struct {
 
 func (x *Permission) Reset() {
 	*x = Permission{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[40]
+	mi := &file_penstock_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2484,7 @@ func (x *Permission) String() string {
 func (*Permission) ProtoMessage() {}
 
 func (x *Permission) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[40]
+	mi := &file_penstock_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2497,7 @@ func (x *Permission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Permission.ProtoReflect.Descriptor instead.
 func (*Permission) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Permission) GetUser() string {
@@ -2442,7 +2546,7 @@ type ListPermissionsRequest struct {
 
 func (x *ListPermissionsRequest) Reset() {
 	*x = ListPermissionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[41]
+	mi := &file_penstock_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2454,7 +2558,7 @@ func (x *ListPermissionsRequest) String() string {
 func (*ListPermissionsRequest) ProtoMessage() {}
 
 func (x *ListPermissionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[41]
+	mi := &file_penstock_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2467,7 +2571,7 @@ func (x *ListPermissionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPermissionsRequest.ProtoReflect.Descriptor instead.
 func (*ListPermissionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListPermissionsRequest) GetUser() string {
@@ -2493,7 +2597,7 @@ type ListPermissionsResponse struct {
 
 func (x *ListPermissionsResponse) Reset() {
 	*x = ListPermissionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[42]
+	mi := &file_penstock_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2505,7 +2609,7 @@ func (x *ListPermissionsResponse) String() string {
 func (*ListPermissionsResponse) ProtoMessage() {}
 
 func (x *ListPermissionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[42]
+	mi := &file_penstock_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2518,7 +2622,7 @@ func (x *ListPermissionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPermissionsResponse.ProtoReflect.Descriptor instead.
 func (*ListPermissionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListPermissionsResponse) GetPermissions() []*Permission {
@@ -2537,7 +2641,7 @@ type SetPermissionRequest struct {
 
 func (x *SetPermissionRequest) Reset() {
 	*x = SetPermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[43]
+	mi := &file_penstock_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2549,7 +2653,7 @@ func (x *SetPermissionRequest) String() string {
 func (*SetPermissionRequest) ProtoMessage() {}
 
 func (x *SetPermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[43]
+	mi := &file_penstock_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2562,7 +2666,7 @@ func (x *SetPermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPermissionRequest.ProtoReflect.Descriptor instead.
 func (*SetPermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SetPermissionRequest) GetPermission() *Permission {
@@ -2580,7 +2684,7 @@ type SetPermissionResponse struct {
 
 func (x *SetPermissionResponse) Reset() {
 	*x = SetPermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[44]
+	mi := &file_penstock_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2592,7 +2696,7 @@ func (x *SetPermissionResponse) String() string {
 func (*SetPermissionResponse) ProtoMessage() {}
 
 func (x *SetPermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[44]
+	mi := &file_penstock_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2605,7 +2709,7 @@ func (x *SetPermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPermissionResponse.ProtoReflect.Descriptor instead.
 func (*SetPermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 type DeletePermissionRequest struct {
@@ -2618,7 +2722,7 @@ type DeletePermissionRequest struct {
 
 func (x *DeletePermissionRequest) Reset() {
 	*x = DeletePermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[45]
+	mi := &file_penstock_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2630,7 +2734,7 @@ func (x *DeletePermissionRequest) String() string {
 func (*DeletePermissionRequest) ProtoMessage() {}
 
 func (x *DeletePermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[45]
+	mi := &file_penstock_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2643,7 +2747,7 @@ func (x *DeletePermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePermissionRequest.ProtoReflect.Descriptor instead.
 func (*DeletePermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DeletePermissionRequest) GetUser() string {
@@ -2668,7 +2772,7 @@ type DeletePermissionResponse struct {
 
 func (x *DeletePermissionResponse) Reset() {
 	*x = DeletePermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[46]
+	mi := &file_penstock_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2680,7 +2784,7 @@ func (x *DeletePermissionResponse) String() string {
 func (*DeletePermissionResponse) ProtoMessage() {}
 
 func (x *DeletePermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[46]
+	mi := &file_penstock_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2693,7 +2797,7 @@ func (x *DeletePermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePermissionResponse.ProtoReflect.Descriptor instead.
 func (*DeletePermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 type TopicPermission struct {
@@ -2711,7 +2815,7 @@ type TopicPermission struct {
 
 func (x *TopicPermission) Reset() {
 	*x = TopicPermission{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[47]
+	mi := &file_penstock_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2723,7 +2827,7 @@ func (x *TopicPermission) String() string {
 func (*TopicPermission) ProtoMessage() {}
 
 func (x *TopicPermission) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[47]
+	mi := &file_penstock_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2736,7 +2840,7 @@ func (x *TopicPermission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicPermission.ProtoReflect.Descriptor instead.
 func (*TopicPermission) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *TopicPermission) GetUser() string {
@@ -2784,7 +2888,7 @@ type ListTopicPermissionsRequest struct {
 
 func (x *ListTopicPermissionsRequest) Reset() {
 	*x = ListTopicPermissionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[48]
+	mi := &file_penstock_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2796,7 +2900,7 @@ func (x *ListTopicPermissionsRequest) String() string {
 func (*ListTopicPermissionsRequest) ProtoMessage() {}
 
 func (x *ListTopicPermissionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[48]
+	mi := &file_penstock_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2809,7 +2913,7 @@ func (x *ListTopicPermissionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicPermissionsRequest.ProtoReflect.Descriptor instead.
 func (*ListTopicPermissionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListTopicPermissionsRequest) GetUser() string {
@@ -2835,7 +2939,7 @@ type ListTopicPermissionsResponse struct {
 
 func (x *ListTopicPermissionsResponse) Reset() {
 	*x = ListTopicPermissionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[49]
+	mi := &file_penstock_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2847,7 +2951,7 @@ func (x *ListTopicPermissionsResponse) String() string {
 func (*ListTopicPermissionsResponse) ProtoMessage() {}
 
 func (x *ListTopicPermissionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[49]
+	mi := &file_penstock_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2860,7 +2964,7 @@ func (x *ListTopicPermissionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicPermissionsResponse.ProtoReflect.Descriptor instead.
 func (*ListTopicPermissionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListTopicPermissionsResponse) GetPermissions() []*TopicPermission {
@@ -2879,7 +2983,7 @@ type SetTopicPermissionRequest struct {
 
 func (x *SetTopicPermissionRequest) Reset() {
 	*x = SetTopicPermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[50]
+	mi := &file_penstock_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2891,7 +2995,7 @@ func (x *SetTopicPermissionRequest) String() string {
 func (*SetTopicPermissionRequest) ProtoMessage() {}
 
 func (x *SetTopicPermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[50]
+	mi := &file_penstock_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2904,7 +3008,7 @@ func (x *SetTopicPermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTopicPermissionRequest.ProtoReflect.Descriptor instead.
 func (*SetTopicPermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SetTopicPermissionRequest) GetPermission() *TopicPermission {
@@ -2922,7 +3026,7 @@ type SetTopicPermissionResponse struct {
 
 func (x *SetTopicPermissionResponse) Reset() {
 	*x = SetTopicPermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[51]
+	mi := &file_penstock_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +3038,7 @@ func (x *SetTopicPermissionResponse) String() string {
 func (*SetTopicPermissionResponse) ProtoMessage() {}
 
 func (x *SetTopicPermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[51]
+	mi := &file_penstock_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +3051,7 @@ func (x *SetTopicPermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTopicPermissionResponse.ProtoReflect.Descriptor instead.
 func (*SetTopicPermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{51}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 type DeleteTopicPermissionRequest struct {
@@ -2962,7 +3066,7 @@ type DeleteTopicPermissionRequest struct {
 
 func (x *DeleteTopicPermissionRequest) Reset() {
 	*x = DeleteTopicPermissionRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[52]
+	mi := &file_penstock_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2974,7 +3078,7 @@ func (x *DeleteTopicPermissionRequest) String() string {
 func (*DeleteTopicPermissionRequest) ProtoMessage() {}
 
 func (x *DeleteTopicPermissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[52]
+	mi := &file_penstock_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2987,7 +3091,7 @@ func (x *DeleteTopicPermissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopicPermissionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTopicPermissionRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{52}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *DeleteTopicPermissionRequest) GetUser() string {
@@ -3019,7 +3123,7 @@ type DeleteTopicPermissionResponse struct {
 
 func (x *DeleteTopicPermissionResponse) Reset() {
 	*x = DeleteTopicPermissionResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[53]
+	mi := &file_penstock_v1_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3031,7 +3135,7 @@ func (x *DeleteTopicPermissionResponse) String() string {
 func (*DeleteTopicPermissionResponse) ProtoMessage() {}
 
 func (x *DeleteTopicPermissionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[53]
+	mi := &file_penstock_v1_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3044,7 +3148,7 @@ func (x *DeleteTopicPermissionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopicPermissionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTopicPermissionResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{53}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{55}
 }
 
 type Exchange struct {
@@ -3062,7 +3166,7 @@ type Exchange struct {
 
 func (x *Exchange) Reset() {
 	*x = Exchange{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[54]
+	mi := &file_penstock_v1_admin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3074,7 +3178,7 @@ func (x *Exchange) String() string {
 func (*Exchange) ProtoMessage() {}
 
 func (x *Exchange) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[54]
+	mi := &file_penstock_v1_admin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3087,7 +3191,7 @@ func (x *Exchange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exchange.ProtoReflect.Descriptor instead.
 func (*Exchange) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{54}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Exchange) GetName() string {
@@ -3144,7 +3248,7 @@ type ListExchangesRequest struct {
 
 func (x *ListExchangesRequest) Reset() {
 	*x = ListExchangesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[55]
+	mi := &file_penstock_v1_admin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3156,7 +3260,7 @@ func (x *ListExchangesRequest) String() string {
 func (*ListExchangesRequest) ProtoMessage() {}
 
 func (x *ListExchangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[55]
+	mi := &file_penstock_v1_admin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3169,7 +3273,7 @@ func (x *ListExchangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExchangesRequest.ProtoReflect.Descriptor instead.
 func (*ListExchangesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{55}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListExchangesRequest) GetVhost() string {
@@ -3203,7 +3307,7 @@ type ListExchangesResponse struct {
 
 func (x *ListExchangesResponse) Reset() {
 	*x = ListExchangesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[56]
+	mi := &file_penstock_v1_admin_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3215,7 +3319,7 @@ func (x *ListExchangesResponse) String() string {
 func (*ListExchangesResponse) ProtoMessage() {}
 
 func (x *ListExchangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[56]
+	mi := &file_penstock_v1_admin_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3228,7 +3332,7 @@ func (x *ListExchangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExchangesResponse.ProtoReflect.Descriptor instead.
 func (*ListExchangesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{56}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListExchangesResponse) GetExchanges() []*Exchange {
@@ -3257,7 +3361,7 @@ type DeclareExchangeRequest struct {
 
 func (x *DeclareExchangeRequest) Reset() {
 	*x = DeclareExchangeRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[57]
+	mi := &file_penstock_v1_admin_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3269,7 +3373,7 @@ func (x *DeclareExchangeRequest) String() string {
 func (*DeclareExchangeRequest) ProtoMessage() {}
 
 func (x *DeclareExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[57]
+	mi := &file_penstock_v1_admin_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3282,7 +3386,7 @@ func (x *DeclareExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareExchangeRequest.ProtoReflect.Descriptor instead.
 func (*DeclareExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{57}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *DeclareExchangeRequest) GetVhost() string {
@@ -3314,7 +3418,7 @@ type DeclareExchangeResponse struct {
 
 func (x *DeclareExchangeResponse) Reset() {
 	*x = DeclareExchangeResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[58]
+	mi := &file_penstock_v1_admin_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3326,7 +3430,7 @@ func (x *DeclareExchangeResponse) String() string {
 func (*DeclareExchangeResponse) ProtoMessage() {}
 
 func (x *DeclareExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[58]
+	mi := &file_penstock_v1_admin_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3339,7 +3443,7 @@ func (x *DeclareExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareExchangeResponse.ProtoReflect.Descriptor instead.
 func (*DeclareExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{58}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{60}
 }
 
 type DeleteExchangeRequest struct {
@@ -3353,7 +3457,7 @@ type DeleteExchangeRequest struct {
 
 func (x *DeleteExchangeRequest) Reset() {
 	*x = DeleteExchangeRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[59]
+	mi := &file_penstock_v1_admin_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3365,7 +3469,7 @@ func (x *DeleteExchangeRequest) String() string {
 func (*DeleteExchangeRequest) ProtoMessage() {}
 
 func (x *DeleteExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[59]
+	mi := &file_penstock_v1_admin_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3378,7 +3482,7 @@ func (x *DeleteExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExchangeRequest.ProtoReflect.Descriptor instead.
 func (*DeleteExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{59}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *DeleteExchangeRequest) GetVhost() string {
@@ -3410,7 +3514,7 @@ type DeleteExchangeResponse struct {
 
 func (x *DeleteExchangeResponse) Reset() {
 	*x = DeleteExchangeResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[60]
+	mi := &file_penstock_v1_admin_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3422,7 +3526,7 @@ func (x *DeleteExchangeResponse) String() string {
 func (*DeleteExchangeResponse) ProtoMessage() {}
 
 func (x *DeleteExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[60]
+	mi := &file_penstock_v1_admin_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3435,7 +3539,7 @@ func (x *DeleteExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteExchangeResponse.ProtoReflect.Descriptor instead.
 func (*DeleteExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{60}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{62}
 }
 
 type Queue struct {
@@ -3467,7 +3571,7 @@ type Queue struct {
 
 func (x *Queue) Reset() {
 	*x = Queue{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[61]
+	mi := &file_penstock_v1_admin_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3479,7 +3583,7 @@ func (x *Queue) String() string {
 func (*Queue) ProtoMessage() {}
 
 func (x *Queue) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[61]
+	mi := &file_penstock_v1_admin_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3492,7 +3596,7 @@ func (x *Queue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queue.ProtoReflect.Descriptor instead.
 func (*Queue) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{61}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Queue) GetName() string {
@@ -3635,7 +3739,7 @@ type ListQueuesRequest struct {
 
 func (x *ListQueuesRequest) Reset() {
 	*x = ListQueuesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[62]
+	mi := &file_penstock_v1_admin_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3647,7 +3751,7 @@ func (x *ListQueuesRequest) String() string {
 func (*ListQueuesRequest) ProtoMessage() {}
 
 func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[62]
+	mi := &file_penstock_v1_admin_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3660,7 +3764,7 @@ func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesRequest.ProtoReflect.Descriptor instead.
 func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{62}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ListQueuesRequest) GetVhost() string {
@@ -3701,7 +3805,7 @@ type ListQueuesResponse struct {
 
 func (x *ListQueuesResponse) Reset() {
 	*x = ListQueuesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[63]
+	mi := &file_penstock_v1_admin_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3713,7 +3817,7 @@ func (x *ListQueuesResponse) String() string {
 func (*ListQueuesResponse) ProtoMessage() {}
 
 func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[63]
+	mi := &file_penstock_v1_admin_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3726,7 +3830,7 @@ func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesResponse.ProtoReflect.Descriptor instead.
 func (*ListQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{63}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ListQueuesResponse) GetQueues() []*Queue {
@@ -3756,7 +3860,7 @@ type DeclareQueueRequest struct {
 
 func (x *DeclareQueueRequest) Reset() {
 	*x = DeclareQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[64]
+	mi := &file_penstock_v1_admin_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3768,7 +3872,7 @@ func (x *DeclareQueueRequest) String() string {
 func (*DeclareQueueRequest) ProtoMessage() {}
 
 func (x *DeclareQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[64]
+	mi := &file_penstock_v1_admin_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3781,7 +3885,7 @@ func (x *DeclareQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeclareQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{64}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *DeclareQueueRequest) GetVhost() string {
@@ -3816,7 +3920,7 @@ type DeclareQueueResponse struct {
 
 func (x *DeclareQueueResponse) Reset() {
 	*x = DeclareQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[65]
+	mi := &file_penstock_v1_admin_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3828,7 +3932,7 @@ func (x *DeclareQueueResponse) String() string {
 func (*DeclareQueueResponse) ProtoMessage() {}
 
 func (x *DeclareQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[65]
+	mi := &file_penstock_v1_admin_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3841,7 +3945,7 @@ func (x *DeclareQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeclareQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{65}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *DeclareQueueResponse) GetName() string {
@@ -3877,7 +3981,7 @@ type DeleteQueueRequest struct {
 
 func (x *DeleteQueueRequest) Reset() {
 	*x = DeleteQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[66]
+	mi := &file_penstock_v1_admin_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3889,7 +3993,7 @@ func (x *DeleteQueueRequest) String() string {
 func (*DeleteQueueRequest) ProtoMessage() {}
 
 func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[66]
+	mi := &file_penstock_v1_admin_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3902,7 +4006,7 @@ func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeleteQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{66}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *DeleteQueueRequest) GetVhost() string {
@@ -3942,7 +4046,7 @@ type DeleteQueueResponse struct {
 
 func (x *DeleteQueueResponse) Reset() {
 	*x = DeleteQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[67]
+	mi := &file_penstock_v1_admin_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3954,7 +4058,7 @@ func (x *DeleteQueueResponse) String() string {
 func (*DeleteQueueResponse) ProtoMessage() {}
 
 func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[67]
+	mi := &file_penstock_v1_admin_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3967,7 +4071,7 @@ func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeleteQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{67}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *DeleteQueueResponse) GetDroppedCount() uint64 {
@@ -3987,7 +4091,7 @@ type PurgeQueueRequest struct {
 
 func (x *PurgeQueueRequest) Reset() {
 	*x = PurgeQueueRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[68]
+	mi := &file_penstock_v1_admin_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3999,7 +4103,7 @@ func (x *PurgeQueueRequest) String() string {
 func (*PurgeQueueRequest) ProtoMessage() {}
 
 func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[68]
+	mi := &file_penstock_v1_admin_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4012,7 +4116,7 @@ func (x *PurgeQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueRequest.ProtoReflect.Descriptor instead.
 func (*PurgeQueueRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{68}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *PurgeQueueRequest) GetVhost() string {
@@ -4038,7 +4142,7 @@ type PurgeQueueResponse struct {
 
 func (x *PurgeQueueResponse) Reset() {
 	*x = PurgeQueueResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[69]
+	mi := &file_penstock_v1_admin_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4050,7 +4154,7 @@ func (x *PurgeQueueResponse) String() string {
 func (*PurgeQueueResponse) ProtoMessage() {}
 
 func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[69]
+	mi := &file_penstock_v1_admin_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4063,7 +4167,7 @@ func (x *PurgeQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeQueueResponse.ProtoReflect.Descriptor instead.
 func (*PurgeQueueResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{69}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *PurgeQueueResponse) GetDroppedCount() uint64 {
@@ -4086,7 +4190,7 @@ type Binding struct {
 
 func (x *Binding) Reset() {
 	*x = Binding{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[70]
+	mi := &file_penstock_v1_admin_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4098,7 +4202,7 @@ func (x *Binding) String() string {
 func (*Binding) ProtoMessage() {}
 
 func (x *Binding) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[70]
+	mi := &file_penstock_v1_admin_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4111,7 +4215,7 @@ func (x *Binding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Binding.ProtoReflect.Descriptor instead.
 func (*Binding) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{70}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Binding) GetSource() string {
@@ -4163,7 +4267,7 @@ type ListBindingsRequest struct {
 
 func (x *ListBindingsRequest) Reset() {
 	*x = ListBindingsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[71]
+	mi := &file_penstock_v1_admin_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4175,7 +4279,7 @@ func (x *ListBindingsRequest) String() string {
 func (*ListBindingsRequest) ProtoMessage() {}
 
 func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[71]
+	mi := &file_penstock_v1_admin_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4188,7 +4292,7 @@ func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsRequest.ProtoReflect.Descriptor instead.
 func (*ListBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{71}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ListBindingsRequest) GetVhost() string {
@@ -4237,7 +4341,7 @@ type ListBindingsResponse struct {
 
 func (x *ListBindingsResponse) Reset() {
 	*x = ListBindingsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[72]
+	mi := &file_penstock_v1_admin_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4249,7 +4353,7 @@ func (x *ListBindingsResponse) String() string {
 func (*ListBindingsResponse) ProtoMessage() {}
 
 func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[72]
+	mi := &file_penstock_v1_admin_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4262,7 +4366,7 @@ func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsResponse.ProtoReflect.Descriptor instead.
 func (*ListBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{72}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ListBindingsResponse) GetBindings() []*Binding {
@@ -4289,7 +4393,7 @@ type BindRequest struct {
 
 func (x *BindRequest) Reset() {
 	*x = BindRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[73]
+	mi := &file_penstock_v1_admin_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4301,7 +4405,7 @@ func (x *BindRequest) String() string {
 func (*BindRequest) ProtoMessage() {}
 
 func (x *BindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[73]
+	mi := &file_penstock_v1_admin_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4314,7 +4418,7 @@ func (x *BindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindRequest.ProtoReflect.Descriptor instead.
 func (*BindRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{73}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *BindRequest) GetVhost() string {
@@ -4339,7 +4443,7 @@ type BindResponse struct {
 
 func (x *BindResponse) Reset() {
 	*x = BindResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[74]
+	mi := &file_penstock_v1_admin_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4351,7 +4455,7 @@ func (x *BindResponse) String() string {
 func (*BindResponse) ProtoMessage() {}
 
 func (x *BindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[74]
+	mi := &file_penstock_v1_admin_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4364,7 +4468,7 @@ func (x *BindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindResponse.ProtoReflect.Descriptor instead.
 func (*BindResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{74}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{76}
 }
 
 type UnbindRequest struct {
@@ -4377,7 +4481,7 @@ type UnbindRequest struct {
 
 func (x *UnbindRequest) Reset() {
 	*x = UnbindRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[75]
+	mi := &file_penstock_v1_admin_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4389,7 +4493,7 @@ func (x *UnbindRequest) String() string {
 func (*UnbindRequest) ProtoMessage() {}
 
 func (x *UnbindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[75]
+	mi := &file_penstock_v1_admin_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4402,7 +4506,7 @@ func (x *UnbindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbindRequest.ProtoReflect.Descriptor instead.
 func (*UnbindRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{75}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *UnbindRequest) GetVhost() string {
@@ -4427,7 +4531,7 @@ type UnbindResponse struct {
 
 func (x *UnbindResponse) Reset() {
 	*x = UnbindResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[76]
+	mi := &file_penstock_v1_admin_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4439,7 +4543,7 @@ func (x *UnbindResponse) String() string {
 func (*UnbindResponse) ProtoMessage() {}
 
 func (x *UnbindResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[76]
+	mi := &file_penstock_v1_admin_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4452,7 +4556,7 @@ func (x *UnbindResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbindResponse.ProtoReflect.Descriptor instead.
 func (*UnbindResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{76}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{78}
 }
 
 // Settings for all exchanges or queues whose name matches the pattern. The matching policy of the highest priority applies.
@@ -4471,7 +4575,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[77]
+	mi := &file_penstock_v1_admin_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4483,7 +4587,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[77]
+	mi := &file_penstock_v1_admin_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4496,7 +4600,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{77}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *Policy) GetName() string {
@@ -4545,7 +4649,7 @@ type ListPoliciesRequest struct {
 
 func (x *ListPoliciesRequest) Reset() {
 	*x = ListPoliciesRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[78]
+	mi := &file_penstock_v1_admin_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4557,7 +4661,7 @@ func (x *ListPoliciesRequest) String() string {
 func (*ListPoliciesRequest) ProtoMessage() {}
 
 func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[78]
+	mi := &file_penstock_v1_admin_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4570,7 +4674,7 @@ func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoliciesRequest.ProtoReflect.Descriptor instead.
 func (*ListPoliciesRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{78}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ListPoliciesRequest) GetVhost() string {
@@ -4596,7 +4700,7 @@ type ListPoliciesResponse struct {
 
 func (x *ListPoliciesResponse) Reset() {
 	*x = ListPoliciesResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[79]
+	mi := &file_penstock_v1_admin_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4608,7 +4712,7 @@ func (x *ListPoliciesResponse) String() string {
 func (*ListPoliciesResponse) ProtoMessage() {}
 
 func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[79]
+	mi := &file_penstock_v1_admin_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4621,7 +4725,7 @@ func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoliciesResponse.ProtoReflect.Descriptor instead.
 func (*ListPoliciesResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{79}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ListPoliciesResponse) GetPolicies() []*Policy {
@@ -4642,7 +4746,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[80]
+	mi := &file_penstock_v1_admin_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4654,7 +4758,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[80]
+	mi := &file_penstock_v1_admin_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4667,7 +4771,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{80}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *SetPolicyRequest) GetVhost() string {
@@ -4699,7 +4803,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[81]
+	mi := &file_penstock_v1_admin_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4711,7 +4815,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[81]
+	mi := &file_penstock_v1_admin_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4724,7 +4828,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{81}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{83}
 }
 
 type DeletePolicyRequest struct {
@@ -4738,7 +4842,7 @@ type DeletePolicyRequest struct {
 
 func (x *DeletePolicyRequest) Reset() {
 	*x = DeletePolicyRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[82]
+	mi := &file_penstock_v1_admin_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4750,7 +4854,7 @@ func (x *DeletePolicyRequest) String() string {
 func (*DeletePolicyRequest) ProtoMessage() {}
 
 func (x *DeletePolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[82]
+	mi := &file_penstock_v1_admin_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4763,7 +4867,7 @@ func (x *DeletePolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePolicyRequest.ProtoReflect.Descriptor instead.
 func (*DeletePolicyRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{82}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *DeletePolicyRequest) GetVhost() string {
@@ -4795,7 +4899,7 @@ type DeletePolicyResponse struct {
 
 func (x *DeletePolicyResponse) Reset() {
 	*x = DeletePolicyResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[83]
+	mi := &file_penstock_v1_admin_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4807,7 +4911,7 @@ func (x *DeletePolicyResponse) String() string {
 func (*DeletePolicyResponse) ProtoMessage() {}
 
 func (x *DeletePolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[83]
+	mi := &file_penstock_v1_admin_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4820,7 +4924,7 @@ func (x *DeletePolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePolicyResponse.ProtoReflect.Descriptor instead.
 func (*DeletePolicyResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{83}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{85}
 }
 
 type ExportDefinitionsRequest struct {
@@ -4833,7 +4937,7 @@ type ExportDefinitionsRequest struct {
 
 func (x *ExportDefinitionsRequest) Reset() {
 	*x = ExportDefinitionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[84]
+	mi := &file_penstock_v1_admin_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4845,7 +4949,7 @@ func (x *ExportDefinitionsRequest) String() string {
 func (*ExportDefinitionsRequest) ProtoMessage() {}
 
 func (x *ExportDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[84]
+	mi := &file_penstock_v1_admin_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4858,7 +4962,7 @@ func (x *ExportDefinitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*ExportDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{84}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *ExportDefinitionsRequest) GetVhost() string {
@@ -4878,7 +4982,7 @@ type ExportDefinitionsResponse struct {
 
 func (x *ExportDefinitionsResponse) Reset() {
 	*x = ExportDefinitionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[85]
+	mi := &file_penstock_v1_admin_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4890,7 +4994,7 @@ func (x *ExportDefinitionsResponse) String() string {
 func (*ExportDefinitionsResponse) ProtoMessage() {}
 
 func (x *ExportDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[85]
+	mi := &file_penstock_v1_admin_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4903,7 +5007,7 @@ func (x *ExportDefinitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*ExportDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{85}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ExportDefinitionsResponse) GetJson() []byte {
@@ -4927,7 +5031,7 @@ type ImportDefinitionsRequest struct {
 
 func (x *ImportDefinitionsRequest) Reset() {
 	*x = ImportDefinitionsRequest{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[86]
+	mi := &file_penstock_v1_admin_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4939,7 +5043,7 @@ func (x *ImportDefinitionsRequest) String() string {
 func (*ImportDefinitionsRequest) ProtoMessage() {}
 
 func (x *ImportDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[86]
+	mi := &file_penstock_v1_admin_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4952,7 +5056,7 @@ func (x *ImportDefinitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*ImportDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{86}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *ImportDefinitionsRequest) GetJson() []byte {
@@ -4995,7 +5099,7 @@ type ImportDefinitionsResponse struct {
 
 func (x *ImportDefinitionsResponse) Reset() {
 	*x = ImportDefinitionsResponse{}
-	mi := &file_penstock_v1_admin_proto_msgTypes[87]
+	mi := &file_penstock_v1_admin_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5007,7 +5111,7 @@ func (x *ImportDefinitionsResponse) String() string {
 func (*ImportDefinitionsResponse) ProtoMessage() {}
 
 func (x *ImportDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_penstock_v1_admin_proto_msgTypes[87]
+	mi := &file_penstock_v1_admin_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5020,7 +5124,7 @@ func (x *ImportDefinitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*ImportDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{87}
+	return file_penstock_v1_admin_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *ImportDefinitionsResponse) GetAdded() map[string]uint64 {
@@ -5127,26 +5231,32 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"bytes_read\x18\x02 \x01(\x04R\tbytesRead\x12\x18\n" +
 	"\arecords\x18\x03 \x01(\x04R\arecords\x12\x1d\n" +
 	"\n" +
-	"torn_bytes\x18\x04 \x01(\x04R\ttornBytes\"\x97\x01\n" +
+	"torn_bytes\x18\x04 \x01(\x04R\ttornBytes\"\xc5\x01\n" +
 	"\x05Vhost\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tdirectory\x18\x02 \x01(\tR\tdirectory\x12\x1f\n" +
 	"\vready_count\x18\x03 \x01(\x04R\n" +
 	"readyCount\x12#\n" +
 	"\runacked_count\x18\x04 \x01(\x04R\funackedCount\x12\x16\n" +
-	"\x06shards\x18\x05 \x01(\rR\x06shards\"\x13\n" +
+	"\x06shards\x18\x05 \x01(\rR\x06shards\x12,\n" +
+	"\x12default_queue_type\x18\x06 \x01(\tR\x10defaultQueueType\"\x13\n" +
 	"\x11ListVhostsRequest\"@\n" +
 	"\x12ListVhostsResponse\x12*\n" +
-	"\x06vhosts\x18\x01 \x03(\v2\x12.penstock.v1.VhostR\x06vhosts\"@\n" +
+	"\x06vhosts\x18\x01 \x03(\v2\x12.penstock.v1.VhostR\x06vhosts\"n\n" +
 	"\x12CreateVhostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06shards\x18\x02 \x01(\rR\x06shards\"/\n" +
+	"\x06shards\x18\x02 \x01(\rR\x06shards\x12,\n" +
+	"\x12default_queue_type\x18\x03 \x01(\tR\x10defaultQueueType\"/\n" +
 	"\x13CreateVhostResponse\x12\x18\n" +
 	"\acreated\x18\x01 \x01(\bR\acreated\"C\n" +
 	"\x15SetVhostShardsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06shards\x18\x02 \x01(\rR\x06shards\"\x18\n" +
-	"\x16SetVhostShardsResponse\"(\n" +
+	"\x16SetVhostShardsResponse\"^\n" +
+	"\x1aSetDefaultQueueTypeRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12,\n" +
+	"\x12default_queue_type\x18\x02 \x01(\tR\x10defaultQueueType\"\x1d\n" +
+	"\x1bSetDefaultQueueTypeResponse\"(\n" +
 	"\x12DeleteVhostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x15\n" +
 	"\x13DeleteVhostResponse\"\x98\x03\n" +
@@ -5435,7 +5545,7 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x0fDestinationKind\x12 \n" +
 	"\x1cDESTINATION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DESTINATION_KIND_QUEUE\x10\x01\x12\x1d\n" +
-	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xcc\x1b\n" +
+	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xb6\x1c\n" +
 	"\fAdminService\x12J\n" +
 	"\tGetStatus\x12\x1d.penstock.v1.GetStatusRequest\x1a\x1e.penstock.v1.GetStatusResponse\x12\\\n" +
 	"\x0fListConnections\x12#.penstock.v1.ListConnectionsRequest\x1a$.penstock.v1.ListConnectionsResponse\x12\\\n" +
@@ -5444,7 +5554,8 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"ListVhosts\x12\x1e.penstock.v1.ListVhostsRequest\x1a\x1f.penstock.v1.ListVhostsResponse\x12P\n" +
 	"\vCreateVhost\x12\x1f.penstock.v1.CreateVhostRequest\x1a .penstock.v1.CreateVhostResponse\x12Y\n" +
-	"\x0eSetVhostShards\x12\".penstock.v1.SetVhostShardsRequest\x1a#.penstock.v1.SetVhostShardsResponse\x12P\n" +
+	"\x0eSetVhostShards\x12\".penstock.v1.SetVhostShardsRequest\x1a#.penstock.v1.SetVhostShardsResponse\x12h\n" +
+	"\x13SetDefaultQueueType\x12'.penstock.v1.SetDefaultQueueTypeRequest\x1a(.penstock.v1.SetDefaultQueueTypeResponse\x12P\n" +
 	"\vDeleteVhost\x12\x1f.penstock.v1.DeleteVhostRequest\x1a .penstock.v1.DeleteVhostResponse\x12Y\n" +
 	"\x0eGetVhostLimits\x12\".penstock.v1.GetVhostLimitsRequest\x1a#.penstock.v1.GetVhostLimitsResponse\x12Y\n" +
 	"\x0eSetVhostLimits\x12\".penstock.v1.SetVhostLimitsRequest\x1a#.penstock.v1.SetVhostLimitsResponse\x12V\n" +
@@ -5497,7 +5608,7 @@ func file_penstock_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_penstock_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 95)
+var file_penstock_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 97)
 var file_penstock_v1_admin_proto_goTypes = []any{
 	(DestinationKind)(0),                  // 0: penstock.v1.DestinationKind
 	(*Connection)(nil),                    // 1: penstock.v1.Connection
@@ -5519,129 +5630,131 @@ var file_penstock_v1_admin_proto_goTypes = []any{
 	(*CreateVhostResponse)(nil),           // 17: penstock.v1.CreateVhostResponse
 	(*SetVhostShardsRequest)(nil),         // 18: penstock.v1.SetVhostShardsRequest
 	(*SetVhostShardsResponse)(nil),        // 19: penstock.v1.SetVhostShardsResponse
-	(*DeleteVhostRequest)(nil),            // 20: penstock.v1.DeleteVhostRequest
-	(*DeleteVhostResponse)(nil),           // 21: penstock.v1.DeleteVhostResponse
-	(*VhostLimits)(nil),                   // 22: penstock.v1.VhostLimits
-	(*UserLimits)(nil),                    // 23: penstock.v1.UserLimits
-	(*GetUserLimitsRequest)(nil),          // 24: penstock.v1.GetUserLimitsRequest
-	(*GetUserLimitsResponse)(nil),         // 25: penstock.v1.GetUserLimitsResponse
-	(*SetUserLimitsRequest)(nil),          // 26: penstock.v1.SetUserLimitsRequest
-	(*SetUserLimitsResponse)(nil),         // 27: penstock.v1.SetUserLimitsResponse
-	(*GetVhostLimitsRequest)(nil),         // 28: penstock.v1.GetVhostLimitsRequest
-	(*GetVhostLimitsResponse)(nil),        // 29: penstock.v1.GetVhostLimitsResponse
-	(*SetVhostLimitsRequest)(nil),         // 30: penstock.v1.SetVhostLimitsRequest
-	(*SetVhostLimitsResponse)(nil),        // 31: penstock.v1.SetVhostLimitsResponse
-	(*User)(nil),                          // 32: penstock.v1.User
-	(*ListUsersRequest)(nil),              // 33: penstock.v1.ListUsersRequest
-	(*ListUsersResponse)(nil),             // 34: penstock.v1.ListUsersResponse
-	(*PutUserRequest)(nil),                // 35: penstock.v1.PutUserRequest
-	(*PutUserResponse)(nil),               // 36: penstock.v1.PutUserResponse
-	(*DeleteUserRequest)(nil),             // 37: penstock.v1.DeleteUserRequest
-	(*DeleteUserResponse)(nil),            // 38: penstock.v1.DeleteUserResponse
-	(*RefreshTokenRequest)(nil),           // 39: penstock.v1.RefreshTokenRequest
-	(*RefreshTokenResponse)(nil),          // 40: penstock.v1.RefreshTokenResponse
-	(*Permission)(nil),                    // 41: penstock.v1.Permission
-	(*ListPermissionsRequest)(nil),        // 42: penstock.v1.ListPermissionsRequest
-	(*ListPermissionsResponse)(nil),       // 43: penstock.v1.ListPermissionsResponse
-	(*SetPermissionRequest)(nil),          // 44: penstock.v1.SetPermissionRequest
-	(*SetPermissionResponse)(nil),         // 45: penstock.v1.SetPermissionResponse
-	(*DeletePermissionRequest)(nil),       // 46: penstock.v1.DeletePermissionRequest
-	(*DeletePermissionResponse)(nil),      // 47: penstock.v1.DeletePermissionResponse
-	(*TopicPermission)(nil),               // 48: penstock.v1.TopicPermission
-	(*ListTopicPermissionsRequest)(nil),   // 49: penstock.v1.ListTopicPermissionsRequest
-	(*ListTopicPermissionsResponse)(nil),  // 50: penstock.v1.ListTopicPermissionsResponse
-	(*SetTopicPermissionRequest)(nil),     // 51: penstock.v1.SetTopicPermissionRequest
-	(*SetTopicPermissionResponse)(nil),    // 52: penstock.v1.SetTopicPermissionResponse
-	(*DeleteTopicPermissionRequest)(nil),  // 53: penstock.v1.DeleteTopicPermissionRequest
-	(*DeleteTopicPermissionResponse)(nil), // 54: penstock.v1.DeleteTopicPermissionResponse
-	(*Exchange)(nil),                      // 55: penstock.v1.Exchange
-	(*ListExchangesRequest)(nil),          // 56: penstock.v1.ListExchangesRequest
-	(*ListExchangesResponse)(nil),         // 57: penstock.v1.ListExchangesResponse
-	(*DeclareExchangeRequest)(nil),        // 58: penstock.v1.DeclareExchangeRequest
-	(*DeclareExchangeResponse)(nil),       // 59: penstock.v1.DeclareExchangeResponse
-	(*DeleteExchangeRequest)(nil),         // 60: penstock.v1.DeleteExchangeRequest
-	(*DeleteExchangeResponse)(nil),        // 61: penstock.v1.DeleteExchangeResponse
-	(*Queue)(nil),                         // 62: penstock.v1.Queue
-	(*ListQueuesRequest)(nil),             // 63: penstock.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),            // 64: penstock.v1.ListQueuesResponse
-	(*DeclareQueueRequest)(nil),           // 65: penstock.v1.DeclareQueueRequest
-	(*DeclareQueueResponse)(nil),          // 66: penstock.v1.DeclareQueueResponse
-	(*DeleteQueueRequest)(nil),            // 67: penstock.v1.DeleteQueueRequest
-	(*DeleteQueueResponse)(nil),           // 68: penstock.v1.DeleteQueueResponse
-	(*PurgeQueueRequest)(nil),             // 69: penstock.v1.PurgeQueueRequest
-	(*PurgeQueueResponse)(nil),            // 70: penstock.v1.PurgeQueueResponse
-	(*Binding)(nil),                       // 71: penstock.v1.Binding
-	(*ListBindingsRequest)(nil),           // 72: penstock.v1.ListBindingsRequest
-	(*ListBindingsResponse)(nil),          // 73: penstock.v1.ListBindingsResponse
-	(*BindRequest)(nil),                   // 74: penstock.v1.BindRequest
-	(*BindResponse)(nil),                  // 75: penstock.v1.BindResponse
-	(*UnbindRequest)(nil),                 // 76: penstock.v1.UnbindRequest
-	(*UnbindResponse)(nil),                // 77: penstock.v1.UnbindResponse
-	(*Policy)(nil),                        // 78: penstock.v1.Policy
-	(*ListPoliciesRequest)(nil),           // 79: penstock.v1.ListPoliciesRequest
-	(*ListPoliciesResponse)(nil),          // 80: penstock.v1.ListPoliciesResponse
-	(*SetPolicyRequest)(nil),              // 81: penstock.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),             // 82: penstock.v1.SetPolicyResponse
-	(*DeletePolicyRequest)(nil),           // 83: penstock.v1.DeletePolicyRequest
-	(*DeletePolicyResponse)(nil),          // 84: penstock.v1.DeletePolicyResponse
-	(*ExportDefinitionsRequest)(nil),      // 85: penstock.v1.ExportDefinitionsRequest
-	(*ExportDefinitionsResponse)(nil),     // 86: penstock.v1.ExportDefinitionsResponse
-	(*ImportDefinitionsRequest)(nil),      // 87: penstock.v1.ImportDefinitionsRequest
-	(*ImportDefinitionsResponse)(nil),     // 88: penstock.v1.ImportDefinitionsResponse
-	nil,                                   // 89: penstock.v1.GetStatusResponse.ListenersEntry
-	nil,                                   // 90: penstock.v1.Exchange.ArgumentsEntry
-	nil,                                   // 91: penstock.v1.Queue.ArgumentsEntry
-	nil,                                   // 92: penstock.v1.Queue.EffectiveArgumentsEntry
-	nil,                                   // 93: penstock.v1.Binding.ArgumentsEntry
-	nil,                                   // 94: penstock.v1.Policy.DefinitionEntry
-	nil,                                   // 95: penstock.v1.ImportDefinitionsResponse.AddedEntry
-	(*Value)(nil),                         // 96: penstock.v1.Value
-	(*BackupRequest)(nil),                 // 97: penstock.v1.BackupRequest
-	(*BeginBackupRequest)(nil),            // 98: penstock.v1.BeginBackupRequest
-	(*ReadBackupRequest)(nil),             // 99: penstock.v1.ReadBackupRequest
-	(*EndBackupRequest)(nil),              // 100: penstock.v1.EndBackupRequest
-	(*BackupResponse)(nil),                // 101: penstock.v1.BackupResponse
-	(*BeginBackupResponse)(nil),           // 102: penstock.v1.BeginBackupResponse
-	(*ReadBackupResponse)(nil),            // 103: penstock.v1.ReadBackupResponse
-	(*EndBackupResponse)(nil),             // 104: penstock.v1.EndBackupResponse
+	(*SetDefaultQueueTypeRequest)(nil),    // 20: penstock.v1.SetDefaultQueueTypeRequest
+	(*SetDefaultQueueTypeResponse)(nil),   // 21: penstock.v1.SetDefaultQueueTypeResponse
+	(*DeleteVhostRequest)(nil),            // 22: penstock.v1.DeleteVhostRequest
+	(*DeleteVhostResponse)(nil),           // 23: penstock.v1.DeleteVhostResponse
+	(*VhostLimits)(nil),                   // 24: penstock.v1.VhostLimits
+	(*UserLimits)(nil),                    // 25: penstock.v1.UserLimits
+	(*GetUserLimitsRequest)(nil),          // 26: penstock.v1.GetUserLimitsRequest
+	(*GetUserLimitsResponse)(nil),         // 27: penstock.v1.GetUserLimitsResponse
+	(*SetUserLimitsRequest)(nil),          // 28: penstock.v1.SetUserLimitsRequest
+	(*SetUserLimitsResponse)(nil),         // 29: penstock.v1.SetUserLimitsResponse
+	(*GetVhostLimitsRequest)(nil),         // 30: penstock.v1.GetVhostLimitsRequest
+	(*GetVhostLimitsResponse)(nil),        // 31: penstock.v1.GetVhostLimitsResponse
+	(*SetVhostLimitsRequest)(nil),         // 32: penstock.v1.SetVhostLimitsRequest
+	(*SetVhostLimitsResponse)(nil),        // 33: penstock.v1.SetVhostLimitsResponse
+	(*User)(nil),                          // 34: penstock.v1.User
+	(*ListUsersRequest)(nil),              // 35: penstock.v1.ListUsersRequest
+	(*ListUsersResponse)(nil),             // 36: penstock.v1.ListUsersResponse
+	(*PutUserRequest)(nil),                // 37: penstock.v1.PutUserRequest
+	(*PutUserResponse)(nil),               // 38: penstock.v1.PutUserResponse
+	(*DeleteUserRequest)(nil),             // 39: penstock.v1.DeleteUserRequest
+	(*DeleteUserResponse)(nil),            // 40: penstock.v1.DeleteUserResponse
+	(*RefreshTokenRequest)(nil),           // 41: penstock.v1.RefreshTokenRequest
+	(*RefreshTokenResponse)(nil),          // 42: penstock.v1.RefreshTokenResponse
+	(*Permission)(nil),                    // 43: penstock.v1.Permission
+	(*ListPermissionsRequest)(nil),        // 44: penstock.v1.ListPermissionsRequest
+	(*ListPermissionsResponse)(nil),       // 45: penstock.v1.ListPermissionsResponse
+	(*SetPermissionRequest)(nil),          // 46: penstock.v1.SetPermissionRequest
+	(*SetPermissionResponse)(nil),         // 47: penstock.v1.SetPermissionResponse
+	(*DeletePermissionRequest)(nil),       // 48: penstock.v1.DeletePermissionRequest
+	(*DeletePermissionResponse)(nil),      // 49: penstock.v1.DeletePermissionResponse
+	(*TopicPermission)(nil),               // 50: penstock.v1.TopicPermission
+	(*ListTopicPermissionsRequest)(nil),   // 51: penstock.v1.ListTopicPermissionsRequest
+	(*ListTopicPermissionsResponse)(nil),  // 52: penstock.v1.ListTopicPermissionsResponse
+	(*SetTopicPermissionRequest)(nil),     // 53: penstock.v1.SetTopicPermissionRequest
+	(*SetTopicPermissionResponse)(nil),    // 54: penstock.v1.SetTopicPermissionResponse
+	(*DeleteTopicPermissionRequest)(nil),  // 55: penstock.v1.DeleteTopicPermissionRequest
+	(*DeleteTopicPermissionResponse)(nil), // 56: penstock.v1.DeleteTopicPermissionResponse
+	(*Exchange)(nil),                      // 57: penstock.v1.Exchange
+	(*ListExchangesRequest)(nil),          // 58: penstock.v1.ListExchangesRequest
+	(*ListExchangesResponse)(nil),         // 59: penstock.v1.ListExchangesResponse
+	(*DeclareExchangeRequest)(nil),        // 60: penstock.v1.DeclareExchangeRequest
+	(*DeclareExchangeResponse)(nil),       // 61: penstock.v1.DeclareExchangeResponse
+	(*DeleteExchangeRequest)(nil),         // 62: penstock.v1.DeleteExchangeRequest
+	(*DeleteExchangeResponse)(nil),        // 63: penstock.v1.DeleteExchangeResponse
+	(*Queue)(nil),                         // 64: penstock.v1.Queue
+	(*ListQueuesRequest)(nil),             // 65: penstock.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),            // 66: penstock.v1.ListQueuesResponse
+	(*DeclareQueueRequest)(nil),           // 67: penstock.v1.DeclareQueueRequest
+	(*DeclareQueueResponse)(nil),          // 68: penstock.v1.DeclareQueueResponse
+	(*DeleteQueueRequest)(nil),            // 69: penstock.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),           // 70: penstock.v1.DeleteQueueResponse
+	(*PurgeQueueRequest)(nil),             // 71: penstock.v1.PurgeQueueRequest
+	(*PurgeQueueResponse)(nil),            // 72: penstock.v1.PurgeQueueResponse
+	(*Binding)(nil),                       // 73: penstock.v1.Binding
+	(*ListBindingsRequest)(nil),           // 74: penstock.v1.ListBindingsRequest
+	(*ListBindingsResponse)(nil),          // 75: penstock.v1.ListBindingsResponse
+	(*BindRequest)(nil),                   // 76: penstock.v1.BindRequest
+	(*BindResponse)(nil),                  // 77: penstock.v1.BindResponse
+	(*UnbindRequest)(nil),                 // 78: penstock.v1.UnbindRequest
+	(*UnbindResponse)(nil),                // 79: penstock.v1.UnbindResponse
+	(*Policy)(nil),                        // 80: penstock.v1.Policy
+	(*ListPoliciesRequest)(nil),           // 81: penstock.v1.ListPoliciesRequest
+	(*ListPoliciesResponse)(nil),          // 82: penstock.v1.ListPoliciesResponse
+	(*SetPolicyRequest)(nil),              // 83: penstock.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),             // 84: penstock.v1.SetPolicyResponse
+	(*DeletePolicyRequest)(nil),           // 85: penstock.v1.DeletePolicyRequest
+	(*DeletePolicyResponse)(nil),          // 86: penstock.v1.DeletePolicyResponse
+	(*ExportDefinitionsRequest)(nil),      // 87: penstock.v1.ExportDefinitionsRequest
+	(*ExportDefinitionsResponse)(nil),     // 88: penstock.v1.ExportDefinitionsResponse
+	(*ImportDefinitionsRequest)(nil),      // 89: penstock.v1.ImportDefinitionsRequest
+	(*ImportDefinitionsResponse)(nil),     // 90: penstock.v1.ImportDefinitionsResponse
+	nil,                                   // 91: penstock.v1.GetStatusResponse.ListenersEntry
+	nil,                                   // 92: penstock.v1.Exchange.ArgumentsEntry
+	nil,                                   // 93: penstock.v1.Queue.ArgumentsEntry
+	nil,                                   // 94: penstock.v1.Queue.EffectiveArgumentsEntry
+	nil,                                   // 95: penstock.v1.Binding.ArgumentsEntry
+	nil,                                   // 96: penstock.v1.Policy.DefinitionEntry
+	nil,                                   // 97: penstock.v1.ImportDefinitionsResponse.AddedEntry
+	(*Value)(nil),                         // 98: penstock.v1.Value
+	(*BackupRequest)(nil),                 // 99: penstock.v1.BackupRequest
+	(*BeginBackupRequest)(nil),            // 100: penstock.v1.BeginBackupRequest
+	(*ReadBackupRequest)(nil),             // 101: penstock.v1.ReadBackupRequest
+	(*EndBackupRequest)(nil),              // 102: penstock.v1.EndBackupRequest
+	(*BackupResponse)(nil),                // 103: penstock.v1.BackupResponse
+	(*BeginBackupResponse)(nil),           // 104: penstock.v1.BeginBackupResponse
+	(*ReadBackupResponse)(nil),            // 105: penstock.v1.ReadBackupResponse
+	(*EndBackupResponse)(nil),             // 106: penstock.v1.EndBackupResponse
 }
 var file_penstock_v1_admin_proto_depIdxs = []int32{
 	1,   // 0: penstock.v1.ListConnectionsResponse.connections:type_name -> penstock.v1.Connection
 	6,   // 1: penstock.v1.ListConsumersResponse.consumers:type_name -> penstock.v1.Consumer
 	12,  // 2: penstock.v1.GetStatusResponse.recovery:type_name -> penstock.v1.Recovery
-	89,  // 3: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
+	91,  // 3: penstock.v1.GetStatusResponse.listeners:type_name -> penstock.v1.GetStatusResponse.ListenersEntry
 	11,  // 4: penstock.v1.GetStatusResponse.corruption:type_name -> penstock.v1.Corruption
 	13,  // 5: penstock.v1.ListVhostsResponse.vhosts:type_name -> penstock.v1.Vhost
-	23,  // 6: penstock.v1.GetUserLimitsResponse.limits:type_name -> penstock.v1.UserLimits
-	23,  // 7: penstock.v1.SetUserLimitsRequest.limits:type_name -> penstock.v1.UserLimits
-	22,  // 8: penstock.v1.GetVhostLimitsResponse.limits:type_name -> penstock.v1.VhostLimits
-	22,  // 9: penstock.v1.SetVhostLimitsRequest.limits:type_name -> penstock.v1.VhostLimits
-	32,  // 10: penstock.v1.ListUsersResponse.users:type_name -> penstock.v1.User
-	41,  // 11: penstock.v1.ListPermissionsResponse.permissions:type_name -> penstock.v1.Permission
-	41,  // 12: penstock.v1.SetPermissionRequest.permission:type_name -> penstock.v1.Permission
-	48,  // 13: penstock.v1.ListTopicPermissionsResponse.permissions:type_name -> penstock.v1.TopicPermission
-	48,  // 14: penstock.v1.SetTopicPermissionRequest.permission:type_name -> penstock.v1.TopicPermission
-	90,  // 15: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
-	55,  // 16: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
-	55,  // 17: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
-	91,  // 18: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
-	92,  // 19: penstock.v1.Queue.effective_arguments:type_name -> penstock.v1.Queue.EffectiveArgumentsEntry
-	62,  // 20: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
-	62,  // 21: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
+	25,  // 6: penstock.v1.GetUserLimitsResponse.limits:type_name -> penstock.v1.UserLimits
+	25,  // 7: penstock.v1.SetUserLimitsRequest.limits:type_name -> penstock.v1.UserLimits
+	24,  // 8: penstock.v1.GetVhostLimitsResponse.limits:type_name -> penstock.v1.VhostLimits
+	24,  // 9: penstock.v1.SetVhostLimitsRequest.limits:type_name -> penstock.v1.VhostLimits
+	34,  // 10: penstock.v1.ListUsersResponse.users:type_name -> penstock.v1.User
+	43,  // 11: penstock.v1.ListPermissionsResponse.permissions:type_name -> penstock.v1.Permission
+	43,  // 12: penstock.v1.SetPermissionRequest.permission:type_name -> penstock.v1.Permission
+	50,  // 13: penstock.v1.ListTopicPermissionsResponse.permissions:type_name -> penstock.v1.TopicPermission
+	50,  // 14: penstock.v1.SetTopicPermissionRequest.permission:type_name -> penstock.v1.TopicPermission
+	92,  // 15: penstock.v1.Exchange.arguments:type_name -> penstock.v1.Exchange.ArgumentsEntry
+	57,  // 16: penstock.v1.ListExchangesResponse.exchanges:type_name -> penstock.v1.Exchange
+	57,  // 17: penstock.v1.DeclareExchangeRequest.exchange:type_name -> penstock.v1.Exchange
+	93,  // 18: penstock.v1.Queue.arguments:type_name -> penstock.v1.Queue.ArgumentsEntry
+	94,  // 19: penstock.v1.Queue.effective_arguments:type_name -> penstock.v1.Queue.EffectiveArgumentsEntry
+	64,  // 20: penstock.v1.ListQueuesResponse.queues:type_name -> penstock.v1.Queue
+	64,  // 21: penstock.v1.DeclareQueueRequest.queue:type_name -> penstock.v1.Queue
 	0,   // 22: penstock.v1.Binding.destination_kind:type_name -> penstock.v1.DestinationKind
-	93,  // 23: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
-	71,  // 24: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
-	71,  // 25: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
-	71,  // 26: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
-	94,  // 27: penstock.v1.Policy.definition:type_name -> penstock.v1.Policy.DefinitionEntry
-	78,  // 28: penstock.v1.ListPoliciesResponse.policies:type_name -> penstock.v1.Policy
-	78,  // 29: penstock.v1.SetPolicyRequest.policy:type_name -> penstock.v1.Policy
-	95,  // 30: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
-	96,  // 31: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	96,  // 32: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	96,  // 33: penstock.v1.Queue.EffectiveArgumentsEntry.value:type_name -> penstock.v1.Value
-	96,  // 34: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
-	96,  // 35: penstock.v1.Policy.DefinitionEntry.value:type_name -> penstock.v1.Value
+	95,  // 23: penstock.v1.Binding.arguments:type_name -> penstock.v1.Binding.ArgumentsEntry
+	73,  // 24: penstock.v1.ListBindingsResponse.bindings:type_name -> penstock.v1.Binding
+	73,  // 25: penstock.v1.BindRequest.binding:type_name -> penstock.v1.Binding
+	73,  // 26: penstock.v1.UnbindRequest.binding:type_name -> penstock.v1.Binding
+	96,  // 27: penstock.v1.Policy.definition:type_name -> penstock.v1.Policy.DefinitionEntry
+	80,  // 28: penstock.v1.ListPoliciesResponse.policies:type_name -> penstock.v1.Policy
+	80,  // 29: penstock.v1.SetPolicyRequest.policy:type_name -> penstock.v1.Policy
+	97,  // 30: penstock.v1.ImportDefinitionsResponse.added:type_name -> penstock.v1.ImportDefinitionsResponse.AddedEntry
+	98,  // 31: penstock.v1.Exchange.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	98,  // 32: penstock.v1.Queue.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	98,  // 33: penstock.v1.Queue.EffectiveArgumentsEntry.value:type_name -> penstock.v1.Value
+	98,  // 34: penstock.v1.Binding.ArgumentsEntry.value:type_name -> penstock.v1.Value
+	98,  // 35: penstock.v1.Policy.DefinitionEntry.value:type_name -> penstock.v1.Value
 	9,   // 36: penstock.v1.AdminService.GetStatus:input_type -> penstock.v1.GetStatusRequest
 	2,   // 37: penstock.v1.AdminService.ListConnections:input_type -> penstock.v1.ListConnectionsRequest
 	4,   // 38: penstock.v1.AdminService.CloseConnection:input_type -> penstock.v1.CloseConnectionRequest
@@ -5649,83 +5762,85 @@ var file_penstock_v1_admin_proto_depIdxs = []int32{
 	14,  // 40: penstock.v1.AdminService.ListVhosts:input_type -> penstock.v1.ListVhostsRequest
 	16,  // 41: penstock.v1.AdminService.CreateVhost:input_type -> penstock.v1.CreateVhostRequest
 	18,  // 42: penstock.v1.AdminService.SetVhostShards:input_type -> penstock.v1.SetVhostShardsRequest
-	20,  // 43: penstock.v1.AdminService.DeleteVhost:input_type -> penstock.v1.DeleteVhostRequest
-	28,  // 44: penstock.v1.AdminService.GetVhostLimits:input_type -> penstock.v1.GetVhostLimitsRequest
-	30,  // 45: penstock.v1.AdminService.SetVhostLimits:input_type -> penstock.v1.SetVhostLimitsRequest
-	24,  // 46: penstock.v1.AdminService.GetUserLimits:input_type -> penstock.v1.GetUserLimitsRequest
-	26,  // 47: penstock.v1.AdminService.SetUserLimits:input_type -> penstock.v1.SetUserLimitsRequest
-	33,  // 48: penstock.v1.AdminService.ListUsers:input_type -> penstock.v1.ListUsersRequest
-	35,  // 49: penstock.v1.AdminService.PutUser:input_type -> penstock.v1.PutUserRequest
-	37,  // 50: penstock.v1.AdminService.DeleteUser:input_type -> penstock.v1.DeleteUserRequest
-	39,  // 51: penstock.v1.AdminService.RefreshToken:input_type -> penstock.v1.RefreshTokenRequest
-	42,  // 52: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
-	44,  // 53: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
-	46,  // 54: penstock.v1.AdminService.DeletePermission:input_type -> penstock.v1.DeletePermissionRequest
-	49,  // 55: penstock.v1.AdminService.ListTopicPermissions:input_type -> penstock.v1.ListTopicPermissionsRequest
-	51,  // 56: penstock.v1.AdminService.SetTopicPermission:input_type -> penstock.v1.SetTopicPermissionRequest
-	53,  // 57: penstock.v1.AdminService.DeleteTopicPermission:input_type -> penstock.v1.DeleteTopicPermissionRequest
-	56,  // 58: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
-	58,  // 59: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
-	60,  // 60: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
-	63,  // 61: penstock.v1.AdminService.ListQueues:input_type -> penstock.v1.ListQueuesRequest
-	65,  // 62: penstock.v1.AdminService.DeclareQueue:input_type -> penstock.v1.DeclareQueueRequest
-	67,  // 63: penstock.v1.AdminService.DeleteQueue:input_type -> penstock.v1.DeleteQueueRequest
-	69,  // 64: penstock.v1.AdminService.PurgeQueue:input_type -> penstock.v1.PurgeQueueRequest
-	72,  // 65: penstock.v1.AdminService.ListBindings:input_type -> penstock.v1.ListBindingsRequest
-	74,  // 66: penstock.v1.AdminService.Bind:input_type -> penstock.v1.BindRequest
-	76,  // 67: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
-	79,  // 68: penstock.v1.AdminService.ListPolicies:input_type -> penstock.v1.ListPoliciesRequest
-	81,  // 69: penstock.v1.AdminService.SetPolicy:input_type -> penstock.v1.SetPolicyRequest
-	83,  // 70: penstock.v1.AdminService.DeletePolicy:input_type -> penstock.v1.DeletePolicyRequest
-	85,  // 71: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
-	87,  // 72: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
-	97,  // 73: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
-	98,  // 74: penstock.v1.AdminService.BeginBackup:input_type -> penstock.v1.BeginBackupRequest
-	99,  // 75: penstock.v1.AdminService.ReadBackup:input_type -> penstock.v1.ReadBackupRequest
-	100, // 76: penstock.v1.AdminService.EndBackup:input_type -> penstock.v1.EndBackupRequest
-	10,  // 77: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
-	3,   // 78: penstock.v1.AdminService.ListConnections:output_type -> penstock.v1.ListConnectionsResponse
-	5,   // 79: penstock.v1.AdminService.CloseConnection:output_type -> penstock.v1.CloseConnectionResponse
-	8,   // 80: penstock.v1.AdminService.ListConsumers:output_type -> penstock.v1.ListConsumersResponse
-	15,  // 81: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
-	17,  // 82: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
-	19,  // 83: penstock.v1.AdminService.SetVhostShards:output_type -> penstock.v1.SetVhostShardsResponse
-	21,  // 84: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
-	29,  // 85: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
-	31,  // 86: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
-	25,  // 87: penstock.v1.AdminService.GetUserLimits:output_type -> penstock.v1.GetUserLimitsResponse
-	27,  // 88: penstock.v1.AdminService.SetUserLimits:output_type -> penstock.v1.SetUserLimitsResponse
-	34,  // 89: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
-	36,  // 90: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
-	38,  // 91: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
-	40,  // 92: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
-	43,  // 93: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
-	45,  // 94: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
-	47,  // 95: penstock.v1.AdminService.DeletePermission:output_type -> penstock.v1.DeletePermissionResponse
-	50,  // 96: penstock.v1.AdminService.ListTopicPermissions:output_type -> penstock.v1.ListTopicPermissionsResponse
-	52,  // 97: penstock.v1.AdminService.SetTopicPermission:output_type -> penstock.v1.SetTopicPermissionResponse
-	54,  // 98: penstock.v1.AdminService.DeleteTopicPermission:output_type -> penstock.v1.DeleteTopicPermissionResponse
-	57,  // 99: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
-	59,  // 100: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
-	61,  // 101: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
-	64,  // 102: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
-	66,  // 103: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
-	68,  // 104: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
-	70,  // 105: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
-	73,  // 106: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
-	75,  // 107: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
-	77,  // 108: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
-	80,  // 109: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
-	82,  // 110: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
-	84,  // 111: penstock.v1.AdminService.DeletePolicy:output_type -> penstock.v1.DeletePolicyResponse
-	86,  // 112: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
-	88,  // 113: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
-	101, // 114: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
-	102, // 115: penstock.v1.AdminService.BeginBackup:output_type -> penstock.v1.BeginBackupResponse
-	103, // 116: penstock.v1.AdminService.ReadBackup:output_type -> penstock.v1.ReadBackupResponse
-	104, // 117: penstock.v1.AdminService.EndBackup:output_type -> penstock.v1.EndBackupResponse
-	77,  // [77:118] is the sub-list for method output_type
-	36,  // [36:77] is the sub-list for method input_type
+	20,  // 43: penstock.v1.AdminService.SetDefaultQueueType:input_type -> penstock.v1.SetDefaultQueueTypeRequest
+	22,  // 44: penstock.v1.AdminService.DeleteVhost:input_type -> penstock.v1.DeleteVhostRequest
+	30,  // 45: penstock.v1.AdminService.GetVhostLimits:input_type -> penstock.v1.GetVhostLimitsRequest
+	32,  // 46: penstock.v1.AdminService.SetVhostLimits:input_type -> penstock.v1.SetVhostLimitsRequest
+	26,  // 47: penstock.v1.AdminService.GetUserLimits:input_type -> penstock.v1.GetUserLimitsRequest
+	28,  // 48: penstock.v1.AdminService.SetUserLimits:input_type -> penstock.v1.SetUserLimitsRequest
+	35,  // 49: penstock.v1.AdminService.ListUsers:input_type -> penstock.v1.ListUsersRequest
+	37,  // 50: penstock.v1.AdminService.PutUser:input_type -> penstock.v1.PutUserRequest
+	39,  // 51: penstock.v1.AdminService.DeleteUser:input_type -> penstock.v1.DeleteUserRequest
+	41,  // 52: penstock.v1.AdminService.RefreshToken:input_type -> penstock.v1.RefreshTokenRequest
+	44,  // 53: penstock.v1.AdminService.ListPermissions:input_type -> penstock.v1.ListPermissionsRequest
+	46,  // 54: penstock.v1.AdminService.SetPermission:input_type -> penstock.v1.SetPermissionRequest
+	48,  // 55: penstock.v1.AdminService.DeletePermission:input_type -> penstock.v1.DeletePermissionRequest
+	51,  // 56: penstock.v1.AdminService.ListTopicPermissions:input_type -> penstock.v1.ListTopicPermissionsRequest
+	53,  // 57: penstock.v1.AdminService.SetTopicPermission:input_type -> penstock.v1.SetTopicPermissionRequest
+	55,  // 58: penstock.v1.AdminService.DeleteTopicPermission:input_type -> penstock.v1.DeleteTopicPermissionRequest
+	58,  // 59: penstock.v1.AdminService.ListExchanges:input_type -> penstock.v1.ListExchangesRequest
+	60,  // 60: penstock.v1.AdminService.DeclareExchange:input_type -> penstock.v1.DeclareExchangeRequest
+	62,  // 61: penstock.v1.AdminService.DeleteExchange:input_type -> penstock.v1.DeleteExchangeRequest
+	65,  // 62: penstock.v1.AdminService.ListQueues:input_type -> penstock.v1.ListQueuesRequest
+	67,  // 63: penstock.v1.AdminService.DeclareQueue:input_type -> penstock.v1.DeclareQueueRequest
+	69,  // 64: penstock.v1.AdminService.DeleteQueue:input_type -> penstock.v1.DeleteQueueRequest
+	71,  // 65: penstock.v1.AdminService.PurgeQueue:input_type -> penstock.v1.PurgeQueueRequest
+	74,  // 66: penstock.v1.AdminService.ListBindings:input_type -> penstock.v1.ListBindingsRequest
+	76,  // 67: penstock.v1.AdminService.Bind:input_type -> penstock.v1.BindRequest
+	78,  // 68: penstock.v1.AdminService.Unbind:input_type -> penstock.v1.UnbindRequest
+	81,  // 69: penstock.v1.AdminService.ListPolicies:input_type -> penstock.v1.ListPoliciesRequest
+	83,  // 70: penstock.v1.AdminService.SetPolicy:input_type -> penstock.v1.SetPolicyRequest
+	85,  // 71: penstock.v1.AdminService.DeletePolicy:input_type -> penstock.v1.DeletePolicyRequest
+	87,  // 72: penstock.v1.AdminService.ExportDefinitions:input_type -> penstock.v1.ExportDefinitionsRequest
+	89,  // 73: penstock.v1.AdminService.ImportDefinitions:input_type -> penstock.v1.ImportDefinitionsRequest
+	99,  // 74: penstock.v1.AdminService.Backup:input_type -> penstock.v1.BackupRequest
+	100, // 75: penstock.v1.AdminService.BeginBackup:input_type -> penstock.v1.BeginBackupRequest
+	101, // 76: penstock.v1.AdminService.ReadBackup:input_type -> penstock.v1.ReadBackupRequest
+	102, // 77: penstock.v1.AdminService.EndBackup:input_type -> penstock.v1.EndBackupRequest
+	10,  // 78: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
+	3,   // 79: penstock.v1.AdminService.ListConnections:output_type -> penstock.v1.ListConnectionsResponse
+	5,   // 80: penstock.v1.AdminService.CloseConnection:output_type -> penstock.v1.CloseConnectionResponse
+	8,   // 81: penstock.v1.AdminService.ListConsumers:output_type -> penstock.v1.ListConsumersResponse
+	15,  // 82: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
+	17,  // 83: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
+	19,  // 84: penstock.v1.AdminService.SetVhostShards:output_type -> penstock.v1.SetVhostShardsResponse
+	21,  // 85: penstock.v1.AdminService.SetDefaultQueueType:output_type -> penstock.v1.SetDefaultQueueTypeResponse
+	23,  // 86: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
+	31,  // 87: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
+	33,  // 88: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
+	27,  // 89: penstock.v1.AdminService.GetUserLimits:output_type -> penstock.v1.GetUserLimitsResponse
+	29,  // 90: penstock.v1.AdminService.SetUserLimits:output_type -> penstock.v1.SetUserLimitsResponse
+	36,  // 91: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
+	38,  // 92: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
+	40,  // 93: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
+	42,  // 94: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
+	45,  // 95: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
+	47,  // 96: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
+	49,  // 97: penstock.v1.AdminService.DeletePermission:output_type -> penstock.v1.DeletePermissionResponse
+	52,  // 98: penstock.v1.AdminService.ListTopicPermissions:output_type -> penstock.v1.ListTopicPermissionsResponse
+	54,  // 99: penstock.v1.AdminService.SetTopicPermission:output_type -> penstock.v1.SetTopicPermissionResponse
+	56,  // 100: penstock.v1.AdminService.DeleteTopicPermission:output_type -> penstock.v1.DeleteTopicPermissionResponse
+	59,  // 101: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
+	61,  // 102: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
+	63,  // 103: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
+	66,  // 104: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
+	68,  // 105: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
+	70,  // 106: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
+	72,  // 107: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
+	75,  // 108: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
+	77,  // 109: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
+	79,  // 110: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
+	82,  // 111: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
+	84,  // 112: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
+	86,  // 113: penstock.v1.AdminService.DeletePolicy:output_type -> penstock.v1.DeletePolicyResponse
+	88,  // 114: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
+	90,  // 115: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
+	103, // 116: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
+	104, // 117: penstock.v1.AdminService.BeginBackup:output_type -> penstock.v1.BeginBackupResponse
+	105, // 118: penstock.v1.AdminService.ReadBackup:output_type -> penstock.v1.ReadBackupResponse
+	106, // 119: penstock.v1.AdminService.EndBackup:output_type -> penstock.v1.EndBackupResponse
+	78,  // [78:120] is the sub-list for method output_type
+	36,  // [36:78] is the sub-list for method input_type
 	36,  // [36:36] is the sub-list for extension type_name
 	36,  // [36:36] is the sub-list for extension extendee
 	0,   // [0:36] is the sub-list for field type_name
@@ -5739,23 +5854,23 @@ func file_penstock_v1_admin_proto_init() {
 	file_penstock_v1_backup_proto_init()
 	file_penstock_v1_message_proto_init()
 	file_penstock_v1_admin_proto_msgTypes[6].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[21].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[22].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[34].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[41].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[48].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[52].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[62].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[71].OneofWrappers = []any{}
-	file_penstock_v1_admin_proto_msgTypes[84].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[23].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[24].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[36].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[43].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[50].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[54].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[64].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[73].OneofWrappers = []any{}
 	file_penstock_v1_admin_proto_msgTypes[86].OneofWrappers = []any{}
+	file_penstock_v1_admin_proto_msgTypes[88].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_penstock_v1_admin_proto_rawDesc), len(file_penstock_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   95,
+			NumMessages:   97,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -28,6 +28,7 @@ const (
 	AdminService_ListVhosts_FullMethodName            = "/penstock.v1.AdminService/ListVhosts"
 	AdminService_CreateVhost_FullMethodName           = "/penstock.v1.AdminService/CreateVhost"
 	AdminService_SetVhostShards_FullMethodName        = "/penstock.v1.AdminService/SetVhostShards"
+	AdminService_SetDefaultQueueType_FullMethodName   = "/penstock.v1.AdminService/SetDefaultQueueType"
 	AdminService_DeleteVhost_FullMethodName           = "/penstock.v1.AdminService/DeleteVhost"
 	AdminService_GetVhostLimits_FullMethodName        = "/penstock.v1.AdminService/GetVhostLimits"
 	AdminService_SetVhostLimits_FullMethodName        = "/penstock.v1.AdminService/SetVhostLimits"
@@ -78,6 +79,7 @@ type AdminServiceClient interface {
 	CreateVhost(ctx context.Context, in *CreateVhostRequest, opts ...grpc.CallOption) (*CreateVhostResponse, error)
 	// Adds shards: fewer than there are is refused. New queues are placed in all of them; existing queues stay where they are.
 	SetVhostShards(ctx context.Context, in *SetVhostShardsRequest, opts ...grpc.CallOption) (*SetVhostShardsResponse, error)
+	SetDefaultQueueType(ctx context.Context, in *SetDefaultQueueTypeRequest, opts ...grpc.CallOption) (*SetDefaultQueueTypeResponse, error)
 	DeleteVhost(ctx context.Context, in *DeleteVhostRequest, opts ...grpc.CallOption) (*DeleteVhostResponse, error)
 	GetVhostLimits(ctx context.Context, in *GetVhostLimitsRequest, opts ...grpc.CallOption) (*GetVhostLimitsResponse, error)
 	// Sets all limits; an absent field removes its limit. Existing connections and queues above a new limit stay.
@@ -197,6 +199,16 @@ func (c *adminServiceClient) SetVhostShards(ctx context.Context, in *SetVhostSha
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SetVhostShardsResponse)
 	err := c.cc.Invoke(ctx, AdminService_SetVhostShards_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) SetDefaultQueueType(ctx context.Context, in *SetDefaultQueueTypeRequest, opts ...grpc.CallOption) (*SetDefaultQueueTypeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetDefaultQueueTypeResponse)
+	err := c.cc.Invoke(ctx, AdminService_SetDefaultQueueType_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -557,6 +569,7 @@ type AdminServiceServer interface {
 	CreateVhost(context.Context, *CreateVhostRequest) (*CreateVhostResponse, error)
 	// Adds shards: fewer than there are is refused. New queues are placed in all of them; existing queues stay where they are.
 	SetVhostShards(context.Context, *SetVhostShardsRequest) (*SetVhostShardsResponse, error)
+	SetDefaultQueueType(context.Context, *SetDefaultQueueTypeRequest) (*SetDefaultQueueTypeResponse, error)
 	DeleteVhost(context.Context, *DeleteVhostRequest) (*DeleteVhostResponse, error)
 	GetVhostLimits(context.Context, *GetVhostLimitsRequest) (*GetVhostLimitsResponse, error)
 	// Sets all limits; an absent field removes its limit. Existing connections and queues above a new limit stay.
@@ -632,6 +645,9 @@ func (UnimplementedAdminServiceServer) CreateVhost(context.Context, *CreateVhost
 }
 func (UnimplementedAdminServiceServer) SetVhostShards(context.Context, *SetVhostShardsRequest) (*SetVhostShardsResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method SetVhostShards not implemented")
+}
+func (UnimplementedAdminServiceServer) SetDefaultQueueType(context.Context, *SetDefaultQueueTypeRequest) (*SetDefaultQueueTypeResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method SetDefaultQueueType not implemented")
 }
 func (UnimplementedAdminServiceServer) DeleteVhost(context.Context, *DeleteVhostRequest) (*DeleteVhostResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method DeleteVhost not implemented")
@@ -878,6 +894,24 @@ func _AdminService_SetVhostShards_Handler(srv interface{}, ctx context.Context, 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).SetVhostShards(ctx, req.(*SetVhostShardsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_SetDefaultQueueType_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetDefaultQueueTypeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).SetDefaultQueueType(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_SetDefaultQueueType_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).SetDefaultQueueType(ctx, req.(*SetDefaultQueueTypeRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1528,6 +1562,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetVhostShards",
 			Handler:    _AdminService_SetVhostShards_Handler,
+		},
+		{
+			MethodName: "SetDefaultQueueType",
+			Handler:    _AdminService_SetDefaultQueueType_Handler,
 		},
 		{
 			MethodName: "DeleteVhost",

@@ -161,6 +161,11 @@ class VHostSpec(RetainedSpec):
         description="Logs that its queues share, each with syncs and a lock of its own; 1 when absent. It only grows.",
         json_schema_extra=rules(rule("self >= oldSelf", "shards can only grow; a queue stays in its shard")),
     )
+    default_queue_type: Literal["classic", "quorum", "stream"] | None = Field(
+        None,
+        description="Type of the durable queues that programs declare without one. When absent, it is left as it is,"
+        " and classic in a new virtual host. Queues that exist keep their type.",
+    )
     limits: VHostLimits = part(VHostLimits)
 
 
@@ -200,8 +205,10 @@ class QueueSpec(RetainedSpec):
         return self
 
     def declared(self) -> Declared:
-        """Return the arguments as the broker has them."""
-        return {**self.arguments, **({X_QUEUE_TYPE: self.type} if self.type != "classic" else {})}
+        """Return the arguments as the broker has them, without the type of a classic queue."""
+        arguments = {name: value for name, value in self.arguments.items() if name != X_QUEUE_TYPE}
+        kind = self.arguments.get(X_QUEUE_TYPE, self.type)
+        return {**arguments, **({X_QUEUE_TYPE: kind} if kind != "classic" else {})}
 
 
 class StreamSpec(RetainedSpec):

@@ -74,7 +74,8 @@ def wanted(spec: TopologySpec) -> Fields:
     match spec:
         case VHostSpec():
             shards = {} if spec.shards is None else {"shards": spec.shards}
-            return {"limits": spec.limits.on_broker(), **shards}
+            kind = {} if spec.default_queue_type is None else {"defaultQueueType": spec.default_queue_type}
+            return {"limits": spec.limits.on_broker(), **shards, **kind}
         case QueueSpec():
             return {"durable": spec.durable, "autoDelete": spec.auto_delete, "arguments": spec.declared()}
         case StreamSpec():

@@ -27,6 +27,7 @@ from penstock_operator.api import (
     UserSpec,
     VHostSpec,
 )
+from penstock_operator.api.topology import X_QUEUE_TYPE
 from penstock_operator.desired.topology import Fields, identity, wanted
 
 AGE_SECONDS: Final = 1.0
@@ -219,6 +220,7 @@ def _accounts(broker: Connection, _: str) -> Iterator[tuple[Row, Fields]]:
     limits = {each["vhost"]: each["value"] for each in found["parameters"] if each.get("component") == "vhost-limits"}
     for vhost in found["vhosts"]:
         fields: Fields = {"limits": _limits(limits.get(vhost["name"], {})), "shards": vhost.get("shards", 1)}
+        fields["defaultQueueType"] = vhost.get("default_queue_type", "classic")
         yield (VHostSpec.__name__, vhost["name"]), fields
     for user in found["users"]:
         fields = {"tags": sorted(user["tags"]), "digest": str(user.get("password_hash") or "")}
@@ -294,7 +296,9 @@ def _single_queue(broker: Connection, spec: QueueSpec) -> Fields | None:
 
 
 def _queue_fields(queue: Queue) -> Fields:
-    return {"durable": queue.durable, "autoDelete": queue.auto_delete, "arguments": dict(queue.arguments)}
+    """Return the fields; a classic queue may be declared with its type or without it."""
+    arguments = {name: value for name, value in queue.arguments.items() if (name, value) != (X_QUEUE_TYPE, "classic")}
+    return {"durable": queue.durable, "autoDelete": queue.auto_delete, "arguments": arguments}
 
 
 def _limits(found: dict[str, int]) -> Fields:

@@ -17,6 +17,7 @@ from penstock_operator.api import (
     UserSpec,
     VHostSpec,
 )
+from penstock_operator.api.topology import X_QUEUE_TYPE
 
 EVERYTHING = ".*"
 
@@ -34,9 +35,9 @@ def put(
         case VHostSpec():
             _put_vhost(broker, spec, administrator)
         case QueueSpec():
-            broker.declare_queue(
-                spec.name, durable=spec.durable, auto_delete=spec.auto_delete, arguments=spec.declared()
-            )
+            # Always with a type: without one the queue would have the default type of its virtual host.
+            arguments = {X_QUEUE_TYPE: spec.type, **spec.declared()}
+            broker.declare_queue(spec.name, durable=spec.durable, auto_delete=spec.auto_delete, arguments=arguments)
         case StreamSpec():
             broker.declare_stream(spec.name, spec.partitions, arguments=spec.declared())
         case ExchangeSpec():
@@ -100,7 +101,7 @@ def open_vhost(broker: Connection, vhost: str, administrator: str) -> None:
 
 def _put_vhost(broker: Connection, spec: VHostSpec, administrator: str) -> None:
     shards = spec.shards or 1
-    broker.admin.create_vhost(spec.name, shards)
+    broker.admin.create_vhost(spec.name, shards, spec.default_queue_type)
     if shards > 1:  # an older broker does not know the call
         broker.admin.set_vhost_shards(spec.name, shards)
     open_vhost(broker, spec.name, administrator)

@@ -30,6 +30,7 @@ from penstock.metadata.commands import (
     DeleteExchange,
     DeleteQueue,
     DeleteStream,
+    SetDefaultQueueType,
     SetLimits,
     SetPolicy,
     Unbind,
@@ -62,6 +63,7 @@ commands: st.SearchStrategy[Command] = st.one_of(
         SetPolicy, st.builds(Policy, st.just("p"), st.sampled_from(["^q", "^x"]), st.just({"durability": "disk"}))
     ),
     st.builds(SetLimits, st.builds(Limits, queues_max=st.sampled_from([2, 5]))),
+    st.builds(SetDefaultQueueType, st.sampled_from(["classic", "quorum", "stream"])),
 )
 
 
@@ -84,6 +86,7 @@ def contents(state: VhostTopology) -> dict[str, Any]:
         "bindings": (state.binding_count, list(state.bindings())),
         "owned": {number: state.queues_of(ConnectionId(number)) for number in (1, 2)},
         "limits": state.limits,
+        "default queue type": state.default_queue_type,
     }
 
 

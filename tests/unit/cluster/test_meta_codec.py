@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.meta.answers import RESPONSES, Answered, Refusal, error_of, refusal_of
-from penstock.cluster.meta.changes import Record
+from penstock.cluster.meta.changes import Record, VhostChanged
 from penstock.cluster.meta.codec import RECORDS, REQUESTS, CodecError
 from penstock.cluster.meta.commands import InVhost, Joined, Request, SessionEndedError
 from penstock.metadata.commands import DeclareQueue, DeleteQueue
-from penstock.metadata.effects import Done
+from penstock.metadata.effects import Done, PersistDefaultQueueType
 from penstock.metadata.policies import Policy
 from penstock.model.arguments import Arguments
 from penstock.model.errors import (
@@ -30,6 +30,7 @@ from penstock.model.errors import (
     TooLargeError,
 )
 from penstock.model.names import ConnectionId, QueueName, VhostName
+from penstock.model.records import QueueKind
 from support.argument_strategies import arguments_of, texts, values_with
 
 any_arguments = arguments_of(values_with(st.floats(allow_nan=False)))
@@ -83,6 +84,17 @@ def test_every_record_is_the_same_after_it_was_bytes(record: Record) -> None:
 @given(values_of(Answered | Refusal))
 def test_every_response_is_the_same_after_it_was_bytes(response: Answered | Refusal) -> None:
     assert RESPONSES.decode(RESPONSES.encode(response)) == response
+
+
+@pytest.mark.parametrize("kind", list(QueueKind))
+def test_a_default_queue_type_is_its_name_in_bytes(kind: QueueKind) -> None:
+    record = Record(1, 1, 1, Done(), (VhostChanged(VhostName("/"), 0, (PersistDefaultQueueType(kind),)),))
+    content = RECORDS.encode(record)
+
+    assert f'{{"class":"PersistDefaultQueueType","kind":"{kind.value}"}}'.encode() in content
+    assert RECORDS.decode(content) == record
+    with pytest.raises(CodecError):
+        RECORDS.decode(content.replace(f'"kind":"{kind.value}"'.encode(), b'"kind":"mirrored"'))
 
 
 def test_arguments_keep_their_order() -> None:

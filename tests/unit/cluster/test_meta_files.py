@@ -29,7 +29,15 @@ from penstock.cluster.meta.files import MetaFiles
 from penstock.cluster.meta.pending import PendingState
 from penstock.cluster.meta.state import MetaState
 from penstock.cluster.record import BrokerName
-from penstock.metadata.commands import Bind, DeclareExchange, DeclareQueue, DeleteQueue, SetLimits, SetPolicy
+from penstock.metadata.commands import (
+    Bind,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteQueue,
+    SetDefaultQueueType,
+    SetLimits,
+    SetPolicy,
+)
 from penstock.metadata.policies import Policy
 from penstock.model.errors import StorageError
 from penstock.model.limits import Limits
@@ -72,6 +80,8 @@ COMMANDS: list[MetaCommand] = [
     SetPermission("ann", GREEN, PermissionRecord("", "", "")),
     InVhost(BLUE, SetPolicy(Policy("p", "^k", {"message-ttl": 5, "expires": 9}))),
     InVhost(BLUE, SetLimits(Limits(queues_max=9))),
+    InVhost(BLUE, SetDefaultQueueType("quorum")),
+    declare(BLUE, "quorum"),
     SetUserLimits("ann", Limits(connections_max=2)),
     DeleteVhost(GREEN),
     CreateVhost(GREEN),

@@ -181,6 +181,36 @@ def test_a_listing_has_the_arguments_with_what_policies_add_and_the_policies_nam
     play(scenario)
 
 
+def test_a_vhost_has_a_default_queue_type():
+    async def scenario(world):
+        async def types():
+            found = await call(world, "ListVhosts", admin.ListVhostsRequest())
+            return {vhost.name: vhost.default_queue_type for vhost in found.vhosts}
+
+        request = admin.CreateVhostRequest(name="blue", default_queue_type="quorum")
+        assert (await call(world, "CreateVhost", request)).created
+        assert await types() == {"/": "classic", "blue": "quorum"}
+        stream = admin.CreateVhostRequest(name="blue", default_queue_type="stream")
+        assert not (await call(world, "CreateVhost", stream)).created
+        await call(world, "CreateVhost", admin.CreateVhostRequest(name="blue"))
+        assert await types() == {"/": "classic", "blue": "stream"}
+        change = admin.SetDefaultQueueTypeRequest(name="/", default_queue_type="quorum")
+        await call(world, "SetDefaultQueueType", change)
+        assert (await types())["/"] == "quorum"
+
+        await call(world, "DeclareQueue", declare("jobs"))
+        (jobs,) = (await call(world, "ListQueues", admin.ListQueuesRequest())).queues
+        assert jobs.arguments["x-queue-type"].string_value == "quorum"
+        odd = admin.SetDefaultQueueTypeRequest(name="/", default_queue_type="odd")
+        assert (await call(world, "SetDefaultQueueType", odd))[0] == INVALID_ARGUMENT
+        assert (await call(world, "SetDefaultQueueType", change, user="reader"))[0] == PERMISSION_DENIED
+        bad = admin.CreateVhostRequest(name="green", default_queue_type="odd")
+        assert (await call(world, "CreateVhost", bad))[0] == INVALID_ARGUMENT
+        assert "green" not in await types()
+
+    play(scenario)
+
+
 def test_a_binding_is_made_listed_and_taken_away():
     async def scenario(world):
         await call(world, "DeclareQueue", declare("q"))

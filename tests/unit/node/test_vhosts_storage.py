@@ -8,10 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.metadata.effects import PersistLimits, PersistPolicies
+from penstock.metadata.effects import PersistDefaultQueueType, PersistLimits, PersistPolicies
 from penstock.model.errors import NotWrittenError, StorageError, Thing
 from penstock.model.limits import Limits
 from penstock.model.names import VhostName
+from penstock.model.records import QueueKind
 from penstock.node import vhosts_storage
 from penstock.node.vhosts_storage import OPENING_THREADS, VhostsStorage
 from penstock.storage import DataDirectory, read_vhosts, write_users, write_vhosts
@@ -99,14 +100,15 @@ def set_all(storage: VhostsStorage) -> Awaitable[None]:
 
     async def run() -> None:
         definitions = (await storage.create(BLUE)).definitions
-        for entry in (PersistPolicies(()), PersistPolicies((), is_operator=True), PersistLimits(Limits(queues_max=3))):
+        limits, default = PersistLimits(Limits(queues_max=3)), PersistDefaultQueueType(QueueKind.QUORUM)
+        for entry in (PersistPolicies(()), PersistPolicies((), is_operator=True), limits, default):
             await definitions.append([entry])
 
     return run()
 
 
-@pytest.mark.parametrize("file", ["policies.json", "operator_policies.json", "limits.json"])
-def test_policies_and_limits_that_vanished_refuse_a_start(tmp_path: Path, file: str) -> None:
+@pytest.mark.parametrize("file", ["policies.json", "operator_policies.json", "limits.json", "settings.json"])
+def test_policies_limits_and_settings_that_vanished_refuse_a_start(tmp_path: Path, file: str) -> None:
     """A start went on without them: an operator's `durability=disk` was no longer effective."""
 
     async def fill(storage: VhostsStorage, engine: NoEngine) -> None:
@@ -120,19 +122,25 @@ def test_policies_and_limits_that_vanished_refuse_a_start(tmp_path: Path, file: 
     for _ in range(2):
         with pytest.raises(StorageError, match=rf"/{file}' is missing.*create it with"):
             play(tmp_path / "data", nothing)
-    path.write_text("{}" if file == "limits.json" else "[]")
+    path.write_text("[]" if "policies" in file else "{}")
     play(tmp_path / "data", nothing)
     path.write_bytes(content)
     play(tmp_path / "data", nothing)
 
 
-@pytest.mark.parametrize("entry", [PersistPolicies(()), PersistLimits(Limits())])
-def test_policies_and_limits_that_cannot_be_written_are_known_not_to_be_written(
-    tmp_path: Path, entry: PersistPolicies | PersistLimits
+@pytest.mark.parametrize(
+    ("entry", "file"),
+    [
+        (PersistPolicies(()), "policies.json"),
+        (PersistLimits(Limits()), "limits.json"),
+        (PersistDefaultQueueType(QueueKind.QUORUM), "settings.json"),
+    ],
+)
+def test_policies_limits_and_settings_that_cannot_be_written_are_known_not_to_be_written(
+    tmp_path: Path, entry: PersistPolicies | PersistLimits | PersistDefaultQueueType, file: str
 ) -> None:
     async def write(storage: VhostsStorage, engine: NoEngine) -> None:
         definitions = (await storage.create(BLUE)).definitions
-        file = "policies.json" if isinstance(entry, PersistPolicies) else "limits.json"
         (folder,) = (tmp_path / "data").glob("*/.vhost")
         blocking = folder.with_name(f"{file}.new")
         blocking.mkdir()  # so that the temporary file cannot be made

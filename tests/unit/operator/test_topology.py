@@ -283,6 +283,32 @@ def test_limits_are_set_and_put_right(world: OperatorWorld, kind: str, limits_of
     assert limits() == {}
 
 
+def test_the_default_queue_type_is_set_put_right_and_left_when_no_manifest_names_it(world: OperatorWorld) -> None:
+    types = broker(world).default_queue_types
+    world.apply("VHost", "shop", {"name": "shop", "defaultQueueType": "quorum"})
+    world.settle()
+    assert types == {"shop": "quorum"}
+
+    types["shop"] = "stream"
+    world.look_again()
+    assert types == {"shop": "quorum"}
+
+    world.kubernetes.change("VHost", "shop", {"defaultQueueType": None})
+    world.settle()
+    types["shop"] = "classic"
+    world.look_again()
+    assert types == {"shop": "classic"}
+
+
+def test_a_classic_queue_is_classic_whatever_the_default_type_is(world: OperatorWorld) -> None:
+    broker(world).default_queue_types["/"] = "quorum"
+    world.apply("Queue", "orders", ORDERS)
+    world.settle()
+
+    assert "x-queue-type" not in broker(world).vhosts["/"]["queues"]["orders"]["arguments"]
+    assert world.condition("Queue", "orders") == ("True", "Synced")
+
+
 def test_a_broker_from_before_users_had_limits_has_users(world: OperatorWorld) -> None:
     broker(world).has_user_limits = False
     world.apply("User", "web", {"name": "web"})

@@ -144,6 +144,50 @@ def test_one_vhosts_export_can_be_imported_into_another() -> None:
     play(scenario)
 
 
+def test_the_default_queue_type_is_exported_and_imported_and_counts_for_no_imported_queue() -> None:
+    async def scenario(one: World, other: World) -> None:
+        await one.vhosts.create(rights(), "blue", default_queue_type="quorum")
+        await one.vhosts.get(BLUE).declare_queue(rights(), queue("new"))
+        await one.take({"queues": [{"name": "old", "vhost": "blue", "type": "classic", "arguments": {}}]})
+        exported = await export_definitions(one.vhosts, one.users, rights(), "1.0")
+        default = {"default_queue_type": "quorum"}
+        assert json.loads(exported)["vhosts"] == [{"name": "blue", **default, "metadata": default}]
+
+        await other.take(exported)
+
+        found = await other.vhosts.get(BLUE).list_queues(rights())
+        assert [status.queue.kind.value for status in found] == ["quorum", "classic"]
+        assert other.vhosts.get(BLUE).default_queue_type.value == "quorum"
+        assert await export_definitions(other.vhosts, other.users, rights(), "1.0") == exported
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("written", "kind"),
+    [
+        ({"default_queue_type": "stream"}, "stream"),
+        ({"metadata": {"default_queue_type": "quorum"}}, "quorum"),
+        ({"default_queue_type": "undefined", "metadata": {"description": ""}}, "classic"),
+    ],
+)
+def test_the_default_queue_type_of_rabbitmq_s_export_of_one_vhost_is_read(written: dict[str, Any], kind: str) -> None:
+    async def scenario(one: World, other: World) -> None:
+        await one.vhosts.make(BLUE)
+
+        await one.take(written, BLUE)
+        with pytest.raises(InvalidArgumentError, match="vhost 'blue': the default queue type 'mqtt' is not supported"):
+            await one.take({"default_queue_type": "mqtt"}, BLUE)
+
+        assert one.vhosts.get(BLUE).default_queue_type.value == kind
+        exported = await export_vhost(one.vhosts.get(BLUE), rights(), "1.0")
+        await other.vhosts.make(BLUE)
+        assert await other.take(exported, BLUE)
+        assert other.vhosts.get(BLUE).default_queue_type.value == kind
+
+    play(scenario)
+
+
 def test_a_mismatch_refuses_everything_before_anything_is_changed() -> None:
     async def scenario(one: World, other: World) -> None:
         await one.fill()

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from penstock.cluster.meta.state import MetaState
 from penstock.metadata import VhostTopology, entries_of
-from penstock.metadata.effects import Entry, PersistLimits, PersistPolicies
+from penstock.metadata.effects import Entry, PersistDefaultQueueType, PersistLimits, PersistPolicies, SettingsEntry
 from penstock.model.errors import StorageError, Thing
 from penstock.model.limits import NO_LIMITS
 from penstock.model.names import VhostName
+from penstock.model.records import QueueKind
 from penstock.storage import Change, DataDirectory, DefinitionsFile, read_vhosts
 from penstock.storage.definitions_amqp import create_definitions, truncate_definitions
 from penstock.storage.definitions_proof import Proof
@@ -17,6 +18,7 @@ from penstock.storage.entries import change_of, record_of
 from penstock.storage.jsonfiles import json_content, replace_file
 from penstock.storage.limits_json import LIMITS
 from penstock.storage.policies_json import OPERATOR_POLICIES, POLICIES, policies_content
+from penstock.storage.settings_json import SETTINGS, settings_content
 from penstock.storage.vhost_files import (
     DEFINITIONS,
     create_vhost_directory,
@@ -25,8 +27,6 @@ from penstock.storage.vhost_files import (
     mark_deleted,
     unmark_deleted,
 )
-
-_Settings = PersistPolicies | PersistLimits
 
 
 class VhostDirectories:
@@ -88,8 +88,8 @@ class VhostDirectories:
 
     async def append(self, name: VhostName, entries: Sequence[Entry]) -> None:
         """Append a decision's entries: those of the definitions file with one write, settings to their files."""
-        settings = [entry for entry in entries if isinstance(entry, PersistPolicies | PersistLimits)]
-        changes = [change_of(entry) for entry in entries if not isinstance(entry, PersistPolicies | PersistLimits)]
+        settings = [entry for entry in entries if isinstance(entry, SettingsEntry)]
+        changes = [change_of(entry) for entry in entries if not isinstance(entry, SettingsEntry)]
         if changes:
             await self._files[name].append(changes)
         for each in settings:
@@ -116,7 +116,7 @@ class VhostDirectories:
             path = self._directory.vhost_directory(name)
             if name not in named or is_marked_deleted(path) or not path.is_dir():
                 await asyncio.to_thread(create_vhost_directory, path, name)
-            entries = [entry for entry in entries_of(vhost) if not isinstance(entry, PersistPolicies | PersistLimits)]
+            entries = [entry for entry in entries_of(vhost) if not isinstance(entry, SettingsEntry)]
             await asyncio.to_thread(create_definitions, path / DEFINITIONS, map(change_of, entries))
             for settings in _settings_of(vhost):
                 await asyncio.to_thread(_write_settings, path, name, settings, is_kept=True)
@@ -141,22 +141,25 @@ def _open_definitions(path: Path) -> tuple[DefinitionsFile, list[Change]]:
     return DefinitionsFile.open(path, is_proven=True, collects=False)
 
 
-def _settings_of(vhost: VhostTopology) -> tuple[_Settings, ...]:
+def _settings_of(vhost: VhostTopology) -> tuple[SettingsEntry, ...]:
     return (
         PersistPolicies(tuple(vhost.policies.values())),
         PersistPolicies(tuple(vhost.operator_policies.values()), is_operator=True),
         PersistLimits(vhost.limits),
+        PersistDefaultQueueType(vhost.default_queue_type),
     )
 
 
-def _write_settings(path: Path, vhost: VhostName, settings: _Settings, *, is_kept: bool = False) -> None:
+def _write_settings(path: Path, vhost: VhostName, settings: SettingsEntry, *, is_kept: bool = False) -> None:
     """Write a file of settings. `is_kept`: one that is so already stays, and an empty one is not made."""
-    if isinstance(settings, PersistPolicies):
-        file = path / (OPERATOR_POLICIES if settings.is_operator else POLICIES)
-        content = policies_content(vhost, [record_of(policy) for policy in settings.policies])
-        is_empty = not settings.policies
-    else:
-        file, content = path / LIMITS, json_content(settings.limits.written())
-        is_empty = settings.limits == NO_LIMITS
+    match settings:
+        case PersistPolicies(policies, is_operator):
+            file = path / (OPERATOR_POLICIES if is_operator else POLICIES)
+            content = policies_content(vhost, [record_of(policy) for policy in policies])
+            is_empty = not policies
+        case PersistLimits(limits):
+            file, content, is_empty = path / LIMITS, json_content(limits.written()), limits == NO_LIMITS
+        case PersistDefaultQueueType(kind):
+            file, content, is_empty = path / SETTINGS, settings_content(kind.value), kind is QueueKind.CLASSIC
     if not is_kept or file.exists() or not is_empty:
         replace_file(file, content)

@@ -54,6 +54,7 @@ METHODS: dict[str, Method] = {
     "ListVhosts": _method(admin.ListVhostsRequest, vhost_calls.list_vhosts),
     "CreateVhost": _method(admin.CreateVhostRequest, vhost_calls.create_vhost),
     "SetVhostShards": _method(admin.SetVhostShardsRequest, vhost_calls.set_vhost_shards),
+    "SetDefaultQueueType": _method(admin.SetDefaultQueueTypeRequest, vhost_calls.set_default_queue_type),
     "DeleteVhost": _method(admin.DeleteVhostRequest, vhost_calls.delete_vhost),
     "GetVhostLimits": _method(admin.GetVhostLimitsRequest, vhost_calls.get_vhost_limits),
     "SetVhostLimits": _method(admin.SetVhostLimitsRequest, vhost_calls.set_vhost_limits),

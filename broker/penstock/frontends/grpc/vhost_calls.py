@@ -14,6 +14,7 @@ async def list_vhosts(services: Services, principal: Principal, _: admin.ListVho
             shards=status.shard_count,
             ready_count=status.ready_count,
             unacked_count=status.unacked_count,
+            default_queue_type=status.default_queue_type,
         )
     return response
 
@@ -21,7 +22,9 @@ async def list_vhosts(services: Services, principal: Principal, _: admin.ListVho
 async def create_vhost(
     services: Services, principal: Principal, request: admin.CreateVhostRequest
 ) -> admin.CreateVhostResponse:
-    created = await services.vhosts.create_vhost(principal, request.name, request.shards or 1)
+    created = await services.vhosts.create_vhost(
+        principal, request.name, request.shards or 1, request.default_queue_type or None
+    )
     return admin.CreateVhostResponse(created=created)
 
 
@@ -30,6 +33,13 @@ async def set_vhost_shards(
 ) -> admin.SetVhostShardsResponse:
     await services.vhosts.set_vhost_shards(principal, request.name, request.shards)
     return admin.SetVhostShardsResponse()
+
+
+async def set_default_queue_type(
+    services: Services, principal: Principal, request: admin.SetDefaultQueueTypeRequest
+) -> admin.SetDefaultQueueTypeResponse:
+    await services.vhosts.set_default_queue_type(principal, request.name, request.default_queue_type)
+    return admin.SetDefaultQueueTypeResponse()
 
 
 async def delete_vhost(
