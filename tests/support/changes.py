@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from penstock.model.arguments import Decimal, Timestamp
-from penstock.model.names import ExchangeName, QueueId, QueueName, RoutingKey
+from penstock.model.names import QUEUE_ID_MAX, ExchangeName, QueueId, QueueName, RoutingKey
 from penstock.model.records import Binding, DestinationKind, Exchange, ExchangeKind, Queue
 from penstock.storage import Bound, Declared, ExchangeDeleted, QueueDeleted, Unbound
 
@@ -33,7 +33,7 @@ exchanges = st.builds(
     arguments,
 )
 queues = st.builds(
-    Queue, st.integers(1, 2**40 - 1).map(QueueId), names.map(QueueName), st.booleans(), st.booleans(), arguments
+    Queue, st.integers(1, QUEUE_ID_MAX).map(QueueId), names.map(QueueName), st.booleans(), st.booleans(), arguments
 )
 bindings = st.builds(
     Binding,

@@ -129,6 +129,11 @@ impl Routes {
         self.found.get(place).copied().flatten().is_some_and(|found| found.reaches_queue)
     }
 
+    /// Whether one of them reaches histories of exchanges, and nothing else.
+    pub fn reaches_history_alone(&self, place: usize) -> bool {
+        self.queues(place).is_some_and(|queues| !queues.is_empty()) && !self.reaches_queue(place)
+    }
+
     /// Whether the last of them that was found comes through an exchange that delays messages.
     pub fn is_delayed(&self) -> bool {
         self.matched.is_delayed

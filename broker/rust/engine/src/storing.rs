@@ -289,7 +289,7 @@ impl State {
             };
             let fate = match found {
                 // Only the history of its exchange has it.
-                Ok(Fate::Stored(_)) if !routes.reaches_queue(place) => publication.fate_nowhere(),
+                Ok(Fate::Stored(_)) if routes.reaches_history_alone(place) => publication.fate_nowhere(),
                 Ok(fate) => fate,
                 Err(error) if self.stopped.is_some() => return Err(error),
                 Err(refused) => {

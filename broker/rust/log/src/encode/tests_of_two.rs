@@ -293,7 +293,7 @@ fn kinds_flags_and_outcomes_of_a_newer_version_are_told_from_corrupt_ones() {
     };
     let (mut flagged, mut outcome) = (records()[4].clone(), records()[2].clone());
     flagged[5] = 1;
-    outcome[29] = 6;
+    outcome[29] = 7;
     let changed = [
         of_kind(7),
         of_kind(6 + 128),
