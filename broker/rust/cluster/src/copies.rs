@@ -34,7 +34,7 @@ struct Fetched {
     asked: Millis,
 }
 
-/// What follows from a part that came.
+/// The next step of a copy, after a part came.
 pub(crate) enum Progress {
     /// Ask for this part.
     Ask(CopyMessage),

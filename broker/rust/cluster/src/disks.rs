@@ -30,7 +30,7 @@ struct State {
     is_over: bool,
 }
 
-/// Gives work to the threads; cheap to clone.
+/// The side of the queue that puts work into it. Clones share the queue.
 #[derive(Clone)]
 pub(crate) struct DiskWork(Arc<Queue>);
 

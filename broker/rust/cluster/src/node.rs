@@ -89,10 +89,7 @@ impl Node {
         Ok(Self { timer: Some(timer), disks: Some(disks), runtime: Some(runtime), shards, shared, questions, options })
     }
 
-    /// Where other brokers connect.
-    ///
-    /// # Panics
-    /// Never: connections begin with the node.
+    /// Where other brokers connect. Present once the node has started.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.shared.peers.get().map(Peers::address)

@@ -25,7 +25,7 @@ struct Outbox {
     records: VecDeque<(ShardId, ReplicaId)>,
 }
 
-/// What is to be sent next.
+/// The next thing to send to a broker.
 pub(crate) enum Next {
     Message(Bytes),
     Records(ShardId, ReplicaId),

@@ -47,7 +47,7 @@ impl Questions {
 
 impl Asking {
     pub fn ask(&self, question: Question) {
-        // Nobody asks for questions while the node ends.
+        // It fails only while the node ends, when no question is taken any more.
         let _ = self.0.send(question);
     }
 }

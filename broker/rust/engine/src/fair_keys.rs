@@ -68,7 +68,7 @@ pub(crate) struct FairKeys {
     next: u16,
 }
 
-/// What a start found.
+/// The header and the keys with their slots, as marks in the log name them at a start.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct FoundKeys {
     pub header: Vec<u8>,

@@ -44,12 +44,12 @@ impl Given {
 pub(crate) struct Histories {
     /// By the names of their exchanges.
     kept: FxHashMap<Box<[u8]>, QueueId>,
-    /// Those of a start whose exchanges were not put yet.
+    /// The histories that a start found, by the names of exchanges that were not put yet.
     unclaimed: FxHashMap<Box<[u8]>, QueueId>,
     /// The exchanges of both.
     exchanges: FxHashMap<QueueId, Box<[u8]>>,
     given: BTreeMap<(QueueId, Receiver), Given>,
-    /// Those of `given` that are not given in full.
+    /// The keys of `given` whose copies are not complete.
     pending: BTreeSet<(QueueId, Receiver)>,
     last: u64,
 }

@@ -80,7 +80,7 @@ pub(crate) struct State {
     pub retry_schedules: FxHashMap<QueueId, Arc<RetrySchedule>>,
     /// The digests that queues and exchanges have seen, to recognize repetitions.
     pub windows: Windows,
-    /// What exchanges keep of their last messages.
+    /// The last messages that exchanges keep, for queues that are bound later.
     pub histories: Histories,
     /// Messages that are about to leave their queues.
     pub dying: Dying,

@@ -99,7 +99,7 @@ fn bodies(house: &House, id: QueueId) -> Vec<String> {
     peeked.filled.iter().flat_map(said).map(|said| said.body).collect()
 }
 
-/// What the exchange has kept, as a new queue gets it.
+/// The messages that an exchange has kept, as a new queue gets them.
 fn kept(house: &House) -> Vec<String> {
     let probe = QueueId(PROBES.fetch_add(1, Ordering::Relaxed));
     house.shard.put_queue(probe, "probe", false, None).unwrap();
@@ -294,7 +294,7 @@ enum Step {
     Restart,
 }
 
-/// What an exchange and its queues have, by a list of its last messages.
+/// A model of an exchange and its queues: a list of its last messages, and those of each queue.
 #[derive(Default)]
 struct Model {
     kept: Vec<String>,

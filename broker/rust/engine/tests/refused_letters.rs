@@ -88,7 +88,7 @@ fn deliver(subscription: &Subscription) -> Vec<String> {
     bodies
 }
 
-/// What a queue has, without taking it for good.
+/// The bodies of the messages in a queue, which stay there.
 fn bodies(house: &House, queue: QueueId) -> Vec<String> {
     deliver(&subscribe(house, queue))
 }

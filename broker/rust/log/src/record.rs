@@ -255,7 +255,7 @@ impl<'a> MessageView<'a> {
         flags & (two::FLAG_EXPIRES | two::FLAG_DUE) != 0 && self.coding.format == Format::Two
     }
 
-    /// Those times. Nothing behind them is read.
+    /// The time of expiry and the time when the message is due. Nothing behind them is read.
     #[inline]
     pub(crate) fn times(&self) -> Times {
         let flags = self.bytes.get(5).copied().unwrap_or(0);

@@ -31,7 +31,7 @@ struct Output(Arc<Mutex<std::io::Stdout>>);
 impl Output {
     fn say(&self, line: &str) {
         let mut out = self.0.lock().unwrap();
-        // The test has ended if nobody reads.
+        // It fails only when the test has ended.
         let _ = writeln!(out, "{line}").and_then(|()| out.flush());
     }
 }

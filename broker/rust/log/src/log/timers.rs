@@ -130,7 +130,7 @@ pub struct DeadlinesRead {
     number: u64,
     segment_id: u64,
     found: Vec<Deadline>,
-    /// Those of an index in memory, in order.
+    /// The deadlines of an index in memory, in order.
     ordered: Option<(Arc<MemoryIndex>, Waiting)>,
     /// How many of the file's have come, and the time of the next one.
     file: Option<(usize, Option<u64>)>,

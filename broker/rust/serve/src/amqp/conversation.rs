@@ -290,7 +290,7 @@ impl Conversation {
     }
 
     fn may_read(&self) -> bool {
-        // A client reads its answers, and then more is read of it: nobody else has to make room.
+        // A connection without room goes on as soon as its client reads its answers. It waits for no other connection.
         let unwritten_max = if self.outgoing.has_room() { UNWRITTEN_BYTES_MAX } else { OUT_BYTES_FREE };
         !self.session.is_over() && self.unwritten() < unwritten_max && !self.session.is_crowded()
     }

@@ -128,7 +128,7 @@ impl Door {
             _ => is_heard,
         };
         if is_served {
-            // Nobody takes it once the server stops.
+            // It fails only once the server has stopped, and the connection is closed then.
             let _ = ready.send(connection).await;
         }
     }
