@@ -45,8 +45,10 @@ def waits(vhost_count: int, shard_count: int) -> Callable[[Load], dict[str, floa
         with ThreadedBroker(folder, shard_count) as broker:
             vhosts = [f"load-{number}" for number in range(vhost_count)] if vhost_count > 1 else [""]
             with penstock.connect(broker.uri()) as connection:
+                admin = administration(connection)
                 for name in filter(None, vhosts):
-                    administration(connection).create_vhost(name)
+                    admin.create_vhost(name)
+                    admin.set_permission("guest", configure=".*", write=".*", read=".*", vhost=name)
             publishers = PUBLISHERS_EACH * shard_count
             before, started = broker.lock_wait_seconds, time.perf_counter()
             loads = [
