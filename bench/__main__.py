@@ -23,7 +23,7 @@ from bench.storage_rows import STORAGE_ROWS
 from bench.stream_rows import STREAM_ROWS
 from bench.tls_rows import TLS_ROWS
 
-ALL_ROWS = (*ROWS, *AMQP_ROWS, *STORAGE_ROWS, *LOCK_ROWS, *STREAM_ROWS, *FLIGHT_ROWS, *TLS_ROWS, *SPARK_ROWS)
+ALL_ROWS = (*ROWS, *TLS_ROWS, *AMQP_ROWS, *STORAGE_ROWS, *LOCK_ROWS, *STREAM_ROWS, *FLIGHT_ROWS, *SPARK_ROWS)
 PIPE_WIDTH = 220
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 
