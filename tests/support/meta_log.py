@@ -39,6 +39,9 @@ class SharedLog:
         if self._uncommitted and self.random.random() < 0.5:
             self.commit(self._uncommitted)
         self._uncommitted = []
+        if self.random.random() < 0.5:  # the log of a real shard has a record for each term
+            self.committed.append(Committed(self.end + 1, None))
+            self._wake()
 
     def append(self, contents: Sequence[bytes]) -> None:
         self._uncommitted = list(contents)
@@ -47,6 +50,9 @@ class SharedLog:
         for content in contents:
             self.committed.append(Committed(self.end + self.random.randint(1, 3), content))
         self._uncommitted = []
+        self._wake()
+
+    def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 

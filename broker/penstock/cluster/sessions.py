@@ -24,6 +24,10 @@ class Sessions:
         changed = {broker: (beat, now) for broker, beat in beats.items() if self.seen.get(broker, ("", now))[0] != beat}
         return replace(self, seen={**self.seen, **changed})
 
+    def anew(self, now: float) -> "Sessions":
+        """Return the sessions with all times begun again: the beats could not be seen for a while."""
+        return replace(self, seen={broker: (beat, now) for broker, (beat, _) in self.seen.items()})
+
     def ended(self, now: float) -> frozenset[str]:
         """Return the brokers whose sessions have ended."""
         return frozenset(broker for broker, (_, since) in self.seen.items() if now - since >= SESSION_S)

@@ -145,7 +145,7 @@ def check(cluster: MetaCluster, history: History, wanted: dict[str, bytes]) -> N
 
 
 def records_of(cluster: MetaCluster) -> list[Record]:
-    return [RECORDS.decode(each.content) for each in cluster.log.committed]
+    return [RECORDS.decode(each.content) for each in cluster.log.committed if each.content is not None]
 
 
 async def single(root: Path, cluster: MetaCluster, history: History) -> dict[str, bytes]:

@@ -22,3 +22,10 @@ def test_a_broker_whose_beat_is_gone_is_not_alive_for_that() -> None:
     sessions = Sessions({}).observe({"mq-0": "a"}, 0.0).observe({}, SESSION_S)
 
     assert sessions.ended(SESSION_S) == {"mq-0"}
+
+
+def test_a_time_in_which_no_beat_could_be_seen_ends_no_session() -> None:
+    sessions = Sessions({}).observe({"mq-0": "a"}, 0.0).anew(SESSION_S)
+
+    assert sessions.observe({"mq-0": "a"}, SESSION_S).ended(SESSION_S) == frozenset()
+    assert sessions.observe({"mq-0": "a"}, 2 * SESSION_S).ended(2 * SESSION_S) == {"mq-0"}

@@ -16,13 +16,18 @@ from penstock.model.errors import FaultError, StoppedError, StorageError, Thing
 
 
 class Applier:
-    """Runs from `run` until it is cancelled, or the first fault. Invariant: `state` is at or before the log's end."""
+    """Runs from `run` until it is cancelled, or the first fault.
+
+    Invariant: everything up to `_reached` is applied, and the position of `state` is at or before it: the log has
+    records that are not of the metadata.
+    """
 
     def __init__(self, state: MetaState, files: MetaFiles, log: MetaLog) -> None:
         self.state = state
         self.stopped: StoppedError | None = None
         self._files = files
         self._log = log
+        self._reached = state.position
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     async def run(self) -> None:
@@ -30,6 +35,7 @@ class Applier:
         try:
             async for committed in self._log.committed(self.state.position):
                 await self._files.apply(self.state, decode_records(committed))
+                self._reached = committed[-1].position
                 self._wake()
         except asyncio.CancelledError:
             cause = "the broker stops"
@@ -41,8 +47,8 @@ class Applier:
             self._wake()
 
     async def applied(self, position: int) -> None:
-        """Return when the state is at the position or after it. Raises StoppedError when that does not happen."""
-        if self.state.position >= position:
+        """Return when everything up to a position is applied. Raises StoppedError when that does not happen."""
+        if self._reached >= position:
             return
         if self.stopped is not None:
             raise StoppedError(self.stopped.thing, self.stopped.cause)
@@ -55,7 +61,7 @@ class Applier:
         for position, reached in self._waiting:
             if reached.done():
                 continue
-            if self.state.position >= position:
+            if self._reached >= position:
                 reached.set_result(None)
             elif self.stopped is not None:
                 reached.set_exception(StoppedError(self.stopped.thing, self.stopped.cause))
@@ -67,7 +73,7 @@ class Applier:
 def decode_records(committed: Sequence[Committed]) -> list[tuple[int, Record]]:
     """Return records with their positions. Raises StorageError for one that this version cannot read."""
     try:
-        return [(each.position, RECORDS.decode(each.content)) for each in committed]
+        return [(each.position, RECORDS.decode(each.content)) for each in committed if each.content is not None]
     except CodecError as error:
         raise StorageError(
             Thing("log", "meta"), f"has a record that cannot be read: {error}", "start a version that knows it"

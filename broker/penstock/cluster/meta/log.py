@@ -38,10 +38,10 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A record that no election takes back."""
+    """A record that no election takes back. Records that the log has for itself have no content."""
 
     position: int
-    content: bytes
+    content: bytes | None
 
 
 class MetaLog(Protocol):

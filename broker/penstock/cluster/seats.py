@@ -1,0 +1,32 @@
+"""Which replicas the record of a shard names at first, and how many of them have to be in sync.
+
+A cluster begins with one replica that has everything, because the others' disks are blank. The number that has to be in
+sync grows to a majority once so many are: no replica then leads without what was committed.
+"""
+
+from collections.abc import Callable, Sequence
+
+from penstock.cluster.record import BrokerName, Leader, ReplicaId, ShardRecord
+
+
+def first_record(leader: Leader, others: Sequence[BrokerName], draw: Callable[[], ReplicaId]) -> ShardRecord:
+    """Return the record of a new shard: one replica in sync, and a place for each of the other brokers.
+
+    The identities of the others are not known yet. They are drawn, and the leader replaces them by those of the disks.
+    """
+    places = {draw(): broker for broker in others if broker != leader.broker}
+    return ShardRecord(
+        epoch=0,
+        leader=leader.model_copy(update={"boot": 0}),
+        in_sync=(leader.replica,),
+        replicas={leader.replica: leader.broker, **places},
+        min_in_sync=1,
+    )
+
+
+def with_majority(record: ShardRecord) -> ShardRecord | None:
+    """Return the record that asks for a majority in sync; None if it does already, or too few are."""
+    majority = len(set(record.replicas.values())) // 2 + 1
+    if record.min_in_sync >= majority or len(record.in_sync) < majority:
+        return None
+    return record.model_copy(update={"min_in_sync": majority})
