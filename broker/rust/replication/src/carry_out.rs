@@ -3,25 +3,25 @@
 //! Invariants: effects are carried out in order, and the events that they cause come after them. A sync is reported once the log says so,
 //! never for records that were written in place of cut ones. The high watermark of the log is the machine's.
 
-use penstock_log::{Begun, LogError, Position};
+use penstock_log::{Begun, Log, LogError, Position};
 use penstock_replica::{Effect, Epoch, Event, Role};
 
 use crate::publishes::Published;
-use crate::replicated_log::{Output, ReplicatedLog};
+use crate::replicator::{Output, Replicator};
 use crate::work::{Work, WorkDone};
 
-impl ReplicatedLog {
+impl Replicator {
     /// Passes all events to the machine, those included that its effects cause.
-    pub(crate) fn run(&mut self) {
+    pub(crate) fn run(&mut self, log: &mut Log) {
         loop {
             while let Some(event) = self.events.pop_front() {
                 for effect in self.replica.step(self.now.millis, event) {
-                    self.carry_out(effect);
+                    self.carry_out(log, effect);
                 }
             }
             // The machine does not take records of a message that it has taken.
             self.incoming = None;
-            let synced = self.log.synced();
+            let synced = log.synced();
             if synced <= self.known_synced {
                 break;
             }
@@ -29,48 +29,53 @@ impl ReplicatedLog {
             self.known_synced = synced;
             self.events.push_back(Event::Synced(synced.0));
         }
-        self.sync_soon();
+        self.sync_soon(log);
     }
 
-    fn carry_out(&mut self, effect: Effect) {
+    fn carry_out(&mut self, log: &mut Log, effect: Effect) {
         match effect {
             Effect::Send { to, message } => self.outputs.push(Output::Send { to, message }),
             Effect::Replicate { to, broker, epoch, after, until, of } => {
                 self.want(to, broker, epoch, (after, until, of));
             }
             Effect::Promise(epoch) => self.promise(epoch),
-            Effect::Begin(epoch) => self.begin(epoch),
-            Effect::Write { after, until, begins } => self.write_incoming((after, until), begins),
-            Effect::Truncate(position) => self.truncate(Position(position)),
+            Effect::Begin(epoch) => self.begin(log, epoch),
+            Effect::Write { after, until, begins } => self.write_incoming(log, (after, until), begins),
+            Effect::Truncate(position) => self.truncate(log, Position(position)),
             Effect::Read(read) => self.outputs.push(Output::Read(read)),
             Effect::Change { change, base, record } => self.outputs.push(Output::Change { change, base, record }),
-            Effect::Commit(position) => self.commit(Position(position)),
+            Effect::Commit(position) => self.commit(log, Position(position)),
             Effect::Role(role) => self.take_role(role),
         }
     }
 
-    fn begin(&mut self, epoch: Epoch) {
+    fn begin(&mut self, log: &mut Log, epoch: Epoch) {
         let begun = Begun { at_ms: self.now.unix_ms, leader: self.me.replica.to_le_bytes() };
-        match self.log.follow_epoch(epoch, 0, begun).and_then(|_| self.log.write()) {
-            Ok(end) => self.events.push_back(Event::Appended(end.0)),
+        match log.follow_epoch(epoch, 0, begun).and_then(|_| log.write()) {
+            Ok(end) => {
+                self.known_end = end;
+                self.events.push_back(Event::Appended(end.0));
+            }
             Err(error) => self.fail(error),
         }
     }
 
-    fn write_incoming(&mut self, (after, until): (u64, u64), begins: Option<Epoch>) {
+    fn write_incoming(&mut self, log: &mut Log, (after, until): (u64, u64), begins: Option<Epoch>) {
         let Some(records) = self.incoming.take() else {
             unreachable!("the machine writes what came with a message");
         };
         assert_eq!((records.after().0, records.until().0), (after, until), "other records came with the message");
         assert!(begins.is_none_or(|epoch| epoch == records.epoch()), "another epoch begins");
-        if let Err(error) = self.log.append_records(&records).and_then(|_| self.log.write()) {
-            self.fail(error);
+        match log.append_records(&records).and_then(|_| log.write()) {
+            Ok(end) => self.known_end = end,
+            Err(error) => self.fail(error),
         }
     }
 
-    fn truncate(&mut self, position: Position) {
-        match self.log.truncate_to(position) {
+    fn truncate(&mut self, log: &mut Log, position: Position) {
+        match log.truncate_to(position) {
             Ok(()) => {
+                self.known_end = position;
                 self.known_synced = self.known_synced.min(position);
                 self.events.push_back(Event::Truncated(position.0));
             }
@@ -78,8 +83,8 @@ impl ReplicatedLog {
         }
     }
 
-    fn commit(&mut self, position: Position) {
-        if let Err(error) = self.log.set_bound(position) {
+    fn commit(&mut self, log: &mut Log, position: Position) {
+        if let Err(error) = log.set_bound(position) {
             return self.fail(error);
         }
         self.outputs.push(Output::Committed(position));
@@ -110,22 +115,22 @@ impl ReplicatedLog {
     }
 
     /// Has everything synced that was written, once the last sync has ended.
-    pub(crate) fn sync_soon(&mut self) {
+    pub(crate) fn sync_soon(&mut self, log: &mut Log) {
         if self.is_syncing || matches!(self.role, Role::Halted(_)) {
             return;
         }
-        if let Some(ticket) = self.log.begin_sync() {
+        if let Some(ticket) = log.begin_sync() {
             self.is_syncing = true;
             self.outputs.push(Output::Work(Work::Sync(ticket)));
         }
     }
 
-    pub(crate) fn take_done(&mut self, done: WorkDone) {
+    pub(crate) fn take_done(&mut self, log: &mut Log, done: WorkDone) {
         match done {
             WorkDone::Synced(synced) => {
                 self.is_syncing = false;
                 match synced {
-                    Ok(synced) => self.log.finish_sync(synced),
+                    Ok(synced) => log.finish_sync(synced),
                     Err(error) => self.fail(error),
                 }
             }

@@ -1,6 +1,6 @@
 //! One replica of a shard on its log: what `penstock-replica` decides is carried out here.
 //!
-//! [`ReplicatedLog`] takes events: messages of other replicas, ticks, work that is done, answers of the coordinator, and records
+//! [`Replicator`] takes events: messages of other replicas, ticks, work that is done, answers of the coordinator, and records
 //! to append. It passes them to the state machine, and appends, truncates and reads the log as the machine says. It has no
 //! sockets, no threads and no clock: messages are values, waits for the disk are [`Work`] that the host performs on a thread of its
 //! own, and the time comes with each event.
@@ -21,6 +21,7 @@ mod install;
 mod promise_file;
 mod publishes;
 mod replicated_log;
+mod replicator;
 mod shipping;
 mod wanted;
 pub mod wire;
@@ -30,6 +31,7 @@ pub use copying::{CopiedFile, CopyError, CopyMessage, CopySource, CopyTarget};
 pub use error::OpenError;
 pub use promise_file::PromiseTicket;
 pub use publishes::{Published, Token};
-pub use replicated_log::{AppendError, Input, Now, Options, Output, ReplicatedLog};
+pub use replicated_log::{AppendError, ReplicatedLog};
+pub use replicator::{Input, Now, Options, Output, Replicator};
 pub use shipping::{Sent, Shipment, Shipped};
 pub use work::{Work, WorkDone};

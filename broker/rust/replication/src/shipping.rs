@@ -3,10 +3,10 @@
 //! Invariants: nothing is read ahead, so a slow connection keeps no records in memory. A message is made for the records that
 //! were read, and only while this replica leads the epoch in which they were asked for: the log may be cut meanwhile.
 
-use penstock_log::{LogError, Position, Records, RecordsTicket};
+use penstock_log::{Log, LogError, Position, Records, RecordsTicket};
 use penstock_replica::{BrokerId, Epoch, Event, Message, ReplicaId, Role};
 
-use crate::replicated_log::{Now, Output, ReplicatedLog};
+use crate::replicator::{Now, Output, Replicator};
 use crate::wanted::Wanted;
 
 /// Records to be read, by a thread without the replica's lock.
@@ -17,7 +17,7 @@ pub struct Shipment {
     ticket: RecordsTicket,
 }
 
-/// Records that were read, for [`ReplicatedLog::finish_shipment`].
+/// Records that were read, for [`Replicator::finish_shipment`].
 #[derive(Debug)]
 #[must_use]
 pub struct Shipped {
@@ -40,7 +40,7 @@ impl Shipment {
     }
 }
 
-impl ReplicatedLog {
+impl Replicator {
     pub(crate) fn want(
         &mut self,
         to: ReplicaId,
@@ -54,12 +54,12 @@ impl ReplicatedLog {
 
     /// The next records for a replica, as [`Output::Records`] announced them. `None` when they are not needed any more, or when
     /// the log does not have them: [`Output::Lacks`] says so.
-    pub fn begin_shipment(&mut self, to: ReplicaId) -> (Option<Shipment>, Vec<Output>) {
+    pub fn begin_shipment(&mut self, log: &mut Log, to: ReplicaId) -> (Option<Shipment>, Vec<Output>) {
         let Some(wanted) = self.wanted.get(&to).copied() else { return (None, Vec::new()) };
         if self.lacking.contains(&to) || !self.leads(wanted.epoch) {
             return (None, Vec::new());
         }
-        let shipment = match self.log.begin_records(Position(wanted.after), Position(wanted.until)) {
+        let shipment = match log.begin_records(Position(wanted.after), Position(wanted.until)) {
             Ok(Some(ticket)) => {
                 self.wanted.remove(&to);
                 Some(Shipment { wanted, ticket })
@@ -73,12 +73,12 @@ impl ReplicatedLog {
                 None
             }
         };
-        self.run();
+        self.run(log);
         (shipment, std::mem::take(&mut self.outputs))
     }
 
     /// The message for records that were read, with their bytes, for the broker of the replica.
-    pub fn finish_shipment(&mut self, now: Now, shipped: Shipped) -> (Option<Sent>, Vec<Output>) {
+    pub fn finish_shipment(&mut self, log: &mut Log, now: Now, shipped: Shipped) -> (Option<Sent>, Vec<Output>) {
         self.now = now;
         let Shipped { wanted, read } = shipped;
         let Wanted { to, broker, epoch, of, .. } = wanted;
@@ -100,7 +100,7 @@ impl ReplicatedLog {
                 None
             }
         };
-        self.run();
+        self.run(log);
         (sent, std::mem::take(&mut self.outputs))
     }
 

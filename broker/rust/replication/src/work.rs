@@ -16,7 +16,7 @@ pub enum Work {
     Promise(PromiseTicket),
 }
 
-/// The result of [`Work`], for [`crate::ReplicatedLog::done`].
+/// The result of [`Work`], for [`crate::Input::Done`].
 #[derive(Debug)]
 #[must_use]
 pub enum WorkDone {
