@@ -5,6 +5,7 @@ A skip needs a difference from RabbitMQ that docs/amqp.md lists.
 
 import json
 import re
+import socket
 import tomllib
 from pathlib import Path
 
@@ -12,13 +13,15 @@ import pytest
 
 from conformance.clients.language_suites import GO_AFTER, GO_MODULE
 from conformance.clients.outcome import Outcome, faults_of, table
-from conformance.clients.python_suites import PYTHON_SUITES, outcome_of
+from conformance.clients.python_suites import PYTHON_SUITES, function_of, outcome_of
+from conformance.clients.relay import late_answers
 from conformance.clients.runners import RUNNERS
 from conformance.clients.runs import EXPECTED_SKIPS, ROOT, Certificates, Run
 
 PAGE = (ROOT / "docs" / "amqp.md").read_text()
 DOCUMENTED = " ".join(PAGE.split())
 CLIENTS = Path(__file__).with_name("clients")
+SECONDS_MAX = 60
 
 
 @pytest.mark.timeout(3600)
@@ -69,6 +72,31 @@ def test_a_case_that_was_run_again_has_its_second_end() -> None:
 
     assert outcome == Outcome("some client", 3, 2, {}, ["c"], ["b"])
     assert faults_of(outcome, "") == ["failed: c"]
+
+
+def test_a_case_is_late_by_the_name_of_its_function() -> None:
+    assert function_of("tests/test_a.py::test_one") == "test_one"
+    assert function_of("tests/test_a.py::TestCase::test_one[amqp-a::b[c]]") == "test_one"
+
+
+def test_late_answers_come_whole_and_in_their_order_until_the_broker_ends() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as broker,
+        late_answers(broker.getsockname()[1]) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=SECONDS_MAX) as client,
+    ):
+        broker.settimeout(SECONDS_MAX)
+        with broker.accept()[0] as connection:
+            connection.settimeout(SECONDS_MAX)
+            client.sendall(b"asked")
+            client.shutdown(socket.SHUT_WR)
+            asked = b"".join(iter(lambda: connection.recv(10), b""))
+            for answer in (b"first, ", b"second"):
+                connection.sendall(answer)
+
+        answers = b"".join(iter(lambda: client.recv(10), b""))
+
+    assert (asked, answers) == (b"asked", b"first, second")
 
 
 def test_the_document_names_each_client_with_its_version() -> None:

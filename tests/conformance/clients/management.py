@@ -13,11 +13,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from socketserver import BaseRequestHandler, ThreadingTCPServer
+from socketserver import BaseRequestHandler
 from threading import Thread
 from typing import ClassVar
 
 import penstock
+from conformance.clients.relay import RelayServer, copy
 
 _CONNECTIONS = "/api/connections/"
 _WATERMARK = "/watermark/"
@@ -65,7 +66,7 @@ def management(port: int, full_port: int, uri: str, folder: Path) -> Iterator[Ma
     class Answers(_Answers):
         brokers = relayed
 
-    with _Server(("127.0.0.1", 0), Relay) as relay, ThreadingHTTPServer(("127.0.0.1", 0), Answers) as answers:
+    with RelayServer(("127.0.0.1", 0), Relay) as relay, ThreadingHTTPServer(("127.0.0.1", 0), Answers) as answers:
         servers = relay, answers
         threads = [Thread(target=server.serve_forever, daemon=True) for server in servers]
         for thread in threads:
@@ -77,10 +78,6 @@ def management(port: int, full_port: int, uri: str, folder: Path) -> Iterator[Ma
                 server.shutdown()
 
 
-class _Server(ThreadingTCPServer):
-    daemon_threads = True
-
-
 class _Relay(BaseRequestHandler):
     brokers: ClassVar[_Relayed]
 
@@ -88,13 +85,13 @@ class _Relay(BaseRequestHandler):
         """Relay a connection until both sides have ended it."""
         port = self.brokers.full_port if self.brokers.is_full else self.brokers.port
         with socket.create_connection(("127.0.0.1", port)) as upstream:
-            back = Thread(target=_copy, args=(upstream, self.request), daemon=True)
+            back = Thread(target=copy, args=(upstream, self.request), daemon=True)
             back.start()
             begun = self._start(upstream)
             self.brokers.names[upstream.getsockname()[1]] = _name_in(begun)
             with suppress(OSError):
                 upstream.sendall(begun)
-            _copy(self.request, upstream)
+            copy(self.request, upstream)
             back.join()
 
     def _start(self, upstream: socket.socket) -> bytes:
@@ -112,15 +109,6 @@ def _name_in(frame: bytes) -> str:
     """Return the name that a client gives in its properties, or an empty string."""
     _, found, rest = frame.partition(_NAME)
     return rest[4 : 4 + int.from_bytes(rest[:4], "big")].decode() if found else ""
-
-
-def _copy(source: socket.socket, target: socket.socket) -> None:
-    """Copy until the source ends, and then end the target."""
-    with suppress(OSError):
-        while read := source.recv(_READ_BYTES):
-            target.sendall(read)
-    with suppress(OSError):
-        target.shutdown(socket.SHUT_WR)
 
 
 class _Answers(BaseHTTPRequestHandler):
