@@ -28,6 +28,11 @@ impl Share {
         Share { kept: Arc::clone(kept), bytes }
     }
 
+    /// The share of what is left of a log that another owner has.
+    pub(crate) fn empty(kept: &Arc<Kept>) -> Share {
+        Share { kept: Arc::clone(kept), bytes: 0 }
+    }
+
     /// The sum of all logs' shares, including this one.
     pub(crate) fn of_all(&self) -> u64 {
         self.kept.0.load(Ordering::Relaxed)

@@ -46,7 +46,8 @@ impl Segment {
         self.walk_heads_from(SEGMENT_HEADER_BYTES, end, Check::Head)
     }
 
-    fn walk_heads_from(&self, at: u64, end: u64, check: Check) -> Result<Walk<'_>, LogError> {
+    /// The same from an offset on.
+    pub(crate) fn walk_heads_from(&self, at: u64, end: u64, check: Check) -> Result<Walk<'_>, LogError> {
         let bytes = self.map()?.bytes();
         let bytes = bytes.get(..end as usize).ok_or_else(|| self.corrupt(bytes.len() as u64, Corruption::Short))?;
         Ok(Walk { bytes, at, segment: self, check, window: (at, at) })
