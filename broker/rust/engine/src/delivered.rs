@@ -45,7 +45,8 @@ impl QueueEntry {
 impl State {
     /// Marks taken messages, before they are delivered.
     pub fn mark_deliveries(&mut self, queue: QueueId) -> Result<(), EngineError> {
-        if self.closed || self.stopped.is_some() {
+        // The next leader flags all messages that it finds.
+        if self.closed || self.stopped.is_some() || self.term.is_some() {
             return Ok(());
         }
         let Some(entry) = self.queues.get_mut(&queue) else { return Ok(()) };

@@ -1,10 +1,10 @@
 //! All shards of a process, their threads and counters.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use penstock_log::{Disk, Format, Kept, LogOptions, RealDisk, Repaired};
+use penstock_log::{Disk, Format, Kept, Log, LogOptions, RealDisk, Repaired};
 use tokio::sync::watch;
 
 use crate::background::Threads;
@@ -15,6 +15,7 @@ use crate::notices::Notices;
 use crate::room_keeper::RoomKeeper;
 use crate::shard::{Opener, Shard, Surroundings};
 use crate::space::Space;
+use crate::term::Led;
 use crate::unused::UnusedQueues;
 
 /// A disk has space for at least this many segments of the largest size.
@@ -47,6 +48,13 @@ pub struct Engine {
     space: Arc<Space>,
     unused: Arc<UnusedQueues>,
     kept: Arc<Kept>,
+}
+
+/// A replicated log that the engine could not open for a term, and why.
+#[derive(Debug)]
+pub struct NotLed {
+    pub log: Log,
+    pub error: EngineError,
 }
 
 impl Engine {
@@ -100,13 +108,6 @@ impl Engine {
     /// # Errors
     /// As [`Engine::open_shard`].
     pub fn open_incomplete(&self, name: &str, directory: &Path, raise: bool) -> Result<Arc<Shard>, EngineError> {
-        let closed = || EngineError::Closed(name.to_owned());
-        let (syncs, folds, dead_letters, alarms) = {
-            let guard = self.background.lock().map_err(|_| closed())?;
-            let threads = guard.as_ref().ok_or_else(closed)?;
-            let (folds, dead_letters) = (Arc::clone(&threads.folds), Arc::clone(&threads.dead_letters));
-            (threads.syncs.group(), folds, dead_letters, Arc::clone(&threads.alarms))
-        };
         let options = LogOptions {
             segment_bytes_min: self.options.segment_bytes_min,
             segment_bytes_max: self.segment_bytes_max(directory),
@@ -119,7 +120,46 @@ impl Engine {
             disk: Arc::clone(&self.disk),
             log_id: None,
         };
-        let surroundings = Surroundings {
+        let surroundings = self.surroundings(name)?;
+        let opener =
+            Opener { options: options.clone(), around: surroundings.clone(), shards: Arc::clone(&self.shards) };
+        let shard = Shard::open((name, LogNumber::VHOST), directory, options, surroundings, Some(opener))?;
+        self.add(&shard);
+        shard.open_shards()?;
+        shard.open_all_dedicated()?;
+        Ok(shard)
+    }
+
+    /// Opens a shard of a replicated log for the term in which this broker leads it: its queues are ready as after a start, all their
+    /// messages flagged as redelivered. Definitions follow, and then [`Shard::complete`]. [`Shard::committed`] confirms and delivers, and
+    /// [`Shard::set_delivers`] begins deliveries; [`Shard::end_term`] and [`Shard::take_log`] end the shard.
+    ///
+    /// # Errors
+    /// The log, when the engine has ended.
+    pub fn lead(&self, name: &str, directory: &Path, led: Led) -> Result<Arc<Shard>, Box<NotLed>> {
+        match self.surroundings(name) {
+            Ok(surroundings) => {
+                let shard = Shard::of_term(name, directory, led, surroundings);
+                self.add(&shard);
+                Ok(shard)
+            }
+            Err(error) => Err(Box::new(NotLed { log: led.log, error })),
+        }
+    }
+
+    fn add(&self, shard: &Arc<Shard>) {
+        self.shards.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(shard));
+    }
+
+    fn surroundings(&self, name: &str) -> Result<Surroundings, EngineError> {
+        let closed = || EngineError::Closed(name.to_owned());
+        let (syncs, folds, dead_letters, alarms) = {
+            let guard = self.background.lock().map_err(|_| closed())?;
+            let threads = guard.as_ref().ok_or_else(closed)?;
+            let (folds, dead_letters) = (Arc::clone(&threads.folds), Arc::clone(&threads.dead_letters));
+            (threads.syncs.group(), folds, dead_letters, Arc::clone(&threads.alarms))
+        };
+        Ok(Surroundings {
             syncs,
             folds,
             dead_letters,
@@ -131,14 +171,7 @@ impl Engine {
             is_complete: Arc::default(),
             producer_memory: self.options.producer_memory,
             producers_of_user_max: self.options.producers_of_user_max,
-        };
-        let opener =
-            Opener { options: options.clone(), around: surroundings.clone(), shards: Arc::clone(&self.shards) };
-        let shard = Shard::open((name, LogNumber::VHOST), directory, options, surroundings, Some(opener))?;
-        self.shards.lock().map_err(|_| closed())?.push(Arc::downgrade(&shard));
-        shard.open_shards()?;
-        shard.open_all_dedicated()?;
-        Ok(shard)
+        })
     }
 
     /// On a small disk segments stay small: two of them are kept free.

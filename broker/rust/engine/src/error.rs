@@ -7,8 +7,8 @@ use penstock_queue::{QueueError, QueueId, RoutingError};
 
 use crate::gone::Absent;
 
-/// `Log`, `Io`, `Stopped` and `Closed` are faults of the disk or the end of the shard; the others are refusals, caused
-/// by the caller.
+/// `Log`, `Io`, `Stopped` and `Closed` are faults of the disk or the end of the shard, `NotLeading` and `Paused` of its other replicas; the
+/// others are refusals, caused by the caller.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     #[error("{1}")]
@@ -120,6 +120,10 @@ pub enum EngineError {
          now. Stage its rows under another name, which for Spark is a new checkpoint or another option 'producer'"
     )]
     StagedForgotten { batch: u64 },
+    #[error("another broker leads shard '{0}'; connect to that one, or try again")]
+    NotLeading(String),
+    #[error("this broker leads shard '{0}' and does not hear enough of the others; try again later")]
+    Paused(String),
     #[error("shard '{0}' stopped: {1}")]
     Stopped(String, String),
     #[error("shard '{0}' is closed")]

@@ -84,10 +84,13 @@ impl LeaseReader {
     /// Finds the next messages, at most `count_max`; returns whether there were any.
     ///
     /// # Errors
-    /// `NoQueue`, `NoLease` once the lease has ended; `Log` when a message's record cannot be found.
+    /// `NoQueue`, `NoLease` once the lease has ended; `Paused`; `Log` when a message's record cannot be found.
     pub fn fill(&mut self, count_max: u32, filled: &mut Vec<Filled>) -> Result<bool, EngineError> {
         let shard = Arc::clone(&self.shard);
         let mut guard = shard.lock()?;
+        if guard.is_paused() {
+            return Err(EngineError::Paused(shard.name().to_owned()));
+        }
         let found = self.find(&mut guard, count_max, filled);
         let passed = guard.log.take_passed();
         // Releasing pages takes time.

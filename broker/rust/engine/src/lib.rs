@@ -7,8 +7,8 @@
 //!
 //! 1. values, which know no shard: `aging`, `alarms`, `assigned`, `clock`, `counters`, `corruption`, `credit`, `dead_letters`, `decision`, `delivery_mark`, `error`, `fair_keys`, `fold_queue`, `fold_turns`, `histories`, `identity`, `idle`, `lease`, `length`, `level`, `log_number`,
 //!    `notices`, `other_logs`, `overdue`, `priorities`, `producer_endings`, `producer_groups`, `producers`, `producer_logs`, `producer_reach`, `publication`, `repetition`,
-//!    `routes`, `runs`, `signal`, `space`, `stream`, `sync_turns`, `sync_pool`, `unused`, `watchers`, `windows`;
-//! 2. the state under a shard's lock: `queue_entry`, `state`, `lane_adoption`, `fairness`, `delivered`;
+//!    `routes`, `runs`, `signal`, `space`, `stream`, `sync_turns`, `sync_pool`, `term`, `unused`, `watchers`, `windows`;
+//! 2. the state under a shard's lock: `queue_entry`, `state`, `lane_adoption`, `fairness`, `delivered`, `waking`;
 //! 3. `shard`: the lock, the position of the last sync, and the vhost's other logs;
 //! 4. what a shard does, each file for one subject: names of producers (`producer_sessions`, `producer_homes`, `producer_complete`, `producer_removal`),
 //!    publishing (`places`, `storing`, `passed_on`, `publish`), consuming (`holding`, `subscription`, `leasing`, `expiry`, `retrying`, `shortening`, `unused`, `sources`, `dead_lettering`), recognizing repetitions (`deduplication`), histories of exchanges (`giving`), reading streams
@@ -97,8 +97,10 @@ mod stream;
 mod subscription;
 mod sync_pool;
 mod sync_turns;
+mod term;
 mod topology;
 mod unused;
+mod waking;
 mod watchers;
 mod windows;
 
@@ -112,7 +114,7 @@ pub use credit::Credit;
 pub use dead_letters::DeadLetters;
 pub use decision::{StageTag, StagedOutcome};
 pub use dedicated::DEDICATED_MAX;
-pub use engine::{Engine, EngineOptions};
+pub use engine::{Engine, EngineOptions, NotLed};
 pub use error::EngineError;
 pub use gone::Absent;
 pub use identity::Identity;
@@ -150,6 +152,7 @@ pub use staging::{StageStanding, StagedAttempt, StagedBatch};
 pub use storing::transactions::{Committed, Transaction, TransactionSettlement};
 pub use stream::StreamSettings;
 pub use subscription::{Filled, Joining, Picked, Subscription, SubscriptionOptions, Unused};
+pub use term::{Led, Replication};
 pub use topology::RouteSettings;
 pub use unused::{UnusedQueue, UnusedQueues};
 pub use windows::Deduplication;

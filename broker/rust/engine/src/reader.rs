@@ -281,6 +281,7 @@ impl StreamReader {
         count_max: u32,
         filled: &mut Vec<Filled>,
     ) -> Result<Progress, EngineError> {
+        let is_paused = state.is_paused();
         loop {
             let entry = shard.entry(state, self.queue)?;
             let (settled, next) = (entry.machine.settled(), entry.machine.next());
@@ -288,7 +289,7 @@ impl StreamReader {
             if self.end.is_some_and(|end| from.min(next) >= end || self.next >= end) {
                 return Ok(Progress::Ended);
             }
-            if from >= next {
+            if from >= next || is_paused {
                 entry.stream.iter_mut().for_each(|stream| stream.wait(self.id));
                 return Ok(Progress::Waiting);
             }
@@ -313,6 +314,11 @@ impl StreamReader {
                 self.shard.entry(state, self.queue)?.delivered_count += picked.len() as u64;
                 filled.push(Filled { segment, picked });
                 return Ok(Progress::Found);
+            }
+            if state.is_uncommitted(self.queue, from) {
+                state.wait_for_commit(self.queue);
+                shard.entry(state, self.queue)?.stream.iter_mut().for_each(|stream| stream.wait(self.id));
+                return Ok(Progress::Waiting);
             }
             let stored = located.map_or(stop, |located| located.first.min(stop));
             self.drop_lost(state, from, stored)?;

@@ -1,6 +1,7 @@
 //! A log with its queues behind one lock. Shard 0 of a vhost also has the routing table and the vhost's other logs, which
 //! are of this type too.
 
+mod leading;
 mod opening;
 mod rounds;
 mod stalled;
@@ -30,6 +31,7 @@ use crate::queue_entry::{QueueCounts, QueueEntry};
 use crate::space::Space;
 use crate::state::State;
 use crate::sync_pool::SyncGroup;
+use crate::term::Replication;
 use crate::unused::UnusedQueues;
 
 /// Queues that are read in one hold of the lock: some 20 us, no noticeable delay for messages.
@@ -99,8 +101,10 @@ pub struct Shard {
     /// The state's.
     pub(crate) source_count: Arc<AtomicUsize>,
     around: Surroundings,
+    /// Set for a replicated log: then `synced` is how far the log is committed.
+    replication: Option<Arc<dyn Replication>>,
     copies: Mutex<Copies>,
-    /// Only in shard 0.
+    /// Only in shard 0 of a log that is not replicated.
     pub(crate) opener: Option<Opener>,
     /// Shard 0, in the others.
     of_vhost: OnceLock<Weak<Shard>>,
@@ -179,7 +183,12 @@ impl Shard {
     /// Whether it is shard 0 of its vhost, which routes.
     #[must_use]
     pub fn is_of_vhost(&self) -> bool {
-        self.opener.is_some()
+        self.number == LogNumber::VHOST
+    }
+
+    /// Whether its log is replicated, and it exists for a term.
+    pub(crate) fn is_replicated(&self) -> bool {
+        self.replication.is_some()
     }
 
     /// Whether it is the dedicated log of a queue.
@@ -366,9 +375,15 @@ impl Shard {
             return Ok(());
         }
         self.note_closed();
-        let State { queues, wakes, .. } = &mut *guard;
+        let State { queues, wakes, term, .. } = &mut *guard;
         let reason = format!("virtual host '{}' was closed", self.name);
         queues.values_mut().for_each(|entry| entry.cancel(&reason, wakes));
+        if term.is_some() {
+            // The log is the replica's, which goes on.
+            drop(guard);
+            self.sync_done.notify_waiters();
+            return Ok(());
+        }
         let marked = if delete { Ok(()) } else { guard.end_delivery_marks() };
         let result = if delete { Ok(()) } else { guard.log.close() };
         let end = guard.log.end();
@@ -391,7 +406,7 @@ impl Shard {
 
     // ---- durability
 
-    /// Everything below it is on the disk.
+    /// Everything below it is on the disk, and in a replicated log committed.
     #[must_use]
     pub fn synced(&self) -> Position {
         Position(self.synced.load(Ordering::Acquire))
@@ -399,6 +414,9 @@ impl Shard {
 
     /// Wakes a sync thread; its round covers everything written by now.
     pub fn request_sync(&self) {
+        if let Some(replication) = &self.replication {
+            return replication.appended();
+        }
         if !self.sync_waits.swap(true, Ordering::AcqRel) {
             self.around.syncs.sync(Weak::clone(&self.me));
         }
@@ -534,8 +552,11 @@ impl Shard {
     }
 
     pub(crate) fn entry<'a>(&self, state: &'a mut State, queue: QueueId) -> Result<&'a mut QueueEntry, EngineError> {
-        let State { queues, gone, .. } = state;
-        queues.get_mut(&queue).ok_or_else(|| EngineError::NoQueue(queue.0, gone.absent(queue, &self.name)))
+        let State { queues, gone, is_deposed, .. } = state;
+        queues.get_mut(&queue).ok_or_else(|| match is_deposed {
+            true => EngineError::NotLeading(self.name.clone()),
+            false => EngineError::NoQueue(queue.0, gone.absent(queue, &self.name)),
+        })
     }
 
     pub(crate) fn missing(&self, queue: QueueId, sequence: Sequence) -> EngineError {

@@ -90,8 +90,10 @@ impl Shard {
     /// Shortens queues after a publish, which is not undone: what cannot be dropped now, as on a full disk, goes later.
     pub(crate) fn shorten_after(&self, ids: &[QueueId]) -> Result<(), EngineError> {
         for &id in ids {
-            if self.is_complete() && self.shorten(id, BY_PUBLISHER_MAX).is_ok_and(|dropped| dropped < BY_PUBLISHER_MAX)
-            {
+            let is_short = self.is_complete()
+                && self.shorten(id, BY_PUBLISHER_MAX).is_ok_and(|dropped| dropped < BY_PUBLISHER_MAX);
+            // Messages of a replicated log are dropped once they are committed.
+            if is_short && !self.is_replicated() {
                 continue;
             }
             self.lock()?.note_long(id);
@@ -145,19 +147,21 @@ impl Shard {
 
     /// The messages that a queue with too many has to drop next; `None` when it has not too many, or none is ready.
     fn oldest_of(&self, id: QueueId) -> Result<Option<Vec<Oldest>>, EngineError> {
-        let (ranges, found) = {
+        let (ranges, found, has_uncommitted) = {
             let mut guard = self.lock()?;
             let dying = guard.dying.length_of(id);
             let Some(entry) = guard.queues.get(&id).filter(|entry| entry.is_too_long(dying)) else { return Ok(None) };
             let ranges = entry.oldest_ranges(dying);
             let found = guard.find_all(id, &ranges, 0)?;
-            (ranges, found)
+            (ranges, found, guard.has_uncommitted())
         };
         let mut known = BTreeMap::new();
         for one in &found {
             known.insert(one.sequence, read(id, one)?);
         }
         let sequences = ranges.iter().flat_map(|range| (range.first.0..=range.last.0).map(Sequence));
+        // Their sizes can be read once they are committed.
+        let sequences = sequences.filter(|sequence| !has_uncommitted || known.contains_key(sequence));
         let oldest = sequences.map(|sequence| {
             // One that cannot be read would be dropped at its delivery.
             let read = known.get(&sequence).copied().flatten();

@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
+use crate::term::Replication;
+
 /// One consumer's waker. A signal without a listener is kept; several signals are merged.
 #[derive(Debug, Default)]
 pub struct Signal {
@@ -95,6 +97,7 @@ impl Signal {
 pub(crate) struct Wakes {
     first: Option<Arc<Signal>>,
     others: Vec<Arc<Signal>>,
+    replication: Option<Arc<dyn Replication>>,
 }
 
 impl Wakes {
@@ -104,6 +107,11 @@ impl Wakes {
             None => self.first = Some(Arc::clone(signal)),
             Some(_) => self.others.push(Arc::clone(signal)),
         }
+    }
+
+    /// The log of a replicated shard has grown.
+    pub fn replicate(&mut self, replication: Arc<dyn Replication>) {
+        self.replication = Some(replication);
     }
 
     /// Ends the consumer; the first reason stays.
@@ -116,6 +124,7 @@ impl Wakes {
 impl Drop for Wakes {
     fn drop(&mut self) {
         self.first.iter().chain(&self.others).for_each(Signal::ring);
+        self.replication.iter().for_each(|replication| replication.appended());
     }
 }
 

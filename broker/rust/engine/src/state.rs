@@ -32,6 +32,7 @@ use crate::publication::PassedOn;
 use crate::queue_entry::{QueueEntry, QueueSettings};
 use crate::signal::Wakes;
 use crate::stream::Stream;
+use crate::term::Term;
 use crate::unused::last_uses::IdleQueues;
 use crate::windows::Windows;
 
@@ -131,9 +132,13 @@ pub(crate) struct State {
     pub source_count: Arc<AtomicUsize>,
     /// When the last message was stored: no later message has an earlier time.
     pub stored_at_ms: u64,
+    /// Set in a shard of a replicated log, until the log has left.
+    pub term: Option<Box<Term>>,
     /// Why the shard stopped, once it has.
     pub stopped: Option<String>,
     pub closed: bool,
+    /// Whether it is closed because its term is over.
+    pub is_deposed: bool,
 }
 
 impl State {
@@ -187,8 +192,10 @@ impl State {
             sources: FxHashMap::default(),
             source_count: Arc::default(),
             stored_at_ms: 0,
+            term: None,
             stopped: None,
             closed: false,
+            is_deposed: false,
         }
     }
 
@@ -208,16 +215,6 @@ impl State {
             (Some(settings), Some(stream)) => stream.set(settings),
             (Some(settings), none) => *none = Some(Stream::new(settings, groups)),
             (None, stream) => *stream = None,
-        }
-    }
-
-    /// Wakes consumers of a queue; see [`QueueEntry::wake`].
-    pub fn wake(&mut self, queue: QueueId, fresh_count: u64) {
-        if let Some(entry) = self.queues.get_mut(&queue) {
-            entry.wake(fresh_count, &mut self.wakes);
-            if entry.head_limit.is_some() {
-                self.note_if_long(queue);
-            }
         }
     }
 
@@ -256,6 +253,7 @@ impl State {
     pub fn check(&self, shard: &str) -> Result<(), EngineError> {
         match &self.stopped {
             Some(reason) => Err(EngineError::Stopped(shard.to_owned(), reason.clone())),
+            None if self.closed && self.is_deposed => Err(EngineError::NotLeading(shard.to_owned())),
             None if self.closed => Err(EngineError::Closed(shard.to_owned())),
             None => Ok(()),
         }

@@ -465,17 +465,6 @@ impl State {
         }
         levels
     }
-
-    pub(crate) fn wake_touched(&mut self) {
-        let mut touched: Vec<QueueId> = std::mem::take(&mut self.touched);
-        for queue in touched.drain(..) {
-            if let Some(entry) = self.queues.get_mut(&queue) {
-                let fresh_count = std::mem::take(&mut entry.fresh_count);
-                entry.wake(fresh_count, &mut self.wakes);
-            }
-        }
-        self.touched = touched;
-    }
 }
 
 #[cfg(test)]

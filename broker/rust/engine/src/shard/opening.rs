@@ -1,4 +1,4 @@
-//! Opening a shard: its state as the log has it, and what was found corrupt.
+//! Opening a shard, on a directory or for a term: its state as the log has it, and the corruption that was found.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use penstock_log::{Begun, FoldedQueue, Log, LogOptions, REFUSED_AT_MS, Target, marks};
+use penstock_log::{Begun, FoldState, FoldedQueue, Log, LogOptions, Opened, REFUSED_AT_MS, Recovery, Target, marks};
 use penstock_queue::{AckSet, Queue, QueueId};
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
@@ -30,7 +30,19 @@ use crate::producers::Producers;
 use crate::queue_entry::QueueEntry;
 use crate::state::State;
 use crate::stream::groups_in;
+use crate::term::{Led, Replication};
 use crate::windows::Windows;
+
+/// A log with everything that a start knows of it.
+struct Found {
+    log: Log,
+    state: FoldState,
+    stored_at_ms: u64,
+    corruptions: Corruptions,
+    recovery: Recovery,
+    recovery_ms: f64,
+    replication: Option<Arc<dyn Replication>>,
+}
 
 impl Shard {
     pub(crate) fn open(
@@ -45,20 +57,9 @@ impl Shard {
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         opened.begin_epoch(Begun { at_ms, ..Begun::default() })?;
         let recovery_ms = started.elapsed().as_secs_f64() * 1e3;
-        let synced = opened.log.synced();
-        let next_expiry = Arc::new(Alarm::new(&around.alarms));
-        let mut state = State::new(opened.log, opened.state.first_sequence, Arc::clone(&next_expiry));
-        let highest_queue_id = opened.state.highest_queue_id.0;
-        recover_queues(&mut state, opened.state.queues);
-        state.windows = Windows::of_start(opened.state.windows);
-        recover_sources(&mut state, opened.state.sources);
-        recover_deliveries(&mut state, &opened.state.marks);
-        leases_in(&opened.state.marks).into_iter().for_each(|(queue, found)| state.hold_leases(queue, found));
-        state.stored_at_ms = state.log.newest_time()?;
-        recover_marks(&mut state, &opened.state.marks);
-        state.producers = Producers::of_start(&opened.state.marks, &opened.state.producers, opened.state.batches);
-        state.corruptions = Corruptions::of_start(&opened.quarantined);
-        for found in state.corruptions.files() {
+        let stored_at_ms = opened.log.newest_time()?;
+        let corruptions = Corruptions::of_start(&opened.quarantined);
+        for found in corruptions.files() {
             around.counters.add(Metric::CorruptRecords, found.records);
             around.notices.warn(corruption_line(name, &number.place_of(&found.file), found));
         }
@@ -68,6 +69,38 @@ impl Shard {
         for file in &opened.removed_indexes {
             let file = number.place_of(file);
             around.notices.tell(format!("vhost '{name}': {file} was removed: its segment was removed before"));
+        }
+        let Opened { log, state, recovery, .. } = opened;
+        let found = Found { log, state, stored_at_ms, corruptions, recovery, recovery_ms, replication: None };
+        Ok(Shard::with(found, (name, number), directory, around, opener))
+    }
+
+    /// A shard of a replicated log for the term that has begun.
+    pub(crate) fn of_term(name: &str, directory: &Path, led: Led, around: Surroundings) -> Arc<Shard> {
+        let Led { log, state, stored_at_ms, replication } = led;
+        let (corruptions, recovery) = (Corruptions::default(), Recovery::default());
+        let replication = Some(replication);
+        let found = Found { log, state, stored_at_ms, corruptions, recovery, recovery_ms: 0.0, replication };
+        Shard::with(found, (name, LogNumber::VHOST), directory, around, None)
+    }
+
+    fn with(
+        found: Found,
+        (name, number): (&str, LogNumber),
+        directory: &Path,
+        around: Surroundings,
+        opener: Option<Opener>,
+    ) -> Arc<Shard> {
+        let Found { log, state: folded, replication, recovery, recovery_ms, .. } = found;
+        let synced = if replication.is_some() { log.bound() } else { log.synced() };
+        let next_expiry = Arc::new(Alarm::new(&around.alarms));
+        let mut state = State::new(log, folded.first_sequence, Arc::clone(&next_expiry));
+        state.stored_at_ms = found.stored_at_ms;
+        state.corruptions = found.corruptions;
+        let highest_queue_id = folded.highest_queue_id.0;
+        recover(&mut state, folded);
+        if let Some(replication) = &replication {
+            state.begin_term(Arc::clone(replication));
         }
         let shard = Arc::new_cyclic(|me| Shard {
             me: Weak::clone(me),
@@ -90,19 +123,30 @@ impl Shard {
             expiring: Mutex::default(),
             dead_lettering: Moving::default(),
             around,
+            replication,
             copies: Mutex::new(Copies::default()),
             opener,
             of_vhost: OnceLock::new(),
             others: OtherLogs::default(),
-            recovery: opened.recovery,
+            recovery,
             recovery_ms,
             highest_queue_id,
         });
         // Recovered records are held in memory until they are folded.
         shard.request_fold();
         shard.next_expiry.begin(Arc::<Shard>::downgrade(&shard));
-        Ok(shard)
+        shard
     }
+}
+
+fn recover(state: &mut State, found: FoldState) {
+    recover_queues(state, found.queues);
+    state.windows = Windows::of_start(found.windows);
+    recover_sources(state, found.sources);
+    recover_deliveries(state, &found.marks);
+    leases_in(&found.marks).into_iter().for_each(|(queue, leases)| state.hold_leases(queue, leases));
+    recover_marks(state, &found.marks);
+    state.producers = Producers::of_start(&found.marks, &found.producers, found.batches);
 }
 
 fn recover_sources(state: &mut State, sources: FxHashMap<QueueId, AckSet>) {

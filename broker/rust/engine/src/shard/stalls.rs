@@ -1,7 +1,7 @@
 //! A shard's lock, held, and what is known of the shard while the lock is held for long.
 //!
 //! Invariants: when the lock of a stopped shard is released, the reason is stored outside it, so that it can be read
-//! without the lock; consumers are woken after it is released, so that none of them waits for it.
+//! without the lock; consumers are woken, and a replica hears of what was appended, after it is released, so that none of them waits for it.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -66,7 +66,11 @@ impl Drop for Held<'_> {
         if let Some(reason) = &self.state.stopped {
             self.tells.0.fault.get_or_init(|| reason.clone());
         }
-        std::mem::swap(&mut self.wakes, &mut self.state.wakes);
+        let State { term, log, wakes, .. } = &mut *self.state;
+        if let Some(news) = term.as_mut().and_then(|term| term.news(log.end())) {
+            wakes.replicate(news);
+        }
+        std::mem::swap(&mut self.wakes, wakes);
     }
 }
 

@@ -131,7 +131,7 @@ impl Subscription {
         taken: &mut Vec<Taken>,
         filled: &mut Vec<Filled>,
     ) -> Result<(), EngineError> {
-        loop {
+        while !state.is_paused() {
             let before = taken.len();
             self.passed_ms.store(state.passed_ms, Ordering::Relaxed);
             let entry = self.shard.entry(state, self.queue)?;
@@ -147,10 +147,11 @@ impl Subscription {
                 continue;
             }
             let fresh = taken.get(before..).unwrap_or_default();
-            if fresh.is_empty() || self.find(state, fresh, filled)? > 0 {
+            if fresh.is_empty() || self.find(state, fresh, filled)? {
                 return Ok(());
             }
         }
+        Ok(())
     }
 
     /// Has those of the taken messages leave the queue that were delivered too often: a limit may be younger than its messages.
@@ -173,11 +174,11 @@ impl Subscription {
         taken.len() == from
     }
 
-    /// Finds the records of taken messages; returns how many it found. Messages of an earlier process that no segment
-    /// holds are dropped.
-    fn find(&self, state: &mut State, taken: &[Taken], filled: &mut Vec<Filled>) -> Result<usize, EngineError> {
+    /// Finds the records of taken messages; returns whether it found some, or they wait until they are committed. Messages of an
+    /// earlier process that no segment holds are dropped.
+    fn find(&self, state: &mut State, taken: &[Taken], filled: &mut Vec<Filled>) -> Result<bool, EngineError> {
         let mut rest = taken;
-        let mut count = 0;
+        let mut is_done = false;
         while let Some(first) = rest.first() {
             let Target { queue, sequence } = target_of(self.queue, first.sequence);
             let located = match state.log.locate(queue, sequence, contiguous(rest)) {
@@ -187,6 +188,10 @@ impl Subscription {
                 Err(error) => return Err(error.into()),
             };
             let Some(located) = located else {
+                if state.is_uncommitted(self.queue, first.sequence) {
+                    self.leave_uncommitted(state, rest)?;
+                    return Ok(true);
+                }
                 let lost = self.drop_lost(state, rest)?;
                 rest = rest.get(lost..).unwrap_or_default();
                 continue;
@@ -194,13 +199,21 @@ impl Subscription {
             let picked = rest.iter().zip(&located.offsets);
             let picked: Vec<Picked> = picked.map(|(&taken, &offset)| Picked { taken, offset }).collect();
             rest = rest.get(picked.len()..).unwrap_or_default();
-            count += picked.len();
+            is_done |= !picked.is_empty();
             match filled.last_mut() {
                 Some(last) if Arc::ptr_eq(&last.segment, &located.segment) => last.picked.extend(picked),
                 _ => filled.push(Filled { segment: located.segment, picked }),
             }
         }
-        Ok(count)
+        Ok(is_done)
+    }
+
+    /// Leaves messages in the queue until they are committed.
+    fn leave_uncommitted(&self, state: &mut State, taken: &[Taken]) -> Result<(), EngineError> {
+        let ranges = ranges_of(taken.iter().map(|taken| taken.sequence));
+        self.shard.entry(state, self.queue)?.machine.put_back(self.id, &ranges);
+        state.wait_for_commit(self.queue);
+        Ok(())
     }
 
     /// Drops the first of some taken messages and later ones that no segment holds either; returns how many.

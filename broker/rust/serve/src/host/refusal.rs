@@ -127,7 +127,11 @@ fn kind_of(error: &EngineError) -> Kind {
         | EngineError::LeaseNumber { .. } => Kind::PreconditionFailed,
         _ if error.is_full() => Kind::LimitReached,
         EngineError::Log(_) | EngineError::Io { .. } => Kind::Corrupt,
-        EngineError::Stopped(..) | EngineError::Closed(_) | EngineError::NotAdmitted => Kind::Unavailable,
+        EngineError::Stopped(..)
+        | EngineError::Closed(_)
+        | EngineError::NotLeading(_)
+        | EngineError::Paused(_)
+        | EngineError::NotAdmitted => Kind::Unavailable,
     }
 }
 

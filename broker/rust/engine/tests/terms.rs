@@ -1,0 +1,370 @@
+//! A shard of a replicated log, whose replica is the test: it says what is committed, and when the term is over.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use penstock_engine::{
+    Engine, EngineError, EngineOptions, Filled, Led, LengthLimit, Level, Overflow, Payload, Places, Position, Progress,
+    Publication, QueueId, QueueLevels, QueueSettings, ReadFrom, ReadSettings, Replication, Sequence, SequenceRange,
+    Settle, Shard, StreamSettings, Subscription, SubscriptionOptions,
+};
+use penstock_log::{Begun, Log, LogOptions};
+use tempfile::TempDir;
+
+const QUEUE: QueueId = QueueId(1);
+const STREAM: QueueId = QueueId(2);
+
+/// Counts how often it hears that the log has grown.
+#[derive(Debug, Default)]
+struct Replica(AtomicUsize);
+
+impl Replication for Replica {
+    fn appended(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+struct House {
+    directory: TempDir,
+    engine: Engine,
+    replica: Arc<Replica>,
+    epoch: u64,
+}
+
+impl House {
+    fn new() -> House {
+        let options = EngineOptions {
+            segment_bytes_min: 4 << 10,
+            segment_bytes_max: 64 << 10,
+            segment_idle: Duration::from_secs(60),
+            disk_free_bytes_min: 0,
+            compaction_bytes_per_second: 0,
+            producer_memory: Duration::ZERO,
+            producers_of_user_max: 16,
+        };
+        let directory = tempfile::tempdir().unwrap();
+        House { directory, engine: Engine::new(options).unwrap(), replica: Arc::default(), epoch: 0 }
+    }
+
+    fn open(&self) -> Log {
+        let options = LogOptions {
+            segment_bytes_min: 4 << 10,
+            segment_bytes_max: 64 << 10,
+            is_bounded: true,
+            ..LogOptions::default()
+        };
+        Log::open(self.directory.path(), options).unwrap().log
+    }
+
+    /// Begins a term: the first record of its epoch is not committed yet.
+    fn lead(&mut self, mut log: Log) -> Arc<Shard> {
+        self.epoch += 1 << 32;
+        log.follow_epoch(self.epoch, 0, Begun::default()).unwrap();
+        log.write().unwrap();
+        let state = log.begin_state().unwrap().perform().unwrap();
+        assert_eq!(state.position, log.end());
+        let stored_at_ms = log.newest_time().unwrap();
+        let replication = Arc::clone(&self.replica) as Arc<dyn Replication>;
+        let led = Led { log, state, stored_at_ms, replication };
+        let Ok(shard) = self.engine.lead("/", self.directory.path(), led) else { panic!("the engine has ended") };
+        shard.put_queue(QUEUE, "jobs", false, None).unwrap();
+        shard.complete();
+        shard
+    }
+
+    /// The same, with everything committed.
+    fn lead_on(&mut self, log: Log) -> Arc<Shard> {
+        let shard = self.lead(log);
+        commit(&shard);
+        shard.set_delivers(true);
+        shard
+    }
+}
+
+fn commit(shard: &Shard) {
+    let end = shard.with_log(|log| {
+        let end = log.write().unwrap();
+        log.set_bound(end).unwrap();
+        end
+    });
+    shard.committed(end.unwrap());
+}
+
+fn end(shard: &Shard) -> Log {
+    shard.end_term();
+    loop {
+        if let Some(log) = shard.take_log() {
+            return log;
+        }
+        // A fold is under way.
+        std::thread::yield_now();
+    }
+}
+
+fn try_publish(shard: &Arc<Shard>, queue: &str, body: &str) -> Result<Places, EngineError> {
+    let publication = Publication {
+        payload: Payload::new(b"", queue.as_bytes(), b"", body.as_bytes()).unwrap(),
+        exchange: b"",
+        key: queue.as_bytes(),
+        headers: None,
+        persistent: true,
+        mandatory: true,
+    };
+    shard.publish(&[publication], Some(Level::Disk), 1, &mut Vec::new()).map(|published| published.places(shard))
+}
+
+fn publish(shard: &Arc<Shard>, body: &str) -> Places {
+    try_publish(shard, "jobs", body).unwrap()
+}
+
+fn consumer(shard: &Arc<Shard>) -> Subscription {
+    let options = SubscriptionOptions { prefetch: 100, auto_ack: false, exclusive: false, pull: false };
+    shard.subscribe(QUEUE, options).unwrap()
+}
+
+fn bodies(filled: &[Filled]) -> Vec<(String, bool)> {
+    let picked = filled.iter().flat_map(|Filled { segment, picked }| picked.iter().map(move |one| (segment, one)));
+    picked
+        .map(|(segment, one)| {
+            let body = segment.message(one.offset).unwrap().body.to_vec();
+            (String::from_utf8(body).unwrap(), one.taken.redelivered)
+        })
+        .collect()
+}
+
+fn take(subscription: &Subscription) -> Vec<(String, bool)> {
+    let mut filled = Vec::new();
+    subscription.fill(100, &mut filled).unwrap();
+    bodies(&filled)
+}
+
+fn fresh(bodies: &[&str]) -> Vec<(String, bool)> {
+    bodies.iter().map(|body| ((*body).to_owned(), false)).collect()
+}
+
+fn again(bodies: &[&str]) -> Vec<(String, bool)> {
+    bodies.iter().map(|body| ((*body).to_owned(), true)).collect()
+}
+
+fn is_rung(subscription: &Subscription) -> bool {
+    let heard = std::pin::pin!(subscription.signal().heard());
+    heard.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_ready()
+}
+
+fn is_not_leading<T>(result: Result<T, EngineError>) -> bool {
+    matches!(result, Err(EngineError::NotLeading(_)))
+}
+
+#[test]
+fn messages_are_confirmed_and_delivered_once_they_are_committed() {
+    let mut house = House::new();
+    let log = house.open();
+    let shard = house.lead_on(log);
+    let consumer = consumer(&shard);
+    assert_eq!(take(&consumer), fresh(&[]));
+    assert!(!is_rung(&consumer));
+
+    let places = [publish(&shard, "one"), publish(&shard, "two")];
+
+    assert!(house.replica.0.load(Ordering::SeqCst) >= 2, "the replica hears of what was appended");
+    assert!(!places.iter().any(Places::are_synced) && !is_rung(&consumer));
+    assert_eq!(take(&consumer), fresh(&[]));
+    commit(&shard);
+    assert!(places.iter().all(Places::are_synced) && is_rung(&consumer));
+    publish(&shard, "three");
+    assert_eq!(take(&consumer), fresh(&["one", "two"]));
+    assert_eq!(take(&consumer), fresh(&[]));
+    assert!(!is_rung(&consumer));
+    commit(&shard);
+    assert!(is_rung(&consumer));
+    assert_eq!(take(&consumer), fresh(&["three"]));
+    assert_eq!(shard.queue_counts(&[QUEUE]).unwrap()[0].unacked_count, 3);
+}
+
+#[test]
+fn a_pull_gets_committed_messages_only_and_keeps_their_order() {
+    let mut house = House::new();
+    let log = house.open();
+    let shard = house.lead_on(log);
+    let options = SubscriptionOptions { prefetch: 0, auto_ack: false, exclusive: false, pull: true };
+    let pull = shard.subscribe(QUEUE, options).unwrap();
+    let get = || {
+        let mut filled = Vec::new();
+        pull.take_now(10, &mut filled).unwrap();
+        bodies(&filled)
+    };
+    publish(&shard, "one");
+    commit(&shard);
+    publish(&shard, "two");
+    publish(&shard, "three");
+
+    assert_eq!(get(), fresh(&["one"]));
+    assert_eq!(get(), fresh(&[]));
+    commit(&shard);
+    assert_eq!(get(), fresh(&["two", "three"]));
+}
+
+#[test]
+fn nothing_is_delivered_before_the_term_has_begun_or_while_it_is_paused() {
+    let mut house = House::new();
+    let log = house.open();
+    let shard = house.lead_on(log);
+    publish(&shard, "one");
+    commit(&shard);
+    publish(&shard, "two");
+    let log = end(&shard);
+
+    let shard = house.lead(log);
+    let consumer = consumer(&shard);
+    assert_eq!(take(&consumer), fresh(&[]), "neither the committed one nor the other");
+    publish(&shard, "three");
+    commit(&shard);
+    assert!(!is_rung(&consumer));
+    shard.set_delivers(true);
+
+    assert!(is_rung(&consumer));
+    let found = take(&consumer);
+    assert_eq!(found, [again(&["one", "two"]), fresh(&["three"])].concat());
+    shard.set_delivers(false);
+    publish(&shard, "four");
+    commit(&shard);
+    assert!(!is_rung(&consumer));
+    assert_eq!(take(&consumer), fresh(&[]));
+    shard.set_delivers(true);
+    assert!(is_rung(&consumer));
+    assert_eq!(take(&consumer), fresh(&["four"]));
+}
+
+#[test]
+fn the_end_of_a_term_cancels_consumers_and_refuses_everything() {
+    let mut house = House::new();
+    let log = house.open();
+    let shard = house.lead_on(log);
+    let confirmed = publish(&shard, "one");
+    commit(&shard);
+    let consumer = consumer(&shard);
+    assert_eq!(take(&consumer), fresh(&["one"]));
+    let unknown = publish(&shard, "two");
+
+    shard.end_term();
+
+    assert!(consumer.signal().cancelled().unwrap().contains("another broker leads"));
+    assert!(confirmed.are_synced() && !unknown.are_synced());
+    let end = shard.with_log(|log| log.end()).unwrap();
+    assert!(shard.sync_to(end).is_err(), "its outcome is unknown");
+    assert!(is_not_leading(try_publish(&shard, "jobs", "three")));
+    assert!(is_not_leading(shard.put_queue(QueueId(9), "nine", false, None)));
+    let one = SequenceRange::new(Sequence(1), Sequence(1)).unwrap();
+    assert!(is_not_leading(consumer.settle(&[one], Settle::Ack)));
+    assert_eq!(shard.with_log(|log| log.end()).unwrap(), end, "nothing is appended");
+    // Another leader commits other records at these positions.
+    shard.committed(Position(end.0 + 1000));
+    assert!(!unknown.are_synced());
+    assert!(shard.take_log().is_some() && shard.take_log().is_none() && shard.with_log(|_| ()).is_none());
+    drop(consumer);
+    assert!(shard.is_closed() && house.engine.shard("/").is_none());
+}
+
+#[test]
+fn unsettled_messages_are_flagged_in_the_next_term_and_cut_ones_are_gone() {
+    let mut house = House::new();
+    let log = house.open();
+    let shard = house.lead_on(log);
+    let consumer_before = consumer(&shard);
+    ["one", "two", "three"].iter().for_each(|body| drop(publish(&shard, body)));
+    commit(&shard);
+    assert_eq!(take(&consumer_before).len(), 3);
+    consumer_before.settle(&[SequenceRange::of(Sequence(2))], Settle::Ack).unwrap();
+    commit(&shard);
+    publish(&shard, "cut");
+    let mut log = end(&shard);
+    let bound = log.bound();
+    log.truncate_to(bound).unwrap();
+
+    let shard = house.lead_on(log);
+    let consumer_after = consumer(&shard);
+
+    assert_eq!(take(&consumer_after), again(&["one", "three"]));
+    publish(&shard, "four");
+    commit(&shard);
+    assert_eq!(take(&consumer_after), fresh(&["four"]));
+    drop((consumer_before, consumer_after));
+    let log = end(&shard);
+    drop(log);
+    let log = house.open();
+    let shard = house.lead_on(log);
+    assert_eq!(take(&consumer(&shard)), again(&["one", "three", "four"]), "after a start");
+}
+
+#[test]
+fn readers_of_streams_wait_for_the_commit() {
+    let mut house = House::new();
+    let log = house.open();
+    let shard = house.lead_on(log);
+    let stream = StreamSettings::default();
+    let settings = QueueSettings {
+        id: STREAM,
+        name: "events",
+        auto_delete: false,
+        levels: QueueLevels::default(),
+        stream: Some(stream),
+    };
+    shard.put_queues([settings]).unwrap();
+    let settings = ReadSettings { from: ReadFrom::First, end: None, group: None, single_active: false };
+    let mut reader = shard.read(STREAM, settings).unwrap();
+    let mut read = || {
+        let mut filled = Vec::new();
+        let progress = reader.fill(100, &mut filled).unwrap();
+        (progress, bodies(&filled))
+    };
+    try_publish(&shard, "events", "one").unwrap();
+    assert_eq!(read(), (Progress::Waiting, fresh(&[])));
+
+    commit(&shard);
+    try_publish(&shard, "events", "two").unwrap();
+
+    assert_eq!(read(), (Progress::Found, fresh(&["one"])));
+    assert_eq!(read(), (Progress::Waiting, fresh(&[])));
+    commit(&shard);
+    assert_eq!(read(), (Progress::Found, fresh(&["two"])));
+}
+
+#[test]
+fn a_queue_that_drops_its_oldest_messages_drops_committed_ones() {
+    let mut house = House::new();
+    let log = house.open();
+    let shard = house.lead_on(log);
+    shard.limit_lengths([(QUEUE, Some(LengthLimit::of_messages(1, Overflow::DropHead)))]).unwrap();
+    let length = || {
+        let counts = shard.queue_counts(&[QUEUE]).unwrap()[0];
+        (counts.ready_count, counts.ready_bytes)
+    };
+    publish(&shard, "one");
+    publish(&shard, "three");
+    assert_eq!(length(), (2, 8));
+
+    commit(&shard);
+
+    let limit = Instant::now() + Duration::from_secs(60);
+    while length() != (1, 5) && Instant::now() < limit {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(length(), (1, 5));
+}
+
+#[test]
+fn an_engine_that_closes_leaves_the_log_to_its_replica() {
+    let mut house = House::new();
+    let log = house.open();
+    let shard = house.lead_on(log);
+    publish(&shard, "one");
+
+    house.engine.close().unwrap();
+
+    assert!(matches!(try_publish(&shard, "jobs", "two"), Err(EngineError::Closed(_))));
+    commit(&shard);
+    let mut log = end(&shard);
+    log.append_mark(b"x", b"key", b"value").unwrap();
+}
