@@ -12,6 +12,7 @@ use penstock_replication::wire::encode_copy;
 use penstock_replication::{CopyError, CopyMessage, CopyTarget, OpenError, ReplicatedLog};
 
 use crate::copies::Progress;
+use crate::place::Place;
 use crate::shard::Shard;
 
 /// Why a copy of a log does not go on.
@@ -82,11 +83,11 @@ impl Shard {
 
     /// The files of a copy take the place of the log.
     fn open_again(&self) -> Result<(), OpenError> {
-        let mut guard = self.lock();
+        let mut guard = self.without_queues();
         // Closed first: two must not write into one folder.
         *guard = None;
         let (replicated, state) = ReplicatedLog::open(&self.directory, self.options.clone(), self.shared.now())?;
-        *guard = Some(replicated);
+        *guard = Some(Place::Here(Box::new(replicated)));
         self.shared.events.replaced(&self.id, state);
         drop(guard);
         self.shared.links.each(|broker, link| self.linked(broker, link));

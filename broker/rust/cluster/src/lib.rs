@@ -4,6 +4,9 @@
 //! committed or with an unknown outcome, which [`Events`] hears. Questions to the coordinator are values that
 //! [`Node::next_question`] hands out, and the answers come back as values: this crate knows no coordinator.
 //!
+//! [`Shard::lead`] opens the queues of a shard in an engine, for a term in which this broker leads it. Then they append to the log, and their
+//! publishers wait for its commit. Followers have no queues.
+//!
 //! Invariants: each replica has one lock, and its events and outputs keep their order under it. No lock of a replica is held while records
 //! are read for a follower, while the disk syncs, or while records of a leader are checked.
 //!
@@ -12,16 +15,20 @@
 mod copies;
 mod copying;
 mod disks;
+mod folding;
+mod leading;
 mod links;
 mod lock;
 mod node;
 mod outbox;
+mod place;
 mod questions;
 mod shard;
 mod shards;
 mod timer;
 mod traffic;
 
+pub use leading::LeadError;
 pub use node::{Node, NodeError, NodeOptions};
 pub use penstock_replication::{AppendError, Published, Token};
 pub use questions::{Question, QuestionKind, ShardId};

@@ -168,6 +168,7 @@ impl Drop for Node {
             runtime.shutdown_timeout(Duration::from_secs(5));
         }
         self.disks = None;
+        self.shards.all().iter().for_each(|shard| shard.end_term());
         // Replicas and what they share hold each other.
         self.shards.clear();
     }

@@ -3,9 +3,9 @@
 //! Invariant: outputs are handed over under the lock, so their order is that of the events. [`Events`] must therefore not call the shard.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use penstock_log::{FoldState, Log, LogError, Position};
@@ -21,7 +21,11 @@ use crate::disks::DiskWork;
 use crate::links::Links;
 use crate::lock::lock;
 use crate::outbox::Outboxes;
+use crate::place::{Led, Place, Term, take_back};
 use crate::questions::{Asking, Question, QuestionKind, ShardId};
+
+/// Between two looks whether a fold has ended.
+const FOLD_PAUSE: Duration = Duration::from_millis(5);
 
 /// Records of a frame, unless one record alone is larger.
 const SHIPMENT_BYTES: usize = 256 << 10;
@@ -76,13 +80,15 @@ pub struct Shard {
     pub(crate) directory: PathBuf,
     pub(crate) options: Options,
     /// Absent only where a replica could not be opened again with the files of a copy.
-    replicated: Mutex<Option<ReplicatedLog>>,
+    place: Mutex<Option<Place>>,
+    /// Whether a thread is about to pass on what its queues appended.
+    pub(crate) flush_waits: AtomicBool,
     pub(crate) copies: Copies,
     /// Numbers the copies that this replica gives.
     pub(crate) copied: AtomicU64,
     pub(crate) shared: Arc<Shared>,
     /// For work that comes back to it.
-    this: Weak<Shard>,
+    pub(crate) this: Weak<Shard>,
 }
 
 impl std::fmt::Debug for Shard {
@@ -103,7 +109,8 @@ impl Shard {
             id,
             directory: directory.to_owned(),
             options,
-            replicated: Mutex::new(Some(replicated)),
+            place: Mutex::new(Some(Place::Here(Box::new(replicated)))),
+            flush_waits: AtomicBool::new(false),
             copies: Copies::default(),
             copied: AtomicU64::new(0),
             shared,
@@ -120,40 +127,40 @@ impl Shard {
     /// The identity of the replica's disk.
     #[must_use]
     pub fn replica(&self) -> Option<ReplicaId> {
-        self.lock().as_ref().map(ReplicatedLog::id)
+        self.lock().as_ref().map(|place| place.replicator().id())
     }
 
     #[must_use]
     pub fn role(&self) -> Role {
-        self.lock().as_ref().map_or(Role::Follower, ReplicatedLog::role)
+        self.lock().as_ref().map_or(Role::Follower, |place| place.replicator().role())
     }
 
     /// The shard's record, as last read or watched.
     #[must_use]
     pub fn record(&self) -> Option<ShardRecord> {
-        self.lock().as_ref().and_then(|replicated| replicated.record().cloned())
+        self.lock().as_ref().and_then(|place| place.replicator().record().cloned())
     }
 
     /// Appends as the leader and sends it on its way. [`Events::ended`] says how the publish ended.
     ///
     /// # Errors
-    /// `NotLeading` where another replica leads; those of the log.
+    /// `NotLeading` where another replica leads, or the shard has queues, which alone append; those of the log.
     pub fn publish(
         &self,
         publish: Token,
         append: impl FnOnce(&mut Log) -> Result<Position, LogError>,
     ) -> Result<Position, AppendError> {
         let mut guard = self.lock();
-        let Some(replicated) = guard.as_mut() else { return Err(AppendError::NotLeading) };
+        let Some(Place::Here(replicated)) = guard.as_mut() else { return Err(AppendError::NotLeading) };
         let appended = replicated.append(publish, append);
         let outputs = replicated.flush(self.shared.now());
-        self.hand_over_outputs(outputs);
+        self.hand_over_outputs(&mut guard, outputs);
         appended
     }
 
     /// Reads, folds and compacts the log up to the high watermark, under the replica's lock. Absent where the replica is not open.
     pub fn with_log<T>(&self, act: impl FnOnce(&mut Log) -> T) -> Option<T> {
-        self.lock().as_mut().map(|replicated| act(replicated.log()))
+        self.lock().as_mut().and_then(|place| place.act(|_, log| Some(act(log))))
     }
 
     /// Hands the leadership over to another replica in sync; nothing happens where this one does not lead.
@@ -163,9 +170,19 @@ impl Shard {
 
     pub(crate) fn step(&self, input: Input) {
         let mut guard = self.lock();
-        let Some(replicated) = guard.as_mut() else { return };
-        let outputs = replicated.step(self.shared.now(), input);
-        self.hand_over_outputs(outputs);
+        let Some(place) = guard.as_mut() else { return };
+        let now = self.shared.now();
+        let outputs = place.act(|replicator, log| replicator.step(log, now, input));
+        self.hand_over_outputs(&mut guard, outputs);
+    }
+
+    /// Passes on what was appended.
+    pub(crate) fn flush(&self) {
+        let mut guard = self.lock();
+        let Some(place) = guard.as_mut() else { return };
+        let now = self.shared.now();
+        let outputs = place.act(|replicator, log| replicator.flush(log, now));
+        self.hand_over_outputs(&mut guard, outputs);
     }
 
     /// A frame of a broker for this shard. Records are checked without the lock.
@@ -184,14 +201,15 @@ impl Shard {
     pub(crate) fn ship(&self, to: ReplicaId) -> Option<Frame> {
         let shipment = {
             let mut guard = self.lock();
-            let (shipment, outputs) = guard.as_mut()?.begin_shipment(to);
-            self.hand_over_outputs(outputs);
+            let (shipment, outputs) = guard.as_mut()?.act(|replicator, log| replicator.begin_shipment(log, to));
+            self.hand_over_outputs(&mut guard, outputs);
             shipment?
         };
         let shipped = shipment.perform(SHIPMENT_BYTES);
         let mut guard = self.lock();
-        let (sent, outputs) = guard.as_mut()?.finish_shipment(self.shared.now(), shipped);
-        self.hand_over_outputs(outputs);
+        let now = self.shared.now();
+        let (sent, outputs) = guard.as_mut()?.act(|replicator, log| replicator.finish_shipment(log, now, shipped));
+        self.hand_over_outputs(&mut guard, outputs);
         let Sent { message, bytes, .. } = sent?;
         let head = encode_message(&self.id, &message, bytes.len());
         Some(Frame { head: head.into(), body: Bytes::from(bytes) })
@@ -199,6 +217,7 @@ impl Shard {
 
     /// Time has passed.
     pub(crate) fn tick(&self) {
+        self.check_queues();
         self.step(Input::Tick);
         if let Some((from, ask)) = self.copies.tick(self.shared.now().millis) {
             self.send_copy(from, &ask);
@@ -222,14 +241,16 @@ impl Shard {
         }));
     }
 
-    /// Called under the lock.
-    fn hand_over_outputs(&self, outputs: Vec<Output>) {
+    /// Called under the lock. Ends the term of queues if another broker leads now.
+    fn hand_over_outputs(&self, place: &mut Option<Place>, outputs: Vec<Output>) {
+        let term = place.as_ref().and_then(Place::led).map(Led::term);
         for output in outputs {
-            self.hand_over_output(output);
+            self.hand_over_output(output, term.as_ref());
         }
+        take_back(place, false);
     }
 
-    fn hand_over_output(&self, output: Output) {
+    fn hand_over_output(&self, output: Output, term: Option<&Term>) {
         let shared = &self.shared;
         match output {
             Output::Send { to, message } => {
@@ -244,9 +265,15 @@ impl Shard {
             Output::Work(work) => self.soon(move |shard| shard.step(Input::Done(work.perform()))),
             Output::Read(read) => self.ask(QuestionKind::Read(read)),
             Output::Change { change, base, record } => self.ask(QuestionKind::Change { change, base, record }),
-            Output::Committed(below) => shared.events.committed(&self.id, below),
+            Output::Committed(below) => {
+                term.into_iter().for_each(|term| term.hear_committed(below));
+                shared.events.committed(&self.id, below);
+            }
             Output::Ended { publish, how } => shared.events.ended(&self.id, publish, how),
-            Output::Role(role) => shared.events.role(&self.id, role),
+            Output::Role(role) => {
+                term.into_iter().for_each(|term| term.hear_role(role));
+                shared.events.role(&self.id, role);
+            }
             Output::Failed(error) => shared.events.failed(&self.id, &error),
         }
     }
@@ -255,11 +282,30 @@ impl Shard {
         self.shared.asking.ask(Question { shard: self.id, kind });
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Option<ReplicatedLog>> {
-        lock(&self.replicated)
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Option<Place>> {
+        lock(&self.place)
+    }
+
+    /// Closes the queues if it has some; returns the lock once the log is back.
+    pub(crate) fn without_queues(&self) -> MutexGuard<'_, Option<Place>> {
+        loop {
+            let mut guard = self.lock();
+            take_back(&mut guard, true);
+            if !matches!(*guard, Some(Place::Led(_))) {
+                return guard;
+            }
+            // A fold of theirs is under way.
+            drop(guard);
+            std::thread::sleep(FOLD_PAUSE);
+        }
+    }
+
+    /// Ends the term of its queues, as at the end of the process.
+    pub(crate) fn end_term(&self) {
+        take_back(&mut self.lock(), true);
     }
 }
 
-fn as_millis(duration: std::time::Duration) -> u64 {
+fn as_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -148,7 +148,7 @@ fn obey(node: &Node, shards: &HashMap<u8, Arc<Shard>>, publishes: &AtomicBool, o
         }
         "fold" => {
             let shard = &shards[&shard(1)[0]];
-            fold(shard);
+            while shard.fold().unwrap() {}
             let first = shard.with_log(|log| log.begin_records(Position(0), log.bound())).unwrap().unwrap();
             output.say(&format!("fold {} {}", words[1], if first.is_none() { "deleted" } else { "kept" }));
         }
@@ -168,14 +168,6 @@ fn obey(node: &Node, shards: &HashMap<u8, Arc<Shard>>, publishes: &AtomicBool, o
 /// Small segments, so that a test can delete some.
 fn log_options() -> LogOptions {
     LogOptions { segment_bytes_min: 4096, segment_bytes_max: 32 << 10, ..LogOptions::default() }
-}
-
-/// Deletes the segments that have only messages which were settled.
-fn fold(shard: &Shard) {
-    while let Some(ticket) = shard.with_log(Log::begin_fold).unwrap() {
-        let folded = ticket.perform().unwrap();
-        shard.with_log(|log| log.finish_fold(folded)).unwrap().perform().unwrap();
-    }
 }
 
 fn spawn_questions(node: Arc<Node>, output: Output) {
