@@ -145,21 +145,19 @@ impl Shard {
         }
     }
 
-    /// Makes those of some messages ready that are delayed.
+    /// Makes those of some messages ready that are delayed. The number may be that of a lane, with sequences as the log has them;
+    /// those of the queue's own number say their lanes.
     fn release(&self, id: QueueId, sequences: &[Sequence]) -> Result<(), EngineError> {
         let mut guard = self.lock()?;
         let (id, lane) = guard.queue_of(id);
         let State { queues, dying, .. } = &mut *guard;
         let Some(entry) = queues.get_mut(&id) else { return Ok(()) };
-        let released = if !dying.is_empty() {
-            let in_lane = sequences.iter().map(|sequence| sequence.within().in_lane(lane));
-            let living: Vec<Sequence> = in_lane.filter(|sequence| !dying.contains(id, *sequence)).collect();
-            entry.machine.release(&living)
-        } else if lane == 0 {
+        let released = if lane == 0 && dying.is_empty() {
             entry.machine.release(sequences)
         } else {
-            let sequences: Vec<Sequence> = sequences.iter().map(|sequence| sequence.in_lane(lane)).collect();
-            entry.machine.release(&sequences)
+            let in_lane = sequences.iter().map(|sequence| if lane == 0 { *sequence } else { sequence.in_lane(lane) });
+            let living: Vec<Sequence> = in_lane.filter(|sequence| !dying.contains(id, *sequence)).collect();
+            entry.machine.release(&living)
         };
         guard.wake(id, released);
         Ok(())
@@ -211,10 +209,11 @@ impl Shard {
         for some in messages.chunk_by(|(one, _), (other, _)| one.lane() == other.lane()) {
             let Some(entry) = guard.queues.get_mut(&id) else { return Ok(count) };
             let (settled, held) = entry.machine.expire(some);
+            // The queues of the message count it.
+            count += if entry.is_history { 0 } else { settled.count };
             some.iter().for_each(|(sequence, _)| guard.overdue.remove(id, *sequence));
             guard.overdue.add(id, &held);
             guard.log_settled(id, Outcome::Expire, &settled)?;
-            count += settled.count;
         }
         Ok(count)
     }

@@ -8,11 +8,10 @@
 //! a dead-letter exchange are put aside for it instead, and do not count any more: only once the queues and routes of the vhost
 //! are known.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use penstock_log::Outcome;
-use penstock_queue::{QueueId, Sequence, SequenceRange, Standing};
+use penstock_queue::{QueueId, Sequence, SequenceRange, Standing, TURN_LANES};
 use penstock_wire::amqp::deaths::Reason;
 
 use crate::clock::clock_ms;
@@ -33,6 +32,28 @@ const BY_TURN_MAX: u64 = 65_536;
 
 /// The number of a queue's dead letters that are about to leave, and their bytes if these are known.
 type DyingLength = (u64, Option<u64>);
+
+/// How many each loses of which so many are to go: the largest lose as many as leave them alike.
+fn cuts_of(counts: &[u64], wanted: u64) -> Vec<u64> {
+    let above = |level: u64| counts.iter().fold(0_u64, |sum, count| sum.saturating_add(count.saturating_sub(level)));
+    let (mut level, mut high) = (0, counts.iter().copied().max().unwrap_or(0));
+    while level < high {
+        let middle = level + (high - level).div_ceil(2);
+        if above(middle) >= wanted {
+            level = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    let mut too_many = above(level).saturating_sub(wanted);
+    let cut = |count: &u64| {
+        let cut = count.saturating_sub(level);
+        let kept = u64::from(cut > 0 && too_many > 0);
+        too_many -= kept;
+        cut - kept
+    };
+    counts.iter().map(cut).collect()
+}
 
 /// A message that may be dropped.
 struct Oldest {
@@ -117,7 +138,8 @@ impl Shard {
 
     /// Drops the oldest messages of a queue while it has too many, about so many at most; returns how many.
     fn shorten(&self, id: QueueId, count_max: u64) -> Result<u64, EngineError> {
-        let (mut dropped, mut dead_lettered) = (0, 0);
+        // Letters are counted when they have moved, and an exchange is no full queue.
+        let (mut dropped, mut uncounted) = (0, 0);
         while dropped < count_max {
             let Some(oldest) = self.oldest_of(id)? else { break };
             let mut guard = self.lock()?;
@@ -127,10 +149,13 @@ impl Shard {
             let (count, delayed) = guard.drop_oldest(id, &oldest)?;
             let has_sealed = guard.has_sealed();
             let is_dead_lettered = guard.dead_letters.contains_key(&id);
+            let is_history = guard.queues.get(&id).is_some_and(|entry| entry.is_history);
             drop(guard);
             dropped += count;
+            if is_history || is_dead_lettered {
+                uncounted += count;
+            }
             if is_dead_lettered && count > 0 {
-                dead_lettered += count;
                 self.request_dead_letters();
             }
             if has_sealed {
@@ -141,7 +166,7 @@ impl Shard {
                 break;
             }
         }
-        self.counters().add(Metric::OverflowDropped, dropped - dead_lettered);
+        self.counters().add(Metric::OverflowDropped, dropped - uncounted);
         Ok(dropped)
     }
 
@@ -181,7 +206,7 @@ impl QueueEntry {
         head.limit.is_exceeded(count, bytes, 0)
     }
 
-    /// Its oldest ready messages, those of the highest priority first, or of the key with the most: about as many as are too
+    /// Its oldest ready messages, those of the highest priority first, or of the keys with the most: about as many as are too
     /// many.
     fn oldest_ranges(&self, dying: DyingLength) -> Vec<SequenceRange> {
         let Some(head) = &self.head_limit else { return Vec::new() };
@@ -190,13 +215,17 @@ impl QueueEntry {
         let (count, bytes) = self.length(dying);
         let mut wanted = head.limit.excess(count, bytes, eager).min(AT_ONCE as u64);
         let mut lanes = machine.lanes_in_order();
-        if self.keys.is_some() {
-            // The key that fills the queue loses its messages, and not the others.
-            lanes.sort_by_key(|&lane| Reverse(machine.ready_count_in(lane)));
-        }
+        let mosts = if self.keys.is_some() {
+            // The keys that fill the queue lose their messages, and not the others.
+            cuts_of(&lanes.iter().map(|&lane| machine.ready_count_in(lane)).collect::<Vec<_>>(), wanted)
+        } else {
+            // Lanes of keys that take no turns any more get no new messages: theirs are the oldest.
+            lanes.sort_by_key(|&lane| lane < TURN_LANES);
+            vec![wanted; lanes.len()]
+        };
         let mut ranges: Vec<SequenceRange> = Vec::new();
-        for lane in lanes {
-            let some = machine.ready_from(Sequence(0).in_lane(lane), wanted);
+        for (lane, most) in lanes.into_iter().zip(mosts) {
+            let some = machine.ready_from(Sequence(0).in_lane(lane), wanted.min(most));
             wanted -= some.iter().map(SequenceRange::count).sum::<u64>().min(wanted);
             ranges.extend(some);
             if wanted == 0 {
@@ -282,7 +311,9 @@ impl State {
             if entry.machine.standing(one.sequence) != Standing::Ready {
                 continue;
             }
-            if one.due_at_ms.is_some_and(|due_at_ms| due_at_ms > now_ms) && entry.machine.delay(one.sequence) {
+            // A history has no consumers: copies of its messages are delayed, and not they themselves.
+            let is_early = !entry.is_history && one.due_at_ms.is_some_and(|due_at_ms| due_at_ms > now_ms);
+            if is_early && entry.machine.delay(one.sequence) {
                 delayed += 1;
                 continue;
             }
@@ -308,5 +339,21 @@ impl State {
             count += settled.count;
         }
         Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cuts_of;
+
+    #[test]
+    fn the_largest_lose_as_many_as_leave_them_alike() {
+        assert_eq!(cuts_of(&[5, 1, 2], 0), [0, 0, 0]);
+        assert_eq!(cuts_of(&[5, 1, 2], 2), [2, 0, 0]);
+        assert_eq!(cuts_of(&[5, 1, 2], 4), [3, 0, 1]);
+        assert_eq!(cuts_of(&[3, 3, 3, 3], 6), [1, 1, 2, 2]);
+        assert_eq!(cuts_of(&[5, 1, 2], 100), [5, 1, 2]);
+        assert_eq!(cuts_of(&[u64::MAX, 1], 7), [7, 0]);
+        assert_eq!(cuts_of(&[], 7), [0; 0]);
     }
 }

@@ -242,6 +242,42 @@ fn a_full_queue_drops_messages_of_the_key_with_the_most() {
     assert_eq!(bodies(&subscribe(&house), 10), ["b0", "a17", "b1", "a18", "a19"]);
 }
 
+/// The first five keys lost all of theirs, and the others none.
+#[test]
+fn a_queue_that_is_shortened_drops_as_many_messages_of_keys_that_have_as_many() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open_with(directory.path(), Some(HEADER), 0);
+    for key in 0..10 {
+        let key = key.to_string();
+        publish(&house, &(0..10).map(|number| sent(&key, &format!("{key} {number}"))).collect::<Vec<_>>());
+    }
+
+    house.shard.limit_lengths([(QUEUE, Some(LengthLimit::of_messages(50, Overflow::DropHead)))]).unwrap();
+    house.shard.expire_due(1).unwrap();
+
+    let found = bodies(&subscribe(&house), 100);
+    let of_key =
+        |key: u8| -> Vec<&str> { found.iter().filter_map(|body| body.strip_prefix(&format!("{key} "))).collect() };
+    (0..10).for_each(|key| assert_eq!(of_key(key), ["5", "6", "7", "8", "9"], "{key}"));
+}
+
+/// Without keys new messages are before those of keys, and were dropped at once: the queue kept its oldest messages.
+#[test]
+fn a_full_queue_whose_keys_take_no_turns_any_more_keeps_the_newest_messages() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open_with(directory.path(), Some(HEADER), 0);
+    house.shard.limit_lengths([(QUEUE, Some(LengthLimit::of_messages(5, Overflow::DropHead)))]).unwrap();
+    publish(&house, &["a0", "a1", "a2"].map(|body| sent("a", body)));
+    publish(&house, &["b0", "b1"].map(|body| sent("b", body)));
+    house.shard.take_turns([(QUEUE, None)]).unwrap();
+
+    for number in 2..20 {
+        publish(&house, &[sent("b", &format!("b{number}"))]);
+    }
+
+    assert_eq!(bodies(&subscribe(&house), 10), ["b15", "b16", "b17", "b18", "b19"]);
+}
+
 #[test]
 fn leases_and_peeks_find_the_messages_of_all_keys() {
     let directory = tempfile::tempdir().unwrap();

@@ -16,8 +16,8 @@ use crashing::CrashingDisk;
 use headers::table_of;
 use house::{House, STREAM, engine, said};
 use penstock_engine::{
-    DeadLetters, Destination, ExchangeKind, ExchangeSettings, Fate, LengthLimit, Level, Overflow, Payload, Publication,
-    QueueId, RouteSettings, Sequence, SequenceRange, Settle, Shard, SubscriptionOptions, Transaction,
+    Attributes, DeadLetters, Destination, ExchangeKind, ExchangeSettings, Fate, LengthLimit, Level, Overflow, Payload,
+    Publication, QueueId, RouteSettings, Sequence, SequenceRange, Settle, Shard, SubscriptionOptions, Transaction,
 };
 use penstock_log::{Disk, RealDisk};
 use proptest::prelude::*;
@@ -230,6 +230,46 @@ fn a_shorter_history_counts_at_once_and_a_deleted_exchange_has_none() {
     shard.complete();
     without.close().unwrap();
     assert_eq!(kept(&opened(directory.path())), Vec::<String>::new());
+}
+
+/// Beyond the length they were not dropped but made to wait in the history: it grew with each of them, and no queue got any.
+#[test]
+fn the_last_messages_are_kept_also_if_they_are_delayed() {
+    const YEAR_3000: u64 = 32_503_680_000_000;
+    let directory = tempfile::tempdir().unwrap();
+    let house = opened(directory.path());
+    let delayed = Attributes { due_at_ms: Some(YEAR_3000), ..Attributes::default() };
+    for body in ["1", "2", "3", "4", "5", "6", "7", "8"] {
+        let payload = Payload::new(b"h", b"", b"", body.as_bytes()).unwrap().with_attributes(&delayed);
+        let one = Publication { payload, exchange: b"h", key: b"", headers: None, persistent: false, mandatory: false };
+        house.shard.publish(&[one], None, 1, &mut Vec::new()).unwrap();
+    }
+    publish(&house, &["9"]);
+
+    bind(&house.shard, "a");
+
+    let counts = house.shard.queue_counts(&[QueueId(2)]).unwrap()[0];
+    assert_eq!((counts.ready_count, counts.delayed_count), (3, 2));
+    assert_eq!(bodies(&house, QueueId(2)), ["9"]);
+    house.shard.expire_due(YEAR_3000).unwrap();
+    assert_eq!(bodies(&house, QueueId(2)), ["7", "8", "9"]);
+}
+
+/// They counted as messages that full queues dropped, and those with an expiration as expired ones.
+#[test]
+fn what_an_exchange_does_not_keep_any_more_counts_as_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = opened(directory.path());
+    publish(&house, &["1", "2", "3", "4", "5"]);
+    let expiring = Attributes { expires_at_ms: Some(2), ..Attributes::default() };
+    let payload = Payload::new(b"h", b"", b"", b"6").unwrap().with_attributes(&expiring);
+    let one = Publication { payload, exchange: b"h", key: b"", headers: None, persistent: false, mandatory: false };
+    house.shard.publish(&[one], None, 1, &mut Vec::new()).unwrap();
+    house.shard.expire_due(1_000).unwrap();
+
+    assert_eq!(kept(&house), ["4", "5"]);
+    let counted = |name: &str| house.engine.counters().all().find(|(found, _)| *found == name).unwrap().1;
+    assert_eq!((counted("overflow_dropped_total"), counted("expired_total")), (0, 0));
 }
 
 #[test]

@@ -370,3 +370,35 @@ fn the_next_active_consumer_gets_what_the_lost_one_had_after_the_back_off() {
     assert_eq!(bodies(&second), ["a", "b"]);
     house.close();
 }
+
+/// While a dead letter stayed in any queue, they were looked for among the messages without a priority: they waited until the next
+/// start, and others were ready before their time.
+#[test]
+fn messages_of_a_priority_are_ready_at_their_times_while_a_dead_letter_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let house = open(directory.path());
+    let nowhere = DeadLetters { exchange: "nowhere".to_owned(), routing_key: None, at_least_once: true };
+    house.shard.route_dead_letters([(DEAD, Some(nowhere))]).unwrap();
+    let payload = Payload::new(b"", b"dead", b"", b"stays").unwrap();
+    let stays =
+        Publication { payload, exchange: b"", key: b"dead", headers: None, persistent: false, mandatory: false };
+    house.shard.publish(&[stays], None, YEAR_3000, &mut Vec::new()).unwrap();
+    let rejecting = subscribe(&house, DEAD);
+    assert_eq!(bodies(&rejecting), ["stays"]);
+    settle_all(&rejecting, Settle::Reject);
+    publish(&house, &[(5, "high"), (0, "low")]);
+    let consumer = subscribe(&house, QUEUE);
+    steps(&house, RetryType::All, &[1000]);
+    assert_eq!(bodies(&consumer), ["high", "low"]);
+    let [low, high] = [Sequence(1), Sequence(1).in_lane(5)].map(SequenceRange::of);
+    consumer.settle(&[low], Settle::RequeueAt(YEAR_3000 + 5000)).unwrap();
+    consumer.settle(&[high], Settle::Requeue).unwrap();
+    assert_eq!(numbers(&house), (2, 2, 0));
+
+    pass(&house, 1000);
+    assert_eq!((numbers(&house), bodies(&consumer)), ((2, 1, 0), vec!["high".to_owned()]));
+    pass(&house, 5000);
+    assert_eq!(bodies(&consumer), ["low"]);
+    assert_eq!(counts(&house, DEAD).ready_count, 1);
+    house.close();
+}
