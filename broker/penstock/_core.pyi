@@ -26,6 +26,7 @@ __all__ = [
     "DescribeStreams",
     "Disconnected",
     "DroppedMessage",
+    "EndQueues",
     "Engine",
     "Enter",
     "ExchangeDeclare",
@@ -799,6 +800,12 @@ class NamesUser:
     def __new__(cls) -> Self: ...
 
 @final
+class EndQueues:
+    """The client closes its connection: answered with `admit` when its exclusive queues are deleted."""
+
+    def __new__(cls) -> Self: ...
+
+@final
 class Disconnected:
     """The connection ended. There is no answer."""
 
@@ -891,7 +898,7 @@ class Call:
     continues if it is admitted.
     """
 
-    request: UnaryCall | OpenPublish | PermitExchange | PermitUserId | PermitKeys | OpenConsume | OpenRead | OpenGet | OpenSettle | OpenStage | ReadArchive | DescribeStreams | Enter | Renew | NamesUser | ExchangeDeclare | ExchangeDelete | QueueDeclare | QueueDelete | QueuePurge | BindingChange | Disconnected | QueueUnused
+    request: UnaryCall | OpenPublish | PermitExchange | PermitUserId | PermitKeys | OpenConsume | OpenRead | OpenGet | OpenSettle | OpenStage | ReadArchive | DescribeStreams | Enter | Renew | NamesUser | EndQueues | ExchangeDeclare | ExchangeDelete | QueueDeclare | QueueDelete | QueuePurge | BindingChange | Disconnected | QueueUnused
     protocol: str
     authorization: str
     certificate: bytes

@@ -174,6 +174,17 @@ def test_reply_codes_and_texts_are_those_that_clients_know(channel: BlockingChan
         assert "cannot obtain exclusive access to locked queue 'mine' in vhost '/'" in raised.value.reply_text
 
 
+def test_an_exclusive_queue_is_gone_when_the_close_of_its_connection_is_confirmed(
+    channel: BlockingChannel, amqp: tuple[Broker, int]
+) -> None:
+    for _ in range(20):
+        with pika.BlockingConnection(parameters(amqp[1])) as owner:
+            owner.channel().queue_declare("mine", exclusive=True)
+
+        channel.queue_declare("mine", exclusive=True)
+        channel.queue_delete("mine")
+
+
 def test_conditions_that_are_not_met_are_refused_in_rabbitmq_s_words(
     channel: BlockingChannel, amqp: tuple[Broker, int]
 ) -> None:

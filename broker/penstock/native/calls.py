@@ -4,6 +4,7 @@ from penstock._core import (
     BindingChange,
     DescribeStreams,
     Disconnected,
+    EndQueues,
     Enter,
     ExchangeDeclare,
     ExchangeDelete,
@@ -41,6 +42,7 @@ Question = (
     | Enter
     | Renew
     | NamesUser
+    | EndQueues
 )
 """These have an answer, or are refused."""
 Event = Disconnected | QueueUnused

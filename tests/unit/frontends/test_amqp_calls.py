@@ -5,6 +5,7 @@ from penstock.model.field_table import encode_table
 from penstock.model.names import ConnectionId
 from penstock.native import (
     BindingChange,
+    EndQueues,
     Enter,
     ExchangeDeclare,
     ExchangeDelete,
@@ -138,6 +139,19 @@ def test_a_declaration_that_differs_and_a_locked_queue_have_their_codes() -> Non
         await world.ask(amqp(declare("mine", exclusive=True)))
         locked = await world.ask(amqp(declare("mine", passive=True), connection=2))
         assert code_of(locked) == ("precondition_failed", 405)
+
+    play(scenario)
+
+
+def test_the_exclusive_queues_of_a_connection_go_before_its_close_is_confirmed() -> None:
+    async def scenario(world: World) -> None:
+        await world.ask(amqp(declare("mine", exclusive=True)))
+        await world.ask(amqp(declare("other", exclusive=True), connection=2))
+
+        assert await world.ask(amqp(EndQueues())) == ("admit", "", 0)
+
+        assert (await world.ask(amqp(declare("mine", exclusive=True), connection=2)))[0] == "changed"
+        assert code_of(await world.ask(amqp(declare("other", exclusive=True)))) == ("precondition_failed", 405)
 
     play(scenario)
 

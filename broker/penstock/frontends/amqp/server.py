@@ -14,6 +14,7 @@ from penstock.model.errors import (
 )
 from penstock.native import (
     Admittable,
+    EndQueues,
     Enter,
     NamesUser,
     OpenConsume,
@@ -41,6 +42,10 @@ class AmqpProtocol:
         is_open = call.again or isinstance(question, PermitExchange | PermitUserId | PermitKeys)
         user = user_of(call.authorization)
         try:
+            if isinstance(question, EndQueues):
+                await self._services.sessions.end_queues(connection.id)
+                call.admit("", NO_QUEUE, "", False)
+                return
             credentials = credentials_of(call.authorization, call.certificate)
             if isinstance(question, Renew):
                 renewed = await self._services.sessions.renew_log_in(credentials, connection)

@@ -10,6 +10,7 @@ from penstock.kit.logging import logger
 from penstock.model.errors import FaultError, RefusedError
 from penstock.native import (
     DescribeStreams,
+    EndQueues,
     Enter,
     NamesUser,
     OpenStage,
@@ -70,7 +71,7 @@ class GrpcProtocol:
                     _refuse(call, answer)
                 else:
                     call.answer(answer)
-            case Enter() | Renew() | NamesUser():
+            case Enter() | Renew() | NamesUser() | EndQueues():
                 # Any user may send a large request. This listener does not ask the others.
                 call.admit("", NO_QUEUE, principal.name, False)
             case ReadArchive():

@@ -87,6 +87,7 @@ records! {
     Enter {}
     Renew {}
     NamesUser {}
+    EndQueues {}
     Disconnected {}
 }
 
@@ -172,6 +173,7 @@ fn object(py: Python<'_>, request: CallRequest) -> PyResult<Py<PyAny>> {
         CallRequest::Enter => Enter {}.into_py_any(py),
         CallRequest::Renew => Renew {}.into_py_any(py),
         CallRequest::NamesUser => NamesUser {}.into_py_any(py),
+        CallRequest::EndQueues => EndQueues {}.into_py_any(py),
         CallRequest::OpenStage { vhost, stage, stream, exchange, routing_key } => {
             OpenStage { vhost, stage, stream, exchange, routing_key }.into_py_any(py)
         }

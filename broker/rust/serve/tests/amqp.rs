@@ -329,6 +329,24 @@ fn a_newer_secret_is_taken_when_it_is_right() {
 }
 
 #[test]
+fn exclusive_queues_are_deleted_before_a_close_is_confirmed() {
+    let broker = Broker::start();
+    for (exclusive, count) in [(false, 0), (true, 1)] {
+        let mut client = Client::open(&broker, 0);
+        let (queue, arguments) = (Name::cut("mine"), FieldTable::default());
+        let (passive, durable, auto_delete, nowait) = (false, true, false, false);
+        client.says(1, Method::QueueDeclare { queue, passive, durable, exclusive, auto_delete, nowait, arguments });
+        client.expects(1, Method::QueueDeclareOk { queue, message_count: 3, consumer_count: 2 });
+
+        client.says(0, Method::ConnectionClose { reply_code: 200, reply_text: Name::EMPTY, class: 0, method: 0 });
+        client.expects(0, Method::ConnectionCloseOk {});
+
+        assert_eq!(broker.decider.ends_of_queues.load(Ordering::Acquire), count);
+    }
+    broker.stop();
+}
+
+#[test]
 fn a_client_that_still_sends_after_the_close_hears_that_it_was_confirmed() {
     let broker = Broker::start();
     let mut client = Client::open(&broker, 0);

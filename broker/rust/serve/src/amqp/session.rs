@@ -4,6 +4,7 @@
 //! While Python decides about one method, the connection's other channels wait, too. Messages are stored once for all frames that
 //! came together, and before any method that could show whether they were.
 
+mod ending;
 mod entering;
 mod taking;
 mod transacting;
@@ -94,6 +95,8 @@ pub(super) struct Session {
     space: Space,
     /// Whether its user may still be here, from when it entered until that is watched.
     rights: Option<Rights>,
+    /// Whether it asked for a queue that goes with it.
+    may_have_exclusive_queues: bool,
     /// Frames that are to be written.
     pub out: Vec<u8>,
 }
@@ -133,6 +136,7 @@ impl Session {
             commit_waits: None,
             space,
             rights: None,
+            may_have_exclusive_queues: false,
             out,
         }
     }
@@ -199,12 +203,6 @@ impl Session {
         self.space.count(self.out.len());
     }
 
-    /// Ends the connection because of something that happened to it.
-    pub async fn fail(&mut self, exception: Exception) {
-        let effect = self.connection.step(Event::Failed(exception), &mut self.out);
-        self.end(effect).await;
-    }
-
     /// Does what a frame asks for.
     pub async fn take(&mut self, frame: Frame<'_>) {
         if frame.channel != 0 && self.connection.is_running() {
@@ -242,33 +240,6 @@ impl Session {
             self.unstored.push(number);
         }
         taken.bytes
-    }
-
-    /// Ends the channels, or the connection.
-    async fn end(&mut self, effect: Option<Effect<'_>>) {
-        if effect.is_none() {
-            return;
-        }
-        if effect == Some(Effect::EndChannels) {
-            for number in std::mem::take(&mut self.unstored) {
-                // Whatever is refused now, the client does not wait for it.
-                let _ = self.store(number).await;
-            }
-            let numbers: Vec<u16> = self.channels.keys().copied().collect();
-            for number in numbers {
-                self.consumers.end_channel(number).await;
-            }
-            self.channels.clear();
-            (self.wanted, self.returns_wait, self.commit_waits) = (None, false, None);
-            self.waiting.clear();
-            self.crowded.clear();
-            self.held_bytes = 0;
-            if self.phase() != Phase::Ending {
-                return;
-            }
-            self.connection.step(Event::ChannelsEnded, &mut self.out);
-        }
-        self.is_over = true;
     }
 
     async fn take_of_channel(&mut self, frame: Frame<'_>) {
@@ -423,6 +394,7 @@ impl Session {
             let text = format!("{} is not served yet", method.name());
             return Err(Exception::new(ReplyCode::NotImplemented, text, method.id()));
         };
+        self.may_have_exclusive_queues |= matches!(method, Method::QueueDeclare { exclusive: true, .. });
         let changed = self.broker.change(&self.caller, &self.vhost, wanted).await;
         let outcome = changed.map_err(|refused| exception_of(&refused, method.id()))?;
         if !nowait {
@@ -572,15 +544,6 @@ impl Session {
             synced = synced => synced.is_ok(),
             () = self.consumers.until_turn() => true,
         }
-    }
-
-    /// Ends the connection, because messages that were published will never be confirmed.
-    pub async fn fail_for_disk(&mut self) {
-        self.channels.values_mut().for_each(|open| open.publisher.forget_waiting());
-        self.waiting.clear();
-        self.crowded.clear();
-        let text = "messages that were published cannot be confirmed: the disk has failed";
-        self.fail(Exception::of_no_method(ReplyCode::InternalError, text)).await;
     }
 
     /// Whether deliveries wait for nothing but that more is written.

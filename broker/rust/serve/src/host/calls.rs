@@ -108,6 +108,8 @@ pub enum CallRequest {
     Renew,
     /// Whether the certificate of a client names a user. The client has not logged in by that.
     NamesUser,
+    /// A connection is being closed by its client: its exclusive queues are to be deleted.
+    EndQueues,
     /// Exchanges, queues or bindings are to be changed.
     Topology {
         vhost: String,

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -108,6 +108,8 @@ pub struct Decider {
     is_over: AtomicBool,
     /// Whether anna is no user any more.
     pub is_deleted: AtomicBool,
+    /// How often exclusive queues were to be deleted.
+    pub ends_of_queues: AtomicUsize,
 }
 
 impl Decider {
@@ -116,6 +118,9 @@ impl Decider {
             for mut call in calls.take() {
                 let reply = call.reply.take();
                 let is_deleted = self.is_deleted.load(Ordering::Acquire);
+                if call.request == CallRequest::EndQueues {
+                    self.ends_of_queues.fetch_add(1, Ordering::AcqRel);
+                }
                 reply.into_iter().for_each(|reply| reply.send(decide(&call, is_deleted)));
             }
             std::thread::sleep(Duration::from_millis(1));
