@@ -1,8 +1,9 @@
 //! The replicas of one broker: they share connections to other brokers, threads that wait for disks, and one timer.
 //!
 //! [`Node::open`] opens a replica of a shard in a directory. The leader appends by [`Shard::publish`]; each publish ends as
-//! committed or with an unknown outcome, which [`Events`] hears. Questions to the coordinator are values that
-//! [`Node::next_question`] hands out, and the answers come back as values: this crate knows no coordinator.
+//! committed or with an unknown outcome, which [`Events`] hears. A shard without queues has entries in its log:
+//! [`Shard::append_entries`]. Questions to the coordinator are values that [`Node::next_question`] hands out, and the answers come back
+//! as values: this crate knows no coordinator. Brokers send each other messages of their own by [`Node::send`].
 //!
 //! [`Shard::lead`] opens the queues of a shard in an engine, for a term in which this broker leads it. Then they append to the log, and their
 //! publishers wait for its commit. Followers have no queues.
@@ -15,6 +16,7 @@
 mod copies;
 mod copying;
 mod disks;
+mod entries;
 mod folding;
 mod leading;
 mod links;
@@ -28,6 +30,7 @@ mod shards;
 mod timer;
 mod traffic;
 
+pub use entries::{EntriesError, Entry, Standing};
 pub use leading::LeadError;
 pub use node::{Node, NodeError, NodeOptions};
 pub use penstock_replication::{AppendError, Published, Token};

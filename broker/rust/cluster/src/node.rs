@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use penstock_log::{FoldState, LogOptions};
-use penstock_peers::{Peers, Settings as PeerSettings, StartError};
+use penstock_log::{FoldState, Format, LogOptions};
+use penstock_peers::{Peers, Settings as PeerSettings, StartError, Versions};
 use penstock_replica::{Boot, BrokerId, ChangeId, Outcome, ReadId, ReplicaId, Settings, ShardRecord, Version};
+use penstock_replication::wire::{PROTOCOL, PROTOCOL_OLDEST, encode_host};
 use penstock_replication::{Input, OpenError, Options};
 use tokio::runtime::Runtime;
 
@@ -89,6 +90,17 @@ impl Node {
         Ok(Self { timer: Some(timer), disks: Some(disks), runtime: Some(runtime), shards, shared, questions, options })
     }
 
+    /// The versions that this version of the broker knows.
+    #[must_use]
+    pub fn versions() -> Versions {
+        Versions {
+            protocol_lowest: PROTOCOL_OLDEST.into(),
+            protocol_highest: PROTOCOL.into(),
+            // Formats are few.
+            format: Format::NEWEST.number() as u16,
+        }
+    }
+
     /// Where other brokers connect. Present once the node has started.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
@@ -100,6 +112,14 @@ impl Node {
         if let Some(peers) = self.shared.peers.get() {
             peers.set(broker, address);
         }
+    }
+
+    /// Sends a message of this broker to another one, about a shard. It is lost where the result says so, and may be lost with the
+    /// connection later: [`Events::linked`] says that it broke.
+    pub fn send(&self, to: BrokerId, shard: &ShardId, content: &[u8]) -> bool {
+        let is_waiting = self.shared.outboxes.put_message(to, encode_host(shard, content));
+        self.shared.wake(to);
+        is_waiting
     }
 
     /// Opens a replica; returns it with the state of its queues at the high watermark. `new_replica` is drawn: it becomes the identity of a

@@ -41,12 +41,11 @@ impl Outboxes {
         drop(dropped);
     }
 
-    pub fn put_message(&self, broker: BrokerId, message: Vec<u8>) {
-        if let Some(outbox) = lock(&self.0).get_mut(&broker)
-            && outbox.messages.len() < MESSAGES_MAX
-        {
-            outbox.messages.push_back(message.into());
-        }
+    /// Says whether the message waits: it does not where the broker is not connected, or where too many wait.
+    pub fn put_message(&self, broker: BrokerId, message: Vec<u8>) -> bool {
+        let mut outboxes = lock(&self.0);
+        let found = outboxes.get_mut(&broker).filter(|outbox| outbox.messages.len() < MESSAGES_MAX);
+        found.map(|outbox| outbox.messages.push_back(message.into())).is_some()
     }
 
     pub fn put_records(&self, broker: BrokerId, shard: ShardId, replica: ReplicaId) {

@@ -47,6 +47,12 @@ pub trait Events: Send + Sync + 'static {
 
     /// A sentence for the log.
     fn noticed(&self, sentence: &str);
+
+    /// A message that another broker sent by [`crate::Node::send`]. It is called under no replica's lock, like the next one.
+    fn received(&self, _from: BrokerId, _shard: &ShardId, _content: &[u8]) {}
+
+    /// The connection to a broker is up, or it broke.
+    fn linked(&self, _broker: BrokerId, _is_up: bool) {}
 }
 
 /// Everything that the replicas of a broker share.
@@ -242,7 +248,7 @@ impl Shard {
     }
 
     /// Called under the lock. Ends the term of queues if another broker leads now.
-    fn hand_over_outputs(&self, place: &mut Option<Place>, outputs: Vec<Output>) {
+    pub(crate) fn hand_over_outputs(&self, place: &mut Option<Place>, outputs: Vec<Output>) {
         let term = place.as_ref().and_then(Place::led).map(Led::term);
         for output in outputs {
             self.hand_over_output(output, term.as_ref());

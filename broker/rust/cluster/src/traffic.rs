@@ -44,7 +44,7 @@ impl Traffic for NodeTraffic {
                     shard.take_copy(from, message);
                 }
             }
-            Ok(_) => {}
+            Ok(wire::Frame::Host { log_id, content }) => self.shared.events.received(from, &log_id, content),
             Err(error) => self.shared.events.noticed(&format!("broker {from} sent a frame that is refused: {error}")),
         }
     }
@@ -65,6 +65,7 @@ impl Traffic for NodeTraffic {
         for shard in self.shards.all() {
             shard.linked(broker, link);
         }
+        self.shared.events.linked(broker, link == penstock_replica::Link::Up);
     }
 
     fn failed(&self, broker: BrokerId, reason: &str) {

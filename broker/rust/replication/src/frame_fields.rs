@@ -26,11 +26,6 @@ pub enum FrameError {
     Checksum,
     #[error("the fields of a frame do not fit its length, or their bounds")]
     Fields,
-    #[error(
-        "the other broker speaks the protocols {oldest} to {newest}, this one {PROTOCOL_OLDEST} to {PROTOCOL}; \
-         upgrade one version at a time"
-    )]
-    NoCommonProtocol { oldest: u8, newest: u8 },
 }
 
 /// The bytes of a frame before its records.

@@ -1,10 +1,10 @@
-//! Frames between brokers: messages of replicas, with their records, and the greeting of a connection. See `docs/format.md`,
+//! Frames between brokers: messages of replicas, with their records, and those of the brokers themselves. See `docs/format.md`,
 //! "Frames between brokers".
 //!
 //! Invariants: no bytes, however hostile, make decoding panic or allocate more than they have themselves. Each frame has its length, the version of the protocol
 //! and a checksum of all but records, which have their own. A frame is decoded only whole, and what follows its fields is refused.
 
-use penstock_replica::{Boot, BrokerId, Epoch, Epochs, Message};
+use penstock_replica::{Epoch, Epochs, Message};
 
 pub use crate::copy_frames::encode_copy;
 use crate::copy_frames::{copy_in, is_of_copy};
@@ -17,7 +17,6 @@ pub const EPOCHS_MAX: usize = 1 << 16;
 
 const EPOCH_BYTES: usize = 16;
 
-const GREETING: u8 = 1;
 const BEAT: u8 = 16;
 const BEAT_ANSWER: u8 = 17;
 const HELLO: u8 = 18;
@@ -28,50 +27,17 @@ const FENCED: u8 = 22;
 const PRE_VOTE: u8 = 23;
 const PRE_VOTE_ANSWER: u8 = 24;
 const TAKE_OVER: u8 = 25;
-
-/// The first frame of a connection, in each direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Greeting {
-    pub cluster: [u8; 16],
-    pub broker: BrokerId,
-    pub boot: Boot,
-    /// The oldest and the newest protocol that it speaks.
-    pub protocols: (u8, u8),
-    /// The newest format of the log that it reads. A leader writes a format that all its replicas read.
-    pub format: u32,
-}
-
-impl Greeting {
-    /// The newest protocol that both brokers speak: it is that of all later frames.
-    ///
-    /// # Errors
-    /// `NoCommonProtocol` if there is none.
-    pub fn protocol(&self) -> Result<u8, FrameError> {
-        let (oldest, newest) = self.protocols;
-        let common = newest.min(PROTOCOL);
-        if common < oldest.max(PROTOCOL_OLDEST) {
-            Err(FrameError::NoCommonProtocol { oldest, newest })
-        } else {
-            Ok(common)
-        }
-    }
-}
+const HOST: u8 = 48;
 
 /// A frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    Greeting(Greeting),
     /// A message of a replica of the shard whose log has this id, and records, which only [`Message::Append`] has.
-    Message {
-        log_id: [u8; 16],
-        message: Message,
-        records: &'a [u8],
-    },
+    Message { log_id: [u8; 16], message: Message, records: &'a [u8] },
     /// A message about a copy of the log with this id.
-    Copy {
-        log_id: [u8; 16],
-        message: CopyMessage,
-    },
+    Copy { log_id: [u8; 16], message: CopyMessage },
+    /// A message between the brokers that have a replica of the shard: this crate does not know what it says.
+    Host { log_id: [u8; 16], content: &'a [u8] },
 }
 
 /// The length of the frame that begins these bytes; `None` until four of them are there. A reader makes no space for more.
@@ -84,14 +50,11 @@ pub fn frame_length(bytes: &[u8]) -> Result<Option<usize>, FrameError> {
     if is_possible { Ok(Some(length as usize)) } else { Err(FrameError::Length(length.into())) }
 }
 
-/// The frame of a greeting.
+/// The frame of a message between brokers.
 #[must_use]
-pub fn encode_greeting(greeting: &Greeting) -> Vec<u8> {
-    let mut head = Head::begin(GREETING, &greeting.cluster);
-    head.long(greeting.broker);
-    head.long(greeting.boot);
-    head.0.extend_from_slice(&[greeting.protocols.0, greeting.protocols.1, 0, 0]);
-    head.0.extend_from_slice(&greeting.format.to_le_bytes());
+pub fn encode_host(log_id: &[u8; 16], content: &[u8]) -> Vec<u8> {
+    let mut head = Head::begin(HOST, log_id);
+    head.0.extend_from_slice(content);
     head.end(0)
 }
 
@@ -152,8 +115,7 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     }
     let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(FrameError::Fields)?;
     let &[_, _, _, _, kind, protocol, r0, r1, id @ .., c0, c1, c2, c3] = header;
-    // A greeting is read by all versions: it says which ones there are.
-    if kind != GREETING && !(PROTOCOL_OLDEST..=PROTOCOL).contains(&protocol) {
+    if !(PROTOCOL_OLDEST..=PROTOCOL).contains(&protocol) {
         return Err(FrameError::Protocol(protocol));
     }
     let mut fields = Fields(rest);
@@ -184,7 +146,7 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
 
 fn decode_fields<'a>(kind: u8, id: [u8; 16], fields: &mut Fields<'a>) -> Result<Frame<'a>, FrameError> {
     let message = match kind {
-        GREETING => return greeting_in(fields, id).map(Frame::Greeting),
+        HOST => return Ok(Frame::Host { log_id: id, content: std::mem::take(&mut fields.0) }),
         kind if is_of_copy(kind) => return copy_in(kind, fields).map(|message| Frame::Copy { log_id: id, message }),
         BEAT => {
             let [epoch, high_watermark, sent, session] = fields.longs()?;
@@ -223,13 +185,6 @@ fn decode_fields<'a>(kind: u8, id: [u8; 16], fields: &mut Fields<'a>) -> Result<
         kind => return Err(FrameError::Kind(kind)),
     };
     Ok(Frame::Message { log_id: id, message, records: &[] })
-}
-
-fn greeting_in(fields: &mut Fields<'_>, cluster: [u8; 16]) -> Result<Greeting, FrameError> {
-    let [broker, boot] = fields.longs()?;
-    let [oldest, newest, 0, 0] = fields.array()? else { return Err(FrameError::Fields) };
-    let format = u32::from_le_bytes(fields.array()?);
-    Ok(Greeting { cluster, broker, boot, protocols: (oldest, newest), format })
 }
 
 fn hello_in(fields: &mut Fields<'_>) -> Result<Message, FrameError> {

@@ -3,8 +3,7 @@
 
 use penstock_replica::{Epochs, Message};
 use penstock_replication::wire::{
-    self, Frame, FrameError, Greeting, HEADER_BYTES, PROTOCOL, decode, encode_copy, encode_greeting, encode_message,
-    frame_length,
+    self, Frame, FrameError, HEADER_BYTES, PROTOCOL, decode, encode_copy, encode_host, encode_message, frame_length,
 };
 use penstock_replication::{CopiedFile, CopyMessage};
 use proptest::prelude::*;
@@ -112,6 +111,20 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn messages_of_brokers_are_read_back_and_any_change_is_noticed(
+        content in prop::collection::vec(any::<u8>(), 0..200), at in any::<prop::sample::Index>(), bit in 0..8_u8
+    ) {
+        let mut bytes = encode_host(&LOG_ID, &content);
+        prop_assert_eq!(decode(&bytes), Ok(Frame::Host { log_id: LOG_ID, content: &content }));
+
+        *at.get_mut(&mut bytes) ^= 1 << bit;
+
+        prop_assert!(decode(&bytes).is_err());
+    }
+}
+
 #[test]
 fn a_frame_is_laid_out_as_the_format_draws_it() {
     let bytes = encode_message(&LOG_ID, &Message::PreVoteAnswer { epoch: 0x0102, question: 0x0304, agrees: true }, 0);
@@ -120,16 +133,6 @@ fn a_frame_is_laid_out_as_the_format_draws_it() {
     assert_eq!(bytes[8..24], LOG_ID);
     assert_eq!(bytes[24..28], crc32c::crc32c(&[&bytes[..24], &bytes[28..]].concat()).to_le_bytes());
     assert_eq!(bytes[28..], [2, 1, 0, 0, 0, 0, 0, 0, 4, 3, 0, 0, 0, 0, 0, 0, 1]);
-}
-
-#[test]
-fn brokers_speak_the_newest_protocol_that_both_know() {
-    let greeting = |protocols| Greeting { cluster: [3; 16], broker: 4, boot: 5, protocols, format: 2 };
-    assert_eq!(decode(&encode_greeting(&greeting((1, 9)))), Ok(Frame::Greeting(greeting((1, 9)))));
-    assert_eq!(greeting((1, 9)).protocol(), Ok(PROTOCOL));
-    let later = FrameError::NoCommonProtocol { oldest: 2, newest: 3 };
-    assert_eq!(greeting((2, 3)).protocol(), Err(later));
-    assert_eq!(greeting((0, 0)).protocol(), Err(FrameError::NoCommonProtocol { oldest: 0, newest: 0 }));
 }
 
 #[test]
