@@ -9,14 +9,17 @@ from os import PathLike
 from typing import Any, Self, final
 
 __all__ = [
+    "AppendEnded",
     "ArchivedRuns",
     "Backup",
     "BackupFile",
     "BadBody",
     "BindingChange",
     "Call",
+    "ChangeAsked",
     "Channel",
     "ChannelTls",
+    "ClusterNode",
     "Consumer",
     "CorruptFile",
     "CorruptRecord",
@@ -36,13 +39,16 @@ __all__ = [
     "JsonDecoder",
     "LeaseOwnerState",
     "LeaseState",
+    "LogEntry",
     "LogRecovery",
     "LogRepair",
+    "LogReplaced",
     "MessageId",
     "NamedCertificate",
     "NamesUser",
     "NewQueue",
     "NewRoute",
+    "NodeNotice",
     "Notice",
     "OffsetRun",
     "OpenBackup",
@@ -55,6 +61,9 @@ __all__ = [
     "OpenStage",
     "OutcomeRange",
     "Pattern",
+    "PeerChanged",
+    "PeerMessage",
+    "PeerTls",
     "PermitExchange",
     "PermitKeys",
     "PermitUserId",
@@ -67,15 +76,23 @@ __all__ = [
     "QueuePurge",
     "QueueUnused",
     "ReadArchive",
+    "ReadAsked",
     "Reader",
+    "RecordsCommitted",
     "Renew",
+    "Replica",
+    "ReplicaFailed",
+    "ReplicaRole",
+    "ReplicaStanding",
     "ReservedLease",
     "RetrySchedule",
+    "RoleChanged",
     "RpcError",
     "SeenIds",
     "SegmentReport",
     "Server",
     "Shard",
+    "ShardState",
     "StageState",
     "StreamDelivery",
     "StreamPartition",
@@ -996,6 +1013,220 @@ class Server:
 
     def stop(self, grace_ms: int) -> None:
         """Send GOAWAY, then wait for the streams to end, at most `grace_ms` (blocking, without the GIL)."""
+
+# ---------------------------------------------------------------- the replicas of a cluster's shards
+
+@final
+class PeerTls:
+    """Certificates as PEM for the connections between brokers. `server_name` is the name that all of them have."""
+
+    authority: str
+    certificate: str
+    key: str
+    server_name: str | None
+    def __new__(cls, *, authority: str, certificate: str, key: str, server_name: str | None = None) -> Self: ...
+
+@final
+class ShardState:
+    """The record of a shard, with the numbers of brokers. A replica's id has 32 hexadecimal digits."""
+
+    epoch: int
+    leader: int
+    leader_replica: str
+    leader_boot: int
+    in_sync: list[str]
+    replicas: dict[str, int]
+    min_in_sync: int
+    def __new__(cls, *, epoch: int, leader: int, leader_replica: str, leader_boot: int, in_sync: Sequence[str], replicas: dict[str, int], min_in_sync: int) -> Self: ...
+
+@final
+class ReplicaRole:
+    """A leader has an epoch, a halted replica a reason, and a follower neither."""
+
+    epoch: int | None
+    appends: bool
+    delivers: bool
+    halted: str | None
+    def __new__(cls, *, epoch: int | None = None, appends: bool = False, delivers: bool = False, halted: str | None = None) -> Self: ...
+
+@final
+class ReplicaStanding:
+    """The role of a replica and the length of its log, of the same moment. Everything below `committed` is committed."""
+
+    role: ReplicaRole
+    committed: int
+    end: int
+    def __new__(cls, *, role: ReplicaRole, committed: int, end: int) -> Self: ...
+
+@final
+class LogEntry:
+    """A committed record up to a position. Records of the log itself have no content."""
+
+    until: int
+    content: bytes | None
+    def __new__(cls, *, until: int, content: bytes | None = None) -> Self: ...
+
+@final
+class RoleChanged:
+    shard: bytes
+    role: ReplicaRole
+    def __new__(cls, *, shard: bytes, role: ReplicaRole) -> Self: ...
+
+@final
+class RecordsCommitted:
+    """Everything below a position is committed and can be read."""
+
+    shard: bytes
+    below: int
+    def __new__(cls, *, shard: bytes, below: int) -> Self: ...
+
+@final
+class AppendEnded:
+    """An append is committed, or its outcome is unknown because the replica leads no longer."""
+
+    shard: bytes
+    token: int
+    is_committed: bool
+    def __new__(cls, *, shard: bytes, token: int, is_committed: bool) -> Self: ...
+
+@final
+class ReplicaFailed:
+    """The log failed, and the replica halts."""
+
+    shard: bytes
+    reason: str
+    def __new__(cls, *, shard: bytes, reason: str) -> Self: ...
+
+@final
+class LogReplaced:
+    """The log was replaced by a copy of the leader's."""
+
+    shard: bytes
+    def __new__(cls, *, shard: bytes) -> Self: ...
+
+@final
+class NodeNotice:
+    """A line for the broker's log."""
+
+    text: str
+    def __new__(cls, *, text: str) -> Self: ...
+
+@final
+class PeerChanged:
+    """The connection to a broker is up, or it broke."""
+
+    broker: int
+    is_connected: bool
+    def __new__(cls, *, broker: int, is_connected: bool) -> Self: ...
+
+@final
+class PeerMessage:
+    """Another broker sent this by `ClusterNode.send`."""
+
+    broker: int
+    shard: bytes
+    content: bytes
+    def __new__(cls, *, broker: int, shard: bytes, content: bytes) -> Self: ...
+
+@final
+class ReadAsked:
+    """A replica asks for the record of its shard, past all caches: answered with `ClusterNode.read`."""
+
+    shard: bytes
+    read: int
+    def __new__(cls, *, shard: bytes, read: int) -> Self: ...
+
+@final
+class ChangeAsked:
+    """A replica asks to replace the record of its shard if that has the version `base`.
+
+    It is answered with `ClusterNode.changed`, `conflicted` or `unanswered`.
+    """
+
+    shard: bytes
+    change: int
+    base: int
+    record: ShardState
+    def __new__(cls, *, shard: bytes, change: int, base: int, record: ShardState) -> Self: ...
+
+@final
+class ClusterNode:
+    """The replicas of this broker, its connections to other brokers, and their threads.
+
+    It queues reports for `take`, and makes `wake_fd` readable. Calls may wait for a disk, without the GIL.
+    """
+
+    def __new__(
+        cls,
+        *,
+        number: int,
+        cluster: bytes,
+        boot: int,
+        address: str,
+        secrets: Sequence[str],
+        frame_bytes_max: int,
+        tls: PeerTls | None = None,
+        disk_threads: int = 2,
+    ) -> Self:
+        """Start the threads and listen at an address. Raises InvalidArgumentError, and OSError for the address.
+
+        The id of a cluster and that of a shard have 16 bytes. `boot` is another number after each start.
+        """
+    address: str
+    wake_fd: int
+    def take(self) -> list[RoleChanged | RecordsCommitted | AppendEnded | ReplicaFailed | LogReplaced | NodeNotice | PeerChanged | PeerMessage | ReadAsked | ChangeAsked]:
+        """Return the reports since the last call, oldest first."""
+    def set_peer(self, broker: int, address: str) -> None:
+        """Say where a broker is, as host:port."""
+    def set_secrets(self, secrets: Sequence[str]) -> None:
+        """Show the first secret of the cluster on new connections, and accept all of them."""
+    def open(
+        self,
+        shard: bytes,
+        directory: str,
+        *,
+        new_replica: str,
+        segment_bytes_min: int,
+        segment_bytes_max: int,
+        page_cache_lost: bool,
+        disk_free_bytes_min: int = 0,
+    ) -> Replica:
+        """Open the replica in a directory; `new_replica` becomes the identity of a blank one. Raises StorageError."""
+    def send(self, broker: int, shard: bytes, content: bytes) -> bool:
+        """Send a message to a broker; return whether it is connected. The message may be lost with the connection."""
+    def read(self, shard: bytes, read: int | None, record: ShardState | None, version: int = 0) -> None:
+        """Answer a question for the record, or say without its number that a record was watched."""
+    def changed(self, shard: bytes, change: int, version: int) -> None: ...
+    def conflicted(self, shard: bytes, change: int) -> None:
+        """Answer that the record has another version than the change expects."""
+    def unanswered(self, shard: bytes, change: int) -> None:
+        """Answer that the outcome of a change is unknown."""
+    def session(self, broker: int, is_alive: bool) -> None:
+        """Say that the session of a broker has ended, or that it is alive again."""
+    def close(self) -> None:
+        """End the connections and threads (blocking, without the GIL). Logs keep all that was committed."""
+
+@final
+class Replica:
+    """This broker's replica of a shard, whose log has contents in their order. Calls may wait for a disk, without the GIL."""
+
+    replica: str
+    """Its identity, which is that of its disk."""
+    record: ShardState | None
+    standing: ReplicaStanding
+    def append(self, epoch: int, token: int, contents: Sequence[bytes]) -> int | None:
+        """Append contents as the leader of an epoch, and return the position after them; None where another one leads.
+
+        AppendEnded with the token says how it ended. Without contents, the append only proves that this replica leads.
+        Raises StorageError, after which some of the contents may be appended, and TypeError.
+        """
+    def read(self, after: int, bytes_max: int) -> list[LogEntry]:
+        """Return committed records after a position, as many as have so many bytes, and at least one. Raises StorageError.
+
+        The list is empty when all were read.
+        """
+    def hand_over(self, replica: str) -> None:
+        """Let another replica that is in sync lead."""
 
 def inspect_log(directory: str, *, verify: bool, shard: int = 0) -> list[SegmentReport]:
     """Read the log of a stopped virtual host; with `verify` check every byte. Raises StorageError.

@@ -2,7 +2,10 @@
 //!
 //! All texts of the broker's side are made here. They name no protocol: a front end maps the classes to its codes.
 
+use std::fmt::Display;
+
 use penstock_client::RpcError as ClientError;
+use penstock_cluster::NodeError;
 use penstock_engine::EngineError;
 use penstock_pattern::Refusal;
 use pyo3::exceptions::{PyException, PyRuntimeError};
@@ -91,6 +94,20 @@ pub(crate) fn of_engine(py: Python<'_>, error: &EngineError, doing: Doing<'_>) -
         _ => refusal(py, error, doing),
     };
     made.unwrap_or_else(|failed| failed)
+}
+
+/// The model's error for a node that cannot be started.
+pub(crate) fn of_node(py: Python<'_>, error: &NodeError, address: &str) -> PyErr {
+    let way_out = "check the address, the secrets and the certificates of the cluster".to_owned();
+    let class = Class::of("InvalidArgumentError", [format!("cannot be used: {error}"), way_out]);
+    class.error(py, &Thing::of("cluster listener", address)).unwrap_or_else(|failed| failed)
+}
+
+/// The model's error for a replica whose log failed; `failed` says at what.
+pub(crate) fn of_replica(py: Python<'_>, directory: &str, failed: &str, error: &impl Display) -> PyErr {
+    let way_out = "repair the disk, or move the directory away, so that the replica copies the records of another one";
+    let class = Class::of("StorageError", [format!("{failed}: {error}"), way_out.to_owned()]);
+    class.error(py, &Thing::of("replica", directory)).unwrap_or_else(|failed| failed)
 }
 
 /// The model's error for a pattern that is not accepted.

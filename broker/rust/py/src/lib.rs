@@ -3,15 +3,19 @@
 mod backup;
 mod calls;
 mod client;
+mod cluster;
+mod cluster_records;
 mod consumer;
 mod engine;
 mod errors;
 mod json;
 mod logs;
 mod names;
+mod node_events;
 mod patterns;
 mod reader;
 mod records;
+mod replica;
 mod server;
 mod shard;
 
@@ -32,5 +36,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     consumer::register(module)?;
     json::register(module)?;
     patterns::register(module)?;
-    reader::register(module)
+    reader::register(module)?;
+    cluster_records::register(module)?;
+    cluster::register(module)?;
+    replica::register(module)
 }

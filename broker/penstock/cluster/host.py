@@ -1,0 +1,283 @@
+"""The node of this broker in its event loop: its reports go to replicas and calls, its questions to the coordinator.
+
+Safety does not rest on this module: a question that is not answered is asked again, and a change without an answer has
+an unknown outcome. It decides nothing but how many replicas of a new shard have to be in sync.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from penstock.cluster.coordinator import Coordinator, Refused, Version, Versioned
+from penstock.cluster.hosted import HostedReplica
+from penstock.cluster.record import BrokerName, Leader, ReplicaId, ShardRecord
+from penstock.cluster.seats import first_record, with_majority
+from penstock.cluster.translation import Translation, shard_id
+from penstock.kit.logging import logger
+from penstock.kit.tasks import spawn
+from penstock.model.errors import StorageError
+from penstock.native import (
+    AppendEnded,
+    ChangeAsked,
+    ClusterNode,
+    LogReplaced,
+    NodeNotice,
+    PeerChanged,
+    PeerMessage,
+    ReadAsked,
+    RecordsCommitted,
+    ReplicaFailed,
+    RoleChanged,
+)
+
+FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The largest message between brokers. A record of the metadata has to fit into one."""
+RETRY_S: Final = 0.5
+"""The time until a watch that failed begins anew."""
+_log = logger("cluster")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process of a broker in a cluster."""
+
+    cluster: bytes
+    """The cluster's id of 16 bytes."""
+    name: BrokerName
+    boot: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOptions:
+    """How the log of a replica is opened."""
+
+    segment_bytes_min: int = 1024 * 1024
+    segment_bytes_max: int = 64 * 1024 * 1024
+    page_cache_lost: bool = False
+    disk_free_bytes_min: int = 0
+
+
+class PeerReceiver(Protocol):
+    """Takes the messages of other brokers about a shard."""
+
+    def received(self, broker: int, content: bytes) -> None: ...
+    def disconnected(self, broker: int) -> None: ...
+
+
+class ClusterHost:
+    """It runs from `start` to `stop`, which closes the node.
+
+    Invariant: `_records` has the record of each open shard that was watched or read last.
+    """
+
+    def __init__(self, node: ClusterNode, coordinator: Coordinator, me: Member) -> None:
+        self.me = me
+        self.translation = Translation()
+        self._node = node
+        self._coordinator = coordinator
+        self._shards: dict[bytes, str] = {}
+        self._replicas: dict[bytes, HostedReplica] = {}
+        self._receivers: dict[bytes, PeerReceiver] = {}
+        self._records: dict[bytes, Versioned] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._number = self.translation.number_of(me.name)
+
+    @property
+    def address(self) -> str:
+        return self._node.address
+
+    def start(self) -> None:
+        asyncio.get_running_loop().add_reader(self._node.wake_fd, self._take)
+
+    async def stop(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._node.wake_fd)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for replica in self._replicas.values():
+            replica.close()
+        await asyncio.to_thread(self._node.close)
+
+    def set_peer(self, broker: BrokerName, address: str) -> None:
+        self._node.set_peer(self.translation.number_of(broker), address)
+
+    def session(self, broker: str, *, is_alive: bool) -> None:
+        """Say that the session of a broker has ended, or that it is alive again."""
+        self._node.session(self.translation.number_of(broker), is_alive)
+
+    async def open(
+        self, shard: str, directory: Path, options: ReplicaOptions, founders: Sequence[BrokerName] = ()
+    ) -> HostedReplica:
+        """Open the replica of a shard. Raises StorageError.
+
+        With `founders`, which are the brokers of a new shard, its record is made if there is none and this replica is
+        blank.
+        """
+        key = shard_id(self.me.cluster, shard)
+        self._shards[key] = shard
+        await asyncio.to_thread(directory.mkdir, mode=0o700, exist_ok=True)
+        native = await asyncio.to_thread(
+            partial(
+                self._node.open,
+                key,
+                str(directory),
+                new_replica=_draw(),
+                segment_bytes_min=options.segment_bytes_min,
+                segment_bytes_max=options.segment_bytes_max,
+                page_cache_lost=options.page_cache_lost,
+                disk_free_bytes_min=options.disk_free_bytes_min,
+            )
+        )
+        replica = self._replicas[key] = HostedReplica(native, key)
+        standing = await replica.standing()  # reports before this one may have been dropped
+        replica.take_role(standing.role)
+        replica.take_committed(standing.committed)
+        if founders and not standing.end:
+            self._spawn(self._found(replica, founders), "foundation")
+        self._spawn(self._watch(key, shard), "watch")
+        return replica
+
+    def receive(self, shard: bytes, receiver: PeerReceiver) -> None:
+        """Choose who takes the messages of other brokers about a shard."""
+        self._receivers[shard] = receiver
+
+    def send(self, shard: bytes, broker: int, content: bytes) -> bool:
+        """Send a message about a shard to the broker of a number, and return whether that is connected."""
+        return self._node.send(broker, shard, content)
+
+    def leader_of(self, shard: bytes) -> int | None:
+        """Return the number of the broker that leads a shard, as far as it is known here."""
+        found = self._records.get(shard)
+        return None if found is None else self.translation.number_of(found.record.leader.broker)
+
+    def leads(self, shard: bytes) -> bool:
+        replica = self._replicas.get(shard)
+        return replica is not None and replica.role.epoch is not None
+
+    def _take(self) -> None:
+        for event in self._node.take():
+            match event:
+                case ReadAsked():
+                    self._spawn(self._read(event), "read")
+                case ChangeAsked():
+                    self._spawn(self._change(event), "change")
+                case PeerMessage(shard=shard):
+                    receiver = self._receivers.get(shard)
+                    if receiver is not None:
+                        receiver.received(event.broker, event.content)
+                case PeerChanged():
+                    self._take_peer(event)
+                case NodeNotice(text=text):
+                    _log.info("replication", notice=text)
+                case _:
+                    self._take_of_replica(event)
+
+    def _take_of_replica(
+        self, event: RoleChanged | RecordsCommitted | AppendEnded | ReplicaFailed | LogReplaced
+    ) -> None:
+        replica = self._replicas.get(event.shard)
+        if replica is None:
+            return
+        shard = self._shards[event.shard]
+        match event:
+            case RoleChanged(role=role):
+                if role.halted is not None:
+                    _log.error("replica halted", shard=shard, reason=role.halted)
+                elif role.epoch != replica.role.epoch:
+                    _log.info("replica changed its role", shard=shard, leads_epoch=role.epoch)
+                replica.take_role(role)
+            case RecordsCommitted(below=below):
+                replica.take_committed(below)
+            case AppendEnded(token=token, is_committed=is_committed):
+                replica.take_ended(token, is_committed=is_committed)
+            case ReplicaFailed(reason=reason):
+                _log.error("replica failed", shard=shard, reason=reason)
+            case LogReplaced():
+                _log.info("log replaced by a copy of the leader's", shard=shard)
+
+    def _take_peer(self, event: PeerChanged) -> None:
+        if not event.is_connected:
+            for receiver in self._receivers.values():
+                receiver.disconnected(event.broker)
+
+    async def _read(self, event: ReadAsked) -> None:
+        """Answer a question for a record. Without an answer the replica asks again."""
+        shard = self._shards.get(event.shard)
+        if shard is None:
+            return
+        try:
+            found = await self._coordinator.read(shard)
+        except StorageError as error:
+            _log.warning("coordinator not read", shard=shard, reason=str(error))
+            return
+        await self._know(event.shard, found, event.read)
+
+    async def _change(self, event: ChangeAsked) -> None:
+        shard, base = self._shards.get(event.shard), self.translation.version_of(event.base)
+        outcome: Version | Refused = Refused.UNKNOWN
+        if shard is not None and base is not None:
+            try:
+                record = self.translation.record_of(event.record)
+                outcome = await self._coordinator.change(shard, base, record)
+            except StorageError as error:
+                _log.warning("coordinator not changed", shard=shard, reason=str(error))
+        if outcome is Refused.UNKNOWN:
+            await asyncio.to_thread(self._node.unanswered, event.shard, event.change)
+        elif outcome is Refused.CONFLICT:
+            await asyncio.to_thread(self._node.conflicted, event.shard, event.change)
+        else:
+            number = self.translation.version_number(outcome)
+            await asyncio.to_thread(self._node.changed, event.shard, event.change, number)
+
+    async def _watch(self, key: bytes, shard: str) -> None:
+        while True:
+            try:
+                async for found in self._coordinator.watch(shard):
+                    await self._know(key, found, None)
+                    await self._ask_for_majority(shard, found)
+            except StorageError as error:
+                _log.warning("watch of the coordinator ended", shard=shard, reason=str(error))
+            await asyncio.sleep(RETRY_S)
+
+    async def _know(self, key: bytes, found: Versioned | None, read: int | None) -> None:
+        """Pass a record to the replica, as the answer to a question or as one that was watched."""
+        if found is None:
+            await asyncio.to_thread(self._node.read, key, read, None)
+            return
+        self._records[key] = found
+        state, version = self.translation.state_of(found.record), self.translation.version_number(found.version)
+        await asyncio.to_thread(self._node.read, key, read, state, version)
+
+    async def _ask_for_majority(self, shard: str, found: Versioned) -> None:
+        """Let a majority be in sync from now on, if this broker leads and so many are. Nothing is lost if it fails."""
+        leader, wanted = found.record.leader, with_majority(found.record)
+        if wanted is not None and (leader.broker, leader.boot) == (self.me.name, self.me.boot):
+            await self._coordinator.change(shard, found.version, wanted)
+
+    async def _found(self, replica: HostedReplica, founders: Sequence[BrokerName]) -> None:
+        """Make the record of a new shard. Another broker may be faster."""
+        shard = self._shards[replica.shard]
+        leader = Leader(broker=self.me.name, replica=replica.replica, boot=0)
+        record: ShardRecord = first_record(leader, founders, _draw)
+        while True:
+            try:
+                if await self._coordinator.read(shard) is not None:
+                    return
+                await self._coordinator.change(shard, None, record)
+            except StorageError as error:
+                _log.warning("shard not made", shard=shard, reason=str(error))
+            await asyncio.sleep(RETRY_S)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = spawn(work, name=f"cluster {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _draw() -> ReplicaId:
+    return secrets.token_hex(16)

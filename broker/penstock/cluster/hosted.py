@@ -1,0 +1,91 @@
+"""One replica of this broker as coroutines: appends that end, records that are read, and its role."""
+
+import asyncio
+from collections.abc import Sequence
+from enum import Enum
+
+from penstock.native import LogEntry, Replica, ReplicaRole, ReplicaStanding
+
+
+class NotAppended(Enum):
+    """Why an append has no position."""
+
+    NOT_LEADING = "nothing was appended, and nothing will be"
+    UNKNOWN = "the replica stopped leading; the records may be committed by the next leader, or not"
+
+
+class HostedReplica:
+    """Invariants: `committed` never goes back; each append ends, at the latest when the replica is closed."""
+
+    def __init__(self, native: Replica, shard: bytes) -> None:
+        self.shard = shard
+        self.role = ReplicaRole()
+        self.committed = 0
+        self._native = native
+        self._changed = asyncio.Event()
+        self._appending: dict[int, asyncio.Future[bool]] = {}
+        self._token = 0
+        self._is_closed = False
+
+    @property
+    def replica(self) -> str:
+        """The identity of its disk."""
+        return self._native.replica
+
+    @property
+    def changed(self) -> asyncio.Event:
+        """An event that is set at the next change of the role, or when more is committed."""
+        return self._changed
+
+    async def standing(self) -> ReplicaStanding:
+        return await asyncio.to_thread(lambda: self._native.standing)
+
+    async def append(self, epoch: int, contents: Sequence[bytes]) -> int | NotAppended:
+        """Append records as the leader of an epoch, and return the position after them when they are committed.
+
+        Without contents it only proves that this replica leads. Raises StorageError, after which some of them may be
+        appended.
+        """
+        if self._is_closed:
+            return NotAppended.NOT_LEADING
+        self._token += 1
+        token = self._token
+        ended = self._appending[token] = asyncio.get_running_loop().create_future()
+        try:
+            position = await asyncio.to_thread(self._native.append, epoch, token, list(contents))
+            if position is None:
+                return NotAppended.NOT_LEADING
+            return position if await ended else NotAppended.UNKNOWN
+        finally:
+            del self._appending[token]
+
+    async def read(self, after: int, bytes_max: int) -> list[LogEntry]:
+        """Return committed records after a position, at least one if there are some. Raises StorageError."""
+        return await asyncio.to_thread(self._native.read, after, bytes_max)
+
+    async def hand_over(self, replica: str) -> None:
+        await asyncio.to_thread(self._native.hand_over, replica)
+
+    def take_role(self, role: ReplicaRole) -> None:
+        self.role = role
+        self._wake()
+
+    def take_committed(self, below: int) -> None:
+        self.committed = max(self.committed, below)
+        self._wake()
+
+    def take_ended(self, token: int, *, is_committed: bool) -> None:
+        ended = self._appending.get(token)
+        if ended is not None and not ended.done():
+            ended.set_result(is_committed)
+
+    def close(self) -> None:
+        """End the appends that wait: their outcome is unknown."""
+        self._is_closed = True
+        for token in list(self._appending):
+            self.take_ended(token, is_committed=False)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

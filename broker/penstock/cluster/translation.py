@@ -1,0 +1,85 @@
+"""Names and texts of the coordinator as the numbers that the native module has for them, and back.
+
+A broker's number and a shard's id follow from their names, so that nothing has to hand them out. Two names with the
+same number are as likely as two equal digests of 64 bits.
+"""
+
+import hashlib
+from typing import Final
+
+from penstock.cluster.coordinator import Version
+from penstock.cluster.record import BrokerName, Leader, ShardRecord
+from penstock.model.errors import StorageError, Thing
+from penstock.native import ShardState
+
+VERSIONS_MAX: Final = 4_096
+"""Versions that are remembered: a replica changes the record that it read last."""
+
+
+def broker_number(name: str) -> int:
+    """Return the number of a broker; no broker has 0."""
+    return _number(f"broker {name}") or 1
+
+
+def shard_id(cluster: bytes, shard: str) -> bytes:
+    """Return the id of a shard, which the logs of all its replicas have."""
+    return hashlib.sha256(cluster + shard.encode()).digest()[:16]
+
+
+class Translation:
+    """Invariant: the brokers of each record that was translated are known by name."""
+
+    def __init__(self) -> None:
+        self._brokers: dict[int, BrokerName] = {}
+        self._versions: dict[int, Version] = {}
+
+    def number_of(self, broker: str) -> int:
+        """Return a broker's number, and remember its name."""
+        number = broker_number(broker)
+        self._brokers[number] = BrokerName(broker)
+        return number
+
+    def name_of(self, number: int) -> BrokerName:
+        """Return a broker's name. Raises StorageError for one that no record had."""
+        found = self._brokers.get(number)
+        if found is None:
+            raise StorageError(Thing("broker", str(number)), "is in no record", "check the brokers of the cluster")
+        return found
+
+    def version_number(self, version: Version) -> int:
+        """Return the number of a version, and remember its text."""
+        number = _number(f"version {version}")
+        self._versions.pop(number, None)
+        self._versions[number] = version
+        if len(self._versions) > VERSIONS_MAX:
+            del self._versions[next(iter(self._versions))]
+        return number
+
+    def version_of(self, number: int) -> Version | None:
+        """Return the text of a version that was translated lately."""
+        return self._versions.get(number)
+
+    def state_of(self, record: ShardRecord) -> ShardState:
+        return ShardState(
+            epoch=record.epoch,
+            leader=self.number_of(record.leader.broker),
+            leader_replica=record.leader.replica,
+            leader_boot=record.leader.boot,
+            in_sync=record.in_sync,
+            replicas={replica: self.number_of(broker) for replica, broker in record.replicas.items()},
+            min_in_sync=record.min_in_sync,
+        )
+
+    def record_of(self, state: ShardState) -> ShardRecord:
+        """Return the record of a state. Raises StorageError for a broker that no record had."""
+        return ShardRecord(
+            epoch=state.epoch,
+            leader=Leader(broker=self.name_of(state.leader), replica=state.leader_replica, boot=state.leader_boot),
+            in_sync=tuple(sorted(state.in_sync)),
+            replicas={replica: self.name_of(broker) for replica, broker in state.replicas.items()},
+            min_in_sync=state.min_in_sync,
+        )
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")

@@ -1,0 +1,66 @@
+"""The metadata of three brokers in processes of their own, over real connections and logs, with kills."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.cluster.meta.commands import CreateVhost, InVhost, PutUser
+from penstock.metadata.commands import DeclareQueue
+from penstock.model.names import ConnectionId, QueueName, VhostName
+from support.meta_commands import DIGEST
+from support.meta_processes import MetaProcesses
+
+pytestmark = pytest.mark.slow
+NAMES = ["mq-0", "mq-1", "mq-2"]
+SHOP = VhostName("shop")
+
+
+def vhosts_in(files: dict[str, bytes]) -> set[str]:
+    return {vhost["name"] for vhost in json.loads(files["vhosts.json"])}
+
+
+def test_a_command_given_to_any_broker_is_applied_on_all(tmp_path: Path) -> None:
+    with MetaProcesses(tmp_path, NAMES) as cluster:
+        cluster.submit("mq-0", CreateVhost(SHOP))
+        cluster.submit("mq-1", PutUser("anna", ("administrator",), DIGEST, "argon2id"))
+        cluster.submit("mq-2", InVhost(SHOP, DeclareQueue(QueueName("orders"), ConnectionId(1))))
+
+        files = cluster.until_equal()
+
+        assert vhosts_in(files) == {"shop"}
+        assert [user["name"] for user in json.loads(files["users.json"])] == ["anna"]
+        assert any(b"orders" in content for path, content in files.items() if path.endswith("definitions.amqp"))
+
+
+def test_commands_go_on_when_the_leader_is_killed_and_it_catches_up(tmp_path: Path) -> None:
+    with MetaProcesses(tmp_path, NAMES) as cluster:
+        cluster.submit("mq-0", CreateVhost(SHOP))
+        cluster.until_in_sync(len(NAMES))
+        killed = cluster.leader()
+        others = [name for name in NAMES if name != killed]
+
+        cluster.kill(killed)
+        for number, name in enumerate(others * 4):
+            cluster.submit(name, CreateVhost(VhostName(f"after-{number}")))
+        assert cluster.leader() in others
+        cluster.start(killed)
+        cluster.submit(killed, CreateVhost(VhostName("last")))
+
+        cluster.until_in_sync(len(NAMES))
+        assert vhosts_in(cluster.until_equal()) == {"shop", "last", *(f"after-{number}" for number in range(8))}
+
+
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "stopped"])
+def test_all_brokers_start_again_with_all_that_was_answered(is_killed: bool, tmp_path: Path) -> None:
+    with MetaProcesses(tmp_path, NAMES) as cluster:
+        for number, name in enumerate(NAMES):
+            cluster.submit(name, CreateVhost(VhostName(f"before-{number}")))
+        for name in NAMES:
+            (cluster.kill if is_killed else cluster.stop)(name)
+        for name in NAMES:
+            cluster.start(name)
+
+        cluster.submit("mq-1", CreateVhost(VhostName("after")))
+
+        assert vhosts_in(cluster.until_equal()) == {"before-0", "before-1", "before-2", "after"}
