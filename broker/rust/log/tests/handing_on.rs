@@ -61,14 +61,20 @@ proptest! {
     }
 }
 
-#[test]
-fn a_log_goes_on_with_another_owner_and_the_rest_of_it_is_closed() {
-    let (first, directory) = (first_of_all(), directory());
-    let Replica { mut log, .. } = Replica::copy_of(first.path(), directory.path(), (4096, 32 << 10));
+/// A log of a replica with a mark below its bound.
+fn log_with_a_mark(first: &std::path::Path, directory: &std::path::Path) -> Log {
+    let Replica { mut log, .. } = Replica::copy_of(first, directory, (4096, 32 << 10));
     log.follow_epoch(100 << 32, 0, penstock_log::Begun::default()).unwrap();
     log.append_mark(b"x", b"key", b"one").unwrap();
     let end = log.write().unwrap();
     log.set_bound(end).unwrap();
+    log
+}
+
+#[test]
+fn a_log_goes_on_with_another_owner_and_the_rest_of_it_is_closed() {
+    let (first, directory) = (first_of_all(), directory());
+    let mut log = log_with_a_mark(first.path(), directory.path());
 
     let mut other = log.hand_on().unwrap();
 
@@ -89,11 +95,7 @@ fn a_log_goes_on_with_another_owner_and_the_rest_of_it_is_closed() {
 #[test]
 fn a_log_stays_while_a_fold_is_under_way() {
     let (first, directory) = (first_of_all(), directory());
-    let Replica { mut log, .. } = Replica::copy_of(first.path(), directory.path(), (4096, 32 << 10));
-    log.follow_epoch(100 << 32, 0, penstock_log::Begun::default()).unwrap();
-    log.append_mark(b"x", b"key", b"one").unwrap();
-    let end = log.write().unwrap();
-    log.set_bound(end).unwrap();
+    let mut log = log_with_a_mark(first.path(), directory.path());
     let ticket = log.begin_whole_fold().unwrap().unwrap();
 
     assert!(log.hand_on().is_none());
