@@ -22,7 +22,7 @@ pub enum LeadError {
     Engine(#[from] EngineError),
 }
 
-/// What the queues know of their replica.
+/// The replica, as the queues of its shard call it.
 #[derive(Debug)]
 struct Told(Weak<Shard>);
 
@@ -40,7 +40,7 @@ impl Shard {
     /// then says that they are complete, as after a start.
     ///
     /// # Errors
-    /// Those of the log, and of an engine that has ended.
+    /// `Log` when the log cannot be read; `Engine` when the engine has ended.
     pub fn lead(&self, engine: &Engine, name: &str) -> Result<Option<Arc<Queues>>, LeadError> {
         let (epoch, ticket) = {
             let mut guard = self.lock();

@@ -42,12 +42,12 @@ fn is_of(role: Role, term: Epoch) -> bool {
 }
 
 impl Term {
-    /// Tells the queues that so much is committed, which they ignore once the term is over.
+    /// Tells the queues that the log is committed up to a position. They ignore it once the term is over.
     pub fn hear_committed(&self, below: Position) {
         self.queues.committed(below);
     }
 
-    /// Tells the queues whether they may deliver, or ends the term.
+    /// Passes a new role on: the queues learn whether they may deliver messages, or their term ends.
     pub fn hear_role(&self, role: Role) {
         if is_of(role, self.epoch) {
             self.queues.set_delivers(matches!(role, Role::Leader { delivers: true, .. }));
