@@ -283,6 +283,19 @@ proptest! {
 }
 
 #[test]
+fn what_a_message_takes_beside_its_bytes_counts_before_it_is_complete() {
+    let input = publish(b"a body");
+    let mut talk = Talk::open();
+    talk.hears(&input);
+    let held_bytes = talk.channel.assembly().held_bytes();
+    for held_bytes_max in 0..=held_bytes {
+        let mut talk = Talk::open();
+        let taken = talk.channel.take_messages(&input, 4096, held_bytes_max);
+        assert!(!taken.has_complete, "{held_bytes} bytes are kept where {held_bytes_max} are too many");
+    }
+}
+
+#[test]
 fn messages_that_may_return_and_frames_of_other_channels_are_taken_one_by_one() {
     let mut talk = Talk::open();
     let (exchange, routing_key) = (Name::cut("logs"), Name::cut("a.b"));

@@ -283,6 +283,13 @@ impl Assembly {
         self.message_bytes() + self.complete.len() * size_of::<Parts>()
     }
 
+    /// Return how many bytes of memory the messages take at most when `frame` is kept too, which may complete one.
+    #[inline]
+    #[must_use]
+    pub fn held_bytes_with(&self, frame: &Frame<'_>) -> usize {
+        self.held_bytes() + frame.payload.len() + self.reply_name.len() + size_of::<Parts>()
+    }
+
     /// Frees all messages.
     pub fn clear(&mut self) {
         *self = Assembly::new(self.body_bytes_max);

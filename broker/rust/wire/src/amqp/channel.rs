@@ -134,7 +134,7 @@ impl Channel {
 
     /// Takes the frames of messages that `input` begins with: many calls of [`Channel::take`] in one. It ends before everything that
     /// needs more than being kept: another channel's frame or another method, a message that may return, a frame that is refused,
-    /// and one with which the channel held `held_bytes_max`.
+    /// and one with which the channel might hold `held_bytes_max`.
     pub fn take_messages(&mut self, input: &[u8], frame_bytes_max: u32, held_bytes_max: usize) -> MessagesTaken {
         let mut taken = MessagesTaken { bytes: 0, has_complete: false };
         if self.state != ChannelState::Open || self.mode == Mode::Transactions {
@@ -142,8 +142,8 @@ impl Channel {
         }
         while let Ok(Some((frame, length))) = next_frame(input.get(taken.bytes..).unwrap_or_default(), frame_bytes_max)
         {
-            let held_bytes = self.assembly.held_bytes() + frame.payload.len();
-            if frame.channel != self.number || held_bytes >= held_bytes_max || self.assembly.may_return() {
+            let is_much = self.assembly.held_bytes_with(&frame) >= held_bytes_max;
+            if frame.channel != self.number || is_much || self.assembly.may_return() {
                 break;
             }
             if self.assembly.expects_content() {
