@@ -27,19 +27,26 @@ pub enum Moment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Freshness {
     now_ms: u64,
+    /// Messages whose own time was over before this are not delivered.
+    expires_from_ms: u64,
     stored_from_ms: u64,
 }
 
 impl Freshness {
     /// All messages, whatever their times.
-    pub const ANY: Freshness = Freshness { now_ms: 0, stored_from_ms: 0 };
+    pub const ANY: Freshness = Freshness { now_ms: 0, expires_from_ms: 0, stored_from_ms: 0 };
 
-    /// Without a limit, messages of any age. Those of a limit of 0 are for consumers that wait for them: whether one did, the
-    /// next check decides.
+    /// For a consumer. Without a limit, messages of any age. Those of a limit of 0, and those whose own time is over at once, are
+    /// for consumers that wait for them: whether one did, the next check decides.
     pub(crate) fn at(now_ms: u64, max_age_ms: Option<u64>) -> Freshness {
-        let oldest =
-            max_age_ms.filter(|&max_age_ms| max_age_ms > 0).and_then(|max_age_ms| now_ms.checked_sub(max_age_ms));
-        Freshness { now_ms, stored_from_ms: oldest.map_or(0, |oldest| oldest + 1) }
+        let max_age_ms = max_age_ms.filter(|&max_age_ms| max_age_ms > 0);
+        Freshness { now_ms, expires_from_ms: now_ms, stored_from_ms: stored_from(now_ms, max_age_ms) }
+    }
+
+    /// For somebody who asks for messages and never waits for any.
+    pub(crate) fn for_pull(now_ms: u64, max_age_ms: Option<u64>) -> Freshness {
+        let expires_from_ms = now_ms.saturating_add(1);
+        Freshness { now_ms, expires_from_ms, stored_from_ms: stored_from(now_ms, max_age_ms) }
     }
 
     /// When a message may be delivered.
@@ -57,7 +64,7 @@ impl Freshness {
     }
 
     fn moment_of(&self, stored_at_ms: u64, due_at_ms: Option<u64>, expires_at_ms: Option<u64>) -> Moment {
-        if expires_at_ms.is_some_and(|at_ms| at_ms < self.now_ms) {
+        if expires_at_ms.is_some_and(|at_ms| at_ms < self.expires_from_ms) {
             return Moment::Never;
         }
         match due_at_ms {
@@ -66,6 +73,12 @@ impl Freshness {
             _ => Moment::Now,
         }
     }
+}
+
+/// The earliest time of storage at which a message is not over the limit.
+fn stored_from(now_ms: u64, max_age_ms: Option<u64>) -> u64 {
+    let oldest = max_age_ms.and_then(|max_age_ms| now_ms.checked_sub(max_age_ms));
+    oldest.map_or(0, |oldest| oldest.saturating_add(1))
 }
 
 /// The time from which on a message ages.
@@ -101,5 +114,19 @@ mod tests {
         assert_eq!(moment(1300, None, Some(1300)), Moment::Now);
         assert_eq!(moment(1301, None, Some(1300)), Moment::Never);
         assert_eq!(moment(1301, Some(1500), Some(1300)), Moment::Never);
+    }
+
+    #[test]
+    fn messages_with_no_time_to_wait_are_for_consumers_only() {
+        let of_consumer = Freshness::at(1000, Some(0));
+        let of_pull = Freshness::for_pull(1000, Some(0));
+
+        assert_eq!(of_consumer.moment_of(1000, None, None), Moment::Now);
+        assert_eq!(of_pull.moment_of(1000, None, None), Moment::Never);
+        assert_eq!(of_consumer.moment_of(1000, None, Some(1000)), Moment::Now);
+        assert_eq!(of_pull.moment_of(1000, None, Some(1000)), Moment::Never);
+        let of_pull = Freshness::for_pull(1000, None);
+        assert_eq!(of_pull.moment_of(1000, None, Some(1001)), Moment::Now);
+        assert_eq!(of_pull.moment_of(1000, Some(1001), Some(2000)), Moment::Later(1001));
     }
 }

@@ -271,7 +271,8 @@ impl Subscription {
         let max_age_ms = self.max_age_ms.load(Ordering::Relaxed);
         // The clock may go back, but a deadline that has come does not come again.
         let now_ms = clock_ms().max(self.passed_ms.load(Ordering::Relaxed));
-        Freshness::at(now_ms, (max_age_ms < u64::MAX).then_some(max_age_ms))
+        let freshness_at = if self.options.pull { Freshness::for_pull } else { Freshness::at };
+        freshness_at(now_ms, (max_age_ms < u64::MAX).then_some(max_age_ms))
     }
 
     /// Whether the queue limits how often a message is delivered: then a delivery says how often it was.
