@@ -21,7 +21,7 @@ use crate::record::two::FLAG_ORIGINAL;
 use crate::record::{
     Attributes, EpochView, FLAG_KEY, FLAG_LONG_PROPERTIES, FLAG_PRODUCER, HEADER_BYTES, KIND_DELETE, KIND_EPOCH,
     KIND_MARK, KIND_MESSAGE, KIND_SETTLE, MESSAGE_FIXED_BYTES, MarkView, MessageView, ONE_TARGET_BYTES, Outcome,
-    Position, Producer, RECORD_BYTES_MAX, RawMessage, TARGET_BYTES, Target, crc_of, head_crc,
+    Position, Producer, RECORD_BYTES_MAX, RawMessage, TARGET_BYTES, Target, bytes_of, crc_of, head_crc, short_head_crc,
 };
 
 /// The content of a message, with its checksum.
@@ -43,26 +43,44 @@ pub struct Payload<'a> {
     bytes: u32,
 }
 
+/// The most bytes of exchange, routing key, properties and body together.
+const CONTENT_BYTES_MAX: u64 = {
+    let targets_bytes = Format::NEWEST.targets_max() * TARGET_BYTES;
+    RECORD_BYTES_MAX - (HEADER_BYTES + MESSAGE_FIXED_BYTES + 4 + targets_bytes) as u64
+};
+
+/// Why a content of these lengths is refused.
+#[cold]
+fn refusal_of(exchange: &[u8], routing_key: &[u8], bytes: u64) -> LogError {
+    let bytes_max = u8::MAX as usize;
+    for (field, value) in [("the exchange's name", exchange), ("the routing key", routing_key)] {
+        if value.len() > bytes_max {
+            return LogError::FieldTooLong { field, bytes: value.len(), bytes_max };
+        }
+    }
+    LogError::RecordTooLarge { bytes, bytes_max: CONTENT_BYTES_MAX }
+}
+
+/// Apart from [`Payload::new`], which is small without it and therefore made where it is used.
+#[inline(never)]
+fn crc_of_content(parts: [&[u8]; 4]) -> u32 {
+    crc_of(0, parts)
+}
+
 impl<'a> Payload<'a> {
     /// Checks the lengths and computes the checksum.
+    #[inline]
     pub fn new(
         exchange: &'a [u8],
         routing_key: &'a [u8],
         properties: &'a [u8],
         body: &'a [u8],
     ) -> Result<Payload<'a>, LogError> {
-        for (field, value) in [("the exchange's name", exchange), ("the routing key", routing_key)] {
-            if value.len() > u8::MAX as usize {
-                return Err(LogError::FieldTooLong { field, bytes: value.len(), bytes_max: u8::MAX as usize });
-            }
-        }
         let bytes = (exchange.len() + routing_key.len() + properties.len()) as u64 + body.len() as u64;
-        let targets_bytes = Format::NEWEST.targets_max() * TARGET_BYTES;
-        let bytes_max = RECORD_BYTES_MAX - (HEADER_BYTES + MESSAGE_FIXED_BYTES + 4 + targets_bytes) as u64;
-        if bytes > bytes_max {
-            return Err(LogError::RecordTooLarge { bytes, bytes_max });
+        if exchange.len().max(routing_key.len()) > u8::MAX as usize || bytes > CONTENT_BYTES_MAX {
+            return Err(refusal_of(exchange, routing_key, bytes));
         }
-        let crc = crc_of(0, [exchange, routing_key, properties, body]);
+        let crc = crc_of_content([exchange, routing_key, properties, body]);
         let bytes = bytes as u32;
         let (key, producer, batch_digest, attributes) = (None, None, None, None);
         let flags = if properties.len() > u16::MAX as usize { FLAG_LONG_PROPERTIES } else { 0 };
@@ -271,6 +289,8 @@ pub(crate) struct Stamp {
 }
 
 const FIXED_BYTES: usize = HEADER_BYTES + MESSAGE_FIXED_BYTES;
+/// The checksums of the payload and of the head, at the end of a header.
+const CHECKSUMS_BYTES: usize = 8;
 
 pub(crate) fn encode_message(
     out: &mut Vec<u8>,
@@ -283,24 +303,16 @@ pub(crate) fn encode_message(
     let Coding { format, seed } = stamp.coding;
     let length = payload.record_bytes(format, targets.len());
     out.reserve(length);
-    let flags = payload.flags;
-    let mut fixed = [0; ONE_TARGET_BYTES];
-    let (header, head) = fixed.split_at_mut(HEADER_BYTES);
-    fill_header(header, stamp, length as u32, [KIND_MESSAGE, flags], targets.len() as u16);
-    header[16..20].copy_from_slice(&payload.crc.to_le_bytes());
-    head[..6].copy_from_slice(&stored_at_ms.to_le_bytes()[..6]);
-    head[6] = payload.exchange.len() as u8;
-    head[7] = payload.routing_key.len() as u8;
-    let short_properties = if payload.has_long_properties() { 0 } else { payload.properties.len() as u16 };
-    head[8..10].copy_from_slice(&short_properties.to_le_bytes());
-    if let ([target], 0) = (targets, flags) {
-        // Nearly every message takes this path: everything of a fixed size is assembled before it goes to the buffer.
-        fixed[FIXED_BYTES..].copy_from_slice(&target_bytes(target, format));
-        let crc = head_crc(&fixed, ONE_TARGET_BYTES, seed);
-        fixed[20..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
-        out.extend_from_slice(&fixed);
+    let header = header_number(stamp, length as u32, [KIND_MESSAGE, payload.flags], targets.len() as u16);
+    let lengths = lengths_number(payload, stored_at_ms);
+    if let ([target], 0) = (targets, payload.flags) {
+        // Nearly every message takes this path.
+        put_short_head(out, [header, lengths, target_number(target, format)], payload.crc, seed);
     } else {
-        out.extend_from_slice(&fixed[..FIXED_BYTES]);
+        let crcs = u64::from(payload.crc);
+        out.extend_from_slice(&header.to_le_bytes());
+        out.extend_from_slice(&crcs.to_le_bytes());
+        out.extend_from_slice(&lengths.to_le_bytes()[..MESSAGE_FIXED_BYTES]);
         for target in targets {
             out.extend_from_slice(&target_bytes(target, format));
         }
@@ -314,12 +326,40 @@ pub(crate) fn encode_message(
     }
 }
 
+/// The fixed fields of a message behind the header, as a number of [`MESSAGE_FIXED_BYTES`] bytes.
+#[inline]
+fn lengths_number(payload: &Payload<'_>, stored_at_ms: u64) -> u128 {
+    let short_properties = if payload.has_long_properties() { 0 } else { payload.properties.len() as u16 };
+    let names = (payload.exchange.len() as u64) << 48 | (payload.routing_key.len() as u64) << 56;
+    u128::from(stored_at_ms & (u64::MAX >> 16) | names) | u128::from(short_properties) << 64
+}
+
+/// Puts the head of a message for one queue without optional parts.
+///
+/// Its fields are numbers until they are stored: bytes that were just stored one by one are slow to read again as words, and
+/// nearly every message passes here.
+#[inline]
+fn put_short_head(out: &mut Vec<u8>, [header, lengths, target]: [u128; 3], payload_crc: u32, seed: u32) {
+    let rest = lengths | target << (8 * MESSAGE_FIXED_BYTES);
+    let end = (target >> (128 - 8 * MESSAGE_FIXED_BYTES)) as u64;
+    let crc = short_head_crc([header, u128::from(payload_crc) | rest << 32, rest >> 96 | u128::from(end) << 32], seed);
+    out.extend_from_slice(&header.to_le_bytes());
+    out.extend_from_slice(&(u64::from(payload_crc) | u64::from(crc) << 32).to_le_bytes());
+    out.extend_from_slice(&rest.to_le_bytes());
+    out.extend_from_slice(&end.to_le_bytes()[..ONE_TARGET_BYTES - HEADER_BYTES - size_of::<u128>()]);
+}
+
+#[inline]
+fn target_number(target: &Target, format: Format) -> u128 {
+    match format {
+        Format::One => one::target_number(target),
+        Format::Two => two::target_number(target),
+    }
+}
+
 #[inline]
 fn target_bytes(target: &Target, format: Format) -> [u8; TARGET_BYTES] {
-    match format {
-        Format::One => one::target_bytes(target),
-        Format::Two => two::target_bytes(target),
-    }
+    bytes_of(target_number(target, format))
 }
 
 /// Writes a message again, for another segment and with only these of its targets; all else is unchanged. In format 2 it
@@ -428,17 +468,17 @@ pub(crate) fn encode_epoch(out: &mut Vec<u8>, stamp: Stamp, epoch: &EpochView) {
 fn begin(out: &mut Vec<u8>, stamp: Stamp, length: usize, kind: u8, count: u16) -> usize {
     let start = out.len();
     out.reserve(length);
-    let mut header = [0; HEADER_BYTES];
-    fill_header(&mut header, stamp, length as u32, [kind, 0], count);
-    out.extend_from_slice(&header);
+    out.extend_from_slice(&header_number(stamp, length as u32, [kind, 0], count).to_le_bytes());
+    out.extend_from_slice(&[0; CHECKSUMS_BYTES]);
     start
 }
 
-fn fill_header(header: &mut [u8], stamp: Stamp, length: u32, [kind, flags]: [u8; 2], count: u16) {
-    header[..4].copy_from_slice(&length.to_le_bytes());
-    header[4..6].copy_from_slice(&[kind | stamp.enclosed, flags]);
-    header[6..8].copy_from_slice(&count.to_le_bytes());
-    header[8..16].copy_from_slice(&stamp.position.0.to_le_bytes());
+/// The header without its checksums, as a number of 16 bytes.
+#[inline]
+fn header_number(stamp: Stamp, length: u32, [kind, flags]: [u8; 2], count: u16) -> u128 {
+    let kind = u64::from(kind | stamp.enclosed) << 32;
+    let low = u64::from(length) | kind | u64::from(flags) << 40 | u64::from(count) << 48;
+    u128::from(low) | u128::from(stamp.position.0) << 64
 }
 
 /// Writes the head's checksum into the record that starts at `start` and whose head ends where the buffer does.

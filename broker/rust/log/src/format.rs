@@ -36,7 +36,7 @@ impl Format {
 
     /// The most queues that one message record names.
     #[must_use]
-    pub fn targets_max(self) -> usize {
+    pub const fn targets_max(self) -> usize {
         match self {
             Format::One => TARGETS_MAX,
             Format::Two => 16 * TARGETS_MAX,

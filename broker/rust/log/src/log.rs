@@ -300,7 +300,7 @@ impl Log {
         if !payload.fits(format) {
             return Err(LogError::NotInFormat { what: "an attribute of a message" });
         }
-        let stamp = self.place(payload.record_bytes(format, targets.len()), Purpose::Message)?;
+        let position = self.take_place(payload.record_bytes(format, targets.len()), Purpose::Message)?;
         for target in targets {
             if format == Format::One && target.queue.0 > u32::MAX.into() {
                 return Err(LogError::NotInFormat { what: "a queue's number above 2^32" });
@@ -311,13 +311,14 @@ impl Log {
                 return Err(LogError::NotAscending { queue, sequence, last: next.saturating_sub(1) });
             }
         }
-        let offset = self.active.segment.offset_of(stamp.position) as u32;
+        let offset = self.active.segment.offset_of(position) as u32;
         for target in targets {
             self.active.index.push(*target, offset, (payload.body_bytes(), stored_at_ms));
         }
         if let Some(attributes) = payload.attributes() {
             self.push_deadlines(targets, attributes.into());
         }
+        let stamp = self.stamp(position);
         encode_message(&mut self.tail, stamp, payload, stored_at_ms, targets);
         Ok(self.appended())
     }
@@ -336,7 +337,7 @@ impl Log {
             let last = if rest > 0 { payload.record_bytes(format, rest) } else { 0 };
             copies * payload.record_bytes(format, targets_max) + last
         };
-        self.place(bytes, Purpose::Message).map(|_| ())
+        self.take_place(bytes, Purpose::Message).map(|_| ())
     }
 
     /// Appends the deletion of a queue. Returns the position after it.
@@ -520,6 +521,15 @@ impl Log {
     /// Reserves space for a record of that length; returns where it will be.
     #[inline]
     fn place(&mut self, length: usize, purpose: Purpose) -> Result<Stamp, LogError> {
+        self.take_place(length, purpose).map(|position| self.stamp(position))
+    }
+
+    fn stamp(&self, position: Position) -> Stamp {
+        Stamp { position, coding: self.active.segment.coding(), enclosed: 0 }
+    }
+
+    #[inline]
+    fn take_place(&mut self, length: usize, purpose: Purpose) -> Result<Position, LogError> {
         if self.stage != Stage::Begun {
             return Err(self.refusal());
         }
@@ -534,7 +544,7 @@ impl Log {
         if end > self.active.reserved {
             self.make_place(end, length as u64, purpose)?;
         }
-        Ok(Stamp { position, coding: self.active.segment.coding(), enclosed: 0 })
+        Ok(position)
     }
 }
 

@@ -17,7 +17,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 
 use self::checksum::verify_head;
-pub(crate) use self::checksum::{CRC_AT, crc_of, head_crc};
+pub(crate) use self::checksum::{CRC_AT, crc_of, head_crc, short_head_crc};
 pub(crate) use self::envelope::{ENVELOPE_FIXED_BYTES, envelope_end};
 pub use self::envelope::{
     ENVELOPE_HEADS_BYTES_MAX, ENVELOPE_RANGES_MAX, ENVELOPE_RECORDS_MAX, ENVELOPE_TARGETS_MAX, EnvelopeView,
@@ -553,6 +553,12 @@ fn targets_in(targets: &[u8], format: Format) -> impl ExactSizeIterator<Item = T
         Format::One => one::target(target),
         Format::Two => two::target(target),
     })
+}
+
+/// The first bytes of a number.
+#[inline]
+pub(crate) fn bytes_of<const N: usize>(number: u128) -> [u8; N] {
+    number.to_le_bytes().first_chunk().copied().unwrap_or([0; N])
 }
 
 /// The number in the first four bytes; 0 when there are fewer, which callers rule out by the slice they pass.

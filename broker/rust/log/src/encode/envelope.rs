@@ -3,7 +3,7 @@
 use penstock_queue::{QueueId, SequenceRange};
 
 use super::{
-    Payload, Settlement, Stamp, delete_bytes, encode_delete, encode_mark, encode_message, encode_settle, fill_header,
+    Payload, Settlement, Stamp, delete_bytes, encode_delete, encode_mark, encode_message, encode_settle, header_number,
     mark_bytes, seal_head,
 };
 use crate::error::LogError;
@@ -140,8 +140,9 @@ pub(crate) fn encode_envelope<'a>(
     mut each: impl FnMut(&Operation<'a>, Position),
 ) {
     let start = out.len();
+    let header = header_number(stamp, sizes.bytes as u32, [KIND_ENVELOPE, 0], operations.len() as u16);
     let mut fixed = [0; ENVELOPE_FIXED_BYTES];
-    fill_header(&mut fixed, stamp, sizes.bytes as u32, [KIND_ENVELOPE, 0], operations.len() as u16);
+    fixed[..16].copy_from_slice(&header.to_le_bytes());
     fixed[24..28].copy_from_slice(&((sizes.targets + sizes.ranges) as u32).to_le_bytes());
     fixed[28..].copy_from_slice(&(sizes.heads_bytes as u32).to_le_bytes());
     out.extend_from_slice(&fixed);

@@ -3,7 +3,7 @@
 use penstock_queue::SequenceRange;
 
 use super::Settlement;
-pub(super) use crate::record::one::{RANGE_BYTES, queue_bytes, target_bytes};
+pub(super) use crate::record::one::{RANGE_BYTES, queue_bytes, target_number};
 
 pub(super) const PRODUCER_BYTES: usize = 20;
 pub(super) const QUEUE_BYTES: usize = 4;

@@ -7,8 +7,8 @@ use crate::record::two::{
     FLAG_DUE, FLAG_EXPIRES, FLAG_MORE, FLAG_PRIORITY, MORE_CREATED, MORE_DEDUP, MORE_SOURCE, MORE_TOMBSTONE,
     OUTCOME_REQUEUE_AT, SEQUENCE_MAX,
 };
-pub(super) use crate::record::two::{RANGE_BYTES, target_bytes};
-use crate::record::{Attributes, Begun, Outcome, TARGET_BYTES};
+pub(super) use crate::record::two::{RANGE_BYTES, target_number};
+use crate::record::{Attributes, Begun, Outcome, TARGET_BYTES, bytes_of};
 
 pub(super) const PRODUCER_BYTES: usize = 22;
 pub(super) const QUEUE_BYTES: usize = 5;
@@ -53,7 +53,9 @@ pub(super) fn put_attributes(out: &mut Vec<u8>, attributes: &Attributes) {
         out.extend_from_slice(&more.to_le_bytes());
     }
     out.extend(attributes.dedup.into_iter().flatten());
-    out.extend(attributes.source.iter().flat_map(target_bytes));
+    if let Some(source) = &attributes.source {
+        out.extend_from_slice(&bytes_of::<TARGET_BYTES>(target_number(source)));
+    }
     attributes.created_at_ms.into_iter().for_each(|time| put_time(out, time));
 }
 

@@ -35,6 +35,16 @@ pub(crate) fn head_crc(record: &[u8], head_bytes: usize, seed: u32) -> u32 {
     crc_of(seed, [record.get(..CRC_AT).unwrap_or_default(), record.get(HEADER_BYTES..head_bytes).unwrap_or_default()])
 }
 
+/// The same for a head of [`ONE_TARGET_BYTES`], whose bytes without the checksum's own are those of numbers of 16, 16 and 10 bytes.
+#[inline]
+pub(crate) fn short_head_crc([first, second, last]: [u128; 3], seed: u32) -> u32 {
+    let mut gathered = Gathered([0; ONE_TARGET_BYTES - CRC_BYTES]);
+    gathered.0[..16].copy_from_slice(&first.to_le_bytes());
+    gathered.0[16..32].copy_from_slice(&second.to_le_bytes());
+    gathered.0[32..].copy_from_slice(&last.to_le_bytes()[..ONE_TARGET_BYTES - CRC_BYTES - 32]);
+    crc32c::crc32c_append(seed, &gathered.0)
+}
+
 /// A buffer for small inputs: one pass over aligned words takes a third of the time of several over odd bytes.
 #[repr(align(8))]
 struct Gathered<const N: usize>([u8; N]);

@@ -24,11 +24,10 @@ pub(super) fn target(bytes: &[u8; TARGET_BYTES]) -> Target {
     Target { queue: QueueId(u64::from(le_u32(queue))), sequence: Sequence(le_u64(sequence)) }
 }
 
-pub(crate) fn target_bytes(target: &Target) -> [u8; TARGET_BYTES] {
-    let mut bytes = [0; TARGET_BYTES];
-    bytes[..4].copy_from_slice(&queue_bytes(target.queue));
-    bytes[4..].copy_from_slice(&target.sequence.0.to_le_bytes());
-    bytes
+/// A target as a number of [`TARGET_BYTES`] bytes.
+#[inline]
+pub(crate) fn target_number(target: &Target) -> u128 {
+    u128::from(u32::from_le_bytes(queue_bytes(target.queue))) | u128::from(target.sequence.0) << 32
 }
 
 pub(super) fn range(bytes: &[u8]) -> Option<SequenceRange> {

@@ -42,12 +42,10 @@ pub(super) fn target(&[q0, q1, q2, q3, q4, s0, s1, s2, s3, s4, s5, s6]: &[u8; TA
     Target { queue, sequence: Sequence(u64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, 0])) }
 }
 
-/// The bytes of a target. Both numbers are within their bounds.
+/// A target as a number of [`TARGET_BYTES`] bytes. Both of its numbers are within their bounds.
 #[inline]
-pub(crate) fn target_bytes(target: &Target) -> [u8; TARGET_BYTES] {
-    let [q0, q1, q2, q3, q4] = target.queue.to_bytes();
-    let [s0, s1, s2, s3, s4, s5, s6, _] = target.sequence.0.to_le_bytes();
-    [q0, q1, q2, q3, q4, s0, s1, s2, s3, s4, s5, s6]
+pub(crate) fn target_number(target: &Target) -> u128 {
+    u128::from(target.queue.0 & QueueId::MAX.0) | u128::from(target.sequence.0 & SEQUENCE_MAX) << 40
 }
 
 pub(super) fn range(bytes: &[u8]) -> Option<SequenceRange> {
