@@ -47,13 +47,24 @@ thread_local! {
     static KEPT: RefCell<Routes> = RefCell::default();
 }
 
-/// The queues of one message.
+/// The queues of one message. Its fields are of one size: it is copied for each message, and a copy waits for fields of others.
 #[derive(Clone, Copy)]
 struct FoundRoute {
-    begin: usize,
-    end: usize,
-    /// Whether one of them is no history of an exchange.
-    reaches_queue: bool,
+    begin: u32,
+    end: u32,
+    /// How many of them are histories of exchanges.
+    history_count: u32,
+}
+
+impl FoundRoute {
+    fn new(begin: usize, end: usize, history_count: usize) -> FoundRoute {
+        let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        FoundRoute { begin: small(begin), end: small(end), history_count: small(history_count) }
+    }
+
+    fn count(&self) -> u32 {
+        self.end.saturating_sub(self.begin)
+    }
 }
 
 /// Invariant: each entry in `found` is a part of `queues`.
@@ -84,7 +95,7 @@ impl Routes {
         for message in passed.chunk_by(|one, other| one.place == other.place) {
             let begin = routes.queues.len();
             routes.queues.extend(message.iter().map(|one| one.queue));
-            routes.found.push(Some(FoundRoute { begin, end: routes.queues.len(), reaches_queue: true }));
+            routes.found.push(Some(FoundRoute::new(begin, routes.queues.len(), 0)));
             places.extend(message.first().map(|one| one.place));
         }
         (routes, places)
@@ -101,7 +112,7 @@ impl Routes {
             let same = last.filter(|last| is_same_route(last, publication)).and(self.found.last().copied());
             let found = same.unwrap_or_else(|| self.find_one(table, publication));
             last = (!self.matched.is_changeable).then_some(publication);
-            targets += found.map_or(0, |found| found.end - found.begin);
+            targets += found.map_or(0, |found| found.count() as usize);
             key_bytes += publication.payload.key().map_or(0, <[u8]>::len);
             if targets >= at_once.targets || key_bytes >= KEY_BYTES_AT_ONCE {
                 if targets <= ENVELOPE_TARGETS_MAX || self.found.is_empty() {
@@ -121,17 +132,18 @@ impl Routes {
     /// The queues of one of them, ascending; `None` when its exchange does not exist.
     pub fn queues(&self, place: usize) -> Option<&[QueueId]> {
         let FoundRoute { begin, end, .. } = self.found.get(place).copied().flatten()?;
-        self.queues.get(begin..end)
+        self.queues.get(begin as usize..end as usize)
     }
 
     /// Whether one of them reaches a queue that consumers can have, and not only histories of exchanges.
     pub fn reaches_queue(&self, place: usize) -> bool {
-        self.found.get(place).copied().flatten().is_some_and(|found| found.reaches_queue)
+        self.found.get(place).copied().flatten().is_some_and(|found| found.count() > found.history_count)
     }
 
     /// Whether one of them reaches histories of exchanges, and nothing else.
     pub fn reaches_history_alone(&self, place: usize) -> bool {
-        self.queues(place).is_some_and(|queues| !queues.is_empty()) && !self.reaches_queue(place)
+        let found = self.found.get(place).copied().flatten();
+        found.is_some_and(|found| found.history_count > 0 && found.count() == found.history_count)
     }
 
     /// Whether the last of them that was found comes through an exchange that delays messages.
@@ -173,7 +185,7 @@ impl Routes {
         table.route_message(exchange, &message, &mut self.matched).ok()?;
         let begin = self.queues.len();
         self.queues.extend_from_slice(&self.matched.queues);
-        Some(FoundRoute { begin, end: self.queues.len(), reaches_queue: self.matched.reaches_queue() })
+        Some(FoundRoute::new(begin, self.queues.len(), self.matched.history_count()))
     }
 }
 

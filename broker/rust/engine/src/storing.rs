@@ -290,6 +290,7 @@ impl State {
             let fate = match found {
                 // Only the history of its exchange has it.
                 Ok(Fate::Stored(_)) if routes.reaches_history_alone(place) => publication.fate_nowhere(),
+                Ok(Fate::Stored(level)) => Fate::Stored(level),
                 Ok(fate) => fate,
                 Err(error) if self.stopped.is_some() => return Err(error),
                 Err(refused) => {
@@ -385,22 +386,23 @@ impl State {
         full.take().map_or(Ok(()), Err)?;
         self.assign_keys(queues, &publication.payload);
         self.reserve_message(&publication.payload, queues.len())?;
-        let fate = self.store(queues, publication, (place, level));
-        let fate = fate.inspect_err(|error| self.stopped = Some(error.to_string()))?;
+        let level = self.store(queues, publication, (place, level));
+        let level = level.inspect_err(|error| self.stopped = Some(error.to_string()))?;
         stored.count += 1;
         stored.bytes += publication.payload.body_bytes();
-        Ok(fate)
+        Ok(level.map_or_else(|| publication.fate_nowhere(), Fate::Stored))
     }
 
+    /// Stores it, and returns the durability that its confirm waits for; `None` when all of its queues are gone.
     fn store(
         &mut self,
         queues: &[QueueId],
         publication: &Publication<'_>,
         (place, level): (usize, Option<Level>),
-    ) -> Result<Fate, EngineError> {
+    ) -> Result<Option<Level>, EngineError> {
         let levels = self.assign_sequences(queues, &publication.payload, place);
         if self.targets.is_empty() {
-            return Ok(publication.fate_nowhere());
+            return Ok(None);
         }
         if self.windows.has_new() {
             self.append_remembered(&publication.payload)?;
@@ -411,7 +413,7 @@ impl State {
         if let Some(producer) = publication.payload.producer() {
             self.note_stored(&publication.payload, producer);
         }
-        Ok(Fate::Stored(Level::of(level, levels, publication.persistent)))
+        Ok(Some(Level::of(level, levels, publication.persistent)))
     }
 
     fn note_stored(&mut self, payload: &Payload<'_>, producer: Producer) {
