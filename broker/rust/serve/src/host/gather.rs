@@ -265,23 +265,17 @@ pub(crate) fn gather<'a, S: Source>(
         let (sequence, block) = (message.sequence, message.properties.map(Properties::as_bytes));
         let producer = limits.producer_of(sequence)?;
         let routing_headers = message.properties.and_then(Properties::routing_headers);
-        let denial = match denial_of(&message, permits, limits)? {
-            None => block.map_or(Ok(None), denial_of_properties)?,
-            denied => denied,
-        };
-        let denial = match routing_headers {
-            Some(headers) if denial.is_none() => denial_of_more_keys(&message, headers, permits)?,
-            _ => denial,
-        };
-        match denial {
+        match denial_of(&message, routing_headers, permits, limits)? {
             // The engine has to hear of the denied one first.
             None if has_denied_sequence && sequence.is_some() => return Ok(ControlFlow::Break(())),
             None => {
-                let expires_after_ms = block.map_or(Ok(None), expires_after)?;
-                // 0 is the priority of a message without one.
-                let priority = block.map_or(Ok(None), priority_of)?.filter(|&priority| priority > 0);
-                if expires_after_ms.is_some() || message.delay_ms.is_some() || priority.is_some() {
-                    let times = Times { delay_ms: message.delay_ms, expires_after_ms, priority };
+                let mut times = Times { delay_ms: message.delay_ms, ..Times::default() };
+                if let Some(block) = block {
+                    times.expires_after_ms = expires_after(block)?;
+                    // 0 is the priority of a message without one.
+                    times.priority = priority_of(block)?.filter(|&priority| priority > 0);
+                }
+                if times != Times::default() {
                     round.times.push((round.batch.len(), times));
                 }
                 let mut publication = publication(&message)?;
@@ -299,7 +293,7 @@ pub(crate) fn gather<'a, S: Source>(
             }
             Some(denial) => {
                 has_denied_sequence |= sequence.is_some();
-                round.denied.push((round.count, sequence, denial));
+                round.denied.push((round.count, sequence, *denial));
             }
         }
         round.count += 1;
@@ -309,20 +303,35 @@ pub(crate) fn gather<'a, S: Source>(
     Ok(round)
 }
 
+/// Return why a message is denied. The reason is boxed: hardly any message has one, and each passes this place.
 #[inline]
 fn denial_of<End>(
     message: &Message<'_, End>,
+    routing_headers: Option<RoutingHeaders<'_>>,
     permits: &mut Permits,
     limits: Limits<'_>,
-) -> Result<Option<Refusal>, Obstacle> {
+) -> Result<Option<Box<Refusal>>, Obstacle> {
     let (exchange, routing_key) = (message.exchange.as_bytes(), message.routing_key.as_bytes());
     match permits.look_up(exchange, routing_key) {
-        Verdict::Admitted => match message.properties.map(Properties::as_bytes) {
-            Some(block) if let Some(denial) = impersonates(block, permits, limits.user)? => Ok(Some(denial)),
-            _ => Ok(too_large(message.body.len(), limits)),
-        },
-        Verdict::Denied(denial) => Ok(Some(denial.clone())),
-        Verdict::KeyDenied => Ok(Some(key_denial(exchange, routing_key))),
+        Verdict::Admitted => {
+            let block = message.properties.map(Properties::as_bytes);
+            if let Some(block) = block
+                && let Some(denial) = impersonates(block, permits, limits.user)?
+            {
+                return Ok(Some(Box::new(denial)));
+            }
+            if message.body.len() > limits.message_bytes_max {
+                return Ok(Some(Box::new(too_large(message.body.len(), limits))));
+            }
+            let Some(block) = block else { return Ok(None) };
+            let denial = match (denial_of_properties(block)?, routing_headers) {
+                (None, Some(headers)) => denial_of_more_keys(message, headers, permits)?,
+                (denial, _) => denial,
+            };
+            Ok(denial.map(Box::new))
+        }
+        Verdict::Denied(denial) => Ok(Some(Box::new(denial.clone()))),
+        Verdict::KeyDenied => Ok(Some(Box::new(key_denial(exchange, routing_key)))),
         Verdict::UnknownExchange => Err(Obstacle::Unknown(Unknown::Exchange(exchange.to_vec()))),
         Verdict::UnknownKey => Err(Obstacle::Unknown(Unknown::Keys(exchange.to_vec()))),
     }
@@ -422,12 +431,11 @@ fn publication<'a, End>(message: &Message<'a, End>) -> Result<Publication<'a>, O
     Ok(Publication { payload, exchange, key, headers, persistent, mandatory })
 }
 
-fn too_large(size: usize, limits: Limits<'_>) -> Option<Refusal> {
+#[cold]
+fn too_large(size: usize, limits: Limits<'_>) -> Refusal {
     let max = limits.message_bytes_max;
-    let limit = || limits.whose.map_or("message_bytes_max".to_owned(), |whose| format!("max-message-bytes of {whose}"));
-    (size > max).then(|| {
-        Refusal::limit_reached(format!("a message of {size} bytes is larger than {}, {max}; split it", limit()))
-    })
+    let limit = limits.whose.map_or("message_bytes_max".to_owned(), |whose| format!("max-message-bytes of {whose}"));
+    Refusal::limit_reached(format!("a message of {size} bytes is larger than {limit}, {max}; split it"))
 }
 
 #[cfg(test)]
