@@ -91,7 +91,8 @@ impl Replica {
     pub(crate) fn receive_as_leader(&mut self, from: BrokerId, message: Message) {
         let Some(leading) = self.leading() else { return };
         match message {
-            Message::BeatAnswer { epoch, sent } if epoch == leading.epoch => {
+            // No beat was sent later than the last one, whatever a broker says.
+            Message::BeatAnswer { epoch, sent } if epoch == leading.epoch && leading.last_beat >= Some(sent) => {
                 let last = leading.answered.entry(from).or_default();
                 *last = sent.max(*last);
                 self.decide_delivery();

@@ -218,3 +218,21 @@ fn a_leader_whose_disk_stalls_asks_another_one_to_lead() {
         assert!(effects.iter().all(|effect| !matches!(effect, Effect::Change { .. })), "{effects:?}");
     }
 }
+
+/// The time of its last beat was added to, which was too much for the number.
+#[test]
+fn an_answer_to_a_beat_that_was_never_sent_does_not_count() {
+    let (mut replica, change) = campaigning();
+    replica.step(5, Event::Answered { change, outcome: Outcome::Changed(Version(2)) });
+    replica.step(6, Event::Promised(6));
+    replica.step(7, Event::Appended(12));
+    replica.step(8, Event::Synced(12));
+    for sent in [7, u64::MAX] {
+        replica.step(9, Event::Received { from: 1, message: Message::BeatAnswer { epoch: 6, sent } });
+    }
+    let acknowledged = Message::Acknowledge { epoch: 6, replica: 101, session: 0, position: 12 };
+    replica.step(10, Event::Received { from: 1, message: acknowledged });
+    replica.step(5_000, Event::Tick);
+
+    assert_eq!(replica.role(), Role::Leader { epoch: 6, appends: true, delivers: false });
+}
