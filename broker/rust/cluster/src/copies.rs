@@ -1,18 +1,20 @@
 //! Copies of logs under way: those that a replica gives as the leader, one for each broker, and the one that it fetches.
 //!
-//! Invariant: files are read and written by the threads for disks, one part at a time, so a copy keeps a part in memory and
-//! the fetching side sets the speed. A copy that breaks is begun anew by the next [`CopyMessage::Offer`].
+//! Invariants: files are read and written by the threads for disks, one part at a time, so a copy keeps a part in memory and
+//! the fetching side sets the speed. One thread at a time writes. No lock that the timer or a connection waits for is held while a disk
+//! writes. A copy that breaks is begun anew by the next [`CopyMessage::Offer`].
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use penstock_log::{BackupTicket, LogError};
-use penstock_replica::{BrokerId, Millis};
+use penstock_replica::{BrokerId, Millis, Position};
 use penstock_replication::{CopyError, CopyMessage, CopySource, CopyTarget};
 
 use crate::lock::lock;
 
-/// The files of a copy stay on the leader's disk for this long after the last part was fetched.
+/// The files of a copy stay on the leader's disk for this long after the last part was fetched. Then the replica gets another copy, if it
+/// still lacks records.
 const IDLE_MILLIS: Millis = 60_000;
 /// A part is asked for again after this time.
 const ASK_AGAIN_MILLIS: Millis = 5_000;
@@ -20,12 +22,24 @@ const ASK_AGAIN_MILLIS: Millis = 5_000;
 #[derive(Default)]
 pub(crate) struct Copies {
     given: Mutex<BTreeMap<BrokerId, Given>>,
-    fetched: Mutex<Option<Fetched>>,
+    fetching: Mutex<Fetching>,
+    /// Held while files of a copy are written, removed or installed.
+    writing: Mutex<()>,
 }
 
 struct Given {
-    source: CopySource,
+    /// Absent where it could not be read.
+    source: Option<CopySource>,
     used: Millis,
+}
+
+#[derive(Default)]
+struct Fetching {
+    /// Counts the copies that were begun or given up.
+    turn: u64,
+    from: Option<BrokerId>,
+    /// Absent also while a thread writes a part.
+    fetched: Option<Fetched>,
 }
 
 struct Fetched {
@@ -35,12 +49,19 @@ struct Fetched {
 }
 
 /// The next step of a copy, after a part came.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// Ask for this part.
-    Ask(CopyMessage),
-    /// All files are there. The replica is opened again, and then the leader hears this.
-    Whole(CopyMessage),
+    /// Ask this broker for this part.
+    Ask(BrokerId, CopyMessage),
+    /// All files are there.
+    Whole,
     Nothing,
+}
+
+impl Fetched {
+    fn progress(&self) -> Progress {
+        self.target.fetch().map_or(Progress::Whole, |ask| Progress::Ask(self.from, ask))
+    }
 }
 
 impl Copies {
@@ -48,8 +69,14 @@ impl Copies {
     pub fn give(&self, to: BrokerId, copy: u64, ticket: BackupTicket, now: Millis) -> Result<CopyMessage, LogError> {
         let source = CopySource::open(copy, ticket)?;
         let offer = source.offer();
-        lock(&self.given).insert(to, Given { source, used: now });
+        lock(&self.given).insert(to, Given { source: Some(source), used: now });
         Ok(offer)
+    }
+
+    /// A broker gets no copy now, but later.
+    pub fn fail(&self, to: BrokerId, now: Millis) {
+        let failed = lock(&self.given).insert(to, Given { source: None, used: now });
+        drop(failed);
     }
 
     /// Whether a copy for a broker is under way.
@@ -60,9 +87,9 @@ impl Copies {
     /// The part that a broker asks for. Blocks.
     pub fn read(&self, to: BrokerId, fetch: &CopyMessage, now: Millis) -> Result<Option<CopyMessage>, LogError> {
         let mut given = lock(&self.given);
-        let Some(found) = given.get_mut(&to) else { return Ok(None) };
-        found.used = now;
-        found.source.read(fetch)
+        let Some(Given { source: Some(source), used }) = given.get_mut(&to) else { return Ok(None) };
+        *used = now;
+        source.read(fetch)
     }
 
     /// The copy for a broker is not needed any more.
@@ -71,54 +98,123 @@ impl Copies {
         drop(ended);
     }
 
-    /// Ends copies that nothing was fetched of for long; returns what to ask for again, and of which broker.
-    pub fn tick(&self, now: Millis) -> Option<(BrokerId, CopyMessage)> {
-        lock(&self.given).retain(|_, given| now.saturating_sub(given.used) < IDLE_MILLIS);
-        let mut fetched = lock(&self.fetched);
-        let fetched = fetched.as_mut()?;
-        if now.saturating_sub(fetched.asked) < ASK_AGAIN_MILLIS {
-            return None;
-        }
-        fetched.asked = now;
-        Some((fetched.from, fetched.target.fetch()?))
+    /// Ends copies that nothing was fetched of for long; returns their brokers. None while a part is read.
+    pub fn lapsed(&self, now: Millis) -> Vec<BrokerId> {
+        let Ok(mut given) = self.given.try_lock() else { return Vec::new() };
+        let is_idle = |given: &Given| now.saturating_sub(given.used) >= IDLE_MILLIS;
+        let lapsed: Vec<BrokerId> = given.iter().filter(|(_, given)| is_idle(given)).map(|(&to, _)| to).collect();
+        lapsed.iter().for_each(|to| drop(given.remove(to)));
+        lapsed
     }
 
-    /// Begins to fetch; returns what to ask for first. A copy without bytes is whole at once. Blocks.
-    pub fn begin(&self, from: BrokerId, target: CopyTarget, now: Millis) -> Result<Progress, CopyError> {
-        let mut fetched = lock(&self.fetched);
-        *fetched = Some(Fetched { from, target, asked: now });
-        next(&mut fetched)
+    /// What is to be done again for the copy that is fetched, as nothing came for some time.
+    pub fn overdue(&self, now: Millis) -> Progress {
+        let mut fetching = lock(&self.fetching);
+        match &mut fetching.fetched {
+            Some(fetched) if now.saturating_sub(fetched.asked) >= ASK_AGAIN_MILLIS => {
+                fetched.asked = now;
+                fetched.progress()
+            }
+            _ => Progress::Nothing,
+        }
+    }
+
+    /// Begins to fetch, in place of an earlier copy. Blocks.
+    pub fn begin(
+        &self,
+        from: BrokerId,
+        now: Millis,
+        begin: impl FnOnce() -> Result<CopyTarget, CopyError>,
+    ) -> Result<Progress, CopyError> {
+        let _writing = lock(&self.writing);
+        let turn = self.give_up(Some(from));
+        Ok(self.put_back(turn, Fetched { from, target: begin()?, asked: now }))
     }
 
     /// Takes a part. An error ends the copy. Blocks.
     pub fn take(&self, from: BrokerId, part: &CopyMessage, now: Millis) -> Result<Progress, CopyError> {
-        let mut fetched = lock(&self.fetched);
-        let Some(found) = fetched.as_mut().filter(|found| found.from == from) else { return Ok(Progress::Nothing) };
-        found.asked = now;
-        if let Err(error) = found.target.take(part) {
-            *fetched = None;
-            return Err(error);
-        }
-        next(&mut fetched)
+        let _writing = lock(&self.writing);
+        let (turn, found) = {
+            let mut fetching = lock(&self.fetching);
+            (fetching.turn, fetching.fetched.take_if(|fetched| fetched.from == from))
+        };
+        let Some(mut fetched) = found else { return Ok(Progress::Nothing) };
+        fetched.asked = now;
+        fetched.target.take(part)?;
+        Ok(self.put_back(turn, fetched))
     }
 
-    /// The connection to a broker broke, and with it its copies.
+    /// Keeps other threads from writing.
+    pub fn write(&self) -> MutexGuard<'_, ()> {
+        lock(&self.writing)
+    }
+
+    /// Where the copy ends that is fetched, if all of it is there.
+    pub fn whole(&self) -> Option<Position> {
+        let fetching = lock(&self.fetching);
+        let whole = fetching.fetched.as_ref().filter(|fetched| fetched.progress() == Progress::Whole);
+        whole.map(|whole| whole.target.position())
+    }
+
+    /// Takes the copy that is fetched, and the broker that gave it.
+    pub fn take_whole(&self) -> Option<(BrokerId, CopyTarget)> {
+        let mut fetching = lock(&self.fetching);
+        let whole = fetching.fetched.take_if(|fetched| fetched.progress() == Progress::Whole);
+        whole.map(|whole| (whole.from, whole.target))
+    }
+
+    /// Gives up the copy that is fetched, if there is one, also while a thread writes it. Returns the next turn, of a copy from `next`.
+    pub fn give_up(&self, next: Option<BrokerId>) -> u64 {
+        let mut fetching = lock(&self.fetching);
+        (fetching.turn, fetching.from) = (fetching.turn + 1, next);
+        let (turn, given_up) = (fetching.turn, fetching.fetched.take());
+        drop(fetching);
+        drop(given_up);
+        turn
+    }
+
+    /// The connection to a broker broke, and with it its copies, but for one that is whole.
     pub fn disconnected(&self, broker: BrokerId) {
         self.end(broker);
-        let mut fetched = lock(&self.fetched);
-        if fetched.as_ref().is_some_and(|fetched| fetched.from == broker) {
-            *fetched = None;
+        let is_fetched = lock(&self.fetching).from == Some(broker);
+        if is_fetched && self.whole().is_none() {
+            self.give_up(None);
         }
+    }
+
+    /// Goes on with a copy unless it was given up meanwhile.
+    fn put_back(&self, turn: u64, fetched: Fetched) -> Progress {
+        let mut fetching = lock(&self.fetching);
+        if fetching.turn != turn {
+            return Progress::Nothing;
+        }
+        let progress = fetched.progress();
+        fetching.fetched = Some(fetched);
+        progress
     }
 }
 
-fn next(fetched: &mut Option<Fetched>) -> Result<Progress, CopyError> {
-    let Some(ask) = fetched.as_ref().map(|fetched| fetched.target.fetch()) else { return Ok(Progress::Nothing) };
-    match ask {
-        Some(ask) => Ok(Progress::Ask(ask)),
-        None => match fetched.take() {
-            Some(whole) => whole.target.finish().map(Progress::Whole),
-            None => Ok(Progress::Nothing),
-        },
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broker_whose_copy_was_not_fetched_for_a_minute_gets_another_one() {
+        let copies = Copies::default();
+        copies.fail(7, 1_000);
+
+        assert!(copies.lapsed(1_000 + IDLE_MILLIS - 1).is_empty() && copies.gives(7), "not at once");
+        assert_eq!(copies.lapsed(1_000 + IDLE_MILLIS), [7]);
+        assert!(!copies.gives(7));
+        assert!(copies.lapsed(1_000 + IDLE_MILLIS).is_empty());
+    }
+
+    #[test]
+    fn the_timer_does_not_wait_for_a_part_that_is_read_or_written() {
+        let copies = Copies::default();
+        let (_reading, _writing) = (lock(&copies.given), copies.write());
+
+        assert!(copies.lapsed(IDLE_MILLIS).is_empty());
+        assert_eq!(copies.overdue(ASK_AGAIN_MILLIS), Progress::Nothing);
     }
 }

@@ -1,12 +1,13 @@
 //! What a replica does about copies of its log: it offers one as the leader, and fetches one where it lacks records.
 //!
-//! Invariant: a replica takes a copy only from a broker that it is connected to, and its log is replaced only by a whole one. Its identity
-//! and its promise stay.
+//! Invariants: a replica takes a copy only from a broker that it is connected to. A copy takes the place of the log only once it is whole,
+//! and only if it has everything that the replica acknowledged: another leader may have sent what was lacking meanwhile, and the replica may
+//! be in sync since. The replica's identity and its promise stay.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use penstock_log::{Log, LogError};
+use penstock_log::LogError;
 use penstock_replica::BrokerId;
 use penstock_replication::wire::encode_copy;
 use penstock_replication::{CopyError, CopyMessage, CopyTarget, OpenError, ReplicatedLog};
@@ -30,11 +31,15 @@ impl Shard {
     /// A message about a copy of the log. A thread for disks takes it.
     pub(crate) fn take_copy(&self, from: BrokerId, message: CopyMessage) {
         self.soon(move |shard| {
-            if let Err(error) = shard.copy(from, &message) {
-                shard.copies.disconnected(from);
-                shard.shared.events.noticed(&format!("copying a log with broker {from}: {error}"));
-            }
+            let copied = shard.copy(from, &message);
+            shard.notice_failed_copy(from, copied);
         });
+    }
+
+    fn notice_failed_copy(&self, broker: BrokerId, copied: Result<(), CopyFailed>) {
+        if let Err(error) = copied {
+            self.shared.events.noticed(&format!("copying a log with broker {broker}: {error}"));
+        }
     }
 
     fn copy(&self, from: BrokerId, message: &CopyMessage) -> Result<(), CopyFailed> {
@@ -42,11 +47,11 @@ impl Shard {
         let progress = match message {
             CopyMessage::Offer { .. } => {
                 let disk = Arc::clone(&self.options.log.disk);
-                let target = CopyTarget::begin(&self.directory, disk, message.clone())?;
-                self.copies.begin(from, target, now)?
+                self.copies.begin(from, now, || CopyTarget::begin(&self.directory, disk, message.clone()))?
             }
             CopyMessage::Fetch { .. } => {
-                if let Some(part) = self.copies.read(from, message, now)? {
+                let read = self.copies.read(from, message, now).inspect_err(|_| self.copies.fail(from, now));
+                if let Some(part) = read? {
                     self.send_copy(from, &part);
                 }
                 Progress::Nothing
@@ -57,40 +62,87 @@ impl Shard {
                 Progress::Nothing
             }
         };
+        self.go_on_copying(progress)
+    }
+
+    fn go_on_copying(&self, progress: Progress) -> Result<(), CopyFailed> {
         match progress {
-            Progress::Ask(ask) => self.send_copy(from, &ask),
-            Progress::Whole(whole) => {
-                self.open_again()?;
-                self.send_copy(from, &whole);
-            }
+            Progress::Ask(from, ask) => self.send_copy(from, &ask),
+            Progress::Whole => self.install()?,
             Progress::Nothing => {}
         }
         Ok(())
     }
 
-    /// Offers a copy of the log at the high watermark to a broker whose replica lacks records.
+    /// Asks again for a part that did not come, and offers again what was not fetched. It does not wait for disks.
+    pub(crate) fn tick_copies(&self) {
+        let now = self.shared.now().millis;
+        for broker in self.copies.lapsed(now) {
+            self.soon(move |shard| shard.offer_copy(broker));
+        }
+        match self.copies.overdue(now) {
+            Progress::Ask(from, ask) => self.send_copy(from, &ask),
+            Progress::Whole => self.soon(|shard| {
+                let installed = shard.install();
+                shard.notice_failed_copy(shard.options.broker, installed);
+            }),
+            Progress::Nothing => {}
+        }
+    }
+
+    /// Offers a copy of the log at the high watermark to a broker, if its replica lacks records.
     pub(crate) fn offer_copy(&self, to: BrokerId) {
         if self.copies.gives(to) {
             return;
         }
-        let Some(ticket) = self.with_log(Log::begin_backup) else { return };
-        let copy = self.copied.fetch_add(1, Ordering::Relaxed);
-        match ticket.and_then(|ticket| self.copies.give(to, copy, ticket, self.shared.now().millis)) {
+        let ticket = self
+            .lock()
+            .as_mut()
+            .and_then(|place| place.act(|replicator, log| replicator.lacks(to).then(|| log.begin_backup())));
+        let Some(ticket) = ticket else { return };
+        let (copy, now) = (self.copied.fetch_add(1, Ordering::Relaxed), self.shared.now().millis);
+        match ticket.and_then(|ticket| self.copies.give(to, copy, ticket, now)) {
             Ok(offer) => self.send_copy(to, &offer),
-            Err(error) => self.shared.events.noticed(&format!("cannot copy a log for broker {to}: {error}")),
+            Err(error) => {
+                self.copies.fail(to, now);
+                self.shared.events.noticed(&format!("cannot copy a log for broker {to}: {error}"));
+            }
         }
     }
 
-    /// The files of a copy take the place of the log.
-    fn open_again(&self) -> Result<(), OpenError> {
-        let mut guard = self.without_queues();
-        // Closed first: two must not write into one folder.
-        *guard = None;
-        let (replicated, state) = ReplicatedLog::open(&self.directory, self.options.clone(), self.shared.now())?;
+    /// Puts the files of a whole copy in the place of the log, if it has all that this replica acknowledged. Nothing happens while that is not
+    /// known: the next tick asks again.
+    fn install(&self) -> Result<(), CopyFailed> {
+        let _writing = self.copies.write();
+        let (from, target, before) = {
+            let mut guard = self.lock();
+            let Some(position) = self.copies.whole() else { return Ok(()) };
+            let Some(Place::Here(replicated)) = guard.as_ref() else { return Ok(()) };
+            let Some(verified) = replicated.replicator().verified() else { return Ok(()) };
+            if verified.0 > position {
+                self.copies.give_up(None);
+                return Ok(());
+            }
+            let Some((from, target)) = self.copies.take_whole() else { return Ok(()) };
+            // From here on the replica acknowledges nothing.
+            (from, target, guard.take())
+        };
+        let opened = self.working.replace(|| {
+            // Closed first: two must not write into one folder.
+            drop(before);
+            let finished = target.finish();
+            let opened = ReplicatedLog::open(&self.directory, self.options.clone(), self.shared.now())?;
+            Ok::<_, OpenError>((finished, opened))
+        });
+        let (finished, (replicated, state)) = opened?;
+        let mut guard = self.lock();
         *guard = Some(Place::Here(Box::new(replicated)));
-        self.shared.events.replaced(&self.id, state);
+        if finished.is_ok() {
+            self.shared.events.replaced(&self.id, state);
+        }
         drop(guard);
         self.shared.links.each(|broker, link| self.linked(broker, link));
+        self.send_copy(from, &finished?);
         Ok(())
     }
 
@@ -99,7 +151,203 @@ impl Shard {
         if let CopyMessage::Part { bytes, .. } = message {
             frame.extend_from_slice(bytes);
         }
-        self.shared.outboxes.put_message(to, frame);
+        // One that is dropped is asked for again.
+        let _ = self.shared.outboxes.put_large(to, frame);
         self.shared.wake(to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::path::Path;
+    use std::sync::OnceLock;
+    use std::time::{Duration, Instant};
+
+    use penstock_log::{Begun, FoldState, Log, LogError, LogOptions, Payload, Position, Target};
+    use penstock_queue::{QueueId, Sequence};
+    use penstock_replica::{Message, Role, Settings};
+    use penstock_replication::wire::{Frame, decode};
+    use penstock_replication::{CopySource, Options, Published, Token};
+
+    use super::*;
+    use crate::disks::Disks;
+    use crate::outbox::Next;
+    use crate::questions::{Questions, ShardId};
+    use crate::shard::{Events, Shared};
+
+    const ID: ShardId = [9; 16];
+    const LEADER: BrokerId = 2;
+    const EPOCH: u64 = 3;
+    /// Only ends a test that would otherwise never end.
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    struct Unheard;
+
+    impl Events for Unheard {
+        fn committed(&self, _: &ShardId, _: Position) {}
+        fn ended(&self, _: &ShardId, _: Token, _: Published) {}
+        fn role(&self, _: &ShardId, _: Role) {}
+        fn failed(&self, _: &ShardId, error: &LogError) {
+            panic!("{error}");
+        }
+        fn replaced(&self, _: &ShardId, _: FoldState) {}
+        fn noticed(&self, sentence: &str) {
+            panic!("{sentence}");
+        }
+    }
+
+    /// A replica that hears its leader from the test.
+    struct Follower {
+        shard: Arc<Shard>,
+        shared: Arc<Shared>,
+        /// Its thread performs syncs and promises.
+        _disks: Disks,
+    }
+
+    impl Follower {
+        fn open(directory: &Path) -> Follower {
+            let disks = Disks::start(1).unwrap();
+            let (asking, _) = Questions::new();
+            let shared = Arc::new(Shared {
+                events: Arc::new(Unheard),
+                outboxes: crate::outbox::Outboxes::default(),
+                links: crate::links::Links::default(),
+                disks: disks.work(),
+                asking,
+                peers: OnceLock::new(),
+                started: Instant::now(),
+            });
+            shared.outboxes.connected(LEADER);
+            let options = Options {
+                broker: 1,
+                boot: 5,
+                new_replica: 101,
+                log_id: ID,
+                log: LogOptions::default(),
+                settings: Settings::default(),
+            };
+            let (shard, _) = Shard::open(directory, options, Arc::clone(&shared)).unwrap();
+            Follower { shard, shared, _disks: disks }
+        }
+
+        fn hear(&self, message: Message, records: &[u8]) {
+            self.shard.receive(LEADER, message, records);
+        }
+
+        /// The next frame to the leader of which something is found.
+        fn said<T>(&self, find: impl Fn(Frame<'_>) -> Option<T>) -> T {
+            let limit = Instant::now() + LIMIT;
+            loop {
+                match self.shared.outboxes.next(LEADER) {
+                    Some(Next::Message(frame)) => {
+                        if let Some(found) = find(decode(&frame).unwrap()) {
+                            return found;
+                        }
+                    }
+                    Some(Next::Records(..)) => {}
+                    None => std::thread::sleep(Duration::from_millis(5)),
+                }
+                assert!(Instant::now() < limit, "the replica does not say it");
+            }
+        }
+
+        /// Hears of a leader, and that the logs have nothing in common; returns once it streams.
+        fn follow(&self) {
+            self.hear(Message::Beat { epoch: EPOCH, high_watermark: 0, sent: 1, session: 0 }, &[]);
+            let session = self.said(|frame| match frame {
+                Frame::Message { message: Message::Hello { session, .. }, .. } => Some(session),
+                _ => None,
+            });
+            self.hear(Message::Welcome { epoch: EPOCH, session, equal_until: 0, high_watermark: 0 }, &[]);
+        }
+
+        fn take(&self, log: &mut Log) {
+            let (after, until) = (Position(0), log.end());
+            let records = log.begin_records(after, until).unwrap().unwrap().perform(1 << 20).unwrap().unwrap();
+            let (after, until) = (after.0, until.0);
+            self.hear(Message::Append { epoch: EPOCH, after, until, of: EPOCH, high_watermark: 0 }, &records.bytes);
+            self.said(|frame| match frame {
+                Frame::Message { message: Message::Acknowledge { position, .. }, .. } => {
+                    (position == until).then_some(())
+                }
+                _ => None,
+            });
+        }
+
+        fn fetch(&self, source: &mut CopySource) {
+            self.shard.copy(LEADER, &source.offer()).unwrap();
+            while let Some(Next::Message(frame)) = self.shared.outboxes.next(LEADER) {
+                if let Frame::Copy { message, .. } = decode(&frame).unwrap()
+                    && let Some(part) = source.read(&message).unwrap()
+                {
+                    self.shard.copy(LEADER, &part).unwrap();
+                }
+            }
+        }
+
+        fn end(&self) -> Position {
+            self.shard.standing().unwrap().end
+        }
+    }
+
+    /// A leader's log, and a copy of it as it was before its last message.
+    fn leader(directory: &Path) -> (Log, CopySource) {
+        let options = LogOptions { log_id: Some(ID), is_bounded: true, ..LogOptions::default() };
+        let mut log = Log::open(directory, options).unwrap().log;
+        log.follow_epoch(EPOCH, 0, Begun::default()).unwrap();
+        append(&mut log, 1);
+        let source = CopySource::open(7, log.begin_backup().unwrap()).unwrap();
+        append(&mut log, 2);
+        (log, source)
+    }
+
+    fn append(log: &mut Log, sequence: u64) {
+        let payload = Payload::new(b"", b"", b"", b"body").unwrap();
+        log.append_message(&payload, 1, &[Target { queue: QueueId(1), sequence: Sequence(sequence) }]).unwrap();
+        let end = log.write().unwrap();
+        log.set_bound(end).unwrap();
+    }
+
+    #[test]
+    fn a_copy_takes_the_place_of_a_log_that_lacks_its_records() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (_log, mut source) = leader(from.path());
+        let CopyMessage::Offer { position, .. } = source.offer() else { panic!("no offer") };
+        let follower = Follower::open(to.path());
+        follower.follow();
+
+        follower.fetch(&mut source);
+
+        assert_eq!(follower.end(), Position(position));
+    }
+
+    #[test]
+    fn a_copy_that_ends_late_does_not_take_back_what_was_acknowledged() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (mut log, mut source) = leader(from.path());
+        let follower = Follower::open(to.path());
+        follower.follow();
+        follower.take(&mut log);
+
+        follower.fetch(&mut source);
+
+        assert_eq!(follower.end(), log.end());
+    }
+
+    #[test]
+    fn a_whole_copy_waits_until_it_is_known_how_far_the_log_equals_the_leaders() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (_log, mut source) = leader(from.path());
+        let CopyMessage::Offer { position, .. } = source.offer() else { panic!("no offer") };
+        let follower = Follower::open(to.path());
+
+        follower.fetch(&mut source);
+        assert_eq!(follower.end(), Position(0));
+        follower.follow();
+        follower.shard.go_on_copying(Progress::Whole).unwrap();
+
+        assert_eq!(follower.end(), Position(position));
     }
 }

@@ -13,6 +13,10 @@ impl Shard {
     /// # Errors
     /// When the log cannot be read, or the disk is full or fails.
     pub fn fold(&self) -> Result<bool, LogError> {
+        self.working.on(self.working.log(), || self.fold_log()).unwrap_or(Ok(false))
+    }
+
+    fn fold_log(&self) -> Result<bool, LogError> {
         let ticket = match self.lock().as_mut() {
             Some(Place::Here(replicated)) => replicated.log().begin_fold(),
             _ => None,

@@ -29,6 +29,7 @@ mod shard;
 mod shards;
 mod timer;
 mod traffic;
+mod working;
 
 pub use entries::{EntriesError, Entry, Standing};
 pub use leading::LeadError;

@@ -117,7 +117,7 @@ impl Node {
     /// Sends a message of this broker to another one, about a shard. It is lost where the result says so, and may be lost with the
     /// connection later: [`Events::linked`] says that it broke.
     pub fn send(&self, to: BrokerId, shard: &ShardId, content: &[u8]) -> bool {
-        let is_waiting = self.shared.outboxes.put_message(to, encode_host(shard, content));
+        let is_waiting = self.shared.outboxes.put_large(to, encode_host(shard, content));
         self.shared.wake(to);
         is_waiting
     }
@@ -188,7 +188,8 @@ impl Drop for Node {
             runtime.shutdown_timeout(Duration::from_secs(5));
         }
         self.disks = None;
-        self.shards.all().iter().for_each(|shard| shard.end_term());
+        // Whoever has a replica still finds it closed.
+        self.shards.all().iter().for_each(|shard| shard.close());
         // Replicas and what they share hold each other.
         self.shards.clear();
     }

@@ -2,7 +2,7 @@
 //! connection takes them.
 //!
 //! Invariants: nothing waits for a broker that is not connected. Messages go before records, as they are small and elections wait
-//! for them. When too many wait, new ones are dropped: replicas ask again for what they miss.
+//! for them. When too many wait, or too many bytes of large ones, new ones are dropped: replicas and brokers ask again for what they miss.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
@@ -15,14 +15,22 @@ use crate::questions::ShardId;
 
 /// More than a second of beats for ten thousand shards.
 const MESSAGES_MAX: usize = 1 << 16;
+/// Bytes of messages of brokers, and of parts of copies, that wait for one broker. Those of replicas do not count: they are small.
+const LARGE_BYTES_MAX: usize = 32 << 20;
 
 #[derive(Default)]
 pub(crate) struct Outboxes(Mutex<HashMap<BrokerId, Outbox>>);
 
 #[derive(Default)]
 struct Outbox {
-    messages: VecDeque<Bytes>,
+    messages: VecDeque<Message>,
+    large_bytes: usize,
     records: VecDeque<(ShardId, ReplicaId)>,
+}
+
+struct Message {
+    frame: Bytes,
+    is_large: bool,
 }
 
 /// The next thing to send to a broker.
@@ -41,11 +49,26 @@ impl Outboxes {
         drop(dropped);
     }
 
-    /// Says whether the message waits: it does not where the broker is not connected, or where too many wait.
-    pub fn put_message(&self, broker: BrokerId, message: Vec<u8>) -> bool {
+    /// A message of a replica. It is dropped where the broker is not connected, or where too many wait.
+    pub fn put_message(&self, broker: BrokerId, message: Vec<u8>) {
+        self.put(broker, Message { frame: message.into(), is_large: false });
+    }
+
+    /// A message of a broker, or about a copy. Says whether it waits.
+    pub fn put_large(&self, broker: BrokerId, message: Vec<u8>) -> bool {
+        self.put(broker, Message { frame: message.into(), is_large: true })
+    }
+
+    fn put(&self, broker: BrokerId, message: Message) -> bool {
         let mut outboxes = lock(&self.0);
-        let found = outboxes.get_mut(&broker).filter(|outbox| outbox.messages.len() < MESSAGES_MAX);
-        found.map(|outbox| outbox.messages.push_back(message.into())).is_some()
+        let Some(outbox) = outboxes.get_mut(&broker) else { return false };
+        let bytes = if message.is_large { message.frame.len() } else { 0 };
+        let has_room = outbox.messages.len() < MESSAGES_MAX && outbox.large_bytes + bytes <= LARGE_BYTES_MAX;
+        if has_room {
+            outbox.large_bytes += bytes;
+            outbox.messages.push_back(message);
+        }
+        has_room
     }
 
     pub fn put_records(&self, broker: BrokerId, shard: ShardId, replica: ReplicaId) {
@@ -57,9 +80,40 @@ impl Outboxes {
     pub fn next(&self, broker: BrokerId) -> Option<Next> {
         let mut outboxes = lock(&self.0);
         let outbox = outboxes.get_mut(&broker)?;
-        if let Some(message) = outbox.messages.pop_front() {
-            return Some(Next::Message(message));
+        if let Some(Message { frame, is_large }) = outbox.messages.pop_front() {
+            outbox.large_bytes -= if is_large { frame.len() } else { 0 };
+            return Some(Next::Message(frame));
         }
         outbox.records.pop_front().map(|(shard, replica)| Next::Records(shard, replica))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn next_bytes(outboxes: &Outboxes) -> Option<usize> {
+        match outboxes.next(1)? {
+            Next::Message(frame) => Some(frame.len()),
+            Next::Records(..) => None,
+        }
+    }
+
+    #[test]
+    fn large_messages_that_wait_have_a_bound_and_keep_none_of_a_replica_away() {
+        let outboxes = Outboxes::default();
+        assert!(!outboxes.put_large(1, vec![0; 9]), "it is not connected");
+        outboxes.connected(1);
+        let megabytes = LARGE_BYTES_MAX >> 20;
+
+        let taken = (0..2 * megabytes).filter(|_| outboxes.put_large(1, vec![0; 1 << 20])).count();
+        outboxes.put_message(1, vec![0; 7]);
+
+        assert_eq!(taken, megabytes);
+        assert_eq!(next_bytes(&outboxes), Some(1 << 20));
+        assert!(outboxes.put_large(1, vec![0; 1 << 20]), "there is room again");
+        let waiting = std::iter::from_fn(|| next_bytes(&outboxes)).collect::<Vec<_>>();
+        assert_eq!(waiting.iter().filter(|&&bytes| bytes == 7).count(), 1);
+        assert_eq!(waiting.len(), megabytes + 1);
     }
 }

@@ -13,7 +13,7 @@ use penstock_peers::{Frame, Peers};
 use penstock_replica::{BrokerId, Link, ReplicaId, Role, ShardRecord};
 use penstock_replication::wire::encode_message;
 use penstock_replication::{
-    AppendError, Input, Now, OpenError, Options, Output, Published, ReplicatedLog, Sent, Token,
+    AppendError, Input, Now, OpenError, Options, Output, Published, ReplicatedLog, Sent, Token, Work,
 };
 
 use crate::copies::Copies;
@@ -23,9 +23,7 @@ use crate::lock::lock;
 use crate::outbox::Outboxes;
 use crate::place::{Led, Place, Term, take_back};
 use crate::questions::{Asking, Question, QuestionKind, ShardId};
-
-/// Between two looks whether a fold has ended.
-const FOLD_PAUSE: Duration = Duration::from_millis(5);
+use crate::working::Working;
 
 /// Records of a frame, unless one record alone is larger.
 const SHIPMENT_BYTES: usize = 256 << 10;
@@ -85,8 +83,9 @@ pub struct Shard {
     pub(crate) id: ShardId,
     pub(crate) directory: PathBuf,
     pub(crate) options: Options,
-    /// Absent only where a replica could not be opened again with the files of a copy.
+    /// Absent while a copy takes the place of the log, where it could not be opened, and once the node has ended.
     place: Mutex<Option<Place>>,
+    pub(crate) working: Working,
     /// Whether a thread is about to pass on what its queues appended.
     pub(crate) flush_waits: AtomicBool,
     pub(crate) copies: Copies,
@@ -116,6 +115,7 @@ impl Shard {
             directory: directory.to_owned(),
             options,
             place: Mutex::new(Some(Place::Here(Box::new(replicated)))),
+            working: Working::default(),
             flush_waits: AtomicBool::new(false),
             copies: Copies::default(),
             copied: AtomicU64::new(0),
@@ -175,11 +175,24 @@ impl Shard {
     }
 
     pub(crate) fn step(&self, input: Input) {
-        let mut guard = self.lock();
-        let Some(place) = guard.as_mut() else { return };
+        self.step_in(&mut self.lock(), input);
+    }
+
+    fn step_in(&self, place: &mut Option<Place>, input: Input) {
+        let Some(found) = place.as_mut() else { return };
         let now = self.shared.now();
-        let outputs = place.act(|replicator, log| replicator.step(log, now, input));
-        self.hand_over_outputs(&mut guard, outputs);
+        let outputs = found.act(|replicator, log| replicator.step(log, now, input));
+        self.hand_over_outputs(place, outputs);
+    }
+
+    /// Work on the log with a number, as it was when the work was asked for. Blocks.
+    fn perform(&self, log: u64, work: Work) {
+        let Some(done) = self.working.on(log, || work.perform()) else { return };
+        let mut guard = self.lock();
+        // A copy may have taken the place of the log since.
+        if self.working.log() == log {
+            self.step_in(&mut guard, Input::Done(done));
+        }
     }
 
     /// Passes on what was appended.
@@ -225,9 +238,7 @@ impl Shard {
     pub(crate) fn tick(&self) {
         self.check_queues();
         self.step(Input::Tick);
-        if let Some((from, ask)) = self.copies.tick(self.shared.now().millis) {
-            self.send_copy(from, &ask);
-        }
+        self.tick_copies();
     }
 
     pub(crate) fn linked(&self, broker: BrokerId, link: Link) {
@@ -268,7 +279,10 @@ impl Shard {
                 shared.wake(broker);
             }
             Output::Lacks { broker, .. } => self.soon(move |shard| shard.offer_copy(broker)),
-            Output::Work(work) => self.soon(move |shard| shard.step(Input::Done(work.perform()))),
+            Output::Work(work) => {
+                let log = self.working.log();
+                self.soon(move |shard| shard.perform(log, work));
+            }
             Output::Read(read) => self.ask(QuestionKind::Read(read)),
             Output::Change { change, base, record } => self.ask(QuestionKind::Change { change, base, record }),
             Output::Committed(below) => {
@@ -292,23 +306,13 @@ impl Shard {
         lock(&self.place)
     }
 
-    /// Closes the queues if it has some; returns the lock once the log is back.
-    pub(crate) fn without_queues(&self) -> MutexGuard<'_, Option<Place>> {
-        loop {
-            let mut guard = self.lock();
-            take_back(&mut guard, true);
-            if !matches!(*guard, Some(Place::Led(_))) {
-                return guard;
-            }
-            // A fold of theirs is under way.
-            drop(guard);
-            std::thread::sleep(FOLD_PAUSE);
-        }
-    }
-
-    /// Ends the term of its queues, as at the end of the process.
-    pub(crate) fn end_term(&self) {
-        take_back(&mut self.lock(), true);
+    /// Ends the term of its queues and closes the log, as at the end of the process.
+    pub(crate) fn close(&self) {
+        let mut guard = self.lock();
+        take_back(&mut guard, true);
+        let closed = guard.take();
+        drop(guard);
+        drop(closed);
     }
 }
 

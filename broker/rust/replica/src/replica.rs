@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::state::{Asked, Campaign, CampaignStage, Following, Leading, Log, Replica, State, Stored};
+use crate::state::{Asked, Campaign, CampaignStage, Following, FollowingStage, Leading, Log, Replica, State, Stored};
 use crate::{
     BrokerId, ChangeId, Effect, Epoch, Event, Halt, Leader, Link, Message, Millis, Outcome, Position, ReadId, Role,
     Settings, ShardRecord, Version,
@@ -49,6 +49,16 @@ impl Replica {
     #[must_use]
     pub fn high_watermark(&self) -> Position {
         self.log.committed
+    }
+
+    /// Up to where the log equals the leader's for certain, which is at least as far as this replica acknowledged. `None` while they are
+    /// compared, and where this replica follows no leader.
+    #[must_use]
+    pub fn verified(&self) -> Option<Position> {
+        match &self.state {
+            State::Following(following) if following.stage == FollowingStage::Streaming => Some(following.verified),
+            _ => None,
+        }
     }
 
     #[must_use]

@@ -105,6 +105,7 @@ pub struct CopyTarget {
     directory: PathBuf,
     disk: Arc<dyn Disk>,
     copy: u64,
+    position: Position,
     files: Vec<CopiedFile>,
     /// The file that is fetched, open, and how much of it is there.
     file: usize,
@@ -118,7 +119,7 @@ impl CopyTarget {
     /// # Errors
     /// `Offer` if it has other names than files of a log; `Io`.
     pub fn begin(directory: &Path, disk: Arc<dyn Disk>, offer: CopyMessage) -> Result<CopyTarget, CopyError> {
-        let CopyMessage::Offer { copy, files, .. } = offer else { return Err(CopyError::Offer) };
+        let CopyMessage::Offer { copy, position, files } = offer else { return Err(CopyError::Offer) };
         let names: BTreeSet<&str> = files.iter().map(|file| file.name.as_str()).collect();
         let is_valid = |file: &CopiedFile| is_name(&file.name) && file.bytes <= file.size;
         if files.is_empty() || files.len() > FILES_MAX || names.len() != files.len() || !files.iter().all(is_valid) {
@@ -132,7 +133,13 @@ impl CopyTarget {
             path: directory.to_owned(),
             source,
         })?;
-        Ok(CopyTarget { directory: directory.to_owned(), disk, copy, files, file: 0, open: None, at: 0 })
+        Ok(CopyTarget { directory: directory.to_owned(), disk, copy, position, files, file: 0, open: None, at: 0 })
+    }
+
+    /// Where the copied log ends. All of it is committed.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.position
     }
 
     /// The next part to ask for; `None` when all files are there. Ask again if no answer comes.

@@ -187,6 +187,19 @@ impl Replicator {
         self.replica.record()
     }
 
+    /// Up to where the log equals the leader's for certain; see [`Replica::verified`].
+    #[must_use]
+    pub fn verified(&self) -> Option<Position> {
+        self.replica.verified().map(Position)
+    }
+
+    /// Whether a broker's replica waits for records which this leader's log does not have.
+    #[must_use]
+    pub fn lacks(&self, broker: BrokerId) -> bool {
+        let waits = |replica: &ReplicaId| self.wanted.get(replica).is_some_and(|wanted| wanted.broker == broker);
+        self.lacking.iter().any(waits)
+    }
+
     /// Has [`Output::Ended`] say how a publish ended whose records end there.
     pub(crate) fn await_outcome(&mut self, end: Position, publish: Token) {
         self.publishes.wait(end.0, publish);
