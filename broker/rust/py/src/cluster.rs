@@ -115,7 +115,7 @@ impl PyNode {
     }
 
     fn take(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
-        self.events.take().into_iter().map(|event| event.object(py)).collect()
+        self.events.take().into_iter().map(|report| NodeEvent::from(report).object(py)).collect()
     }
 
     fn set_peer(&self, py: Python<'_>, broker: u64, address: &str) -> PyResult<()> {

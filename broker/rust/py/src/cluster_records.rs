@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_cluster::{Entry, Question, QuestionKind, Standing};
+use penstock_cluster::{Entry, Question, QuestionKind, Report, Standing};
 use penstock_replica::{Halt, Leader, ReplicaId, Role};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
@@ -68,6 +68,20 @@ impl NodeEvent {
             Self::Message(event) => event.into_py_any(py),
             Self::Read(event) => event.into_py_any(py),
             Self::Change(event) => event.into_py_any(py),
+        }
+    }
+}
+
+impl From<Report<NodeEvent>> for NodeEvent {
+    fn from(report: Report<NodeEvent>) -> NodeEvent {
+        match report {
+            Report::Committed { shard, below } => {
+                NodeEvent::Committed(RecordsCommitted { shard: shard.to_vec(), below: below.0 })
+            }
+            Report::Received { from, shard, content } => {
+                NodeEvent::Message(PeerMessage { broker: from, shard: shard.to_vec(), content })
+            }
+            Report::Other(event) => event,
         }
     }
 }

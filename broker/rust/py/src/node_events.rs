@@ -1,26 +1,20 @@
 //! The reports of a node, which wait for Python's loop. Nothing here waits for the GIL: a report is queued and an eventfd made readable.
-//!
-//! Invariants: reports keep their order. Messages of other brokers are dropped when too many reports wait: their senders ask again.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use penstock_cluster::{Events, Published, ShardId, Token};
+use penstock_cluster::{Events, Published, Report, Reports, ShardId, Token};
 use penstock_log::{FoldState, LogError, Position};
 use penstock_replica::Role;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::cluster_records::{
-    AppendEnded, LogReplaced, NodeEvent, NodeNotice, PeerChanged, PeerMessage, RecordsCommitted, ReplicaFailed,
-    RoleChanged,
+    AppendEnded, LogReplaced, NodeEvent, NodeNotice, PeerChanged, ReplicaFailed, RoleChanged,
 };
 
-/// More than a leader's followers send while its loop is busy.
-const EVENTS_MAX: usize = 1 << 16;
-
 pub(crate) struct NodeEvents {
-    waiting: Mutex<VecDeque<NodeEvent>>,
+    waiting: Mutex<Reports<NodeEvent>>,
     wake: OwnedFd,
 }
 
@@ -35,49 +29,51 @@ impl NodeEvents {
     }
 
     /// All that wait, oldest first.
-    pub(crate) fn take(&self) -> VecDeque<NodeEvent> {
+    pub(crate) fn take(&self) -> VecDeque<Report<NodeEvent>> {
         // Nothing to read means that another take was faster.
         let _ = rustix::io::read(self.wake.as_fd(), &mut [0_u8; 8]);
-        std::mem::take(&mut *self.lock())
+        self.lock().take()
     }
 
     pub(crate) fn push(&self, event: NodeEvent) {
-        self.lock().push_back(event);
+        self.put(|reports| reports.put(event));
+    }
+
+    fn push_of(&self, shard: &ShardId, event: NodeEvent) {
+        self.put(|reports| reports.put_of(shard, event));
+    }
+
+    fn put(&self, put: impl FnOnce(&mut Reports<NodeEvent>)) {
+        put(&mut self.lock());
         // It fails only when the counter is readable already.
         let _ = rustix::io::write(self.wake.as_fd(), &1_u64.to_le_bytes());
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<NodeEvent>> {
+    fn lock(&self) -> MutexGuard<'_, Reports<NodeEvent>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Events for NodeEvents {
     fn committed(&self, shard: &ShardId, below: Position) {
-        if let Some(NodeEvent::Committed(last)) = self.lock().back_mut()
-            && last.shard == shard
-        {
-            last.below = below.0;
-            return;
-        }
-        self.push(NodeEvent::Committed(RecordsCommitted { shard: shard.to_vec(), below: below.0 }));
+        self.put(|reports| reports.commit(shard, below));
     }
 
     fn ended(&self, shard: &ShardId, publish: Token, how: Published) {
         let is_committed = how == Published::Committed;
-        self.push(NodeEvent::Ended(AppendEnded { shard: shard.to_vec(), token: publish, is_committed }));
+        self.push_of(shard, NodeEvent::Ended(AppendEnded { shard: shard.to_vec(), token: publish, is_committed }));
     }
 
     fn role(&self, shard: &ShardId, role: Role) {
-        self.push(NodeEvent::Role(RoleChanged { shard: shard.to_vec(), role: role.into() }));
+        self.push_of(shard, NodeEvent::Role(RoleChanged { shard: shard.to_vec(), role: role.into() }));
     }
 
     fn failed(&self, shard: &ShardId, error: &LogError) {
-        self.push(NodeEvent::Failed(ReplicaFailed { shard: shard.to_vec(), reason: error.to_string() }));
+        self.push_of(shard, NodeEvent::Failed(ReplicaFailed { shard: shard.to_vec(), reason: error.to_string() }));
     }
 
     fn replaced(&self, shard: &ShardId, _: FoldState) {
-        self.push(NodeEvent::Replaced(LogReplaced { shard: shard.to_vec() }));
+        self.push_of(shard, NodeEvent::Replaced(LogReplaced { shard: shard.to_vec() }));
     }
 
     fn noticed(&self, sentence: &str) {
@@ -85,10 +81,7 @@ impl Events for NodeEvents {
     }
 
     fn received(&self, from: u64, shard: &ShardId, content: &[u8]) {
-        if self.lock().len() < EVENTS_MAX {
-            let (shard, content) = (shard.to_vec(), content.to_vec());
-            self.push(NodeEvent::Message(PeerMessage { broker: from, shard, content }));
-        }
+        self.put(|reports| reports.receive(from, shard, content));
     }
 
     fn linked(&self, broker: u64, is_up: bool) {
