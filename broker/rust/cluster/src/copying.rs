@@ -162,7 +162,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::path::Path;
-    use std::sync::OnceLock;
+    use std::sync::mpsc::channel;
+    use std::sync::{Mutex, OnceLock};
     use std::time::{Duration, Instant};
 
     use penstock_log::{Begun, FoldState, Log, LogError, LogOptions, Payload, Position, Target};
@@ -183,9 +184,11 @@ mod tests {
     /// Only ends a test that would otherwise never end.
     const LIMIT: Duration = Duration::from_secs(60);
 
-    struct Unheard;
+    /// The sentences that it noticed.
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<String>>);
 
-    impl Events for Unheard {
+    impl Events for Heard {
         fn committed(&self, _: &ShardId, _: Position) {}
         fn ended(&self, _: &ShardId, _: Token, _: Published) {}
         fn role(&self, _: &ShardId, _: Role) {}
@@ -194,7 +197,7 @@ mod tests {
         }
         fn replaced(&self, _: &ShardId, _: FoldState) {}
         fn noticed(&self, sentence: &str) {
-            panic!("{sentence}");
+            self.0.lock().unwrap().push(sentence.to_owned());
         }
     }
 
@@ -202,16 +205,17 @@ mod tests {
     struct Follower {
         shard: Arc<Shard>,
         shared: Arc<Shared>,
+        heard: Arc<Heard>,
         /// Its thread performs syncs and promises.
         _disks: Disks,
     }
 
     impl Follower {
         fn open(directory: &Path) -> Follower {
-            let disks = Disks::start(1).unwrap();
+            let (disks, heard) = (Disks::start(1).unwrap(), Arc::new(Heard::default()));
             let (asking, _) = Questions::new();
             let shared = Arc::new(Shared {
-                events: Arc::new(Unheard),
+                events: Arc::clone(&heard) as _,
                 outboxes: crate::outbox::Outboxes::default(),
                 links: crate::links::Links::default(),
                 disks: disks.work(),
@@ -229,7 +233,7 @@ mod tests {
                 settings: Settings::default(),
             };
             let (shard, _) = Shard::open(directory, options, Arc::clone(&shared)).unwrap();
-            Follower { shard, shared, _disks: disks }
+            Follower { shard, shared, heard, _disks: disks }
         }
 
         fn hear(&self, message: Message, records: &[u8]) {
@@ -349,5 +353,20 @@ mod tests {
         follower.shard.go_on_copying(Progress::Whole).unwrap();
 
         assert_eq!(follower.end(), Position(position));
+    }
+
+    #[test]
+    fn a_bug_in_the_work_of_a_replica_closes_it_and_ends_no_thread() {
+        let directory = tempfile::tempdir().unwrap();
+        let follower = Follower::open(directory.path());
+        let (done, works) = channel();
+
+        follower.shard.soon(|_| panic!("a bug"));
+        follower.shard.soon(move |_| done.send(()).unwrap());
+
+        works.recv_timeout(LIMIT).unwrap();
+        assert!(follower.shard.standing().is_none());
+        let heard = follower.heard.0.lock().unwrap();
+        assert!(heard.len() == 1 && heard[0].contains("a bug ended an operation"), "{heard:?}");
     }
 }

@@ -13,6 +13,7 @@
 //!
 //! Limits: a tick looks at each replica every 100 ms, and a broker's threads for disks are shared by all of them.
 
+mod bugs;
 mod copies;
 mod copying;
 mod disks;

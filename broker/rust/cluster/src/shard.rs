@@ -253,7 +253,7 @@ impl Shard {
         let this = Weak::clone(&self.this);
         self.shared.disks.give(Box::new(move || {
             if let Some(this) = this.upgrade() {
-                act(&this);
+                this.guard(act);
             }
         }));
     }

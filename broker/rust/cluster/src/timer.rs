@@ -5,6 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::shard::Shard;
 use crate::shards::Shards;
 
 /// As often as a replica needs it.
@@ -24,7 +25,7 @@ impl Timer {
         let thread = std::thread::Builder::new().name("replica-timer".into()).spawn(move || {
             while over.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
                 for shard in shards.all() {
-                    shard.tick();
+                    shard.guard(Shard::tick);
                 }
             }
         })?;

@@ -23,8 +23,12 @@ impl Traffic for NodeTraffic {
             match self.shared.outboxes.next(to)? {
                 Next::Message(head) => return Some(Frame { head, body: Bytes::new() }),
                 Next::Records(shard, replica) => {
-                    if let Some(frame) = self.shards.get(&shard).and_then(|shard| shard.ship(replica)) {
-                        return Some(frame);
+                    let mut frame = None;
+                    if let Some(shard) = self.shards.get(&shard) {
+                        shard.guard(|shard| frame = shard.ship(replica));
+                    }
+                    if frame.is_some() {
+                        return frame;
                     }
                 }
             }
@@ -36,7 +40,7 @@ impl Traffic for NodeTraffic {
             Ok(wire::Frame::Message { log_id, message, records }) => {
                 // A replica that is not opened yet, or that has moved away, says nothing.
                 if let Some(shard) = self.shards.get(&log_id) {
-                    shard.receive(from, message, records);
+                    shard.guard(|shard| shard.receive(from, message, records));
                 }
             }
             Ok(wire::Frame::Copy { log_id, message }) => {
@@ -63,7 +67,7 @@ impl Traffic for NodeTraffic {
         };
         self.shared.links.set(broker, link);
         for shard in self.shards.all() {
-            shard.linked(broker, link);
+            shard.guard(|shard| shard.linked(broker, link));
         }
         self.shared.events.linked(broker, link == penstock_replica::Link::Up);
     }
