@@ -62,8 +62,7 @@ class JsonApi:
         for address in list(self._addresses):
             try:
                 async with self._request(method, address, path, body, kind, self._timeout) as response:
-                    content = await response.content.read(ANSWER_BYTES_MAX)
-                    return Reply(response.status, _object(address, content))
+                    return Reply(response.status, _object(address, await _body(response)))
             except aiohttp.ClientConnectorError:  # not connected: nothing was sent
                 self._last(address)
             except (TimeoutError, aiohttp.ClientError, OSError) as error:
@@ -111,6 +110,16 @@ class JsonApi:
         if address in self._addresses:
             self._addresses.remove(address)
             self._addresses.append(address)
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    """Return the whole body, which comes in parts. Raises ClientError for one that is too large."""
+    body = bytearray()
+    async for part in response.content.iter_any():
+        body += part
+        if len(body) > ANSWER_BYTES_MAX:
+            raise aiohttp.ClientPayloadError(f"an answer has more than {ANSWER_BYTES_MAX} bytes")
+    return bytes(body)
 
 
 def _object(address: str, content: bytes) -> Mapping[str, Any]:
