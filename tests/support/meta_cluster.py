@@ -109,20 +109,21 @@ class Link:
 
     async def ask(self, request: bytes) -> bytes:
         random, loses = self._cluster.log.random, self._cluster.log.loses
+        epoch = self._cluster.log.epoch
         await self._cluster.log.wait()
         if random.random() < loses:
             raise UnknownOutcomeError
         if random.random() < loses:
             with suppress(NotLeaderError, UnknownOutcomeError):
-                await self._deliver(request)
-        response = await self._deliver(request)
+                await self._deliver(request, epoch)
+        response = await self._deliver(request, epoch)
         await self._cluster.log.wait()
         if random.random() < loses:
             raise UnknownOutcomeError
         return response
 
-    async def _deliver(self, request: bytes) -> bytes:
+    async def _deliver(self, request: bytes, epoch: int) -> bytes:
         leader = self._cluster.brokers.get(self._cluster.log.leader or "")
         if leader is None or leader.leader is None:
             raise NotLeaderError
-        return await respond(leader.leader, request)
+        return await respond(leader.leader, request, epoch)

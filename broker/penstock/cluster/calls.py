@@ -130,7 +130,10 @@ class Calls:
                 answered.set_exception(LostCallError(f"the connection to broker {broker} broke"))
 
     async def close(self) -> None:
-        """End the answering of questions."""
+        """End the answering of questions, and the calls that wait for answers."""
+        for answered in self._waiting.values():
+            if not answered.done():
+                answered.set_exception(LostCallError("this broker is stopping"))
         tasks = list(self._answering)
         for task in tasks:
             task.cancel()

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from penstock.cluster.coordinator import Coordinator, Refused, Version, Versioned
 from penstock.cluster.hosted import HostedReplica
 from penstock.cluster.record import BrokerName, Leader, ReplicaId, ShardRecord
-from penstock.cluster.seats import first_record, with_majority
+from penstock.cluster.seats import draw_epoch, first_record, with_majority
 from penstock.cluster.translation import Translation, shard_id
 from penstock.kit.logging import logger
 from penstock.kit.tasks import spawn
@@ -135,8 +135,7 @@ class ClusterHost:
         )
         replica = self._replicas[key] = HostedReplica(native, key)
         standing = await replica.standing()  # reports before this one may have been dropped
-        replica.take_role(standing.role)
-        replica.take_committed(standing.committed)
+        replica.take_standing(standing)
         if founders and not standing.end:
             self._spawn(self._found(replica, founders), "foundation")
         self._spawn(self._watch(key, shard), "watch")
@@ -150,14 +149,26 @@ class ClusterHost:
         """Send a message about a shard to the broker of a number, and return whether that is connected."""
         return self._node.send(broker, shard, content)
 
-    def leader_of(self, shard: bytes) -> int | None:
-        """Return the number of the broker that leads a shard, as far as it is known here."""
+    def leader_of(self, shard: bytes) -> tuple[int, int] | None:
+        """Return the number of the broker that leads a shard, and its epoch, as far as they are known here."""
         found = self._records.get(shard)
-        return None if found is None else self.translation.number_of(found.record.leader.broker)
+        if found is None:
+            return None
+        return self.translation.number_of(found.record.leader.broker), found.record.epoch
 
-    def leads(self, shard: bytes) -> bool:
+    def epoch_of(self, shard: bytes) -> int | None:
+        """Return the epoch of a shard that this broker leads; None where it does not lead."""
         replica = self._replicas.get(shard)
-        return replica is not None and replica.role.epoch is not None
+        return None if replica is None else replica.role.epoch
+
+    async def hand_over(self, shard: bytes) -> None:
+        """Ask another replica in sync to lead a shard, if there is one and this broker leads."""
+        found, replica = self._records.get(shard), self._replicas.get(shard)
+        if found is None or replica is None or self.epoch_of(shard) is None:
+            return
+        others = [other for other in found.record.in_sync if found.record.replicas[other] != self.me.name]
+        if others:
+            await replica.hand_over(secrets.choice(others))
 
     def _take(self) -> None:
         for event in self._node.take():
@@ -239,7 +250,8 @@ class ClusterHost:
             try:
                 async for found in self._coordinator.watch(shard):
                     await self._know(key, found, None)
-                    await self._ask_for_majority(shard, found)
+                    if not await self._ask_for_majority(shard, found):
+                        break  # the watch begins anew with the record as it is then
             except StorageError as error:
                 _log.warning("watch of the coordinator ended", shard=shard, reason=str(error))
             await asyncio.sleep(RETRY_S)
@@ -253,17 +265,22 @@ class ClusterHost:
         state, version = self.translation.state_of(found.record), self.translation.version_number(found.version)
         await asyncio.to_thread(self._node.read, key, read, state, version)
 
-    async def _ask_for_majority(self, shard: str, found: Versioned) -> None:
-        """Let a majority be in sync from now on, if this broker leads and so many are. Nothing is lost if it fails."""
+    async def _ask_for_majority(self, shard: str, found: Versioned) -> bool:
+        """Let a majority be in sync from now on, if this broker leads and so many are.
+
+        Return False when the outcome is unknown. Nothing is lost then, but until the next time one broker may confirm
+        alone. After a conflict the watch has another record.
+        """
         leader, wanted = found.record.leader, with_majority(found.record)
-        if wanted is not None and (leader.broker, leader.boot) == (self.me.name, self.me.boot):
-            await self._coordinator.change(shard, found.version, wanted)
+        if wanted is None or (leader.broker, leader.boot) != (self.me.name, self.me.boot):
+            return True
+        return await self._coordinator.change(shard, found.version, wanted) is not Refused.UNKNOWN
 
     async def _found(self, replica: HostedReplica, founders: Sequence[BrokerName]) -> None:
         """Make the record of a new shard. Another broker may be faster."""
         shard = self._shards[replica.shard]
         leader = Leader(broker=self.me.name, replica=replica.replica, boot=0)
-        record: ShardRecord = first_record(leader, founders, _draw)
+        record: ShardRecord = first_record(leader, founders, _draw, draw_epoch())
         while True:
             try:
                 if await self._coordinator.read(shard) is not None:

@@ -25,6 +25,7 @@ class HostedReplica:
         self._changed = asyncio.Event()
         self._appending: dict[int, asyncio.Future[bool]] = {}
         self._token = 0
+        self._has_heard = False
         self._is_closed = False
 
     @property
@@ -66,7 +67,14 @@ class HostedReplica:
     async def hand_over(self, replica: str) -> None:
         await asyncio.to_thread(self._native.hand_over, replica)
 
+    def take_standing(self, standing: ReplicaStanding) -> None:
+        """Take what was asked for at the start. A role that was reported since is newer."""
+        if not self._has_heard:
+            self.take_role(standing.role)
+        self.take_committed(standing.committed)
+
     def take_role(self, role: ReplicaRole) -> None:
+        self._has_heard = True
         self.role = role
         self._wake()
 

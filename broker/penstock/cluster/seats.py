@@ -4,19 +4,31 @@ A cluster begins with one replica that has everything, because the others' disks
 sync grows to a majority once so many are: no replica then leads without what was committed.
 """
 
+import secrets
 from collections.abc import Callable, Sequence
 
 from penstock.cluster.record import BrokerName, Leader, ReplicaId, ShardRecord
 
 
-def first_record(leader: Leader, others: Sequence[BrokerName], draw: Callable[[], ReplicaId]) -> ShardRecord:
+def draw_epoch() -> int:
+    """Return a number below which no epoch of a new shard is.
+
+    Logs whose epochs have equal numbers count as equal. If a record is lost and made anew, for a blank disk, its epochs
+    must not have the numbers of those before: replicas with older ones halt.
+    """
+    return secrets.randbits(40) << 20
+
+
+def first_record(
+    leader: Leader, others: Sequence[BrokerName], draw: Callable[[], ReplicaId], epoch: int
+) -> ShardRecord:
     """Return the record of a new shard: one replica in sync, and a place for each of the other brokers.
 
     The identities of the others are not known yet. They are drawn, and the leader replaces them by those of the disks.
     """
     places = {draw(): broker for broker in others if broker != leader.broker}
     return ShardRecord(
-        epoch=0,
+        epoch=epoch,
         leader=leader.model_copy(update={"boot": 0}),
         in_sync=(leader.replica,),
         replicas={leader.replica: leader.broker, **places},

@@ -145,3 +145,18 @@ def test_an_answer_to_an_earlier_process_is_ignored() -> None:
             await calls[0]
 
     asyncio.run(run())
+
+
+def test_a_call_that_waits_ends_when_its_broker_stops() -> None:
+    async def run() -> None:
+        pair = Pair()
+        pair.loses = True
+        call = asyncio.ensure_future(pair.one.call(2, DOUBLE, b"a"))
+        await asyncio.sleep(0)
+
+        await pair.one.close()
+
+        with pytest.raises(LostCallError, match="is stopping"):
+            await call
+
+    asyncio.run(run())

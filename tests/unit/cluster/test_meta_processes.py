@@ -64,3 +64,19 @@ def test_all_brokers_start_again_with_all_that_was_answered(is_killed: bool, tmp
         cluster.submit("mq-1", CreateVhost(VhostName("after")))
 
         assert vhosts_in(cluster.until_equal()) == {"before-0", "before-1", "before-2", "after"}
+
+
+def test_a_leader_that_cannot_write_its_files_leaves_the_others_to_decide(tmp_path: Path) -> None:
+    with MetaProcesses(tmp_path, NAMES) as cluster:
+        cluster.submit("mq-0", CreateVhost(SHOP))
+        cluster.until_in_sync(len(NAMES))
+        broken = cluster.leader()
+        others = [name for name in NAMES if name != broken]
+        file = cluster.directory(broken) / "users.json"
+        file.unlink()
+        file.mkdir()  # no file can take its place
+
+        cluster.submit(others[0], PutUser("anna", ("administrator",), DIGEST, "argon2id"))
+        cluster.submit(others[1], CreateVhost(VhostName("after")))
+
+        assert cluster.leader() in others

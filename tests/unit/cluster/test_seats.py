@@ -1,9 +1,9 @@
 """The first record of a shard, and how many of its replicas have to be in sync."""
 
-from itertools import count
+from itertools import count, pairwise
 
 from penstock.cluster.record import BrokerName, Leader, ShardRecord
-from penstock.cluster.seats import first_record, with_majority
+from penstock.cluster.seats import draw_epoch, first_record, with_majority
 
 ONE, TWO, THREE = (f"{number:032x}" for number in range(1, 4))
 
@@ -12,12 +12,20 @@ def test_a_new_shard_has_one_replica_in_sync_and_a_place_for_each_other_broker()
     drawn = (f"{number:032x}" for number in count(100))
     names = [BrokerName(name) for name in ("a", "b", "c")]
 
-    record = first_record(Leader(broker="a", replica=ONE, boot=7), names, lambda: next(drawn))
+    record = first_record(Leader(broker="a", replica=ONE, boot=7), names, lambda: next(drawn), epoch=70)
 
-    assert (record.epoch, record.in_sync, record.min_in_sync) == (0, (ONE,), 1)
+    assert (record.epoch, record.in_sync, record.min_in_sync) == (70, (ONE,), 1)
     assert record.leader == Leader(broker="a", replica=ONE, boot=0), "no process leads yet"
     assert sorted(record.replicas.values()) == ["a", "b", "c"]
     assert record.replicas[ONE] == "a"
+
+
+def test_epochs_of_two_records_for_one_shard_are_far_from_each_other() -> None:
+    """Both began with epoch 1, and replicas took the records of one for those of the other."""
+    first = sorted(draw_epoch() for _ in range(20))
+
+    assert all(after - before >= 2**20 for before, after in pairwise(first))
+    assert first[-1] < 2**63
 
 
 def in_sync(*replicas: str, min_in_sync: int = 1) -> ShardRecord:

@@ -50,11 +50,15 @@ class Applier:
         """Return when everything up to a position is applied. Raises StoppedError when that does not happen."""
         if self._reached >= position:
             return
-        if self.stopped is not None:
-            raise StoppedError(self.stopped.thing, self.stopped.cause)
+        self.check()
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((position, reached))
         await reached
+
+    def check(self) -> None:
+        """Raise StoppedError after the end."""
+        if self.stopped is not None:
+            raise StoppedError(self.stopped.thing, self.stopped.cause)
 
     def _wake(self) -> None:
         still: list[tuple[int, asyncio.Future[None]]] = []

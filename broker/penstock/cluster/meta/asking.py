@@ -42,10 +42,13 @@ class LeaderLink(Protocol):
         """
 
 
-async def respond(leader: Leader, request: bytes) -> bytes:
-    """Return the response to a request that another broker sent. Raises NotLeaderError and UnknownOutcomeError."""
+async def respond(leader: Leader, request: bytes, epoch: int) -> bytes:
+    """Return the response to a request that was sent to the leader of an epoch.
+
+    Raises NotLeaderError, UnknownOutcomeError and StoppedError.
+    """
     try:
-        return RESPONSES.encode(await leader.request(REQUESTS.decode(request)))
+        return RESPONSES.encode(await leader.request(REQUESTS.decode(request), epoch))
     except CodecError as error:
         way_out = "upgrade the brokers of the cluster to one version"
         return RESPONSES.encode(refusal_of(InvalidArgumentError(Thing("request", ""), f"is unknown: {error}", way_out)))
@@ -86,7 +89,8 @@ class Asker:
         """Return the answer when the command is committed and applied on this broker.
 
         It waits as long as there is no leader: a caller that gives up does not know the outcome. Raises the command's
-        RefusedError, or UnknownOutcomeError when the session has ended.
+        RefusedError, UnknownOutcomeError when the session has ended, or StoppedError when this broker applies nothing
+        any more: the outcome is unknown then, too.
         """
         assert self._session
         number, self._next_number = self._next_number, self._next_number + 1
@@ -116,6 +120,7 @@ class Asker:
     async def _ask(self, request: Request) -> MetaAnswer:
         content = REQUESTS.encode(request)
         while True:
+            self._applier.check()  # else no answer could be passed on
             try:
                 response = RESPONSES.decode(await self._link.ask(content))
             except (NotLeaderError, UnknownOutcomeError):

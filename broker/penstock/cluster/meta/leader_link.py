@@ -12,11 +12,14 @@ from penstock.cluster.meta.replicated_log import ReplicatedMetaLog
 from penstock.model.errors import BusyError, FaultError, Thing, TooLargeError
 
 _INDEX: Final = struct.Struct("<Q")
+_EPOCH: Final = struct.Struct("<Q")
+
+REQUEST_BYTES_MAX: Final = CALL_BYTES_MAX - _EPOCH.size
 
 
 class Method(IntEnum):
     REQUEST = 1
-    """A request for the leader: `commands.Request`, answered with a response."""
+    """The epoch of the leader that is asked, in 8 bytes, and a request: `commands.Request`; a response."""
     READ_INDEX = 2
     """The question for a position with all that was answered before, in 8 bytes."""
 
@@ -24,11 +27,11 @@ class Method(IntEnum):
 class LeaderPlace(Protocol):
     """Where the leader is, as far as this broker knows."""
 
-    def leads(self, shard: bytes) -> bool:
-        """Return whether this broker leads."""
+    def epoch_of(self, shard: bytes) -> int | None:
+        """Return the epoch that this broker leads."""
 
-    def leader_of(self, shard: bytes) -> int | None:
-        """Return the number of the broker that leads."""
+    def leader_of(self, shard: bytes) -> tuple[int, int] | None:
+        """Return the number of the broker that leads, and its epoch."""
 
 
 class CallingLink:
@@ -43,24 +46,30 @@ class CallingLink:
     async def ask(self, request: bytes) -> bytes:
         """Return the leader's response. Raises TooLargeError, NotLeaderError and UnknownOutcomeError."""
         size = len(request)
-        if size > CALL_BYTES_MAX:
-            raise TooLargeError(Thing("request", ""), f"has {size} bytes", size=size, size_max=CALL_BYTES_MAX)
-        if self.leader is not None and self._place.leads(self._shard):
-            return await respond(self.leader, request)
-        return await self._call(Method.REQUEST, request)
+        if size > REQUEST_BYTES_MAX:
+            raise TooLargeError(Thing("request", ""), f"has {size} bytes", size=size, size_max=REQUEST_BYTES_MAX)
+        epoch = self._place.epoch_of(self._shard)
+        if self.leader is not None and epoch is not None:
+            return await respond(self.leader, request, epoch)
+        broker, epoch = self._leader()
+        return await self._call(broker, Method.REQUEST, _EPOCH.pack(epoch) + request)
 
     async def ask_read_index(self) -> int:
         """Return the read index of the broker that leads. Raises NotLeaderError when none says it."""
         try:
-            (index,) = _INDEX.unpack(await self._call(Method.READ_INDEX, b""))
+            broker, _ = self._leader()
+            (index,) = _INDEX.unpack(await self._call(broker, Method.READ_INDEX, b""))
         except (UnknownOutcomeError, struct.error) as error:
             raise NotLeaderError from error
         return int(index)
 
-    async def _call(self, method: Method, content: bytes) -> bytes:
-        broker = self._place.leader_of(self._shard)
-        if broker is None:
+    def _leader(self) -> tuple[int, int]:
+        leader = self._place.leader_of(self._shard)
+        if leader is None:
             raise NotLeaderError
+        return leader
+
+    async def _call(self, broker: int, method: Method, content: bytes) -> bytes:
         try:
             return await self._calls.call(broker, method, content)
         except NotCarriedOutError as error:
@@ -72,10 +81,11 @@ class CallingLink:
 def handlers(leader: Leader, log: ReplicatedMetaLog) -> dict[int, Handler]:
     """Return the answers of this broker to calls of others, by method."""
 
-    async def answer_request(request: bytes) -> bytes:
+    async def answer_request(content: bytes) -> bytes:
         try:
-            return await respond(leader, request)
-        except (NotLeaderError, BusyError) as error:
+            (epoch,) = _EPOCH.unpack_from(content)
+            return await respond(leader, content[_EPOCH.size :], epoch)
+        except (NotLeaderError, BusyError, struct.error) as error:
             raise NotCarriedOutError(str(error)) from error
         except FaultError as error:
             raise LostCallError(str(error)) from error

@@ -15,6 +15,7 @@ from penstock.cluster.meta.files import CHECKPOINT_RECORDS, MetaFiles
 from penstock.cluster.meta.leader_link import CallingLink, handlers
 from penstock.cluster.meta.leading import Leader
 from penstock.cluster.meta.replicated_log import ReplicatedMetaLog
+from penstock.cluster.meta.resigning import resign_after
 from penstock.cluster.meta.state import MetaState
 from penstock.cluster.record import BrokerName
 from penstock.kit.tasks import spawn
@@ -46,7 +47,7 @@ class MetaMember:
     @property
     def leads(self) -> bool:
         """Whether this broker leads the shard, as far as it knows."""
-        return self._host.leads(self._shard)
+        return self._host.epoch_of(self._shard) is not None
 
     async def start(self, founders: Sequence[BrokerName] = ()) -> None:
         """Open the replica and the files, and apply what is committed. `founders` are the brokers of a new cluster.
@@ -65,10 +66,12 @@ class MetaMember:
         answers |= handlers(leader, log)
         self.asker = Asker(link, self._applier, log)
         self._host.receive(replica.shard, self._calls)
-        self._tasks = [
+        workers = [
             spawn(self._applier.run(), name="meta applier"),
             spawn(leader.run(), name="meta leader"),
         ]
+        resigning = resign_after(workers, partial(self._host.hand_over, replica.shard))
+        self._tasks = [spawn(resigning, name="meta resigning"), *workers]
 
     async def join(self) -> int:
         """Begin the session of this boot, and return its number. It waits as long as there is no leader."""

@@ -1,0 +1,108 @@
+"""The host of replicas, over a node that the test makes up and a coordinator in a directory."""
+
+import asyncio
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from penstock.cluster.coordinator import Refused, Version
+from penstock.cluster.directory import DirectoryCoordinator
+from penstock.cluster.host import ClusterHost, Member, ReplicaOptions
+from penstock.cluster.hosted import HostedReplica
+from penstock.cluster.record import BrokerName, Leader, ShardRecord
+from penstock.native import ClusterNode, Replica, ReplicaRole, ReplicaStanding
+
+ME = Member(bytes(16), BrokerName("mq-0"), boot=5)
+REPLICAS = [f"{number:032x}" for number in range(1, 4)]
+LEADS = ReplicaRole(epoch=3, appends=True)
+
+
+class MadeUpNode:
+    """A node with one replica that follows, and is asked to hand over to others."""
+
+    def __init__(self) -> None:
+        self.wake_fd = os.eventfd(0)
+        self.handed_over_to: list[str] = []
+
+    def open(self, *_: object, **__: object) -> Any:
+        standing = ReplicaStanding(role=LEADS, committed=0, end=1)
+        return SimpleNamespace(replica=REPLICAS[0], standing=standing, hand_over=self.handed_over_to.append)
+
+    def read(self, *_: object) -> None:
+        pass
+
+    def close(self) -> None:
+        os.close(self.wake_fd)
+
+
+class ForgetfulCoordinator(DirectoryCoordinator):
+    """Its first changes are lost on their way."""
+
+    lost_count = 2
+
+    async def change(self, shard: str, base: Version | None, record: ShardRecord) -> Version | Refused:
+        if self.lost_count:
+            self.lost_count -= 1
+            return Refused.UNKNOWN
+        return await super().change(shard, base, record)
+
+
+def record_with(in_sync: int) -> ShardRecord:
+    return ShardRecord(
+        epoch=3,
+        leader=Leader(broker=ME.name, replica=REPLICAS[0], boot=ME.boot),
+        in_sync=tuple(REPLICAS[:in_sync]),
+        replicas={replica: f"mq-{number}" for number, replica in enumerate(REPLICAS)},
+        min_in_sync=1,
+    )
+
+
+def test_a_majority_is_asked_for_until_the_coordinator_has_it(tmp_path: Path) -> None:
+    async def run() -> None:
+        directory = tmp_path / "coordinator"
+        await DirectoryCoordinator(directory).change("meta", None, record_with(in_sync=2))
+        coordinator = ForgetfulCoordinator(directory)
+        host = ClusterHost(cast(ClusterNode, MadeUpNode()), coordinator, ME)
+        host.start()
+        await host.open("meta", tmp_path / "meta", ReplicaOptions())
+
+        async with asyncio.timeout(60):
+            async for found in coordinator.watch("meta"):
+                if found.record.min_in_sync == 2:
+                    break
+        await host.stop()
+
+    asyncio.run(run())
+
+
+def test_a_shard_is_handed_over_to_another_replica_in_sync(tmp_path: Path) -> None:
+    async def run() -> None:
+        node = MadeUpNode()
+        coordinator = DirectoryCoordinator(tmp_path / "coordinator")
+        await coordinator.change("meta", None, record_with(in_sync=2))
+        host = ClusterHost(cast(ClusterNode, node), coordinator, ME)
+        host.start()
+        replica = await host.open("meta", tmp_path / "meta", ReplicaOptions())
+
+        async with asyncio.timeout(60):
+            while not node.handed_over_to:
+                await host.hand_over(replica.shard)
+                await asyncio.sleep(0.01)
+        await host.stop()
+
+        assert set(node.handed_over_to) == {REPLICAS[1]}
+
+    asyncio.run(run())
+
+
+def test_a_role_that_was_reported_is_newer_than_the_standing_at_the_start() -> None:
+    async def run() -> None:
+        replica = HostedReplica(cast(Replica, None), bytes(16))
+        replica.take_role(LEADS)
+
+        replica.take_standing(ReplicaStanding(role=ReplicaRole(), committed=7, end=9))
+
+        assert (replica.role, replica.committed) == (LEADS, 7)
+
+    asyncio.run(run())
