@@ -4,10 +4,11 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
+from penstock.cluster.hosted import HostedReplica
 from penstock.cluster.meta import leading
 from penstock.cluster.meta.applying import Applier
 from penstock.cluster.meta.changes import Record
@@ -16,11 +17,13 @@ from penstock.cluster.meta.decide import decide
 from penstock.cluster.meta.leading import Leader
 from penstock.cluster.meta.log import MetaLog, NotLeaderError
 from penstock.cluster.meta.pending import PendingState
+from penstock.cluster.meta.replicated_log import ReplicatedMetaLog
 from penstock.cluster.meta.resigning import resign_after
 from penstock.kit.tasks import spawn
 from penstock.metadata.effects import Done
 from penstock.model.errors import RefusedError, StoppedError
 from penstock.model.names import VhostName
+from penstock.native import Replica
 from support.meta_cluster import MetaCluster, run_inline
 from support.meta_commands import DIGEST
 from support.meta_log import SharedLog
@@ -117,6 +120,18 @@ def test_a_leader_that_has_ended_takes_no_requests() -> None:
 
         with pytest.raises(StoppedError, match="has stopped on this broker"):
             await leader.request(Request(1, 1, 1, CreateVhost(VhostName("shop"))), epoch=1)
+
+    asyncio.run(run())
+
+
+def test_a_replica_that_follows_is_not_asked_for_its_standing() -> None:
+    """It has none while a copy takes the place of its log, and that ended the leader of this broker for good."""
+
+    async def run() -> None:
+        replica = HostedReplica(cast(Replica, None), bytes(16))
+
+        with pytest.raises(NotLeaderError):
+            await ReplicatedMetaLog(replica, cast(Any, None)).begin()
 
     asyncio.run(run())
 

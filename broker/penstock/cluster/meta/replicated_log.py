@@ -27,6 +27,8 @@ class ReplicatedMetaLog:
         term: Term | None = None
         while True:
             changed = self._replica.changed
+            if self._replica.role.epoch is None:  # it may be taking a copy of the log, and has no standing then
+                raise NotLeaderError
             standing = await self._replica.standing()
             epoch = standing.role.epoch
             if epoch is None or not standing.role.appends:

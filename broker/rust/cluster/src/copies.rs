@@ -144,6 +144,11 @@ impl Copies {
         Ok(self.put_back(turn, fetched))
     }
 
+    /// Whether a copy is fetched from a broker: others send no parts.
+    pub fn fetches(&self, from: BrokerId) -> bool {
+        lock(&self.fetching).from == Some(from)
+    }
+
     /// Keeps other threads from writing.
     pub fn write(&self) -> MutexGuard<'_, ()> {
         lock(&self.writing)

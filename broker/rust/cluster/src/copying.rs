@@ -23,13 +23,16 @@ enum CopyFailed {
     Copy(#[from] CopyError),
     #[error(transparent)]
     Log(#[from] LogError),
-    #[error(transparent)]
+    #[error("the replica could not be opened, and is closed until the broker is restarted: {0}")]
     Open(#[from] OpenError),
 }
 
 impl Shard {
     /// A message about a copy of the log. A thread for disks takes it.
     pub(crate) fn take_copy(&self, from: BrokerId, message: CopyMessage) {
+        if matches!(message, CopyMessage::Part { .. }) && !self.copies.fetches(from) {
+            return;
+        }
         self.soon(move |shard| {
             let copied = shard.copy(from, &message);
             shard.notice_failed_copy(from, copied);
