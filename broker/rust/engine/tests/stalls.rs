@@ -151,7 +151,7 @@ fn a_queue_s_own_log_that_stalls_is_seen_in_its_vhost() {
     let own = QueueId(2);
     house.slow.dedicate(own).unwrap();
     house.slow.put_queue(own, "own", false, None).unwrap();
-    assert!(!house.slow.is_family_stalled());
+    wait_until(|| !house.slow.is_family_stalled());
     let (stalled, has_stalled) = channel();
     let (go_on, may_go_on) = channel();
     *house.disk.stall.lock().unwrap() = Some((stalled, may_go_on));
@@ -159,12 +159,13 @@ fn a_queue_s_own_log_that_stalls_is_seen_in_its_vhost() {
     let publisher = std::thread::spawn(move || publish_to(&shard, "own"));
     has_stalled.recv_timeout(PATIENCE).unwrap();
 
+    // On a busy machine a lock may be held for long although no disk is slow.
     let slow = Arc::clone(&house.slow);
-    assert_eq!(soon(move || (slow.is_stalled(), slow.is_family_stalled())), (false, true));
+    soon(move || wait_until(|| !slow.is_stalled() && slow.is_family_stalled()));
     let calm = Arc::clone(&house.calm);
-    assert!(!soon(move || calm.is_family_stalled()));
+    soon(move || wait_until(|| !calm.is_family_stalled()));
 
     go_on.send(()).unwrap();
     publisher.join().unwrap();
-    assert!(!house.slow.is_family_stalled());
+    wait_until(|| !house.slow.is_family_stalled());
 }
