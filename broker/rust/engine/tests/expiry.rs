@@ -164,26 +164,6 @@ fn a_message_is_not_delivered_after_its_time_even_if_nothing_removed_it() {
 }
 
 #[test]
-fn a_message_with_no_time_to_wait_is_not_pulled() {
-    let directory = tempfile::tempdir().unwrap();
-    let house = open_queue(directory.path());
-    let options = SubscriptionOptions { prefetch: 0, auto_ack: false, exclusive: false, pull: true };
-    let pulling = house.shard.subscribe(QUEUE, options).unwrap();
-    for _ in 0..100 {
-        let now_ms = now_ms();
-        publish(&house, now_ms, &["late"], Some(now_ms));
-        let mut filled = Vec::new();
-        pulling.take_now(1, &mut filled).unwrap();
-        for run in &filled {
-            let view = run.segment.message(run.picked[0].offset).unwrap();
-            assert_eq!(pulling.freshness().moment(&view), Moment::Never);
-            pulling.expire(&[(run.picked[0].taken.sequence, 4)]).unwrap();
-        }
-    }
-    house.close();
-}
-
-#[test]
 fn a_message_that_a_consumer_has_at_its_time_expires_when_it_comes_back() {
     let directory = tempfile::tempdir().unwrap();
     let house = open_queue(directory.path());

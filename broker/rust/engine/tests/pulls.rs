@@ -1,11 +1,13 @@
-//! Pulls that fail: their messages are ready for the next consumer.
+//! Pulls that fail, whose messages are ready for the next consumer, and messages that no pull gets.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use penstock_engine::{Engine, EngineOptions, Payload, Publication, QueueId, Shard, SubscriptionOptions};
+use penstock_engine::{
+    Attributes, Engine, EngineOptions, Moment, Payload, Publication, QueueId, Shard, SubscriptionOptions,
+};
 
 const QUEUE: QueueId = QueueId(1);
 const COUNT: usize = 1000;
@@ -65,5 +67,30 @@ fn a_pull_that_fails_takes_nothing() {
     rename_all(directory.path(), ".hidden", "");
     assert_eq!(pulling.take_now(1000, &mut filled).unwrap(), 0);
     assert_eq!(filled.iter().map(|filled| filled.picked.len()).sum::<usize>(), COUNT - 1);
+    engine.close().unwrap();
+}
+
+/// Within the millisecond in which it was published a message with a TTL of 0 could be got; it is for consumers that wait for it.
+#[test]
+fn a_message_with_no_time_to_wait_is_not_pulled() {
+    let directory = tempfile::tempdir().unwrap();
+    let (engine, shard) = open(directory.path());
+    let options = SubscriptionOptions { prefetch: 0, auto_ack: false, exclusive: false, pull: true };
+    let pulling = shard.subscribe(QUEUE, options).unwrap();
+    for _ in 0..100 {
+        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+        let attributes = Attributes { expires_at_ms: Some(now_ms), ..Attributes::default() };
+        let payload = Payload::new(b"", b"jobs", b"", b"late").unwrap().with_attributes(&attributes);
+        let one =
+            Publication { payload, exchange: b"", key: b"jobs", headers: None, persistent: false, mandatory: true };
+        shard.publish(&[one], None, now_ms, &mut Vec::new()).unwrap();
+        let mut filled = Vec::new();
+        pulling.take_now(1, &mut filled).unwrap();
+        for run in &filled {
+            let view = run.segment.message(run.picked[0].offset).unwrap();
+            assert_eq!(pulling.freshness().moment(&view), Moment::Never);
+            pulling.expire(&[(run.picked[0].taken.sequence, 4)]).unwrap();
+        }
+    }
     engine.close().unwrap();
 }
