@@ -31,6 +31,15 @@ pub struct Led {
     pub replication: Arc<dyn Replication>,
 }
 
+/// Messages of a queue that are not committed.
+#[derive(Clone, Copy, Debug)]
+struct Uncommitted {
+    /// Once everything below it is committed, some of them may be.
+    first: Position,
+    /// The end of the log when the last of them was found.
+    last: Position,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Term {
@@ -39,8 +48,7 @@ pub(crate) struct Term {
     told: Position,
     /// Whether messages may be delivered: not before the term's first record is committed, nor while other brokers are not heard.
     delivers: bool,
-    /// Queues with messages that are not committed, and the end of the log when the last of them was found.
-    uncommitted: FxHashMap<QueueId, Position>,
+    uncommitted: FxHashMap<QueueId, Uncommitted>,
     /// Another broker leads, or is about to.
     is_over: bool,
 }
@@ -81,15 +89,28 @@ impl Term {
         self.delivers && !self.uncommitted.contains_key(&queue)
     }
 
-    /// Has a queue wake its consumers once everything below a position is committed, and whenever a part of it is.
+    /// Has a queue with a new message wake its consumers once everything below a position is committed.
     pub fn hold_back(&mut self, queue: QueueId, end: Position) {
-        self.uncommitted.insert(queue, end);
+        self.uncommitted.entry(queue).or_insert(Uncommitted { first: end, last: end }).last = end;
     }
 
-    /// The queues that may have more committed messages now.
+    /// The same for a queue whose messages were stored earlier: each commit may be that of one of them.
+    pub fn hold_back_some(&mut self, queue: QueueId, end: Position) {
+        self.uncommitted.entry(queue).or_insert(Uncommitted { first: Position(0), last: end }).last = end;
+    }
+
+    /// The queues that may have more committed messages now. One commit of many queues' messages is one turn for each of them.
     pub fn committed(&mut self, below: Position) -> Vec<QueueId> {
-        let queues = self.uncommitted.keys().copied().collect();
-        self.uncommitted.retain(|_, end| *end > below);
+        let mut queues = Vec::new();
+        self.uncommitted.retain(|&queue, waiting| {
+            if waiting.first > below {
+                return true;
+            }
+            queues.push(queue);
+            // Where the others end is not kept: the next commit may be theirs.
+            waiting.first = Position(0);
+            waiting.last > below
+        });
         queues
     }
 }
@@ -118,6 +139,30 @@ mod tests {
         assert!(!term.wakes(queue) && term.wakes(other));
         assert_eq!((term.committed(Position(20)), term.wakes(queue)), (vec![queue], false));
         assert_eq!((term.committed(Position(30)), term.wakes(queue)), (vec![queue], true));
+        assert!(term.committed(Position(40)).is_empty());
+    }
+
+    #[test]
+    fn a_commit_wakes_no_queue_of_which_it_commits_nothing() {
+        let (early, late) = (QueueId(1), QueueId(2));
+        let mut term = Term::new(Arc::new(Nothing), Position(10));
+        term.set_delivers(true);
+        term.hold_back(early, Position(20));
+        term.hold_back(late, Position(30));
+
+        assert_eq!(term.committed(Position(20)), vec![early]);
+        assert_eq!(term.committed(Position(30)), vec![late]);
+    }
+
+    #[test]
+    fn a_queue_with_messages_of_unknown_places_is_woken_by_each_commit() {
+        let queue = QueueId(1);
+        let mut term = Term::new(Arc::new(Nothing), Position(10));
+        term.set_delivers(true);
+        term.hold_back_some(queue, Position(30));
+
+        assert_eq!(term.committed(Position(15)), vec![queue]);
+        assert_eq!(term.committed(Position(30)), vec![queue]);
         assert!(term.committed(Position(40)).is_empty());
     }
 

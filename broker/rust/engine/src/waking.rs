@@ -65,7 +65,7 @@ impl State {
     /// Has a queue's consumers wait for the next messages that are committed.
     pub fn wait_for_commit(&mut self, queue: QueueId) {
         if let Some(term) = &mut self.term {
-            term.hold_back(queue, self.log.end());
+            term.hold_back_some(queue, self.log.end());
         }
     }
 
