@@ -63,7 +63,7 @@ pub(crate) struct QueueEntry {
     /// Sequences below the next one that no message had: starts skipped them.
     pub skipped: u64,
     /// Its readers, when it is a stream.
-    pub stream: Option<Stream>,
+    pub stream: Option<Box<Stream>>,
     /// Its reserved messages by owner.
     pub leases: Leases,
     /// How far its messages may have been delivered.
@@ -146,7 +146,7 @@ impl QueueEntry {
     }
 
     pub fn consumer_count(&self) -> usize {
-        let readers = self.stream.as_ref().map_or(0, Stream::reader_count);
+        let readers = self.stream.as_deref().map_or(0, Stream::reader_count);
         self.signals.len().saturating_sub(self.pull_count) + readers
     }
 

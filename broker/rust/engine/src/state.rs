@@ -213,7 +213,7 @@ impl State {
         let Some(entry) = self.queues.get_mut(&id) else { return };
         match (stream, &mut entry.stream) {
             (Some(settings), Some(stream)) => stream.set(settings),
-            (Some(settings), none) => *none = Some(Stream::new(settings, groups)),
+            (Some(settings), none) => *none = Some(Box::new(Stream::new(settings, groups))),
             (None, stream) => *stream = None,
         }
     }
