@@ -146,7 +146,8 @@ impl Drop for Broker {
         }
         // The last one: its connections and threads end here.
         self.node = None;
-        assert!(std::thread::panicking() || self.heard.faults.lock().unwrap().is_empty(), "a replica halted");
+        let faults = self.heard.faults.lock().unwrap();
+        assert!(std::thread::panicking() || faults.is_empty(), "a replica halted: {faults:?}");
     }
 }
 
@@ -174,9 +175,10 @@ fn answer(node: &Node, coordinator: &Coordinator) {
 }
 
 pub struct Cluster {
-    folder: TempDir,
     coordinator: Coordinator,
     pub brokers: BTreeMap<BrokerId, Broker>,
+    // The last field: brokers write until they are dropped.
+    folder: TempDir,
 }
 
 impl Cluster {
