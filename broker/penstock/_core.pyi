@@ -1190,8 +1190,12 @@ class ClusterNode:
         segment_bytes_max: int,
         page_cache_lost: bool,
         disk_free_bytes_min: int = 0,
+        has_queues: bool = True,
     ) -> Replica:
-        """Open the replica in a directory; `new_replica` becomes the identity of a blank one. Raises StorageError."""
+        """Open the replica in a directory; `new_replica` becomes the identity of a blank one. Raises StorageError.
+
+        The node folds logs with queues by itself.
+        """
     def send(self, broker: int, shard: bytes, content: bytes) -> bool:
         """Send a message to a broker; return whether it is connected. The message may be lost with the connection."""
     def read(self, shard: bytes, read: int | None, record: ShardState | None, version: int = 0) -> None:

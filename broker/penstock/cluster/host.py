@@ -59,6 +59,8 @@ class ReplicaOptions:
     segment_bytes_max: int = 64 * 1024 * 1024
     page_cache_lost: bool = False
     disk_free_bytes_min: int = 0
+    has_queues: bool = True
+    """The node folds the logs of queues by itself."""
 
 
 class PeerReceiver(Protocol):
@@ -131,6 +133,7 @@ class ClusterHost:
                 segment_bytes_max=options.segment_bytes_max,
                 page_cache_lost=options.page_cache_lost,
                 disk_free_bytes_min=options.disk_free_bytes_min,
+                has_queues=options.has_queues,
             )
         )
         replica = self._replicas[key] = HostedReplica(native, key)

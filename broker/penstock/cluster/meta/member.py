@@ -23,7 +23,7 @@ from penstock.storage import DataDirectory
 
 META: Final = "meta"
 """The shard's name at the coordinator, and its directory."""
-META_OPTIONS: Final = ReplicaOptions(segment_bytes_max=16 * 1024 * 1024)
+META_OPTIONS: Final = ReplicaOptions(segment_bytes_max=16 * 1024 * 1024, has_queues=False)
 
 
 class MetaMember:

@@ -179,7 +179,7 @@ mod tests {
     use crate::disks::Disks;
     use crate::outbox::Next;
     use crate::questions::{Questions, ShardId};
-    use crate::shard::{Events, Shared};
+    use crate::shard::{Contents, Events, Shared};
 
     const ID: ShardId = [9; 16];
     const LEADER: BrokerId = 2;
@@ -235,7 +235,7 @@ mod tests {
                 log: LogOptions::default(),
                 settings: Settings::default(),
             };
-            let (shard, _) = Shard::open(directory, options, Arc::clone(&shared)).unwrap();
+            let (shard, _) = Shard::open(directory, options, Contents::Queues, Arc::clone(&shared)).unwrap();
             Follower { shard, shared, heard, _disks: disks }
         }
 

@@ -10,6 +10,7 @@ use penstock_engine::{Engine, EngineError, Led as LedLog, NotLed, Replication, S
 use penstock_log::LogError;
 use penstock_replication::{Input, ReplicatedLog};
 
+use crate::lock::lock;
 use crate::place::{Led, Place};
 use crate::shard::Shard;
 
@@ -42,6 +43,14 @@ impl Shard {
     /// # Errors
     /// `Log` when the log cannot be read; `Engine` when the engine has ended.
     pub fn lead(&self, engine: &Engine, name: &str) -> Result<Option<Arc<Queues>>, LeadError> {
+        let upkeep = lock(&self.upkeep);
+        let queues = self.open_queues(engine, name);
+        drop(upkeep);
+        queues
+    }
+
+    /// Called under the lock for upkeep.
+    fn open_queues(&self, engine: &Engine, name: &str) -> Result<Option<Arc<Queues>>, LeadError> {
         let (epoch, ticket) = {
             let mut guard = self.lock();
             let Some((epoch, log)) = guard.as_mut().and_then(Place::ready_to_lead) else { return Ok(None) };

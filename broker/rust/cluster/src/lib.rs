@@ -6,7 +6,7 @@
 //! as values: this crate knows no coordinator. Brokers send each other messages of their own by [`Node::send`].
 //!
 //! [`Shard::lead`] opens the queues of a shard in an engine, for a term in which this broker leads it. Then they append to the log, and their
-//! publishers wait for its commit. Followers have no queues.
+//! publishers wait for its commit. Followers have no queues; a thread of the node folds and compacts their logs.
 //!
 //! Invariants: each replica has one lock, and its events and outputs keep their order under it. No lock of a replica is held while records
 //! are read for a follower, while the disk syncs, or while records of a leader are checked.
@@ -31,6 +31,7 @@ mod shard;
 mod shards;
 mod timer;
 mod traffic;
+mod upkeep;
 mod working;
 
 pub use entries::{EntriesError, Entry, Standing};
@@ -39,4 +40,4 @@ pub use node::{Node, NodeError, NodeOptions};
 pub use penstock_replication::{AppendError, Published, Token};
 pub use questions::{Question, QuestionKind, ShardId};
 pub use reports::{Report, Reports};
-pub use shard::{Events, Shard};
+pub use shard::{Contents, Events, Shard};

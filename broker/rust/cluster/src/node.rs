@@ -16,10 +16,11 @@ use crate::disks::Disks;
 use crate::links::Links;
 use crate::outbox::Outboxes;
 use crate::questions::{Question, Questions, ShardId};
-use crate::shard::{Events, Shard, Shared};
+use crate::shard::{Contents, Events, Shard, Shared};
 use crate::shards::Shards;
 use crate::timer::Timer;
 use crate::traffic::NodeTraffic;
+use crate::upkeep::Upkeep;
 
 /// Checking and reading records takes time on these threads, so there are a few.
 const NETWORK_THREADS: usize = 2;
@@ -50,6 +51,7 @@ pub enum NodeError {
 /// See the module. Dropping it ends connections and threads; logs keep all that was confirmed.
 pub struct Node {
     // Dropped in this order: no tick and no work comes after the replicas are gone.
+    upkeep: Option<Upkeep>,
     timer: Option<Timer>,
     disks: Option<Disks>,
     runtime: Option<Runtime>,
@@ -86,8 +88,10 @@ impl Node {
         let peers = Peers::start(options.peers.clone(), options.boot, listener, Arc::new(traffic), runtime.handle())?;
         // It is set here alone.
         let _ = shared.peers.set(peers);
-        let timer = Timer::start(Arc::clone(&shards))?;
-        Ok(Self { timer: Some(timer), disks: Some(disks), runtime: Some(runtime), shards, shared, questions, options })
+        let timer = Some(Timer::start(Arc::clone(&shards))?);
+        let upkeep = Some(Upkeep::start(Arc::clone(&shards))?);
+        let (disks, runtime) = (Some(disks), Some(runtime));
+        Ok(Self { upkeep, timer, disks, runtime, shards, shared, questions, options })
     }
 
     /// The versions that this version of the broker knows.
@@ -132,6 +136,7 @@ impl Node {
         id: ShardId,
         directory: &Path,
         log: LogOptions,
+        contents: Contents,
         new_replica: ReplicaId,
     ) -> Result<(Arc<Shard>, FoldState), NodeError> {
         if self.shards.get(&id).is_some() {
@@ -145,7 +150,7 @@ impl Node {
             log,
             settings: self.options.replication,
         };
-        let (shard, state) = Shard::open(directory, options, Arc::clone(&self.shared))?;
+        let (shard, state) = Shard::open(directory, options, contents, Arc::clone(&self.shared))?;
         self.shards.add(&shard);
         self.shared.links.each(|broker, link| shard.linked(broker, link));
         Ok((shard, state))
@@ -183,6 +188,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        self.upkeep = None;
         self.timer = None;
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(Duration::from_secs(5));

@@ -53,6 +53,15 @@ pub trait Events: Send + Sync + 'static {
     fn linked(&self, _broker: BrokerId, _is_up: bool) {}
 }
 
+/// What the log of a shard has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// Messages of queues. Followers fold and compact the log by themselves.
+    Queues,
+    /// Entries, which stay until the host needs them no more.
+    Entries,
+}
+
 /// Everything that the replicas of a broker share.
 pub(crate) struct Shared {
     pub events: Arc<dyn Events>,
@@ -83,6 +92,9 @@ pub struct Shard {
     pub(crate) id: ShardId,
     pub(crate) directory: PathBuf,
     pub(crate) options: Options,
+    pub(crate) contents: Contents,
+    /// Held while the log is folded or compacted, and while its queues are opened. It is locked before the place.
+    pub(crate) upkeep: Mutex<()>,
     /// Absent while a copy takes the place of the log, where it could not be opened, and once the node has ended.
     place: Mutex<Option<Place>>,
     pub(crate) working: Working,
@@ -106,6 +118,7 @@ impl Shard {
     pub(crate) fn open(
         directory: &Path,
         options: Options,
+        contents: Contents,
         shared: Arc<Shared>,
     ) -> Result<(Arc<Shard>, FoldState), OpenError> {
         let id = options.log_id;
@@ -114,6 +127,8 @@ impl Shard {
             id,
             directory: directory.to_owned(),
             options,
+            contents,
+            upkeep: Mutex::default(),
             place: Mutex::new(Some(Place::Here(Box::new(replicated)))),
             working: Working::default(),
             flush_waits: AtomicBool::new(false),

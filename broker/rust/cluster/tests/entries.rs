@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use penstock_cluster::{
-    AppendError, Entry, Events, Node, NodeOptions, Published, QuestionKind, Shard, ShardId, Standing, Token,
+    AppendError, Contents, Entry, Events, Node, NodeOptions, Published, QuestionKind, Shard, ShardId, Standing, Token,
 };
 use penstock_log::{FoldState, LogError, LogOptions, Position};
 use penstock_peers::{Secrets, Settings as PeerSettings, Timeouts};
@@ -72,7 +72,7 @@ impl Alone {
         let options = NodeOptions { peers, boot, replication: Settings::default(), disk_threads: 1 };
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let node = Node::start(options, listener, Arc::new(Heard(Mutex::new(sender)))).unwrap();
-        let (shard, _) = node.open(SHARD, directory, LogOptions::default(), REPLICA).unwrap();
+        let (shard, _) = node.open(SHARD, directory, LogOptions::default(), Contents::Entries, REPLICA).unwrap();
         Self { node, shard, ended }
     }
 

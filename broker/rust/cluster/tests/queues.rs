@@ -5,7 +5,7 @@ mod brokers;
 
 use std::sync::Arc;
 
-use brokers::{Cluster, QUEUE, until};
+use brokers::{Broker, Cluster, QUEUE, until};
 use penstock_engine::{
     EngineError, Filled, Level, Payload, Publication, Sequence, SequenceRange, Settle, Shard as Queues, Subscription,
     SubscriptionOptions,
@@ -18,6 +18,14 @@ fn publish(queues: &Arc<Queues>, numbers: std::ops::Range<u32>) {
         places.request_sync();
         until("a publish is confirmed", || places.are_synced());
     }
+}
+
+/// The same, and waits only once.
+fn publish_all(queues: &Arc<Queues>, numbers: std::ops::Range<u32>) {
+    let places: Vec<_> = numbers.map(|number| try_publish(queues, number).unwrap()).collect();
+    let last = places.last().unwrap();
+    last.request_sync();
+    until("publishes are confirmed", || last.are_synced());
 }
 
 fn try_publish(queues: &Arc<Queues>, number: u32) -> Result<penstock_engine::Places, EngineError> {
@@ -173,4 +181,42 @@ fn publishes_wait_while_too_few_replicas_are_there() {
     others.iter().for_each(|number| cluster.run(*number));
     until("the publish is confirmed", || places.are_synced());
     assert_eq!(numbers(&take_all(&consumer, 1)), [5]);
+}
+
+#[test]
+fn followers_free_what_is_settled_and_lead_with_all_that_is_not() {
+    const ROUNDS: u32 = 60;
+    const ROUND: u32 = 200;
+    let cluster = Cluster::start();
+    let first = cluster.leader();
+    let queues = first.lead();
+    let consumer_before = consumer(&queues);
+    let mut kept = Vec::new();
+    for round in 0..ROUNDS {
+        publish_all(&queues, round * ROUND..(round + 1) * ROUND);
+        let mut taken = take_all(&consumer_before, ROUND as usize);
+        // One of each round stays, so nothing is freed without compaction.
+        kept.push(taken.remove(7).0);
+        settle(&queues, &consumer_before, &taken);
+    }
+    cluster.until_in_sync();
+    let leader_bytes = cluster.bytes_of(first.number);
+    let followers = || cluster.brokers.values().filter(|broker| broker.number != first.number);
+
+    until("followers free what is settled", || {
+        followers().all(|follower| cluster.bytes_of(follower.number) < leader_bytes / 3)
+    });
+    // So the next leader reads little.
+    let unfolded = |follower: &Broker| follower.shard.with_log(|log| log.stats().unfolded_segments).unwrap();
+    assert!(followers().all(|follower| unfolded(follower) <= 2));
+
+    let second = followers().next().unwrap();
+    first.shard.hand_over(second.shard.replica().unwrap());
+    let there = second.lead();
+    let consumer_there = consumer(&there);
+    let taken = take_all(&consumer_there, kept.len());
+    assert_eq!(numbers(&taken), kept);
+    settle(&there, &consumer_there, &taken);
+    publish(&there, 0..10);
+    assert_eq!(numbers(&take_all(&consumer_there, 10)), (0..10).collect::<Vec<_>>());
 }

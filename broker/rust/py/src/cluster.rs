@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use penstock_cluster::{Node, NodeOptions};
+use penstock_cluster::{Contents, Node, NodeOptions};
 use penstock_log::LogOptions;
 use penstock_peers::{Secrets, Settings as PeerSettings, Timeouts, Tls};
 use penstock_replica::{Outcome, Settings, Version};
@@ -129,7 +129,8 @@ impl PyNode {
     }
 
     #[pyo3(signature = (
-        shard, directory, *, new_replica, segment_bytes_min, segment_bytes_max, page_cache_lost, disk_free_bytes_min = 0
+        shard, directory, *, new_replica, segment_bytes_min, segment_bytes_max, page_cache_lost, disk_free_bytes_min = 0,
+        has_queues = true
     ))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn open(
@@ -142,6 +143,7 @@ impl PyNode {
         segment_bytes_max: u64,
         page_cache_lost: bool,
         disk_free_bytes_min: u64,
+        has_queues: bool,
     ) -> PyResult<PyReplica> {
         let (node, id, new_replica) = (self.node()?, id_of("shard", shard)?, replica_of(new_replica)?);
         let log = LogOptions {
@@ -151,7 +153,8 @@ impl PyNode {
             free_bytes_min: disk_free_bytes_min,
             ..LogOptions::default()
         };
-        let opened = py.detach(|| node.open(id, Path::new(directory), log, new_replica));
+        let contents = if has_queues { Contents::Queues } else { Contents::Entries };
+        let opened = py.detach(|| node.open(id, Path::new(directory), log, contents, new_replica));
         match opened {
             Ok((shard, _)) => Ok(PyReplica::new(shard, directory)),
             Err(error) => Err(of_replica(py, directory, "cannot be opened", &error)),

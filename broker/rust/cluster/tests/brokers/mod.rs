@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use penstock_cluster::{Events, Node, NodeOptions, Published, QuestionKind, Shard, ShardId, Token};
+use penstock_cluster::{Contents, Events, Node, NodeOptions, Published, QuestionKind, Shard, ShardId, Token};
 use penstock_engine::{Engine, EngineOptions, QueueId, Shard as Queues};
 use penstock_log::{FoldState, LogError, LogOptions, Position};
 use penstock_peers::{Secrets, Settings as PeerSettings, Timeouts, Versions};
@@ -94,7 +94,7 @@ impl Broker {
         let heard = Arc::new(Heard::default());
         let node = Arc::new(Node::start(options, listener, Arc::clone(&heard) as _).unwrap());
         let log = LogOptions { segment_bytes_min: 4096, segment_bytes_max: 32 << 10, ..LogOptions::default() };
-        let (shard, _) = node.open(SHARD, &directory, log, u128::from(number) + 100).unwrap();
+        let (shard, _) = node.open(SHARD, &directory, log, Contents::Queues, u128::from(number) + 100).unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let questions = {
             let (node, coordinator, is_over) = (Arc::clone(&node), Arc::clone(coordinator), Arc::clone(&is_over));
@@ -198,9 +198,20 @@ impl Cluster {
         cluster
     }
 
+    /// The bytes of the files in a broker's folder.
+    pub fn bytes_of(&self, number: BrokerId) -> u64 {
+        let files = std::fs::read_dir(self.directory(number)).unwrap();
+        // One that was removed meanwhile has none.
+        files.map(|file| file.unwrap().metadata().map_or(0, |found| found.len())).sum()
+    }
+
+    fn directory(&self, number: BrokerId) -> PathBuf {
+        self.folder.path().join(number.to_string())
+    }
+
     /// Starts a broker.
     pub fn run(&mut self, number: BrokerId) {
-        let broker = Broker::start(number, self.folder.path().join(number.to_string()), &self.coordinator);
+        let broker = Broker::start(number, self.directory(number), &self.coordinator);
         for other in self.brokers.values() {
             other.set_peer(number, broker.port());
             broker.set_peer(other.number, other.port());

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use penstock_cluster::{Events, Node, NodeOptions, Published, QuestionKind, Shard, ShardId, Token};
+use penstock_cluster::{Contents, Events, Node, NodeOptions, Published, QuestionKind, Shard, ShardId, Token};
 use penstock_log::{FoldState, Log, LogError, LogOptions, Outcome as Settled, Payload, Position, Target};
 use penstock_peers::{Secrets, Settings as PeerSettings, Timeouts, Versions};
 use penstock_queue::{QueueId, Sequence, SequenceRange};
@@ -99,7 +99,7 @@ pub fn run(number: u64, directory: &Path, shard_count: u8, identity: u128) {
     for shard in 0..shard_count {
         let folder = directory.join(shard.to_string());
         std::fs::create_dir_all(&folder).unwrap();
-        let (opened, _) = node.open([shard; 16], &folder, log_options(), identity).unwrap();
+        let (opened, _) = node.open([shard; 16], &folder, log_options(), Contents::Queues, identity).unwrap();
         shards.insert(shard, opened);
     }
     output.say(&format!("listens {}", node.address().unwrap().port()));
