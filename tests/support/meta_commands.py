@@ -97,7 +97,7 @@ def _in_vhost(random: Random, session: int) -> Command:
             Policy("p", "^q", {"message-ttl": random.randint(1, 3), "expires": 5}), random.random() < 0.3
         ),
         lambda: DeletePolicy("p", random.random() < 0.3),
-        lambda: SetLimits(random.choice([Limits(), Limits(queues_max=4)])),
+        lambda: SetLimits(random.choice([Limits(), Limits(queues_max=100)])),
         lambda: SetDefaultQueueType(random.choice(["classic", "quorum"])),
     )
     return cast(Command, random.choice(makers)())

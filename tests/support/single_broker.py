@@ -1,7 +1,8 @@
 """One broker without a cluster, as far as its metadata goes: what it makes of the commands of a cluster."""
 
+import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from penstock.cluster.meta.commands import (
     CreateVhost,
@@ -24,8 +25,15 @@ from penstock.node.vhosts_storage import VhostsStorage
 from penstock.services.accounts import Accounts
 from penstock.services.user_limits import LimitsOfUsers
 from penstock.storage import DataDirectory, write_users, write_vhosts
+from penstock.storage.amqp_frames import encode
+from penstock.storage.definitions_amqp import read_changes
+from penstock.storage.definitions_fold import Fold
+from penstock.storage.vhost_files import DEFINITIONS
 from penstock.vhost.vhosts import Vhosts
 from support.vhost_fakes import FakeShard, Tasks, rights
+
+NO_SETTINGS: Final[tuple[object, ...]] = ([], {}, {"default_queue_type": "classic"})
+"""The contents of files that say what they would say if they were missing."""
 
 
 class _Shard(FakeShard):
@@ -110,6 +118,23 @@ def metadata_files(directory: Path) -> dict[str, bytes]:
         for path in sorted(directory.rglob("*"))
         if path.is_file() and path.name not in others and path.suffix != ".new"
     }
+
+
+def meaning_of(files: dict[str, bytes]) -> dict[str, object]:
+    """Return what files of the metadata say, however often they were collected.
+
+    A broker that took the checkpoint of another one has no dead entries in its definitions, and no files without
+    settings.
+    """
+    meaning: dict[str, object] = {}
+    for path, content in files.items():
+        if path.endswith(DEFINITIONS):
+            fold = Fold()
+            fold.apply_all(read_changes(Path(path), content)[0])
+            meaning[path] = sorted(map(encode, fold.changes()))
+        elif not path.endswith(".json") or json.loads(content) not in NO_SETTINGS:
+            meaning[path] = content
+    return meaning
 
 
 async def files_of_a_single_broker(directory: Path, commands: list[tuple[MetaCommand, int]]) -> dict[str, bytes]:
