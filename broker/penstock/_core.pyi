@@ -1224,10 +1224,17 @@ class Replica:
         AppendEnded with the token says how it ended. Without contents, the append only proves that this replica leads.
         Raises StorageError, after which some of the contents may be appended, and TypeError.
         """
-    def read(self, after: int, bytes_max: int) -> list[LogEntry]:
+    def read(self, after: int, bytes_max: int) -> list[LogEntry] | None:
         """Return committed records after a position, as many as have so many bytes, and at least one. Raises StorageError.
 
-        The list is empty when all were read.
+        The list is empty when all were read. None: contents from there on were removed.
+        """
+    def settle(self, epoch: int, token: int, until: int) -> int | None:
+        """Append, as the leader of an epoch, that no broker needs contents up to a position; return as `append` does. Raises StorageError."""
+    def fold(self, checkpoint: int) -> bool:
+        """Remove segments that have nothing but settled contents, if none is settled above a position. Raises StorageError.
+
+        Returns whether there was something to do, so call it again. `checkpoint` is up to where this broker needs no log.
         """
     def hand_over(self, replica: str) -> None:
         """Let another replica that is in sync lead."""

@@ -7,8 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from penstock.cluster.calls import LostCallError, NotCarriedOutError
 from penstock.cluster.meta.applying import Applier
 from penstock.cluster.meta.asking import Asker, respond
+from penstock.cluster.meta.checkpoint_copies import CheckpointFetcher, CheckpointServer
 from penstock.cluster.meta.files import MetaFiles
 from penstock.cluster.meta.leading import Leader
 from penstock.cluster.meta.log import NotLeaderError, UnknownOutcomeError
@@ -52,6 +54,7 @@ class MetaBroker:
         self.leader: Leader | None = None
         self.asker: Asker
         self.applier: Applier
+        self.checkpoints: CheckpointServer
         self._cluster = cluster
         self._checkpoint_records = checkpoint_records
         self._data: DataDirectory | None = None
@@ -68,10 +71,20 @@ class MetaBroker:
         self._data = DataDirectory.open(self.directory)
         log = BrokerLog(self._cluster.log, self.name)
         self._files, state = await MetaFiles.open(self._data, self._checkpoint_records)
-        self.applier = Applier(state, self._files, log)
+        self.checkpoints = CheckpointServer(self._files)
+        fetcher = CheckpointFetcher(self._others, self._cluster.ask_checkpoint, retry_s=0)
+        self.applier = Applier(state, self._files, log, fetcher)
         self.leader = Leader(log, self.applier)
         self.asker = Asker(Link(self._cluster), self.applier, log, retry_s=0)
         self._tasks = [asyncio.ensure_future(self.applier.run()), asyncio.ensure_future(self.leader.run())]
+
+    @property
+    def checkpoint(self) -> int:
+        """The position of its checkpoint on the disk."""
+        return self._files.checkpoint
+
+    async def _others(self) -> list[int]:
+        return [number for number, other in enumerate(self._cluster.brokers.values()) if other is not self]
 
     async def join(self) -> int:
         """Begin the session of the boot, in place of the one before."""
@@ -85,6 +98,7 @@ class MetaBroker:
         for task in self._tasks:
             with suppress(asyncio.CancelledError):
                 await task
+        self.checkpoints.close()
         await self._files.close()
         assert self._data is not None
         self._data.close()
@@ -96,6 +110,21 @@ class MetaCluster:
     def __init__(self, log: SharedLog, root: Path, names: list[str], checkpoint_records: int) -> None:
         self.log = log
         self.brokers = {name: MetaBroker(self, name, root / name, checkpoint_records) for name in names}
+
+    async def ask_checkpoint(self, number: int, question: bytes) -> bytes:
+        """Ask the broker of a number for a part of its checkpoint; questions and answers are lost."""
+        await self.log.wait()
+        broker = list(self.brokers.values())[number]
+        if broker.leader is None or self.log.random.random() < self.log.loses:
+            raise NotCarriedOutError
+        answer = await broker.checkpoints.answer(question)
+        if self.log.random.random() < self.log.loses:
+            raise LostCallError
+        return answer
+
+    def shorten(self) -> None:
+        """Remove the records that all brokers that are alive have in their checkpoints."""
+        self.log.remove(min((broker.checkpoint for broker in self.alive()), default=0))
 
     def alive(self) -> list[MetaBroker]:
         return [broker for broker in self.brokers.values() if broker.leader is not None]

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from random import Random
 from typing import Final
 
-from penstock.cluster.meta.log import Committed, NotLeaderError, Term, UnknownOutcomeError
+from penstock.cluster.meta.log import Committed, NotLeaderError, RecordsRemovedError, Term, UnknownOutcomeError
 
 STEPS_MAX: Final = 6
 """A wait takes fewer turns of the loop than this."""
@@ -25,6 +25,8 @@ class SharedLog:
         self.committed: list[Committed] = []
         self.epoch = 0
         self.leader: str | None = None
+        self.removed = 0
+        """Records up to this position are removed."""
         self._uncommitted: list[bytes] = []
         self._changed = asyncio.Event()
 
@@ -55,6 +57,10 @@ class SharedLog:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+    def remove(self, until: int) -> None:
+        """Remove the records up to a position that all brokers in sync have without the log."""
+        self.removed = max(self.removed, until)
 
     async def until_changed(self, position: int) -> None:
         while self.end <= position:
@@ -102,6 +108,8 @@ class BrokerLog:
         while True:
             await self._shared.until_changed(after)
             await self._shared.wait()
+            if after < self._shared.removed:
+                raise RecordsRemovedError
             found = [each for each in self._shared.committed if each.position > after]
             taken = found[: self._shared.random.randint(1, len(found))]
             after = taken[-1].position

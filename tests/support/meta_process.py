@@ -8,6 +8,7 @@ import asyncio
 import secrets
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ from penstock.cluster.beating import keep_beating
 from penstock.cluster.host import FRAME_BYTES_MAX, ClusterHost, Member
 from penstock.cluster.meta.codec import Codec
 from penstock.cluster.meta.commands import MetaCommand
-from penstock.cluster.meta.member import MetaMember
+from penstock.cluster.meta.member import META_OPTIONS, MetaMember
 from penstock.cluster.opening import open_coordinator
 from penstock.cluster.record import BrokerName
 from penstock.cluster.translation import broker_number
@@ -29,6 +30,8 @@ from penstock.storage import DataDirectory
 CLUSTER: Final = bytes(range(16))
 COMMANDS: Final[Codec[MetaCommand]] = Codec(MetaCommand)
 CHECKPOINT_RECORDS: Final = 5
+# Small segments, so that the log is shortened after some commands.
+OPTIONS: Final = replace(META_OPTIONS, segment_bytes_min=8 * 1024, segment_bytes_max=64 * 1024)
 
 
 class Broker:
@@ -47,7 +50,7 @@ class Broker:
         self.data = DataDirectory.open(directory)
         self.coordinator = open_coordinator(coordinator, directory)
         self.host = ClusterHost(node, self.coordinator, Member(CLUSTER, name, boot))
-        self.member = MetaMember(self.host, self.data, CHECKPOINT_RECORDS)
+        self.member = MetaMember(self.host, self.data, CHECKPOINT_RECORDS, OPTIONS)
         self._joined = asyncio.Event()
 
     async def run(self, founders: list[BrokerName]) -> None:

@@ -3,9 +3,11 @@
 import asyncio
 import os
 import queue
+import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -18,10 +20,12 @@ from penstock.cluster.meta.commands import MetaCommand
 from penstock.cluster.meta.member import META
 from penstock.cluster.record import ShardRecord
 from support.meta_process import COMMANDS
-from support.single_broker import metadata_files
+from support.single_broker import meaning_of, metadata_files
 from support.waiting import eventually
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+LOG_BYTES_MAX: Final = 400_000
+"""Some segments of the processes."""
 SECONDS_MAX: Final = 60
 """Only ends a test that would otherwise never end."""
 
@@ -107,6 +111,32 @@ class MetaProcesses:
         self._say(process, f"submit {number} {COMMANDS.encode(command).decode()}")
         return self._answer(process, f"answered {number} ")
 
+    def submit_all(self, name: str, commands: Sequence[MetaCommand]) -> None:
+        """Ask a broker to carry out commands, and wait until all of them are answered. They must not be refused."""
+        process = self._processes[name]
+        numbers = {str(next(self._numbers)): command for command in commands}
+        for number, command in numbers.items():
+            self._say(process, f"submit {number} {COMMANDS.encode(command).decode()}")
+        answered = {self._answer(process, "answered ").split(" ", 1)[0] for _ in numbers}
+        assert answered == numbers.keys()
+
+    def wipe(self, name: str) -> None:
+        """Remove the disk of a broker that does not run."""
+        assert name not in self._processes
+        shutil.rmtree(self.directory(name))
+
+    def until_short(self, name: str) -> None:
+        """Wait until the beginning of a broker's log is removed, and what is left is small."""
+
+        def is_short() -> bool:
+            sizes: dict[str, int] = {}
+            for path in (self.directory(name) / META).iterdir():
+                with suppress(FileNotFoundError):  # it was removed meanwhile
+                    sizes[path.name] = path.stat().st_size
+            return "msgs.0000000001" not in sizes and sum(sizes.values()) < LOG_BYTES_MAX
+
+        eventually(is_short, True, SECONDS_MAX)
+
     def leader(self) -> str:
         """Return the broker that leads, once one does."""
         found: list[str] = []
@@ -133,14 +163,14 @@ class MetaProcesses:
         return found[0]
 
     def until_equal(self) -> dict[str, bytes]:
-        """Wait until all brokers have applied the same; return their files, which are equal."""
+        """Wait until all brokers have applied the same; return the files of one, which say the same on all."""
 
         def is_equal() -> bool:
             return len({self._state(name)[1] for name in self._processes}) == 1
 
         eventually(is_equal, True, SECONDS_MAX)
         all_files = [self._files(name) for name in self._processes]
-        assert all(files == all_files[0] for files in all_files)
+        assert all(meaning_of(files) == meaning_of(all_files[0]) for files in all_files)
         return all_files[0]
 
     def _files(self, name: str) -> dict[str, bytes]:

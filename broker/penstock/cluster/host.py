@@ -213,6 +213,7 @@ class ClusterHost:
                 _log.error("replica failed", shard=shard, reason=reason)
             case LogReplaced():
                 _log.info("log replaced by a copy of the leader's", shard=shard)
+                replica.take_replaced()
 
     def _take_peer(self, event: PeerChanged) -> None:
         if not event.is_connected:

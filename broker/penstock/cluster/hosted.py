@@ -1,10 +1,10 @@
 """One replica of this broker as coroutines: appends that end, records that are read, and its role."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 
-from penstock.native import LogEntry, Replica, ReplicaRole, ReplicaStanding
+from penstock.native import LogEntry, Replica, ReplicaRole, ReplicaStanding, ShardState
 
 
 class NotAppended(Enum):
@@ -47,22 +47,46 @@ class HostedReplica:
         Without contents it only proves that this replica leads. Raises StorageError, after which some of them may be
         appended.
         """
+        return await self._append(lambda token: self._native.append(epoch, token, list(contents)))
+
+    async def settle(self, epoch: int, until: int) -> int | NotAppended:
+        """Append as the leader of an epoch that no broker needs records up to a position; return as `append` does.
+
+        Raises StorageError.
+        """
+        return await self._append(lambda token: self._native.settle(epoch, token, until))
+
+    async def _append(self, append: Callable[[int], int | None]) -> int | NotAppended:
         if self._is_closed:
             return NotAppended.NOT_LEADING
         self._token += 1
         token = self._token
         ended = self._appending[token] = asyncio.get_running_loop().create_future()
         try:
-            position = await asyncio.to_thread(self._native.append, epoch, token, list(contents))
+            position = await asyncio.to_thread(append, token)
             if position is None:
                 return NotAppended.NOT_LEADING
             return position if await ended else NotAppended.UNKNOWN
         finally:
             del self._appending[token]
 
-    async def read(self, after: int, bytes_max: int) -> list[LogEntry]:
-        """Return committed records after a position, at least one if there are some. Raises StorageError."""
+    async def read(self, after: int, bytes_max: int) -> list[LogEntry] | None:
+        """Return committed records after a position, at least one if there are some; None where some were removed.
+
+        Raises StorageError.
+        """
         return await asyncio.to_thread(self._native.read, after, bytes_max)
+
+    async def fold(self, checkpoint: int) -> bool:
+        """Remove segments that have only settled records, if none above a position is settled. Raises StorageError.
+
+        Returns whether there was something to do.
+        """
+        return await asyncio.to_thread(self._native.fold, checkpoint)
+
+    async def record(self) -> ShardState | None:
+        """Return the record of the shard, as last read or watched."""
+        return await asyncio.to_thread(lambda: self._native.record)
 
     async def hand_over(self, replica: str) -> None:
         await asyncio.to_thread(self._native.hand_over, replica)
@@ -80,6 +104,10 @@ class HostedReplica:
 
     def take_committed(self, below: int) -> None:
         self.committed = max(self.committed, below)
+        self._wake()
+
+    def take_replaced(self) -> None:
+        """Hear that the log is a copy of the leader's now: there may be records to read that nothing announces."""
         self._wake()
 
     def take_ended(self, token: int, *, is_committed: bool) -> None:

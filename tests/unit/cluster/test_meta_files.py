@@ -184,6 +184,32 @@ async def install(root: Path, state: MetaState) -> None:
         await files.close()
 
 
+def test_a_checkpoint_below_what_the_files_have_replaces_the_state_alone(tmp_path: Path) -> None:
+    records = decided()
+    whole = asyncio.run(live(tmp_path / "whole", records, [1], checkpoint_records=100))
+    for count in range(1, len(records) + 1):
+        root = tmp_path / f"{count}"
+        asyncio.run(live(root, records, [1], checkpoint_records=100))
+        files = metadata_files(root)
+        state = MetaState()
+        for position, record in records[:count]:
+            state.apply(record, position)
+
+        asyncio.run(go_on(root, state, records[count:]))
+
+        assert checkpoint_of(state) == checkpoint_of(whole)
+        assert metadata_files(root) == files
+
+
+async def go_on(root: Path, state: MetaState, records: Records) -> None:
+    with DataDirectory.open(root) as directory:
+        files, _ = await MetaFiles.open(directory, 100)
+        await files.install(state)
+        assert files.checkpoint == state.position
+        await files.apply(state, records)
+        await files.close()
+
+
 def test_an_installation_that_is_interrupted_is_completed(tmp_path: Path) -> None:
     records = decided()
     state = MetaState()

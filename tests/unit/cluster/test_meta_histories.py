@@ -1,4 +1,4 @@
-"""Random histories of a cluster's metadata: elections, lost and repeated messages, kills at every step.
+"""Random histories of a cluster's metadata: elections, lost and repeated messages, kills, removed records.
 
 In the end all brokers have the same state and the files of one broker that ran the same commands; each command was
 carried out at most once, and those that were answered exactly once.
@@ -91,6 +91,8 @@ async def play(seed: int, root: Path) -> None:
         for broker in cluster.alive():
             if broker.name in sessions:
                 history.ask(broker, sessions[broker.name])
+        if random.random() < 0.3:
+            cluster.shorten()
         await log.wait()
     await settle(cluster, history)
     check(cluster, history, await single(root, cluster, history))

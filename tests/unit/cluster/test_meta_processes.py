@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.meta.commands import CreateVhost, InVhost, PutUser
+from penstock.cluster.meta.commands import CreateVhost, InVhost, MetaCommand, PutUser
 from penstock.metadata.commands import DeclareQueue
 from penstock.model.names import ConnectionId, QueueName, VhostName
 from support.meta_commands import DIGEST
@@ -80,3 +80,64 @@ def test_a_leader_that_cannot_write_its_files_leaves_the_others_to_decide(tmp_pa
         cluster.submit(others[1], CreateVhost(VhostName("after")))
 
         assert cluster.leader() in others
+
+
+def changes(count: int) -> list[MetaCommand]:
+    """Return commands that change something each, but leave few things behind."""
+    tags = [("administrator",), ()]
+    return [
+        PutUser(f"user-{number % 10}", tags[number // 10 % 2], DIGEST, "argon2id", force=True)
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("is_blank", [True, False], ids=["blank", "old"])
+def test_a_broker_that_was_away_goes_on_from_a_checkpoint_of_another_one(is_blank: bool, tmp_path: Path) -> None:
+    with MetaProcesses(tmp_path, NAMES) as cluster:
+        cluster.submit("mq-0", CreateVhost(SHOP))
+        cluster.submit_all("mq-1", changes(50))
+        cluster.until_in_sync(len(NAMES))
+        away = next(name for name in NAMES if name != cluster.leader())
+        others = [name for name in NAMES if name != away]
+        cluster.kill(away)
+        if is_blank:
+            cluster.wipe(away)
+
+        for part in range(8):
+            cluster.submit_all(others[part % 2], changes(300))
+            cluster.submit(others[0], CreateVhost(VhostName(f"vhost-{part}")))
+        for name in others:  # so their first records are nowhere any more
+            cluster.until_short(name)
+        for _ in range(3):  # it is killed at some step of its return
+            cluster.start(away)
+            cluster.submit_all(others[1], changes(20))
+            cluster.kill(away)
+        cluster.start(away)
+        cluster.submit(away, CreateVhost(VhostName("last")))
+
+        cluster.until_in_sync(len(NAMES))
+        files = cluster.until_equal()
+        assert vhosts_in(files) == {"shop", "last", *(f"vhost-{part}" for part in range(8))}
+        cluster.submit_all(away, changes(300))
+        cluster.until_short(away)
+
+
+def test_the_log_stays_short_while_leaders_are_killed(tmp_path: Path) -> None:
+    with MetaProcesses(tmp_path, NAMES) as cluster:
+        cluster.submit("mq-0", CreateVhost(SHOP))
+        for part in range(4):
+            cluster.until_in_sync(len(NAMES))
+            killed = cluster.leader()
+            cluster.submit_all(killed, changes(200))
+            cluster.kill(killed)
+            other = next(name for name in NAMES if name != killed)
+            cluster.submit_all(other, changes(200))
+            cluster.submit(other, CreateVhost(VhostName(f"vhost-{part}")))
+            cluster.start(killed)
+
+        cluster.until_in_sync(len(NAMES))
+        cluster.submit_all("mq-0", changes(200))
+        files = cluster.until_equal()
+        assert vhosts_in(files) == {"shop", *(f"vhost-{part}" for part in range(4))}
+        for name in NAMES:
+            cluster.until_short(name)

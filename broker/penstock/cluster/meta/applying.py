@@ -1,18 +1,30 @@
 """The application of committed records on one broker: to its memory and its files, in order, exactly once.
 
-A record that does not fit, or a disk that fails, ends it: nothing after it is applied, and a restart goes on from what
-the files have.
+A broker that was away for long may lack records that the log does not have any more: it goes on from a checkpoint of
+another broker. A record that does not fit, or a disk that fails, ends the application: nothing after it is applied, and
+a restart goes on from what the files have.
 """
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final, Protocol
 
 from penstock.cluster.meta.changes import Record
 from penstock.cluster.meta.codec import RECORDS, CodecError
 from penstock.cluster.meta.files import MetaFiles
-from penstock.cluster.meta.log import Committed, MetaLog
+from penstock.cluster.meta.log import Committed, MetaLog, RecordsRemovedError
 from penstock.cluster.meta.state import MetaState
+from penstock.kit.logging import logger
 from penstock.model.errors import FaultError, StoppedError, StorageError, Thing
+
+_log: Final = logger("meta")
+
+
+class Checkpoints(Protocol):
+    """The checkpoints of other brokers."""
+
+    async def take(self, position_min: int) -> MetaState:
+        """Return the state of one at or above a position. It waits as long as no broker has one."""
 
 
 class Applier:
@@ -22,21 +34,23 @@ class Applier:
     records that are not of the metadata.
     """
 
-    def __init__(self, state: MetaState, files: MetaFiles, log: MetaLog) -> None:
+    def __init__(self, state: MetaState, files: MetaFiles, log: MetaLog, checkpoints: Checkpoints) -> None:
         self.state = state
         self.stopped: StoppedError | None = None
         self._files = files
         self._log = log
+        self._checkpoints = checkpoints
         self._reached = state.position
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     async def run(self) -> None:
         cause = "its worker failed"
         try:
-            async for committed in self._log.committed(self.state.position):
-                await self._files.apply(self.state, decode_records(committed))
-                self._reached = committed[-1].position
-                self._wake()
+            while True:
+                try:
+                    await self._apply_committed()
+                except RecordsRemovedError:
+                    await self._take_checkpoint()
         except asyncio.CancelledError:
             cause = "the broker stops"
             raise
@@ -59,6 +73,19 @@ class Applier:
         """Raise StoppedError after the end."""
         if self.stopped is not None:
             raise StoppedError(self.stopped.thing, self.stopped.cause)
+
+    async def _apply_committed(self) -> None:
+        async for committed in self._log.committed(self._reached):
+            await self._files.apply(self.state, decode_records(committed))
+            self._reached = committed[-1].position
+            self._wake()
+
+    async def _take_checkpoint(self) -> None:
+        state = await self._checkpoints.take(self._reached + 1)
+        await self._files.install(state)
+        self.state, self._reached = state, state.position
+        _log.info("took the checkpoint of another broker", position=state.position)
+        self._wake()
 
     def _wake(self) -> None:
         still: list[tuple[int, asyncio.Future[None]]] = []

@@ -68,6 +68,22 @@ class MetaFiles:
         self._vhosts = VhostDirectories(directory)
         self._checkpoint_records = checkpoint_records
         self._since_checkpoint = 0
+        self._checkpoint = 0
+        self._checkpointed = asyncio.Event()
+
+    @property
+    def checkpoint(self) -> int:
+        """The position of the checkpoint on the disk; 0 without one."""
+        return self._checkpoint
+
+    @property
+    def checkpointed(self) -> asyncio.Event:
+        """An event that is set at the next checkpoint."""
+        return self._checkpointed
+
+    @property
+    def checkpoint_path(self) -> Path:
+        return self._directory.path / CHECKPOINT
 
     @classmethod
     async def open(
@@ -82,6 +98,7 @@ class MetaFiles:
             await asyncio.to_thread(write_applied, path / APPLIED, applied)
         state = await asyncio.to_thread(read_checkpoint, path / CHECKPOINT) or MetaState()
         files = cls(directory, applied, checkpoint_records)
+        files._checkpoint = state.position
         if applied.installing is not None and applied.installing == state.position:
             await files._install(state)
         elif state.position == applied.position:
@@ -89,10 +106,19 @@ class MetaFiles:
         return files, state
 
     async def install(self, state: MetaState) -> None:
-        """Replace the metadata by that of another broker's checkpoint. A start completes what was interrupted."""
+        """Go on from another broker's checkpoint, which is above the state. A start completes what was interrupted.
+
+        The files become those of the checkpoint. They never go back: if they have more already, only the rest of the
+        records that they have is skipped.
+        """
+        if self._is_replaying and state.position <= self._position:
+            await self._write_checkpoint(state)
+            if state.position == self._position:
+                await self._end_replay(state)
+            return
         before = self._noted if self._is_replaying else Applied(self._position)
         await self._note(replace(before, installing=state.position))
-        await asyncio.to_thread(write_checkpoint, self._directory.path / CHECKPOINT, state)
+        await self._write_checkpoint(state)
         await self._install(state)
 
     async def apply(self, state: MetaState, records: _Records) -> None:
@@ -162,7 +188,7 @@ class MetaFiles:
         for name in dead:
             await self._vhosts.collect(name)
         if has_checkpoint:
-            await asyncio.to_thread(write_checkpoint, self._directory.path / CHECKPOINT, state)
+            await self._write_checkpoint(state)
             self._since_checkpoint = 0
 
     async def _apply_change(self, state: MetaState, change: MetaChange) -> None:
@@ -190,6 +216,12 @@ class MetaFiles:
                 await asyncio.to_thread(remove_password_file, self._directory.path, user)
             case _:
                 state.change(change)
+
+    async def _write_checkpoint(self, state: MetaState) -> None:
+        await asyncio.to_thread(write_checkpoint, self.checkpoint_path, state)
+        self._checkpoint = state.position
+        self._checkpointed.set()
+        self._checkpointed = asyncio.Event()
 
     async def _write_vhosts(self, state: MetaState) -> None:
         await self._write(self._directory.vhosts_file, vhosts_content(state.vhosts))

@@ -22,6 +22,10 @@ class Method(IntEnum):
     """The epoch of the leader that is asked, in 8 bytes, and a request: `commands.Request`; a response."""
     READ_INDEX = 2
     """The question for a position with all that was answered before, in 8 bytes."""
+    CHECKPOINT = 3
+    """The question for a part of a broker's checkpoint: see `checkpoint_copies`."""
+    CHECKPOINT_POSITION = 4
+    """The question up to where a broker has a checkpoint on the disk, answered in 8 bytes."""
 
 
 class LeaderPlace(Protocol):

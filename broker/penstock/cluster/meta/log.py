@@ -27,6 +27,13 @@ class UnknownOutcomeError(FaultError):
         super().__init__(_META, "sent no answer in time", "read the state, or send the same request again")
 
 
+class RecordsRemovedError(FaultError):
+    """The log does not have the next records any more. The checkpoint of a broker has what they changed."""
+
+    def __init__(self) -> None:
+        super().__init__(_META, "does not have the next records any more", "go on from a checkpoint of another broker")
+
+
 @dataclass(frozen=True, slots=True)
 class Term:
     """The time in which this broker leads without interruption."""
@@ -64,4 +71,7 @@ class MetaLog(Protocol):
         """
 
     def committed(self, after: int) -> AsyncIterator[Sequence[Committed]]:
-        """Yield the committed records after a position in their order, without an end."""
+        """Yield the committed records after a position in their order, without an end.
+
+        Raises RecordsRemovedError where the next ones were removed.
+        """

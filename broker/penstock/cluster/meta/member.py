@@ -9,34 +9,48 @@ from typing import Final
 
 from penstock.cluster.calls import Calls, Handler
 from penstock.cluster.host import ClusterHost, ReplicaOptions
+from penstock.cluster.hosted import HostedReplica
 from penstock.cluster.meta.applying import Applier
 from penstock.cluster.meta.asking import Asker
+from penstock.cluster.meta.checkpoint_copies import CheckpointFetcher, CheckpointServer
 from penstock.cluster.meta.files import CHECKPOINT_RECORDS, MetaFiles
-from penstock.cluster.meta.leader_link import CallingLink, handlers
+from penstock.cluster.meta.leader_link import CallingLink, Method, handlers
 from penstock.cluster.meta.leading import Leader
 from penstock.cluster.meta.replicated_log import ReplicatedMetaLog
 from penstock.cluster.meta.resigning import resign_after
+from penstock.cluster.meta.shortening import Shortener, encode_position
 from penstock.cluster.meta.state import MetaState
 from penstock.cluster.record import BrokerName
+from penstock.cluster.translation import broker_number
 from penstock.kit.tasks import spawn
 from penstock.storage import DataDirectory
 
 META: Final = "meta"
 """The shard's name at the coordinator, and its directory."""
-META_OPTIONS: Final = ReplicaOptions(segment_bytes_max=16 * 1024 * 1024, has_queues=False)
+META_OPTIONS: Final = ReplicaOptions(segment_bytes_max=4 * 1024 * 1024, has_queues=False)
 
 
 class MetaMember:
     """It runs from `start` to `stop`. `asker` takes commands from then on; `join` begins its session."""
 
-    def __init__(self, host: ClusterHost, data: DataDirectory, checkpoint_records: int = CHECKPOINT_RECORDS) -> None:
+    def __init__(
+        self,
+        host: ClusterHost,
+        data: DataDirectory,
+        checkpoint_records: int = CHECKPOINT_RECORDS,
+        options: ReplicaOptions = META_OPTIONS,
+    ) -> None:
         self._host = host
         self._data = data
         self._checkpoint_records = checkpoint_records
+        self._options = options
+        self._me = broker_number(host.me.name)
         self._tasks: list[asyncio.Task[None]] = []
         self._shard = b""
         self._calls: Calls
         self._files: MetaFiles
+        self._checkpoints: CheckpointServer
+        self._replica: HostedReplica
         self._applier: Applier
         self.asker: Asker
 
@@ -54,16 +68,23 @@ class MetaMember:
 
         Raises StorageError.
         """
-        replica = await self._host.open(META, directory_of(self._data), META_OPTIONS, founders)
-        self._shard = replica.shard
+        replica = await self._host.open(META, directory_of(self._data), self._options, founders)
+        self._replica, self._shard = replica, replica.shard
         self._files, state = await MetaFiles.open(self._data, self._checkpoint_records)
         answers: dict[int, Handler] = {}
         self._calls = Calls(partial(self._host.send, replica.shard), answers, secrets.randbits(63))
         link = CallingLink(replica.shard, self._host, self._calls)
         log = ReplicatedMetaLog(replica, link.ask_read_index)
-        self._applier = Applier(state, self._files, log)
+        self._checkpoints = CheckpointServer(self._files)
+        fetcher = CheckpointFetcher(self._brokers, self._ask_checkpoint)
+        self._applier = Applier(state, self._files, log, fetcher)
         link.leader = leader = Leader(log, self._applier)
         answers |= handlers(leader, log)
+        answers |= {
+            Method.CHECKPOINT: self._checkpoints.answer,
+            Method.CHECKPOINT_POSITION: self._answer_checkpoint_position,
+        }
+        shortener = Shortener(replica, self._files, self._me, self._ask_checkpoint_position)
         self.asker = Asker(link, self._applier, log)
         self._host.receive(replica.shard, self._calls)
         workers = [
@@ -71,7 +92,11 @@ class MetaMember:
             spawn(leader.run(), name="meta leader"),
         ]
         resigning = resign_after(workers, partial(self._host.hand_over, replica.shard))
-        self._tasks = [spawn(resigning, name="meta resigning"), *workers]
+        self._tasks = [
+            spawn(resigning, name="meta resigning"),
+            *workers,
+            spawn(shortener.run(), name="meta shortener"),
+        ]
 
     async def join(self) -> int:
         """Begin the session of this boot, and return its number. It waits as long as there is no leader."""
@@ -87,7 +112,25 @@ class MetaMember:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._calls.close()
+        self._checkpoints.close()
         await self._files.close()
+
+    async def _brokers(self) -> list[int]:
+        """Return the other brokers with a replica, the leader first."""
+        record = await self._replica.record()
+        if record is None:
+            return []
+        others = set(record.replicas.values()) - {self._me}
+        return sorted(others, key=lambda broker: (broker != record.leader, broker))
+
+    async def _ask_checkpoint(self, broker: int, question: bytes) -> bytes:
+        return await self._calls.call(broker, Method.CHECKPOINT, question)
+
+    async def _ask_checkpoint_position(self, broker: int) -> bytes:
+        return await self._calls.call(broker, Method.CHECKPOINT_POSITION, b"")
+
+    async def _answer_checkpoint_position(self, _: bytes) -> bytes:
+        return encode_position(self._files.checkpoint)
 
 
 def directory_of(data: DataDirectory) -> Path:

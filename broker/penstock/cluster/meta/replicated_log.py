@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
 from penstock.cluster.hosted import HostedReplica, NotAppended
-from penstock.cluster.meta.log import Committed, NotLeaderError, Term, UnknownOutcomeError
+from penstock.cluster.meta.log import Committed, NotLeaderError, RecordsRemovedError, Term, UnknownOutcomeError
 
 READ_BYTES_MAX: Final = 256 * 1024
 """The records that are read and applied together."""
@@ -64,6 +64,8 @@ class ReplicatedMetaLog:
         while True:
             changed = self._replica.changed
             entries = await self._replica.read(after, READ_BYTES_MAX)
+            if entries is None:
+                raise RecordsRemovedError
             if entries:
                 after = entries[-1].until
                 yield [Committed(entry.until, entry.content) for entry in entries]

@@ -3,9 +3,8 @@
 //! An entry is a message for one queue of the log, and its sequence follows from its position: so a new leader needs no count. Other
 //! records, as the beginning of an epoch, are read as entries without content: a reader then knows that nothing is missing.
 //!
-//! Invariants: what is read is committed. Nothing is appended in another epoch than the one that the caller names.
-//!
-//! Limits: nothing deletes entries yet.
+//! Invariants: what is read is committed. Nothing is appended in another epoch than the one that the caller names. Entries that were
+//! removed are never passed over.
 
 use penstock_log::{Coding, DecodeError, Log, LogError, Payload, Position, Record, Target, decode_record};
 use penstock_queue::{QueueId, Sequence};
@@ -16,9 +15,9 @@ use crate::place::Place;
 use crate::shard::Shard;
 
 /// The queue that has all entries of a log.
-const QUEUE: QueueId = QueueId(1);
+pub(crate) const QUEUE: QueueId = QueueId(1);
 
-/// A record of the log, up to this position.
+/// A record of the log, up to this position. One without content may stand for several records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub until: Position,
@@ -40,7 +39,7 @@ pub struct Standing {
 pub enum EntriesError {
     #[error(transparent)]
     Log(#[from] LogError),
-    #[error("the log does not have the records from {0} on any more")]
+    #[error("the log does not have the entries from {0} on any more")]
     Removed(u64),
     #[error("the record at {0} cannot be read: {1}")]
     Record(u64, DecodeError),
@@ -61,6 +60,20 @@ impl Shard {
     /// # Errors
     /// `NotLeading` where nothing was appended, and nothing will be, as where queues have the log; those of the log, where some of the entries may be appended.
     pub fn append_entries(&self, epoch: Epoch, publish: Token, contents: &[&[u8]]) -> Result<Position, AppendError> {
+        let without: &[&[u8]] = &[&[]];
+        let contents = if contents.is_empty() { without } else { contents };
+        self.append_in(epoch, publish, |log, now_ms| {
+            contents.iter().try_fold(log.end(), |_, content| append_entry(log, now_ms, content))
+        })
+    }
+
+    /// Appends to the log as the leader of an epoch, where no queues have it.
+    pub(crate) fn append_in(
+        &self,
+        epoch: Epoch,
+        publish: Token,
+        append: impl FnOnce(&mut Log, u64) -> Result<Position, LogError>,
+    ) -> Result<Position, AppendError> {
         let mut guard = self.lock();
         let leads = |role: Role| matches!(role, Role::Leader { epoch: led, .. } if led == epoch);
         let Some(Place::Here(replicated)) = guard.as_mut() else { return Err(AppendError::NotLeading) };
@@ -68,21 +81,18 @@ impl Shard {
             return Err(AppendError::NotLeading);
         }
         let now = self.shared.now();
-        let without: &[&[u8]] = &[&[]];
-        let contents = if contents.is_empty() { without } else { contents };
-        let append =
-            |log: &mut Log| contents.iter().try_fold(log.end(), |_, content| append_entry(log, now.unix_ms, content));
-        let appended = replicated.append(publish, append);
+        let appended = replicated.append(publish, |log| append(log, now.unix_ms));
         let outputs = replicated.flush(now);
         self.hand_over_outputs(&mut guard, outputs);
         appended
     }
 
     /// Reads committed records from a position on, where one begins: as many as have so many bytes, and at least one. There are none
-    /// when everything was read. Blocks.
+    /// when everything was read. Where the log has no records any more because none of them was an entry, one without content stands for them.
+    /// Blocks.
     ///
     /// # Errors
-    /// `Removed` where the log has lost these records by a copy of another log; those of the log.
+    /// `Removed` where entries from there on were removed; those of the log.
     pub fn read_entries(&self, after: Position, bytes_max: usize) -> Result<Vec<Entry>, EntriesError> {
         let begin = |log: &mut Log| -> Result<_, LogError> {
             let bound = log.bound();
@@ -92,8 +102,10 @@ impl Shard {
         };
         let Some((Some(ticket), coding)) = self.with_log(begin).transpose()? else { return Ok(Vec::new()) };
         let read = ticket.map(|ticket| ticket.perform(bytes_max)).transpose()?.flatten();
-        let Some(records) = read else { return Err(EntriesError::Removed(after.0)) };
-        entries_in(&records.bytes, after, coding)
+        match read {
+            Some(records) => entries_in(&records.bytes, after, coding),
+            None => Ok(self.pass_over(after)?.into_iter().collect()),
+        }
     }
 }
 

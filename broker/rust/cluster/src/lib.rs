@@ -2,7 +2,7 @@
 //!
 //! [`Node::open`] opens a replica of a shard in a directory. The leader appends by [`Shard::publish`]; each publish ends as
 //! committed or with an unknown outcome, which [`Events`] hears. A shard without queues has entries in its log:
-//! [`Shard::append_entries`]. Questions to the coordinator are values that [`Node::next_question`] hands out, and the answers come back
+//! [`Shard::append_entries`], and [`Shard::settle_entries`] once no broker needs them. Questions to the coordinator are values that [`Node::next_question`] hands out, and the answers come back
 //! as values: this crate knows no coordinator. Brokers send each other messages of their own by [`Node::send`].
 //!
 //! [`Shard::lead`] opens the queues of a shard in an engine, for a term in which this broker leads it. Then they append to the log, and their
@@ -29,6 +29,7 @@ mod questions;
 mod reports;
 mod shard;
 mod shards;
+mod shortening;
 mod timer;
 mod traffic;
 mod upkeep;

@@ -58,7 +58,7 @@ pub trait Events: Send + Sync + 'static {
 pub enum Contents {
     /// Messages of queues. Followers fold and compact the log by themselves.
     Queues,
-    /// Entries, which stay until the host needs them no more.
+    /// Entries, which the host has removed: [`Shard::fold_entries`].
     Entries,
 }
 

@@ -1,4 +1,5 @@
-//! A shard with one replica whose log has entries: they are read back in their order, over epochs and starts.
+//! A shard with one replica whose log has entries: they are read back in their order, over epochs and starts, and removed once they are
+//! settled.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use penstock_cluster::{
-    AppendError, Contents, Entry, Events, Node, NodeOptions, Published, QuestionKind, Shard, ShardId, Standing, Token,
+    AppendError, Contents, EntriesError, Entry, Events, Node, NodeOptions, Published, QuestionKind, Shard, ShardId,
+    Standing, Token,
 };
 use penstock_log::{FoldState, LogError, LogOptions, Position};
 use penstock_peers::{Secrets, Settings as PeerSettings, Timeouts};
@@ -59,6 +61,10 @@ fn record() -> ShardRecord {
 
 impl Alone {
     fn start(directory: &Path, boot: u64) -> Self {
+        Self::start_with(LogOptions::default(), directory, boot)
+    }
+
+    fn start_with(log: LogOptions, directory: &Path, boot: u64) -> Self {
         let (sender, ended) = channel();
         let peers = PeerSettings {
             broker: 1,
@@ -72,7 +78,7 @@ impl Alone {
         let options = NodeOptions { peers, boot, replication: Settings::default(), disk_threads: 1 };
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let node = Node::start(options, listener, Arc::new(Heard(Mutex::new(sender)))).unwrap();
-        let (shard, _) = node.open(SHARD, directory, LogOptions::default(), Contents::Entries, REPLICA).unwrap();
+        let (shard, _) = node.open(SHARD, directory, log, Contents::Entries, REPLICA).unwrap();
         Self { node, shard, ended }
     }
 
@@ -109,6 +115,28 @@ impl Alone {
         end
     }
 
+    fn settle(&self, epoch: Epoch, token: Token, until: Position) {
+        self.shard.settle_entries(epoch, token, until).unwrap();
+        assert_eq!(self.ended.recv_timeout(LIMIT).unwrap(), (token, Published::Committed));
+    }
+
+    /// Appends until a fold with this checkpoint removes the beginning of the log.
+    fn shorten(&self, epoch: Epoch, checkpoint: Position, contents: &mut Vec<Vec<u8>>) {
+        for token in 1_000.. {
+            assert!(token < 2_000, "nothing is removed");
+            contents.push(vec![7; 500]);
+            self.append(epoch, token, &[&[7; 500]]);
+            while self.shard.fold_entries(checkpoint).unwrap() {}
+            if self.is_removed(Position(0)) {
+                return;
+            }
+        }
+    }
+
+    fn is_removed(&self, after: Position) -> bool {
+        matches!(self.shard.read_entries(after, BYTES_MAX), Err(EntriesError::Removed(_)))
+    }
+
     fn read(&self, mut after: Position, bytes_max: usize) -> Vec<Entry> {
         let mut all = Vec::new();
         loop {
@@ -120,7 +148,11 @@ impl Alone {
     }
 
     fn contents(&self) -> Vec<Vec<u8>> {
-        self.read(Position(0), BYTES_MAX).into_iter().filter_map(|entry| entry.content).collect()
+        self.contents_after(Position(0))
+    }
+
+    fn contents_after(&self, after: Position) -> Vec<Vec<u8>> {
+        self.read(after, BYTES_MAX).into_iter().filter_map(|entry| entry.content).collect()
     }
 }
 
@@ -150,4 +182,75 @@ fn entries_are_read_in_their_order_and_go_on_after_a_start() {
     alone.append(next, 1, &[b"four"]);
 
     assert_eq!(alone.contents(), [&b"one"[..], b"two", b"three", b"four"]);
+}
+
+/// Small segments, so that a test can remove some.
+fn small() -> LogOptions {
+    LogOptions { segment_bytes_min: 4096, segment_bytes_max: 8192, ..LogOptions::default() }
+}
+
+#[test]
+fn settled_entries_are_removed_but_not_above_the_checkpoint_of_the_broker() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut record, mut version) = (record(), 1);
+    let alone = Alone::start_with(small(), directory.path(), 1);
+    let epoch = alone.lead(&mut record, &mut version);
+    let numbers = || (0..200_u64).map(|number| number.to_le_bytes().repeat(30));
+    let ends: Vec<Position> =
+        numbers().enumerate().map(|(token, content)| alone.append(epoch, token as u64 + 1, &[&content])).collect();
+    while alone.shard.fold_entries(Position(0)).unwrap() {}
+    assert!(alone.contents() == numbers().collect::<Vec<_>>(), "nothing is settled");
+
+    let settled = ends[149];
+    alone.settle(epoch, 500, settled);
+
+    let mut rest: Vec<Vec<u8>> = numbers().skip(150).collect();
+    let token = |number: usize| 501 + number as u64;
+    for number in 0..100 {
+        rest.push(vec![6; 500]);
+        alone.append(epoch, token(number), &[&[6; 500]]);
+        assert!(!alone.shard.fold_entries(ends[148]).unwrap());
+    }
+    assert!(!alone.is_removed(Position(0)));
+    alone.shorten(epoch, settled, &mut rest);
+
+    assert!(!directory.path().join("msgs.0000000001").exists());
+    assert!(alone.contents_after(settled) == rest);
+    drop(alone);
+
+    let alone = Alone::start_with(small(), directory.path(), 2);
+    assert!(alone.is_removed(Position(0)));
+    let epoch = alone.lead(&mut record, &mut version);
+    alone.settle(epoch, 1, Position(u64::MAX));
+    assert!(alone.contents_after(settled) == rest, "it is settled, but no fold has removed it");
+}
+
+/// A leader that found nothing to append leaves a segment without entries, which a fold removes between others.
+#[test]
+fn a_reader_passes_over_epochs_without_entries_that_were_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut record, mut version) = (record(), 1);
+    let alone = Alone::start_with(small(), directory.path(), 1);
+    let epoch = alone.lead(&mut record, &mut version);
+    let first = alone.append(epoch, 1, &[b"first"]);
+    drop(alone);
+    for boot in 2..6 {
+        Alone::start_with(small(), directory.path(), boot).lead(&mut record, &mut version);
+    }
+    let alone = Alone::start_with(small(), directory.path(), 6);
+    let epoch = alone.lead(&mut record, &mut version);
+    let mut contents = vec![b"first".to_vec()];
+    let is_gone = || alone.shard.with_log(|log| log.begin_records(first, log.bound())).unwrap().unwrap().is_none();
+    for token in 1.. {
+        assert!(token < 200, "no epoch is removed");
+        contents.push(vec![7; 500]);
+        alone.append(epoch, token, &[&[7; 500]]);
+        while alone.shard.fold_entries(Position(0)).unwrap() {}
+        if is_gone() {
+            break;
+        }
+    }
+
+    assert!(alone.contents() == contents);
+    assert!(alone.contents_after(first) == contents[1..]);
 }

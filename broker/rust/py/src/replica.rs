@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use penstock_cluster::{AppendError, Shard};
+use penstock_cluster::{AppendError, EntriesError, Shard};
 use penstock_log::Position;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
@@ -58,23 +58,43 @@ impl PyReplica {
         let contents: Vec<Py<PyBytes>> =
             contents.collect::<PyResult<_>>().map_err(|_| PyTypeError::new_err("every content must be bytes"))?;
         let slices: Vec<&[u8]> = contents.iter().map(|content| content.as_bytes(py)).collect();
-        match py.detach(|| self.shard.append_entries(epoch, token, &slices)) {
-            Ok(position) => Ok(Some(position.0)),
-            Err(AppendError::NotLeading) => Ok(None),
-            Err(error) => Err(of_replica(py, &self.directory, "failed", &error)),
+        let appended = py.detach(|| self.shard.append_entries(epoch, token, &slices));
+        self.position_of(py, appended)
+    }
+
+    fn read(&self, py: Python<'_>, after: u64, bytes_max: usize) -> PyResult<Option<Vec<LogEntry>>> {
+        match py.detach(|| self.shard.read_entries(Position(after), bytes_max)) {
+            Ok(entries) => Ok(Some(entries.into_iter().map(LogEntry::from).collect())),
+            Err(EntriesError::Removed(_)) => Ok(None),
+            Err(error) => Err(of_replica(py, &self.directory, "cannot be read", &error)),
         }
     }
 
-    fn read(&self, py: Python<'_>, after: u64, bytes_max: usize) -> PyResult<Vec<LogEntry>> {
-        let read = py.detach(|| self.shard.read_entries(Position(after), bytes_max));
-        let entries = read.map_err(|error| of_replica(py, &self.directory, "cannot be read", &error))?;
-        Ok(entries.into_iter().map(LogEntry::from).collect())
+    fn settle(&self, py: Python<'_>, epoch: u64, token: u64, until: u64) -> PyResult<Option<u64>> {
+        let appended = py.detach(|| self.shard.settle_entries(epoch, token, Position(until)));
+        self.position_of(py, appended)
+    }
+
+    fn fold(&self, py: Python<'_>, checkpoint: u64) -> PyResult<bool> {
+        let folded = py.detach(|| self.shard.fold_entries(Position(checkpoint)));
+        folded.map_err(|error| of_replica(py, &self.directory, "cannot be shortened", &error))
     }
 
     fn hand_over(&self, py: Python<'_>, replica: &str) -> PyResult<()> {
         let to = replica_of(replica)?;
         py.detach(|| self.shard.hand_over(to));
         Ok(())
+    }
+}
+
+impl PyReplica {
+    /// `None` where nothing was appended, as another replica leads.
+    fn position_of(&self, py: Python<'_>, appended: Result<Position, AppendError>) -> PyResult<Option<u64>> {
+        match appended {
+            Ok(position) => Ok(Some(position.0)),
+            Err(AppendError::NotLeading) => Ok(None),
+            Err(error) => Err(of_replica(py, &self.directory, "failed", &error)),
+        }
     }
 }
 
