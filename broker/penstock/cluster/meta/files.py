@@ -154,6 +154,8 @@ class MetaFiles:
     async def _install(self, state: MetaState) -> None:
         await self._vhosts.install(state)
         await self._write_vhosts(state)
+        for name in state.vhosts:
+            await self._vhosts.unmark(name)
         await self._write_users(state)
         await self._write_limits(state)
         await self._note(Applied(state.position))

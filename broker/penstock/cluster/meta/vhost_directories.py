@@ -103,7 +103,10 @@ class VhostDirectories:
         await self._files[name].collect()
 
     async def install(self, state: MetaState) -> None:
-        """Make the directories of a state, and delete all others. Logs of virtual hosts that stay are kept."""
+        """Make the directories of a state, and delete all others. Logs of virtual hosts that stay are kept.
+
+        New directories are marked until they are named, so that a start may make them anew.
+        """
         await self.close()
         named = await self._named()
         for name in named:
@@ -114,13 +117,14 @@ class VhostDirectories:
                 await self.delete(name)
         for name, vhost in state.vhosts.items():
             path = self._directory.vhost_directory(name)
-            if name not in named or is_marked_deleted(path) or not path.is_dir():
+            if is_marked_deleted(path):
+                await self.delete(name)
+            if name not in named or not path.is_dir():
                 await asyncio.to_thread(create_vhost_directory, path, name)
             entries = [entry for entry in entries_of(vhost) if not isinstance(entry, SettingsEntry)]
             await asyncio.to_thread(create_definitions, path / DEFINITIONS, map(change_of, entries))
             for settings in _settings_of(vhost):
                 await asyncio.to_thread(_write_settings, path, name, settings, is_kept=True)
-            await self.unmark(name)
             await self._open(name)
 
     async def close(self) -> None:
