@@ -53,7 +53,7 @@ def set_policy(state: VhostTopology, command: SetPolicy) -> Decision:
             size=size,
             size_max=PATTERNS_BYTES_MAX,
         )
-    return _changed(state, {**held, command.policy.name: command.policy}, is_operator=command.is_operator)
+    return change_policies(state, {**held, command.policy.name: command.policy}, is_operator=command.is_operator)
 
 
 def delete_policy(state: VhostTopology, command: DeletePolicy) -> Decision:
@@ -61,11 +61,14 @@ def delete_policy(state: VhostTopology, command: DeletePolicy) -> Decision:
     if command.name not in held:
         raise NotFoundError(state.thing("policy", command.name), "list the existing policies")
     left = {name: policy for name, policy in held.items() if name != command.name}
-    return _changed(state, left, is_operator=command.is_operator)
+    return change_policies(state, left, is_operator=command.is_operator)
 
 
-def _changed(state: VhostTopology, policies: Policies, *, is_operator: bool) -> Decision:
-    """Change the engine where the effect of the policies differs, which is only where a changed policy matches."""
+def change_policies(state: VhostTopology, policies: Policies, *, is_operator: bool) -> Decision:
+    """Replace all policies, or those of the operators.
+
+    The engine changes where the effect of the policies differs, which is only where a changed policy matches.
+    """
     held = state.operator_policies if is_operator else state.policies
     names = [name for name in held.keys() | policies.keys() if held.get(name) != policies.get(name)]
     patterns = {each[name].compiled for each in (held, policies) for name in names if name in each}

@@ -1,9 +1,11 @@
 """Batches decided on a pending copy, against the same commands decided on a topology of its own.
 
 The answers are equal, a commit makes the topologies equal, and a dropped batch leaves no trace. A follower that is told
-the replicated entries of each decision has the same topology, and stores what the decision stores.
+the replicated entries of each decision has the same topology, stores what the decision stores, and its engine is as one
+that begins with the topology.
 """
 
+from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
@@ -35,8 +37,19 @@ from penstock.metadata.commands import (
     SetPolicy,
     Unbind,
 )
-from penstock.metadata.effects import Decision, Entry
+from penstock.metadata.effects import (
+    AddRoute,
+    Change,
+    Decision,
+    DropExchange,
+    DropQueue,
+    Entry,
+    PutExchange,
+    PutQueue,
+    RemoveRoute,
+)
 from penstock.metadata.policies import Policy
+from penstock.model.arguments import freeze_arguments
 from penstock.model.errors import RefusedError
 from penstock.model.limits import Limits
 from penstock.model.names import ConnectionId, ExchangeName, QueueName, RoutingKey, VhostName
@@ -90,11 +103,42 @@ def contents(state: VhostTopology) -> dict[str, Any]:
     }
 
 
+class Engine:
+    """What an engine has after changes: its exchanges, queues and routes."""
+
+    def __init__(self, changes: Iterable[Change]) -> None:
+        self.exchanges: dict[str, object] = {}
+        self.queues: dict[int, object] = {}
+        self.routes: dict[object, object] = {}
+        self.take(changes)
+
+    def take(self, changes: Iterable[Change]) -> None:
+        for change in changes:
+            match change:
+                case PutExchange(exchange):
+                    self.exchanges[exchange.name] = (exchange.routing_kind, freeze_arguments(exchange.arguments))
+                case DropExchange(name):
+                    del self.exchanges[name]
+                case PutQueue(queue):
+                    arguments = freeze_arguments(queue.arguments)
+                    self.queues[queue.id] = (queue.name, arguments, queue.least_durability)
+                case DropQueue(number):
+                    del self.queues[number]
+                case AddRoute(route):
+                    assert route.identity not in self.routes
+                    self.routes[route.identity] = route
+                case RemoveRoute(route):
+                    del self.routes[route.identity]
+                case _:
+                    raise AssertionError(change)
+
+
 class PendingAgainstPlain(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.committed = VhostTopology(VhostName("/"))
         self.follower = VhostTopology(VhostName("/"))
+        self.engine = Engine(changes_of(self.follower))
         self.begin()
 
     def begin(self) -> None:
@@ -136,8 +180,11 @@ class PendingAgainstPlain(RuleBasedStateMachine):
         for entry in told:
             if is_stored(self.follower, entry):
                 stored.append(entry)
-            assert apply_entry(self.follower, entry) is None
+            changes: list[Change] = []
+            assert apply_entry(self.follower, entry, changes) is None
+            self.engine.take(changes)
         assert stored == entries
+        assert vars(self.engine) == vars(Engine(changes_of(self.follower)))
 
     @precondition(lambda self: self.count)
     @rule(keeps_ids=st.booleans())
