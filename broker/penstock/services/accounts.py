@@ -9,26 +9,14 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.identity import (
-    CredentialCache,
-    Permission,
-    TopicPermission,
-    User,
-    Users,
-    hash_password,
-)
-from penstock.identity.credentials import KEY_BYTES
-from penstock.identity.decoys import Decoys
-from penstock.identity.passwords import ARGON2ID, OURS, SALT_BYTES, is_too_costly
-from penstock.identity.random_digests import RANDOM, hash_random
+from penstock.identity import Permission, TopicPermission, User, Users, hash_password
+from penstock.identity.passwords import SALT_BYTES, is_too_costly
 from penstock.kit.logging import logger
 from penstock.kit.peers import NOWHERE, Source
-from penstock.kit.settings import CREDENTIALS_MAX
 from penstock.kit.tasks import spawn
 from penstock.model.errors import (
     DiskFullError,
     FaultError,
-    NotAuthenticatedError,
     NotFoundError,
     NotWrittenError,
     PreconditionFailedError,
@@ -37,7 +25,7 @@ from penstock.model.errors import (
     Thing,
 )
 from penstock.services.deletion_records import DeletionRecords
-from penstock.services.password_checks import PasswordChecks
+from penstock.services.password_log_ins import PasswordLogIns
 from penstock.services.user_limits import LimitsOfUsers
 from penstock.storage import read_users, write_users
 from penstock.storage.deletions import remove_password_file
@@ -53,15 +41,6 @@ FREED_ON_LOOP_MAX = 100
 DECIDED_AT_ONCE_MAX = 100
 ForgetUser = Callable[[str], Awaitable[None]]
 _Change = Callable[[Users], Users]
-
-
-@dataclass(frozen=True, slots=True)
-class _Previous:
-    """A password that still counts, up to a time of the loop's clock."""
-
-    password_hash: str
-    algorithm: str
-    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +62,8 @@ class Accounts:
         self._limits = limits
         self._deletions = DeletionRecords(deletions)
         self._deleting: set[str] = set()
-        self._cache = CredentialCache(os.urandom(KEY_BYTES), CREDENTIALS_MAX)
-        self._decoy_key = os.urandom(KEY_BYTES)
-        self._decoys, self._decoys_of = Decoys([], self._decoy_key), Users()
-        self._checks = PasswordChecks()
+        self._log_ins = PasswordLogIns(lambda: self._users, self._rehash)
         self._rehashing: set[str] = set()
-        self._previous: dict[str, _Previous] = {}
         self._waiting: list[_Waiting] = []
         self._writer: asyncio.Task[None] | None = None
         self._has_vhost: Callable[[str], bool] = lambda _: True
@@ -127,12 +102,12 @@ class Accounts:
         return cls(path, users, limits, deletions)
 
     def close(self) -> None:
-        self._checks.close()
+        self._log_ins.close()
 
     @property
     def check_count(self) -> int:
         """Return how many passwords were hashed for log-ins, because the cache had no answer."""
-        return self._checks.count
+        return self._log_ins.check_count
 
     async def settled(self) -> None:
         """Wait until nothing is being written."""
@@ -147,75 +122,15 @@ class Accounts:
 
         A wrong password and an unknown user return the same error, with the time at which to answer it.
         """
-        user = self._users.find(name)
-        password_hash, algorithm = (user.password_hash, user.hashing_algorithm) if user else self._decoy(name)
-        digest = self._cache.digest(name, password, password_hash)
-        if not self._cache.knows(digest):
-            if self._knows_previous(name, password):
-                return self._known(name)
-            verdict = await self._checks.verdict(digest, password_hash, algorithm, password, source)
-            if not verdict.is_right:
-                if await self._has_previous(name, password, source):
-                    return self._known(name)
-                raise NotAuthenticatedError(name, due=verdict.due(asyncio.get_running_loop().time()))
-            self._cache.remember(digest)
-            if algorithm not in OURS:
-                password_hash = await self._rehash(name, password_hash, password)
-            user = self._users.find(name)  # it may have changed while its password was checked
-        if user is None or user.password_hash != password_hash:
-            raise NotAuthenticatedError(name)
-        return user
-
-    def _known(self, name: str) -> User:
-        """Return the user, who may have been deleted while the password was checked."""
-        user = self._users.find(name)
-        if user is None:
-            raise NotAuthenticatedError(name)
-        return user
-
-    def _previous_of(self, name: str) -> _Previous | None:
-        """Return the user's previous password if it still counts."""
-        previous = self._previous.get(name)
-        if previous is not None and asyncio.get_running_loop().time() >= previous.until:
-            del self._previous[name]
-            return None
-        return previous
-
-    def _knows_previous(self, name: str, password: str) -> bool:
-        previous = self._previous_of(name)
-        if previous is None:
-            return False
-        return self._cache.knows(self._cache.digest(name, password, previous.password_hash))
-
-    async def _has_previous(self, name: str, password: str, source: Source) -> bool:
-        """Return whether this is the user's previous password, and still counts. It is remembered then."""
-        previous = self._previous_of(name)
-        if previous is None:
-            return False
-        digest = self._cache.digest(name, password, previous.password_hash)
-        verdict = await self._checks.verdict(digest, previous.password_hash, previous.algorithm, password, source)
-        if verdict.is_right:
-            self._cache.remember(digest)
-            _log.warning("log-in with the previous password, which is accepted for a time only", user=name)
-        return verdict.is_right
+        return await self._log_ins.log_in(name, password, source=source)
 
     def accept_previous(self, user: User, seconds: float) -> None:
         """Accept the password that a user has now beside the next one, for that long or until a restart."""
-        until = asyncio.get_running_loop().time() + seconds
-        self._previous[user.name] = _Previous(user.password_hash, user.hashing_algorithm, until)
+        self._log_ins.accept_previous(user, seconds)
 
     async def has_password(self, user: User, password: str) -> bool:
         """Return whether this is the user's password. It is no log-in."""
-        digest = self._cache.digest(user.name, password, user.password_hash)
-        verdict = await self._checks.verdict(digest, user.password_hash, user.hashing_algorithm, password, NOWHERE)
-        return verdict.is_right
-
-    def _decoy(self, name: str) -> tuple[str, str]:
-        """Return the digest that is checked for a name without a user."""
-        if self._decoys_of is not self._users:
-            digests = ((user.password_hash, user.hashing_algorithm) for user in self._users.all())
-            self._decoys, self._decoys_of = Decoys(digests, self._decoy_key), self._users
-        return self._decoys.pick(name)
+        return await self._log_ins.has_password(user, password)
 
     def find(self, name: str) -> User | None:
         """Return a user that another authority authenticated, for example by signing a certificate."""
@@ -230,14 +145,13 @@ class Accounts:
             return was
         self._rehashing.add(name)
         try:
-            ours = await self._checks.hashed(password)
+            ours = await self._log_ins.hashed(password)
             await self._change(lambda users: users.rehash(name, was, ours), concerns_deleted=True)
         except FaultError as fault:
             _log.warning("a password's digest could not be renewed", user=name, fault=str(fault))
             return was
         finally:
             self._rehashing.discard(name)
-        self._cache.remember(self._cache.digest(name, password, ours))
         return ours
 
     # ------------------------------------------------------------ changes
@@ -255,12 +169,7 @@ class Accounts:
         is_random: bool = False,
     ) -> bool:
         """Return whether the user is new. `is_random`: no one can guess the password, so that its digest is cheap."""
-        digest: str | None = None
-        algorithm = RANDOM if is_random and password else ARGON2ID
-        if password and is_random:
-            digest = hash_random(password, os.urandom(SALT_BYTES))
-        elif password is not None:
-            digest = await self._checks.hashed(password) if password else ""
+        digest, algorithm = await self._log_ins.digest_of(password, is_random=is_random)
         is_new = False
 
         def put(users: Users) -> Users:
@@ -388,7 +297,8 @@ class Accounts:
                 _fail(done, fault)
             return
         patterns = _replaced_patterns(self._users, users, touched)
-        self._users, self._decoys_of = users, Users()
+        self._users = users
+        self._log_ins.forget_decoys()
         for done in decided:
             if not done.done():
                 done.set_result(None)
