@@ -182,6 +182,24 @@ class StoppedError(FaultError):
         self.cause = cause
 
 
+class NotLedError(FaultError):
+    """Another broker of the cluster serves the messages of a virtual host, or none does at the moment.
+
+    The addresses are those at which that broker serves clients, empty where they are not known or not served.
+    """
+
+    def __init__(self, thing: Thing, leader: str = "", grpc: str = "", amqp: str = "") -> None:
+        places = [f"{address} ({protocol})" for address, protocol in ((grpc, "gRPC"), (amqp, "AMQP")) if address]
+        if leader:
+            rule, way_out = f"is led by broker '{leader}'", f"connect to {' or '.join(places) or 'that broker'}"
+        else:
+            rule, way_out = "is led by no broker that this one knows", "try again later"
+        super().__init__(thing, rule, way_out)
+        self.leader = leader
+        self.grpc = grpc
+        self.amqp = amqp
+
+
 def _with(field: str, value: str) -> str:
     name = field.removeprefix("arguments.")
     return f"without {name}" if value == "absent" else f"with {name} {value}"

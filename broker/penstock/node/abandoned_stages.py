@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from penstock.kit.clock import Clock
 from penstock.kit.logging import logger
-from penstock.model.errors import FaultError, RefusedError
+from penstock.model.errors import FaultError, NotLedError, RefusedError
 from penstock.model.names import QueueId
 from penstock.vhost.vhost import Vhost
 
@@ -51,6 +51,8 @@ class AbandonedStages:
                     if key in self._empty if is_empty else last_staged_ms < before_ms:
                         dropped_count = await vhost.stages.delete_abandoned(queue)
                         _log.info("abandoned stage deleted", vhost=vhost.name, queue=queue.name, rows=dropped_count)
+            except NotLedError:
+                continue  # the broker of the cluster that leads the virtual host deletes them
             except (FaultError, RefusedError) as error:
                 _log.warning("abandoned stages not deleted", vhost=vhost.name, reason=str(error))
         self._empty = empty

@@ -1,8 +1,8 @@
 """Puts the back-ends together that the settings name, in their order."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from penstock.identity import TokenRules
+from penstock.identity import TokenRules, User
 from penstock.identity.http_backend import HttpBackend, HttpUrls
 from penstock.identity.http_client import HttpClient
 from penstock.identity.sign_in import Backend, SignIn
@@ -10,13 +10,18 @@ from penstock.identity.token_backend import TokenBackend
 from penstock.identity.token_keys import TokenKeys
 from penstock.kit.clock import Clock
 from penstock.node.config import Settings, words
-from penstock.services.accounts import Accounts
 
 if TYPE_CHECKING:
     from penstock.identity.certificates import Certificates, Rule
 
 
-def make_sign_in(settings: Settings, accounts: Accounts, http_client: HttpClient, clock: Clock) -> SignIn:
+class LocalUsers(Backend, Protocol):
+    """The users that this broker or its cluster stores."""
+
+    def find(self, name: str, /) -> User | None: ...
+
+
+def make_sign_in(settings: Settings, accounts: LocalUsers, http_client: HttpClient, clock: Clock) -> SignIn:
     made: dict[str, Backend] = {"local": accounts}
     tokens = _token_backend(settings, http_client, clock) if "jwt" in settings.backends else None
     if tokens is not None:
@@ -33,7 +38,7 @@ def make_sign_in(settings: Settings, accounts: Accounts, http_client: HttpClient
     return SignIn(backends, _certificates(settings.tls_client_user, accounts), tokens)
 
 
-def _certificates(rule: "Rule", accounts: Accounts) -> "Certificates | None":
+def _certificates(rule: "Rule", accounts: LocalUsers) -> "Certificates | None":
     if rule == "none":
         return None
     # What reads certificates weighs ten megabytes: a broker that needs it loads it at its start, no other does.

@@ -20,8 +20,8 @@ from penstock.services.ports import (
     StreamTotals,
     VhostTotals,
 )
+from penstock.vhost.all_vhosts import AllVhosts
 from penstock.vhost.streams import PartitionStatus
-from penstock.vhost.vhosts import Vhosts
 
 _STATM = Path("/proc/self/statm")
 
@@ -64,15 +64,16 @@ class BrokerState:
         self._clock = clock
         self._started_at = clock.monotonic()
         self._engine: Counters | None = None
-        self._vhosts: Vhosts | None = None
+        self._vhosts: AllVhosts | None = None
         self._corruptions: Callable[[], list[Corruption]] = list
         self._more_counts: list[Callable[[], Mapping[str, float]]] = []
+        self._reason_not_ready: Callable[[], str] = str
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
 
     def opened(
         self,
         engine: Counters,
-        vhosts: Vhosts,
+        vhosts: AllVhosts,
         recovery: Recovery,
         corruptions: Callable[[], list[Corruption]] = list,
     ) -> None:
@@ -82,6 +83,10 @@ class BrokerState:
     def also_count(self, counts: Callable[[], Mapping[str, float]]) -> None:
         """Add figures that the engine does not have to `metrics`."""
         self._more_counts.append(counts)
+
+    def also_ready(self, reason_not_ready: Callable[[], str]) -> None:
+        """Ask this, too, whether the broker is ready."""
+        self._reason_not_ready = reason_not_ready
 
     def move(self, phase: Phase) -> None:
         assert phase in MOVES[self.phase], (self.phase, phase)
@@ -148,7 +153,7 @@ class BrokerState:
         return self.phase.value if self.phase is Phase.STARTING else ""
 
     def reason_not_ready(self) -> str:
-        return self.phase.value
+        return self.phase.value or self._reason_not_ready()
 
     def reason_not_live(self) -> str:
         """Return the reason, or an empty text.

@@ -10,7 +10,7 @@ from penstock.model.names import DEFAULT_VHOST
 from penstock.services import audit
 from penstock.services.events import Events, PermissionsChanged
 from penstock.services.ports import Accounts
-from penstock.vhost.vhosts import Vhosts
+from penstock.vhost.all_vhosts import AllVhosts
 
 _log = logger("accounts")
 _TAG = "administrator"
@@ -19,7 +19,7 @@ _TAG = "administrator"
 class Administrator:
     """Calls of `keep` must not overlap."""
 
-    def __init__(self, accounts: Accounts, vhosts: Vhosts, events: Events) -> None:
+    def __init__(self, accounts: Accounts, vhosts: AllVhosts, events: Events) -> None:
         self._accounts = accounts
         self._vhosts = vhosts
         self._events = events

@@ -14,8 +14,8 @@ from penstock.services.connections import Connections
 from penstock.services.principal import Principal
 from penstock.services.token_sessions import TokenSessions
 from penstock.services.verbs import QUESTIONS_MAX, decided, reading
+from penstock.vhost.all_vhosts import AllVhosts
 from penstock.vhost.vhost import Vhost
-from penstock.vhost.vhosts import Vhosts
 
 NO_QUEUE = QueueId(0)
 
@@ -30,16 +30,25 @@ class Admission:
 
 
 class AdmissionVerbs:
-    def __init__(self, vhosts: Vhosts, connections: Connections, tokens: TokenSessions) -> None:
+    def __init__(self, vhosts: AllVhosts, connections: Connections, tokens: TokenSessions) -> None:
         self._vhosts = vhosts
         self._connections = connections
         self._tokens = tokens
 
     @reading
-    async def open_publisher(self, principal: Principal, vhost: str, *, again: bool = False) -> Admission:
-        """Admit a publisher to a virtual host; it asks for each exchange when it first writes to it."""
+    async def open_publisher(
+        self, principal: Principal, vhost: str, *, again: bool = False, is_entering: bool = False
+    ) -> Admission:
+        """Admit a publisher to a virtual host; it asks for each exchange when it first writes to it.
+
+        With `is_entering` it is a connection that may declare without ever moving messages.
+        """
         found = self._vhosts.get(vhost_name(vhost))
-        principal.in_vhost(found.name).require_entry(Thing("vhost", found.name))
+        rights = principal.in_vhost(found.name)
+        if is_entering:
+            rights.require_entry(Thing("vhost", found.name))
+        else:
+            await found.admit_entry(rights)
         self._entered(principal, found, again=again)
         return Admission(found.name)
 
@@ -113,7 +122,7 @@ class AdmissionVerbs:
     async def watch_streams(self, principal: Principal, vhost: str, *, again: bool = False) -> Admission:
         """Admit a call that waits for messages of streams."""
         found = self._vhosts.get(vhost_name(vhost))
-        principal.in_vhost(found.name).require_entry(Thing("vhost", found.name))
+        await found.admit_entry(principal.in_vhost(found.name))
         self._entered(principal, found, again=again)
         return Admission(found.name)
 

@@ -18,6 +18,7 @@ from penstock.services.listeners import Listeners
 from penstock.services.log_ins import LogIns
 from penstock.services.policies import PolicyVerbs
 from penstock.services.ports import Accounts, Archives, Backups, LimitsOfUsers, Node, SignIn
+from penstock.services.principal import CatchUp
 from penstock.services.sessions import SessionVerbs
 from penstock.services.stages import StageVerbs
 from penstock.services.status import StatusVerbs
@@ -26,15 +27,19 @@ from penstock.services.token_sessions import Later, TokenSessions
 from penstock.services.topology import TopologyVerbs
 from penstock.services.users import UserVerbs
 from penstock.services.vhosts import VhostVerbs
+from penstock.vhost.all_vhosts import AllVhosts
 from penstock.vhost.ports import DefinitionsUsers
-from penstock.vhost.vhosts import Vhosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The parts that services are built from. `later` schedules a callback after a number of seconds."""
+    """The parts that services are built from.
 
-    vhosts: Vhosts
+    `later` schedules a callback after a number of seconds. `events` also come from parts that change without a verb.
+    `catch_up` is there in a cluster.
+    """
+
+    vhosts: AllVhosts
     accounts: Accounts
     user_limits: LimitsOfUsers
     definitions_users: DefinitionsUsers
@@ -45,6 +50,8 @@ class Parts:
     clock: Clock
     later: Later
     archives: Archives = field(default_factory=NoArchives)
+    events: Events = field(default_factory=Events)
+    catch_up: CatchUp | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +79,7 @@ class Services:
 
 def build(parts: Parts) -> Services:
     """Return the services of a broker."""
-    events, connections, vhosts = Events(), Connections(), parts.vhosts
+    events, connections, vhosts = parts.events, Connections(), parts.vhosts
     listeners = Listeners(vhosts.by_name, parts.user_limits)
     events.subscribe(listeners.take)
     connections.watch_ends(parts.backups.connection_ended)
@@ -84,6 +91,7 @@ def build(parts: Parts) -> Services:
     )
     parts.sign_in.watch_keys(tokens.keys_removed)
     sessions = SessionVerbs(parts.sign_in, connections, tokens, parts.user_limits, parts.log_ins, vhosts)
+    sessions.catch_up = parts.catch_up
     return Services(
         administrator=Administrator(parts.accounts, vhosts, events),
         listeners=listeners,

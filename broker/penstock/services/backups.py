@@ -38,8 +38,8 @@ from penstock.storage import (
     open_backup_stream,
     write_backup,
 )
+from penstock.vhost.all_vhosts import AllVhosts
 from penstock.vhost.vhost import Vhost, VhostBackup
-from penstock.vhost.vhosts import Vhosts
 
 FIX_SECONDS: Final = 30.0
 """So long a backup waits for each vhost to end what it writes just then."""
@@ -57,7 +57,7 @@ class Backups:
     def __init__(
         self,
         data: DataDirectory,
-        vhosts: Vhosts,
+        vhosts: AllVhosts,
         clock: Clock,
         fix_seconds: float = FIX_SECONDS,
         idle_seconds: float = IDLE_SECONDS,

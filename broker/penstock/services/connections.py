@@ -32,6 +32,10 @@ class Connection:
     users: tuple[str, ...] = ()
     holders: tuple[_Holder, ...] = ()
 
+    def is_in(self, vhost: str) -> bool:
+        """Return whether the connection counts for a virtual host."""
+        return ("vhost", vhost) in self.holders
+
 
 class Connections:
     """Invariant: every count is the number of connections that have not ended and hold it, each counted once."""

@@ -10,9 +10,9 @@ from penstock.services.ports import Node
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing
 from penstock.vhost import definitions
+from penstock.vhost.all_vhosts import AllVhosts
 from penstock.vhost.definitions_json import DEFINITIONS
 from penstock.vhost.ports import DefinitionsUsers
-from penstock.vhost.vhosts import Vhosts
 
 _RIGHTS: Final = ("users", "permissions", "topic_permissions")
 _TARGETS: Final = ("exchanges", "queues")
@@ -28,7 +28,7 @@ class Imported:
 
 
 class DefinitionVerbs:
-    def __init__(self, vhosts: Vhosts, users: DefinitionsUsers, node: Node, events: Events) -> None:
+    def __init__(self, vhosts: AllVhosts, users: DefinitionsUsers, node: Node, events: Events) -> None:
         self._vhosts = vhosts
         self._users = users
         self._node = node

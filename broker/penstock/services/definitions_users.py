@@ -6,10 +6,10 @@ each pattern is compiled.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.identity import Permission, TopicPermission, User, Users
 from penstock.identity.definitions_json import (
@@ -22,15 +22,32 @@ from penstock.identity.definitions_json import (
     read_user,
     text_of,
 )
+from penstock.model.limits import Limits
 from penstock.model.records import Access
-from penstock.services.accounts import Accounts
-from penstock.services.user_limits import LimitsOfUsers
+
+
+class ChangingAccounts(Protocol):
+    """Users that can be changed together."""
+
+    def users(self) -> list[User]: ...
+    async def change(self, change: Callable[[Users], Users], /) -> None:
+        """Make several changes: all of them or none, where one broker decides."""
+        ...
+
+
+class ChangingLimits(Protocol):
+    """Limits of users that can be changed together."""
+
+    def find(self, user: str, /) -> Limits: ...
+    async def set_all(self, changes: Mapping[str, Limits], /) -> int:
+        """Set the limits of several users; return how many changed."""
+        ...
 
 
 class DefinitionsUsers:
     """Implements `vhost.ports.DefinitionsUsers`."""
 
-    def __init__(self, accounts: Accounts, limits: LimitsOfUsers) -> None:
+    def __init__(self, accounts: ChangingAccounts, limits: ChangingLimits) -> None:
         self._accounts = accounts
         self._limits = limits
 

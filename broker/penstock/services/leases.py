@@ -4,13 +4,13 @@ from penstock.model.names import existing_queue_name, vhost_name
 from penstock.native import ReservedLease
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading, repeated
+from penstock.vhost.all_vhosts import AllVhosts
 from penstock.vhost.leases import Leases, QueueLeases
 from penstock.vhost.rights import Rights
-from penstock.vhost.vhosts import Vhosts
 
 
 class LeaseVerbs:
-    def __init__(self, vhosts: Vhosts) -> None:
+    def __init__(self, vhosts: AllVhosts) -> None:
         self._vhosts = vhosts
 
     @repeated

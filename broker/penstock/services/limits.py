@@ -15,7 +15,7 @@ from penstock.services.events import Events, LimitsChanged
 from penstock.services.ports import LimitsOfUsers
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading
-from penstock.vhost.vhosts import Vhosts
+from penstock.vhost.all_vhosts import AllVhosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class UserLimitsStatus:
 
 
 class LimitVerbs:
-    def __init__(self, vhosts: Vhosts, user_limits: LimitsOfUsers, connections: Connections, events: Events) -> None:
+    def __init__(self, vhosts: AllVhosts, user_limits: LimitsOfUsers, connections: Connections, events: Events) -> None:
         self._vhosts = vhosts
         self._user_limits = user_limits
         self._connections = connections

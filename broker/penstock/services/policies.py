@@ -11,7 +11,7 @@ from penstock.metadata.policies import Policy, make_policy
 from penstock.model.names import vhost_name
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading
-from penstock.vhost.vhosts import Vhosts
+from penstock.vhost.all_vhosts import AllVhosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class WantedPolicy:
 
 
 class PolicyVerbs:
-    def __init__(self, vhosts: Vhosts) -> None:
+    def __init__(self, vhosts: AllVhosts) -> None:
         self._vhosts = vhosts
 
     @reading

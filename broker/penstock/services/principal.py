@@ -4,6 +4,7 @@ A front end makes credentials from a client's data, `sessions` makes a principal
 a principal.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -12,6 +13,8 @@ from penstock.model.errors import Thing
 from penstock.model.names import ConnectionId, UserName
 from penstock.services.connections import Connection
 from penstock.vhost.rights import Rights
+
+CatchUp = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +63,16 @@ def digest_of(credentials: Credentials) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An authenticated identity on a connection. `mark` is the digest of the credentials."""
+    """An authenticated identity on a connection. `mark` is the digest of the credentials.
+
+    `catch_up` returns when this broker has all that the others of its cluster have answered; without a cluster there is
+    none.
+    """
 
     identity: Identity
     connection: Connection
     mark: bytes = b""
+    catch_up: CatchUp | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:

@@ -14,10 +14,19 @@ from penstock.services import audit
 from penstock.services.connections import Connection, Connections
 from penstock.services.log_ins import LogIns
 from penstock.services.ports import LimitsOfUsers, SignIn
-from penstock.services.principal import Certificate, Credentials, NoCredentials, Password, Principal, Token, digest_of
+from penstock.services.principal import (
+    CatchUp,
+    Certificate,
+    Credentials,
+    NoCredentials,
+    Password,
+    Principal,
+    Token,
+    digest_of,
+)
 from penstock.services.token_sessions import TokenSessions
 from penstock.services.verbs import changing
-from penstock.vhost.vhosts import Vhosts
+from penstock.vhost.all_vhosts import AllVhosts
 
 _log = logger("sessions")
 
@@ -32,7 +41,7 @@ class SessionVerbs:
         tokens: TokenSessions,
         user_limits: LimitsOfUsers,
         log_ins: LogIns,
-        vhosts: Vhosts,
+        vhosts: AllVhosts,
     ) -> None:
         self._sign_in = sign_in
         self._connections = connections
@@ -40,6 +49,8 @@ class SessionVerbs:
         self._user_limits = user_limits
         self._log_ins = log_ins
         self._vhosts = vhosts
+        self.catch_up: CatchUp | None = None
+        """What principals bring this broker up to date with; set in a cluster."""
 
     async def log_in(
         self, credentials: Credentials, connection: Connection, *, is_open: bool = False, is_administering: bool = False
@@ -51,7 +62,8 @@ class SessionVerbs:
         PreconditionFailedError above the limit, and faults.
         """
         identity = await self._identified(credentials, connection, is_open=is_open)
-        principal = Principal(identity, connection, b"" if identity.expires_at_ms is None else digest_of(credentials))
+        mark = b"" if identity.expires_at_ms is None else digest_of(credentials)
+        principal = Principal(identity, connection, mark, self.catch_up)
         if not (is_administering and principal.is_administrator):
             limit = self._user_limits.find(identity.name).connections_max
             self._connections.log_in(connection, identity.name, limit)

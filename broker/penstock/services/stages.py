@@ -9,8 +9,8 @@ from penstock.services.ended_stages import EndedStages
 from penstock.services.principal import Principal
 from penstock.services.token_sessions import TokenSessions
 from penstock.services.verbs import changing, reading, repeated
+from penstock.vhost.all_vhosts import AllVhosts
 from penstock.vhost.stages import StageStatus
-from penstock.vhost.vhosts import Vhosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class OpenedStage:
 
 
 class StageVerbs:
-    def __init__(self, vhosts: Vhosts, tokens: TokenSessions, ended: EndedStages) -> None:
+    def __init__(self, vhosts: AllVhosts, tokens: TokenSessions, ended: EndedStages) -> None:
         self._vhosts = vhosts
         self._tokens = tokens
         self._ended = ended

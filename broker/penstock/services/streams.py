@@ -12,13 +12,13 @@ from penstock.services.events import Events, TopologyChanged
 from penstock.services.ports import ArchivedPart, ArchivedRows, Archives, ArchiveStanding
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading, repeated
+from penstock.vhost.all_vhosts import AllVhosts
 from penstock.vhost.rights import Rights
 from penstock.vhost.streams import PRODUCERS_PAGE_MAX, GroupStatus, PartitionStatus, Streams, StreamStatus
-from penstock.vhost.vhosts import Vhosts
 
 
 class StreamVerbs:
-    def __init__(self, vhosts: Vhosts, archives: Archives, events: Events) -> None:
+    def __init__(self, vhosts: AllVhosts, archives: Archives, events: Events) -> None:
         self._vhosts = vhosts
         self._archives = archives
         self._events = events

@@ -11,14 +11,14 @@ from penstock.services.events import Events, TopologyChanged
 from penstock.services.principal import Principal
 from penstock.services.sessions import SessionVerbs
 from penstock.services.verbs import changing, reading, repeated
+from penstock.vhost.all_vhosts import AllVhosts
 from penstock.vhost.vhost import QueueStatus
-from penstock.vhost.vhosts import Vhosts
 
 _log = logger("topology")
 
 
 class TopologyVerbs:
-    def __init__(self, vhosts: Vhosts, sessions: SessionVerbs, events: Events) -> None:
+    def __init__(self, vhosts: AllVhosts, sessions: SessionVerbs, events: Events) -> None:
         self._vhosts = vhosts
         self._sessions = sessions
         self._events = events

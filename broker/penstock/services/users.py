@@ -12,7 +12,7 @@ from penstock.services.events import Events, LimitsChanged, PermissionsChanged
 from penstock.services.ports import Accounts
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading
-from penstock.vhost.vhosts import Vhosts
+from penstock.vhost.all_vhosts import AllVhosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class HeldTopicPermission:
 
 
 class UserVerbs:
-    def __init__(self, accounts: Accounts, vhosts: Vhosts, connections: Connections, events: Events) -> None:
+    def __init__(self, accounts: Accounts, vhosts: AllVhosts, connections: Connections, events: Events) -> None:
         self._accounts = accounts
         self._vhosts = vhosts
         self._connections = connections

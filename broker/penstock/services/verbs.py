@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from penstock.identity import UndecidedError
-from penstock.model.errors import FaultError, RefusedError, StoppedError, Thing
+from penstock.model.errors import FaultError, NotFoundError, RefusedError, StoppedError, Thing
 from penstock.services import audit
 from penstock.services.principal import Principal
 
@@ -46,13 +46,20 @@ async def decided(
 ) -> Answer:
     """Return what the attempt returns.
 
-    It is repeated each time that another server had to be asked first; it has changed nothing then.
+    It is repeated each time that another server had to be asked first; it has changed nothing then. In a cluster it is
+    repeated once for a name that is not found: another broker may have answered that it is there.
     """
+    catch_up = principal.catch_up
     for _ in range(questions_max):
         try:
             return await attempt()
         except UndecidedError as undecided:
             await undecided.ask()
+        except NotFoundError:
+            if catch_up is None:
+                raise
+            await catch_up()
+            catch_up = None
     cause = f"{questions_max} questions to another server had no lasting answer"
     raise StoppedError(Thing("permissions", principal.name), cause)
 

@@ -10,7 +10,7 @@ from penstock.services.events import Events, LimitsChanged, PermissionsChanged, 
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading
 from penstock.storage import directory_name
-from penstock.vhost.vhosts import Vhosts
+from penstock.vhost.all_vhosts import AllVhosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class VhostStatus:
 
 
 class VhostVerbs:
-    def __init__(self, vhosts: Vhosts, connections: Connections, events: Events) -> None:
+    def __init__(self, vhosts: AllVhosts, connections: Connections, events: Events) -> None:
         self._vhosts = vhosts
         self._connections = connections
         self._events = events

@@ -17,6 +17,7 @@ from penstock.metadata.effects import Done, Entry, ExchangeDeclared, QueueDeclar
 from penstock.model.errors import InvalidArgumentError, PreconditionFailedError, RefusedError
 from penstock.model.names import VhostName
 from penstock.model.records import QueueKind
+from penstock.vhost.all_vhosts import AllVhosts
 from penstock.vhost.batches import Outcome
 from penstock.vhost.definitions_json import (
     DEFINITIONS,
@@ -32,7 +33,6 @@ from penstock.vhost.ports import DefinitionsUsers
 from penstock.vhost.rights import Rights
 from penstock.vhost.super_streams import take_super_streams
 from penstock.vhost.vhost import Vhost
-from penstock.vhost.vhosts import Vhosts
 
 PROBLEMS_SHOWN_MAX: Final = 20
 PROBLEM_LENGTH_MAX: Final = 500
@@ -40,7 +40,7 @@ SUBMITTED_MAX: Final = COMMANDS_WAITING_MAX // 2
 """Commands of an import that wait at once: they share syncs, and leave room for everybody else."""
 
 
-async def export_definitions(vhosts: Vhosts, users: DefinitionsUsers, rights: Rights, version: str) -> bytes:
+async def export_definitions(vhosts: AllVhosts, users: DefinitionsUsers, rights: Rights, version: str) -> bytes:
     """Everything durable, with users and permissions."""
     rights.require_administrator(EXPORT)
     document: dict[str, Any] = {
@@ -89,7 +89,7 @@ async def export_vhost(vhost: Vhost, rights: Rights, version: str) -> bytes:
 
 
 async def check_import(
-    vhosts: Vhosts,
+    vhosts: AllVhosts,
     users: DefinitionsUsers,
     rights: Rights,
     text: bytes,
@@ -130,7 +130,7 @@ def _read(text: bytes, into: VhostName | None, *, skips: bool) -> Definitions:
     return wanted
 
 
-def _note_unknown_vhosts(vhosts: Vhosts, wanted: Definitions) -> None:
+def _note_unknown_vhosts(vhosts: AllVhosts, wanted: Definitions) -> None:
     known = {*vhosts.names(), *wanted.vhosts}
     places: list[str] = [place for place, _ in (*wanted.exchanges, *wanted.queues, *wanted.bindings, *wanted.policies)]
     held = (entry.get("vhost") for entry in (*wanted.permissions, *wanted.topics))
@@ -140,7 +140,7 @@ def _note_unknown_vhosts(vhosts: Vhosts, wanted: Definitions) -> None:
             wanted.problems.append(f"vhost '{place}' is used but does not exist, and is not in the file")
 
 
-async def _try_topology(vhosts: Vhosts, wanted: Definitions, skipped: list[str] | None) -> list[str]:
+async def _try_topology(vhosts: AllVhosts, wanted: Definitions, skipped: list[str] | None) -> list[str]:
     """Decide every command on copies; return the mismatches. Other refusals become problems, or what is skipped."""
     trials: dict[VhostName, VhostTopology] = {}
     commands: list[tuple[VhostName, Command]] = [*wanted.exchanges, *wanted.queues, *_binds(wanted), *wanted.policies]
@@ -177,7 +177,9 @@ def _leave_out(wanted: Definitions, refused: set[int]) -> None:
     wanted.policies = [each for each in wanted.policies if id(each[1]) not in refused]
 
 
-async def add_all(vhosts: Vhosts, users: DefinitionsUsers, wanted: Definitions, shard_count: int = 1) -> dict[str, int]:
+async def add_all(
+    vhosts: AllVhosts, users: DefinitionsUsers, wanted: Definitions, shard_count: int = 1
+) -> dict[str, int]:
     """Add what `check_import` returned, in the order of dependence.
 
     Virtual hosts without a number of shards get `shard_count`. Return how many of each were added; one made twice in
@@ -200,7 +202,7 @@ def _binds(wanted: Definitions) -> list[tuple[VhostName, Bind]]:
     return [(place, Bind(binding, NO_CONNECTION)) for place, binding in wanted.bindings]
 
 
-async def _submit_all(vhosts: Vhosts, commands: Sequence[tuple[VhostName, Command]]) -> int:
+async def _submit_all(vhosts: AllVhosts, commands: Sequence[tuple[VhostName, Command]]) -> int:
     """Submit many at a time, so that they share syncs; return how many changed something."""
     changed_count = 0
     for start in range(0, len(commands), SUBMITTED_MAX):

@@ -11,7 +11,7 @@ from penstock.model.errors import InvalidArgumentError, Thing
 from penstock.model.names import QueueId, QueueName, check_name
 from penstock.model.records import Access
 from penstock.native import LeaseOwnerState, ReservedLease, Shard
-from penstock.vhost.owner import Owner
+from penstock.vhost.ports import VhostOwner
 from penstock.vhost.rights import Rights
 
 
@@ -26,7 +26,7 @@ class QueueLeases:
 class Leases:
     """Leases of one vhost."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: VhostOwner) -> None:
         self._owner = owner
         self._topology: VhostTopology = owner.topology
 
@@ -63,10 +63,10 @@ class Leases:
 
     async def _admit(self, rights: Rights, name: QueueName) -> QueueId:
         rights.require(Access.READ, Thing("queue", name, self._topology.vhost))
-        return await self._owner.read(lambda: self._consumed(name, rights))
+        return await self._owner.read_serving(lambda: self._consumed(name, rights))
 
     def _consumed(self, name: QueueName, rights: Rights) -> QueueId:
-        queue = rules.get(self._topology, name, rights.connection)
+        queue = rules.get(self._topology, name, self._owner.number_of(rights.connection))
         rules.check_consume(self._topology, queue)
         return queue.id
 

@@ -11,10 +11,8 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
-from penstock.kit.settings import VHOST_THREADS_MAX
 from penstock.metadata import VhostTopology
 from penstock.metadata.commands import Command, ConnectionClosed, QueueUnused
 from penstock.metadata.effects import Done
@@ -28,10 +26,11 @@ from penstock.model.errors import (
     StorageError,
     Thing,
 )
-from penstock.model.names import QueueName
+from penstock.model.names import ConnectionId, QueueName
 from penstock.native import Backup, QueueCounts, Shard
 from penstock.vhost.batches import Batch, Batches, Outcome, Request, Work
 from penstock.vhost.ports import DefinitionsBackup, DefinitionsFile
+from penstock.vhost.threads import VhostThreads
 
 COMMANDS_WAITING_MAX: Final = 1_024
 """More callers than this wait outside. It is also the most that one round can take, and so bounds a round's time."""
@@ -83,7 +82,7 @@ class Owner:
         self._retry_seconds = retry_seconds
         self._inbox: list[Request] = []
         self._inbox_slots = asyncio.Semaphore(COMMANDS_WAITING_MAX)
-        self._threads = asyncio.Semaphore(VHOST_THREADS_MAX)
+        self._threads = VhostThreads()
         self._has_work = asyncio.Event()
         self._round: list[Request] = []
         self._is_full = False
@@ -95,6 +94,15 @@ class Owner:
     def is_busy(self) -> bool:
         """Whether a command is being decided or committed. One that waits for space on the disk does not count."""
         return bool(self._round or self._inbox)
+
+    @property
+    def fault(self) -> str | None:
+        """Why it takes no more commands or messages, or None."""
+        return self.shard.fault if self.stopped is None else self.stopped.cause
+
+    def number_of(self, connection: ConnectionId) -> ConnectionId:
+        """Return the number that a connection has in the topology."""
+        return connection
 
     async def submit(self, command: Command) -> Outcome:
         """Return when the command is committed.
@@ -111,6 +119,10 @@ class Owner:
             raise self._refusal()
         return look()
 
+    async def read_serving(self, look: Callable[[], T]) -> T:
+        """Return what `look` returns, for a client that wants to move messages."""
+        return await self.read(look)
+
     async def read_engine(self, look: Callable[[], T]) -> T:
         """Return what `look` returns, which asks the shard, too: it waits while the shard stalls or is changed."""
         if self.stopped is not None:
@@ -121,15 +133,8 @@ class Owner:
         return seen
 
     async def apart(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call work that may wait for the disk on a thread.
-
-        Each vhost has a bounded number of threads, so that one whose disk hangs leaves threads to the others.
-        """
-        await self._threads.acquire()
-        # A caller that leaves does not end the thread, which keeps its place.
-        thread = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
-        thread.add_done_callback(lambda _: self._threads.release())
-        return await asyncio.shield(thread)
+        """Call work that may wait for the disk on a thread."""
+        return await self._threads.run(work, *args, **kwargs)
 
     async def grow(self, shard_count: int) -> None:
         """Return when the shard has so many shards, and new queues are placed in them."""

@@ -4,15 +4,22 @@ The definitions file, the storage of virtual hosts and the users are protocols; 
 module. Tests pass fakes.
 """
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
+from penstock.metadata import VhostTopology
+from penstock.metadata.commands import Command
 from penstock.metadata.effects import Entry
-from penstock.model.names import VhostName
+from penstock.model.errors import StoppedError
+from penstock.model.names import ConnectionId, QueueName, VhostName
 from penstock.model.records import Access
-from penstock.native import Shard
+from penstock.native import Backup, QueueCounts, Shard
+from penstock.vhost.batches import Outcome
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Permissions(Protocol):
@@ -84,6 +91,77 @@ class VhostsStorage(Protocol):
 
         Its shard is already closed. A deletion that failed half-way continues.
         """
+
+
+class VhostOwner(Protocol):
+    """The task that changes a vhost's topology, and the shard with its messages."""
+
+    @property
+    def topology(self) -> VhostTopology:
+        """The committed topology, the same object for the whole time."""
+        ...
+
+    @property
+    def shard(self) -> Shard:
+        """Raises NotLedError in a cluster where another broker serves the vhost's messages."""
+        ...
+
+    @property
+    def stopped(self) -> StoppedError | None: ...
+    @property
+    def is_applying(self) -> bool:
+        """Whether the engine may be ahead of the topology."""
+        ...
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a command is being decided or committed."""
+        ...
+
+    @property
+    def fault(self) -> str | None:
+        """Why it takes no more commands or messages, or None."""
+        ...
+
+    def number_of(self, connection: ConnectionId, /) -> ConnectionId:
+        """Return the number that a connection of this broker has in the topology."""
+        ...
+
+    async def submit(self, command: Command, /) -> Outcome:
+        """Return when the command is committed. Raises its RefusedError, and faults."""
+        ...
+
+    async def read(self, look: Callable[[], T], /) -> T:
+        """Return what `look` returns, which reads the committed topology alone."""
+        ...
+
+    async def read_serving(self, look: Callable[[], T], /) -> T:
+        """Do the same for a client that wants to move messages. Raises NotLedError where it cannot."""
+        ...
+
+    async def read_engine(self, look: Callable[[], T], /) -> T:
+        """Return what `look` returns, which asks the shard, too."""
+        ...
+
+    async def apart(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call work that may wait for the disk on a thread."""
+        ...
+
+    async def grow(self, shard_count: int, /) -> None:
+        """Return when the shard has so many shards, and new queues are placed in them."""
+        ...
+
+    async def begin_backup(self) -> tuple[DefinitionsBackup, Backup]:
+        """Fix file and log at a moment when they agree."""
+        ...
+
+    def counts(self, names: list[QueueName], /) -> list[QueueCounts]:
+        """Return the counts of queues, for a `look` of `read_engine`."""
+        ...
+
+    async def close(self, cause: str, /) -> None:
+        """Take nothing more, and return when everything has an answer."""
+        ...
 
 
 class Spawn(Protocol):

@@ -14,7 +14,7 @@ from penstock.metadata.topology import VhostTopology
 from penstock.model.errors import PreconditionFailedError, Thing
 from penstock.model.names import QueueId
 from penstock.model.records import Access, Queue
-from penstock.vhost.owner import Owner
+from penstock.vhost.ports import VhostOwner
 from penstock.vhost.rights import Rights
 
 
@@ -33,7 +33,7 @@ class StageStatus(NamedTuple):
 class Stages:
     """Stages of one vhost."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: VhostOwner) -> None:
         self._owner = owner
         self._topology: VhostTopology = owner.topology
 
@@ -43,7 +43,7 @@ class Stages:
         Needs the permissions for publishing to the target. A stage of that name with another target is refused.
         """
         rights.require_entry(Thing("vhost", self._topology.vhost))
-        target, found = await self._owner.read(lambda: self._look(name, stream, exchange, key))
+        target, found = await self._owner.read_serving(lambda: self._look(name, stream, exchange, key))
         rights.require(Access.WRITE, Thing("exchange", target.exchange, self._topology.vhost))
         await self._owner.read(lambda: rules.check_target(self._topology, target))
         if found is not None and rules.target_in(found) == target:

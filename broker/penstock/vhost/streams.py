@@ -21,7 +21,7 @@ from penstock.model.errors import AccessRefusedError, InvalidArgumentError, Thin
 from penstock.model.names import QueueId, QueueName, check_name, is_reserved
 from penstock.model.records import X_QUEUE_TYPE, Access, Queue
 from penstock.native import GroupState, ProducerSequences, ProducerState, Shard, StreamState
-from penstock.vhost.owner import Owner
+from penstock.vhost.ports import VhostOwner
 from penstock.vhost.rights import Rights
 
 PRODUCERS_PAGE_MAX: Final = 1_000
@@ -75,7 +75,7 @@ class GroupStatus(NamedTuple):
 class Streams:
     """Streams of one vhost."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: VhostOwner) -> None:
         self._owner = owner
         self._topology: VhostTopology = owner.topology
 
@@ -186,7 +186,7 @@ class Streams:
                 "name the group whose readers take turns",
                 field="group",
             )
-        return await self._owner.read(lambda: rules.stream_queue(self._topology, partition).id)
+        return await self._owner.read_serving(lambda: rules.stream_queue(self._topology, partition).id)
 
     # ------------------------------------------------------------ groups and producers
 

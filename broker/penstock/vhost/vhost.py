@@ -54,8 +54,7 @@ from penstock.native import Backup, QueueCounts, VhostCounts
 from penstock.vhost.batches import NO_COUNTS, Outcome
 from penstock.vhost.effective import EffectiveSettings
 from penstock.vhost.leases import Leases
-from penstock.vhost.owner import Owner
-from penstock.vhost.ports import DefinitionsBackup
+from penstock.vhost.ports import DefinitionsBackup, VhostOwner
 from penstock.vhost.rights import Rights
 from penstock.vhost.stages import Stages
 from penstock.vhost.streams import Streams
@@ -108,7 +107,7 @@ class VhostBackup:
 class Vhost:
     """`make_token` returns 22 random URL-safe characters for the name of a queue that the client did not name."""
 
-    def __init__(self, owner: Owner, make_token: Callable[[], str]) -> None:
+    def __init__(self, owner: VhostOwner, make_token: Callable[[], str]) -> None:
         self.name: VhostName = owner.topology.vhost
         self._owner = owner
         self._topology = owner.topology
@@ -258,13 +257,18 @@ class Vhost:
 
     # ------------------------------------------------------------ admissions and events
 
+    async def admit_entry(self, rights: Rights) -> None:
+        """Admit a client that wants to move messages to the vhost."""
+        self._require_entry(rights)
+        await self._owner.read_serving(lambda: None)
+
     async def admit_publish(self, rights: Rights, exchange: ExchangeName) -> bool:
         """Authorize publishing to the exchange, and return whether each routing key needs authorization too.
 
         The answer holds until permissions or topology change.
         """
         rights.require(Access.WRITE, self._exchange(exchange))
-        await self._owner.read(lambda: exchanges.check_publish(self._topology, exchange))
+        await self._owner.read_serving(lambda: exchanges.check_publish(self._topology, exchange))
         return self._is_topic(exchange) and rights.is_narrowed(exchange)
 
     def may_publish_keys(self, rights: Rights, exchange: ExchangeName, keys: Sequence[str]) -> list[bool]:
@@ -274,22 +278,22 @@ class Vhost:
     async def admit_consume(self, rights: Rights, queue: QueueName, *, may_be_stream: bool = False) -> QueueId:
         """Return the engine's number of a queue, for consuming and settling."""
         rights.require(Access.READ, self._queue(queue))
-        return await self._owner.read(lambda: self._consumed(queue, rights, may_be_stream=may_be_stream).id)
+        return await self._owner.read_serving(lambda: self._consumed(queue, rights, may_be_stream=may_be_stream).id)
 
     async def admit_get(self, rights: Rights, queue: QueueName) -> QueueId:
         """Return the engine's number of a queue, for getting messages one by one."""
         rights.require(Access.READ, self._queue(queue))
 
         def found() -> QueueId:
-            got = queues.get(self._topology, queue, rights.connection)
+            got = queues.get(self._topology, queue, self._owner.number_of(rights.connection))
             queues.check_get(self._topology, got)
             return got.id
 
-        return await self._owner.read(found)
+        return await self._owner.read_serving(found)
 
     def may_have_queues_of(self, connection: ConnectionId) -> bool:
         """Return whether the connection has exclusive queues here, or may have one when a round is committed."""
-        return self._owner.is_busy or bool(self._topology.queues_of(connection))
+        return self._owner.is_busy or bool(self._topology.queues_of(self._owner.number_of(connection)))
 
     async def connection_closed(self, connection: ConnectionId) -> None:
         """Its exclusive queues go."""
@@ -318,7 +322,7 @@ class Vhost:
     @property
     def fault(self) -> str | None:
         """Why it takes no more commands or messages, or None."""
-        return self._owner.shard.fault if self._owner.stopped is None else self._owner.stopped.cause
+        return self._owner.fault
 
     def totals(self) -> VhostCounts:
         """Return the messages in all queues that are not streams."""
@@ -379,7 +383,7 @@ class Vhost:
         return exchange is None or exchange.routing_kind is ExchangeKind.TOPIC
 
     def _consumed(self, name: QueueName, rights: Rights, *, may_be_stream: bool = False) -> Queue:
-        queue = queues.get(self._topology, name, rights.connection)
+        queue = queues.get(self._topology, name, self._owner.number_of(rights.connection))
         if not may_be_stream:
             queues.check_consume(self._topology, queue)
         return queue

@@ -34,7 +34,7 @@ def vhost(name, fault=None):
 def state_with(*vhosts):
     clock = Clock()
     state = BrokerState("1.0", "node-1", "/data", clock)
-    state.opened(Engine(), SimpleNamespace(all=lambda: list(vhosts)), Recovery(ms=1.5, records=7))  # type: ignore[arg-type]
+    state.opened(Engine(), SimpleNamespace(all=lambda: list(vhosts)), Recovery(ms=1.5, records=7))
     return state, clock
 
 

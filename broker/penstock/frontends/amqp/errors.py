@@ -16,6 +16,7 @@ from penstock.model.errors import (
     LockedError,
     NotAuthenticatedError,
     NotFoundError,
+    NotLedError,
     PreconditionFailedError,
     RefusedError,
     SingleActiveError,
@@ -64,6 +65,7 @@ TABLE: dict[type[Exception], tuple[str, int]] = {
     DiskFullError: ("limit_reached", RESOURCE_ERROR),
     StoppedError: ("unavailable", CONNECTION_FORCED),
     BusyError: ("unavailable", RESOURCE_ERROR),
+    NotLedError: ("unavailable", CONNECTION_FORCED),
     FaultError: ("unavailable", INTERNAL_ERROR),
 }
 

@@ -4,7 +4,7 @@ from penstock.frontends.amqp.consuming import admit_consumer
 from penstock.frontends.amqp.credentials import credentials_of, user_of
 from penstock.frontends.amqp.errors import Refusal, refusal_of, refusal_of_a_bug, refusal_of_deleted
 from penstock.frontends.amqp.topology import change
-from penstock.frontends.native import Call, admit, permit_keys
+from penstock.frontends.native import Call, admit, permit_keys, vhost_of
 from penstock.kit.logging import logger
 from penstock.model.errors import (
     FaultError,
@@ -86,6 +86,13 @@ class AmqpProtocol:
                 call.admit("", NO_QUEUE, principal.name, False)
             case PermitKeys():
                 call.permit_keys(await permit_keys(services, principal, question))
+            case OpenPublish(vhost=vhost):
+                # The first one of a connection enters the virtual host, and is asked again; a later one publishes.
+                is_entering = call.again or not principal.connection.is_in(vhost_of(vhost))
+                admission = await services.admission.open_publisher(
+                    principal, vhost_of(vhost), again=call.again, is_entering=is_entering
+                )
+                call.admit(admission.vhost, admission.queue_id, principal.name, admission.by_key)
             case _ if isinstance(question, TopologyRequest):
                 call.changed(*await change(services, principal, question))
             case OpenConsume() | OpenGet():

@@ -22,6 +22,7 @@ from penstock.model.errors import (
     LockedError,
     NotAuthenticatedError,
     NotFoundError,
+    NotLedError,
     NotWrittenError,
     PreconditionFailedError,
     RefusedError,
@@ -56,6 +57,7 @@ TABLE: dict[type[Exception], tuple[int, str]] = {
     FileClosedError: (UNAVAILABLE, "STORAGE_FAULT"),
     StoppedError: (UNAVAILABLE, "STOPPED"),
     BusyError: (UNAVAILABLE, "BUSY"),
+    NotLedError: (UNAVAILABLE, "NOT_LEADER"),
     FaultError: (UNAVAILABLE, "FAULT"),
 }
 
@@ -107,6 +109,8 @@ def _details(error: RefusedError | FaultError, reason: str) -> list[Message]:
         field = error.field if isinstance(error, InvalidArgumentError) else thing.kind
         request.field_violations.add(field=field, description=str(error))
         details.append(request)
+    elif isinstance(error, NotLedError):
+        info.metadata.update({"leader": error.leader, "grpc": error.grpc, "amqp": error.amqp})
     elif isinstance(error, LimitReachedError):
         quota = QuotaFailure()
         quota.violations.add(subject=str(thing), description=str(error))
