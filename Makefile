@@ -30,6 +30,9 @@ release: .venv/.release ## the same with the release profile, as in the wheels: 
 run: setup ## start a broker on ./data
 	@exec $(BIN)/penstock serve --data-dir ./data
 
+run-cluster: setup ## start three brokers of one cluster, with their data in ./data-cluster (or CLUSTER_DIR)
+	@exec $(BIN)/python tools/run_cluster.py $${CLUSTER_DIR:-./data-cluster}
+
 demo: setup ## send a log file through a topic exchange to two queues
 	@$(BIN)/python examples/demo.py
 

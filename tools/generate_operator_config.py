@@ -43,6 +43,7 @@ _TLS: Final = "it belongs to TLS; set spec.tls instead"
 _CLIENTS: Final = "it belongs to TLS; set spec.tls.clientCertificates instead"
 _NOT_SERVED: Final = "the broker does not serve it yet; leave it out"
 _ADMINISTRATOR: Final = "the operator makes the administrator; apply a User for others"
+_ONE_BROKER: Final = "the operator runs one broker for each Cluster; leave it out"
 # By the broker's key. A key that begins with `default_user` or `default_password` is the administrator's.
 OWNED: Final = {
     "data_dir": "it is on the volume; set spec.storage instead",
@@ -158,6 +159,8 @@ def _chart_field(info: FieldInfo) -> dict[str, Any]:
 
 def reason_of(key: str) -> str | None:
     """Return why a manifest cannot set a key, and what to do; None for a key that it can set."""
+    if key.startswith("cluster"):
+        return _ONE_BROKER
     return _ADMINISTRATOR if key.startswith(("default_user", "default_password")) else OWNED.get(key)
 
 

@@ -219,8 +219,8 @@ FAULTS = (
     Fault(
         "a start writes its boot down before its logs are open",
         "broker/penstock/node/launcher.py",
-        "        await self._vhosts.open_all()\n",
-        "        await asyncio.to_thread(directory.begin, [])\n        await self._vhosts.open_all()\n",
+        "        await vhosts.open_all()\n",
+        "        await asyncio.to_thread(directory.begin, [])\n        await vhosts.open_all()\n",
         f"{NUMBERS}[log]",
     ),
     Fault(

@@ -1196,6 +1196,8 @@ class ClusterNode:
 
         The node folds logs with queues by itself.
         """
+    def close_replica(self, shard: bytes) -> None:
+        """Close the replica of a shard for good: its files may be deleted then."""
     def send(self, broker: int, shard: bytes, content: bytes) -> bool:
         """Send a message to a broker; return whether it is connected. The message may be lost with the connection."""
     def read(self, shard: bytes, read: int | None, record: ShardState | None, version: int = 0) -> None:
@@ -1235,6 +1237,12 @@ class Replica:
         """Remove segments that have nothing but settled contents, if none is settled above a position. Raises StorageError.
 
         Returns whether there was something to do, so call it again. `checkpoint` is up to where this broker needs no log.
+        """
+    def lead(self, engine: Engine, name: str, epoch: int) -> Shard | None:
+        """Open the queues of the shard in the engine for the term of an epoch; None where it is over, or may not yet begin.
+
+        They have messages only: queues, exchanges and routes follow, and `complete`, as after `Engine.open_shard`. They
+        close when the term ends. Raises StorageError.
         """
     def hand_over(self, replica: str) -> None:
         """Let another replica that is in sync lead."""

@@ -49,23 +49,35 @@ def serve(
     log_format: Annotated[
         LogFormat | None, typer.Option("--log-format", help="Format of log lines; default: auto")
     ] = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", help="Name of the cluster; default: none")] = None,
+    cluster_broker: Annotated[
+        str | None, typer.Option("--cluster-broker", help="Name of this broker in the cluster.", metavar="NAME")
+    ] = None,
+    cluster_brokers: Annotated[
+        str | None,
+        typer.Option("--cluster-brokers", help="The cluster's brokers: NAME=HOST:PORT,...", metavar="BROKERS"),
+    ] = None,
+    cluster_coordinator: Annotated[
+        str | None,
+        typer.Option("--cluster-coordinator", help="etcd:URLS/PREFIX, kubernetes:CLUSTER or file:DIRECTORY"),
+    ] = None,
+    cluster_peers: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster-peers", help="HOST:PORT for other brokers; default: 127.0.0.1:5681", metavar="HOST:PORT"
+        ),
+    ] = None,
+    cluster_secret_file: Annotated[
+        Path | None, typer.Option("--cluster-secret-file", help="File with the cluster's secrets, one a line.")
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Validate settings and TLS files, and exit.")] = False,
 ) -> None:
     """Start a broker.
 
     Flags override PENSTOCK_* variables, and those override the file.
     """
+    flags = {name: _plain(value) for name, value in locals().items() if name not in ("config", "check")}
     node = import_module("penstock.node")
-    flags = {
-        "data_dir": data_dir,
-        "grpc": grpc,
-        "amqp": amqp,
-        "amqp_ws": amqp_ws,
-        "http": http,
-        "metrics": metrics,
-        "log_level": None if log_level is None else log_level.value,
-        "log_format": None if log_format is None else log_format.value,
-    }
     load = partial(node.load_settings, config, flags)
     settings = load()
     if check:
@@ -73,3 +85,7 @@ def serve(
         typer.echo("the settings are valid")
         return
     node.run(settings, load if config is not None else None)
+
+
+def _plain(value: object) -> object:
+    return value.value if isinstance(value, StrEnum) else value

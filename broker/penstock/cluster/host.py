@@ -7,6 +7,7 @@ an unknown outcome. It decides nothing but how many replicas of a new shard have
 import asyncio
 import secrets
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,8 @@ FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 """The largest message between brokers. A record of the metadata has to fit into one."""
 RETRY_S: Final = 0.5
 """The time until a watch that failed begins anew."""
+HAND_OVER_S: Final = 2.0
+"""A broker that stops waits for this time until another one leads."""
 _log = logger("cluster")
 
 
@@ -85,6 +88,8 @@ class ClusterHost:
         self._replicas: dict[bytes, HostedReplica] = {}
         self._receivers: dict[bytes, PeerReceiver] = {}
         self._records: dict[bytes, Versioned] = {}
+        self._connected: set[int] = set()
+        self._watches: dict[bytes, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._number = self.translation.number_of(me.name)
 
@@ -108,17 +113,26 @@ class ClusterHost:
     def set_peer(self, broker: BrokerName, address: str) -> None:
         self._node.set_peer(self.translation.number_of(broker), address)
 
+    def set_secrets(self, secrets: Sequence[str]) -> None:
+        """Show the first secret on new connections, and accept all of them."""
+        self._node.set_secrets(list(secrets))
+
     def session(self, broker: str, *, is_alive: bool) -> None:
         """Say that the session of a broker has ended, or that it is alive again."""
         self._node.session(self.translation.number_of(broker), is_alive)
 
     async def open(
-        self, shard: str, directory: Path, options: ReplicaOptions, founders: Sequence[BrokerName] = ()
+        self,
+        shard: str,
+        directory: Path,
+        options: ReplicaOptions,
+        founders: Sequence[BrokerName] = (),
+        found_after_s: float = 0.0,
     ) -> HostedReplica:
         """Open the replica of a shard. Raises StorageError.
 
-        With `founders`, which are the brokers of a new shard, its record is made if there is none and this replica is
-        blank.
+        With `founders`, which are the brokers of a new shard, its record is made after a time if there is none and this
+        replica is blank.
         """
         key = shard_id(self.me.cluster, shard)
         self._shards[key] = shard
@@ -140,9 +154,30 @@ class ClusterHost:
         standing = await replica.standing()  # reports before this one may have been dropped
         replica.take_standing(standing)
         if founders and not standing.end:
-            self._spawn(self._found(replica, founders), "foundation")
-        self._spawn(self._watch(key, shard), "watch")
+            self._spawn(self._found(replica, founders, found_after_s), "foundation")
+        self._watches[key] = self._spawn(self._watch(key, shard), "watch")
         return replica
+
+    async def close(self, replica: HostedReplica) -> None:
+        """Close a replica for good: its files may be deleted then."""
+        key = replica.shard
+        watch = self._watches.pop(key, None)
+        if watch is not None:
+            watch.cancel()
+        for kept in (self._replicas, self._records, self._receivers):
+            kept.pop(key, None)
+        replica.close()
+        await asyncio.to_thread(self._node.close_replica, key)
+        self._shards.pop(key, None)
+
+    async def resign(self, replica: HostedReplica) -> None:
+        """Let another replica in sync lead, if this one does. Return when it does, or after a time."""
+        if not await self.hand_over(replica.shard):
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HAND_OVER_S):
+                while replica.role.epoch is not None:
+                    await replica.changed.wait()
 
     def receive(self, shard: bytes, receiver: PeerReceiver) -> None:
         """Choose who takes the messages of other brokers about a shard."""
@@ -159,19 +194,32 @@ class ClusterHost:
             return None
         return self.translation.number_of(found.record.leader.broker), found.record.epoch
 
+    def leader_name(self, shard: bytes) -> BrokerName | None:
+        """Return the broker that leads a shard: None where none is known that is connected."""
+        found = self._records.get(shard)
+        if found is None:
+            return None
+        name = BrokerName(found.record.leader.broker)
+        return name if name == self.me.name or self.is_connected(name) else None
+
+    def is_connected(self, broker: BrokerName) -> bool:
+        """Return whether this broker has a connection to another one."""
+        return self.translation.number_of(broker) in self._connected
+
     def epoch_of(self, shard: bytes) -> int | None:
         """Return the epoch of a shard that this broker leads; None where it does not lead."""
         replica = self._replicas.get(shard)
         return None if replica is None else replica.role.epoch
 
-    async def hand_over(self, shard: bytes) -> None:
-        """Ask another replica in sync to lead a shard, if there is one and this broker leads."""
+    async def hand_over(self, shard: bytes) -> bool:
+        """Ask another replica in sync to lead a shard; return whether there is one and this broker leads."""
         found, replica = self._records.get(shard), self._replicas.get(shard)
         if found is None or replica is None or self.epoch_of(shard) is None:
-            return
+            return False
         others = [other for other in found.record.in_sync if found.record.replicas[other] != self.me.name]
         if others:
             await replica.hand_over(secrets.choice(others))
+        return bool(others)
 
     def _take(self) -> None:
         for event in self._node.take():
@@ -216,6 +264,7 @@ class ClusterHost:
                 replica.take_replaced()
 
     def _take_peer(self, event: PeerChanged) -> None:
+        (self._connected.add if event.is_connected else self._connected.discard)(event.broker)
         if not event.is_connected:
             for receiver in self._receivers.values():
                 receiver.disconnected(event.broker)
@@ -280,9 +329,10 @@ class ClusterHost:
             return True
         return await self._coordinator.change(shard, found.version, wanted) is not Refused.UNKNOWN
 
-    async def _found(self, replica: HostedReplica, founders: Sequence[BrokerName]) -> None:
+    async def _found(self, replica: HostedReplica, founders: Sequence[BrokerName], after_s: float) -> None:
         """Make the record of a new shard. Another broker may be faster."""
         shard = self._shards[replica.shard]
+        await asyncio.sleep(after_s)
         leader = Leader(broker=self.me.name, replica=replica.replica, boot=0)
         record: ShardRecord = first_record(leader, founders, _draw, draw_epoch())
         while True:
@@ -294,10 +344,11 @@ class ClusterHost:
                 _log.warning("shard not made", shard=shard, reason=str(error))
             await asyncio.sleep(RETRY_S)
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = spawn(work, name=f"cluster {name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def _draw() -> ReplicaId:

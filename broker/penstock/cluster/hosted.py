@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from penstock.native import LogEntry, Replica, ReplicaRole, ReplicaStanding, ShardState
+from penstock.native import Engine, LogEntry, Replica, ReplicaRole, ReplicaStanding, Shard, ShardState
 
 
 class NotAppended(Enum):
@@ -87,6 +87,13 @@ class HostedReplica:
     async def record(self) -> ShardState | None:
         """Return the record of the shard, as last read or watched."""
         return await asyncio.to_thread(lambda: self._native.record)
+
+    async def lead(self, engine: Engine, name: str, epoch: int) -> Shard | None:
+        """Open the queues of the shard for the term of an epoch; None where it is over, or may not begin yet.
+
+        Raises StorageError.
+        """
+        return await asyncio.to_thread(self._native.lead, engine, name, epoch)
 
     async def hand_over(self, replica: str) -> None:
         await asyncio.to_thread(self._native.hand_over, replica)

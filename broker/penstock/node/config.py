@@ -16,6 +16,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
+from penstock.node.cluster_settings import problem_of_cluster
+
 KIB, MIB = 1024, 1024 * 1024
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 # Names with the prefix that belong to the clients, not to the broker.
@@ -257,6 +259,33 @@ class Settings(BaseModel):
         5.0, ge=0.1, le=60, description="Timeout of a request for keys or authorization."
     )
 
+    cluster: str = Field("", description="Name of the cluster that the broker is one of; empty for a broker by itself.")
+    cluster_broker: str = Field("", description="Name of this broker in its cluster, one of `cluster_brokers`.")
+    cluster_brokers: str = Field(
+        "",
+        description="Brokers of the cluster with the addresses at which the others reach them, each as "
+        "NAME=HOST:PORT, separated by commas. A new cluster begins with all of them.",
+    )
+    cluster_coordinator: str = Field(
+        "",
+        description="Where the cluster notes who leads: `etcd:http://HOST:2379,http://HOST:2379/PREFIX`, "
+        "`kubernetes:CLUSTER`, or `file:DIRECTORY` for brokers on one machine.",
+    )
+    cluster_peers: str = Field("127.0.0.1:5681", description="HOST:PORT of the listener for the cluster's brokers.")
+    cluster_secret_file: Path | None = Field(
+        None,
+        description="File with the secrets by which the cluster's brokers know each other, one a line. The first one "
+        "is sent, and all are accepted. Read again when it changes.",
+    )
+    cluster_tls_certificate: Path | None = Field(
+        None, description="Certificate chain that the broker shows to the cluster's brokers, PEM."
+    )
+    cluster_tls_key: Path | None = Field(None, description="Private key of that certificate, PEM.")
+    cluster_tls_ca: Path | None = Field(None, description="CA of the certificates of the cluster's brokers, PEM.")
+    cluster_tls_name: str = Field(
+        "", description="Name that the certificates of all brokers have; empty for the host of each address."
+    )
+
     @field_validator("proxy_addresses")
     @classmethod
     def _check_proxies(cls, value: str) -> str:
@@ -273,6 +302,12 @@ class Settings(BaseModel):
         for word in words(value):
             if word != "*" and not _ORIGIN.fullmatch(word):
                 raise ValueError(f"{word!r} is not an origin such as https://app.example.com, nor *")
+        return value
+
+    @field_validator("cluster_peers")
+    @classmethod
+    def _check_peers(cls, value: str) -> str:
+        _address(value)
         return value
 
     @field_validator("grpc", "amqp", "amqp_ws", "http", "metrics")
@@ -327,6 +362,13 @@ class Settings(BaseModel):
                 self.http_auth_resource_url,
                 self.http_auth_topic_url or self.http_auth_resource_url,
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_cluster(self) -> Self:
+        problem = problem_of_cluster(dict(self), self.model_fields_set)
+        if problem:
+            raise ValueError(problem)
         return self
 
     @property

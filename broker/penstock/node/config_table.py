@@ -11,7 +11,8 @@ from pydantic.fields import FieldInfo
 
 from penstock.node.config import ENVIRONMENT_PREFIX, Settings
 
-FLAGS = frozenset({"data_dir", "grpc", "amqp", "amqp_ws", "http", "metrics", "log_level", "log_format"})
+_CLUSTER = ("cluster", *(f"cluster_{name}" for name in ("broker", "brokers", "coordinator", "peers", "secret_file")))
+FLAGS = frozenset({"data_dir", "grpc", "amqp", "amqp_ws", "http", "metrics", "log_level", "log_format", *_CLUSTER})
 
 
 def table(model: type[BaseModel] = Settings) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from importlib.resources import files
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from penstock.archive.errors import ArchiveError
 from penstock.frontends.amqp import AmqpProtocol
@@ -46,11 +46,18 @@ from penstock.services.accounts import Accounts
 from penstock.services.archives import Archives, NoArchives
 from penstock.services.backups import Backups
 from penstock.services.definitions_users import DefinitionsUsers
+from penstock.services.events import Events
 from penstock.services.log_ins import LogIns
+from penstock.services.ports import Recovery
+from penstock.services.principal import CatchUp
 from penstock.services.user_limits import LimitsOfUsers
 from penstock.storage import DataDirectory
 from penstock.storage.deletions import complete_deletions
+from penstock.vhost.all_vhosts import AllVhosts
 from penstock.vhost.vhosts import Vhosts
+
+if TYPE_CHECKING:
+    from penstock.node.in_cluster.accounts import ClusterAccounts, ClusterLimits
 
 _log = logger("node")
 _CANNOT_BIND = {
@@ -68,10 +75,15 @@ class Broker:
         settings: Settings,
         load: Callable[[], Settings] | None = None,
         log_lines_dropped: Callable[[], int] = int,
+        stop_asked: asyncio.Event | None = None,
     ) -> None:
-        """`load` reads the settings again; without it they stay as they are. The last counts lines of the log."""
+        """`load` reads the settings again; without it they stay as they are.
+
+        `log_lines_dropped` counts lines of the log. A start that waits for other brokers ends when `stop_asked` is set.
+        """
         self._settings = settings
         self._load = load
+        self._stop_asked = stop_asked or asyncio.Event()
         self._undo = AsyncExitStack()
         self._is_orderly = False
         self.was_clean = False
@@ -80,6 +92,11 @@ class Broker:
         self.services: Services
         """Set by the start, before there is any listener for messages."""
         self._tls: TlsFiles | None = None
+        self._accounts: Accounts | ClusterAccounts
+        self._limits: LimitsOfUsers | ClusterLimits
+        self._vhosts: AllVhosts
+        self._events = Events()
+        self._catch_up: CatchUp | None = None
         data_dir = str(settings.data_dir.absolute())
         self.state = BrokerState(version, socket.gethostname(), data_dir, SystemClock())
         self.state.also_count(lambda: {"log_lines_dropped_total": log_lines_dropped()})
@@ -112,7 +129,8 @@ class Broker:
         if self._tls is not None:
             self.state.expiries = self._tls.expiries
         await self._start_http()
-        await self._open_data(directory)
+        self._archives = self._open_archives()
+        await (self._open_cluster(directory) if self._settings.cluster else self._open_data(directory))
         self.state.data_format = directory.format
         self.services = self._build_services(directory)
         await self._keep_administrator()
@@ -133,16 +151,45 @@ class Broker:
 
     async def _open_data(self, directory: DataDirectory) -> None:
         settings = self._settings
+        if directory.is_of_cluster:
+            raise StartError(f"{directory.path} is the data of a broker in a cluster; set cluster, or name another one")
         first = await asyncio.to_thread(choose_first_user, settings, directory.users_file)
         self.password_file = first.password_file
-        self._limits = await asyncio.to_thread(LimitsOfUsers.open, directory.user_limits_file)
-        self._accounts = await asyncio.to_thread(
-            Accounts.open, directory.users_file, first.name, first.password, self._limits, directory.deletions
+        limits = self._limits = await asyncio.to_thread(LimitsOfUsers.open, directory.user_limits_file)
+        accounts = self._accounts = await asyncio.to_thread(
+            Accounts.open, directory.users_file, first.name, first.password, limits, directory.deletions
         )
-        self._undo.callback(self._accounts.close)
-        self._undo.push_async_callback(self._accounts.settled)
-        self._undo.push_async_callback(self._limits.drained)
-        self._archives = self._open_archives()
+        self._undo.callback(accounts.close)
+        self._undo.push_async_callback(accounts.settled)
+        self._undo.push_async_callback(limits.drained)
+        self._make_engine()
+        storage = VhostsStorage(directory, self._engine, accounts.forget_vhost)
+        self._undo.push_async_callback(storage.close)
+        vhosts = self._vhosts = Vhosts(storage, spawn, _make_token)
+        self._undo.push_async_callback(vhosts.close)
+        await vhosts.open_all()
+        if not directory.vhosts_file.exists():
+            await vhosts.make(DEFAULT_VHOST, settings.default_vhost_shards)
+        accounts.know_vhosts(vhosts.by_name().__contains__)
+        await asyncio.to_thread(directory.begin, vhosts.names())
+        await accounts.complete_deletions(vhosts.delete_producers_of)
+        self.state.opened(self._engine, vhosts, storage.recovery(), storage.corruptions)
+        self._undo.callback(listen(self._engine, self.state.reason_not_live).cancel)
+
+    async def _open_cluster(self, directory: DataDirectory) -> None:
+        from penstock.node.in_cluster.parts import open_cluster
+
+        self._make_engine()
+        opening = open_cluster(self._settings, directory, self._engine, _make_token, self._undo, self._stop_asked)
+        cluster = await opening
+        self._accounts, self._limits, self._vhosts = cluster.accounts, cluster.limits, cluster.vhosts
+        self._events, self._catch_up = cluster.events, cluster.metadata.catch_up
+        self.state.opened(self._engine, cluster.vhosts, Recovery())
+        self.state.also_ready(cluster.membership.reason_not_ready)
+        self._undo.callback(listen(self._engine, self.state.reason_not_live).cancel)
+
+    def _make_engine(self) -> None:
+        settings = self._settings
         self._engine = Engine(
             segment_bytes_min=settings.segment_bytes_min,
             segment_bytes_max=settings.segment_bytes_max,
@@ -153,18 +200,6 @@ class Broker:
             producers_of_user_max=settings.producers_per_user_max,
         )
         self._undo.push_async_callback(self._close_engine)
-        self._storage = VhostsStorage(directory, self._engine, self._accounts.forget_vhost)
-        self._undo.push_async_callback(self._storage.close)
-        self._vhosts = Vhosts(self._storage, spawn, _make_token)
-        self._undo.push_async_callback(self._vhosts.close)
-        await self._vhosts.open_all()
-        if not directory.vhosts_file.exists():
-            await self._vhosts.make(DEFAULT_VHOST, settings.default_vhost_shards)
-        self._accounts.know_vhosts(self._vhosts.by_name().__contains__)
-        await asyncio.to_thread(directory.begin, self._vhosts.names())
-        await self._accounts.complete_deletions(self._vhosts.delete_producers_of)
-        self.state.opened(self._engine, self._vhosts, self._storage.recovery(), self._storage.corruptions)
-        self._undo.callback(listen(self._engine, self.state.reason_not_live).cancel)
 
     async def _keep_administrator(self) -> None:
         """Give the default user the password of its file, now and whenever the file changes."""
@@ -199,6 +234,8 @@ class Broker:
             clock=clock,
             later=asyncio.get_running_loop().call_later,
             archives=self._archives,
+            events=self._events,
+            catch_up=self._catch_up,
         )
         return build(parts)
 

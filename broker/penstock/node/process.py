@@ -58,7 +58,7 @@ async def _serve(settings: Settings, load: Callable[[], Settings] | None, log: L
     use_threads(asyncio.get_running_loop())
     gc.disable()  # what a start makes it keeps: with many queues, walking it again and again takes half as long again
     asked = stop_asked(log.drain)
-    async with Broker(settings, load, lambda: log.dropped) as broker:
+    async with Broker(settings, load, lambda: log.dropped, asked) as broker:
         _greet(settings, broker)
         _settle_memory()
         trimming = spawn(trim_now_and_then(), name="memory")

@@ -28,6 +28,8 @@ from penstock.storage.new_directory import remove_emptied, unfinished_filling
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 NODE = "node.json"
+APPLIED = "meta.json"
+"""The file that only brokers of a cluster have: how far the others have the cluster's metadata."""
 VHOSTS = "vhosts.json"
 _USERS = "users.json"
 _NOTHING: Final = {"policies.json": "[]", "operator_policies.json": "[]", "limits.json": "{}", "settings.json": "{}"}
@@ -103,6 +105,11 @@ class DataDirectory:
     @property
     def vhosts_file(self) -> Path:
         return self.path / VHOSTS
+
+    @property
+    def is_of_cluster(self) -> bool:
+        """Return whether a broker of a cluster wrote the directory."""
+        return (self.path / APPLIED).exists()
 
     @property
     def _clean_file(self) -> Path:

@@ -34,6 +34,16 @@ OWNED: Final = {
     "default_password": "the operator makes the administrator; apply a User for others",
     "default_password_file": "the operator makes the administrator; apply a User for others",
     "default_password_grace_seconds": "the operator makes the administrator; apply a User for others",
+    "cluster": "the operator runs one broker for each Cluster; leave it out",
+    "cluster_broker": "the operator runs one broker for each Cluster; leave it out",
+    "cluster_brokers": "the operator runs one broker for each Cluster; leave it out",
+    "cluster_coordinator": "the operator runs one broker for each Cluster; leave it out",
+    "cluster_peers": "the operator runs one broker for each Cluster; leave it out",
+    "cluster_secret_file": "the operator runs one broker for each Cluster; leave it out",
+    "cluster_tls_certificate": "the operator runs one broker for each Cluster; leave it out",
+    "cluster_tls_key": "the operator runs one broker for each Cluster; leave it out",
+    "cluster_tls_ca": "the operator runs one broker for each Cluster; leave it out",
+    "cluster_tls_name": "the operator runs one broker for each Cluster; leave it out",
 }
 """Settings that the operator sets, with what to do instead."""
 
@@ -220,4 +230,34 @@ class BrokerConfig(Model):
     http_auth_cache_seconds: float | None = Field(None, ge=1, le=3600, description="How long responses are cached.")
     auth_timeout_seconds: float | None = Field(
         None, ge=0.1, le=60, description="Timeout of a request for keys or authorization."
+    )
+    cluster: Setting | None = Field(
+        None, description="Refused: the operator runs one broker for each Cluster; leave it out."
+    )
+    cluster_broker: Setting | None = Field(
+        None, description="Refused: the operator runs one broker for each Cluster; leave it out."
+    )
+    cluster_brokers: Setting | None = Field(
+        None, description="Refused: the operator runs one broker for each Cluster; leave it out."
+    )
+    cluster_coordinator: Setting | None = Field(
+        None, description="Refused: the operator runs one broker for each Cluster; leave it out."
+    )
+    cluster_peers: Setting | None = Field(
+        None, description="Refused: the operator runs one broker for each Cluster; leave it out."
+    )
+    cluster_secret_file: Setting | None = Field(
+        None, description="Refused: the operator runs one broker for each Cluster; leave it out."
+    )
+    cluster_tls_certificate: Setting | None = Field(
+        None, description="Refused: the operator runs one broker for each Cluster; leave it out."
+    )
+    cluster_tls_key: Setting | None = Field(
+        None, description="Refused: the operator runs one broker for each Cluster; leave it out."
+    )
+    cluster_tls_ca: Setting | None = Field(
+        None, description="Refused: the operator runs one broker for each Cluster; leave it out."
+    )
+    cluster_tls_name: Setting | None = Field(
+        None, description="Refused: the operator runs one broker for each Cluster; leave it out."
     )

@@ -21,6 +21,7 @@ from penstock.cluster.meta.checkpoint_copies import (
     encode_part,
     encode_question,
 )
+from penstock.cluster.meta.commands import Addresses
 from penstock.cluster.meta.shortening import encode_position, settled_until
 from penstock.cluster.meta.state import MetaState
 from penstock.cluster.record import BrokerName
@@ -30,7 +31,7 @@ from penstock.storage.definitions_proof import Proof
 def state_at(position: int, brokers: int = 1) -> MetaState:
     state = MetaState()
     for number in range(brokers):
-        state.change(BrokerPut(BrokerName(f"broker-{number}"), position, 0, False))
+        state.change(BrokerPut(BrokerName(f"broker-{number}"), position, 0, False, Addresses()))
     state.position = position
     return state
 

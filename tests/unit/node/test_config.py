@@ -121,10 +121,10 @@ def test_what_kubernetes_says_of_a_service_called_penstock_is_no_setting():
 
 
 def test_a_password_is_not_shown():
-    settings = load_settings(flags={"default_password": "secret"}, environment={})
+    settings = load_settings(flags={"default_password": "hidden-word"}, environment={})
 
-    assert settings.default_password == SecretStr("secret")
-    assert "secret" not in repr(settings)
+    assert settings.default_password == SecretStr("hidden-word")
+    assert "hidden-word" not in repr(settings)
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -12,7 +12,15 @@ from typing import Final, Protocol, TypeVar
 from penstock.cluster.meta.answers import RESPONSES, Answered, Refusal, error_of, refusal_of
 from penstock.cluster.meta.applying import Applier
 from penstock.cluster.meta.codec import REQUESTS, CodecError
-from penstock.cluster.meta.commands import JoinBroker, Joined, MetaAnswer, MetaCommand, Request, SessionEndedError
+from penstock.cluster.meta.commands import (
+    Addresses,
+    JoinBroker,
+    Joined,
+    MetaAnswer,
+    MetaCommand,
+    Request,
+    SessionEndedError,
+)
 from penstock.cluster.meta.leading import Leader
 from penstock.cluster.meta.log import MetaLog, NotLeaderError, UnknownOutcomeError
 from penstock.cluster.meta.state import MetaState
@@ -71,13 +79,14 @@ class Asker:
         self._next_number = 1
         self._open: set[int] = set()
 
-    async def join(self, broker: BrokerName, boot: int) -> int:
+    async def join(self, broker: BrokerName, boot: int, addresses: Addresses | None = None) -> int:
         """Begin the session of a broker's boot, and return its number. It waits as long as there is no leader."""
         while True:
             try:
-                before = (await self._latest()).brokers.get(broker)
+                before = (await self.latest()).brokers.get(broker)
                 replaces = None if before is None else before.boot
-                answer = await self._ask(Request(0, 0, 0, JoinBroker(broker, boot, replaces)))
+                command = JoinBroker(broker, boot, replaces, addresses or Addresses())
+                answer = await self._ask(Request(0, 0, 0, command))
             except (NotLeaderError, PreconditionFailedError):  # another boot has joined since the state was read
                 await asyncio.sleep(self._retry_s)
                 continue
@@ -109,10 +118,10 @@ class Asker:
             return look(self._applier.state)
         except NotFoundError:
             with suppress(NotLeaderError, StoppedError):
-                await self._latest()
+                await self.latest()
             return look(self._applier.state)
 
-    async def _latest(self) -> MetaState:
+    async def latest(self) -> MetaState:
         """Return the state with all that was answered before the call. Raises NotLeaderError, StoppedError."""
         await self._applier.applied(await self._log.read_index())
         return self._applier.state

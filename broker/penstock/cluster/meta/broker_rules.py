@@ -1,10 +1,12 @@
 """Rules for the brokers of a cluster, their sessions, and where shards are."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from penstock.cluster.meta.changes import BrokerPut, BrokerRemoved, MetaChange, ReplicaCountSet, ShardPlaced
 from penstock.cluster.meta.commands import (
+    Addresses,
     EndSession,
     JoinBroker,
     Joined,
@@ -37,8 +39,18 @@ def join(state: PendingState, command: JoinBroker, _: int) -> _Decided:
         raise LimitReachedError(thing, "would be one more", "remove one that is gone", limit=BROKERS_MAX)
     ended = state.end_session(before.session) if before is not None and before.session else []
     session, state.next_session = state.next_session, state.next_session + 1
-    put = BrokerPut(command.broker, command.boot, session, before is not None and before.is_draining)
+    is_draining = before is not None and before.is_draining
+    put = BrokerPut(command.broker, command.boot, session, is_draining, command.addresses)
     return Joined(session), [*ended, *_put(state, put)]
+
+
+def expect(state: PendingState, brokers: Sequence[BrokerName]) -> list[MetaChange]:
+    """Let brokers be of the cluster before they have joined."""
+    changes: list[MetaChange] = []
+    for broker in brokers:
+        if broker not in state.brokers:
+            changes += _put(state, BrokerPut(broker, 0, 0, False, Addresses()))
+    return changes
 
 
 def end_session(state: PendingState, command: EndSession, _: int) -> _Decided:

@@ -6,7 +6,7 @@ A change is decided: it means the same on every broker and in every later versio
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from penstock.cluster.meta.commands import MetaAnswer
+from penstock.cluster.meta.commands import Addresses, MetaAnswer
 from penstock.cluster.record import BrokerName
 from penstock.metadata.effects import Entry
 from penstock.model.limits import Limits
@@ -16,8 +16,11 @@ from penstock.storage.records_json import UserRecord
 
 @dataclass(frozen=True, slots=True)
 class VhostCreated:
+    """A virtual host was created. No other one has its number, also none of the same name before or after it."""
+
     name: VhostName
     shard_count: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +74,13 @@ class UserLimitsSet:
 
 @dataclass(frozen=True, slots=True)
 class BrokerPut:
-    """A broker of the cluster. `session` is 0 after the end of the boot's session."""
+    """A broker of the cluster. `session` is 0 after the end of the boot's session, and before it has joined."""
 
     broker: BrokerName
     boot: int
     session: int
     is_draining: bool
+    addresses: Addresses
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +90,10 @@ class BrokerRemoved:
 
 @dataclass(frozen=True, slots=True)
 class SessionsCounted:
-    """The number of the next session."""
+    """The numbers of the next session and of the next virtual host."""
 
     next_session: int
+    next_vhost: int
 
 
 @dataclass(frozen=True, slots=True)

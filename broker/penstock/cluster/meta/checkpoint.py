@@ -19,7 +19,6 @@ from penstock.storage.definitions_proof import Proof
 from penstock.storage.jsonfiles import read_json, write_file, write_json
 
 CHECKPOINT: Final = "meta.checkpoint"
-APPLIED: Final = "meta.json"
 _WAY_OUT: Final = "remove the metadata of this broker while it is stopped, so that it copies another one's"
 
 

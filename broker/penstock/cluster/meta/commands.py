@@ -100,6 +100,15 @@ class SetUserLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where a broker is, each as HOST:PORT: for other brokers, and for clients. Empty for none."""
+
+    peers: str = ""
+    grpc: str = ""
+    amqp: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class JoinBroker:
     """Begin the session of a broker's boot.
 
@@ -110,6 +119,21 @@ class JoinBroker:
     broker: BrokerName
     boot: int
     replaces: int | None
+    addresses: Addresses = Addresses()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCluster:
+    """Make the first user of a cluster, with all permissions in the virtual host that is made with it.
+
+    It changes nothing where users or virtual hosts are. The brokers get replicas, also before they have joined.
+    """
+
+    brokers: tuple[BrokerName, ...]
+    vhost: VhostName
+    user: str
+    password_hash: str
+    algorithm: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +188,7 @@ MetaCommand: TypeAlias = (
     | DeleteTopicPermissions
     | SetUserLimits
     | JoinBroker
+    | FoundCluster
     | EndSession
     | RemoveBroker
     | SetDraining

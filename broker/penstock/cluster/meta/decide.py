@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from penstock.cluster.meta import broker_rules, user_rules
-from penstock.cluster.meta.changes import MetaChange, Record, ShardPlaced, VhostCreated, VhostDeleted, VhostGrown
+from penstock.cluster.meta.changes import MetaChange, Record, ShardPlaced, VhostDeleted, VhostGrown
 from penstock.cluster.meta.commands import (
     CreateVhost,
     DeletePermission,
@@ -16,10 +16,12 @@ from penstock.cluster.meta.commands import (
     DeleteUser,
     DeleteVhost,
     EndSession,
+    FoundCluster,
     GrowVhost,
     InVhost,
     JoinBroker,
     MetaAnswer,
+    MetaCommand,
     PlaceShard,
     PutUser,
     RemoveBroker,
@@ -38,6 +40,7 @@ from penstock.metadata import decide as decide_topology
 from penstock.metadata.effects import Done
 from penstock.model.errors import Thing
 from penstock.model.names import ConnectionId, VhostName, vhost_name
+from penstock.storage.records_json import PermissionRecord
 
 CONNECTION_BITS: Final = 40
 """A connection's number in the cluster is that of its broker's session, and in so many bits its number there."""
@@ -63,9 +66,14 @@ def decide(state: PendingState, request: Request) -> Record | MetaAnswer:
 
 def in_cluster(command: Any, session: int) -> Any:
     """Return a command with the number that its connection has in the cluster."""
-    if not any(each.name == "connection" for each in fields(command)) or not command.connection:
+    if not any(each.name == "connection" for each in fields(command)):
         return command
-    return replace(command, connection=ConnectionId(session << CONNECTION_BITS | command.connection))
+    return replace(command, connection=connection_in_cluster(command.connection, session))
+
+
+def connection_in_cluster(connection: ConnectionId, session: int) -> ConnectionId:
+    """Return the number that a connection has in the cluster, by the session of its broker; 0 stands for none."""
+    return ConnectionId(session << CONNECTION_BITS | connection) if connection else connection
 
 
 def _create_vhost(state: PendingState, command: CreateVhost, _: int) -> _Decided:
@@ -73,8 +81,24 @@ def _create_vhost(state: PendingState, command: CreateVhost, _: int) -> _Decided
     count = check_shard_count(Thing("vhost", name), command.shard_count)
     if state.has_vhost(name):
         return Done(0), []
-    state.note_created_vhost(name, count)
-    return Done(), [VhostCreated(name, count), *_placed(state, name, 0, count)]
+    created = state.create_vhost(name, count)
+    return Done(), [created, *_placed(state, name, 0, count)]
+
+
+def _found_cluster(state: PendingState, command: FoundCluster, session: int) -> _Decided:
+    if len(state.users) or state.numbers:
+        return Done(0), []
+    everything = PermissionRecord(".*", ".*", ".*")
+    tags = ("administrator",)
+    rules: list[MetaCommand] = [
+        CreateVhost(command.vhost),
+        PutUser(command.user, tags, command.password_hash, command.algorithm),
+        SetPermission(command.user, command.vhost, everything),
+    ]
+    changes = broker_rules.expect(state, command.brokers)
+    for rule in rules:
+        changes += _RULES[type(rule)](state, rule, session)[1]
+    return Done(), changes
 
 
 def _grow_vhost(state: PendingState, command: GrowVhost, _: int) -> _Decided:
@@ -92,7 +116,7 @@ def _placed(state: PendingState, vhost: VhostName, first: int, end: int) -> list
     """Place new shards, each on the brokers with the fewest replicas."""
     changes: list[MetaChange] = []
     for number in range(first, end):
-        shard = shard_name(vhost, number)
+        shard = shard_name(vhost, number, state.numbers[vhost])
         state.placement[shard] = place(state.placement, state.usable())
         changes.append(ShardPlaced(shard, state.placement[shard]))
     return changes
@@ -101,7 +125,7 @@ def _placed(state: PendingState, vhost: VhostName, first: int, end: int) -> list
 def _delete_vhost(state: PendingState, command: DeleteVhost, _: int) -> _Decided:
     vhost = state.vhost(command.name)
     for number in range(vhost.shard_count):
-        del state.placement[shard_name(command.name, number)]
+        del state.placement[shard_name(command.name, number, state.numbers[command.name])]
     state.note_deleted_vhost(command.name)
     return Done(), [VhostDeleted(command.name)]
 
@@ -125,6 +149,7 @@ _RULES: Final[Mapping[type, Callable[[PendingState, Any, int], _Decided]]] = {
     DeleteTopicPermissions: user_rules.delete_topics,
     SetUserLimits: user_rules.set_limits,
     JoinBroker: broker_rules.join,
+    FoundCluster: _found_cluster,
     EndSession: broker_rules.end_session,
     RemoveBroker: broker_rules.remove,
     SetDraining: broker_rules.set_draining,

@@ -9,7 +9,7 @@ gets the logs of messages, and no later start may make or delete it again.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -25,7 +25,6 @@ from penstock.cluster.meta.changes import (
     VhostDeleted,
 )
 from penstock.cluster.meta.checkpoint import (
-    APPLIED,
     CHECKPOINT,
     Applied,
     read_applied,
@@ -38,8 +37,10 @@ from penstock.cluster.meta.vhost_directories import VhostDirectories
 from penstock.metadata import is_stored
 from penstock.metadata.effects import Entry
 from penstock.model.errors import StorageError, Thing
+from penstock.model.names import VhostName
 from penstock.storage import DataDirectory
 from penstock.storage.deletions import remove_password_file
+from penstock.storage.directory import APPLIED
 from penstock.storage.jsonfiles import json_content, replace_file
 from penstock.storage.records_json import users_content, vhosts_content
 from penstock.storage.user_records import records_of
@@ -49,6 +50,8 @@ CHECKPOINT_RECORDS: Final = 1_000
 _ALONE: Final = (VhostCreated, VhostDeleted)
 _IN_FILES: Final = (*_ALONE, VhostChanged, UserPut, UserDeleted, UserLimitsSet)
 _Records = Sequence[tuple[int, Record]]
+LeaveVhost = Callable[[VhostName], Awaitable[None]]
+"""Returns when nothing of a virtual host's directory is in use any more."""
 
 
 class MetaFiles:
@@ -68,6 +71,7 @@ class MetaFiles:
         self._vhosts = VhostDirectories(directory)
         self._checkpoint_records = checkpoint_records
         self._since_checkpoint = 0
+        self.leave: LeaveVhost | None = None
         self._checkpoint = 0
         self._checkpointed = asyncio.Event()
 
@@ -202,6 +206,8 @@ class MetaFiles:
                 await self._write_vhosts(state)
                 await self._vhosts.unmark(name)
             case VhostDeleted(name):
+                if self.leave is not None:
+                    await self.leave(name)
                 await self._vhosts.mark_deleted(name)
                 state.change(change)
                 await self._write_vhosts(state)

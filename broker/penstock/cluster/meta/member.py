@@ -13,7 +13,8 @@ from penstock.cluster.hosted import HostedReplica
 from penstock.cluster.meta.applying import Applier
 from penstock.cluster.meta.asking import Asker
 from penstock.cluster.meta.checkpoint_copies import CheckpointFetcher, CheckpointServer
-from penstock.cluster.meta.files import CHECKPOINT_RECORDS, MetaFiles
+from penstock.cluster.meta.commands import Addresses
+from penstock.cluster.meta.files import CHECKPOINT_RECORDS, LeaveVhost, MetaFiles
 from penstock.cluster.meta.leader_link import CallingLink, Method, handlers
 from penstock.cluster.meta.leading import Leader
 from penstock.cluster.meta.replicated_log import ReplicatedMetaLog
@@ -23,6 +24,7 @@ from penstock.cluster.meta.state import MetaState
 from penstock.cluster.record import BrokerName
 from penstock.cluster.translation import broker_number
 from penstock.kit.tasks import spawn
+from penstock.model.errors import StoppedError
 from penstock.storage import DataDirectory
 
 META: Final = "meta"
@@ -53,6 +55,8 @@ class MetaMember:
         self._replica: HostedReplica
         self._applier: Applier
         self.asker: Asker
+        self.session = 0
+        """The session of this boot, once it has joined."""
 
     @property
     def state(self) -> MetaState:
@@ -98,16 +102,27 @@ class MetaMember:
             spawn(shortener.run(), name="meta shortener"),
         ]
 
-    async def join(self) -> int:
+    async def join(self, addresses: Addresses | None = None) -> int:
         """Begin the session of this boot, and return its number. It waits as long as there is no leader."""
-        return await self.asker.join(self._host.me.name, self._host.me.boot)
+        self.session = await self.asker.join(self._host.me.name, self._host.me.boot, addresses)
+        return self.session
+
+    @property
+    def stopped(self) -> StoppedError | None:
+        """Why nothing more is applied here; None while it is."""
+        return self._applier.stopped
+
+    def before_deletion(self, leave: LeaveVhost) -> None:
+        """Call this with the name of each virtual host before its directory is deleted."""
+        self._files.leave = leave
 
     async def applied(self, position: int) -> None:
         """Return when everything up to a position is applied here. Raises StoppedError."""
         await self._applier.applied(position)
 
     async def stop(self) -> None:
-        """End the tasks and close the files. The host closes the replica."""
+        """Let another broker lead, end the tasks and close the files. The host closes the replica."""
+        await self._host.resign(self._replica)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

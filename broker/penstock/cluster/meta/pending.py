@@ -32,6 +32,8 @@ class PendingState:
         self.user_limits = dict(committed.user_limits)
         self.brokers = dict(committed.brokers)
         self.next_session = committed.next_session
+        self.next_vhost = committed.next_vhost
+        self.numbers = dict(committed.numbers)
         self.replica_count = committed.replica_count
         self.placement = dict(committed.placement)
         self.volatile: MutableMapping[Owned, int] = Overlay(committed.volatile)
@@ -85,14 +87,18 @@ class PendingState:
 
     def note_deleted_vhost(self, name: VhostName) -> None:
         self._vhosts[name] = None
+        del self.numbers[name]
         self.users = self.users.without_vhost(name)
         for owned in [owned for owned in self.volatile if owned[0] == name]:
             del self.volatile[owned]
 
-    def note_created_vhost(self, name: VhostName, shard_count: int) -> None:
+    def create_vhost(self, name: VhostName, shard_count: int) -> VhostCreated:
+        created, self.next_vhost = VhostCreated(name, shard_count, self.next_vhost), self.next_vhost + 1
         fresh = MetaState()
-        fresh.change(VhostCreated(name, shard_count))
+        fresh.change(created)
         self._vhosts[name] = PendingTopology(fresh.vhosts[name])
+        self.numbers[name] = created.number
+        return created
 
     def usable(self) -> Brokers:
         """Return the brokers that may get replicas."""

@@ -15,7 +15,7 @@ _log = logger("meta")
 
 
 async def resign_after(
-    workers: Sequence[asyncio.Task[None]], hand_over: Callable[[], Awaitable[None]], pause_s: float = PAUSE_S
+    workers: Sequence[asyncio.Task[None]], hand_over: Callable[[], Awaitable[object]], pause_s: float = PAUSE_S
 ) -> None:
     """Hand the shard over again and again once one of the workers has ended, until it is cancelled."""
     await asyncio.wait(workers, return_when=asyncio.FIRST_COMPLETED)

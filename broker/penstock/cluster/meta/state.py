@@ -4,10 +4,10 @@ Changes come from the committed log alone, so one that does not fit is corruptio
 reported, and nothing after it is applied.
 """
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from penstock.cluster.meta.changes import (
     BrokerPut,
@@ -31,6 +31,7 @@ from penstock.cluster.record import BrokerName
 from penstock.identity import Users
 from penstock.metadata import VhostTopology, all_entries_of, apply_entry
 from penstock.metadata.effects import (
+    Change,
     Entry,
     PersistExchange,
     PersistExchangeDeleted,
@@ -56,6 +57,13 @@ class Session:
     answers: dict[int, MetaAnswer] = field(default_factory=dict)
 
 
+class Watcher(Protocol):
+    """Hears of each change once it is applied to the state."""
+
+    def changed(self, change: MetaChange, for_engine: Sequence[Change], /) -> None:
+        """Take a change, and what an engine with the topology before needs for it, in this order. It must not fail."""
+
+
 class MetaState:
     """Everything that the cluster's brokers agree on.
 
@@ -72,10 +80,14 @@ class MetaState:
         self.brokers: dict[BrokerName, BrokerPut] = {}
         self.sessions: dict[int, Session] = {}
         self.next_session = 1
+        self.next_vhost = 1
+        self.numbers: dict[VhostName, int] = {}
+        """The number of each virtual host."""
         self.replica_count = 3
         self.placement: dict[str, tuple[BrokerName, ...]] = {}
         self.volatile: dict[Owned, int] = {}
         """The session with which a thing ends that no file stores."""
+        self.watcher: Watcher | None = None
 
     def finish(self, record: Record, position: int) -> None:
         """Note the answer of a record whose changes are applied."""
@@ -95,13 +107,16 @@ class MetaState:
 
     def change(self, change: MetaChange) -> None:
         """Apply one change of a record. Raises StorageError for one that does not fit."""
+        for_engine: list[Change] = []
         match change:
             case UserPut() | UserDeleted() | UserLimitsSet():
                 self._change_users(change)
             case BrokerPut() | BrokerRemoved() | SessionsCounted() | ReplicaCountSet() | ShardPlaced():
                 self._change_brokers(change)
             case _:
-                self._change_vhosts(change)
+                self._change_vhosts(change, for_engine if self.watcher is not None else None)
+        if self.watcher is not None:
+            self.watcher.changed(change, for_engine)
 
     def check_invariants(self) -> None:
         sessions = {broker.session for broker in self.brokers.values() if broker.session}
@@ -110,16 +125,28 @@ class MetaState:
         assert set(self.volatile.values()) <= sessions
         owned = {owned for name, vhost in self.vhosts.items() for owned in _volatile_things(name, vhost)}
         assert owned == self.volatile.keys()
-        shards = {shard_name(name, n) for name, vhost in self.vhosts.items() for n in range(vhost.shard_count)}
+        assert self.numbers.keys() == self.vhosts.keys()
+        assert all(0 < number < self.next_vhost for number in self.numbers.values())
+        shards = {shard for name in self.vhosts for shard in self.shards_of(name)}
         assert shards == self.placement.keys()
         for vhost in self.vhosts.values():
             vhost.check_invariants()
 
-    def _change_vhosts(self, change: VhostCreated | VhostDeleted | VhostGrown | VhostChanged | VhostCounted) -> None:
+    def shards_of(self, vhost: VhostName) -> list[str]:
+        """Return the names of a virtual host's shards."""
+        return [shard_name(vhost, shard, self.numbers[vhost]) for shard in range(self.vhosts[vhost].shard_count)]
+
+    def _change_vhosts(
+        self,
+        change: VhostCreated | VhostDeleted | VhostGrown | VhostChanged | VhostCounted,
+        for_engine: list[Change] | None,
+    ) -> None:
         if isinstance(change, VhostCreated):
             _fits(change.name not in self.vhosts, f"vhost '{change.name}' is created twice")
             self.vhosts[change.name] = VhostTopology(change.name)
             self.vhosts[change.name].shard_count = change.shard_count
+            self.numbers[change.name] = change.number
+            self.next_vhost = max(self.next_vhost, change.number + 1)
             return
         name = change.name if isinstance(change, VhostDeleted | VhostGrown) else change.vhost
         _fits(name in self.vhosts, f"vhost '{name}' is changed without having been created")
@@ -133,16 +160,16 @@ class MetaState:
                 vhost.next_queue_id, vhost.put_count = next_queue_id, put_count
             case VhostChanged(_, session, entries):
                 for entry in entries:
-                    problem = apply_entry(vhost, entry)
+                    problem = apply_entry(vhost, entry, for_engine)
                     _fits(problem is None, problem or "")
                     note_volatile(self.volatile, name, session, entry)
 
     def _delete_vhost(self, vhost: VhostTopology) -> None:
-        del self.vhosts[vhost.vhost]
+        for shard in self.shards_of(vhost.vhost):
+            self.placement.pop(shard, None)
+        del self.vhosts[vhost.vhost], self.numbers[vhost.vhost]
         self.users = self.users.without_vhost(vhost.vhost).settled()
         self.volatile = {owned: session for owned, session in self.volatile.items() if owned[0] != vhost.vhost}
-        for shard in range(vhost.shard_count):
-            self.placement.pop(shard_name(vhost.vhost, shard), None)
 
     def _change_users(self, change: UserPut | UserDeleted | UserLimitsSet) -> None:
         match change:
@@ -161,7 +188,7 @@ class MetaState:
         self, change: BrokerPut | BrokerRemoved | SessionsCounted | ReplicaCountSet | ShardPlaced
     ) -> None:
         match change:
-            case BrokerPut(broker, _, session, _):
+            case BrokerPut(broker, _, session):
                 before = self.brokers.get(broker)
                 if before is not None and before.session != session:
                     self.sessions.pop(before.session, None)
@@ -172,8 +199,8 @@ class MetaState:
             case BrokerRemoved(broker):
                 _fits(broker in self.brokers, f"broker '{broker}' is removed without having joined")
                 self.sessions.pop(self.brokers.pop(broker).session, None)
-            case SessionsCounted(next_session):
-                self.next_session = next_session
+            case SessionsCounted(next_session, next_vhost):
+                self.next_session, self.next_vhost = next_session, next_vhost
             case ReplicaCountSet(count):
                 self.replica_count = count
             case ShardPlaced(shard, brokers):
@@ -184,14 +211,14 @@ def changes_of(state: MetaState) -> Iterator[MetaChange]:
     """Yield the changes that lead from an empty state to this one, but for answers."""
     yield ReplicaCountSet(state.replica_count)
     for name, vhost in state.vhosts.items():
-        yield VhostCreated(name, vhost.shard_count)
+        yield VhostCreated(name, vhost.shard_count, state.numbers[name])
         yield from _entries_by_session(state, vhost)
         yield VhostCounted(name, vhost.next_queue_id, vhost.put_count)
     for record in records_of(state.users):
         yield UserPut(record)
     yield from (UserLimitsSet(user, limits) for user, limits in state.user_limits.items())
     yield from state.brokers.values()
-    yield SessionsCounted(state.next_session)
+    yield SessionsCounted(state.next_session, state.next_vhost)
     yield from (ShardPlaced(shard, brokers) for shard, brokers in state.placement.items())
 
 
@@ -236,9 +263,12 @@ def note_volatile(volatile: MutableMapping[Owned, int], vhost: VhostName, sessio
             volatile.pop((vhost, "exchange", name), None)
 
 
-def shard_name(vhost: VhostName, shard: int) -> str:
-    """Return the name of a virtual host's shard at the coordinator."""
-    return f"{directory_name(vhost)}.{shard}"
+def shard_name(vhost: VhostName, shard: int, number: int) -> str:
+    """Return the name of a virtual host's shard at the coordinator.
+
+    It has the number of the virtual host, because the record of one that was deleted stays there.
+    """
+    return f"{directory_name(vhost)}.{shard}.{number}"
 
 
 def _fits(is_so: bool, problem: str) -> None:

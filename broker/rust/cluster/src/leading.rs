@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use penstock_engine::{Engine, EngineError, Led as LedLog, NotLed, Replication, Shard as Queues};
 use penstock_log::LogError;
+use penstock_replica::Epoch;
 use penstock_replication::{Input, ReplicatedLog};
 
 use crate::lock::lock;
@@ -36,25 +37,27 @@ impl Replication for Told {
 }
 
 impl Shard {
-    /// Opens the queues of the shard on its log, in an engine, for the term that this broker leads. `None` where another broker leads, or the
-    /// queues of an earlier term are still closing: call it again after the next [`crate::Events::role`]. The host puts queues and routes, and
-    /// then says that they are complete, as after a start.
+    /// Opens the queues of the shard on its log, in an engine, for a term in which this broker leads. `None` where that term is over or has
+    /// not begun, or the queues of an earlier one are still closing: call it again soon, with the epoch of the newest [`crate::Events::role`].
+    /// The host puts queues and routes, and then says that they are complete, as after a start.
     ///
     /// # Errors
     /// `Log` when the log cannot be read; `Engine` when the engine has ended.
-    pub fn lead(&self, engine: &Engine, name: &str) -> Result<Option<Arc<Queues>>, LeadError> {
+    pub fn lead(&self, engine: &Engine, name: &str, epoch: Epoch) -> Result<Option<Arc<Queues>>, LeadError> {
         let upkeep = lock(&self.upkeep);
-        let queues = self.open_queues(engine, name);
+        let queues = self.open_queues(engine, name, epoch);
         drop(upkeep);
         queues
     }
 
     /// Called under the lock for upkeep.
-    fn open_queues(&self, engine: &Engine, name: &str) -> Result<Option<Arc<Queues>>, LeadError> {
-        let (epoch, ticket) = {
+    fn open_queues(&self, engine: &Engine, name: &str, epoch: Epoch) -> Result<Option<Arc<Queues>>, LeadError> {
+        let ticket = {
             let mut guard = self.lock();
-            let Some((epoch, log)) = guard.as_mut().and_then(Place::ready_to_lead) else { return Ok(None) };
-            (epoch, log.begin_state()?)
+            match guard.as_mut().and_then(Place::ready_to_lead) {
+                Some((now, log)) if now == epoch => log.begin_state()?,
+                _ => return Ok(None),
+            }
         };
         // Nothing is appended while this broker leads and has no queues.
         let state = ticket.perform()?;

@@ -156,6 +156,14 @@ impl Node {
         Ok((shard, state))
     }
 
+    /// Closes the replica of a shard for good, and the queues of its term; its files may be deleted then. Nothing happens where there is none.
+    /// May wait for a disk.
+    pub fn close(&self, id: &ShardId) {
+        if let Some(shard) = self.shards.remove(id) {
+            shard.close();
+        }
+    }
+
     /// The next question to the coordinator; none if there is none within this time.
     #[must_use]
     pub fn next_question(&self, within: Duration) -> Option<Question> {

@@ -27,6 +27,11 @@ impl Shards {
         lock(&self.open).insert(*shard.id(), Arc::clone(shard));
     }
 
+    /// Takes a replica out, so that no event reaches it any more.
+    pub fn remove(&self, id: &ShardId) -> Option<Arc<Shard>> {
+        lock(&self.open).remove(id)
+    }
+
     pub fn clear(&self) {
         lock(&self.open).clear();
     }

@@ -166,6 +166,12 @@ impl PyNode {
         Ok(py.detach(|| node.send(broker, &id, &content)))
     }
 
+    fn close_replica(&self, py: Python<'_>, shard: Vec<u8>) -> PyResult<()> {
+        let (node, id) = (self.node()?, id_of("shard", shard)?);
+        py.detach(|| node.close(&id));
+        Ok(())
+    }
+
     #[pyo3(signature = (shard, read, record, version = 0))]
     fn read(
         &self,

@@ -198,6 +198,9 @@ fn refusal(py: Python<'_>, error: &EngineError, doing: Doing<'_>) -> PyResult<Py
                 .with(py, "field", "lease")?
                 .error(py, &Thing::within(vhost, "owner of leases", owner))
         }
+        EngineError::NotLeading(_) => {
+            Class::of("NotLedError", []).error(py, &Thing::of("vhost", vhost.unwrap_or_default()))
+        }
         EngineError::TooMany { what, max } => Class::of("LimitReachedError", [format!("has {max} {what}")])
             .with(py, "limit", *max)?
             .error(py, &Thing::of("vhost", vhost.unwrap_or_default())),

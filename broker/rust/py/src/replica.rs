@@ -9,7 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PySequence};
 
 use crate::cluster_records::{LogEntry, ReplicaStanding, ShardState, replica_of, text_of};
+use crate::engine::PyEngine;
 use crate::errors::of_replica;
+use crate::shard::PyShard;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyReplica>()
@@ -78,6 +80,14 @@ impl PyReplica {
     fn fold(&self, py: Python<'_>, checkpoint: u64) -> PyResult<bool> {
         let folded = py.detach(|| self.shard.fold_entries(Position(checkpoint)));
         folded.map_err(|error| of_replica(py, &self.directory, "cannot be shortened", &error))
+    }
+
+    fn lead(&self, py: Python<'_>, engine: &PyEngine, name: &str, epoch: u64) -> PyResult<Option<PyShard>> {
+        let led = py.detach(|| self.shard.lead(&engine.engine, name, epoch));
+        match led {
+            Ok(queues) => Ok(queues.map(|shard| PyShard { shard })),
+            Err(error) => Err(of_replica(py, &self.directory, "cannot open its queues", &error)),
+        }
     }
 
     fn hand_over(&self, py: Python<'_>, replica: &str) -> PyResult<()> {

@@ -120,7 +120,9 @@ impl Broker {
     pub fn lead(&self) -> Arc<Queues> {
         let mut queues = None;
         until("a broker opens the queues that it leads", || {
-            queues = self.shard.lead(&self.engine, "/").unwrap();
+            if let Role::Leader { epoch, .. } = self.shard.role() {
+                queues = self.shard.lead(&self.engine, "/", epoch).unwrap();
+            }
             queues.is_some()
         });
         let queues = queues.unwrap();

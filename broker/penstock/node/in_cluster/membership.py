@@ -1,0 +1,250 @@
+"""This broker's membership in its cluster: the coordinator, the connections to other brokers, and the metadata.
+
+A broker beats before it joins, so that whoever knows its boot from the metadata has seen its beat, too. The leader of
+the metadata ends the sessions of brokers that are gone; a broker whose own session was ended joins again.
+"""
+
+import asyncio
+import hashlib
+import secrets
+import signal
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.cluster.beating import keep_beating
+from penstock.cluster.coordinator import Coordinator
+from penstock.cluster.host import FRAME_BYTES_MAX, ClusterHost, Member
+from penstock.cluster.meta.commands import Addresses, EndSession, FoundCluster
+from penstock.cluster.meta.member import META_OPTIONS, MetaMember
+from penstock.cluster.opening import open_coordinator
+from penstock.cluster.record import BrokerName
+from penstock.cluster.translation import broker_number
+from penstock.kit.clock import SystemClock
+from penstock.kit.logging import logger
+from penstock.kit.tasks import spawn
+from penstock.model.errors import FaultError, RefusedError
+from penstock.model.names import DEFAULT_VHOST
+from penstock.native import ClusterNode, PeerTls
+from penstock.node.cluster_settings import brokers_of, host_of
+from penstock.node.config import Address, Settings, StartError
+from penstock.node.in_cluster.metadata import Metadata
+from penstock.storage import DataDirectory
+
+LOOK_S: Final = 3.0
+"""Sessions that are over are ended, and the file of secrets is read, as often as this."""
+SECRET_BYTES_MIN: Final = 16
+_log = logger("cluster")
+
+
+@dataclass(frozen=True, slots=True)
+class FirstAccount:
+    """The first user of a new cluster."""
+
+    name: str
+    password_hash: str
+    algorithm: str
+
+
+class Membership:
+    """It is opened, then joined, and closed at the end."""
+
+    def __init__(self, settings: Settings, directory: DataDirectory) -> None:
+        """Open the coordinator, and listen for other brokers. Raises StartError, StorageError and RefusedError."""
+        assert settings.cluster_secret_file is not None
+        self._settings = settings
+        self._secret_file = settings.cluster_secret_file
+        self._secrets = read_secrets(self._secret_file)
+        self.me = BrokerName(settings.cluster_broker)
+        self._brokers = {BrokerName(name): at for name, at in brokers_of(settings.cluster_brokers).items()}
+        self._coordinator: Coordinator = open_coordinator(settings.cluster_coordinator, directory.path)
+        cluster, boot = cluster_id(settings.cluster), secrets.randbits(63)
+        self._node = _listen(settings, cluster, boot, self._secrets)
+        self.host = ClusterHost(self._node, self._coordinator, Member(cluster, self.me, boot))
+        options = replace(META_OPTIONS, page_cache_lost=directory.may_have_lost_page_cache)
+        self.member = MetaMember(self.host, directory, options=options)
+        self.metadata: Metadata
+        """Set by `join`."""
+        self._has_started = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ended: dict[BrokerName, int] = {}
+        """The boots of brokers whose sessions are over."""
+
+    async def join(self) -> Metadata:
+        """Take part in the cluster, and return the metadata once this broker has all of it.
+
+        It waits as long as too few brokers are there. Raises StorageError.
+        """
+        self.host.start()
+        for broker, address in self._brokers.items():
+            if broker != self.me:
+                self.host.set_peer(broker, address)
+        await self.member.start(list(self._brokers))
+        self._has_started = True
+        await self._first_beat()
+        me = self.host.me
+        beating = keep_beating(self._coordinator, me.name, me.boot, self._hear_session, SystemClock())
+        self._spawn(beating, "beats")
+        _log.info("joining", cluster=self._settings.cluster, broker=self.me, peers=self.host.address)
+        await self.member.join(self._addresses())
+        self.metadata = Metadata(self.me, self.member.asker, lambda: self.member.state, lambda: self.member.session)
+        self._spawn(self._keep_sessions(), "sessions")
+        self._spawn(self._keep_secrets(), "secrets")
+        return self.metadata
+
+    async def found(self, first: Callable[[], FirstAccount]) -> None:
+        """Make the first user and virtual host of a new cluster; another broker may be faster."""
+        state = self.metadata.state
+        if len(state.users) or state.vhosts:
+            return
+        account = await asyncio.to_thread(first)
+        brokers = tuple(self._brokers)
+        command = FoundCluster(brokers, DEFAULT_VHOST, account.name, account.password_hash, account.algorithm)
+        await self.member.asker.submit(command)
+
+    def reason_not_ready(self) -> str:
+        """Return why this broker takes no part in its cluster, or an empty text."""
+        stopped = self.member.stopped
+        if stopped is not None:
+            return f"the metadata of the cluster is not applied any more: {stopped.cause}"
+        mine = self.metadata.state.brokers.get(self.me)
+        if mine is None or mine.session != self.member.session:
+            return "the cluster has ended the session of this broker, which joins again"
+        return ""
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._has_started:
+            await self.member.stop()
+        await self.host.stop()
+        await self._coordinator.close()
+
+    # ------------------------------------------------------------ parts
+
+    def _addresses(self) -> Addresses:
+        peers = self._brokers[self.me]
+        host = host_of(peers)
+        grpc, amqp = (self._settings.address(listener) for listener in ("grpc", "amqp"))
+        return Addresses(peers, _reachable(grpc, host), _reachable(amqp, host))
+
+    async def _first_beat(self) -> None:
+        while True:
+            try:
+                return await self._coordinator.beat(self.me, self.host.me.boot)
+            except FaultError as fault:
+                _log.warning("no beat", reason=str(fault))
+                await asyncio.sleep(LOOK_S)
+
+    def _hear_session(self, name: str, is_alive: bool) -> None:
+        broker = BrokerName(name)
+        self.host.session(broker, is_alive=is_alive)
+        known = self.member.state.brokers.get(broker)
+        if is_alive:
+            self._ended.pop(broker, None)
+        elif known is not None:
+            self._ended[broker] = known.boot
+
+    async def _keep_sessions(self) -> None:
+        """End the sessions of brokers that are gone, if this broker leads; join again if its own was ended."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if self.metadata.is_replaced:
+                _log.error("stopping: the metadata was replaced by a copy of another broker's; start this broker again")
+                signal.raise_signal(signal.SIGTERM)
+                return
+            try:
+                for broker, boot in list(self._ended.items()) if self.member.leads else ():
+                    known = self.metadata.state.brokers.get(broker)
+                    if known is not None and known.session and known.boot == boot:
+                        await self.metadata.submit(EndSession(broker, boot))
+                        _log.info("session ended", broker=broker)
+                mine = self.metadata.state.brokers.get(self.me)
+                if mine is not None and mine.boot == self.host.me.boot and mine.session != self.member.session:
+                    _log.warning("the session was ended by the cluster; joining again")
+                    await self.member.join(self._addresses())
+            except (FaultError, RefusedError) as error:
+                _log.warning("sessions not kept", reason=str(error))
+
+    async def _keep_secrets(self) -> None:
+        """Use the secrets of the file whenever it changes. One that cannot be used changes nothing."""
+        problem = ""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                found = await asyncio.to_thread(read_secrets, self._secret_file)
+            except StartError as error:
+                if str(error) != problem:
+                    problem = str(error)
+                    _log.warning("the file of secrets cannot be used; the secrets stay as they were", reason=problem)
+                continue
+            problem = ""
+            if found != self._secrets:
+                self._secrets = found
+                self.host.set_secrets(found)
+                _log.info("secrets of the cluster changed", count=len(found))
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.append(spawn(work, name=f"cluster {name}"))
+
+
+def cluster_id(name: str) -> bytes:
+    """Return the id of a cluster, which all its brokers draw from its name."""
+    return hashlib.sha256(f"cluster {name}".encode()).digest()[:16]
+
+
+def read_secrets(path: Path) -> list[str]:
+    """Return the secrets of a file, one a line. Blocks. Raises StartError."""
+    found = [line.strip() for line in _read(path, "cluster_secret_file").splitlines() if line.strip()]
+    if not found or any(len(secret) < SECRET_BYTES_MIN for secret in found):
+        rule = f"needs a secret of at least {SECRET_BYTES_MIN} characters on each line"
+        raise StartError(f"cluster_secret_file {path} {rule}; write one, for example from `openssl rand -hex 32`")
+    return found
+
+
+def _listen(settings: Settings, cluster: bytes, boot: int, known: list[str]) -> ClusterNode:
+    start = partial(
+        ClusterNode,
+        number=broker_number(settings.cluster_broker),
+        cluster=cluster,
+        boot=boot,
+        address=settings.cluster_peers,
+        secrets=known,
+        frame_bytes_max=FRAME_BYTES_MAX,
+        tls=_tls(settings),
+    )
+    try:
+        return start()
+    except OSError as error:
+        way_out = "choose another with cluster_peers"
+        raise StartError(f"cannot listen for brokers on {settings.cluster_peers}: {error}; {way_out}") from error
+
+
+def _tls(settings: Settings) -> PeerTls | None:
+    certificate, key, authority = settings.cluster_tls_certificate, settings.cluster_tls_key, settings.cluster_tls_ca
+    if certificate is None or key is None or authority is None:
+        return None
+    return PeerTls(
+        authority=_read(authority, "cluster_tls_ca"),
+        certificate=_read(certificate, "cluster_tls_certificate"),
+        key=_read(key, "cluster_tls_key"),
+        server_name=settings.cluster_tls_name or None,
+    )
+
+
+def _read(path: Path, setting: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartError(f"{setting} {path} cannot be read: {error}") from error
+
+
+def _reachable(address: Address | None, host: str) -> str:
+    """Return where others reach a listener: at the host of this broker, if it listens at all of its addresses."""
+    if address is None or not address.port:
+        return ""
+    is_any = address.host in ("0.0.0.0", "::")
+    return str(Address(host, address.port) if is_any else address)

@@ -1,0 +1,99 @@
+"""The cluster's metadata for the services of this broker: commands with a limit of time, and a state to read.
+
+It decides nothing. A command without an answer in time has an unknown outcome.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from penstock.cluster.meta.asking import Asker
+from penstock.cluster.meta.commands import Addresses, InVhost, MetaAnswer, MetaCommand
+from penstock.cluster.meta.decide import connection_in_cluster
+from penstock.cluster.meta.log import NotLeaderError, UnknownOutcomeError
+from penstock.cluster.meta.state import MetaState
+from penstock.cluster.record import BrokerName
+from penstock.metadata.commands import ConnectionClosed, QueueUnused
+from penstock.model.errors import FaultError, StoppedError, Thing
+from penstock.model.names import ConnectionId
+
+COMMAND_S: Final = 15.0
+"""A client hears after this time that the outcome of its command is unknown."""
+QUESTION_S: Final = 5.0
+_CLEANING: Final = (ConnectionClosed, QueueUnused)
+"""Commands of the broker itself: no client repeats them, so they wait until there is a leader."""
+
+
+class Metadata:
+    """It is used once the broker has joined. `session` returns the number of its session.
+
+    `state` is the one of the start. A broker that lags far takes a copy of another one's later: `is_replaced` says so,
+    and the broker has to be started again.
+    """
+
+    def __init__(
+        self, me: BrokerName, asker: Asker, current: Callable[[], MetaState], session: Callable[[], int]
+    ) -> None:
+        self.me = me
+        self.state = current()
+        self._asker = asker
+        self._current = current
+        self._session = session
+        self._asking = asyncio.Lock()
+        self._begun_count = 0
+        self._answered = 0
+        """The number of the last question that was answered, of those that have begun."""
+
+    async def submit(self, command: MetaCommand) -> MetaAnswer:
+        """Return the answer when the command is committed and applied here.
+
+        Raises the command's RefusedError, and UnknownOutcomeError without an answer in time.
+        """
+        if isinstance(command, InVhost) and isinstance(command.command, _CLEANING):
+            return await self._asker.submit(command)
+        try:
+            async with asyncio.timeout(COMMAND_S):
+                return await self._asker.submit(command)
+        except TimeoutError as error:
+            raise UnknownOutcomeError from error
+
+    async def latest(self) -> None:
+        """Return when everything is applied here that any broker has answered before.
+
+        Raises NotLeaderError when no leader says how far that is, and StoppedError.
+        """
+        begun_count = self._begun_count
+        async with self._asking:
+            if self._answered <= begun_count:  # no question that began after this call was answered
+                self._begun_count += 1
+                await self._ask_latest()
+                self._answered = self._begun_count
+        if self.is_replaced:
+            raise StoppedError(Thing("shard", "meta"), "this broker has taken a copy of another one's state")
+
+    async def _ask_latest(self) -> None:
+        try:
+            async with asyncio.timeout(QUESTION_S):
+                await self._asker.latest()
+        except TimeoutError as error:
+            raise NotLeaderError from error
+
+    @property
+    def is_replaced(self) -> bool:
+        return self._current() is not self.state
+
+    async def catch_up(self) -> None:
+        """Do the same, as far as it is possible now."""
+        try:
+            await self.latest()
+        except FaultError:
+            return
+
+    def number_of(self, connection: ConnectionId) -> ConnectionId:
+        """Return the number that a connection of this broker has in the cluster."""
+        return connection_in_cluster(connection, self._session())
+
+    def addresses_of(self, broker: BrokerName) -> Addresses:
+        """Return where a broker serves clients, as it said when it joined."""
+        found = self.state.brokers.get(broker)
+        return Addresses() if found is None else found.addresses

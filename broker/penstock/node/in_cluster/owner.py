@@ -1,0 +1,266 @@
+"""The owner of a virtual host in a cluster: commands go to the cluster's metadata, and messages to the leader.
+
+The topology is the one that this broker has applied. Only the broker that leads the host's shard has its messages: the
+others refuse what needs them, and name the leader.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, NoReturn, ParamSpec, Protocol, TypeVar
+
+from penstock.cluster.meta.commands import InVhost, Joined
+from penstock.cluster.record import BrokerName
+from penstock.metadata import PendingTopology, VhostTopology, decide, streams
+from penstock.metadata.commands import Command, DeleteQueue, DeleteStream, PurgeQueue, QueueUnused
+from penstock.metadata.effects import QueueDeclared
+from penstock.metadata.policy_rules import effective_queue
+from penstock.model.errors import (
+    NotFoundError,
+    NotLedError,
+    PreconditionFailedError,
+    RefusedError,
+    StoppedError,
+    Thing,
+)
+from penstock.model.names import ConnectionId, QueueName
+from penstock.model.records import Queue
+from penstock.native import Backup, QueueCounts, Shard
+from penstock.node.in_cluster.metadata import Metadata
+from penstock.node.in_cluster.term import Term
+from penstock.vhost.apply import apply_changes
+from penstock.vhost.batches import NO_COUNTS, Outcome
+from penstock.vhost.owner import STALL_SECONDS
+from penstock.vhost.ports import DefinitionsBackup
+from penstock.vhost.threads import VhostThreads
+
+LEADER_S: Final = 5.0
+"""A client waits for this time while no broker is known to lead."""
+LOOK_S: Final = 0.1
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class LeaderPlace(Protocol):
+    """Where the leader of the vhost's shard is, as far as this broker knows."""
+
+    def leader(self) -> BrokerName | None:
+        """Return the broker that leads; None while none does that is known."""
+
+    @property
+    def fault(self) -> str | None:
+        """Why this broker's replica takes no more part, or None."""
+
+
+class ClusterOwner:
+    """Implements `vhost.ports.VhostOwner`.
+
+    Invariant: `_term` is there while this broker leads and the engine has the topology of the term's beginning.
+    """
+
+    def __init__(self, topology: VhostTopology, metadata: Metadata, place: LeaderPlace) -> None:
+        self.topology = topology
+        self.stopped: StoppedError | None = None
+        self._metadata = metadata
+        self._place = place
+        self._term: Term | None = None
+        self._changed = asyncio.Event()
+        self._busy_count = 0
+        self._threads = VhostThreads()
+
+    # ------------------------------------------------------------ the term
+
+    def begin_term(self, term: Term) -> None:
+        self._term = term
+        self.wake()
+
+    def end_term(self) -> None:
+        self._term = None
+        self.wake()
+
+    def wake(self) -> None:
+        """Have clients that wait for a leader look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    @property
+    def shard(self) -> Shard:
+        if self._term is None:
+            self._refuse()
+        return self._term.shard
+
+    @property
+    def is_applying(self) -> bool:
+        return self._term is not None and self._term.is_applying
+
+    @property
+    def is_busy(self) -> bool:
+        return self._busy_count > 0
+
+    @property
+    def fault(self) -> str | None:
+        if self.stopped is not None:
+            return self.stopped.cause
+        return self._place.fault or (self._term.shard.fault if self._term is not None else None)
+
+    def number_of(self, connection: ConnectionId) -> ConnectionId:
+        return self._metadata.number_of(connection)
+
+    # ------------------------------------------------------------ commands
+
+    async def submit(self, command: Command) -> Outcome:
+        """Return when the command is committed and applied here, and the engine has it if this broker leads.
+
+        Raises the command's RefusedError, UnknownOutcomeError, and NotLedError for one that depends on messages.
+        """
+        self._check_open()
+        if isinstance(command, PurgeQueue):
+            return await self._purge(command)
+        self._busy_count += 1
+        try:
+            return await self._submit(command)
+        finally:
+            self._busy_count -= 1
+
+    async def _submit(self, command: Command) -> Outcome:
+        dropped_count = self._messages_of(command)
+        prepared, shut = self._with_counts(command)
+        try:
+            answer = await self._metadata.submit(InVhost(self.topology.vhost, prepared))
+        except RefusedError:  # after a fault the deletion may still be committed: the queue takes nothing in this term
+            if shut is not None and self._term is not None:
+                await self.apart(self._term.shard.reopen_queue, shut)
+            raise
+        assert not isinstance(answer, Joined)
+        term = self._term
+        if term is not None:
+            await term.applied()
+            if isinstance(answer, QueueDeclared) and not answer.is_new and self._expires(answer.queue):
+                await self.apart(term.shard.use_queue, answer.queue.id)
+        return Outcome(answer, dropped_count)
+
+    def _expires(self, queue: Queue) -> bool:
+        return effective_queue(self.topology, queue).expires_ms is not None
+
+    async def _purge(self, command: PurgeQueue) -> Outcome:
+        """Drop the ready messages: no other broker has to know."""
+        await (await self._serving()).applied()
+        wanted = replace(command, connection=self.number_of(command.connection))
+        decision = decide(PendingTopology(self.topology), wanted)
+        return Outcome(decision.answer, await self.apart(apply_changes, self.shard, decision.changes))
+
+    def _messages_of(self, command: Command) -> int:
+        """Return how many messages a deletion drops, as far as this broker has them."""
+        match command:
+            case DeleteQueue(name) if name in self.topology.queues:
+                names = [name]
+            case DeleteStream(name):
+                try:
+                    names = list(streams.partitions(self.topology, name))
+                except RefusedError:
+                    return 0
+            case _:
+                return 0
+        return sum(counts.ready_count + counts.unacked_count for counts in self.counts(names))
+
+    def _with_counts(self, command: Command) -> tuple[Command, int | None]:
+        """Return a command with the counts that it depends on, and the queue that was shut for it."""
+        queue = self.topology.queues.get(command.name) if isinstance(command, DeleteQueue | QueueUnused) else None
+        if queue is None:
+            return command, None
+        if isinstance(command, DeleteQueue) and command.if_empty:
+            # A message that is published until the deletion is committed must not be stored in it.
+            shut = self.shard.shut_empty_queue(queue.id)
+            return replace(command, consumer_count=shut.consumer_count, ready_count=shut.ready_count), queue.id
+        if isinstance(command, DeleteQueue) and command.if_unused:
+            return replace(command, consumer_count=self.shard.queue_counts([queue.id])[0].consumer_count), None
+        if isinstance(command, QueueUnused):
+            consumers = self.shard.queue_counts([queue.id])[0].consumer_count
+            is_expired = queue.id == command.id and self.shard.is_unused(command.id)
+            return replace(command, consumer_count=consumers, is_expired=is_expired), None
+        return command, None
+
+    # ------------------------------------------------------------ reading
+
+    async def read(self, look: Callable[[], T]) -> T:
+        """Return what `look` returns, which reads the topology that is applied here."""
+        self._check_open()
+        return look()
+
+    async def read_serving(self, look: Callable[[], T]) -> T:
+        """Do the same where this broker leads, once the engine has the topology. Raises NotLedError."""
+        self._check_open()
+        term = await self._serving()
+        try:
+            seen = look()
+        except NotFoundError:
+            await self._metadata.catch_up()
+            seen = look()
+        await term.applied()
+        return seen
+
+    async def read_engine(self, look: Callable[[], T]) -> T:
+        """Return what `look` returns. Without the lead, the counts of queues are those of no messages."""
+        self._check_open()
+        if self._term is not None:
+            await self._term.applied()
+        while self._term is not None and self._term.shard.is_stalled:  # noqa: ASYNC110 (a lock in the native module)
+            await asyncio.sleep(STALL_SECONDS)
+        return look()
+
+    def counts(self, names: list[QueueName]) -> list[QueueCounts]:
+        if self._term is None:
+            return [NO_COUNTS] * len(names)
+        return self._term.shard.queue_counts([self.topology.queues[name].id for name in names])
+
+    async def apart(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._threads.run(work, *args, **kwargs)
+
+    # ------------------------------------------------------------ what a cluster does not have yet
+
+    async def grow(self, shard_count: int) -> None:
+        del shard_count
+        rule, way_out = "has one shard, because the broker is in a cluster", "make more virtual hosts"
+        raise PreconditionFailedError(self._thing(), rule, way_out)
+
+    async def begin_backup(self) -> tuple[DefinitionsBackup, Backup]:
+        rule, way_out = "cannot be backed up, because the broker is in a cluster", "export its definitions"
+        raise PreconditionFailedError(self._thing(), rule, way_out)
+
+    async def close(self, cause: str) -> None:
+        """Take nothing more."""
+        if self.stopped is None:
+            self.stopped = StoppedError(self._thing(), cause)
+        self.end_term()
+
+    # ------------------------------------------------------------ parts
+
+    async def _serving(self) -> Term:
+        """Return the term, which begins within a moment if this broker is about to lead. Raises NotLedError."""
+        try:
+            async with asyncio.timeout(LEADER_S):
+                while self._term is None:
+                    if self._place.leader() not in (None, self._metadata.me):
+                        self._refuse()
+                    self._check_open()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK_S):
+                            await self._changed.wait()
+                return self._term
+        except TimeoutError:
+            self._refuse()
+
+    def _check_open(self) -> None:
+        if self.stopped is not None:
+            raise StoppedError(self.stopped.thing, self.stopped.cause)
+
+    def _refuse(self) -> NoReturn:
+        leader = self._place.leader()
+        if leader is None or leader == self._metadata.me:
+            raise NotLedError(self._thing())
+        addresses = self._metadata.addresses_of(leader)
+        raise NotLedError(self._thing(), leader, addresses.grpc, addresses.amqp)
+
+    def _thing(self) -> Thing:
+        return Thing("vhost", self.topology.vhost)

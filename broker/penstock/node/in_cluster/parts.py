@@ -1,0 +1,125 @@
+"""The parts of a broker in a cluster that differ from those of a broker by itself, and the order of their start.
+
+A broker joins before it has clients, so that its state is as new as that of the others. The logs of virtual hosts are
+open before `node.json` tells of this boot, because a later start checks them for what a lost page cache had.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from penstock.cluster.host import ReplicaOptions
+from penstock.cluster.meta.member import directory_of
+from penstock.identity import hash_password
+from penstock.identity.passwords import ARGON2ID, SALT_BYTES
+from penstock.kit.tasks import spawn
+from penstock.native import Engine
+from penstock.node.config import Settings, StartError
+from penstock.node.first_user import is_beyond_loopback
+from penstock.node.in_cluster.accounts import ClusterAccounts, ClusterLimits
+from penstock.node.in_cluster.membership import FirstAccount, Membership
+from penstock.node.in_cluster.metadata import Metadata
+from penstock.node.in_cluster.vhosts import ClusterVhosts, Surroundings
+from penstock.node.password_file import read_password
+from penstock.services.events import Events
+from penstock.storage import DataDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterParts:
+    membership: Membership
+    metadata: Metadata
+    accounts: ClusterAccounts
+    limits: ClusterLimits
+    vhosts: ClusterVhosts
+    events: Events
+
+
+async def open_cluster(
+    settings: Settings,
+    directory: DataDirectory,
+    engine: Engine,
+    make_token: Callable[[], str],
+    undo: AsyncExitStack,
+    stop_asked: asyncio.Event,
+) -> ClusterParts:
+    """Join the cluster and open the virtual hosts that it has.
+
+    Raises StartError, also when a stop is asked for before the broker has joined, StorageError and RefusedError.
+    """
+    _check_first_account(settings)
+    events = Events()
+    logs = [directory_of(directory)]
+    undo.push_async_callback(asyncio.to_thread, sync_logs, logs)
+    membership = await asyncio.to_thread(Membership, settings, directory)
+    undo.push_async_callback(membership.close)
+    metadata = await _unless_stopped(membership, stop_asked)
+    await membership.found(partial(first_account, settings))
+    options = ReplicaOptions(
+        segment_bytes_min=settings.segment_bytes_min,
+        segment_bytes_max=settings.segment_bytes_max,
+        page_cache_lost=directory.may_have_lost_page_cache,
+        disk_free_bytes_min=settings.disk_free_bytes_min,
+    )
+    vhosts = ClusterVhosts(Surroundings(membership.host, engine, options, directory, metadata, events, make_token))
+    undo.push_async_callback(vhosts.close)
+    membership.member.before_deletion(vhosts.leave)
+    await vhosts.begin()
+    logs += map(directory.vhost_directory, vhosts.names())
+    await asyncio.to_thread(directory.begin, vhosts.names())
+    accounts = ClusterAccounts(metadata)
+    undo.callback(accounts.close)
+    return ClusterParts(membership, metadata, accounts, ClusterLimits(metadata), vhosts, events)
+
+
+def first_account(settings: Settings) -> FirstAccount:
+    """Return the first user of a new cluster, as the settings have it. Blocks. Raises StartError."""
+    file = settings.default_password_file
+    password = settings.default_password.get_secret_value() if file is None else read_password(file)
+    return FirstAccount(settings.default_user, hash_password(password, os.urandom(SALT_BYTES)), ARGON2ID)
+
+
+def sync_logs(directories: Iterable[Path]) -> None:
+    """Sync the segments in directories, so that a stop leaves nothing to a page cache. Blocks."""
+    for path in [path for directory in directories for path in directory.glob("msgs.*")]:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:  # its virtual host was deleted
+            continue
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+async def _unless_stopped(membership: Membership, stop_asked: asyncio.Event) -> Metadata:
+    starting = asyncio.current_task()
+    assert starting is not None
+
+    async def give_up() -> None:
+        await stop_asked.wait()
+        starting.cancel()
+
+    stopping = spawn(give_up(), name="stop before the cluster is joined")
+    try:
+        return await membership.join()
+    except asyncio.CancelledError as cancelled:
+        if not stop_asked.is_set():
+            raise
+        starting.uncancel()
+        raise StartError("the broker was stopped before it had joined its cluster") from cancelled
+    finally:
+        stopping.cancel()
+
+
+def _check_first_account(settings: Settings) -> None:
+    is_public = settings.default_user == "guest" and settings.default_password.get_secret_value() == "guest"
+    if settings.default_password_file is None and is_public and is_beyond_loopback(settings):
+        way_out = "set default_user and default_password, or default_password_file, the same on each broker"
+        raise StartError(
+            f"clients of other machines reach this broker, and its first user's password is public; {way_out}"
+        )

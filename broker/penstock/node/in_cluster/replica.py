@@ -1,0 +1,152 @@
+"""This broker's replica of a virtual host's shard: it follows, or its queues are open in the engine while it leads.
+
+A term begins once everything is applied here that the metadata has answered: a queue that this broker did not know yet
+would lose its messages otherwise.
+"""
+
+import asyncio
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from penstock.cluster.host import ClusterHost, ReplicaOptions
+from penstock.cluster.hosted import HostedReplica
+from penstock.cluster.record import BrokerName
+from penstock.kit.logging import logger
+from penstock.kit.tasks import spawn
+from penstock.metadata.effects import Change
+from penstock.model.errors import FaultError, NotLedError
+from penstock.model.names import VhostName
+from penstock.native import Engine
+from penstock.node.in_cluster.metadata import Metadata
+from penstock.node.in_cluster.owner import ClusterOwner
+from penstock.node.in_cluster.term import Term
+
+RETRY_S: Final = 0.1
+FOUND_S: Final = 3.0
+"""The broker whose turn it is makes the record of a new shard at once, and each further one after this time more."""
+_log = logger("cluster")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlace:
+    """A shard of a virtual host, where its log is, and the brokers that have it."""
+
+    vhost: VhostName
+    shard: str
+    directory: Path
+    brokers: Sequence[BrokerName]
+
+
+class VhostReplica:
+    """It runs from `run` to `close`. Implements `owner.LeaderPlace`."""
+
+    def __init__(self, host: ClusterHost, engine: Engine, options: ReplicaOptions, place: ShardPlace) -> None:
+        self.owner: ClusterOwner
+        """It is set before `run`."""
+        self.is_open = asyncio.Event()
+        """Whether the log is open, or cannot be opened."""
+        self.fault: str | None = None
+        self._host = host
+        self._engine = engine
+        self._options = options
+        self._place = place
+        self._replica: HostedReplica | None = None
+        self._term: Term | None = None
+        self._applying: asyncio.Task[None] | None = None
+
+    def leader(self) -> BrokerName | None:
+        """Return the broker that leads; one that knows the leader, where there is no replica."""
+        if self._replica is not None:
+            return self._host.leader_name(self._replica.shard)
+        others = (broker for broker in self._place.brokers if self._host.is_connected(broker))
+        return None if self._host.me.name in self._place.brokers else next(others, None)
+
+    def take(self, changes: Sequence[Change]) -> None:
+        """Pass changes of the topology to the queues, if this broker leads."""
+        if self._term is not None:
+            self._term.put(changes)
+
+    async def run(self, metadata: Metadata, leads: Callable[[VhostName], None]) -> None:
+        """Open the log, and lead whenever the replica may; `leads` hears of each term that began or ended."""
+        place = self._place
+        if metadata.me not in place.brokers:
+            self.is_open.set()
+            return
+        found_after_s = turn_of(metadata.me, place) * FOUND_S
+        try:
+            opening = self._host.open(place.shard, place.directory, self._options, place.brokers, found_after_s)
+            self._replica = await opening
+        except FaultError as fault:
+            self.fault = str(fault)
+            _log.error("replica not opened", vhost=place.vhost, reason=self.fault)
+            return
+        finally:
+            self.is_open.set()
+        while True:
+            changed, role = self._replica.changed, self._replica.role
+            if role.halted is not None:
+                self.fault = role.halted
+            if self._term is not None and self._term.epoch != role.epoch:
+                self._end_term()
+                leads(place.vhost)
+            if self._term is None and role.epoch is not None and role.appends:
+                if await self._begin_term(self._replica, metadata, role.epoch):
+                    leads(place.vhost)
+                else:
+                    await asyncio.sleep(RETRY_S)
+                continue
+            await changed.wait()
+
+    async def hand_over(self) -> None:
+        """Let another broker lead, as far as that is possible at once."""
+        if self._replica is not None:
+            await self._host.resign(self._replica)
+
+    async def close(self) -> None:
+        """Close the log; the caller has ended `run`."""
+        self._end_term()
+        if self._replica is not None:
+            await self._host.close(self._replica)
+
+    async def _begin_term(self, replica: HostedReplica, metadata: Metadata, epoch: int) -> bool:
+        """Open the queues; return whether they are, as the term may be over already."""
+        vhost = self._place.vhost
+        try:
+            await metadata.latest()
+            shard = await replica.lead(self._engine, vhost, epoch)
+        except FaultError as fault:
+            _log.warning("queues not opened", vhost=vhost, epoch=epoch, reason=str(fault))
+            return False
+        if shard is None:
+            return False
+        term = self._term = Term(vhost, shard, epoch)
+        try:
+            await term.fill(self.owner.topology)
+        except NotLedError:  # the term is over
+            self._end_term()
+            return False
+        except FaultError as fault:
+            # The log is with queues that lack a part of the topology: only another process goes on.
+            self.fault = str(fault)
+            _log.error("queues not filled", vhost=vhost, epoch=epoch, reason=self.fault)
+            return True
+        self._applying = spawn(term.run(), name=f"term of vhost {vhost}")
+        self.owner.begin_term(term)
+        _log.info("queues opened", vhost=vhost, epoch=epoch)
+        return True
+
+    def _end_term(self) -> None:
+        self._term = None
+        self.owner.end_term()
+        if self._applying is not None:
+            self._applying.cancel()
+            self._applying = None
+
+
+def turn_of(broker: BrokerName, place: ShardPlace) -> int:
+    """Return how many brokers may make the record of a new shard before this one: the first ones are spread."""
+    first = zlib.crc32(place.shard.encode()) % len(place.brokers)
+    return (list(place.brokers).index(broker) - first) % len(place.brokers)

@@ -1,0 +1,112 @@
+"""A cluster of three brokers in processes of their own.
+
+Everything that is made at one is there at the others, and a leader's death loses nothing that was confirmed.
+"""
+
+from itertools import islice
+from pathlib import Path
+
+import pika
+import pika.exceptions
+import pytest
+
+import penstock
+from support.serving_cluster import NAMES, ServingCluster, until_done
+
+pytestmark = pytest.mark.slow
+QUIET_SECONDS_MAX = 3.0
+"""A client gives up publishing after this time: each refusal takes it to try again."""
+
+
+def test_users_virtual_hosts_and_queues_of_one_broker_are_on_the_others(tmp_path: Path) -> None:
+    with ServingCluster(tmp_path) as cluster:
+        first, second, third = cluster.brokers.values()
+        with penstock.connect(first.uri()) as root:
+            root.admin.create_vhost("shop")
+            root.admin.put_user("walter", "secret", tags=["administrator"])
+            for user in ("walter", "guest"):
+                root.admin.set_permission(user, "shop", configure=".*", write=".*", read=".*")
+        with penstock.connect(second.uri("shop", "walter", "secret")) as other:
+            other.declare_exchange("web", "topic")
+            other.declare_queue("orders")
+            other.bind_queue("orders", "web", "order.#")
+        with penstock.connect(third.uri("shop", "walter", "secret")) as last:
+            last.declare_queue("orders")
+            assert [queue.name for queue in last.admin.list_queues()] == ["orders"]
+
+        leader = cluster.brokers[cluster.leader("shop")]
+        with penstock.connect(leader.uri("shop", "walter", "secret")) as publisher:
+            publisher.publish(b"one", exchange="web", routing_key="order.new")
+            assert [message.body for message in islice(publisher.consume("orders"), 1)] == [b"one"]
+
+
+def test_a_broker_that_does_not_lead_names_the_one_that_does(tmp_path: Path) -> None:
+    with ServingCluster(tmp_path) as cluster:
+        with penstock.connect(cluster.brokers["mq-0"].uri()) as root:
+            root.declare_queue("orders")
+        leader = cluster.leader()
+        other = next(name for name in NAMES if name != leader)
+
+        with penstock.connect(cluster.brokers[other].uri(), timeout=QUIET_SECONDS_MAX) as client:
+            with pytest.raises(penstock.ConnectionLostError, match=cluster.brokers[leader].address):
+                client.publish(b"one", routing_key="orders")
+            with pytest.raises(penstock.ConnectionLostError) as refused:
+                client.get("orders")
+        assert refused.value.detail.reason == "NOT_LEADER"
+        assert refused.value.detail.data["leader"] == leader
+
+        host, _, port = cluster.amqp[other].partition(":")
+        amqp = pika.BlockingConnection(pika.ConnectionParameters(host, int(port)))
+        channel = amqp.channel()
+        channel.queue_declare("orders", durable=True)
+        channel.basic_publish("", "orders", b"two")
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match=cluster.amqp[leader]) as closed:
+            amqp.process_data_events(time_limit=None)
+        assert closed.value.reply_code == 320
+
+
+def test_another_broker_serves_all_that_was_confirmed_when_the_leader_is_killed(tmp_path: Path) -> None:
+    with ServingCluster(tmp_path) as cluster:
+        with penstock.connect(cluster.brokers["mq-1"].uri()) as root:
+            root.declare_queue("orders")
+        cluster.until_all_in_sync()
+        killed = cluster.leader()
+        with penstock.connect(cluster.brokers[killed].uri()) as publisher:
+            publisher.publish_many([str(number).encode() for number in range(1_000)], routing_key="orders")
+            publisher.get("orders", auto_ack=True)
+
+        cluster.brokers[killed].kill()
+
+        others = tuple(name for name in NAMES if name != killed)
+        leader = cluster.brokers[cluster.leader(among=others)]
+        with penstock.connect(leader.uri()) as consumer:
+            until_done(lambda: consumer.declare_queue("after"))
+            until_done(lambda: consumer.publish(b"1000", routing_key="orders"))
+            arrived = [message.body for message in islice(consumer.consume("orders", prefetch=1_000), 1_000)]
+        assert arrived == [str(number).encode() for number in range(1, 1_001)]
+
+        cluster.brokers[killed].start()
+        cluster.until_all_in_sync()
+        with penstock.connect(cluster.brokers[killed].uri()) as back:
+            assert [queue.name for queue in back.admin.list_queues()] == ["after", "orders"]
+
+
+def test_a_cluster_goes_on_after_all_brokers_stopped(tmp_path: Path) -> None:
+    with ServingCluster(tmp_path) as cluster:
+        with penstock.connect(cluster.brokers["mq-0"].uri()) as root:
+            root.declare_queue("orders")
+            root.admin.create_vhost("gone")
+            root.admin.delete_vhost("gone")
+            root.admin.create_vhost("gone")
+        with penstock.connect(cluster.brokers[cluster.leader()].uri()) as publisher:
+            publisher.publish(b"kept", routing_key="orders")
+        for broker in cluster.brokers.values():
+            assert broker.stop() == 0
+
+        cluster.start_all()
+
+        with penstock.connect(cluster.brokers[cluster.leader()].uri()) as consumer:
+            got = consumer.get("orders", auto_ack=True)
+            assert got is not None
+            assert got.body == b"kept"
+            assert {vhost.name for vhost in consumer.admin.list_vhosts()} == {"/", "gone"}

@@ -1,0 +1,108 @@
+"""Three brokers of one cluster, each a process started by `penstock serve`, with a coordinator in a directory."""
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import penstock
+from penstock.client.errors import ConnectionLostError
+from support.broker import Broker, free_ports
+from support.waiting import eventually
+
+NAMES = ("mq-0", "mq-1", "mq-2")
+SECONDS_MAX = 60
+"""Only ends a test that would otherwise never end."""
+
+
+class ServingCluster:
+    """It starts all brokers on entering, at once, and kills them on leaving."""
+
+    def __init__(self, root: Path, *flags: str) -> None:
+        secret = root / "secret"
+        secret.write_text("0123456789abcdef0123456789abcdef\n")
+        ports = free_ports(2 * len(NAMES))
+        peers = {name: f"127.0.0.1:{port}" for name, port in zip(NAMES, ports, strict=False)}
+        self.amqp = {name: f"127.0.0.1:{port}" for name, port in zip(NAMES, ports[len(NAMES) :], strict=True)}
+        brokers = ",".join(f"{name}={address}" for name, address in peers.items())
+        self._coordinator = root / "coordinator"
+        self.brokers = {
+            name: Broker(
+                root / name,
+                *("--amqp", self.amqp[name]),
+                *("--cluster", "test", "--cluster-broker", name, "--cluster-brokers", brokers),
+                *("--cluster-peers", peers[name], "--cluster-coordinator", f"file:{self._coordinator}"),
+                *("--cluster-secret-file", str(secret)),
+                *flags,
+                shards=1,
+            )
+            for name in NAMES
+        }
+
+    def start_all(self) -> None:
+        with ThreadPoolExecutor(len(NAMES)) as threads:
+            list(threads.map(Broker.start, self.brokers.values()))
+
+    def __enter__(self) -> Self:
+        try:
+            self.start_all()
+        except BaseException:
+            self.kill_all()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill_all()
+
+    def kill_all(self) -> None:
+        for broker in self.brokers.values():
+            broker.__exit__(None, None, None)
+
+    def leader(self, vhost: str = "", among: tuple[str, ...] = NAMES) -> str:
+        """Return the broker that serves the messages of a virtual host to `guest`, once one does."""
+        found: list[str] = []
+
+        def is_led() -> bool:
+            found[:] = [name for name in among if self._serves(name, vhost)]
+            return len(found) == 1
+
+        eventually(is_led, True, SECONDS_MAX)
+        return found[0]
+
+    def until_all_in_sync(self) -> None:
+        """Wait until the replicas of every shard are in sync, and a majority has to be."""
+
+        def is_in_sync() -> bool:
+            records = [json.loads(path.read_text())["record"] for path in self._coordinator.glob("shard-*.json")]
+            return len(records) >= 2 and all(
+                len(record["in_sync"]) == len(NAMES) and record["min_in_sync"] == 2 for record in records
+            )
+
+        eventually(is_in_sync, True, SECONDS_MAX)
+
+    def _serves(self, name: str, vhost: str) -> bool:
+        try:
+            with penstock.connect(self.brokers[name].uri(vhost)) as connection:
+                connection.get("no such queue")
+        except penstock.NotFoundError:
+            return True
+        except ConnectionLostError:
+            return False
+        raise AssertionError("a queue of that name is there")
+
+
+def until_done(act: Callable[[], object]) -> None:
+    """Repeat what needs a leader until one does it."""
+
+    def is_done() -> bool:
+        try:
+            act()
+        except ConnectionLostError:
+            return False
+        return True
+
+    eventually(is_done, True, SECONDS_MAX)

@@ -1,0 +1,211 @@
+"""The owner of a virtual host in a cluster: who serves its messages, and commands that depend on them."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, cast
+
+import pytest
+
+from penstock.cluster.meta.commands import Addresses, InVhost, MetaAnswer, MetaCommand
+from penstock.cluster.record import BrokerName
+from penstock.metadata import PendingTopology, VhostTopology, decide
+from penstock.metadata.commands import DeclareQueue, DeleteQueue, PurgeQueue
+from penstock.metadata.effects import Decision
+from penstock.model.errors import NotLedError, PreconditionFailedError, StoppedError
+from penstock.model.names import ConnectionId, QueueName, VhostName
+from penstock.model.records import X_DEDICATED
+from penstock.native import QueueCounts, Shard
+from penstock.node.in_cluster.metadata import Metadata
+from penstock.node.in_cluster.owner import ClusterOwner
+from penstock.node.in_cluster.term import Term
+from support.vhost_fakes import FakeShard
+
+ME, OTHER = BrokerName("mq-0"), BrokerName("mq-1")
+NAME, ORDERS, SOMEBODY = VhostName("shop"), QueueName("orders"), ConnectionId(7)
+
+
+class FakeMetadata:
+    """Decides commands at once on the topology, and tells the term what follows."""
+
+    me = ME
+
+    def __init__(self, topology: VhostTopology) -> None:
+        self.topology = topology
+        self.term: Term | None = None
+        self.caught_up_count = 0
+
+    async def submit(self, command: MetaCommand) -> MetaAnswer:
+        assert isinstance(command, InVhost)
+        pending = PendingTopology(self.topology)
+        decision: Decision = decide(pending, command.command)
+        pending.commit()
+        if self.term is not None:
+            self.term.put(decision.changes)
+        return decision.answer
+
+    async def catch_up(self) -> None:
+        self.caught_up_count += 1
+
+    def number_of(self, connection: ConnectionId) -> ConnectionId:
+        return connection
+
+    def addresses_of(self, broker: BrokerName) -> Addresses:
+        return Addresses("10.0.0.6:5681", "10.0.0.6:5680", "10.0.0.6:5672") if broker == OTHER else Addresses()
+
+
+class FakePlace:
+    fault: str | None = None
+
+    def __init__(self, leader: BrokerName | None = None) -> None:
+        self.leads = leader
+
+    def leader(self) -> BrokerName | None:
+        return self.leads
+
+
+class World:
+    """An owner, with a term of its own from `lead` on."""
+
+    def __init__(self, leader: BrokerName | None = None) -> None:
+        self.topology = VhostTopology(NAME)
+        self.metadata = FakeMetadata(self.topology)
+        self.place = FakePlace(leader)
+        self.owner = ClusterOwner(self.topology, cast(Metadata, self.metadata), self.place)
+        self.shard = FakeShard()
+        self.applying: asyncio.Task[None] | None = None
+
+    async def lead(self) -> None:
+        term = self.metadata.term = Term(NAME, cast(Shard, self.shard), 3)
+        await term.fill(self.topology)
+        self.applying = asyncio.ensure_future(term.run())
+        self.place.leads = ME
+        self.owner.begin_term(term)
+
+    async def declare(self, **arguments: Any) -> None:
+        await self.owner.submit(DeclareQueue(ORDERS, SOMEBODY, arguments=arguments))
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+def test_messages_are_refused_with_the_leader_where_another_broker_leads() -> None:
+    async def scenario() -> None:
+        world = World(OTHER)
+
+        with pytest.raises(NotLedError, match=r"led by broker 'mq-1'; connect to 10\.0\.0\.6:5680 \(gRPC\) or 10"):
+            await world.owner.read_serving(lambda: None)
+        with pytest.raises(NotLedError):
+            _ = world.owner.shard
+
+    run(scenario())
+
+
+def test_a_command_is_possible_where_another_broker_leads() -> None:
+    async def scenario() -> None:
+        world = World(OTHER)
+
+        await world.declare()
+
+        assert await world.owner.read(lambda: list(world.topology.queues)) == [ORDERS]
+        assert world.owner.counts([ORDERS]) == [QueueCounts()]
+
+    run(scenario())
+
+
+def test_a_client_waits_for_a_leader_that_is_not_known_yet() -> None:
+    async def scenario() -> None:
+        world = World()
+        waiting = asyncio.ensure_future(world.owner.read_serving(lambda: "served"))
+        await asyncio.sleep(0)
+
+        await world.lead()
+
+        assert await waiting == "served"
+
+    run(scenario())
+
+
+def test_the_engine_of_the_leader_has_what_was_declared_before_and_in_its_term() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.declare()
+        await world.lead()
+        assert list(world.shard.queues.values()) == [ORDERS]
+
+        await world.owner.submit(DeclareQueue(QueueName("more"), SOMEBODY))
+
+        assert list(world.shard.queues.values()) == [ORDERS, "more"]
+        assert not world.owner.is_applying
+
+    run(scenario())
+
+
+def test_a_queue_with_a_log_of_its_own_has_none_in_a_cluster() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.lead()
+
+        await world.declare(**{X_DEDICATED: True})
+
+        assert list(world.shard.queues.values()) == [ORDERS]
+        assert not world.shard.dedicated
+
+    run(scenario())
+
+
+def test_a_queue_that_must_be_empty_is_deleted_by_the_count_of_the_leader() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.lead()
+        await world.declare()
+        world.shard.counts[ORDERS] = QueueCounts(ready_count=2)
+
+        with pytest.raises(PreconditionFailedError):
+            await world.owner.submit(DeleteQueue(ORDERS, SOMEBODY, if_empty=True))
+        assert not world.shard.shut
+        assert (await world.owner.submit(DeleteQueue(ORDERS, SOMEBODY))).dropped_count == 2
+
+        assert not world.shard.queues
+
+    run(scenario())
+
+
+def test_what_depends_on_messages_is_refused_where_another_broker_leads() -> None:
+    async def scenario() -> None:
+        world = World(OTHER)
+        await world.declare()
+
+        for command in (PurgeQueue(ORDERS, SOMEBODY), DeleteQueue(ORDERS, SOMEBODY, if_empty=True)):
+            with pytest.raises(NotLedError):
+                await world.owner.submit(command)
+        assert list(world.topology.queues) == [ORDERS]
+
+    run(scenario())
+
+
+def test_the_leader_purges_a_queue() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.lead()
+        await world.declare()
+        world.shard.counts[ORDERS] = QueueCounts(ready_count=3)
+
+        assert (await world.owner.submit(PurgeQueue(ORDERS, SOMEBODY))).dropped_count == 3
+
+    run(scenario())
+
+
+def test_nothing_is_taken_after_the_end() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.lead()
+
+        await world.owner.close("it was deleted")
+
+        with pytest.raises(StoppedError, match="it was deleted"):
+            await world.declare()
+        with pytest.raises(StoppedError):
+            await world.owner.read_serving(lambda: None)
+
+    run(scenario())
