@@ -80,7 +80,8 @@ def test_two_thousand_objects_are_ready_with_less_than_three_writes_each(
 def test_two_thousand_objects_go_again(kubectl: Kubectl, kind: str) -> None:
     # One request: kubectl by itself sends two for each of them.
     path = f"/apis/penstock.dev/v1alpha1/namespaces/default/{kind.lower()}s?labelSelector=scenario%3Dmany"
-    kubectl("delete", "--raw", path)
+    # A busy API server ends a request after a minute, when some of them are deleted.
+    until(lambda: kubectl("delete", "--raw", path), "the deletion of all is asked for", 600)
 
     def are_gone() -> bool:
         return not [each for each in kubectl.list(resource(kind)) if each["metadata"]["name"].startswith("many-")]
