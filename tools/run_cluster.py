@@ -5,6 +5,7 @@ development: the disk of one machine is behind all of it.
 """
 
 import json
+import os
 import secrets
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from typing import Final
 COUNT: Final = 3
 READY_S: Final = 60
 STOP_S: Final = 60
+STEPS: Final = ("queue declare hello", "publish 'Hello, cluster!' -r hello", "consume hello -n 1")
 SECRET: Final = "secret"
 COORDINATOR: Final = "coordinator"
 
@@ -92,10 +94,15 @@ def is_ready(place: Place) -> bool:
 
 
 def leader(directory: Path, all_places: list[Place]) -> Place | None:
-    """Return the broker that leads `/`, the first virtual host of the cluster; None while none does."""
-    records = [json.loads(path.read_text())["record"] for path in (directory / COORDINATOR).glob("shard-*.0.1.json")]
-    led_by = {record["leader"]["broker"] for record in records if record["epoch"]}
-    return next((place for place in all_places if place.name in led_by), None)
+    """Return the broker that leads `/`, the first virtual host of the cluster; None while none of this run does."""
+    coordinator = directory / COORDINATOR
+    leaders = [json.loads(path.read_text())["record"]["leader"] for path in coordinator.glob("shard-*.0.1.json")]
+    boots = {(found["broker"], found["boot"]) for found in leaders}
+    for place in all_places:
+        beat = coordinator / f"broker-{place.name}.json"
+        if beat.exists() and (place.name, json.loads(beat.read_text())["boot"]) in boots:
+            return place
+    return None
 
 
 def greet(directory: Path, all_places: list[Place], leads: Place) -> None:
@@ -104,11 +111,12 @@ def greet(directory: Path, all_places: list[Place], leads: Place) -> None:
     for place in all_places:
         health, log = f"http://{place.metrics}/health/ready", directory / f"{place.name}.log"
         sys.stdout.write(f"  {place.name:8} {place.grpc:16} {place.amqp:16} {health:36} {log}\n")
+    program = os.path.relpath(Path(sys.executable).with_name("penstock"))
     sys.stdout.write(
         "\n  user     guest with password guest, from this machine only\n\n"
         f"Broker {leads.name} leads the virtual host /. Paste this to publish a message and to get it back:\n\n"
         f"export PENSTOCK_URI=penstock://guest:guest@{leads.grpc}/\n"
-        "penstock queue declare hello && penstock publish 'Hello, cluster!' -r hello && penstock consume hello -n 1\n"
+        f"{' && '.join(f'{program} {step}' for step in STEPS)}\n"
     )
     sys.stdout.flush()
 
