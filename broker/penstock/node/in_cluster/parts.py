@@ -6,14 +6,12 @@ open before `node.json` tells of this boot, because a later start checks them fo
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from penstock.cluster.host import ReplicaOptions
-from penstock.cluster.meta.member import directory_of
 from penstock.identity import hash_password
 from penstock.identity.passwords import ARGON2ID, SALT_BYTES
 from penstock.kit.tasks import spawn
@@ -53,8 +51,7 @@ async def open_cluster(
     """
     _check_first_account(settings)
     events = Events()
-    logs = [directory_of(directory)]
-    undo.push_async_callback(asyncio.to_thread, sync_logs, logs)
+    undo.push_async_callback(asyncio.to_thread, sync_logs, directory)
     membership = await asyncio.to_thread(Membership, settings, directory)
     undo.push_async_callback(membership.close)
     metadata = await _unless_stopped(membership, stop_asked)
@@ -69,7 +66,6 @@ async def open_cluster(
     undo.push_async_callback(vhosts.close)
     membership.member.before_deletion(vhosts.leave)
     await vhosts.begin()
-    logs += map(directory.vhost_directory, vhosts.names())
     await asyncio.to_thread(directory.begin, vhosts.names())
     accounts = ClusterAccounts(metadata)
     undo.callback(accounts.close)
@@ -83,9 +79,12 @@ def first_account(settings: Settings) -> FirstAccount:
     return FirstAccount(settings.default_user, hash_password(password, os.urandom(SALT_BYTES)), ARGON2ID)
 
 
-def sync_logs(directories: Iterable[Path]) -> None:
-    """Sync the segments in directories, so that a stop leaves nothing to a page cache. Blocks."""
-    for path in [path for directory in directories for path in directory.glob("msgs.*")]:
+def sync_logs(directory: DataDirectory) -> None:
+    """Sync the segments of all logs, so that a stop leaves nothing to a page cache. Blocks.
+
+    Virtual hosts that were created in this run have logs, too.
+    """
+    for path in list(directory.path.glob("*/msgs.*")):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:  # its virtual host was deleted
