@@ -97,6 +97,7 @@ class Broker:
         self._vhosts: AllVhosts
         self._events = Events()
         self._catch_up: CatchUp | None = None
+        self._keeps_administrator: Callable[[], bool] = lambda: True
         data_dir = str(settings.data_dir.absolute())
         self.state = BrokerState(version, socket.gethostname(), data_dir, SystemClock())
         self.state.also_count(lambda: {"log_lines_dropped_total": log_lines_dropped()})
@@ -184,6 +185,7 @@ class Broker:
         cluster = await opening
         self._accounts, self._limits, self._vhosts = cluster.accounts, cluster.limits, cluster.vhosts
         self._events, self._catch_up = cluster.events, cluster.metadata.catch_up
+        self._keeps_administrator = lambda: cluster.membership.member.leads
         self.state.opened(self._engine, cluster.vhosts, Recovery())
         self.state.also_ready(cluster.membership.reason_not_ready)
         self._undo.callback(listen(self._engine, self.state.reason_not_live).cancel)
@@ -202,12 +204,17 @@ class Broker:
         self._undo.push_async_callback(self._close_engine)
 
     async def _keep_administrator(self) -> None:
-        """Give the default user the password of its file, now and whenever the file changes."""
+        """Give the default user the password of its file, now and whenever the file changes.
+
+        In a cluster one broker does so at a time: files that change one after another would undo each other's password.
+        """
         settings = self._settings
         if settings.default_password_file is None:
             return
 
         async def keep(password: str) -> None:
+            if not self._keeps_administrator():
+                return
             seconds = settings.default_password_grace_seconds
             await self.services.administrator.keep(settings.default_user, password, seconds)
 
