@@ -1,7 +1,7 @@
 """The owner of a virtual host in a cluster: who serves its messages, and commands that depend on them."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import pytest
@@ -20,7 +20,7 @@ from penstock.node.in_cluster.owner import ClusterOwner
 from penstock.node.in_cluster.term import Term
 from support.vhost_fakes import FakeShard
 
-ME, OTHER = BrokerName("mq-0"), BrokerName("mq-1")
+ME, OTHER, LATER = BrokerName("mq-0"), BrokerName("mq-1"), BrokerName("mq-2")
 NAME, ORDERS, SOMEBODY = VhostName("shop"), QueueName("orders"), ConnectionId(7)
 
 
@@ -33,6 +33,9 @@ class FakeMetadata:
         self.topology = topology
         self.term: Term | None = None
         self.caught_up_count = 0
+        self.served: list[BrokerName] = []
+        self.move: Callable[[], None] = lambda: None
+        """Called while another broker is asked for the first time."""
 
     async def submit(self, command: MetaCommand) -> MetaAnswer:
         assert isinstance(command, InVhost)
@@ -42,6 +45,12 @@ class FakeMetadata:
         if self.term is not None:
             self.term.put(decision.changes)
         return decision.answer
+
+    async def served_by(self, broker: BrokerName, vhost: VhostName) -> None:
+        assert vhost == NAME
+        assert QueueName("orders") in self.topology.queues
+        self.served.append(broker)
+        self.move()
 
     async def catch_up(self) -> None:
         self.caught_up_count += 1
@@ -109,6 +118,34 @@ def test_a_command_is_possible_where_another_broker_leads() -> None:
 
         assert await world.owner.read(lambda: list(world.topology.queues)) == [ORDERS]
         assert world.owner.counts([ORDERS]) == [QueueCounts()]
+
+    run(scenario())
+
+
+def test_a_command_is_answered_when_the_broker_that_leads_by_then_has_it() -> None:
+    async def scenario() -> None:
+        world = World(OTHER)
+
+        def move() -> None:
+            world.place.leads = LATER
+
+        world.metadata.move = move
+
+        await world.declare()
+
+        assert world.metadata.served == [OTHER, LATER]
+
+    run(scenario())
+
+
+def test_the_leader_asks_no_other_broker_whether_it_has_a_command() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.lead()
+
+        await world.declare()
+
+        assert world.metadata.served == []
 
     run(scenario())
 

@@ -26,6 +26,8 @@ class Method(IntEnum):
     """The question for a part of a broker's checkpoint: see `checkpoint_copies`."""
     CHECKPOINT_POSITION = 4
     """The question up to where a broker has a checkpoint on the disk, answered in 8 bytes."""
+    SERVED = 5
+    """A position in 8 bytes, and a virtual host's name: answered when its queues there have everything up to it."""
 
 
 class LeaderPlace(Protocol):

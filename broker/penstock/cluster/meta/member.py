@@ -2,12 +2,14 @@
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+import struct
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from penstock.cluster.calls import Calls, Handler
+from penstock.cluster.calls import Calls, Handler, LostCallError, NotCarriedOutError
 from penstock.cluster.host import ClusterHost, ReplicaOptions
 from penstock.cluster.hosted import HostedReplica
 from penstock.cluster.meta.applying import Applier
@@ -25,10 +27,12 @@ from penstock.cluster.record import BrokerName
 from penstock.cluster.translation import broker_number
 from penstock.kit.tasks import spawn
 from penstock.model.errors import StoppedError
+from penstock.model.names import VhostName
 from penstock.storage import DataDirectory
 
 META: Final = "meta"
 """The shard's name at the coordinator, and its directory."""
+_POSITION: Final = struct.Struct("<Q")
 META_OPTIONS: Final = ReplicaOptions(segment_bytes_max=4 * 1024 * 1024, has_queues=False)
 
 
@@ -54,6 +58,7 @@ class MetaMember:
         self._checkpoints: CheckpointServer
         self._replica: HostedReplica
         self._applier: Applier
+        self._before_served: Callable[[VhostName], Awaitable[None]] | None = None
         self.asker: Asker
         self.session = 0
         """The session of this boot, once it has joined."""
@@ -87,6 +92,7 @@ class MetaMember:
         answers |= {
             Method.CHECKPOINT: self._checkpoints.answer,
             Method.CHECKPOINT_POSITION: self._answer_checkpoint_position,
+            Method.SERVED: self._answer_served,
         }
         shortener = Shortener(replica, self._files, self._me, self._ask_checkpoint_position)
         self.asker = Asker(link, self._applier, log)
@@ -116,6 +122,19 @@ class MetaMember:
         """Call this with the name of each virtual host before its directory is deleted."""
         self._files.leave = leave
 
+    def before_served(self, applied: Callable[[VhostName], Awaitable[None]]) -> None:
+        """Wait for this, with the name of a virtual host, before another broker hears that its queues have a change."""
+        self._before_served = applied
+
+    async def served_by(self, broker: BrokerName, vhost: VhostName) -> None:
+        """Return when the queues of a virtual host at another broker have all that is applied here.
+
+        It returns, too, when that broker does not answer: the connection broke, or it is of a version before this.
+        """
+        question = _POSITION.pack(self.state.position) + vhost.encode()
+        with suppress(NotCarriedOutError, LostCallError):
+            await self._calls.call(broker_number(broker), Method.SERVED, question)
+
     async def applied(self, position: int) -> None:
         """Return when everything up to a position is applied here. Raises StoppedError."""
         await self._applier.applied(position)
@@ -143,6 +162,17 @@ class MetaMember:
 
     async def _ask_checkpoint_position(self, broker: int) -> bytes:
         return await self._calls.call(broker, Method.CHECKPOINT_POSITION, b"")
+
+    async def _answer_served(self, question: bytes) -> bytes:
+        try:
+            (position,) = _POSITION.unpack_from(question)
+            vhost = VhostName(question[_POSITION.size :].decode())
+            await self._applier.applied(position)
+        except (struct.error, UnicodeDecodeError, StoppedError) as error:
+            raise NotCarriedOutError(str(error)) from error
+        if self._before_served is not None:
+            await self._before_served(vhost)
+        return b""
 
     async def _answer_checkpoint_position(self, _: bytes) -> bytes:
         return encode_position(self._files.checkpoint)

@@ -89,7 +89,8 @@ class Membership:
         self._spawn(beating, "beats")
         _log.info("joining", cluster=self._settings.cluster, broker=self.me, peers=self.host.address)
         await self.member.join(self._addresses())
-        self.metadata = Metadata(self.me, self.member.asker, lambda: self.member.state, lambda: self.member.session)
+        member = self.member
+        self.metadata = Metadata(self.me, member.asker, lambda: member.state, lambda: member.session, member.served_by)
         self._spawn(self._keep_sessions(), "sessions")
         self._spawn(self._keep_secrets(), "secrets")
         return self.metadata
@@ -149,11 +150,15 @@ class Membership:
             self._ended[broker] = known.boot
 
     async def _keep_sessions(self) -> None:
-        """End the sessions of brokers that are gone, if this broker leads; join again if its own was ended."""
+        """End the sessions of brokers that are gone, if this broker leads; join again if its own was ended.
+
+        It also stops a broker that cannot follow the metadata, so that others serve what it leads.
+        """
         while True:
             await asyncio.sleep(LOOK_S)
-            if self.metadata.is_replaced:
-                _log.error("stopping: the metadata was replaced by a copy of another broker's; start this broker again")
+            reason = self._reason_to_stop()
+            if reason:
+                _log.error(f"stopping: {reason}; start this broker again")
                 signal.raise_signal(signal.SIGTERM)
                 return
             try:
@@ -168,6 +173,13 @@ class Membership:
                     await self.member.join(self._addresses())
             except (FaultError, RefusedError) as error:
                 _log.warning("sessions not kept", reason=str(error))
+
+    def _reason_to_stop(self) -> str:
+        """Return why this broker must serve no longer: its users and bindings would be those of the past."""
+        if self.metadata.is_replaced:
+            return "the metadata was replaced by a copy of another broker's"
+        stopped = self.member.stopped
+        return "" if stopped is None else f"the metadata of the cluster is not applied any more: {stopped.cause}"
 
     async def _keep_secrets(self) -> None:
         """Use the secrets of the file whenever it changes. One that cannot be used changes nothing."""

@@ -4,7 +4,7 @@ It decides nothing. A command without an answer in time has an unknown outcome.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from penstock.cluster.meta.asking import Asker
@@ -15,41 +15,47 @@ from penstock.cluster.meta.state import MetaState
 from penstock.cluster.record import BrokerName
 from penstock.metadata.commands import ConnectionClosed, QueueUnused
 from penstock.model.errors import FaultError, StoppedError, Thing
-from penstock.model.names import ConnectionId
+from penstock.model.names import ConnectionId, VhostName
+from penstock.node.in_cluster.shared_question import SharedQuestion
 
 COMMAND_S: Final = 15.0
 """A client hears after this time that the outcome of its command is unknown."""
 QUESTION_S: Final = 5.0
-_CLEANING: Final = (ConnectionClosed, QueueUnused)
+CLEANING: Final = (ConnectionClosed, QueueUnused)
 """Commands of the broker itself: no client repeats them, so they wait until there is a leader."""
 
 
 class Metadata:
     """It is used once the broker has joined. `session` returns the number of its session.
 
+    `served_by` returns when another broker has for the queues of a virtual host all that is applied here.
+
     `state` is the one of the start. A broker that lags far takes a copy of another one's later: `is_replaced` says so,
     and the broker has to be started again.
     """
 
     def __init__(
-        self, me: BrokerName, asker: Asker, current: Callable[[], MetaState], session: Callable[[], int]
+        self,
+        me: BrokerName,
+        asker: Asker,
+        current: Callable[[], MetaState],
+        session: Callable[[], int],
+        served_by: Callable[[BrokerName, VhostName], Awaitable[None]],
     ) -> None:
         self.me = me
+        self.served_by = served_by
         self.state = current()
         self._asker = asker
         self._current = current
         self._session = session
-        self._asking = asyncio.Lock()
-        self._begun_count = 0
-        self._answered = 0
-        """The number of the last question that was answered, of those that have begun."""
+        self._latest = SharedQuestion(self._ask_latest)
 
     async def submit(self, command: MetaCommand) -> MetaAnswer:
         """Return the answer when the command is committed and applied here.
 
         Raises the command's RefusedError, and UnknownOutcomeError without an answer in time.
         """
-        if isinstance(command, InVhost) and isinstance(command.command, _CLEANING):
+        if isinstance(command, InVhost) and isinstance(command.command, CLEANING):
             return await self._asker.submit(command)
         try:
             async with asyncio.timeout(COMMAND_S):
@@ -62,12 +68,7 @@ class Metadata:
 
         Raises NotLeaderError when no leader says how far that is, and StoppedError.
         """
-        begun_count = self._begun_count
-        async with self._asking:
-            if self._answered <= begun_count:  # no question that began after this call was answered
-                self._begun_count += 1
-                await self._ask_latest()
-                self._answered = self._begun_count
+        await self._latest.answered()
         if self.is_replaced:
             raise StoppedError(Thing("shard", "meta"), "this broker has taken a copy of another one's state")
 

@@ -27,7 +27,8 @@ from penstock.model.errors import (
 from penstock.model.names import ConnectionId, QueueName
 from penstock.model.records import Queue
 from penstock.native import Backup, QueueCounts, Shard
-from penstock.node.in_cluster.metadata import Metadata
+from penstock.node.in_cluster.metadata import CLEANING, Metadata
+from penstock.node.in_cluster.shared_question import SharedQuestion
 from penstock.node.in_cluster.term import Term
 from penstock.vhost.apply import apply_changes
 from penstock.vhost.batches import NO_COUNTS, Outcome
@@ -68,6 +69,7 @@ class ClusterOwner:
         self._changed = asyncio.Event()
         self._busy_count = 0
         self._threads = VhostThreads()
+        self._served = SharedQuestion(self._ask_leader)
 
     # ------------------------------------------------------------ the term
 
@@ -110,7 +112,9 @@ class ClusterOwner:
     # ------------------------------------------------------------ commands
 
     async def submit(self, command: Command) -> Outcome:
-        """Return when the command is committed and applied here, and the engine has it if this broker leads.
+        """Return when the command is committed and applied here, and the engine of the broker that leads has it.
+
+        A client that hears of a binding may publish there next, and what is routed nowhere is confirmed and dropped.
 
         Raises the command's RefusedError, UnknownOutcomeError, and NotLedError for one that depends on messages.
         """
@@ -138,7 +142,22 @@ class ClusterOwner:
             await term.applied()
             if isinstance(answer, QueueDeclared) and not answer.is_new and self._expires(answer.queue):
                 await self.apart(term.shard.use_queue, answer.queue.id)
+        elif not isinstance(command, CLEANING):
+            await self._served.answered()
         return Outcome(answer, dropped_count)
+
+    async def applied(self) -> None:
+        """Return when the engine has what is applied here, if this broker leads."""
+        if self._term is not None:
+            await self._term.applied()
+
+    async def _ask_leader(self) -> None:
+        """Wait for the broker that leads. One that leads later has everything from the beginning of its term."""
+        asked: BrokerName | None = self._metadata.me
+        while (leader := self._place.leader()) not in (None, self._metadata.me, asked):
+            assert leader is not None
+            await self._metadata.served_by(leader, self.topology.vhost)
+            asked = leader
 
     def _expires(self, queue: Queue) -> bool:
         return effective_queue(self.topology, queue).expires_ms is not None

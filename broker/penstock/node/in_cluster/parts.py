@@ -65,6 +65,7 @@ async def open_cluster(
     vhosts = ClusterVhosts(Surroundings(membership.host, engine, options, directory, metadata, events, make_token))
     undo.push_async_callback(vhosts.close)
     membership.member.before_deletion(vhosts.leave)
+    membership.member.before_served(vhosts.applied)
     await vhosts.begin()
     await asyncio.to_thread(directory.begin, vhosts.names())
     accounts = ClusterAccounts(metadata)

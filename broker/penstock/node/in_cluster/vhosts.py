@@ -182,6 +182,12 @@ class ClusterVhosts:
             case VhostCreated():
                 pass  # its shards are placed next
 
+    async def applied(self, name: VhostName) -> None:
+        """Return when the queues of a virtual host have what is applied, if this broker leads it."""
+        entry = self._entries.get(name)
+        if entry is not None:
+            await entry.owner.applied()
+
     async def leave(self, name: VhostName) -> None:
         """End the use of a virtual host whose directory is about to be deleted."""
         entry = self._entries.get(name)

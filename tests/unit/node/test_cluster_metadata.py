@@ -1,0 +1,68 @@
+"""Questions for the metadata's latest state: callers share a question, and its failure."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from penstock.cluster.meta.asking import Asker
+from penstock.cluster.meta.log import NotLeaderError
+from penstock.cluster.meta.state import MetaState
+from penstock.cluster.record import BrokerName
+from penstock.node.in_cluster import metadata as module
+from penstock.node.in_cluster.metadata import Metadata
+
+CALLERS = 50
+
+
+class SilentAsker:
+    """No leader answers it until `answers` is set."""
+
+    def __init__(self) -> None:
+        self.question_count = 0
+        self.answers = asyncio.Event()
+
+    async def latest(self) -> None:
+        self.question_count += 1
+        await self.answers.wait()
+
+
+def metadata_of(asker: SilentAsker) -> Metadata:
+    state = MetaState()
+    return Metadata(BrokerName("mq-0"), cast(Asker, asker), lambda: state, lambda: 1, cast(Any, None))
+
+
+async def ask_together(metadata: Metadata) -> list[Any]:
+    return await asyncio.gather(*(metadata.latest() for _ in range(CALLERS)), return_exceptions=True)
+
+
+def test_callers_that_wait_together_do_not_wait_one_after_another_when_nobody_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "QUESTION_S", 0.01)
+
+    async def scenario() -> None:
+        asker = SilentAsker()
+
+        outcomes = await ask_together(metadata_of(asker))
+
+        assert all(isinstance(outcome, NotLeaderError) for outcome in outcomes)
+        assert asker.question_count == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_question_after_one_that_nobody_answered_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        asker = SilentAsker()
+        metadata = metadata_of(asker)
+        with monkeypatch.context() as briefly:
+            briefly.setattr(module, "QUESTION_S", 0.01)
+            await ask_together(metadata)
+        asker.answers.set()
+
+        await metadata.latest()
+
+        assert asker.question_count == 3
+
+    asyncio.run(scenario())
