@@ -11,9 +11,11 @@ import pika.exceptions
 import pytest
 
 import penstock
-from support.serving_cluster import NAMES, ServingCluster, until_done
+from support.serving_cluster import NAMES, SECONDS_MAX, ServingCluster, until_done
+from support.waiting import eventually
 
 pytestmark = pytest.mark.slow
+VHOSTS_MAX, QUEUES = 8, 20
 QUIET_SECONDS_MAX = 3.0
 """A client gives up publishing after this time: each refusal takes it to try again."""
 
@@ -65,6 +67,31 @@ def test_a_broker_that_does_not_lead_names_the_one_that_does(tmp_path: Path) -> 
         assert closed.value.reply_code == 320
 
 
+def test_a_message_reaches_the_queue_that_another_broker_has_just_bound(tmp_path: Path) -> None:
+    with ServingCluster(tmp_path) as cluster:
+        # The broker that leads the metadata is the first to know of a binding, so another one has to lead the messages.
+        deciding = cluster.leader_of_metadata()
+        with penstock.connect(cluster.brokers[deciding].uri()) as root:
+            for number in range(VHOSTS_MAX):
+                vhost = f"shop{number}"
+                root.admin.create_vhost(vhost)
+                root.admin.set_permission("guest", vhost, configure=".*", write=".*", read=".*")
+                serving = cluster.leader(vhost)
+                if serving != deciding:
+                    break
+        assert serving != deciding
+
+        declaring, publishing = (cluster.brokers[name].uri(vhost) for name in (deciding, serving))
+        with penstock.connect(declaring) as declarer, penstock.connect(publishing) as publisher:
+            declarer.declare_exchange("web", "topic")
+            names = [f"orders{number}" for number in range(QUEUES)]
+            for name in names:
+                declarer.declare_queue(name)
+                declarer.bind_queue(name, "web", name)
+                publisher.publish(b"one", exchange="web", routing_key=name)
+            assert [name for name in names if publisher.get(name, auto_ack=True) is None] == []
+
+
 def test_another_broker_serves_all_that_was_confirmed_when_the_leader_is_killed(tmp_path: Path) -> None:
     with ServingCluster(tmp_path) as cluster:
         with penstock.connect(cluster.brokers["mq-1"].uri()) as root:
@@ -89,6 +116,22 @@ def test_another_broker_serves_all_that_was_confirmed_when_the_leader_is_killed(
         cluster.until_all_in_sync()
         with penstock.connect(cluster.brokers[killed].uri()) as back:
             assert [queue.name for queue in back.admin.list_queues()] == ["after", "orders"]
+
+
+def test_a_broker_that_cannot_store_the_metadata_leaves_the_lead_to_another_one(tmp_path: Path) -> None:
+    with ServingCluster(tmp_path) as cluster:
+        failing = cluster.leader()
+        others = tuple(name for name in NAMES if name != failing)
+        users = cluster.brokers[failing].data_dir / "users.json"
+        users.unlink()
+        (users / "in the way").mkdir(parents=True)
+
+        with penstock.connect(cluster.brokers[others[0]].uri()) as root:
+            until_done(lambda: root.admin.put_user("walter", "secret"))
+
+        eventually(lambda: cluster.brokers[failing].is_running, False, SECONDS_MAX)
+        assert "the metadata of the cluster is not applied any more" in cluster.brokers[failing].log
+        assert cluster.leader(among=others) in others
 
 
 def test_a_cluster_goes_on_after_all_brokers_stopped(tmp_path: Path) -> None:

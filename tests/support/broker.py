@@ -59,6 +59,11 @@ class Broker:
     def pid(self) -> int:
         return self._running().pid
 
+    @property
+    def is_running(self) -> bool:
+        """Return whether the process is there; one that stops by itself ends."""
+        return self._process is not None and self._process.poll() is None
+
     def uri(self, vhost: str = "", user: str = "guest", password: str = "guest") -> str:
         return f"penstock://{user}:{password}@{self.address}/{vhost}"
 

@@ -73,6 +73,11 @@ class ServingCluster:
         eventually(is_led, True, SECONDS_MAX)
         return found[0]
 
+    def leader_of_metadata(self) -> str:
+        """Return the broker that leads the shard `meta`, as far as the coordinator knows."""
+        record = json.loads((self._coordinator / "shard-meta.json").read_text())["record"]
+        return str(record["leader"]["broker"])
+
     def until_all_in_sync(self) -> None:
         """Wait until the replicas of every shard are in sync, and a majority has to be."""
 
