@@ -90,6 +90,7 @@ class ClusterHost:
         self._records: dict[bytes, Versioned] = {}
         self._connected: set[int] = set()
         self._watches: dict[bytes, asyncio.Task[None]] = {}
+        self._foundations: dict[bytes, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._number = self.translation.number_of(me.name)
 
@@ -154,16 +155,17 @@ class ClusterHost:
         standing = await replica.standing()  # reports before this one may have been dropped
         replica.take_standing(standing)
         if founders and not standing.end:
-            self._spawn(self._found(replica, founders, found_after_s), "foundation")
+            self._foundations[key] = self._spawn(self._found(replica, founders, found_after_s), "foundation")
         self._watches[key] = self._spawn(self._watch(key, shard), "watch")
         return replica
 
     async def close(self, replica: HostedReplica) -> None:
         """Close a replica for good: its files may be deleted then."""
         key = replica.shard
-        watch = self._watches.pop(key, None)
-        if watch is not None:
-            watch.cancel()
+        for tasks in (self._watches, self._foundations):
+            task = tasks.pop(key, None)
+            if task is not None:
+                task.cancel()
         for kept in (self._replicas, self._records, self._receivers):
             kept.pop(key, None)
         replica.close()

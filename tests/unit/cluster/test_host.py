@@ -15,6 +15,7 @@ from penstock.native import ClusterNode, Replica, ReplicaRole, ReplicaStanding
 
 ME = Member(bytes(16), BrokerName("mq-0"), boot=5)
 REPLICAS = [f"{number:032x}" for number in range(1, 4)]
+TURN_S = 0.05
 LEADS = ReplicaRole(epoch=3, appends=True)
 
 
@@ -24,12 +25,16 @@ class MadeUpNode:
     def __init__(self) -> None:
         self.wake_fd = os.eventfd(0)
         self.handed_over_to: list[str] = []
+        self.end = 1
 
     def open(self, *_: object, **__: object) -> Any:
-        standing = ReplicaStanding(role=LEADS, committed=0, end=1)
+        standing = ReplicaStanding(role=LEADS, committed=0, end=self.end)
         return SimpleNamespace(replica=REPLICAS[0], standing=standing, hand_over=self.handed_over_to.append)
 
     def read(self, *_: object) -> None:
+        pass
+
+    def close_replica(self, _: bytes) -> None:
         pass
 
     def close(self) -> None:
@@ -104,5 +109,23 @@ def test_a_role_that_was_reported_is_newer_than_the_standing_at_the_start() -> N
         replica.take_standing(ReplicaStanding(role=ReplicaRole(), committed=7, end=9))
 
         assert (replica.role, replica.committed) == (LEADS, 7)
+
+    asyncio.run(run())
+
+
+def test_no_record_is_made_for_a_shard_that_was_closed_before_its_turn(tmp_path: Path) -> None:
+    async def run() -> None:
+        node = MadeUpNode()
+        node.end = 0
+        coordinator = DirectoryCoordinator(tmp_path / "coordinator")
+        host = ClusterHost(cast(ClusterNode, node), coordinator, ME)
+        host.start()
+        replica = await host.open("shop", tmp_path / "shop", ReplicaOptions(), [ME.name], found_after_s=TURN_S)
+
+        await host.close(replica)
+        await asyncio.sleep(2 * TURN_S)
+
+        assert await coordinator.read("shop") is None
+        await host.stop()
 
     asyncio.run(run())
