@@ -7,9 +7,10 @@ from typing import Any, cast
 import pytest
 
 from penstock.cluster.meta.commands import Addresses, InVhost, MetaAnswer, MetaCommand
+from penstock.cluster.meta.log import UnknownOutcomeError
 from penstock.cluster.record import BrokerName
 from penstock.metadata import PendingTopology, VhostTopology, decide
-from penstock.metadata.commands import DeclareQueue, DeleteQueue, PurgeQueue
+from penstock.metadata.commands import Command, DeclareQueue, DeleteQueue, PurgeQueue, QueueUnused
 from penstock.metadata.effects import Decision
 from penstock.model.errors import NotLedError, PreconditionFailedError, StoppedError
 from penstock.model.names import ConnectionId, QueueName, VhostName
@@ -34,11 +35,15 @@ class FakeMetadata:
         self.term: Term | None = None
         self.caught_up_count = 0
         self.served: list[BrokerName] = []
+        self.leads = asyncio.Event()
+        """Whether a broker leads the metadata."""
+        self.leads.set()
         self.move: Callable[[], None] = lambda: None
         """Called while another broker is asked for the first time."""
 
     async def submit(self, command: MetaCommand) -> MetaAnswer:
         assert isinstance(command, InVhost)
+        await self.leads.wait()
         pending = PendingTopology(self.topology)
         decision: Decision = decide(pending, command.command)
         pending.commit()
@@ -204,6 +209,31 @@ def test_a_queue_that_must_be_empty_is_deleted_by_the_count_of_the_leader() -> N
         assert (await world.owner.submit(DeleteQueue(ORDERS, SOMEBODY))).dropped_count == 2
 
         assert not world.shard.queues
+
+    run(scenario())
+
+
+def test_what_depends_on_messages_is_not_asked_for_after_the_term() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.lead()
+        await world.declare()
+        world.metadata.leads.clear()
+        unused = QueueUnused(ORDERS, world.topology.queues[ORDERS].id)
+        commands: list[Command] = [
+            DeleteQueue(ORDERS, SOMEBODY, if_unused=True),
+            DeleteQueue(ORDERS, SOMEBODY, if_empty=True),
+            unused,
+        ]
+        asking = [asyncio.ensure_future(world.owner.submit(command)) for command in commands]
+        await asyncio.sleep(0)
+
+        world.owner.end_term()
+        world.owner.end_term()
+
+        outcomes = await asyncio.gather(*asking, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [UnknownOutcomeError] * 3
+        assert list(world.topology.queues) == [ORDERS]
 
     run(scenario())
 

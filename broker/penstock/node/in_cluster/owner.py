@@ -10,7 +10,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NoReturn, ParamSpec, Protocol, TypeVar
 
-from penstock.cluster.meta.commands import InVhost, Joined
+from penstock.cluster.meta.commands import InVhost, Joined, MetaAnswer
+from penstock.cluster.meta.log import UnknownOutcomeError
 from penstock.cluster.record import BrokerName
 from penstock.metadata import PendingTopology, VhostTopology, decide, streams
 from penstock.metadata.commands import Command, DeleteQueue, DeleteStream, PurgeQueue, QueueUnused
@@ -70,6 +71,8 @@ class ClusterOwner:
         self._busy_count = 0
         self._threads = VhostThreads()
         self._served = SharedQuestion(self._ask_leader)
+        self._of_term: set[asyncio.Timeout] = set()
+        """Limits of commands that were decided by this term's messages and consumers."""
 
     # ------------------------------------------------------------ the term
 
@@ -79,6 +82,9 @@ class ClusterOwner:
 
     def end_term(self) -> None:
         self._term = None
+        ending, self._of_term = self._of_term, set()
+        for limit in ending:
+            limit.reschedule(asyncio.get_running_loop().time())
         self.wake()
 
     def wake(self) -> None:
@@ -131,7 +137,7 @@ class ClusterOwner:
         dropped_count = self._messages_of(command)
         prepared, shut = self._with_counts(command)
         try:
-            answer = await self._metadata.submit(InVhost(self.topology.vhost, prepared))
+            answer = await self._ask(InVhost(self.topology.vhost, prepared), is_of_term=prepared is not command)
         except RefusedError:  # after a fault the deletion may still be committed: the queue takes nothing in this term
             if shut is not None and self._term is not None:
                 await self.apart(self._term.shard.reopen_queue, shut)
@@ -145,6 +151,24 @@ class ClusterOwner:
         elif not isinstance(command, CLEANING):
             await self._served.answered()
         return Outcome(answer, dropped_count)
+
+    async def _ask(self, command: InVhost, *, is_of_term: bool) -> MetaAnswer:
+        """Return the metadata's answer. Raises as `Metadata.submit`.
+
+        A command of a term is asked for until the term ends: a later one would delete a queue whose messages and
+        consumers the next leader has.
+        """
+        if not is_of_term:
+            return await self._metadata.submit(command)
+        try:
+            async with asyncio.timeout(None) as limit:
+                self._of_term.add(limit)
+                try:
+                    return await self._metadata.submit(command)
+                finally:
+                    self._of_term.discard(limit)
+        except TimeoutError as error:
+            raise UnknownOutcomeError from error
 
     async def applied(self) -> None:
         """Return when the engine has what is applied here, if this broker leads."""
