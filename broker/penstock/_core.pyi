@@ -82,6 +82,7 @@ __all__ = [
     "Renew",
     "Replica",
     "ReplicaFailed",
+    "ReplicaHolder",
     "ReplicaRole",
     "ReplicaStanding",
     "ReservedLease",
@@ -1027,6 +1028,14 @@ class PeerTls:
     def __new__(cls, *, authority: str, certificate: str, key: str, server_name: str | None = None) -> Self: ...
 
 @final
+class ReplicaHolder:
+    """A replica, and the number of the broker that has it."""
+
+    replica: str
+    broker: int
+    def __new__(cls, *, replica: str, broker: int) -> Self: ...
+
+@final
 class ShardState:
     """The record of a shard, with the numbers of brokers. A replica's id has 32 hexadecimal digits."""
 
@@ -1035,9 +1044,9 @@ class ShardState:
     leader_replica: str
     leader_boot: int
     in_sync: list[str]
-    replicas: dict[str, int]
+    replicas: list[ReplicaHolder]
     min_in_sync: int
-    def __new__(cls, *, epoch: int, leader: int, leader_replica: str, leader_boot: int, in_sync: Sequence[str], replicas: dict[str, int], min_in_sync: int) -> Self: ...
+    def __new__(cls, *, epoch: int, leader: int, leader_replica: str, leader_boot: int, in_sync: Sequence[str], replicas: Sequence[ReplicaHolder], min_in_sync: int) -> Self: ...
 
 @final
 class ReplicaRole:

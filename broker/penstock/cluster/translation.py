@@ -10,7 +10,7 @@ from typing import Final
 from penstock.cluster.coordinator import Version
 from penstock.cluster.record import BrokerName, Leader, ShardRecord
 from penstock.model.errors import StorageError, Thing
-from penstock.native import ShardState
+from penstock.native import ReplicaHolder, ShardState
 
 VERSIONS_MAX: Final = 4_096
 """Versions that are remembered: a replica changes the record that it read last."""
@@ -66,7 +66,10 @@ class Translation:
             leader_replica=record.leader.replica,
             leader_boot=record.leader.boot,
             in_sync=record.in_sync,
-            replicas={replica: self.number_of(broker) for replica, broker in record.replicas.items()},
+            replicas=[
+                ReplicaHolder(replica=replica, broker=self.number_of(broker))
+                for replica, broker in record.replicas.items()
+            ],
             min_in_sync=record.min_in_sync,
         )
 
@@ -76,7 +79,7 @@ class Translation:
             epoch=state.epoch,
             leader=Leader(broker=self.name_of(state.leader), replica=state.leader_replica, boot=state.leader_boot),
             in_sync=tuple(sorted(state.in_sync)),
-            replicas={replica: self.name_of(broker) for replica, broker in state.replicas.items()},
+            replicas={holder.replica: self.name_of(holder.broker) for holder in state.replicas},
             min_in_sync=state.min_in_sync,
         )
 

@@ -154,7 +154,7 @@ class MetaMember:
         record = await self._replica.record()
         if record is None:
             return []
-        others = set(record.replicas.values()) - {self._me}
+        others = {holder.broker for holder in record.replicas} - {self._me}
         return sorted(others, key=lambda broker: (broker != record.leader, broker))
 
     async def _ask_checkpoint(self, broker: int, question: bytes) -> bytes:

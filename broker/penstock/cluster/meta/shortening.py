@@ -81,7 +81,8 @@ class Shortener:
         record = await self._replica.record()
         if record is None:
             return []
-        return sorted({record.replicas[replica] for replica in record.in_sync} - {self._me})
+        in_sync = {holder.broker for holder in record.replicas if holder.replica in record.in_sync}
+        return sorted(in_sync - {self._me})
 
     async def _position_of(self, broker: int) -> bytes | None:
         try:

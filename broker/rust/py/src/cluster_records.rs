@@ -1,7 +1,5 @@
 //! The rows of the cluster: the record of a shard, the part of a replica in it, and what a node reports.
 
-use std::collections::BTreeMap;
-
 use penstock_cluster::{Entry, Question, QuestionKind, Report, Standing};
 use penstock_replica::{Halt, Leader, ReplicaId, Role};
 use pyo3::IntoPyObjectExt;
@@ -12,13 +10,14 @@ use crate::records::{Secret, records};
 
 records! {
     PeerTls { authority: String, certificate: String, key: Secret<String>, server_name: Option<String> = None }
+    ReplicaHolder { replica: String, broker: u64 }
     ShardState {
         epoch: u64,
         leader: u64,
         leader_replica: String,
         leader_boot: u64,
         in_sync: Vec<String>,
-        replicas: BTreeMap<String, u64>,
+        replicas: Vec<ReplicaHolder>,
         min_in_sync: usize,
     }
     ReplicaRole {
@@ -141,7 +140,10 @@ impl From<penstock_replica::ShardRecord> for ShardState {
             leader_replica: text_of(leader.replica),
             leader_boot: leader.boot,
             in_sync: in_sync.into_iter().map(text_of).collect(),
-            replicas: replicas.into_iter().map(|(replica, broker)| (text_of(replica), broker)).collect(),
+            replicas: replicas
+                .into_iter()
+                .map(|(replica, broker)| ReplicaHolder { replica: text_of(replica), broker })
+                .collect(),
             min_in_sync,
         }
     }
@@ -151,7 +153,7 @@ impl TryFrom<ShardState> for penstock_replica::ShardRecord {
     type Error = PyErr;
 
     fn try_from(state: ShardState) -> PyResult<penstock_replica::ShardRecord> {
-        let replicas = state.replicas.iter().map(|(replica, &broker)| Ok((replica_of(replica)?, broker)));
+        let replicas = state.replicas.iter().map(|holder| Ok((replica_of(&holder.replica)?, holder.broker)));
         Ok(penstock_replica::ShardRecord {
             epoch: state.epoch,
             leader: Leader {
