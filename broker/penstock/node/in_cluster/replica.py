@@ -92,7 +92,8 @@ class VhostReplica:
             if self._term is not None and self._term.epoch != role.epoch:
                 self._end_term()
                 leads(place.vhost)
-            if self._term is None and role.epoch is not None and role.appends:
+            # Before the first record of the term is committed, a message that is asked for would seem not to be there.
+            if self._term is None and role.epoch is not None and role.appends and role.delivers:
                 if await self._begin_term(self._replica, metadata, role.epoch):
                     leads(place.vhost)
                 else:
