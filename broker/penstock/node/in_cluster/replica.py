@@ -8,6 +8,7 @@ import asyncio
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -93,7 +94,8 @@ class VhostReplica:
                 self._end_term()
                 leads(place.vhost)
             # Before the first record of the term is committed, a message that is asked for would seem not to be there.
-            if self._term is None and role.epoch is not None and role.appends and role.delivers:
+            may_lead = self.fault is None and role.appends and role.delivers
+            if self._term is None and role.epoch is not None and may_lead:
                 if await self._begin_term(self._replica, metadata, role.epoch):
                     leads(place.vhost)
                 else:
@@ -134,10 +136,18 @@ class VhostReplica:
             self.fault = str(fault)
             _log.error("queues not filled", vhost=vhost, epoch=epoch, reason=self.fault)
             return True
-        self._applying = spawn(term.run(), name=f"term of vhost {vhost}")
+        self._applying = spawn(term.run(), name=f"term of vhost {vhost}", on_bug=partial(self._lacks_change, term))
         self.owner.begin_term(term)
         _log.info("queues opened", vhost=vhost, epoch=epoch)
         return True
+
+    def _lacks_change(self, term: Term, error: Exception) -> None:
+        """Have another broker lead: clients have answers for changes that these queues do not have."""
+        if self._term is term:
+            self.fault = str(error)
+            self._applying = None
+            self._end_term()
+            spawn(self.hand_over(), name=f"hand-over of vhost {self._place.vhost}")
 
     def _end_term(self) -> None:
         self._term = None

@@ -11,7 +11,7 @@ from dataclasses import replace
 from penstock.kit.logging import logger
 from penstock.metadata import VhostTopology, changes_of
 from penstock.metadata.effects import Change, PutQueue
-from penstock.model.errors import FaultError
+from penstock.model.errors import NotLedError
 from penstock.model.names import VhostName
 from penstock.model.records import X_DEDICATED, Queue
 from penstock.native import Shard
@@ -70,6 +70,7 @@ class Term:
                 await self._progress.wait_for(lambda: self._applied_count >= wanted or self._has_ended)
 
     async def run(self) -> None:
+        """Apply what is put. Raises faults of the engine, after which its queues lack a change."""
         try:
             while True:
                 await self._has_work.wait()
@@ -79,8 +80,8 @@ class Term:
                 self._applied_count += len(changes)
                 async with self._progress:
                     self._progress.notify_all()
-        except FaultError as fault:
-            _log.warning("queues of a term take no more changes", vhost=self._vhost, reason=str(fault))
+        except NotLedError as over:
+            _log.info("queues of a term take no more changes", vhost=self._vhost, reason=str(over))
         finally:
             self._has_ended = True
             async with self._progress:
