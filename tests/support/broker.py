@@ -12,12 +12,14 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 READY_SECONDS_MAX = 60
 POLL_SECONDS = 0.02
+_returned_ports: set[int] = set()
 
 
 class BrokerError(Exception):
@@ -158,9 +160,16 @@ def penstock_command() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return free ports. Another process may take one before the broker does, which then reports it and ends."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports: list[int] = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
+    """Return free ports that were not returned before: those of brokers that start later are free until then.
+
+    Another process may take one before the broker does, which then reports it and ends.
+    """
+    with ExitStack() as sockets:
+        ports: list[int] = []
+        while len(ports) < count:
+            listening = sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
+            port: int = listening.getsockname()[1]
+            if port not in _returned_ports:
+                ports.append(port)
+        _returned_ports.update(ports)
     return ports
