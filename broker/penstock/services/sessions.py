@@ -50,7 +50,7 @@ class SessionVerbs:
         self._log_ins = log_ins
         self._vhosts = vhosts
         self.catch_up: CatchUp | None = None
-        """What principals bring this broker up to date with; set in a cluster."""
+        """In a cluster, principals call it to bring this broker up to date."""
 
     async def log_in(
         self, credentials: Credentials, connection: Connection, *, is_open: bool = False, is_administering: bool = False

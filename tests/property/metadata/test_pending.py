@@ -104,7 +104,7 @@ def contents(state: VhostTopology) -> dict[str, Any]:
 
 
 class Engine:
-    """What an engine has after changes: its exchanges, queues and routes."""
+    """The exchanges, queues and routes of an engine after changes."""
 
     def __init__(self, changes: Iterable[Change]) -> None:
         self.exchanges: dict[str, object] = {}

@@ -107,7 +107,7 @@ impl Copies {
         lapsed
     }
 
-    /// What is to be done again for the copy that is fetched, as nothing came for some time.
+    /// The step to repeat when nothing of the copy has come for some time.
     pub fn overdue(&self, now: Millis) -> Progress {
         let mut fetching = lock(&self.fetching);
         match &mut fetching.fetched {
@@ -168,7 +168,7 @@ impl Copies {
         whole.map(|whole| (whole.from, whole.target))
     }
 
-    /// Gives up the copy that is fetched, if there is one, also while a thread writes it. Returns the next turn, of a copy from `next`.
+    /// Abandons the copy in progress, if any, even while a thread writes it. Returns the next turn, which is for a copy from `next`.
     pub fn give_up(&self, next: Option<BrokerId>) -> u64 {
         let mut fetching = lock(&self.fetching);
         (fetching.turn, fetching.from) = (fetching.turn + 1, next);

@@ -42,7 +42,7 @@ fn is_of(role: Role, term: Epoch) -> bool {
 }
 
 impl Term {
-    /// Tells the queues that the log is committed up to a position. They ignore it once the term is over.
+    /// Tells the queues how far the log is committed. The queues of an ended term ignore it.
     pub fn hear_committed(&self, below: Position) {
         self.queues.committed(below);
     }

@@ -53,12 +53,12 @@ pub trait Events: Send + Sync + 'static {
     fn linked(&self, _broker: BrokerId, _is_up: bool) {}
 }
 
-/// What the log of a shard has.
+/// The kind of records in the log of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
     /// Messages of queues. Followers fold and compact the log by themselves.
     Queues,
-    /// Entries, which the host has removed: [`Shard::fold_entries`].
+    /// Entries. The host decides which may go, and calls [`Shard::fold_entries`].
     Entries,
 }
 

@@ -43,7 +43,7 @@ impl Freshness {
         Freshness { now_ms, expires_from_ms: now_ms, stored_from_ms: stored_from(now_ms, max_age_ms) }
     }
 
-    /// For somebody who asks for messages and never waits for any.
+    /// For a pull, which takes messages that are there and never waits for more.
     pub(crate) fn for_pull(now_ms: u64, max_age_ms: Option<u64>) -> Freshness {
         let expires_from_ms = now_ms.saturating_add(1);
         Freshness { now_ms, expires_from_ms, stored_from_ms: stored_from(now_ms, max_age_ms) }
