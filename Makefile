@@ -128,6 +128,12 @@ long-conformance: setup .venv/.dev ## all cases of the own suites of AMQP's clie
 sim: ## replicas of a shard in simulated worlds with faults (SIM_SEEDS=2000, from SIM_FIRST)
 	SIM_SEEDS=$${SIM_SEEDS:-2000} cargo test --release --locked --quiet -p penstock-replica --test simulation -- --nocapture
 
+model: setup .venv/.dev ## the model of replication for about a minute, and without each of its rules in turn (MODEL_SEEDS=1000)
+	REPLICATION_SEEDS=$${MODEL_SEEDS:-1000} $(PYTEST) tests/model -s
+
+chaos: setup .venv/.dev ## faults for three real brokers of a cluster under load, and the verdict (CHAOS_MINUTES=10, CHAOS_SEED, CHAOS_KINDS=pause,halves, CHAOS_RATE)
+	@PYTHONPATH=tests $(BIN)/python -m chaos
+
 long-model: ## the log against its model with many cases (LONG_CASES=20000); seeds that fail are kept beside the test
 	PROPTEST_CASES=$${LONG_CASES:-20000} cargo test --release --locked -p penstock-log --test model
 

@@ -13,6 +13,7 @@ import sys
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,6 +21,17 @@ from typing import Self
 READY_SECONDS_MAX = 60
 POLL_SECONDS = 0.02
 _returned_ports: set[int] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a broker runs: its address, and the command that enters its network namespace, if it has one."""
+
+    host: str
+    enter: tuple[str, ...] = ()
+
+
+LOOPBACK = Place("127.0.0.1")
 
 
 class BrokerError(Exception):
@@ -30,7 +42,12 @@ class Broker:
     """Use it as a context manager: it starts on entering and is killed on leaving, if it still runs."""
 
     def __init__(
-        self, data_dir: Path, *flags: str, trust: ssl.SSLContext | None = None, shards: int | None = None
+        self,
+        data_dir: Path,
+        *flags: str,
+        trust: ssl.SSLContext | None = None,
+        shards: int | None = None,
+        place: Place = LOOPBACK,
     ) -> None:
         """Make a broker; `trust` is for health and metrics over TLS.
 
@@ -41,17 +58,18 @@ class Broker:
         self._shards = shards_of_this_run() if shards is None else shards
         self.grpc, self.metrics = free_ports(2)
         self._flags = flags
+        self._place = place
         self._trust = trust
         self._log = data_dir.parent / f"{data_dir.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.grpc}"
+        return f"{self._place.host}:{self.grpc}"
 
     @property
     def health(self) -> str:
-        return f"{'https' if self._trust else 'http'}://127.0.0.1:{self.metrics}"
+        return f"{'https' if self._trust else 'http'}://{self._place.host}:{self.metrics}"
 
     @property
     def log(self) -> str:
@@ -72,8 +90,9 @@ class Broker:
     def start(self) -> Self:
         """Start the process and wait until it is ready."""
         command = [
-            *(penstock_command(), "serve", "--data-dir", str(self.data_dir), "--grpc", self.address),
-            *("--metrics", f"127.0.0.1:{self.metrics}", "--amqp", "off", "--http", "off", *self._flags),
+            *(*self._place.enter, penstock_command()),
+            *("serve", "--data-dir", str(self.data_dir), "--grpc", self.address),
+            *("--metrics", f"{self._place.host}:{self.metrics}", "--amqp", "off", "--http", "off", *self._flags),
         ]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
         if self._shards != 1:  # a benchmark's broker of an earlier commit does not know the setting

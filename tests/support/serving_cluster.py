@@ -1,7 +1,7 @@
 """Three brokers of one cluster, each a process started by `penstock serve`, with a coordinator in a directory."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -9,7 +9,7 @@ from typing import Self
 
 import penstock
 from penstock.client.errors import ConnectionLostError
-from support.broker import Broker, free_ports
+from support.broker import LOOPBACK, Broker, Place, free_ports
 from support.waiting import eventually
 
 NAMES = ("mq-0", "mq-1", "mq-2")
@@ -20,23 +20,25 @@ SECONDS_MAX = 60
 class ServingCluster:
     """It starts all brokers on entering, at once, and kills them on leaving."""
 
-    def __init__(self, root: Path, *flags: str) -> None:
+    def __init__(self, root: Path, *flags: str, places: Mapping[str, Place] | None = None) -> None:
+        at = places or dict.fromkeys(NAMES, LOOPBACK)
         secret = root / "secret"
         secret.write_text("0123456789abcdef0123456789abcdef\n")
         ports = free_ports(2 * len(NAMES))
-        peers = {name: f"127.0.0.1:{port}" for name, port in zip(NAMES, ports, strict=False)}
-        self.amqp = {name: f"127.0.0.1:{port}" for name, port in zip(NAMES, ports[len(NAMES) :], strict=True)}
+        peers = {name: f"{at[name].host}:{port}" for name, port in zip(NAMES, ports, strict=False)}
+        self.amqp = {name: f"{at[name].host}:{port}" for name, port in zip(NAMES, ports[len(NAMES) :], strict=True)}
         brokers = ",".join(f"{name}={address}" for name, address in peers.items())
-        self._coordinator = root / "coordinator"
+        self.coordinator = root / "coordinator"
         self.brokers = {
             name: Broker(
                 root / name,
                 *("--amqp", self.amqp[name]),
                 *("--cluster", "test", "--cluster-broker", name, "--cluster-brokers", brokers),
-                *("--cluster-peers", peers[name], "--cluster-coordinator", f"file:{self._coordinator}"),
+                *("--cluster-peers", peers[name], "--cluster-coordinator", f"file:{self.coordinator}"),
                 *("--cluster-secret-file", str(secret)),
                 *flags,
                 shards=1,
+                place=at[name],
             )
             for name in NAMES
         }
@@ -75,14 +77,14 @@ class ServingCluster:
 
     def leader_of_metadata(self) -> str:
         """Return the broker that leads the shard `meta`, as far as the coordinator knows."""
-        record = json.loads((self._coordinator / "shard-meta.json").read_text())["record"]
+        record = json.loads((self.coordinator / "shard-meta.json").read_text())["record"]
         return str(record["leader"]["broker"])
 
     def until_all_in_sync(self) -> None:
         """Wait until the replicas of every shard are in sync, and a majority has to be."""
 
         def is_in_sync() -> bool:
-            records = [json.loads(path.read_text())["record"] for path in self._coordinator.glob("shard-*.json")]
+            records = [json.loads(path.read_text())["record"] for path in self.coordinator.glob("shard-*.json")]
             return len(records) >= 2 and all(
                 len(record["in_sync"]) == len(NAMES) and record["min_in_sync"] == 2 for record in records
             )
