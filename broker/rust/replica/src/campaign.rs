@@ -147,6 +147,7 @@ impl Replica {
             Outcome::Changed(version) if known == base => {
                 let old = before.leader.broker;
                 following.is_predecessor_gone |= old == me.broker || ended.contains(&old);
+                following.predecessor = following.heard.map(|heard| (old, heard));
                 let epoch = before.epoch + 1;
                 self.know(ShardRecord { epoch, leader: me, ..before }, version);
                 self.promise(epoch, me.broker);

@@ -19,12 +19,16 @@ impl Replica {
             return self.ask_coordinator();
         };
         let now = self.now;
+        let following = if let State::Following(following) = &self.state { Some(following) } else { None };
+        let is_gone = following.is_some_and(|following| following.is_predecessor_gone);
+        // A leader that was missed is silent already: nothing waits for it another time.
+        let predecessor = following.and_then(|following| following.predecessor);
         let peer = |(&replica, &broker): (&ReplicaId, &BrokerId)| {
             let lost = self.links.get(&broker).filter(|(link, _)| *link != Link::Up).map(|&(_, since)| since);
-            (replica != self.me.replica).then(|| (replica, Peer { lost, ..Peer::of(broker, now) }))
+            let heard = predecessor.filter(|(before, _)| *before == broker).map_or(now, |(_, heard)| heard);
+            (replica != self.me.replica).then(|| (replica, Peer { lost, heard, ..Peer::of(broker, now) }))
         };
         let peers = record.replicas.iter().filter_map(peer).collect();
-        let is_gone = self.following().is_some_and(|following| following.is_predecessor_gone);
         let leading = Leading {
             epoch,
             start: None,
@@ -95,15 +99,27 @@ impl Replica {
             Message::BeatAnswer { epoch, sent } if epoch == leading.epoch && leading.last_beat >= Some(sent) => {
                 let last = leading.answered.entry(from).or_default();
                 *last = sent.max(*last);
+                self.hear(from);
                 self.decide_delivery();
             }
             Message::Hello { epoch, replica, session, epochs, end } if epoch == leading.epoch => {
+                self.hear(from);
                 self.welcome(from, replica, session, &epochs, end);
             }
             Message::Acknowledge { epoch, replica, session, position } if epoch == leading.epoch => {
+                self.hear(from);
                 self.take_acknowledgement(replica, session, position);
             }
             _ => (),
+        }
+    }
+
+    /// A broker has answered in this epoch.
+    fn hear(&mut self, from: BrokerId) {
+        let now = self.now;
+        let Some(leading) = self.leading() else { return };
+        for peer in leading.peers.values_mut().filter(|peer| peer.broker == from) {
+            peer.heard = now;
         }
     }
 

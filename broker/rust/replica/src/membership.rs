@@ -32,7 +32,8 @@ impl Replica {
         }
         let lags = |replica: &ReplicaId| {
             let peer = leading.peers.get(replica)?;
-            let is_behind = peer.acknowledged < end && now >= peer.caught_up + settings.shrink_after;
+            let is_late = now >= peer.caught_up + settings.shrink_after || peer.is_silent(now, settings.suspect_after);
+            let is_behind = peer.acknowledged < end && is_late;
             let is_lost = peer.lost.is_some_and(|lost| now >= lost + settings.disconnected_after);
             (is_behind || is_lost).then_some(peer.acknowledged)
         };
@@ -46,10 +47,12 @@ impl Replica {
     /// A larger set, with a learner that caught up.
     fn with_caught_up(&mut self, record: &ShardRecord) -> Option<ShardRecord> {
         let floor: Position = self.log.committed;
+        let (now, within) = (self.now, self.settings.suspect_after);
         let leading = self.leading()?;
         let floor = floor.max(leading.start?);
         let (replica, _) = leading.peers.iter().find(|(replica, peer)| {
             peer.lost.is_none()
+                && !peer.is_silent(now, within)
                 && record.replicas.contains_key(replica)
                 && !record.in_sync.contains(replica)
                 && peer.acknowledged >= floor

@@ -9,7 +9,8 @@ pub struct Settings {
     pub beat_every: Millis,
     /// A leader delivers while a majority answered a beat that it sent within this time.
     pub deliver_within: Millis,
-    /// A follower suspects a leader that it has not heard for this time.
+    /// A follower suspects a leader that it has not heard for this time. A follower that lacks records and answers nothing for as long
+    /// leaves the in-sync set.
     pub suspect_after: Millis,
     /// Followers with a higher rank wait this much longer, so that they rarely campaign together.
     pub stagger: Millis,

@@ -84,6 +84,8 @@ pub(crate) struct Following {
     pub campaign: Option<Campaign>,
     /// The leader before handed over, or its process is gone, so that it delivers nothing any more.
     pub is_predecessor_gone: bool,
+    /// The broker that led before this replica was elected, and when it was last heard.
+    pub predecessor: Option<(BrokerId, Millis)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +110,7 @@ impl Following {
             verified: 0,
             campaign: None,
             is_predecessor_gone: false,
+            predecessor: None,
         }
     }
 }
@@ -163,6 +166,8 @@ pub(crate) struct Peer {
     pub goal: (Position, Millis),
     pub caught_up: Millis,
     pub moved: Millis,
+    /// When it last answered a beat or records of this epoch.
+    pub heard: Millis,
     pub lost: Option<Millis>,
 }
 
@@ -199,8 +204,14 @@ impl Peer {
             goal: (0, now),
             caught_up: now,
             moved: now,
+            heard: now,
             lost: None,
         }
+    }
+
+    /// Whether it has answered nothing for the time after which a leader is suspected, too.
+    pub fn is_silent(&self, now: Millis, within: Millis) -> bool {
+        now >= self.heard + within
     }
 }
 
