@@ -94,6 +94,17 @@ impl Shard {
     /// # Errors
     /// `Removed` where entries from there on were removed; those of the log.
     pub fn read_entries(&self, after: Position, bytes_max: usize) -> Result<Vec<Entry>, EntriesError> {
+        let mut bytes_max = bytes_max;
+        loop {
+            match self.read_some(after, bytes_max) {
+                // After a start, a gap between two segments counts as a part of the first of them: less of it is read.
+                Err(EntriesError::Log(LogError::Corrupt { .. })) if bytes_max > 1 => bytes_max /= 2,
+                read => return read,
+            }
+        }
+    }
+
+    fn read_some(&self, after: Position, bytes_max: usize) -> Result<Vec<Entry>, EntriesError> {
         let begin = |log: &mut Log| -> Result<_, LogError> {
             let bound = log.bound();
             let epoch = log.epochs().of(after).unwrap_or_default();

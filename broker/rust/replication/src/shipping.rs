@@ -36,7 +36,8 @@ pub struct Sent {
 impl Shipment {
     /// Reads as many records as have at most so many bytes, and the first one in any case. Blocks.
     pub fn perform(self, bytes_max: usize) -> Shipped {
-        Shipped { wanted: self.wanted, read: self.ticket.perform(bytes_max) }
+        let bytes_max = bytes_max.min(self.wanted.bytes_max);
+        Shipped { wanted: Wanted { bytes_max, ..self.wanted }, read: self.ticket.perform(bytes_max) }
     }
 }
 
@@ -48,7 +49,7 @@ impl Replicator {
         epoch: Epoch,
         (after, until, of): (u64, u64, Epoch),
     ) {
-        self.wanted.insert(to, Wanted { to, broker, epoch, after, until, of });
+        self.wanted.insert(to, Wanted { to, broker, epoch, after, until, of, bytes_max: usize::MAX });
         self.outputs.push(Output::Records { to, broker });
     }
 
@@ -93,6 +94,12 @@ impl Replicator {
             }
             Ok(None) => {
                 self.lack(wanted);
+                None
+            }
+            // After a start, a gap between two segments counts as a part of the first of them: less of it is read.
+            Err(LogError::Corrupt { .. }) if wanted.bytes_max > 1 => {
+                self.wanted.insert(to, Wanted { bytes_max: wanted.bytes_max / 2, ..wanted });
+                self.outputs.push(Output::Records { to, broker });
                 None
             }
             Err(error) => {

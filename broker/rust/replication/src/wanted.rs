@@ -12,4 +12,6 @@ pub(crate) struct Wanted {
     pub after: Position,
     pub until: Position,
     pub of: Epoch,
+    /// At most so many bytes are read together.
+    pub bytes_max: usize,
 }
