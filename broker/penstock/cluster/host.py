@@ -6,6 +6,7 @@ an unknown outcome. It decides nothing but how many replicas of a new shard have
 
 import asyncio
 import secrets
+from collections import deque
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 """The largest message between brokers. A record of the metadata has to fit into one."""
 RETRY_S: Final = 0.5
 """The time until a watch that failed begins anew."""
+EARLY_MAX: Final = 256
+"""Messages that are kept until it is chosen who takes those of their shard. Older ones are dropped."""
 HAND_OVER_S: Final = 2.0
 """A broker that stops waits for this time until another one leads."""
 _log = logger("cluster")
@@ -87,6 +90,8 @@ class ClusterHost:
         self._shards: dict[bytes, str] = {}
         self._replicas: dict[bytes, HostedReplica] = {}
         self._receivers: dict[bytes, PeerReceiver] = {}
+        self._early: deque[PeerMessage] = deque(maxlen=EARLY_MAX)
+        """Other brokers are connected before the first shard is open, and wait long for an answer that never comes."""
         self._records: dict[bytes, Versioned] = {}
         self._connected: set[int] = set()
         self._watches: dict[bytes, asyncio.Task[None]] = {}
@@ -182,8 +187,11 @@ class ClusterHost:
                     await replica.changed.wait()
 
     def receive(self, shard: bytes, receiver: PeerReceiver) -> None:
-        """Choose who takes the messages of other brokers about a shard."""
+        """Choose who takes the messages of other brokers about a shard, also the earlier ones."""
         self._receivers[shard] = receiver
+        early, self._early = self._early, deque(maxlen=EARLY_MAX)
+        for message in early:
+            self._take_message(message)
 
     def send(self, shard: bytes, broker: int, content: bytes) -> bool:
         """Send a message about a shard to the broker of a number, and return whether that is connected."""
@@ -230,10 +238,8 @@ class ClusterHost:
                     self._spawn(self._read(event), "read")
                 case ChangeAsked():
                     self._spawn(self._change(event), "change")
-                case PeerMessage(shard=shard):
-                    receiver = self._receivers.get(shard)
-                    if receiver is not None:
-                        receiver.received(event.broker, event.content)
+                case PeerMessage():
+                    self._take_message(event)
                 case PeerChanged():
                     self._take_peer(event)
                 case NodeNotice(text=text):
@@ -265,9 +271,18 @@ class ClusterHost:
                 _log.info("log replaced by a copy of the leader's", shard=shard)
                 replica.take_replaced()
 
+    def _take_message(self, message: PeerMessage) -> None:
+        receiver = self._receivers.get(message.shard)
+        if receiver is None:
+            self._early.append(message)
+        else:
+            receiver.received(message.broker, message.content)
+
     def _take_peer(self, event: PeerChanged) -> None:
         (self._connected.add if event.is_connected else self._connected.discard)(event.broker)
         if not event.is_connected:
+            still = (message for message in self._early if message.broker != event.broker)
+            self._early = deque(still, maxlen=EARLY_MAX)
             for receiver in self._receivers.values():
                 receiver.disconnected(event.broker)
 

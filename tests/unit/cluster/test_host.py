@@ -11,7 +11,7 @@ from penstock.cluster.directory import DirectoryCoordinator
 from penstock.cluster.host import ClusterHost, Member, ReplicaOptions
 from penstock.cluster.hosted import HostedReplica
 from penstock.cluster.record import BrokerName, Leader, ShardRecord
-from penstock.native import ClusterNode, Replica, ReplicaRole, ReplicaStanding
+from penstock.native import ClusterNode, PeerChanged, PeerMessage, Replica, ReplicaRole, ReplicaStanding
 
 ME = Member(bytes(16), BrokerName("mq-0"), boot=5)
 REPLICAS = [f"{number:032x}" for number in range(1, 4)]
@@ -26,6 +26,16 @@ class MadeUpNode:
         self.wake_fd = os.eventfd(0)
         self.handed_over_to: list[str] = []
         self.end = 1
+        self._reports: list[object] = []
+
+    def report(self, *reports: object) -> None:
+        self._reports += reports
+        os.eventfd_write(self.wake_fd, 1)
+
+    def take(self) -> list[object]:
+        os.eventfd_read(self.wake_fd)
+        taken, self._reports = self._reports, []
+        return taken
 
     def open(self, *_: object, **__: object) -> Any:
         standing = ReplicaStanding(role=LEADS, committed=0, end=self.end)
@@ -126,6 +136,45 @@ def test_no_record_is_made_for_a_shard_that_was_closed_before_its_turn(tmp_path:
         await asyncio.sleep(2 * TURN_S)
 
         assert await coordinator.read("shop") is None
+        await host.stop()
+
+    asyncio.run(run())
+
+
+class Receiver:
+    """Keeps the messages that it takes."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[int, bytes]] = []
+
+    def received(self, broker: int, content: bytes) -> None:
+        self.taken.append((broker, content))
+
+    def disconnected(self, broker: int) -> None:
+        del broker
+
+
+def test_a_question_that_comes_while_a_broker_starts_is_not_lost(tmp_path: Path) -> None:
+    """It was dropped, and the broker that asked waited ten seconds for the answer."""
+
+    async def run() -> None:
+        node, receiver = MadeUpNode(), Receiver()
+        shard, other = b"1" * 16, b"2" * 16
+        host = ClusterHost(cast(ClusterNode, node), DirectoryCoordinator(tmp_path / "coordinator"), ME)
+        host.start()
+        node.report(
+            PeerMessage(broker=1, shard=shard, content=b"from the first"),
+            PeerMessage(broker=2, shard=shard, content=b"from one whose connection breaks"),
+            PeerMessage(broker=1, shard=other, content=b"about another shard"),
+            PeerChanged(broker=2, is_connected=False),
+        )
+        await asyncio.sleep(TURN_S)
+
+        host.receive(shard, receiver)
+        node.report(PeerMessage(broker=3, shard=shard, content=b"from the third"))
+        await asyncio.sleep(TURN_S)
+
+        assert receiver.taken == [(1, b"from the first"), (3, b"from the third")]
         await host.stop()
 
     asyncio.run(run())
