@@ -142,13 +142,15 @@ impl Node {
         if self.shards.get(&id).is_some() {
             return Err(NodeError::IsOpen);
         }
+        // Brokers wait until they have applied the entries of a command; see `Metadata.submit`.
+        let settings = Settings { tells_at_once: contents == Contents::Entries, ..self.options.replication };
         let options = Options {
             broker: self.options.peers.broker,
             boot: self.options.boot,
             new_replica,
             log_id: id,
             log,
-            settings: self.options.replication,
+            settings,
         };
         let (shard, state) = Shard::open(directory, options, contents, Arc::clone(&self.shared))?;
         self.shards.add(&shard);

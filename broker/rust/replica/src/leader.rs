@@ -200,6 +200,7 @@ impl Replica {
     /// Commits what all that count have on their disks.
     pub(crate) fn advance(&mut self) {
         let (synced, me) = (self.log.synced, self.me.replica);
+        let before = self.log.committed;
         let Some(record) = self.record.as_ref().map(|(record, _)| record.clone()) else { return };
         let Some(leading) = self.leading() else { return };
         let Some(start) = leading.start else { return };
@@ -212,6 +213,11 @@ impl Replica {
         let reached = reached.map_or(synced, |reached| reached.min(synced));
         if reached >= start {
             self.commit(reached);
+        }
+        // Otherwise the next record tells the followers.
+        let is_all = self.log.committed > before && self.log.committed == self.log.end;
+        if is_all && self.settings.tells_at_once {
+            self.beat();
         }
         self.go_on_handing_over();
     }

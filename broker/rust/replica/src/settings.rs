@@ -26,6 +26,9 @@ pub struct Settings {
     pub hand_over_within: Millis,
     /// At most this much is sent to a follower beyond what it acknowledged.
     pub window: Position,
+    /// A leader tells the others at once when all of its log is committed, rather than with the next record or beat. For logs
+    /// whose followers are waited for.
+    pub tells_at_once: bool,
 }
 
 impl Default for Settings {
@@ -41,6 +44,7 @@ impl Default for Settings {
             ask_again_after: 500,
             hand_over_within: 1_000,
             window: 64 << 20,
+            tells_at_once: false,
         }
     }
 }

@@ -60,7 +60,8 @@ impl Faults {
     /// Times that are wrong in some worlds: no promise depends on them.
     pub fn settings(random: &mut Random) -> Settings {
         let suspect_after = random.one_of(&[200, 600, 3_000, 3_000]);
-        Settings { suspect_after, shrink_after: random.one_of(&[500, 5_000]), window: 64, ..Settings::default() }
+        let (shrink_after, tells_at_once) = random.one_of(&[(500, false), (500, true), (5_000, false), (5_000, true)]);
+        Settings { suspect_after, shrink_after, window: 64, tells_at_once, ..Settings::default() }
     }
 
     /// Whether clocks and processes behave so well that two leaders never deliver at once.
