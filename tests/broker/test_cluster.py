@@ -129,7 +129,7 @@ def test_a_broker_that_cannot_store_the_metadata_leaves_the_lead_to_another_one(
         with penstock.connect(cluster.brokers[others[0]].uri()) as root:
             until_done(lambda: root.admin.put_user("walter", "secret"))
 
-        eventually(lambda: cluster.brokers[failing].is_running, False, SECONDS_MAX)
+        eventually(lambda: cluster.brokers[failing].exit_status, 1, SECONDS_MAX)
         assert "the metadata of the cluster is not applied any more" in cluster.brokers[failing].log
         assert cluster.leader(among=others) in others
 

@@ -84,6 +84,11 @@ class Broker:
         """Return whether the process is there; one that stops by itself ends."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def exit_status(self) -> int | None:
+        """The exit status of a process that ended by itself; `None` while it runs."""
+        return self._running().poll()
+
     def uri(self, vhost: str = "", user: str = "guest", password: str = "guest") -> str:
         return f"penstock://{user}:{password}@{self.address}/{vhost}"
 

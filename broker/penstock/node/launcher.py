@@ -87,6 +87,8 @@ class Broker:
         self._undo = AsyncExitStack()
         self._is_orderly = False
         self.was_clean = False
+        self.has_failed = False
+        """Whether it stops by itself, because it must not serve any longer."""
         self.password_file: Path | None = None
         """The file with the password of a new broker's administrator, when it was generated at this start."""
         self.services: Services
@@ -178,11 +180,11 @@ class Broker:
         self._undo.callback(listen(self._engine, self.state.reason_not_live).cancel)
 
     async def _open_cluster(self, directory: DataDirectory) -> None:
-        from penstock.node.in_cluster.parts import open_cluster
+        from penstock.node.in_cluster.parts import Stopping, open_cluster
 
         self._make_engine()
-        opening = open_cluster(self._settings, directory, self._engine, _make_token, self._undo, self._stop_asked)
-        cluster = await opening
+        stopping = Stopping(self._stop_asked, self._end)
+        cluster = await open_cluster(self._settings, directory, self._engine, _make_token, self._undo, stopping)
         self._accounts, self._limits, self._vhosts = cluster.accounts, cluster.limits, cluster.vhosts
         self._events, self._catch_up = cluster.events, cluster.metadata.catch_up
         self._keeps_administrator = lambda: cluster.membership.member.leads
@@ -325,6 +327,10 @@ class Broker:
         self._is_orderly = not any(vhost.fault for vhost in self._vhosts.all())
         if self._server is not None:
             await asyncio.to_thread(self._server.serving, False)
+
+    def _end(self) -> None:
+        self.has_failed = True
+        self._stop_asked.set()
 
     async def _stop_server(self, server: Server) -> None:
         await asyncio.to_thread(server.stop, int(self._settings.drain_seconds * 1_000))

@@ -27,8 +27,8 @@ _log = logger("node")
 def run(settings: Settings, load: Callable[[], Settings] | None = None) -> None:
     """Run a broker until a signal stops it.
 
-    `load` reads its settings again, where they may change. Exit with 1, after one line on stderr, when it cannot start
-    or did not stop cleanly.
+    `load` reads its settings again, where they may change. Exit with 1, after one line on stderr, when it cannot start,
+    stopped by itself or did not stop cleanly.
     """
     import uvloop
 
@@ -65,7 +65,7 @@ async def _serve(settings: Settings, load: Callable[[], Settings] | None, log: L
         await asked.wait()
         trimming.cancel()
         await broker.stop()
-    return broker.was_clean
+    return broker.was_clean and not broker.has_failed
 
 
 def _report_dropped(count: int) -> None:

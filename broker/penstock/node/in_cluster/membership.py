@@ -7,7 +7,6 @@ the metadata ends the sessions of brokers that are gone; a broker whose own sess
 import asyncio
 import hashlib
 import secrets
-import signal
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
@@ -51,8 +50,11 @@ class FirstAccount:
 class Membership:
     """It is opened, then joined, and closed at the end."""
 
-    def __init__(self, settings: Settings, directory: DataDirectory) -> None:
-        """Open the coordinator, and listen for other brokers. Raises StartError, StorageError and RefusedError."""
+    def __init__(self, settings: Settings, directory: DataDirectory, end: Callable[[], None]) -> None:
+        """Open the coordinator, and listen for other brokers. Raises StartError, StorageError and RefusedError.
+
+        `end` is called when this broker must not serve any longer.
+        """
         assert settings.cluster_secret_file is not None
         self._settings = settings
         self._secret_file = settings.cluster_secret_file
@@ -67,6 +69,7 @@ class Membership:
         self.member = MetaMember(self.host, directory, options=options)
         self.metadata: Metadata
         """Set by `join`."""
+        self._end = end
         self._has_started = False
         self._tasks: list[asyncio.Task[None]] = []
         self._ended: dict[BrokerName, int] = {}
@@ -159,8 +162,7 @@ class Membership:
             reason = self._reason_to_stop()
             if reason:
                 _log.error(f"stopping: {reason}; start this broker again")
-                signal.raise_signal(signal.SIGTERM)
-                return
+                return self._end()
             try:
                 for broker, boot in list(self._ended.items()) if self.member.leads else ():
                     known = self.metadata.state.brokers.get(broker)

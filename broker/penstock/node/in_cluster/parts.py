@@ -6,10 +6,11 @@ open before `node.json` tells of this boot, because a later start checks them fo
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from penstock.cluster.host import ReplicaOptions
 from penstock.identity import hash_password
@@ -25,6 +26,16 @@ from penstock.node.in_cluster.vhosts import ClusterVhosts, Surroundings
 from penstock.node.password_file import read_password
 from penstock.services.events import Events
 from penstock.storage import DataDirectory
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """How a broker stops: `asked` is set when it was told to, and `end` has it stop by itself, as one that failed."""
+
+    asked: asyncio.Event
+    end: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +54,19 @@ async def open_cluster(
     engine: Engine,
     make_token: Callable[[], str],
     undo: AsyncExitStack,
-    stop_asked: asyncio.Event,
+    stopping: Stopping,
 ) -> ClusterParts:
     """Join the cluster and open the virtual hosts that it has.
 
-    Raises StartError, also when a stop is asked for before the broker has joined, StorageError and RefusedError.
+    Raises StartError, also when a stop is asked for meanwhile, StorageError and RefusedError.
     """
     _check_first_account(settings)
     events = Events()
     undo.push_async_callback(asyncio.to_thread, sync_logs, directory)
-    membership = await asyncio.to_thread(Membership, settings, directory)
+    membership = await asyncio.to_thread(Membership, settings, directory, stopping.end)
     undo.push_async_callback(membership.close)
-    metadata = await _unless_stopped(membership, stop_asked)
-    await membership.found(partial(first_account, settings))
+    metadata = await _unless_asked(stopping.asked, membership.join())
+    await _unless_asked(stopping.asked, membership.found(partial(first_account, settings)))
     options = ReplicaOptions(
         segment_bytes_min=settings.segment_bytes_min,
         segment_bytes_max=settings.segment_bytes_max,
@@ -66,7 +77,7 @@ async def open_cluster(
     undo.push_async_callback(vhosts.close)
     membership.member.before_deletion(vhosts.leave)
     membership.member.before_served(vhosts.applied)
-    await vhosts.begin()
+    await _unless_asked(stopping.asked, vhosts.begin())
     await asyncio.to_thread(directory.begin, vhosts.names())
     accounts = ClusterAccounts(metadata)
     undo.callback(accounts.close)
@@ -96,7 +107,8 @@ def sync_logs(directory: DataDirectory) -> None:
             os.close(descriptor)
 
 
-async def _unless_stopped(membership: Membership, stop_asked: asyncio.Event) -> Metadata:
+async def _unless_asked(stop_asked: asyncio.Event, step: Awaitable[T]) -> T:
+    """Wait for a step of the start, which may need other brokers, unless a stop is asked for."""
     starting = asyncio.current_task()
     assert starting is not None
 
@@ -104,16 +116,16 @@ async def _unless_stopped(membership: Membership, stop_asked: asyncio.Event) -> 
         await stop_asked.wait()
         starting.cancel()
 
-    stopping = spawn(give_up(), name="stop before the cluster is joined")
+    giving_up = spawn(give_up(), name="stop before the cluster is joined")
     try:
-        return await membership.join()
+        return await step
     except asyncio.CancelledError as cancelled:
         if not stop_asked.is_set():
             raise
         starting.uncancel()
         raise StartError("the broker was stopped before it had joined its cluster") from cancelled
     finally:
-        stopping.cancel()
+        giving_up.cancel()
 
 
 def _check_first_account(settings: Settings) -> None:
