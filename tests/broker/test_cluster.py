@@ -11,6 +11,8 @@ import pika.exceptions
 import pytest
 
 import penstock
+from penstock.storage.cluster_json import belong_to
+from support.broker import BrokerError
 from support.serving_cluster import NAMES, SECONDS_MAX, ServingCluster, until_done
 from support.waiting import eventually
 
@@ -132,6 +134,16 @@ def test_a_broker_that_cannot_store_the_metadata_leaves_the_lead_to_another_one(
         eventually(lambda: cluster.brokers[failing].exit_status, 1, SECONDS_MAX)
         assert "the metadata of the cluster is not applied any more" in cluster.brokers[failing].log
         assert cluster.leader(among=others) in others
+
+
+def test_a_broker_with_the_disk_of_another_one_does_not_start(tmp_path: Path) -> None:
+    cluster = ServingCluster(tmp_path)
+    started = cluster.brokers["mq-0"]
+    started.data_dir.mkdir()
+    belong_to(started.data_dir, "test", "mq-1")
+
+    with pytest.raises(BrokerError, match=r"cluster\.json' is not of broker 'mq-0'"):
+        started.start()
 
 
 def test_a_cluster_goes_on_after_all_brokers_stopped(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from penstock.model.errors import StorageError, Thing
+from penstock.storage.cluster_json import CLUSTER
 from penstock.storage.definitions_proof import PROOF
 from penstock.storage.deletions_json import DELETIONS, Deletions
 from penstock.storage.jsonfiles import read_json, sync_directory, write_file, write_json
@@ -29,7 +30,7 @@ from penstock.storage.new_directory import remove_emptied, unfinished_filling
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 NODE = "node.json"
 APPLIED = "meta.json"
-"""The file that only brokers of a cluster have: how far the others have the cluster's metadata."""
+"""The file that says, in a cluster, how far the others have the cluster's metadata."""
 VHOSTS = "vhosts.json"
 _USERS = "users.json"
 _NOTHING: Final = {"policies.json": "[]", "operator_policies.json": "[]", "limits.json": "{}", "settings.json": "{}"}
@@ -109,7 +110,7 @@ class DataDirectory:
     @property
     def is_of_cluster(self) -> bool:
         """Return whether a broker of a cluster wrote the directory."""
-        return (self.path / APPLIED).exists()
+        return (self.path / CLUSTER).exists() or (self.path / APPLIED).exists()
 
     @property
     def _clean_file(self) -> Path:

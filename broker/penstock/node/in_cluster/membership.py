@@ -31,6 +31,7 @@ from penstock.node.cluster_settings import brokers_of, host_of
 from penstock.node.config import Address, Settings, StartError
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.storage import DataDirectory
+from penstock.storage.cluster_json import belong_to
 
 LOOK_S: Final = 3.0
 """Sessions that are over are ended, and the file of secrets is read, as often as this."""
@@ -55,6 +56,7 @@ class Membership:
 
         `end` is called when this broker must not serve any longer.
         """
+        belong_to(directory.path, settings.cluster, settings.cluster_broker)
         assert settings.cluster_secret_file is not None
         self._settings = settings
         self._secret_file = settings.cluster_secret_file

@@ -1,0 +1,32 @@
+"""`cluster.json`: which broker of which cluster a data directory belongs to.
+
+Only brokers of a cluster have it. It is written before anything else of a cluster, and never changed.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from penstock.model.errors import StorageError, Thing
+from penstock.storage.jsonfiles import read_json, write_json
+
+CLUSTER: Final = "cluster.json"
+
+
+def belong_to(directory: Path, cluster: str, broker: str) -> None:
+    """Note which broker of which cluster a data directory belongs to, unless that is noted. Blocks.
+
+    Its replicas count for the broker that they were made for. Raises StorageError when that is another one.
+    """
+    path = directory / CLUSTER
+    wanted = {"cluster": cluster, "broker": broker}
+    try:
+        found = read_json(path)
+    except FileNotFoundError:
+        write_json(path, wanted)
+        return
+    if found != wanted:
+        raise StorageError(
+            Thing("file", str(path)),
+            f"is not of broker '{broker}' of cluster '{cluster}', but has {found}",
+            "start the broker that it names, or choose an empty directory with --data-dir",
+        )
