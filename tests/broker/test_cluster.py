@@ -146,6 +146,27 @@ def test_a_broker_with_the_disk_of_another_one_does_not_start(tmp_path: Path) ->
         started.start()
 
 
+def test_a_replica_whose_directory_was_moved_away_begins_anew(tmp_path: Path) -> None:
+    """As an operator is told to do for a corrupt log."""
+    with ServingCluster(tmp_path) as cluster:
+        with penstock.connect(cluster.brokers["mq-0"].uri()) as root:
+            root.declare_queue("orders")
+        cluster.until_all_in_sync()
+        leader = cluster.leader()
+        moved = cluster.brokers[next(name for name in NAMES if name != leader)]
+        with penstock.connect(cluster.brokers[leader].uri()) as publisher:
+            publisher.publish_many([b"kept"] * 100, routing_key="orders")
+        moved.kill()
+        for number, path in enumerate(moved.data_dir.glob("*/definitions.amqp")):
+            path.parent.rename(tmp_path / f"moved-{number}")
+
+        moved.start()
+
+        cluster.until_all_in_sync()
+        with penstock.connect(moved.uri()) as back:
+            assert [queue.name for queue in back.admin.list_queues()] == ["orders"]
+
+
 def test_a_cluster_goes_on_after_all_brokers_stopped(tmp_path: Path) -> None:
     with ServingCluster(tmp_path) as cluster:
         with penstock.connect(cluster.brokers["mq-0"].uri()) as root:

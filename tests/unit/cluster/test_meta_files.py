@@ -163,6 +163,27 @@ def test_a_start_that_is_interrupted_goes_on_as_well(tmp_path: Path) -> None:
             assert metadata_files(third) == files, (number, step)
 
 
+def test_a_directory_that_was_moved_away_is_made_anew_at_any_step(tmp_path: Path) -> None:
+    """An operator moves it away when its log is corrupt. The broker refused to start without its definitions."""
+    records, files = decided(), wanted(tmp_path)
+    root = tmp_path / "data"
+    asyncio.run(live(root, records, [2]))
+    with DataDirectory.open(root) as directory:
+        moved = directory.vhost_directory(BLUE)
+    moved.rename(tmp_path / "moved")
+    power = Power(root, lambda: None)
+    with power.recorded():
+        asyncio.run(live(root, records, [2]))
+    assert metadata_files(root) == files
+
+    assert len(power.pictures) > 5
+    for number, picture in enumerate(power.pictures):
+        again = tmp_path / str(number)
+        restore(picture.tree, again)
+        asyncio.run(live(again, records, [2]))
+        assert metadata_files(again) == files, number
+
+
 def test_another_broker_starts_from_a_checkpoint(tmp_path: Path) -> None:
     records = decided()
     for count in range(len(records) + 1):

@@ -40,7 +40,7 @@ class VhostDirectories:
         """Open the definitions of all virtual hosts, truncated where a proof says how they were. Raises StorageError.
 
         The creation or deletion of `changing` was interrupted and is about to be repeated. Settings are written as the
-        state has them.
+        state has them, and so is a directory that is missing: its replica begins anew.
         """
         for name in await self._named():
             if name not in state.vhosts and name != changing:
@@ -50,6 +50,9 @@ class VhostDirectories:
             if name == changing:
                 continue
             path = self._directory.vhost_directory(name)
+            if await asyncio.to_thread(_is_missing, path):
+                await self._make_of(vhost, path)
+                continue
             if path.name in proofs:
                 await asyncio.to_thread(truncate_definitions, path / DEFINITIONS, proofs[path.name])
             await self._open(name)
@@ -121,16 +124,28 @@ class VhostDirectories:
                 await self.delete(name)
             if name not in named or not path.is_dir():
                 await asyncio.to_thread(create_vhost_directory, path, name)
-            entries = [entry for entry in entries_of(vhost) if not isinstance(entry, SettingsEntry)]
-            await asyncio.to_thread(create_definitions, path / DEFINITIONS, map(change_of, entries))
-            for settings in _settings_of(vhost):
-                await asyncio.to_thread(_write_settings, path, name, settings, is_kept=True)
-            await self._open(name)
+            await self._fill(vhost, path)
 
     async def close(self) -> None:
         for file in self._files.values():
             await file.close()
         self._files = {}
+
+    async def _make_of(self, vhost: VhostTopology, path: Path) -> None:
+        """Make a directory, marked until it is complete."""
+        if is_marked_deleted(path):
+            await self.delete(vhost.vhost)
+        await asyncio.to_thread(create_vhost_directory, path, vhost.vhost)
+        await self._fill(vhost, path)
+        await self.unmark(vhost.vhost)
+
+    async def _fill(self, vhost: VhostTopology, path: Path) -> None:
+        """Write what a state has of a virtual host to its directory."""
+        entries = [entry for entry in entries_of(vhost) if not isinstance(entry, SettingsEntry)]
+        await asyncio.to_thread(create_definitions, path / DEFINITIONS, map(change_of, entries))
+        for settings in _settings_of(vhost):
+            await asyncio.to_thread(_write_settings, path, vhost.vhost, settings, is_kept=True)
+        await self._open(vhost.vhost)
 
     async def _named(self) -> list[VhostName]:
         names = await asyncio.to_thread(read_vhosts, self._directory.vhosts_file)
@@ -139,6 +154,11 @@ class VhostDirectories:
     async def _open(self, name: VhostName) -> None:
         path = self._directory.vhost_directory(name) / DEFINITIONS
         self._files[name], _ = await asyncio.to_thread(_open_definitions, path)
+
+
+def _is_missing(path: Path) -> bool:
+    """Return whether there is no directory, or the rest of one that a start began to make."""
+    return is_marked_deleted(path) or not ((path / DEFINITIONS).exists() or any(path.glob("msgs.*")))
 
 
 def _open_definitions(path: Path) -> tuple[DefinitionsFile, list[Change]]:
