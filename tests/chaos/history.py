@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 __all__ = ["Findings", "History", "Outcome", "Producer", "QueueVerdict", "body", "message_of"]
 
@@ -43,11 +43,8 @@ class Step(IntEnum):
     ACKNOWLEDGED = 2
 
 
-class Entry(NamedTuple):
-    """A step with a producer's message."""
-
-    number: int
-    step: Step
+_STEPS: Final = len(Step)
+"""An entry of a queue is the number of a message times this, and a step: there are millions of them."""
 
 
 @dataclass
@@ -193,22 +190,22 @@ class History:
         if message is None or message[0] not in self.producers:
             return False
         name, number = message
-        self._entries[queue][name].append(number * len(Step) + step)
+        self._entries[queue][name].append(number * _STEPS + step)
         return True
 
     def _verdict(self, queue: str) -> QueueVerdict:
         verdict = QueueVerdict(queue, unexpected=self._foreign[queue])
         for producer in self.producers.values():
-            entries = self._entries[queue][producer.name]
-            _check(verdict, producer, (Entry(each // len(Step), Step(each % len(Step))) for each in entries))
+            _check(verdict, producer, self._entries[queue][producer.name])
         return verdict
 
 
-def _check(verdict: QueueVerdict, producer: Producer, entries: Iterable[Entry]) -> None:
+def _check(verdict: QueueVerdict, producer: Producer, entries: Iterable[int]) -> None:
     """Enter what is wrong with the deliveries of one producer's messages, by one step for each of them."""
     seen, acknowledged = bytearray(producer.next_number), bytearray(producer.next_number)
     unflagged = _Unflagged(verdict, producer)
-    for number, step in entries:
+    for entry in entries:
+        number, step = divmod(entry, _STEPS)
         if step == Step.ACKNOWLEDGED:
             if number < producer.next_number:
                 acknowledged[number] = 1

@@ -1,17 +1,22 @@
 """Carries faults out on the processes of brokers, their network and their files."""
 
 import os
+import re
 import signal
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from chaos.faults import Fault, Kind, Link
-from support.broker import Broker
+from support.broker import Broker, BrokerError
 from support.serving_cluster import ServingCluster
 
 __all__ = ["Injector", "Switch"]
+
+_DIRECTORY: Final = re.compile(r"(?:replica not opened|start failed).*?/mq-\d/([0-9a-z]+)\b")
+"""A line of a log that names the directory of a replica which was not opened."""
 
 
 class Switch(Protocol):
@@ -30,6 +35,7 @@ class Injector:
         self._brokers = cluster.brokers
         self.problems: list[str] = []
         """What brokers did that they must not do."""
+        self._moved_count = 0
 
     def begin(self, fault: Fault, target: str) -> None:
         broker = self._brokers[target]
@@ -57,12 +63,26 @@ class Injector:
             os.kill(self._brokers[target].pid, signal.SIGCONT)
         self._switch.heal()
         self.check_running(fault, target)
+        if fault.kind == Kind.CORRUPT:
+            self._start_corrupt(self._brokers[target])
         self.start_all()
 
     def start_all(self) -> None:
         stopped = [broker for broker in self._brokers.values() if not broker.is_running]
         with ThreadPoolExecutor(max(1, len(stopped))) as threads:
             list(threads.map(Broker.start, stopped))
+
+    def _start_corrupt(self, broker: Broker) -> None:
+        """Start a broker, and do what its log tells an operator: move the directory of a corrupt replica away."""
+        seen = len(broker.log)
+        with suppress(BrokerError):
+            broker.start()
+        corrupt = {name for name in _DIRECTORY.findall(broker.log[seen:]) if (broker.data_dir / name).is_dir()}
+        if corrupt and broker.is_running:
+            broker.kill()
+        for name in corrupt:
+            self._moved_count += 1
+            (broker.data_dir / name).rename(broker.data_dir.parent / f"moved-{self._moved_count}")
 
     def check_running(self, fault: Fault, target: str) -> None:
         """Enter the brokers that ended by themselves."""
