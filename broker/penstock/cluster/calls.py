@@ -6,7 +6,7 @@ process, so that a late answer to an earlier process is known as one.
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -77,13 +77,20 @@ class Calls:
         handlers: Mapping[int, Handler],
         first_number: int,
         call_s: float = CALL_S,
+        of_leader: Collection[int] = (),
     ) -> None:
-        """`send` sends to the broker of a number and returns whether it is connected; `handlers` are by method."""
+        """`send` sends to the broker of a number and returns whether it is connected; `handlers` are by method.
+
+        `of_leader` are the methods that only the broker answers which leads.
+        """
         self._send = send
         self._handlers = handlers
         self._number = first_number
         self._call_s = call_s
+        self._of_leader = of_leader
         self._waiting: dict[tuple[int, int], asyncio.Future[bytes]] = {}
+        self._asking_leader: set[tuple[int, int]] = set()
+        """The calls that wait for an answer of the leader."""
         self._answering: set[asyncio.Task[None]] = set()
 
     async def call(self, broker: int, method: int, content: bytes) -> bytes:
@@ -94,6 +101,8 @@ class Calls:
         key = (broker, self._number)
         answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting[key] = answered
+        if method in self._of_leader:
+            self._asking_leader.add(key)
         try:
             if not self._send(broker, encode(Message(Kind.QUESTION, method, self._number, content))):
                 raise NotCarriedOutError(f"broker {broker} is not connected")
@@ -103,6 +112,7 @@ class Calls:
             raise LostCallError(f"broker {broker} sent no answer within {self._call_s} s") from error
         finally:
             del self._waiting[key]
+            self._asking_leader.discard(key)
 
     def received(self, broker: int, content: bytes) -> None:
         """Take a message of another broker."""
@@ -128,6 +138,13 @@ class Calls:
         for (to, _), answered in self._waiting.items():
             if to == broker and not answered.done():
                 answered.set_exception(LostCallError(f"the connection to broker {broker} broke"))
+
+    def deposed(self, broker: int) -> None:
+        """End the calls to a broker as the leader, which another one is now: it may stand still for long."""
+        for key in self._asking_leader:
+            answered = self._waiting[key]
+            if key[0] == broker and not answered.done():
+                answered.set_exception(LostCallError(f"broker {broker} does not lead any more"))
 
     async def close(self) -> None:
         """End the answering of questions, and the calls that wait for answers."""

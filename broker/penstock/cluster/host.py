@@ -74,6 +74,7 @@ class PeerReceiver(Protocol):
 
     def received(self, broker: int, content: bytes) -> None: ...
     def disconnected(self, broker: int) -> None: ...
+    def deposed(self, broker: int) -> None: ...
 
 
 class ClusterHost:
@@ -331,7 +332,10 @@ class ClusterHost:
         if found is None:
             await asyncio.to_thread(self._node.read, key, read, None)
             return
-        self._records[key] = found
+        before, self._records[key] = self._records.get(key), found
+        receiver = self._receivers.get(key)
+        if receiver is not None and before is not None and before.record.leader.broker != found.record.leader.broker:
+            receiver.deposed(self.translation.number_of(before.record.leader.broker))
         state, version = self.translation.state_of(found.record), self.translation.version_number(found.version)
         await asyncio.to_thread(self._node.read, key, read, state, version)
 

@@ -44,7 +44,7 @@ class Pair:
     def __init__(self, call_s: float = 60.0) -> None:
         self.is_up = True
         self.loses = False
-        self.one = Calls(lambda _, content: self._pass(self.two, 1, content), {}, 2**64 - 2, call_s)
+        self.one = Calls(lambda _, content: self._pass(self.two, 1, content), {}, 2**64 - 2, call_s, (DOUBLE,))
         self.two = Calls(lambda _, content: self._pass(self.one, 2, content), HANDLERS, 7, call_s)
 
     def _pass(self, to: Calls, broker: int, content: bytes) -> bool:
@@ -158,5 +158,25 @@ def test_a_call_that_waits_ends_when_its_broker_stops() -> None:
 
         with pytest.raises(LostCallError, match="is stopping"):
             await call
+
+    asyncio.run(run())
+
+
+def test_a_call_to_a_leader_ends_when_another_broker_leads() -> None:
+    """A broker that stood still was waited for, and nothing was published until the time of the call was over."""
+
+    async def run() -> None:
+        pair = Pair()
+        pair.loses = True
+        to_leader, to_other = (asyncio.ensure_future(pair.one.call(2, method, b"a")) for method in (DOUBLE, REFUSE))
+        await asyncio.sleep(0)
+
+        pair.one.deposed(3)
+        pair.one.deposed(2)
+
+        with pytest.raises(LostCallError, match="does not lead any more"):
+            await to_leader
+        assert not to_other.done()
+        to_other.cancel()
 
     asyncio.run(run())

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -26,6 +27,7 @@ class MadeUpNode:
         self.wake_fd = os.eventfd(0)
         self.handed_over_to: list[str] = []
         self.end = 1
+        self.has_read = threading.Event()
         self._reports: list[object] = []
 
     def report(self, *reports: object) -> None:
@@ -42,7 +44,7 @@ class MadeUpNode:
         return SimpleNamespace(replica=REPLICAS[0], standing=standing, hand_over=self.handed_over_to.append)
 
     def read(self, *_: object) -> None:
-        pass
+        self.has_read.set()
 
     def close_replica(self, _: bytes) -> None:
         pass
@@ -146,12 +148,18 @@ class Receiver:
 
     def __init__(self) -> None:
         self.taken: list[tuple[int, bytes]] = []
+        self.deposed_brokers: list[int] = []
+        self.has_heard = asyncio.Event()
 
     def received(self, broker: int, content: bytes) -> None:
         self.taken.append((broker, content))
 
     def disconnected(self, broker: int) -> None:
         del broker
+
+    def deposed(self, broker: int) -> None:
+        self.deposed_brokers.append(broker)
+        self.has_heard.set()
 
 
 def test_a_question_that_comes_while_a_broker_starts_is_not_lost(tmp_path: Path) -> None:
@@ -175,6 +183,30 @@ def test_a_question_that_comes_while_a_broker_starts_is_not_lost(tmp_path: Path)
         await asyncio.sleep(TURN_S)
 
         assert receiver.taken == [(1, b"from the first"), (3, b"from the third")]
+        await host.stop()
+
+    asyncio.run(run())
+
+
+def test_who_waits_for_a_leader_hears_that_another_broker_leads(tmp_path: Path) -> None:
+    async def run() -> None:
+        coordinator = DirectoryCoordinator(tmp_path / "coordinator")
+        record = record_with(in_sync=2).model_copy(update={"min_in_sync": 2})
+        version = await coordinator.change("meta", None, record)
+        assert not isinstance(version, Refused)
+        node, receiver = MadeUpNode(), Receiver()
+        host = ClusterHost(cast(ClusterNode, node), coordinator, ME)
+        host.start()
+        replica = await host.open("meta", tmp_path / "meta", ReplicaOptions())
+        host.receive(replica.shard, receiver)
+        assert await asyncio.to_thread(node.has_read.wait, 60)
+
+        leader = Leader(broker="mq-1", replica=REPLICAS[1], boot=7)
+        changed = record.model_copy(update={"epoch": 4, "leader": leader})
+        assert not isinstance(await coordinator.change("meta", version, changed), Refused)
+
+        await asyncio.wait_for(receiver.has_heard.wait(), 60)
+        assert receiver.deposed_brokers == [host.translation.number_of(ME.name)]
         await host.stop()
 
     asyncio.run(run())

@@ -30,6 +30,10 @@ class Method(IntEnum):
     """A position in 8 bytes, and a virtual host's name: answered when its queues there have everything up to it."""
 
 
+OF_LEADER: Final = (Method.REQUEST, Method.READ_INDEX)
+"""They are asked of the next leader when another broker leads."""
+
+
 class LeaderPlace(Protocol):
     """Where the leader is, as far as this broker knows."""
 

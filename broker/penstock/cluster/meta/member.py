@@ -17,7 +17,7 @@ from penstock.cluster.meta.asking import Asker
 from penstock.cluster.meta.checkpoint_copies import CheckpointFetcher, CheckpointServer
 from penstock.cluster.meta.commands import Addresses
 from penstock.cluster.meta.files import CHECKPOINT_RECORDS, LeaveVhost, MetaFiles
-from penstock.cluster.meta.leader_link import CallingLink, Method, handlers
+from penstock.cluster.meta.leader_link import OF_LEADER, CallingLink, Method, handlers
 from penstock.cluster.meta.leading import Leader
 from penstock.cluster.meta.replicated_log import ReplicatedMetaLog
 from penstock.cluster.meta.resigning import resign_after
@@ -81,7 +81,8 @@ class MetaMember:
         self._replica, self._shard = replica, replica.shard
         self._files, state = await MetaFiles.open(self._data, self._checkpoint_records)
         answers: dict[int, Handler] = {}
-        self._calls = Calls(partial(self._host.send, replica.shard), answers, secrets.randbits(63))
+        send = partial(self._host.send, replica.shard)
+        self._calls = Calls(send, answers, secrets.randbits(63), of_leader=OF_LEADER)
         link = CallingLink(replica.shard, self._host, self._calls)
         log = ReplicatedMetaLog(replica, link.ask_read_index)
         self._checkpoints = CheckpointServer(self._files)
