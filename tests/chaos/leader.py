@@ -75,9 +75,10 @@ class Leader:
     def _ask(self, broker: str) -> str:
         """Return the broker's own name if it serves, the name in its refusal, or an empty text."""
         with open_channel(self._addresses[broker]) as channel:
-            request = wire.PeekRequest(vhost=self.vhost, queue=self._queue, count_max=1)
+            # It settles nothing. Only a broker that serves the messages of the virtual host answers it.
+            request = wire.SettleRequest(vhost=self.vhost, queue=self._queue)
             try:
-                stubs.MessagingServiceStub(channel).Peek(request, metadata=self._credentials, timeout=ASK_S)
+                stubs.MessagingServiceStub(channel).Settle(request, metadata=self._credentials, timeout=ASK_S)
             except grpc.RpcError as error:
                 return _hint_of(error)
         return broker

@@ -63,7 +63,7 @@ class Leases:
 
     async def _admit(self, rights: Rights, name: QueueName) -> QueueId:
         rights.require(Access.READ, Thing("queue", name, self._topology.vhost))
-        return await self._owner.read_serving(lambda: self._consumed(name, rights))
+        return await self._owner.read_delivering(lambda: self._consumed(name, rights))
 
     def _consumed(self, name: QueueName, rights: Rights) -> QueueId:
         queue = rules.get(self._topology, name, self._owner.number_of(rights.connection))

@@ -123,6 +123,10 @@ class Owner:
         """Return what `look` returns, for a client that wants to move messages."""
         return await self.read(look)
 
+    async def read_delivering(self, look: Callable[[], T]) -> T:
+        """Return what `look` returns, for a client that is answered with the messages that there are."""
+        return await self.read(look)
+
     async def read_engine(self, look: Callable[[], T]) -> T:
         """Return what `look` returns, which asks the shard, too: it waits while the shard stalls or is changed."""
         if self.stopped is not None:

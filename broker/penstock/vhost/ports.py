@@ -139,6 +139,10 @@ class VhostOwner(Protocol):
         """Do the same for a client that wants to move messages. Raises NotLedError where it cannot."""
         ...
 
+    async def read_delivering(self, look: Callable[[], T], /) -> T:
+        """Do the same for a client that is answered with the messages that there are: they can be delivered then."""
+        ...
+
     async def read_engine(self, look: Callable[[], T], /) -> T:
         """Return what `look` returns, which asks the shard, too."""
         ...

@@ -289,7 +289,7 @@ class Vhost:
             queues.check_get(self._topology, got)
             return got.id
 
-        return await self._owner.read_serving(found)
+        return await self._owner.read_delivering(found)
 
     def may_have_queues_of(self, connection: ConnectionId) -> bool:
         """Return whether the connection has exclusive queues here, or may have one when a round is committed."""

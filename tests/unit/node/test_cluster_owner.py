@@ -88,12 +88,12 @@ class World:
         self.shard = FakeShard()
         self.applying: asyncio.Task[None] | None = None
 
-    async def lead(self) -> None:
+    async def lead(self, *, delivers: bool = True) -> None:
         term = self.metadata.term = Term(NAME, cast(Shard, self.shard), 3)
         await term.fill(self.topology)
         self.applying = asyncio.ensure_future(term.run())
         self.place.leads = ME
-        self.owner.begin_term(term)
+        self.owner.begin_term(term, delivers=delivers)
 
     async def declare(self, **arguments: Any) -> None:
         await self.owner.submit(DeclareQueue(ORDERS, SOMEBODY, arguments=arguments))
@@ -164,6 +164,24 @@ def test_a_client_waits_for_a_leader_that_is_not_known_yet() -> None:
         await world.lead()
 
         assert await waiting == "served"
+
+    run(scenario())
+
+
+def test_a_new_leader_serves_publishers_before_it_may_deliver() -> None:
+    """They waited, too, for as long as the leader before could still deliver."""
+
+    async def scenario() -> None:
+        world = World()
+        await world.lead(delivers=False)
+
+        assert await world.owner.read_serving(lambda: "published") == "published"
+        getting = asyncio.ensure_future(world.owner.read_delivering(lambda: "got"))
+        await asyncio.sleep(0.01)
+        assert not getting.done(), "a queue with messages would seem empty"
+        world.owner.set_delivers(delivers=True)
+
+        assert await getting == "got"
 
     run(scenario())
 

@@ -34,7 +34,7 @@ class FakeReplica:
     shard = b"shard"
 
     def __init__(self) -> None:
-        self.role = ReplicaRole(epoch=3, appends=True, delivers=True)
+        self.role = ReplicaRole(epoch=3, appends=True)
         self.changed = asyncio.Event()
         self.led_count = 0
 

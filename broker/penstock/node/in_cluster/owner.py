@@ -58,7 +58,8 @@ class LeaderPlace(Protocol):
 class ClusterOwner:
     """Implements `vhost.ports.VhostOwner`.
 
-    Invariant: `_term` is there while this broker leads and the engine has the topology of the term's beginning.
+    Invariants: `_term` is there while this broker leads and the engine has the topology of the term's beginning;
+    `_delivers` is whether its messages can be delivered.
     """
 
     def __init__(self, topology: VhostTopology, metadata: Metadata, place: LeaderPlace) -> None:
@@ -67,6 +68,7 @@ class ClusterOwner:
         self._metadata = metadata
         self._place = place
         self._term: Term | None = None
+        self._delivers = False
         self._changed = asyncio.Event()
         self._busy_count = 0
         self._threads = VhostThreads()
@@ -76,12 +78,20 @@ class ClusterOwner:
 
     # ------------------------------------------------------------ the term
 
-    def begin_term(self, term: Term) -> None:
+    def begin_term(self, term: Term, *, delivers: bool) -> None:
         self._term = term
+        self._delivers = delivers
         self.wake()
+
+    def set_delivers(self, *, delivers: bool) -> None:
+        """Say whether the term may deliver. A new leader may publish before it may deliver."""
+        if self._delivers != delivers:
+            self._delivers = delivers
+            self.wake()
 
     def end_term(self) -> None:
         self._term = None
+        self._delivers = False
         ending, self._of_term = self._of_term, set()
         for limit in ending:
             limit.reschedule(asyncio.get_running_loop().time())
@@ -188,7 +198,7 @@ class ClusterOwner:
 
     async def _purge(self, command: PurgeQueue) -> Outcome:
         """Drop the ready messages: no other broker has to know."""
-        await (await self._serving()).applied()
+        await (await self._serving(delivers=True)).applied()
         wanted = replace(command, connection=self.number_of(command.connection))
         decision = decide(PendingTopology(self.topology), wanted)
         return Outcome(decision.answer, await self.apart(apply_changes, self.shard, decision.changes))
@@ -243,6 +253,12 @@ class ClusterOwner:
         await term.applied()
         return seen
 
+    async def read_delivering(self, look: Callable[[], T]) -> T:
+        """Do the same once the messages of the term can be delivered: before, there seem to be none."""
+        self._check_open()
+        await self._serving(delivers=True)
+        return await self.read_serving(look)
+
     async def read_engine(self, look: Callable[[], T]) -> T:
         """Return what `look` returns. Without the lead, the counts of queues are those of no messages."""
         self._check_open()
@@ -279,11 +295,11 @@ class ClusterOwner:
 
     # ------------------------------------------------------------ parts
 
-    async def _serving(self) -> Term:
+    async def _serving(self, *, delivers: bool = False) -> Term:
         """Return the term, which begins within a moment if this broker is about to lead. Raises NotLedError."""
         try:
             async with asyncio.timeout(LEADER_S):
-                while self._term is None:
+                while self._term is None or (delivers and not self._delivers):
                     if self._place.leader() not in (None, self._metadata.me):
                         self._refuse()
                     self._check_open()

@@ -93,8 +93,9 @@ class VhostReplica:
             if self._term is not None and self._term.epoch != role.epoch:
                 self._end_term()
                 leads(place.vhost)
-            # Before the first record of the term is committed, a message that is asked for would seem not to be there.
-            may_lead = self.fault is None and role.appends and role.delivers
+            may_lead = self.fault is None and role.appends
+            if self._term is not None:
+                self.owner.set_delivers(delivers=role.delivers)
             if self._term is None and role.epoch is not None and may_lead:
                 if await self._begin_term(self._replica, metadata, role.epoch):
                     leads(place.vhost)
@@ -137,7 +138,7 @@ class VhostReplica:
             _log.error("queues not filled", vhost=vhost, epoch=epoch, reason=self.fault)
             return True
         self._applying = spawn(term.run(), name=f"term of vhost {vhost}", on_bug=partial(self._lacks_change, term))
-        self.owner.begin_term(term)
+        self.owner.begin_term(term, delivers=replica.role.delivers)
         _log.info("queues opened", vhost=vhost, epoch=epoch)
         return True
 
