@@ -120,6 +120,8 @@ impl Replica {
         match following.campaign.as_ref().map(|campaign| campaign.stage) {
             None if was_led_here && following.leader.is_none() => self.campaign_at_once(),
             Some(CampaignStage::Reading) => {
+                // A watch may show the new record before the answer comes.
+                following.predecessor = following.heard.map(|heard| (record.leader.broker, heard));
                 let record = ShardRecord { epoch: record.epoch + 1, leader: me, ..record };
                 let change = self.change(version, record);
                 if let Some(campaign) = self.campaign() {
@@ -147,7 +149,6 @@ impl Replica {
             Outcome::Changed(version) if known == base => {
                 let old = before.leader.broker;
                 following.is_predecessor_gone |= old == me.broker || ended.contains(&old);
-                following.predecessor = following.heard.map(|heard| (old, heard));
                 let epoch = before.epoch + 1;
                 self.know(ShardRecord { epoch, leader: me, ..before }, version);
                 self.promise(epoch, me.broker);

@@ -27,6 +27,8 @@ struct World {
     version: u64,
     record: ShardRecord,
     changes: Vec<(u64, ShardRecord)>,
+    /// Whether a watch shows a change before its answer comes.
+    watches: bool,
     /// The brokers that answer.
     alive: BTreeSet<u64>,
     end: u64,
@@ -37,7 +39,8 @@ impl World {
         let stored = Stored { promised: 5, epochs: Epochs::new([(5, 0)]), end: 9, high_watermark: 9 };
         let replica = Replica::new(ME, stored, Settings::default(), 0);
         let alive = alive.iter().copied().collect();
-        let mut world = World { replica, now: 1, version: 1, record: record(), changes: Vec::new(), alive, end: 9 };
+        let mut world =
+            World { replica, now: 1, version: 1, record: record(), changes: Vec::new(), watches: false, alive, end: 9 };
         for broker in [BEFORE.0, OTHER.0] {
             world.step(Event::Link(broker, Link::Up));
         }
@@ -62,8 +65,10 @@ impl World {
             Effect::Change { change, record, .. } => {
                 self.version += 1;
                 self.record = record.clone();
-                self.changes.push((self.now, record));
-                vec![Event::Answered { change, outcome: Outcome::Changed(Version(self.version)) }]
+                self.changes.push((self.now, record.clone()));
+                let watched = Event::Read { read: None, record: Some((record, Version(self.version))) };
+                let answered = Event::Answered { change, outcome: Outcome::Changed(Version(self.version)) };
+                self.watches.then_some(watched).into_iter().chain([answered]).collect()
             }
             Effect::Promise(epoch) => vec![Event::Promised(epoch)],
             Effect::Begin(_) => self.append(),
@@ -145,6 +150,19 @@ fn a_new_leader_waits_no_longer_for_the_one_that_it_missed() {
 
     assert!(waited <= 2 * STEP, "{waited} ms after it was elected");
     assert_eq!(world.record.in_sync, BTreeSet::from([ME.replica, OTHER.1]));
+    assert_eq!(world.replica.high_watermark(), world.end);
+}
+
+/// The record that a watch showed was not taken for its own election, and nothing was known of the leader before.
+#[test]
+fn a_new_leader_that_hears_of_its_election_by_a_watch_waits_no_longer_either() {
+    let mut world = World::new(&[OTHER.0]);
+    world.watches = true;
+    world.until_elected();
+
+    let waited = world.until_in_sync(2);
+
+    assert!(waited <= 2 * STEP, "{waited} ms after it was elected");
     assert_eq!(world.replica.high_watermark(), world.end);
 }
 
