@@ -83,6 +83,7 @@ __all__ = [
     "Replica",
     "ReplicaFailed",
     "ReplicaHolder",
+    "ReplicaPosition",
     "ReplicaRole",
     "ReplicaStanding",
     "ReservedLease",
@@ -93,6 +94,7 @@ __all__ = [
     "SegmentReport",
     "Server",
     "Shard",
+    "ShardProgress",
     "ShardState",
     "StageState",
     "StreamDelivery",
@@ -1068,6 +1070,25 @@ class ReplicaStanding:
     def __new__(cls, *, role: ReplicaRole, committed: int, end: int) -> Self: ...
 
 @final
+class ReplicaPosition:
+    replica: str
+    position: int
+    def __new__(cls, *, replica: str, position: int) -> Self: ...
+
+@final
+class ShardProgress:
+    """How far the replicas of a shard are, as its leader knows it at one moment. Everything below `committed` is committed.
+
+    Replicas that have acknowledged nothing in this epoch are left out.
+    """
+
+    epoch: int
+    end: int
+    committed: int
+    acknowledged: list[ReplicaPosition]
+    def __new__(cls, *, epoch: int, end: int, committed: int, acknowledged: Sequence[ReplicaPosition]) -> Self: ...
+
+@final
 class LogEntry:
     """A committed record up to a position. Records of the log itself have no content."""
 
@@ -1229,6 +1250,8 @@ class Replica:
     """Its identity, which is that of its disk."""
     record: ShardState | None
     standing: ReplicaStanding
+    progress: ShardProgress | None
+    """None where this replica does not lead."""
     def append(self, epoch: int, token: int, contents: Sequence[bytes]) -> int | None:
         """Append contents as the leader of an epoch, and return the position after them; None where another one leads.
 

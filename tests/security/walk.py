@@ -15,6 +15,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from penstock.v1 import admin_pb2 as admin
 from penstock.v1 import backup_pb2 as backup
+from penstock.v1 import cluster_pb2 as cluster
 from penstock.v1 import messaging_pb2 as messaging
 from penstock.v1 import staging_pb2 as staging
 from penstock.v1 import streams_pb2 as streams
@@ -133,6 +134,10 @@ METHODS: dict[str, Method] = {
     "BeginBackup": Method(Needs.A_TAG, lambda _: backup.BeginBackupRequest()),
     "ReadBackup": Method(Needs.A_TAG, lambda _: backup.ReadBackupRequest(id="none"), grpc.StatusCode.NOT_FOUND),
     "EndBackup": Method(Needs.A_TAG, lambda _: backup.EndBackupRequest(id="none")),
+    # This broker is in no cluster.
+    "GetClusterStatus": Method(
+        Needs.A_TAG, lambda _: cluster.GetClusterStatusRequest(), grpc.StatusCode.FAILED_PRECONDITION
+    ),
     "DeclareQueue": Method(Needs.THE_VHOST, _queue),
     "ListQueues": Method(Needs.THE_VHOST, lambda vhost: admin.ListQueuesRequest(vhost=vhost)),
     "PurgeQueue": Method(Needs.THE_VHOST, lambda vhost: admin.PurgeQueueRequest(vhost=vhost, name="kept")),

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from penstock.cli import (
     backup,
     bindings,
+    cluster,
     config,
     connections,
     contexts,
@@ -160,6 +161,7 @@ app.command("get")(messages.get)
 app.command("status")(status.status)
 app.command("restore")(restore.restore)
 app.add_typer(backup.app, name="backup")
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(config.app, name="config")
 app.add_typer(contexts.app, name="context")
 app.add_typer(connections.connections, name="connection")

@@ -198,6 +198,19 @@ class ClusterHost:
         """Send a message about a shard to the broker of a number, and return whether that is connected."""
         return self._node.send(broker, shard, content)
 
+    async def record_of(self, shard: str) -> ShardRecord | None:
+        """Return the record of a shard: as it was watched where there is a replica here, else from the coordinator.
+
+        Raises StorageError.
+        """
+        known = self._records.get(shard_id(self.me.cluster, shard))
+        found = known or await self._coordinator.read(shard)
+        return None if found is None else found.record
+
+    def hosted(self, shard: str) -> HostedReplica | None:
+        """Return the open replica of a shard."""
+        return self._replicas.get(shard_id(self.me.cluster, shard))
+
     def leader_of(self, shard: bytes) -> tuple[int, int] | None:
         """Return the number of the broker that leads a shard, and its epoch, as far as they are known here."""
         found = self._records.get(shard)
@@ -313,6 +326,8 @@ class ClusterHost:
         elif outcome is Refused.CONFLICT:
             await asyncio.to_thread(self._node.conflicted, event.shard, event.change)
         else:
+            if event.shard in self._replicas:  # clients are led by it, and the watch may take a while
+                self._note(event.shard, Versioned(record, outcome))
             number = self.translation.version_number(outcome)
             await asyncio.to_thread(self._node.changed, event.shard, event.change, number)
 
@@ -332,12 +347,16 @@ class ClusterHost:
         if found is None:
             await asyncio.to_thread(self._node.read, key, read, None)
             return
+        self._note(key, found)
+        state, version = self.translation.state_of(found.record), self.translation.version_number(found.version)
+        await asyncio.to_thread(self._node.read, key, read, state, version)
+
+    def _note(self, key: bytes, found: Versioned) -> None:
+        """Remember a record, and say when another broker leads by it."""
         before, self._records[key] = self._records.get(key), found
         receiver = self._receivers.get(key)
         if receiver is not None and before is not None and before.record.leader.broker != found.record.leader.broker:
             receiver.deposed(self.translation.number_of(before.record.leader.broker))
-        state, version = self.translation.state_of(found.record), self.translation.version_number(found.version)
-        await asyncio.to_thread(self._node.read, key, read, state, version)
 
     async def _ask_for_majority(self, shard: str, found: Versioned) -> bool:
         """Let a majority be in sync from now on, if this broker leads and so many are.

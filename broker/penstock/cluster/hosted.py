@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from penstock.native import Engine, LogEntry, Replica, ReplicaRole, ReplicaStanding, Shard, ShardState
+from penstock.native import Engine, LogEntry, Replica, ReplicaRole, ReplicaStanding, Shard, ShardProgress, ShardState
 
 
 class NotAppended(Enum):
@@ -40,6 +40,10 @@ class HostedReplica:
 
     async def standing(self) -> ReplicaStanding:
         return await asyncio.to_thread(lambda: self._native.standing)
+
+    def progress(self) -> ShardProgress | None:
+        """Return how far the other replicas are; None where this one does not lead. Blocks for a moment."""
+        return self._native.progress
 
     async def append(self, epoch: int, contents: Sequence[bytes]) -> int | NotAppended:
         """Append records as the leader of an epoch, and return the position after them when they are committed.

@@ -48,7 +48,7 @@ from penstock.services.backups import Backups
 from penstock.services.definitions_users import DefinitionsUsers
 from penstock.services.events import Events
 from penstock.services.log_ins import LogIns
-from penstock.services.ports import Recovery
+from penstock.services.ports import Cluster, Recovery
 from penstock.services.principal import CatchUp
 from penstock.services.user_limits import LimitsOfUsers
 from penstock.storage import DataDirectory
@@ -99,6 +99,7 @@ class Broker:
         self._vhosts: AllVhosts
         self._events = Events()
         self._catch_up: CatchUp | None = None
+        self._cluster: Cluster | None = None
         self._keeps_administrator: Callable[[], bool] = lambda: True
         data_dir = str(settings.data_dir.absolute())
         self.state = BrokerState(version, socket.gethostname(), data_dir, SystemClock())
@@ -187,6 +188,7 @@ class Broker:
         cluster = await open_cluster(self._settings, directory, self._engine, _make_token, self._undo, stopping)
         self._accounts, self._limits, self._vhosts = cluster.accounts, cluster.limits, cluster.vhosts
         self._events, self._catch_up = cluster.events, cluster.metadata.catch_up
+        self._cluster = cluster.shards
         self._keeps_administrator = lambda: cluster.membership.member.leads
         self.state.opened(self._engine, cluster.vhosts, Recovery())
         self.state.also_ready(cluster.membership.reason_not_ready)
@@ -245,6 +247,7 @@ class Broker:
             archives=self._archives,
             events=self._events,
             catch_up=self._catch_up,
+            cluster=self._cluster,
         )
         return build(parts)
 

@@ -8,6 +8,7 @@ from penstock.services.admission import AdmissionVerbs
 from penstock.services.archives import NoArchives
 from penstock.services.backups import BackupVerbs
 from penstock.services.clients import ClientVerbs
+from penstock.services.cluster import ClusterVerbs
 from penstock.services.connections import Connections
 from penstock.services.definitions import DefinitionVerbs
 from penstock.services.ended_stages import EndedStages
@@ -17,7 +18,7 @@ from penstock.services.limits import LimitVerbs
 from penstock.services.listeners import Listeners
 from penstock.services.log_ins import LogIns
 from penstock.services.policies import PolicyVerbs
-from penstock.services.ports import Accounts, Archives, Backups, LimitsOfUsers, Node, SignIn
+from penstock.services.ports import Accounts, Archives, Backups, Cluster, LimitsOfUsers, Node, SignIn
 from penstock.services.principal import CatchUp
 from penstock.services.sessions import SessionVerbs
 from penstock.services.stages import StageVerbs
@@ -36,7 +37,7 @@ class Parts:
     """The parts that services are built from.
 
     `later` schedules a callback after a number of seconds. `events` also come from parts that change without a verb.
-    `catch_up` is there in a cluster.
+    `catch_up` and `cluster` are there in a cluster.
     """
 
     vhosts: AllVhosts
@@ -52,6 +53,7 @@ class Parts:
     archives: Archives = field(default_factory=NoArchives)
     events: Events = field(default_factory=Events)
     catch_up: CatchUp | None = None
+    cluster: Cluster | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,7 @@ class Services:
     definitions: DefinitionVerbs
     backups: BackupVerbs
     status: StatusVerbs
+    cluster: ClusterVerbs
 
 
 def build(parts: Parts) -> Services:
@@ -110,4 +113,5 @@ def build(parts: Parts) -> Services:
         definitions=DefinitionVerbs(vhosts, parts.definitions_users, parts.node, events),
         backups=BackupVerbs(parts.backups),
         status=StatusVerbs(parts.node),
+        cluster=ClusterVerbs(parts.cluster, parts.node),
     )

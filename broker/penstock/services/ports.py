@@ -1,6 +1,6 @@
 """The parts that services work on, as protocols, so that tests bring fakes.
 
-They are accounts, sign-in, limits, backups, and the state and figures of the broker.
+They are accounts, sign-in, limits, backups, the state and figures of the broker, and its cluster.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -348,4 +348,62 @@ class Node(Protocol):
 
     def reason_not_live(self) -> str:
         """Empty unless only a restart can help."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterBroker:
+    """A broker of the cluster. The addresses are those of `cluster.meta.commands.Addresses`."""
+
+    name: str
+    peers: str
+    grpc: str
+    amqp: str
+    is_alive: bool
+    is_connected: bool
+    is_draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShardReplica:
+    """A replica of a shard; `lag_bytes` is None where the leader does not say it."""
+
+    broker: str
+    id: str
+    is_in_sync: bool
+    lag_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterShard:
+    """A shard as the coordinator has it; `vhost` is None for the metadata.
+
+    `is_led` is whether the leader has answered, and leads this epoch. `end_bytes` is where its log ends.
+    """
+
+    name: str
+    vhost: str | None
+    leader: str
+    epoch: int
+    min_in_sync: int
+    replicas: Sequence[ShardReplica]
+    is_led: bool = False
+    end_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """The brokers and shards of a cluster as one of its brokers sees them."""
+
+    cluster: str
+    broker: str
+    brokers: Sequence[ClusterBroker]
+    shards: Sequence[ClusterShard]
+
+
+class Cluster(Protocol):
+    """The cluster that this broker is in."""
+
+    async def status(self) -> ClusterStatus:
+        """Return what is known here, and what the leaders of shards say within a short time."""
         ...

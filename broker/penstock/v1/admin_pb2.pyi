@@ -1,4 +1,5 @@
 from penstock.v1 import backup_pb2 as _backup_pb2
+from penstock.v1 import cluster_pb2 as _cluster_pb2
 from penstock.v1 import message_pb2 as _message_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper

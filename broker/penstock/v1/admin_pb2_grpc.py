@@ -5,6 +5,7 @@ import warnings
 
 from penstock.v1 import admin_pb2 as penstock_dot_v1_dot_admin__pb2
 from penstock.v1 import backup_pb2 as penstock_dot_v1_dot_backup__pb2
+from penstock.v1 import cluster_pb2 as penstock_dot_v1_dot_cluster__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -244,6 +245,11 @@ class AdminServiceStub(object):
                 '/penstock.v1.AdminService/EndBackup',
                 request_serializer=penstock_dot_v1_dot_backup__pb2.EndBackupRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_backup__pb2.EndBackupResponse.FromString,
+                _registered_method=True)
+        self.GetClusterStatus = channel.unary_unary(
+                '/penstock.v1.AdminService/GetClusterStatus',
+                request_serializer=penstock_dot_v1_dot_cluster__pb2.GetClusterStatusRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_cluster__pb2.GetClusterStatusResponse.FromString,
                 _registered_method=True)
 
 
@@ -510,7 +516,13 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def EndBackup(self, request, context):
-        """Ends a backup before its last part. One that has ended already is no error.
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetClusterStatus(self, request, context):
+        """The cluster: see cluster.proto. For administrators and monitoring.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -728,6 +740,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.EndBackup,
                     request_deserializer=penstock_dot_v1_dot_backup__pb2.EndBackupRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_backup__pb2.EndBackupResponse.SerializeToString,
+            ),
+            'GetClusterStatus': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetClusterStatus,
+                    request_deserializer=penstock_dot_v1_dot_cluster__pb2.GetClusterStatusRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_cluster__pb2.GetClusterStatusResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1864,6 +1881,33 @@ class AdminService(object):
             '/penstock.v1.AdminService/EndBackup',
             penstock_dot_v1_dot_backup__pb2.EndBackupRequest.SerializeToString,
             penstock_dot_v1_dot_backup__pb2.EndBackupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetClusterStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/GetClusterStatus',
+            penstock_dot_v1_dot_cluster__pb2.GetClusterStatusRequest.SerializeToString,
+            penstock_dot_v1_dot_cluster__pb2.GetClusterStatusResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -28,6 +28,8 @@ class Method(IntEnum):
     """The question up to where a broker has a checkpoint on the disk, answered in 8 bytes."""
     SERVED = 5
     """A position in 8 bytes, and a virtual host's name: answered when its queues there have everything up to it."""
+    PROGRESS = 6
+    """How far replicas are whose leader is asked: `shard_calls.ProgressQuestion`, and its answer."""
 
 
 OF_LEADER: Final = (Method.REQUEST, Method.READ_INDEX)

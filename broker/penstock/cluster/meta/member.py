@@ -53,6 +53,7 @@ class MetaMember:
         self._me = broker_number(host.me.name)
         self._tasks: list[asyncio.Task[None]] = []
         self._shard = b""
+        self._answers: dict[int, Handler] = {}
         self._calls: Calls
         self._files: MetaFiles
         self._checkpoints: CheckpointServer
@@ -80,17 +81,16 @@ class MetaMember:
         replica = await self._host.open(META, directory_of(self._data), self._options, founders)
         self._replica, self._shard = replica, replica.shard
         self._files, state = await MetaFiles.open(self._data, self._checkpoint_records)
-        answers: dict[int, Handler] = {}
         send = partial(self._host.send, replica.shard)
-        self._calls = Calls(send, answers, secrets.randbits(63), of_leader=OF_LEADER)
+        self._calls = Calls(send, self._answers, secrets.randbits(63), of_leader=OF_LEADER)
         link = CallingLink(replica.shard, self._host, self._calls)
         log = ReplicatedMetaLog(replica, link.ask_read_index)
         self._checkpoints = CheckpointServer(self._files)
         fetcher = CheckpointFetcher(self._brokers, self._ask_checkpoint)
         self._applier = Applier(state, self._files, log, fetcher)
         link.leader = leader = Leader(log, self._applier)
-        answers |= handlers(leader, log)
-        answers |= {
+        self._answers |= handlers(leader, log)
+        self._answers |= {
             Method.CHECKPOINT: self._checkpoints.answer,
             Method.CHECKPOINT_POSITION: self._answer_checkpoint_position,
             Method.SERVED: self._answer_served,
@@ -134,7 +134,15 @@ class MetaMember:
         """
         question = _POSITION.pack(self.state.position) + vhost.encode()
         with suppress(NotCarriedOutError, LostCallError):
-            await self._calls.call(broker_number(broker), Method.SERVED, question)
+            await self.call(broker, Method.SERVED, question)
+
+    def answer(self, method: Method, handler: Handler) -> None:
+        """Answer calls of other brokers by this from now on."""
+        self._answers[method] = handler
+
+    async def call(self, broker: BrokerName, method: Method, content: bytes) -> bytes:
+        """Return the answer of another broker. Raises NotCarriedOutError and LostCallError."""
+        return await self._calls.call(broker_number(broker), method, content)
 
     async def applied(self, position: int) -> None:
         """Return when everything up to a position is applied here. Raises StoppedError."""

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from penstock.frontends.grpc import (
     account_calls,
     client_calls,
+    cluster_calls,
     lease_calls,
     limit_calls,
     node_calls,
@@ -26,6 +27,7 @@ from penstock.model.errors import InvalidArgumentError, Thing
 from penstock.services import Principal, Services
 from penstock.v1 import admin_pb2 as admin
 from penstock.v1 import backup_pb2 as backup
+from penstock.v1 import cluster_pb2 as cluster
 from penstock.v1 import messaging_pb2 as messaging
 from penstock.v1 import staging_pb2 as staging
 from penstock.v1 import streams_pb2 as streams
@@ -89,6 +91,7 @@ METHODS: dict[str, Method] = {
     "BeginBackup": _method(backup.BeginBackupRequest, node_calls.begin_backup),
     "ReadBackup": _method(backup.ReadBackupRequest, node_calls.read_backup),
     "EndBackup": _method(backup.EndBackupRequest, node_calls.end_backup),
+    "GetClusterStatus": _method(cluster.GetClusterStatusRequest, cluster_calls.get_cluster_status),
     "ReserveLease": _method(messaging.ReserveLeaseRequest, lease_calls.reserve_lease),
     "AckLeases": _method(messaging.AckLeasesRequest, lease_calls.ack_leases),
     "ReleaseLeases": _method(messaging.ReleaseLeasesRequest, lease_calls.release_leases),

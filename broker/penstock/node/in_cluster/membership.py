@@ -110,6 +110,11 @@ class Membership:
         command = FoundCluster(brokers, DEFAULT_VHOST, account.name, account.password_hash, account.algorithm)
         await self.member.asker.submit(command)
 
+    def is_alive(self, broker: BrokerName) -> bool:
+        """Return whether a broker has joined and its session goes on, as far as this broker knows."""
+        known = self.metadata.state.brokers.get(broker)
+        return known is not None and known.session != 0 and broker not in self._ended
+
     def reason_not_ready(self) -> str:
         """Return why this broker takes no part in its cluster, or an empty text."""
         stopped = self.member.stopped

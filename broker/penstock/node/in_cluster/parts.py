@@ -20,8 +20,10 @@ from penstock.native import Engine
 from penstock.node.config import Settings, StartError
 from penstock.node.first_user import is_beyond_loopback
 from penstock.node.in_cluster.accounts import ClusterAccounts, ClusterLimits
+from penstock.node.in_cluster.cluster_view import ClusterView
 from penstock.node.in_cluster.membership import FirstAccount, Membership
 from penstock.node.in_cluster.metadata import Metadata
+from penstock.node.in_cluster.shards import ClusterShards
 from penstock.node.in_cluster.vhosts import ClusterVhosts, Surroundings
 from penstock.node.password_file import read_password
 from penstock.services.events import Events
@@ -45,6 +47,7 @@ class ClusterParts:
     accounts: ClusterAccounts
     limits: ClusterLimits
     vhosts: ClusterVhosts
+    shards: ClusterShards
     events: Events
 
 
@@ -77,11 +80,13 @@ async def open_cluster(
     undo.push_async_callback(vhosts.close)
     membership.member.before_deletion(vhosts.leave)
     membership.member.before_served(vhosts.applied)
+    host, member = membership.host, membership.member
+    shards = ClusterShards(ClusterView(settings.cluster, host, member, metadata, membership.is_alive))
     await _unless_asked(stopping.asked, vhosts.begin())
     await asyncio.to_thread(directory.begin, vhosts.names())
     accounts = ClusterAccounts(metadata)
     undo.callback(accounts.close)
-    return ClusterParts(membership, metadata, accounts, ClusterLimits(metadata), vhosts, events)
+    return ClusterParts(membership, metadata, accounts, ClusterLimits(metadata), vhosts, shards, events)
 
 
 def first_account(settings: Settings) -> FirstAccount:

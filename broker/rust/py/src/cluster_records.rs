@@ -1,6 +1,6 @@
 //! The rows of the cluster: the record of a shard, the part of a replica in it, and what a node reports.
 
-use penstock_cluster::{Entry, Question, QuestionKind, Report, Standing};
+use penstock_cluster::{Entry, Progress, Question, QuestionKind, Report, Standing};
 use penstock_replica::{Halt, Leader, ReplicaId, Role};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
@@ -27,6 +27,8 @@ records! {
         halted: Option<String> = None,
     }
     ReplicaStanding { role: ReplicaRole, committed: u64, end: u64 }
+    ReplicaPosition { replica: String, position: u64 }
+    ShardProgress { epoch: u64, end: u64, committed: u64, acknowledged: Vec<ReplicaPosition> }
     LogEntry { until: u64, content: Option<Vec<u8>> = None }
     RoleChanged { shard: Vec<u8>, role: ReplicaRole }
     RecordsCommitted { shard: Vec<u8>, below: u64 }
@@ -122,6 +124,17 @@ impl From<Standing> for ReplicaStanding {
     fn from(standing: Standing) -> ReplicaStanding {
         let Standing { role, committed, end } = standing;
         ReplicaStanding { role: role.into(), committed: committed.0, end: end.0 }
+    }
+}
+
+impl From<Progress> for ShardProgress {
+    fn from(progress: Progress) -> ShardProgress {
+        let Progress { epoch, end, committed, acknowledged } = progress;
+        let acknowledged = acknowledged.into_iter();
+        let acknowledged = acknowledged
+            .map(|(replica, position)| ReplicaPosition { replica: text_of(replica), position: position.0 })
+            .collect();
+        ShardProgress { epoch, end: end.0, committed: committed.0, acknowledged }
     }
 }
 

@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PySequence};
 
-use crate::cluster_records::{LogEntry, ReplicaStanding, ShardState, replica_of, text_of};
+use crate::cluster_records::{LogEntry, ReplicaStanding, ShardProgress, ShardState, replica_of, text_of};
 use crate::engine::PyEngine;
 use crate::errors::of_replica;
 use crate::shard::PyShard;
@@ -45,6 +45,11 @@ impl PyReplica {
     #[getter]
     fn standing(&self, py: Python<'_>) -> PyResult<ReplicaStanding> {
         py.detach(|| self.shard.standing()).map(ReplicaStanding::from).ok_or_else(not_open)
+    }
+
+    #[getter]
+    fn progress(&self, py: Python<'_>) -> Option<ShardProgress> {
+        py.detach(|| self.shard.progress()).map(ShardProgress::from)
     }
 
     fn append(

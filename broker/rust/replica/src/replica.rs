@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::state::{Asked, Campaign, CampaignStage, Following, FollowingStage, Leading, Log, Replica, State, Stored};
 use crate::{
-    BrokerId, ChangeId, Effect, Epoch, Event, Halt, Leader, Link, Message, Millis, Outcome, Position, ReadId, Role,
-    Settings, ShardRecord, Version,
+    BrokerId, ChangeId, Effect, Epoch, Event, Halt, Leader, Link, Message, Millis, Outcome, Position, ReadId,
+    ReplicaId, Role, Settings, ShardRecord, Version,
 };
 
 impl Replica {
@@ -64,6 +64,15 @@ impl Replica {
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
+    }
+
+    /// Up to where each other replica has acknowledged this leader's log in its epoch. Replicas that have acknowledged nothing yet are
+    /// left out, and there are none where this replica does not lead.
+    #[must_use]
+    pub fn acknowledged(&self) -> Vec<(ReplicaId, Position)> {
+        let State::Leading(leading) = &self.state else { return Vec::new() };
+        let known = leading.peers.iter().filter(|(_, peer)| peer.is_streaming || peer.acknowledged > 0);
+        known.map(|(&replica, peer)| (replica, peer.acknowledged)).collect()
     }
 
     /// The record of the shard, as last read.

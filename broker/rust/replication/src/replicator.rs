@@ -193,6 +193,13 @@ impl Replicator {
         self.replica.verified().map(Position)
     }
 
+    /// Up to where each other replica has acknowledged this leader's log; see [`Replica::acknowledged`].
+    #[must_use]
+    pub fn acknowledged(&self) -> Vec<(ReplicaId, Position)> {
+        let acknowledged = self.replica.acknowledged().into_iter();
+        acknowledged.map(|(replica, position)| (replica, Position(position))).collect()
+    }
+
     /// Whether a broker's replica waits for records which this leader's log does not have.
     #[must_use]
     pub fn lacks(&self, broker: BrokerId) -> bool {

@@ -1,0 +1,96 @@
+"""The calls of `penstock cluster` and their results. Their fields have the names of the contract.
+
+They are no verbs of the client's library, so they run as its own verbs do.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.client.admin_calls import call
+from penstock.client.steps import Steps
+from penstock.v1 import cluster_pb2
+
+if TYPE_CHECKING:
+    from penstock import Connection
+
+__all__ = ["ClusterBroker", "ClusterReplica", "ClusterShard", "ClusterStatus", "cluster_status"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterBroker:
+    """A broker of the cluster, as the broker that was asked sees it."""
+
+    name: str
+    alive: bool
+    connected: bool
+    draining: bool
+    grpc: str
+    amqp: str
+    peers: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReplica:
+    """A replica of a shard; `lag_bytes` is None where the leader does not say it."""
+
+    broker: str
+    id: str
+    in_sync: bool
+    lag_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterShard:
+    """A shard; `vhost` is None for the metadata, and `led` whether the leader has answered."""
+
+    name: str
+    vhost: str | None
+    leader: str
+    epoch: int
+    led: bool
+    min_in_sync: int
+    end_bytes: int | None
+    replicas: tuple[ClusterReplica, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """The cluster as the broker that was asked sees it."""
+
+    cluster: str
+    broker: str
+    brokers: tuple[ClusterBroker, ...]
+    shards: tuple[ClusterShard, ...]
+
+
+def cluster_status(connection: "Connection") -> ClusterStatus:
+    """Return the brokers and shards of the cluster."""
+    request, response = cluster_pb2.GetClusterStatusRequest(), cluster_pb2.GetClusterStatusResponse
+    found = _run(connection, call("GetClusterStatus", request, response))
+    brokers = [
+        ClusterBroker(each.name, each.alive, each.connected, each.draining, each.grpc, each.amqp, each.peers)
+        for each in found.brokers
+    ]
+    return ClusterStatus(found.cluster, found.broker, tuple(brokers), tuple(map(_shard, found.shards)))
+
+
+def _shard(shard: cluster_pb2.ClusterShard) -> ClusterShard:
+    return ClusterShard(
+        name=shard.name,
+        vhost=shard.vhost if shard.HasField("vhost") else None,
+        leader=shard.leader,
+        epoch=shard.epoch,
+        led=shard.led,
+        min_in_sync=shard.min_in_sync,
+        end_bytes=shard.end_bytes if shard.HasField("end_bytes") else None,
+        replicas=tuple(
+            ClusterReplica(each.broker, each.id, each.in_sync, each.lag_bytes if each.HasField("lag_bytes") else None)
+            for each in shard.replicas
+        ),
+    )
+
+
+def _run(connection: "Connection", steps: Steps[T]) -> T:
+    return connection.admin._run(steps)

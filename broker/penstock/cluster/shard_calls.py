@@ -1,0 +1,44 @@
+"""Questions that brokers ask each other about the shards that one of them leads, as bytes.
+
+A broker of a version before a question refuses it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.cluster.meta.codec import Codec
+
+SHARDS_MAX: Final = 1_000
+"""Shards of one question, so that the answer fits into a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressQuestion:
+    """How far the replicas of some shards are; at most SHARDS_MAX of them."""
+
+    shards: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardReport:
+    """A shard as its leader knows it: where its log ends, and up to where its other replicas have acknowledged it.
+
+    Replicas that have acknowledged nothing in this epoch are left out.
+    """
+
+    shard: str
+    epoch: int
+    end: int
+    acknowledged: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressAnswer:
+    """Reports of those shards that the asked broker leads."""
+
+    shards: tuple[ShardReport, ...]
+
+
+PROGRESS_QUESTIONS: Final[Codec[ProgressQuestion]] = Codec(ProgressQuestion)
+PROGRESS_ANSWERS: Final[Codec[ProgressAnswer]] = Codec(ProgressAnswer)

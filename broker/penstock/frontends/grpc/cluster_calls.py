@@ -1,0 +1,36 @@
+"""The cluster of the broker: requests to verbs."""
+
+from penstock.services import Principal, Services
+from penstock.v1 import cluster_pb2 as cluster
+
+
+async def get_cluster_status(
+    services: Services, principal: Principal, _: cluster.GetClusterStatusRequest
+) -> cluster.GetClusterStatusResponse:
+    found = await services.cluster.get_cluster_status(principal)
+    response = cluster.GetClusterStatusResponse(cluster=found.cluster, broker=found.broker)
+    for broker in found.brokers:
+        response.brokers.add(
+            name=broker.name,
+            peers=broker.peers,
+            grpc=broker.grpc,
+            amqp=broker.amqp,
+            alive=broker.is_alive,
+            connected=broker.is_connected,
+            draining=broker.is_draining,
+        )
+    for shard in found.shards:
+        added = response.shards.add(
+            name=shard.name,
+            vhost=shard.vhost,
+            leader=shard.leader,
+            epoch=shard.epoch,
+            led=shard.is_led,
+            min_in_sync=shard.min_in_sync,
+            end_bytes=shard.end_bytes,
+        )
+        for replica in shard.replicas:
+            added.replicas.add(
+                broker=replica.broker, id=replica.id, in_sync=replica.is_in_sync, lag_bytes=replica.lag_bytes
+            )
+    return response

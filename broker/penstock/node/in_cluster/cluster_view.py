@@ -1,0 +1,20 @@
+"""The parts of a broker in its cluster that the calls of operators use."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.cluster.host import ClusterHost
+from penstock.cluster.meta.member import MetaMember
+from penstock.cluster.record import BrokerName
+from penstock.node.in_cluster.metadata import Metadata
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """`cluster` is its name; `is_alive` returns whether the session of a broker goes on."""
+
+    cluster: str
+    host: ClusterHost
+    member: MetaMember
+    metadata: Metadata
+    is_alive: Callable[[BrokerName], bool]

@@ -1,0 +1,161 @@
+"""The shards of the cluster for its operators: who leads them, and how far their replicas are.
+
+Records of shards come from the coordinator. How far a replica is, its leader alone knows, so the leaders are asked; one
+that does not answer soon leaves gaps, and no more.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from penstock.cluster.calls import LostCallError, NotCarriedOutError
+from penstock.cluster.hosted import HostedReplica
+from penstock.cluster.meta.codec import CodecError
+from penstock.cluster.meta.leader_link import Method
+from penstock.cluster.meta.member import META
+from penstock.cluster.record import BrokerName, ShardRecord
+from penstock.cluster.shard_calls import (
+    PROGRESS_ANSWERS,
+    PROGRESS_QUESTIONS,
+    SHARDS_MAX,
+    ProgressAnswer,
+    ProgressQuestion,
+    ShardReport,
+)
+from penstock.kit.logging import logger
+from penstock.model.errors import StorageError
+from penstock.model.names import VhostName
+from penstock.node.in_cluster.cluster_view import ClusterView
+from penstock.services.ports import ClusterBroker, ClusterShard, ClusterStatus, ShardReplica
+
+ANSWER_S: Final = 2.0
+"""A leader that has not answered after this time is left out."""
+READS_MAX: Final = 16
+"""Questions to the coordinator at once."""
+_log = logger("cluster")
+
+
+class ClusterShards:
+    """Implements `services.ports.Cluster`."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        view.member.answer(Method.PROGRESS, self._answer_progress)
+
+    async def status(self) -> ClusterStatus:
+        view = self._view
+        names = dict(self._names())
+        records = await self._records(names)
+        reports = await self._reports(records)
+        shards = [_shard(name, vhost, records.get(name), reports.get(name)) for name, vhost in names.items()]
+        return ClusterStatus(view.cluster, view.metadata.me, self._brokers(), shards)
+
+    # ------------------------------------------------------------ parts
+
+    def _names(self) -> Iterator[tuple[str, VhostName | None]]:
+        state = self._view.metadata.state
+        yield META, None
+        for vhost in sorted(state.vhosts):
+            yield from ((shard, vhost) for shard in state.shards_of(vhost))
+
+    def _brokers(self) -> list[ClusterBroker]:
+        view = self._view
+        return [
+            ClusterBroker(
+                name,
+                *(known.addresses.peers, known.addresses.grpc, known.addresses.amqp),
+                is_alive=view.is_alive(name),
+                is_connected=name == view.metadata.me or view.host.is_connected(name),
+                is_draining=known.is_draining,
+            )
+            for name, known in sorted(view.metadata.state.brokers.items())
+        ]
+
+    async def _records(self, shards: Iterable[str]) -> dict[str, ShardRecord]:
+        """Return the records that are known here, or that the coordinator has."""
+        at_once = asyncio.Semaphore(READS_MAX)
+
+        async def read(shard: str) -> tuple[str, ShardRecord | None]:
+            async with at_once:
+                try:
+                    return shard, await self._view.host.record_of(shard)
+                except StorageError as error:
+                    _log.warning("record of a shard not read", shard=shard, reason=str(error))
+                    return shard, None
+
+        found = await asyncio.gather(*map(read, shards))
+        return {shard: record for shard, record in found if record is not None}
+
+    async def _reports(self, records: Mapping[str, ShardRecord]) -> dict[str, ShardReport]:
+        """Return what the leaders of shards say of them."""
+        by_leader: dict[BrokerName, list[str]] = {}
+        for shard, record in records.items():
+            by_leader.setdefault(BrokerName(record.leader.broker), []).append(shard)
+        asked = [
+            self._ask(leader, shards[start : start + SHARDS_MAX])
+            for leader, shards in by_leader.items()
+            for start in range(0, len(shards), SHARDS_MAX)
+        ]
+        answers = await asyncio.gather(*asked)
+        return {report.shard: report for answer in answers for report in answer}
+
+    async def _ask(self, leader: BrokerName, shards: Sequence[str]) -> Sequence[ShardReport]:
+        view = self._view
+        if leader == view.metadata.me:
+            return await self._own(shards)
+        question = PROGRESS_QUESTIONS.encode(ProgressQuestion(tuple(shards)))
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return PROGRESS_ANSWERS.decode(await view.member.call(leader, Method.PROGRESS, question)).shards
+        except (NotCarriedOutError, LostCallError, CodecError, TimeoutError):
+            return ()
+
+    async def _answer_progress(self, question: bytes) -> bytes:
+        try:
+            asked = PROGRESS_QUESTIONS.decode(question).shards
+        except CodecError as error:
+            raise NotCarriedOutError(str(error)) from error
+        return PROGRESS_ANSWERS.encode(ProgressAnswer(tuple(await self._own(asked[:SHARDS_MAX]))))
+
+    async def _own(self, shards: Sequence[str]) -> list[ShardReport]:
+        """Return reports of the shards that this broker leads."""
+        replicas = {shard: replica for shard in shards if (replica := self._view.host.hosted(shard)) is not None}
+        return await asyncio.to_thread(lambda: list(_reports_of(replicas)))
+
+
+def _reports_of(replicas: Mapping[str, HostedReplica]) -> Iterator[ShardReport]:
+    """Yield what the replicas that lead know. Blocks for a moment."""
+    for shard, replica in replicas.items():
+        found = replica.progress()
+        if found is not None:
+            acknowledged = {each.replica: each.position for each in found.acknowledged}
+            yield ShardReport(shard, found.epoch, found.end, acknowledged)
+
+
+def _shard(name: str, vhost: VhostName | None, record: ShardRecord | None, report: ShardReport | None) -> ClusterShard:
+    if record is None:
+        return ClusterShard(name, vhost, leader="", epoch=0, min_in_sync=0, replicas=())
+    current = report if report is not None and report.epoch == record.epoch else None
+    replicas = [
+        ShardReplica(broker, replica, replica in record.in_sync, _lag_bytes(record, current, replica))
+        for replica, broker in sorted(record.replicas.items(), key=lambda each: (each[1], each[0]))
+    ]
+    return ClusterShard(
+        name,
+        vhost,
+        record.leader.broker,
+        record.epoch,
+        record.min_in_sync,
+        replicas,
+        is_led=current is not None,
+        end_bytes=None if current is None else current.end,
+    )
+
+
+def _lag_bytes(record: ShardRecord, report: ShardReport | None, replica: str) -> int | None:
+    if report is None:
+        return None
+    if replica == record.leader.replica:
+        return 0
+    position = report.acknowledged.get(replica)
+    return None if position is None else max(0, report.end - position)
