@@ -93,7 +93,8 @@ impl Replica {
         let missed = known.max(self.promised);
         let question = self.next_number();
         if let Some(following) = self.following() {
-            following.campaign = Some(Campaign { asked, question, missed, agreed: BTreeSet::new(), stage });
+            let agreed = BTreeSet::new();
+            following.campaign = Some(Campaign { asked, question, missed, agreed, stage, is_asked_for: false });
         }
     }
 

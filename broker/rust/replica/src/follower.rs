@@ -23,7 +23,8 @@ impl Replica {
                 return self.follow(epoch, from);
             }
             following.heard = Some(now);
-            following.campaign = None;
+            // A leader that hands over goes on sending what comes meanwhile.
+            following.campaign.take_if(|campaign| !campaign.is_asked_for);
         }
         match message {
             Message::Beat { epoch, high_watermark, sent, session } => {
@@ -43,6 +44,7 @@ impl Replica {
                 self.campaign_at_once();
                 if let Some(following) = self.following() {
                     following.is_predecessor_gone = true;
+                    following.campaign.iter_mut().for_each(|campaign| campaign.is_asked_for = true);
                 }
             }
             _ => (),

@@ -223,11 +223,11 @@ impl Replica {
     }
 
     pub(crate) fn hand_over(&mut self, to: ReplicaId) {
-        let (since, me) = (self.now, self.me.replica);
+        let (since, me, end) = (self.now, self.me.replica, self.log.end);
         let is_member = self.record().is_some_and(|record| record.in_sync.contains(&to));
         let Some(leading) = self.leading() else { return };
         if is_member && to != me && leading.hand_over.is_none() {
-            leading.hand_over = Some(HandOver { to, since, is_sent: false });
+            leading.hand_over = Some(HandOver { to, since, end, is_sent: false });
             self.go_on_handing_over();
         }
     }
@@ -249,14 +249,16 @@ impl Replica {
         }
     }
 
-    /// Sends the chosen replica the request to take over, once it has everything and all of it is committed.
+    /// Sends the chosen replica the request to take over, once everything is committed that was there when the hand-over began, and that
+    /// replica has it. What was appended since may be cut: it is not committed, and its publishers hear that its outcome is unknown. This
+    /// replica goes on committing it until the other one promises its own epoch.
     fn go_on_handing_over(&mut self) {
-        let (end, committed) = (self.log.end, self.log.committed);
+        let committed = self.log.committed;
         let Some(leading) = self.leading() else { return };
         let epoch = leading.epoch;
         let Some(hand_over) = leading.hand_over.as_mut().filter(|hand_over| !hand_over.is_sent) else { return };
         let Some(peer) = leading.peers.get(&hand_over.to) else { return };
-        if committed == end && peer.acknowledged == end {
+        if committed >= hand_over.end && peer.acknowledged >= hand_over.end {
             hand_over.is_sent = true;
             let to = peer.broker;
             self.send(to, Message::TakeOver { epoch });

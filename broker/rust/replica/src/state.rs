@@ -124,6 +124,8 @@ pub(crate) struct Campaign {
     pub missed: Epoch,
     pub agreed: BTreeSet<BrokerId>,
     pub stage: CampaignStage,
+    /// The leader hands over, so that being heard does not end the campaign.
+    pub is_asked_for: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,6 +177,8 @@ pub(crate) struct Peer {
 pub(crate) struct HandOver {
     pub to: ReplicaId,
     pub since: Millis,
+    /// Where the log ended at the beginning. It may go on growing, because the queues of a shard do not stop taking publishes.
+    pub end: Position,
     pub is_sent: bool,
 }
 

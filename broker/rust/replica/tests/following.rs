@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use penstock_replica::{Effect, Epochs, Event, Leader, Link, Message, Replica, Settings, Stored};
+use penstock_replica::{Effect, Epochs, Event, Leader, Link, Message, Replica, Settings, ShardRecord, Stored, Version};
 
 const ME: Leader = Leader { broker: 0, replica: 100, boot: 7 };
 const LEADER: u64 = 1;
@@ -60,4 +60,28 @@ fn each_question_about_the_logs_has_a_number_of_its_own() {
     let effects = replica.step(2, from_leader(beat));
 
     assert_ne!(session_of(&effects), first);
+}
+
+/// Each record that a busy leader sent ended the campaign that it had asked for.
+#[test]
+fn a_follower_that_is_asked_to_lead_goes_on_while_the_leader_sends_records() {
+    let (mut replica, session) = follower();
+    let record = ShardRecord {
+        epoch: 6,
+        leader: Leader { broker: LEADER, replica: 101, boot: 1 },
+        in_sync: [ME.replica, 101].into(),
+        replicas: [(ME.replica, ME.broker), (101, LEADER)].into(),
+        min_in_sync: 2,
+    };
+    replica.step(2, Event::Read { read: None, record: Some((record.clone(), Version(1))) });
+    replica.step(3, from_leader(Message::Welcome { epoch: 6, session, equal_until: 9, high_watermark: 3 }));
+
+    let effects = replica.step(4, from_leader(Message::TakeOver { epoch: 6 }));
+    let read = effects.iter().find_map(|effect| if let Effect::Read(read) = effect { Some(*read) } else { None });
+    replica.step(5, from_leader(Message::Append { epoch: 6, after: 9, until: 12, of: 6, high_watermark: 3 }));
+    replica.step(6, from_leader(Message::Beat { epoch: 6, high_watermark: 3, sent: 2, session }));
+    let effects = replica.step(7, Event::Read { read, record: Some((record, Version(1))) });
+
+    let campaigns = |effect: &Effect| matches!(effect, Effect::Change { record, .. } if record.leader == ME);
+    assert!(effects.iter().any(campaigns), "{effects:?}");
 }

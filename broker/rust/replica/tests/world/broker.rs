@@ -31,6 +31,8 @@ pub struct Broker {
     pub stalled_until: Millis,
     /// Since when it delivers.
     pub delivers_since: Option<Millis>,
+    /// The last epoch in which it took publishes.
+    served: u64,
 }
 
 impl Disk {
@@ -85,6 +87,7 @@ impl Broker {
             paused_until: 0,
             stalled_until: 0,
             delivers_since: None,
+            served: 0,
         }
     }
 
@@ -132,5 +135,15 @@ impl Broker {
             Role::Leader { epoch, appends: true, .. } => Some(epoch),
             _ => None,
         }
+    }
+
+    /// The epoch in which clients publish to it. A host that does not pause them takes publishes during a hand-over, too.
+    pub fn serves_in(&mut self, pauses: bool) -> Option<u64> {
+        match self.replica.as_ref()?.role() {
+            Role::Leader { epoch, appends: true, .. } => self.served = epoch,
+            Role::Leader { epoch, .. } if !pauses && epoch == self.served => (),
+            _ => return None,
+        }
+        Some(self.served)
     }
 }

@@ -46,6 +46,8 @@ pub struct World {
     pub checks: Checks,
     agenda: BinaryHeap<Reverse<(Millis, u64, Due)>>,
     number: u64,
+    /// Whether clients are paused during a hand-over.
+    pauses: bool,
     is_traced: bool,
 }
 
@@ -101,6 +103,7 @@ impl World {
             checks: Checks::default(),
             agenda: BinaryHeap::new(),
             number: 0,
+            pauses: (seed / 4).is_multiple_of(2),
             is_traced: std::env::var_os("SIM_TRACE").is_some(),
         };
         for broker in 0..shape.brokers {
@@ -217,7 +220,7 @@ impl World {
     fn publish(&mut self) -> Result<(), String> {
         for broker in 0..self.brokers.len() {
             let is_paused = self.brokers[broker].paused_until > self.now;
-            if let Some(epoch) = self.brokers[broker].appends_in()
+            if let Some(epoch) = self.brokers[broker].serves_in(self.pauses)
                 && !is_paused
             {
                 self.append(broker, epoch)?;

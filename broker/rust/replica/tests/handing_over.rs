@@ -1,0 +1,73 @@
+//! A leader that hands over while its log grows.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use penstock_replica::{Effect, Epochs, Event, Leader, Message, Replica, Settings, ShardRecord, Stored, Version};
+
+const ME: Leader = Leader { broker: 0, replica: 100, boot: 7 };
+const OTHER: u64 = 1;
+const OTHERS_REPLICA: u128 = 101;
+const EPOCH: u64 = 6;
+const SESSION: u64 = 3;
+
+fn from_other(message: Message) -> Event {
+    Event::Received { from: OTHER, message }
+}
+
+fn acknowledged(position: u64) -> Event {
+    from_other(Message::Acknowledge { epoch: EPOCH, replica: OTHERS_REPLICA, session: SESSION, position })
+}
+
+/// A leader whose log ends at 10, which the other replica has, too.
+fn leader() -> Replica {
+    let epochs = Epochs::new([(5, 0)]);
+    let stored = Stored { promised: 5, epochs: epochs.clone(), end: 9, high_watermark: 9 };
+    let mut replica = Replica::new(ME, stored, Settings::default(), 0);
+    let record = ShardRecord {
+        epoch: EPOCH,
+        leader: ME,
+        in_sync: [ME.replica, OTHERS_REPLICA].into(),
+        replicas: [(ME.replica, ME.broker), (OTHERS_REPLICA, OTHER)].into(),
+        min_in_sync: 2,
+    };
+    replica.step(1, Event::Read { read: None, record: Some((record, Version(1))) });
+    replica.step(2, Event::Promised(EPOCH));
+    replica.step(3, Event::Appended(10));
+    replica.step(4, Event::Synced(10));
+    let hello = Message::Hello { epoch: EPOCH, replica: OTHERS_REPLICA, session: SESSION, epochs, end: 9 };
+    replica.step(5, from_other(hello));
+    replica.step(6, acknowledged(9));
+    let effects = replica.step(7, acknowledged(10));
+    assert!(effects.contains(&Effect::Commit(10)), "{effects:?}");
+    replica
+}
+
+fn asks_to_take_over(effects: &[Effect]) -> bool {
+    effects.contains(&Effect::Send { to: OTHER, message: Message::TakeOver { epoch: EPOCH } })
+}
+
+/// A busy leader gave up each hand-over, because its log never ended where the other replica was.
+#[test]
+fn a_leader_whose_log_goes_on_growing_hands_over() {
+    let mut replica = leader();
+    replica.step(8, Event::Appended(12));
+
+    assert!(!asks_to_take_over(&replica.step(9, Event::HandOver(OTHERS_REPLICA))));
+    replica.step(10, Event::Appended(14));
+    replica.step(11, Event::Synced(14));
+    assert!(!asks_to_take_over(&replica.step(12, acknowledged(11))));
+    let effects = replica.step(13, acknowledged(12));
+
+    assert!(asks_to_take_over(&effects), "{effects:?}");
+    let effects = replica.step(14, acknowledged(14));
+    assert!(effects.contains(&Effect::Commit(14)) && !asks_to_take_over(&effects), "{effects:?}");
+}
+
+#[test]
+fn a_leader_knows_how_far_the_others_have_acknowledged_its_log() {
+    let mut replica = leader();
+    replica.step(8, Event::Appended(14));
+    replica.step(9, acknowledged(12));
+
+    assert_eq!(replica.acknowledged(), [(OTHERS_REPLICA, 12)]);
+}
