@@ -1239,6 +1239,11 @@ class ClusterNode:
         """Answer that the outcome of a change is unknown."""
     def session(self, broker: int, is_alive: bool) -> None:
         """Say that the session of a broker has ended, or that it is alive again."""
+    def set_yields(self, yields: bool) -> None:
+        """Say whether the replicas leave it to other brokers to lead, as far as they do so soon.
+
+        Replicas that are opened later, or anew with a copy, do not know it.
+        """
     def close(self) -> None:
         """End the connections and threads (blocking, without the GIL). Logs keep all that was committed."""
 

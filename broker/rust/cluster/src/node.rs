@@ -189,6 +189,14 @@ impl Node {
         }
     }
 
+    /// Whether the replicas leave it to other brokers to lead, as far as they do so soon. Those that are opened later, or anew with a copy,
+    /// do not know it.
+    pub fn set_yields(&self, yields: bool) {
+        for shard in self.shards.all() {
+            shard.step(Input::Yield(yields));
+        }
+    }
+
     fn step(&self, shard: &ShardId, input: Input) {
         if let Some(shard) = self.shards.get(shard) {
             shard.step(input);

@@ -205,6 +205,12 @@ impl PyNode {
         Ok(())
     }
 
+    fn set_yields(&self, py: Python<'_>, yields: bool) -> PyResult<()> {
+        let node = self.node()?;
+        py.detach(|| node.set_yields(yields));
+        Ok(())
+    }
+
     fn close(&self, py: Python<'_>) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         py.detach(|| drop(running));

@@ -25,6 +25,7 @@ impl Replica {
         let Some(following) = self.following() else { return };
         let misses = now >= following.waits_until && following.heard.is_none_or(|heard| now >= heard + patience);
         let misses = misses && !is_stalled;
+        let misses = !self.leaves_it_to_others(misses) && misses;
         if self.record.is_none() || misses {
             match self.record() {
                 _ if self.is_asking() => (),
@@ -35,6 +36,20 @@ impl Replica {
                 }
             }
         }
+    }
+
+    /// Whether this follower gives the others time to lead, having missed its leader just now.
+    fn leaves_it_to_others(&mut self, misses: bool) -> bool {
+        let (now, within) = (self.now, self.settings.yield_for);
+        if !self.yields {
+            return false;
+        }
+        let Some(following) = self.following() else { return false };
+        if !misses {
+            following.yields_since = None;
+            return false;
+        }
+        now < *following.yields_since.get_or_insert(now) + within
     }
 
     /// Whether this replica misses the leader of an epoch, or a later one, as the asking one does.

@@ -49,6 +49,8 @@ pub enum Event {
     DiskFailed,
     /// An operator wants another replica to lead.
     HandOver(ReplicaId),
+    /// Whether this replica leaves it to others to lead, as far as they do so soon.
+    Yield(bool),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,6 +31,7 @@ impl Replica {
             number: me.boot.rotate_left(32),
             effects: Vec::new(),
             role: Role::Follower,
+            yields: false,
         }
     }
 
@@ -102,6 +103,7 @@ impl Replica {
             Event::Truncated(position) => self.take_truncated(position),
             Event::DiskFailed => self.halt(Halt::DiskFailed),
             Event::HandOver(to) => self.hand_over(to),
+            Event::Yield(yields) => self.yields = yields,
         }
     }
 

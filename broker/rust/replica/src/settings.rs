@@ -14,6 +14,8 @@ pub struct Settings {
     pub suspect_after: Millis,
     /// Followers with a higher rank wait this much longer, so that they rarely campaign together.
     pub stagger: Millis,
+    /// A follower that yields leaves the others so much more time.
+    pub yield_for: Millis,
     /// A leader whose disk has taken nothing for this time hands over, and does not campaign until it goes on.
     pub stall_after: Millis,
     /// A follower leaves the in-sync set when it was not caught up for this time.
@@ -38,6 +40,7 @@ impl Default for Settings {
             deliver_within: 1_500,
             suspect_after: 3_000,
             stagger: 150,
+            yield_for: 2_000,
             stall_after: 5_000,
             shrink_after: 5_000,
             disconnected_after: 500,

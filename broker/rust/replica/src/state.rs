@@ -66,6 +66,8 @@ pub struct Replica {
     pub(crate) number: u64,
     pub(crate) effects: Vec<Effect>,
     pub(crate) role: Role,
+    /// Others are to lead, as far as they do so soon.
+    pub(crate) yields: bool,
 }
 
 #[derive(Debug)]
@@ -77,6 +79,8 @@ pub(crate) struct Following {
     pub heard: Option<Millis>,
     /// It does not campaign before.
     pub waits_until: Millis,
+    /// Since when it misses its leader and leaves it to others to campaign.
+    pub yields_since: Option<Millis>,
     pub session: u64,
     pub stage: FollowingStage,
     /// The log equals the leader's up to here.
@@ -105,6 +109,7 @@ impl Following {
             leader: None,
             heard: Some(now),
             waits_until: 0,
+            yields_since: None,
             session: 0,
             stage: FollowingStage::Comparing { asked: None },
             verified: 0,

@@ -103,6 +103,19 @@ fn failover(world: &mut World, of: usize) -> u64 {
     world.now - began
 }
 
+#[test]
+fn a_broker_that_is_drained_leads_only_where_no_other_one_does() {
+    for seed in 0..100 {
+        let (mut world, leader) = calm(seed);
+        let drained = (leader + 1) % world.brokers.len();
+        let other = (leader + 2) % world.brokers.len();
+        world.drain(drained).unwrap();
+        world.lose_machine(leader);
+        failover(&mut world, leader);
+        assert_eq!(world.leader(), Some(other), "seed {seed}");
+    }
+}
+
 /// Each answer of the coordinator, which still named the dead leader, counted as a sign of it, and so the followers took turns at
 /// waiting for it.
 #[test]

@@ -67,6 +67,7 @@ pub enum Input {
     },
     Done(WorkDone),
     HandOver(ReplicaId),
+    Yield(bool),
     /// The owner of the log stopped after a write that failed: the replica halts.
     Stopped,
 }
@@ -240,6 +241,7 @@ impl Replicator {
             Input::Answered { change, outcome } => Event::Answered { change, outcome },
             Input::Done(done) => return self.take_done(log, done),
             Input::HandOver(to) => Event::HandOver(to),
+            Input::Yield(yields) => Event::Yield(yields),
             Input::Stopped => Event::DiskFailed,
         };
         self.events.push_back(event);

@@ -48,6 +48,8 @@ pub struct World {
     number: u64,
     /// Whether clients are paused during a hand-over.
     pauses: bool,
+    /// A broker that is drained.
+    drained: Option<usize>,
     is_traced: bool,
 }
 
@@ -104,6 +106,7 @@ impl World {
             agenda: BinaryHeap::new(),
             number: 0,
             pauses: (seed / 4).is_multiple_of(2),
+            drained: (shape.troubled_for > 0 && (seed / 8).is_multiple_of(2)).then_some(seed as usize % shape.brokers),
             is_traced: std::env::var_os("SIM_TRACE").is_some(),
         };
         for broker in 0..shape.brokers {
@@ -135,6 +138,12 @@ impl World {
     pub fn hand_over(&mut self, from: usize, to: usize) -> Result<(), String> {
         let (boot, to) = (self.brokers[from].boot, self.brokers[to].replica_id);
         self.step(from, boot, Event::HandOver(to), &[])
+    }
+
+    /// Has a broker leave it to others to lead.
+    pub fn drain(&mut self, broker: usize) -> Result<(), String> {
+        self.drained = Some(broker);
+        self.step(broker, self.brokers[broker].boot, Event::Yield(true), &[])
     }
 
     fn at(&mut self, time: Millis, due: Due) {
@@ -204,6 +213,7 @@ impl World {
     fn start(&mut self, broker: usize) -> Result<(), String> {
         self.brokers[broker].start(self.now, self.settings);
         let boot = self.brokers[broker].boot;
+        self.step(broker, boot, Event::Yield(self.drained == Some(broker)), &[])?;
         let first = self.random_below(TICK);
         self.after(first, Due::Tick { broker, boot });
         for other in 0..self.brokers.len() {
