@@ -1,7 +1,12 @@
-"""An operator of a cluster: its status at every broker."""
+"""An operator of a cluster: its status at every broker, and leaders that move while clients publish and consume.
+
+Nothing that was confirmed is lost.
+"""
 
 import json
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,12 +14,16 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.cli.cluster_calls import ClusterShard, cluster_status
+from penstock.cli.cluster_calls import ClusterShard, MovedLeader, cluster_status, move_leader, set_draining
 from support.broker import penstock_command
+from support.cluster_load import Consumer, Publisher
 from support.serving_cluster import NAMES, SECONDS_MAX, ServingCluster
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+QUEUE = "jobs"
+CONFIRMS = 500
+"""Confirms between two steps of the operator."""
 
 
 def run(cluster: ServingCluster, at: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -35,8 +44,58 @@ def shards(cluster: ServingCluster, at: str) -> dict[str | None, ClusterShard]:
         return {shard.vhost: shard for shard in cluster_status(connection).shards}
 
 
+def move(cluster: ServingCluster, at: str, to: str) -> MovedLeader:
+    with penstock.connect(cluster.brokers[at].uri()) as connection:
+        return move_leader(connection, "/", to)
+
+
+def drain(cluster: ServingCluster, at: str, broker: str, *, draining: bool = True) -> bool:
+    with penstock.connect(cluster.brokers[at].uri()) as connection:
+        return set_draining(connection, broker, draining)
+
+
 def another(*names: str) -> str:
     return next(name for name in NAMES if name not in names)
+
+
+@contextmanager
+def load(cluster: ServingCluster) -> Iterator[Publisher]:
+    """Publish and consume meanwhile; at the end everything that was confirmed has to have come."""
+    with penstock.connect(cluster.brokers[NAMES[0]].uri()) as root:
+        root.declare_queue(QUEUE)
+    addresses = [broker.address for broker in cluster.brokers.values()]
+    publisher, consumer = Publisher(addresses, QUEUE), Consumer(addresses, QUEUE)
+    publisher.start()
+    consumer.start()
+    try:
+        yield publisher
+    finally:
+        publisher.end()
+    eventually(lambda: publisher.confirmed - set(consumer.received), set(), SECONDS_MAX)
+    consumer.end()
+    assert publisher.failures + consumer.failures == []
+    assert set(consumer.received) <= set(range(publisher.next_number))
+    twice = len(consumer.received) - len(set(consumer.received))
+    print(f"{len(publisher.confirmed)} confirmed, {twice} delivered again; longest pauses {publisher.pauses()[:5]} s")
+
+
+def until_more(publisher: Publisher) -> None:
+    """Wait until the publisher has some hundred confirms more."""
+    wanted = len(publisher.confirmed) + CONFIRMS
+    eventually(lambda: len(publisher.confirmed) >= wanted, True, SECONDS_MAX)
+
+
+def leader_of(cluster: ServingCluster) -> str:
+    """Return the leader of `/` once all brokers have heard of the same one."""
+    found: set[str] = set()
+
+    def is_known() -> bool:
+        found.clear()
+        found.update(shards(cluster, name)["/"].leader for name in NAMES)
+        return len(found) == 1
+
+    eventually(is_known, True, SECONDS_MAX)
+    return found.pop()
 
 
 def in_sync(cluster: ServingCluster, at: str) -> list[str]:
@@ -76,3 +135,57 @@ def test_every_broker_shows_brokers_leaders_and_lag(tmp_path: Path) -> None:
         eventually(partial(in_sync, cluster, asked), sorted({leader, asked}), SECONDS_MAX)
         plain = run(cluster, asked, "status").stdout.splitlines()
         assert next(line for line in plain if line.startswith(gone)).split()[2] == "no"
+
+
+def test_leaders_move_under_load_and_nothing_that_was_confirmed_is_lost(tmp_path: Path) -> None:
+    with ServingCluster(tmp_path) as cluster:
+        cluster.until_all_in_sync()
+        with load(cluster) as publisher:
+            for _ in range(2):
+                until_more(publisher)
+                leader, before = leader_of(cluster), shards(cluster, NAMES[0])["/"]
+                to = another(leader)
+                moved = done(cluster, another(leader, to), "move", "/", "--to", to)
+                assert (moved["broker"], moved["moved"]) == (to, True)
+                assert moved["epoch"] > before.epoch
+            assert not move(cluster, NAMES[0], to).moved
+            until_more(publisher)
+
+            led = {shard.leader for shard in shards(cluster, to).values()}
+            for drained in sorted(led):
+                assert done(cluster, another(drained), "drain", drained)["changed"]
+                assert leader_of(cluster) != drained
+                until_more(publisher)
+                with pytest.raises(penstock.PreconditionFailedError, match=f"broker '{drained}' is drained"):
+                    move(cluster, drained, drained)
+                assert drain(cluster, drained, drained, draining=False)
+
+            unknown = run(cluster, to, "move", "/", "--to", "mq-7")
+            assert (unknown.returncode, "broker 'mq-7' not found" in unknown.stderr) == (1, True)
+            leader = leader_of(cluster)
+            gone = another(leader)
+            cluster.brokers[gone].kill()
+            eventually(lambda: gone in in_sync(cluster, leader), False, SECONDS_MAX)
+            with pytest.raises(penstock.PreconditionFailedError, match=r"not in sync|is not alive"):
+                move(cluster, leader, gone)
+            until_more(publisher)
+
+
+def test_a_broker_that_is_drained_leads_nothing_after_its_restart_and_the_death_of_a_leader(tmp_path: Path) -> None:
+    with ServingCluster(tmp_path) as cluster:
+        cluster.until_all_in_sync()
+        drained = cluster.leader()
+        done(cluster, drained, "drain", drained)
+        cluster.brokers[drained].kill()
+        cluster.brokers[drained].start()
+        cluster.until_all_in_sync()
+        killed = cluster.leader()
+        assert killed != drained
+
+        cluster.brokers[killed].kill()
+
+        last = another(drained, killed)
+        eventually(lambda: shards(cluster, last)["/"].leader, last, SECONDS_MAX)
+        assert done(cluster, last, "drain", killed, "--timeout", "0")["changed"]
+        with pytest.raises(penstock.PreconditionFailedError, match="is the last one that is not drained"):
+            drain(cluster, last, last)

@@ -138,6 +138,16 @@ METHODS: dict[str, Method] = {
     "GetClusterStatus": Method(
         Needs.A_TAG, lambda _: cluster.GetClusterStatusRequest(), grpc.StatusCode.FAILED_PRECONDITION
     ),
+    "MoveLeader": Method(
+        Needs.A_TAG,
+        lambda vhost: cluster.MoveLeaderRequest(vhost=vhost, broker="mq-0"),
+        grpc.StatusCode.FAILED_PRECONDITION,
+    ),
+    "SetDraining": Method(
+        Needs.A_TAG,
+        lambda _: cluster.SetDrainingRequest(broker="mq-0", draining=True),
+        grpc.StatusCode.FAILED_PRECONDITION,
+    ),
     "DeclareQueue": Method(Needs.THE_VHOST, _queue),
     "ListQueues": Method(Needs.THE_VHOST, lambda vhost: admin.ListQueuesRequest(vhost=vhost)),
     "PurgeQueue": Method(Needs.THE_VHOST, lambda vhost: admin.PurgeQueueRequest(vhost=vhost, name="kept")),

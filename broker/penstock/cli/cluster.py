@@ -1,15 +1,17 @@
 """`penstock cluster`: the brokers of a cluster, and who leads which shard. Any broker of the cluster answers."""
 
 import sys
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.group import Commands
-from penstock.cli.options import Uri, connected
-from penstock.cli.output import Format, Output, print_json, print_rows
+from penstock.cli.options import Uri, VhostName, connected
+from penstock.cli.output import Format, Output, counted, print_done, print_json, print_rows
 
 if TYPE_CHECKING:
+    from penstock import Connection
     from penstock.cli.cluster_calls import ClusterShard
 
 __all__ = ["app"]
@@ -18,6 +20,10 @@ app = Commands(help="Show and change who leads in a cluster.")
 BROKER_COLUMNS = ("broker", "alive", "connected", "draining", "grpc", "amqp", "peers")
 SHARD_COLUMNS = ("vhost", "leader", "epoch", "in_sync", "min_in_sync", "lag_bytes", "shard")
 METADATA = "(metadata)"
+DRAIN_SECONDS = 60.0
+LOOK_SECONDS = 0.2
+NAMED_MAX = 5
+"""Vhosts that an error names."""
 
 
 @app.command()
@@ -38,6 +44,67 @@ def status(context: typer.Context, uri: Uri = None, output: Output = None) -> No
     sys.stdout.write("\n")
     sys.stdout.flush()
     print_rows(map(_row, found.shards), SHARD_COLUMNS, output)
+
+
+@app.command()
+def move(
+    context: typer.Context,
+    name: VhostName,
+    to: Annotated[str, typer.Option("--to", help="Broker with a replica in sync.", metavar="BROKER")],
+    uri: Uri = None,
+    output: Output = None,
+) -> None:
+    """Let another broker lead a vhost."""
+    from penstock.cli.cluster_calls import move_leader
+
+    with connected(context, uri) as connection:
+        found = move_leader(connection, name, to)
+    done = f"broker '{to}' leads vhost '{name}' in epoch {found.epoch}"
+    print_done(done if found.moved else f"{done}, as before", found, output)
+
+
+@app.command()
+def drain(
+    context: typer.Context,
+    broker: Annotated[str, typer.Argument(help="The broker.", show_default=False)],
+    undo: Annotated[bool, typer.Option("--undo", help="Let the broker lead again.")] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0, help="Seconds to wait; 0 does not wait.")
+    ] = DRAIN_SECONDS,
+    uri: Uri = None,
+    output: Output = None,
+) -> None:
+    """Let other brokers lead all that a broker leads.
+
+    It leads nothing until you undo that, also after a restart, as long as other brokers can lead.
+    """
+    from penstock.cli.cluster_calls import set_draining
+
+    with connected(context, uri) as connection:
+        changed = set_draining(connection, broker, not undo)
+        if not undo and timeout:
+            _wait_until_drained(connection, broker, timeout)
+    state = "may lead again" if undo else "leads nothing" if timeout else "hands over what it leads"
+    fields = {"broker": broker, "draining": not undo, "changed": changed}
+    print_done(f"broker '{broker}' {state}", fields, output)
+
+
+def _wait_until_drained(connection: "Connection", broker: str, seconds: float) -> None:
+    """Return when a broker leads nothing. Raise ValueError when it still leads something after a time."""
+    from penstock.cli.cluster_calls import cluster_status
+
+    deadline = time.monotonic() + seconds
+    while left := [shard for shard in cluster_status(connection).shards if shard.leader == broker]:
+        if time.monotonic() >= deadline:
+            names = ", ".join(
+                METADATA if shard.vhost is None else f"vhost '{shard.vhost}'" for shard in left[:NAMED_MAX]
+            )
+            more = "" if len(left) <= NAMED_MAX else f" and {counted(len(left) - NAMED_MAX, 'other')}"
+            raise ValueError(
+                f"broker '{broker}' still leads {names}{more}; it hands over once another replica is in sync, "
+                "as `penstock cluster status` shows"
+            )
+        time.sleep(LOOK_SECONDS)
 
 
 def _row(shard: "ClusterShard") -> tuple[object, ...]:

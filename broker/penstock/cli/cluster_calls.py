@@ -13,7 +13,16 @@ from penstock.v1 import cluster_pb2
 if TYPE_CHECKING:
     from penstock import Connection
 
-__all__ = ["ClusterBroker", "ClusterReplica", "ClusterShard", "ClusterStatus", "cluster_status"]
+__all__ = [
+    "ClusterBroker",
+    "ClusterReplica",
+    "ClusterShard",
+    "ClusterStatus",
+    "MovedLeader",
+    "cluster_status",
+    "move_leader",
+    "set_draining",
+]
 
 T = TypeVar("T")
 
@@ -65,6 +74,17 @@ class ClusterStatus:
     shards: tuple[ClusterShard, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class MovedLeader:
+    """The broker that leads a vhost; `moved` is false if it did before."""
+
+    vhost: str
+    broker: str
+    shard: str
+    epoch: int
+    moved: bool
+
+
 def cluster_status(connection: "Connection") -> ClusterStatus:
     """Return the brokers and shards of the cluster."""
     request, response = cluster_pb2.GetClusterStatusRequest(), cluster_pb2.GetClusterStatusResponse
@@ -74,6 +94,19 @@ def cluster_status(connection: "Connection") -> ClusterStatus:
         for each in found.brokers
     ]
     return ClusterStatus(found.cluster, found.broker, tuple(brokers), tuple(map(_shard, found.shards)))
+
+
+def move_leader(connection: "Connection", vhost: str, broker: str) -> MovedLeader:
+    """Let a broker lead a virtual host; return when it does."""
+    request = cluster_pb2.MoveLeaderRequest(vhost=vhost, broker=broker)
+    found = _run(connection, call("MoveLeader", request, cluster_pb2.MoveLeaderResponse))
+    return MovedLeader(vhost, broker, found.shard, found.epoch, found.moved)
+
+
+def set_draining(connection: "Connection", broker: str, draining: bool) -> bool:
+    """Have a broker lead nothing, or end that; return whether it changed."""
+    request = cluster_pb2.SetDrainingRequest(broker=broker, draining=draining)
+    return _run(connection, call("SetDraining", request, cluster_pb2.SetDrainingResponse)).changed
 
 
 def _shard(shard: cluster_pb2.ClusterShard) -> ClusterShard:

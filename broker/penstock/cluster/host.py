@@ -7,7 +7,7 @@ an unknown outcome. It decides nothing but how many replicas of a new shard have
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from penstock.cluster.coordinator import Coordinator, Refused, Version, Versioned
+from penstock.cluster.heirs import heirs
 from penstock.cluster.hosted import HostedReplica
 from penstock.cluster.record import BrokerName, Leader, ReplicaId, ShardRecord
 from penstock.cluster.seats import draw_epoch, first_record, with_majority
+from penstock.cluster.shard_calls import HandOver
 from penstock.cluster.translation import Translation, shard_id
 from penstock.kit.logging import logger
 from penstock.kit.tasks import spawn
@@ -86,8 +88,11 @@ class ClusterHost:
     def __init__(self, node: ClusterNode, coordinator: Coordinator, me: Member) -> None:
         self.me = me
         self.translation = Translation()
+        self.draining: frozenset[BrokerName] = frozenset()
+        """Brokers that are to lead nothing, as far as others can."""
         self._node = node
         self._coordinator = coordinator
+        self._yields = False
         self._shards: dict[bytes, str] = {}
         self._replicas: dict[bytes, HostedReplica] = {}
         self._receivers: dict[bytes, PeerReceiver] = {}
@@ -127,6 +132,15 @@ class ClusterHost:
     def session(self, broker: str, *, is_alive: bool) -> None:
         """Say that the session of a broker has ended, or that it is alive again."""
         self._node.session(self.translation.number_of(broker), is_alive)
+
+    async def set_yields(self, *, yields: bool) -> None:
+        """Leave it to other brokers to lead when a leader is gone, as far as they do so soon.
+
+        Replicas that are opened later, or anew, have to be told again.
+        """
+        if yields or self._yields:
+            self._yields = yields
+            await asyncio.to_thread(self._node.set_yields, yields)
 
     async def open(
         self,
@@ -178,14 +192,18 @@ class ClusterHost:
         await asyncio.to_thread(self._node.close_replica, key)
         self._shards.pop(key, None)
 
-    async def resign(self, replica: HostedReplica) -> None:
-        """Let another replica in sync lead, if this one does. Return when it does, or after a time."""
-        if not await self.hand_over(replica.shard):
-            return
+    async def resign(self, replica: HostedReplica, to: BrokerName | None = None) -> HandOver:
+        """Let the replica of a broker lead, or any in sync, if this one leads. Return when it does, or after a time."""
+        if replica.role.epoch is None:
+            return HandOver.NOT_LEADING
+        if not await self.hand_over(replica.shard, to):
+            return HandOver.NO_HEIR
         with suppress(TimeoutError):
             async with asyncio.timeout(HAND_OVER_S):
                 while replica.role.epoch is not None:
                     await replica.changed.wait()
+                return HandOver.DONE
+        return HandOver.NOT_TAKEN
 
     def receive(self, shard: bytes, receiver: PeerReceiver) -> None:
         """Choose who takes the messages of other brokers about a shard, also the earlier ones."""
@@ -205,6 +223,11 @@ class ClusterHost:
         """
         known = self._records.get(shard_id(self.me.cluster, shard))
         found = known or await self._coordinator.read(shard)
+        return None if found is None else found.record
+
+    async def read_record(self, shard: str) -> ShardRecord | None:
+        """Return the record of a shard as the coordinator has it now. Raises StorageError."""
+        found = await self._coordinator.read(shard)
         return None if found is None else found.record
 
     def hosted(self, shard: str) -> HostedReplica | None:
@@ -235,15 +258,29 @@ class ClusterHost:
         replica = self._replicas.get(shard)
         return None if replica is None else replica.role.epoch
 
-    async def hand_over(self, shard: bytes) -> bool:
-        """Ask another replica in sync to lead a shard; return whether there is one and this broker leads."""
-        found, replica = self._records.get(shard), self._replicas.get(shard)
-        if found is None or replica is None or self.epoch_of(shard) is None:
+    async def hand_over(self, shard: bytes, to: BrokerName | None = None) -> bool:
+        """Ask a replica in sync to lead a shard: that of a broker, or any.
+
+        Return whether there is one and this broker leads. One whose broker is drained is asked if there is no other.
+        """
+        replica = self._replicas.get(shard)
+        if replica is None or self.epoch_of(shard) is None:
             return False
-        others = [other for other in found.record.in_sync if found.record.replicas[other] != self.me.name]
-        if others:
-            await replica.hand_over(secrets.choice(others))
-        return bool(others)
+        able = self.heirs_of(shard)
+        wanted = [each for each, broker in able.items() if to in (None, broker)]
+        kept = [each for each in wanted if able[each] not in self.draining]
+        if wanted:
+            await replica.hand_over(secrets.choice(kept or wanted))
+        return bool(wanted)
+
+    def heirs_of(self, shard: bytes) -> Mapping[ReplicaId, BrokerName]:
+        """Return the replicas that may lead a shard in place of this broker's, with their brokers."""
+        found = self._records.get(shard)
+        return {} if found is None else heirs(found.record, self.me.name, self.is_connected)
+
+    def led(self) -> list[HostedReplica]:
+        """Return the replicas of this broker that lead."""
+        return [replica for replica in self._replicas.values() if replica.role.epoch is not None]
 
     def _take(self) -> None:
         for event in self._node.take():

@@ -5,6 +5,7 @@ A broker of a version before a question refuses it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from penstock.cluster.meta.codec import Codec
@@ -40,5 +41,29 @@ class ProgressAnswer:
     shards: tuple[ShardReport, ...]
 
 
+class HandOver(Enum):
+    """How the hand-over of a shard to another broker ended."""
+
+    DONE = "another broker leads"
+    NOT_LEADING = "the asked broker does not lead"
+    NO_HEIR = "no replica that may lead is in sync and connected"
+    NOT_TAKEN = "no other broker has taken over in time; one still may, for a moment"
+
+
+@dataclass(frozen=True, slots=True)
+class HandOverQuestion:
+    """Let the replica of a broker lead a shard that the asked broker leads."""
+
+    shard: str
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandOverAnswer:
+    outcome: HandOver
+
+
 PROGRESS_QUESTIONS: Final[Codec[ProgressQuestion]] = Codec(ProgressQuestion)
 PROGRESS_ANSWERS: Final[Codec[ProgressAnswer]] = Codec(ProgressAnswer)
+HAND_OVER_QUESTIONS: Final[Codec[HandOverQuestion]] = Codec(HandOverQuestion)
+HAND_OVER_ANSWERS: Final[Codec[HandOverAnswer]] = Codec(HandOverAnswer)

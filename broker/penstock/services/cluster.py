@@ -4,9 +4,10 @@ A broker that is in no cluster refuses all of it.
 """
 
 from penstock.model.errors import PreconditionFailedError, Thing
-from penstock.services.ports import Cluster, ClusterStatus, Node
+from penstock.model.names import vhost_name
+from penstock.services.ports import Cluster, ClusterStatus, MovedLeader, Node
 from penstock.services.principal import Principal
-from penstock.services.verbs import reading
+from penstock.services.verbs import changing, reading
 
 
 class ClusterVerbs:
@@ -20,6 +21,18 @@ class ClusterVerbs:
         if not principal.in_broker().sees_all():
             principal.require_administrator(self._thing())
         return await self._get().status()
+
+    @changing("MoveLeader", "vhost", "broker")
+    async def move_leader(self, principal: Principal, vhost: str, broker: str) -> MovedLeader:
+        """Let a broker lead a virtual host, and return when it does. For administrators."""
+        principal.require_administrator(Thing("vhost", vhost))
+        return await self._get().move(vhost_name(vhost), broker)
+
+    @changing("SetDraining", "broker", "is_draining")
+    async def set_draining(self, principal: Principal, broker: str, is_draining: bool) -> bool:
+        """Have a broker lead nothing, or end that; return whether it changed. For administrators."""
+        principal.require_administrator(Thing("broker", broker))
+        return await self._get().drain(broker, is_draining=is_draining)
 
     def _get(self) -> Cluster:
         if self._cluster is None:

@@ -10,7 +10,7 @@ from typing import Protocol
 from penstock.identity import Identity, Permission, TopicPermission, User
 from penstock.kit.peers import NOWHERE, Source
 from penstock.model.limits import Limits
-from penstock.model.names import ConnectionId
+from penstock.model.names import ConnectionId, VhostName
 from penstock.native import ArchivedRuns, StreamState
 
 
@@ -401,9 +401,31 @@ class ClusterStatus:
     shards: Sequence[ClusterShard]
 
 
+@dataclass(frozen=True, slots=True)
+class MovedLeader:
+    """The broker that leads a shard, and its epoch; `is_moved` is whether another one led it before."""
+
+    shard: str
+    broker: str
+    epoch: int
+    is_moved: bool
+
+
 class Cluster(Protocol):
     """The cluster that this broker is in."""
 
     async def status(self) -> ClusterStatus:
         """Return what is known here, and what the leaders of shards say within a short time."""
+        ...
+
+    async def move(self, vhost: VhostName, to: str) -> MovedLeader:
+        """Return when a broker leads a virtual host.
+
+        Raises NotFoundError, PreconditionFailedError where that broker cannot lead, and FaultError when it does not in
+        time.
+        """
+        ...
+
+    async def drain(self, broker: str, *, is_draining: bool) -> bool:
+        """Have a broker lead nothing, or end that; return whether it changed."""
         ...

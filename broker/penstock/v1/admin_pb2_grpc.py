@@ -251,6 +251,16 @@ class AdminServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_cluster__pb2.GetClusterStatusRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_cluster__pb2.GetClusterStatusResponse.FromString,
                 _registered_method=True)
+        self.MoveLeader = channel.unary_unary(
+                '/penstock.v1.AdminService/MoveLeader',
+                request_serializer=penstock_dot_v1_dot_cluster__pb2.MoveLeaderRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_cluster__pb2.MoveLeaderResponse.FromString,
+                _registered_method=True)
+        self.SetDraining = channel.unary_unary(
+                '/penstock.v1.AdminService/SetDraining',
+                request_serializer=penstock_dot_v1_dot_cluster__pb2.SetDrainingRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_cluster__pb2.SetDrainingResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -522,8 +532,20 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetClusterStatus(self, request, context):
-        """The cluster: see cluster.proto. For administrators and monitoring.
+        """The cluster: see cluster.proto. For administrators, and the first one for monitoring, too.
         """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MoveLeader(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetDraining(self, request, context):
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -745,6 +767,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetClusterStatus,
                     request_deserializer=penstock_dot_v1_dot_cluster__pb2.GetClusterStatusRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_cluster__pb2.GetClusterStatusResponse.SerializeToString,
+            ),
+            'MoveLeader': grpc.unary_unary_rpc_method_handler(
+                    servicer.MoveLeader,
+                    request_deserializer=penstock_dot_v1_dot_cluster__pb2.MoveLeaderRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_cluster__pb2.MoveLeaderResponse.SerializeToString,
+            ),
+            'SetDraining': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetDraining,
+                    request_deserializer=penstock_dot_v1_dot_cluster__pb2.SetDrainingRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_cluster__pb2.SetDrainingResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1908,6 +1940,60 @@ class AdminService(object):
             '/penstock.v1.AdminService/GetClusterStatus',
             penstock_dot_v1_dot_cluster__pb2.GetClusterStatusRequest.SerializeToString,
             penstock_dot_v1_dot_cluster__pb2.GetClusterStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MoveLeader(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/MoveLeader',
+            penstock_dot_v1_dot_cluster__pb2.MoveLeaderRequest.SerializeToString,
+            penstock_dot_v1_dot_cluster__pb2.MoveLeaderResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetDraining(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/SetDraining',
+            penstock_dot_v1_dot_cluster__pb2.SetDrainingRequest.SerializeToString,
+            penstock_dot_v1_dot_cluster__pb2.SetDrainingResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -71,3 +71,35 @@ class GetClusterStatusResponse(_message.Message):
     brokers: _containers.RepeatedCompositeFieldContainer[ClusterBroker]
     shards: _containers.RepeatedCompositeFieldContainer[ClusterShard]
     def __init__(self, cluster: _Optional[str] = ..., broker: _Optional[str] = ..., brokers: _Optional[_Iterable[_Union[ClusterBroker, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ClusterShard, _Mapping]]] = ...) -> None: ...
+
+class MoveLeaderRequest(_message.Message):
+    __slots__ = ("vhost", "broker")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    broker: str
+    def __init__(self, vhost: _Optional[str] = ..., broker: _Optional[str] = ...) -> None: ...
+
+class MoveLeaderResponse(_message.Message):
+    __slots__ = ("shard", "epoch", "moved")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MOVED_FIELD_NUMBER: _ClassVar[int]
+    shard: str
+    epoch: int
+    moved: bool
+    def __init__(self, shard: _Optional[str] = ..., epoch: _Optional[int] = ..., moved: bool = ...) -> None: ...
+
+class SetDrainingRequest(_message.Message):
+    __slots__ = ("broker", "draining")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    draining: bool
+    def __init__(self, broker: _Optional[str] = ..., draining: bool = ...) -> None: ...
+
+class SetDrainingResponse(_message.Message):
+    __slots__ = ("changed",)
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    changed: bool
+    def __init__(self, changed: bool = ...) -> None: ...

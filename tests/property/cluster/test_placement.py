@@ -146,3 +146,16 @@ def test_leaders_of_shards_that_are_everywhere_are_spread_evenly(count: int) -> 
 
     assert spread(list(leaders.values()), three()) <= 1
     assert len(moves) == count - -(-count // 3)
+
+
+@given(placements(), st.frozensets(st.sampled_from(NAMES), min_size=1), st.sets(st.sampled_from(NAMES)))
+def test_a_new_shard_has_as_many_replicas_as_without_drained_brokers(
+    places: Places, every: frozenset[BrokerName], chosen: set[BrokerName]
+) -> None:
+    drained = every & frozenset(chosen)
+    target = Brokers(every - drained, 3, drained)
+
+    placed = place(places, target)
+
+    assert len(placed) == Brokers(every, 3).wanted
+    assert not drained & set(placed) or target.usable <= set(placed)

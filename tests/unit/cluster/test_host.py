@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,6 +13,7 @@ from penstock.cluster.directory import DirectoryCoordinator
 from penstock.cluster.host import ClusterHost, Member, ReplicaOptions
 from penstock.cluster.hosted import HostedReplica
 from penstock.cluster.record import BrokerName, Leader, ShardRecord
+from penstock.cluster.translation import broker_number
 from penstock.native import ClusterNode, PeerChanged, PeerMessage, Replica, ReplicaRole, ReplicaStanding
 
 ME = Member(bytes(16), BrokerName("mq-0"), boot=5)
@@ -21,7 +23,7 @@ LEADS = ReplicaRole(epoch=3, appends=True)
 
 
 class MadeUpNode:
-    """A node with one replica that follows, and is asked to hand over to others."""
+    """A node with one replica that leads, and is asked to hand over to others."""
 
     def __init__(self) -> None:
         self.wake_fd = os.eventfd(0)
@@ -93,24 +95,36 @@ def test_a_majority_is_asked_for_until_the_coordinator_has_it(tmp_path: Path) ->
     asyncio.run(run())
 
 
+async def handed_over_to(
+    directory: Path, to: str | None = None, draining: Sequence[str] = (), connected: Sequence[str] = ("mq-1", "mq-2")
+) -> set[str]:
+    """Return who is asked to lead a shard whose replicas are all in sync."""
+    node = MadeUpNode()
+    node.report(*(PeerChanged(broker=broker_number(name), is_connected=True) for name in connected))
+    coordinator = DirectoryCoordinator(directory / "coordinator")
+    await coordinator.change("meta", None, record_with(in_sync=3))
+    host = ClusterHost(cast(ClusterNode, node), coordinator, ME)
+    host.draining = frozenset(map(BrokerName, draining))
+    host.start()
+    replica = await host.open("meta", directory / "meta", ReplicaOptions())
+    async with asyncio.timeout(60):
+        while len(host.heirs_of(replica.shard)) < len(connected):  # noqa: ASYNC110 (the watch tells of nothing)
+            await asyncio.sleep(0.01)
+    for _ in range(50):
+        await host.hand_over(replica.shard, None if to is None else BrokerName(to))
+    await host.stop()
+    return set(node.handed_over_to)
+
+
 def test_a_shard_is_handed_over_to_another_replica_in_sync(tmp_path: Path) -> None:
-    async def run() -> None:
-        node = MadeUpNode()
-        coordinator = DirectoryCoordinator(tmp_path / "coordinator")
-        await coordinator.change("meta", None, record_with(in_sync=2))
-        host = ClusterHost(cast(ClusterNode, node), coordinator, ME)
-        host.start()
-        replica = await host.open("meta", tmp_path / "meta", ReplicaOptions())
+    assert asyncio.run(handed_over_to(tmp_path / "any")) == {REPLICAS[1], REPLICAS[2]}
+    assert asyncio.run(handed_over_to(tmp_path / "chosen", to="mq-2")) == {REPLICAS[2]}
+    assert asyncio.run(handed_over_to(tmp_path / "gone", to="mq-2", connected=["mq-1"])) == set()
 
-        async with asyncio.timeout(60):
-            while not node.handed_over_to:
-                await host.hand_over(replica.shard)
-                await asyncio.sleep(0.01)
-        await host.stop()
 
-        assert set(node.handed_over_to) == {REPLICAS[1]}
-
-    asyncio.run(run())
+def test_a_shard_is_handed_over_to_a_drained_broker_only_where_there_is_no_other(tmp_path: Path) -> None:
+    assert asyncio.run(handed_over_to(tmp_path / "one", draining=["mq-1"])) == {REPLICAS[2]}
+    assert asyncio.run(handed_over_to(tmp_path / "both", draining=["mq-1", "mq-2"])) == {REPLICAS[1], REPLICAS[2]}
 
 
 def test_a_role_that_was_reported_is_newer_than_the_standing_at_the_start() -> None:

@@ -1,19 +1,23 @@
-"""What the brokers of a cluster show an operator, over brokers in memory."""
+"""The calls of an operator of a cluster, over brokers in memory: what is shown, who moves, and who is refused."""
 
 import asyncio
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
-from penstock.cluster.calls import NotCarriedOutError
+import pytest
+
+from penstock.cluster.calls import LostCallError, NotCarriedOutError
 from penstock.cluster.host import ClusterHost
 from penstock.cluster.meta.changes import BrokerPut
 from penstock.cluster.meta.commands import Addresses
 from penstock.cluster.meta.member import MetaMember
 from penstock.cluster.record import BrokerName, Leader, ShardRecord
-from penstock.model.errors import StorageError, Thing
+from penstock.cluster.shard_calls import HandOver
+from penstock.model.errors import BusyError, NotFoundError, PreconditionFailedError, StorageError, Thing
 from penstock.model.names import VhostName
 from penstock.native import ReplicaPosition, ShardProgress
+from penstock.node.in_cluster import moving
 from penstock.node.in_cluster.cluster_view import ClusterView
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.shards import ClusterShards
@@ -31,7 +35,9 @@ class World:
         self.leaders = {"meta": BROKERS[0], SHARD: BROKERS[0]}
         self.views: dict[BrokerName, ClusterShards] = {}
         self.hosts: dict[BrokerName, FakeHost] = {}
+        self.lost_count = 0
         self.gone: set[BrokerName] = set()
+        self.draining: set[BrokerName] = set()
         for broker in BROKERS:
             host, member = FakeHost(self, broker), FakeMember(self)
             metadata = SimpleNamespace(me=broker, state=self)
@@ -51,7 +57,7 @@ class World:
 
     @property
     def brokers(self) -> dict[BrokerName, BrokerPut]:
-        return {each: BrokerPut(each, 1, 1, False, Addresses(f"{each}:5681")) for each in BROKERS}
+        return {each: BrokerPut(each, 1, 1, each in self.draining, Addresses(f"{each}:5681")) for each in BROKERS}
 
     def shards_of(self, _: VhostName) -> list[str]:
         return [SHARD]
@@ -80,13 +86,19 @@ class FakeMember:
         if broker in self._world.gone:
             raise NotCarriedOutError
         answer: bytes = await self._world.members[broker].handlers[method](content)
+        if self._world.lost_count:
+            self._world.lost_count -= 1
+            raise LostCallError
         return answer
 
 
 class FakeHost:
+    """The replica of a leader hands over at once."""
+
     def __init__(self, world: World, me: BrokerName) -> None:
         self._world = world
         self._me = me
+        self.is_stuck = False
         self.has_coordinator = True
 
     def is_connected(self, broker: BrokerName) -> bool:
@@ -97,8 +109,18 @@ class FakeHost:
             raise StorageError(Thing("coordinator", "etcd"), "cannot be reached", "check it")
         return self._world.record(shard)
 
+    read_record = record_of
+
     def hosted(self, shard: str) -> Any:
         return SimpleNamespace(shard=shard, progress=lambda: self._progress(shard))
+
+    async def resign(self, replica: Any, to: BrokerName) -> HandOver:
+        if self._world.leaders[replica.shard] != self._me:
+            return HandOver.NOT_LEADING
+        if self.is_stuck:
+            return HandOver.NOT_TAKEN
+        self._world.leaders[replica.shard] = to
+        return HandOver.DONE
 
     def _progress(self, shard: str) -> ShardProgress | None:
         if self._world.leaders[shard] != self._me:
@@ -113,6 +135,11 @@ def shown(world: World, at: BrokerName) -> list[tuple[str | None, str, bool, lis
         (shard.vhost, shard.leader, shard.is_led, [replica.lag_bytes for replica in shard.replicas])
         for shard in status.shards
     ]
+
+
+def move(world: World, at: BrokerName, to: str) -> tuple[str, bool]:
+    moved = asyncio.run(world.views[at].move(VHOST, to))
+    return moved.broker, moved.is_moved
 
 
 def test_every_broker_shows_what_the_leaders_know() -> None:
@@ -137,3 +164,54 @@ def test_a_shard_without_a_record_is_shown() -> None:
     world.hosts[BROKERS[1]].has_coordinator = False
 
     assert shown(world, BROKERS[1]) == [(None, "", False, []), (VHOST, "", False, [])]
+
+
+@pytest.mark.parametrize("asked", BROKERS)
+def test_any_broker_moves_a_leader_once(asked: BrokerName) -> None:
+    world = World()
+
+    assert move(world, asked, "mq-1") == ("mq-1", True)
+    assert move(world, asked, "mq-1") == ("mq-1", False)
+
+
+def test_a_lost_answer_is_no_unknown_outcome() -> None:
+    world = World()
+    world.lost_count = 1
+
+    assert move(world, BROKERS[2], "mq-1") == ("mq-1", True)
+
+
+@pytest.mark.parametrize(
+    ("to", "gone", "drained", "text"),
+    [
+        ("mq-2", [], [], "vhost 'shop' has a replica at broker 'mq-2' that is not in sync"),
+        ("mq-3", [], [], "vhost 'shop' has no replica at broker 'mq-3'; choose one of mq-0, mq-1, mq-2"),
+        ("mq-1", ["mq-1"], [], "broker 'mq-1' is not alive"),
+        ("mq-1", [], ["mq-1"], "broker 'mq-1' is drained"),
+    ],
+)
+def test_a_broker_that_cannot_lead_is_refused(to: str, gone: list[str], drained: list[str], text: str) -> None:
+    world = World()
+    world.gone, world.draining = set(map(BrokerName, gone)), set(map(BrokerName, drained))
+
+    with pytest.raises(PreconditionFailedError, match=text):
+        move(world, BROKERS[2], to)
+    assert world.leaders[SHARD] == "mq-0"
+
+
+def test_an_unknown_broker_and_an_unknown_virtual_host_are_not_found() -> None:
+    world = World()
+
+    with pytest.raises(NotFoundError, match="broker 'mq-9' not found"):
+        move(world, BROKERS[0], "mq-9")
+    with pytest.raises(NotFoundError, match="vhost 'bay' not found"):
+        asyncio.run(world.views[BROKERS[0]].move(VhostName("bay"), "mq-1"))
+
+
+def test_a_move_that_is_not_made_in_time_says_who_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "MOVE_S", 0.05)
+    world = World()
+    world.hosts[BROKERS[0]].is_stuck = True
+
+    with pytest.raises(BusyError, match="vhost 'shop' is still led by broker 'mq-0'"):
+        move(world, BROKERS[1], "mq-1")

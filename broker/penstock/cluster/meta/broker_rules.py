@@ -75,6 +75,10 @@ def set_draining(state: PendingState, command: SetDraining, _: int) -> _Decided:
     before = _get(state, command.broker)
     if before.is_draining == command.is_draining:
         return Done(0), []
+    others = (broker for broker in state.brokers.values() if broker.broker != command.broker)
+    if command.is_draining and all(broker.is_draining for broker in others):
+        rule, way_out = "is the last one that is not drained", "end the draining of another broker first"
+        raise PreconditionFailedError(Thing("broker", command.broker), rule, way_out)
     return Done(), _put(state, replace(before, is_draining=command.is_draining))
 
 

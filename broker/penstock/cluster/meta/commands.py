@@ -153,7 +153,7 @@ class RemoveBroker:
 
 @dataclass(frozen=True, slots=True)
 class SetDraining:
-    """Place nothing new on a broker, and move away what it has, or end that."""
+    """Have a broker lead nothing, as long as another one can, or end that."""
 
     broker: BrokerName
     is_draining: bool

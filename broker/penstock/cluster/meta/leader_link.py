@@ -30,6 +30,8 @@ class Method(IntEnum):
     """A position in 8 bytes, and a virtual host's name: answered when its queues there have everything up to it."""
     PROGRESS = 6
     """How far replicas are whose leader is asked: `shard_calls.ProgressQuestion`, and its answer."""
+    HAND_OVER = 7
+    """Another broker is to lead a shard that the asked one leads: `shard_calls.HandOverQuestion`, and its answer."""
 
 
 OF_LEADER: Final = (Method.REQUEST, Method.READ_INDEX)

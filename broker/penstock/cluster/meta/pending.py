@@ -102,8 +102,8 @@ class PendingState:
 
     def usable(self) -> Brokers:
         """Return the brokers that may get replicas."""
-        names = frozenset(broker.broker for broker in self.brokers.values() if not broker.is_draining)
-        return Brokers(names, self.replica_count)
+        drained = frozenset(broker.broker for broker in self.brokers.values() if broker.is_draining)
+        return Brokers(frozenset(self.brokers) - drained, self.replica_count, drained)
 
 
 def _remove_all(ending: list[Owned], topology: PendingTopology) -> Decision:

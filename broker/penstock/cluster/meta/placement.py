@@ -44,6 +44,8 @@ class Brokers:
 
     usable: frozenset[BrokerName]
     replica_count: int
+    drained: frozenset[BrokerName] = frozenset()
+    """They get replicas of new shards only where the others are too few: with fewer replicas, less would survive."""
 
     @property
     def wanted(self) -> int:
@@ -54,7 +56,9 @@ class Brokers:
 def place(placement: Placement, brokers: Brokers) -> tuple[BrokerName, ...]:
     """Return the brokers of a new shard: those with the fewest replicas."""
     load = _load(placement, brokers)
-    return tuple(sorted(sorted(brokers.usable, key=lambda broker: (load[broker], broker))[: brokers.wanted]))
+    every = Brokers(brokers.usable | brokers.drained, brokers.replica_count)
+    by_rank = sorted(every.usable, key=lambda broker: (broker in brokers.drained, load[broker], broker))
+    return tuple(sorted(by_rank[: every.wanted]))
 
 
 def next_step(placement: Placement, brokers: Brokers) -> PlacementStep | None:

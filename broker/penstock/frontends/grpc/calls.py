@@ -92,6 +92,8 @@ METHODS: dict[str, Method] = {
     "ReadBackup": _method(backup.ReadBackupRequest, node_calls.read_backup),
     "EndBackup": _method(backup.EndBackupRequest, node_calls.end_backup),
     "GetClusterStatus": _method(cluster.GetClusterStatusRequest, cluster_calls.get_cluster_status),
+    "MoveLeader": _method(cluster.MoveLeaderRequest, cluster_calls.move_leader),
+    "SetDraining": _method(cluster.SetDrainingRequest, cluster_calls.set_draining),
     "ReserveLease": _method(messaging.ReserveLeaseRequest, lease_calls.reserve_lease),
     "AckLeases": _method(messaging.AckLeasesRequest, lease_calls.ack_leases),
     "ReleaseLeases": _method(messaging.ReleaseLeasesRequest, lease_calls.release_leases),

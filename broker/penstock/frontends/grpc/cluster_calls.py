@@ -1,5 +1,6 @@
 """The cluster of the broker: requests to verbs."""
 
+from penstock.frontends.native import vhost_of
 from penstock.services import Principal, Services
 from penstock.v1 import cluster_pb2 as cluster
 
@@ -34,3 +35,17 @@ async def get_cluster_status(
                 broker=replica.broker, id=replica.id, in_sync=replica.is_in_sync, lag_bytes=replica.lag_bytes
             )
     return response
+
+
+async def move_leader(
+    services: Services, principal: Principal, request: cluster.MoveLeaderRequest
+) -> cluster.MoveLeaderResponse:
+    moved = await services.cluster.move_leader(principal, vhost_of(request.vhost), request.broker)
+    return cluster.MoveLeaderResponse(shard=moved.shard, epoch=moved.epoch, moved=moved.is_moved)
+
+
+async def set_draining(
+    services: Services, principal: Principal, request: cluster.SetDrainingRequest
+) -> cluster.SetDrainingResponse:
+    changed = await services.cluster.set_draining(principal, request.broker, request.draining)
+    return cluster.SetDrainingResponse(changed=changed)

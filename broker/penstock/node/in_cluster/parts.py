@@ -83,6 +83,7 @@ async def open_cluster(
     host, member = membership.host, membership.member
     shards = ClusterShards(ClusterView(settings.cluster, host, member, metadata, membership.is_alive))
     await _unless_asked(stopping.asked, vhosts.begin())
+    undo.callback(spawn(shards.draining.run(), name="draining").cancel)
     await asyncio.to_thread(directory.begin, vhosts.names())
     accounts = ClusterAccounts(metadata)
     undo.callback(accounts.close)

@@ -26,7 +26,9 @@ from penstock.kit.logging import logger
 from penstock.model.errors import StorageError
 from penstock.model.names import VhostName
 from penstock.node.in_cluster.cluster_view import ClusterView
-from penstock.services.ports import ClusterBroker, ClusterShard, ClusterStatus, ShardReplica
+from penstock.node.in_cluster.draining import Draining
+from penstock.node.in_cluster.moving import LeaderMoves
+from penstock.services.ports import ClusterBroker, ClusterShard, ClusterStatus, MovedLeader, ShardReplica
 
 ANSWER_S: Final = 2.0
 """A leader that has not answered after this time is left out."""
@@ -40,7 +42,15 @@ class ClusterShards:
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
+        self._moves = LeaderMoves(view)
+        self.draining = Draining(view)
         view.member.answer(Method.PROGRESS, self._answer_progress)
+
+    async def move(self, vhost: VhostName, to: str) -> MovedLeader:
+        return await self._moves.move(vhost, BrokerName(to))
+
+    async def drain(self, broker: str, *, is_draining: bool) -> bool:
+        return await self.draining.set(BrokerName(broker), is_draining=is_draining)
 
     async def status(self) -> ClusterStatus:
         view = self._view

@@ -1,0 +1,110 @@
+"""Moves the leadership of a virtual host to the broker that an operator chose.
+
+The broker that leads hands over, whichever broker was asked. Nothing is stored meanwhile: the change of the record at
+the coordinator is the whole move, so a broker that dies on the way leaves either the old leader or the new one, or an
+election. Asking again does no harm.
+"""
+
+import asyncio
+from typing import Final
+
+from penstock.cluster.calls import LostCallError, NotCarriedOutError
+from penstock.cluster.meta.codec import CodecError
+from penstock.cluster.meta.leader_link import Method
+from penstock.cluster.record import BrokerName, ShardRecord
+from penstock.cluster.shard_calls import (
+    HAND_OVER_ANSWERS,
+    HAND_OVER_QUESTIONS,
+    HandOver,
+    HandOverAnswer,
+    HandOverQuestion,
+)
+from penstock.model.errors import BusyError, NotFoundError, PreconditionFailedError, Thing
+from penstock.model.names import VhostName
+from penstock.node.in_cluster.cluster_view import ClusterView
+from penstock.services.ports import MovedLeader
+
+MOVE_S: Final = 10.0
+"""A leader is asked again until this time is over."""
+RETRY_S: Final = 0.1
+
+
+class LeaderMoves:
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        view.member.answer(Method.HAND_OVER, self._answer_hand_over)
+
+    async def move(self, vhost: VhostName, to: BrokerName) -> MovedLeader:
+        """Return when a broker leads a virtual host.
+
+        Raises NotFoundError, PreconditionFailedError where that broker cannot lead, BusyError when it does not in time,
+        and StorageError without the coordinator.
+        """
+        state = self._view.metadata.state
+        if vhost not in state.vhosts:
+            raise NotFoundError(Thing("vhost", vhost), "check the name")
+        self._check_broker(to)
+        (shard,) = state.shards_of(vhost)
+        thing, leader, is_moved = Thing("vhost", vhost), "", False
+        try:
+            async with asyncio.timeout(MOVE_S):
+                while True:
+                    record = await self._view.host.read_record(shard)
+                    if record is not None:
+                        leader = record.leader.broker
+                        if leader == to:
+                            return MovedLeader(shard, to, record.epoch, is_moved)
+                        check_replica(thing, record, to)
+                        is_moved = True
+                        await self._ask(BrokerName(leader), shard, to)
+                    await asyncio.sleep(RETRY_S)
+        except TimeoutError as error:
+            place = f"is still led by broker '{leader}'" if leader else "is led by no broker yet"
+            raise BusyError(thing, f"{place} after {MOVE_S:.0f} seconds") from error
+
+    # ------------------------------------------------------------ parts
+
+    def _check_broker(self, broker: BrokerName) -> None:
+        thing, known = Thing("broker", broker), self._view.metadata.state.brokers.get(broker)
+        if known is None:
+            raise NotFoundError(thing, "list the brokers with `penstock cluster status`")
+        if known.is_draining:
+            rule = "is drained, so that it leads nothing"
+            raise PreconditionFailedError(
+                thing, rule, "end that with `penstock cluster drain --undo`, or choose another"
+            )
+        if not self._view.is_alive(broker):
+            raise PreconditionFailedError(thing, "is not alive", "start it, or choose another broker")
+
+    async def _ask(self, leader: BrokerName, shard: str, to: BrokerName) -> None:
+        """Ask the leader to hand over. However that ends, the record says what came of it."""
+        if leader == self._view.metadata.me:
+            await self._hand_over(shard, to)
+            return
+        question = HAND_OVER_QUESTIONS.encode(HandOverQuestion(shard, to))
+        try:
+            HAND_OVER_ANSWERS.decode(await self._view.member.call(leader, Method.HAND_OVER, question))
+        except (NotCarriedOutError, LostCallError, CodecError):
+            return
+
+    async def _answer_hand_over(self, question: bytes) -> bytes:
+        try:
+            asked = HAND_OVER_QUESTIONS.decode(question)
+        except CodecError as error:
+            raise NotCarriedOutError(str(error)) from error
+        return HAND_OVER_ANSWERS.encode(HandOverAnswer(await self._hand_over(asked.shard, BrokerName(asked.to))))
+
+    async def _hand_over(self, shard: str, to: BrokerName) -> HandOver:
+        replica = self._view.host.hosted(shard)
+        return HandOver.NOT_LEADING if replica is None else await self._view.host.resign(replica, to)
+
+
+def check_replica(thing: Thing, record: ShardRecord, broker: BrokerName) -> None:
+    """Raise PreconditionFailedError unless a broker has a replica of a shard that is in sync."""
+    held = sorted(set(record.replicas.values()))
+    if broker not in held:
+        way_out = f"choose one of {', '.join(held)}"
+        raise PreconditionFailedError(thing, f"has no replica at broker '{broker}'", way_out)
+    if broker not in {record.replicas[replica] for replica in record.in_sync}:
+        way_out = "wait until `penstock cluster status` shows it in sync, or choose another broker"
+        raise PreconditionFailedError(thing, f"has a replica at broker '{broker}' that is not in sync", way_out)
