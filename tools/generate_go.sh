@@ -11,7 +11,7 @@ GOBIN=$plugins go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.5.1
 
 package=example.com/penstock-client/penstockv1
 arguments=(-Iproto)
-for name in message messaging admin backup streams staging; do
+for name in message messaging admin cluster backup streams staging; do
     for kind in go go-grpc; do
         arguments+=("--${kind}_opt=Mpenstock/v1/$name.proto=$package")
     done

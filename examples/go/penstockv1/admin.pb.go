@@ -5145,7 +5145,7 @@ var File_penstock_v1_admin_proto protoreflect.FileDescriptor
 
 const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x17penstock/v1/admin.proto\x12\vpenstock.v1\x1a\x18penstock/v1/backup.proto\x1a\x19penstock/v1/message.proto\"\x85\x01\n" +
+	"\x17penstock/v1/admin.proto\x12\vpenstock.v1\x1a\x18penstock/v1/backup.proto\x1a\x19penstock/v1/cluster.proto\x1a\x19penstock/v1/message.proto\"\x85\x01\n" +
 	"\n" +
 	"Connection\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
@@ -5545,7 +5545,7 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\x0fDestinationKind\x12 \n" +
 	"\x1cDESTINATION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DESTINATION_KIND_QUEUE\x10\x01\x12\x1d\n" +
-	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xb6\x1c\n" +
+	"\x19DESTINATION_KIND_EXCHANGE\x10\x022\xb8\x1e\n" +
 	"\fAdminService\x12J\n" +
 	"\tGetStatus\x12\x1d.penstock.v1.GetStatusRequest\x1a\x1e.penstock.v1.GetStatusResponse\x12\\\n" +
 	"\x0fListConnections\x12#.penstock.v1.ListConnectionsRequest\x1a$.penstock.v1.ListConnectionsResponse\x12\\\n" +
@@ -5593,7 +5593,11 @@ const file_penstock_v1_admin_proto_rawDesc = "" +
 	"\vBeginBackup\x12\x1f.penstock.v1.BeginBackupRequest\x1a .penstock.v1.BeginBackupResponse\x12M\n" +
 	"\n" +
 	"ReadBackup\x12\x1e.penstock.v1.ReadBackupRequest\x1a\x1f.penstock.v1.ReadBackupResponse\x12J\n" +
-	"\tEndBackup\x12\x1d.penstock.v1.EndBackupRequest\x1a\x1e.penstock.v1.EndBackupResponseb\x06proto3"
+	"\tEndBackup\x12\x1d.penstock.v1.EndBackupRequest\x1a\x1e.penstock.v1.EndBackupResponse\x12_\n" +
+	"\x10GetClusterStatus\x12$.penstock.v1.GetClusterStatusRequest\x1a%.penstock.v1.GetClusterStatusResponse\x12M\n" +
+	"\n" +
+	"MoveLeader\x12\x1e.penstock.v1.MoveLeaderRequest\x1a\x1f.penstock.v1.MoveLeaderResponse\x12P\n" +
+	"\vSetDraining\x12\x1f.penstock.v1.SetDrainingRequest\x1a .penstock.v1.SetDrainingResponseb\x06proto3"
 
 var (
 	file_penstock_v1_admin_proto_rawDescOnce sync.Once
@@ -5713,10 +5717,16 @@ var file_penstock_v1_admin_proto_goTypes = []any{
 	(*BeginBackupRequest)(nil),            // 100: penstock.v1.BeginBackupRequest
 	(*ReadBackupRequest)(nil),             // 101: penstock.v1.ReadBackupRequest
 	(*EndBackupRequest)(nil),              // 102: penstock.v1.EndBackupRequest
-	(*BackupResponse)(nil),                // 103: penstock.v1.BackupResponse
-	(*BeginBackupResponse)(nil),           // 104: penstock.v1.BeginBackupResponse
-	(*ReadBackupResponse)(nil),            // 105: penstock.v1.ReadBackupResponse
-	(*EndBackupResponse)(nil),             // 106: penstock.v1.EndBackupResponse
+	(*GetClusterStatusRequest)(nil),       // 103: penstock.v1.GetClusterStatusRequest
+	(*MoveLeaderRequest)(nil),             // 104: penstock.v1.MoveLeaderRequest
+	(*SetDrainingRequest)(nil),            // 105: penstock.v1.SetDrainingRequest
+	(*BackupResponse)(nil),                // 106: penstock.v1.BackupResponse
+	(*BeginBackupResponse)(nil),           // 107: penstock.v1.BeginBackupResponse
+	(*ReadBackupResponse)(nil),            // 108: penstock.v1.ReadBackupResponse
+	(*EndBackupResponse)(nil),             // 109: penstock.v1.EndBackupResponse
+	(*GetClusterStatusResponse)(nil),      // 110: penstock.v1.GetClusterStatusResponse
+	(*MoveLeaderResponse)(nil),            // 111: penstock.v1.MoveLeaderResponse
+	(*SetDrainingResponse)(nil),           // 112: penstock.v1.SetDrainingResponse
 }
 var file_penstock_v1_admin_proto_depIdxs = []int32{
 	1,   // 0: penstock.v1.ListConnectionsResponse.connections:type_name -> penstock.v1.Connection
@@ -5797,50 +5807,56 @@ var file_penstock_v1_admin_proto_depIdxs = []int32{
 	100, // 75: penstock.v1.AdminService.BeginBackup:input_type -> penstock.v1.BeginBackupRequest
 	101, // 76: penstock.v1.AdminService.ReadBackup:input_type -> penstock.v1.ReadBackupRequest
 	102, // 77: penstock.v1.AdminService.EndBackup:input_type -> penstock.v1.EndBackupRequest
-	10,  // 78: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
-	3,   // 79: penstock.v1.AdminService.ListConnections:output_type -> penstock.v1.ListConnectionsResponse
-	5,   // 80: penstock.v1.AdminService.CloseConnection:output_type -> penstock.v1.CloseConnectionResponse
-	8,   // 81: penstock.v1.AdminService.ListConsumers:output_type -> penstock.v1.ListConsumersResponse
-	15,  // 82: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
-	17,  // 83: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
-	19,  // 84: penstock.v1.AdminService.SetVhostShards:output_type -> penstock.v1.SetVhostShardsResponse
-	21,  // 85: penstock.v1.AdminService.SetDefaultQueueType:output_type -> penstock.v1.SetDefaultQueueTypeResponse
-	23,  // 86: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
-	31,  // 87: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
-	33,  // 88: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
-	27,  // 89: penstock.v1.AdminService.GetUserLimits:output_type -> penstock.v1.GetUserLimitsResponse
-	29,  // 90: penstock.v1.AdminService.SetUserLimits:output_type -> penstock.v1.SetUserLimitsResponse
-	36,  // 91: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
-	38,  // 92: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
-	40,  // 93: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
-	42,  // 94: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
-	45,  // 95: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
-	47,  // 96: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
-	49,  // 97: penstock.v1.AdminService.DeletePermission:output_type -> penstock.v1.DeletePermissionResponse
-	52,  // 98: penstock.v1.AdminService.ListTopicPermissions:output_type -> penstock.v1.ListTopicPermissionsResponse
-	54,  // 99: penstock.v1.AdminService.SetTopicPermission:output_type -> penstock.v1.SetTopicPermissionResponse
-	56,  // 100: penstock.v1.AdminService.DeleteTopicPermission:output_type -> penstock.v1.DeleteTopicPermissionResponse
-	59,  // 101: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
-	61,  // 102: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
-	63,  // 103: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
-	66,  // 104: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
-	68,  // 105: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
-	70,  // 106: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
-	72,  // 107: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
-	75,  // 108: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
-	77,  // 109: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
-	79,  // 110: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
-	82,  // 111: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
-	84,  // 112: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
-	86,  // 113: penstock.v1.AdminService.DeletePolicy:output_type -> penstock.v1.DeletePolicyResponse
-	88,  // 114: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
-	90,  // 115: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
-	103, // 116: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
-	104, // 117: penstock.v1.AdminService.BeginBackup:output_type -> penstock.v1.BeginBackupResponse
-	105, // 118: penstock.v1.AdminService.ReadBackup:output_type -> penstock.v1.ReadBackupResponse
-	106, // 119: penstock.v1.AdminService.EndBackup:output_type -> penstock.v1.EndBackupResponse
-	78,  // [78:120] is the sub-list for method output_type
-	36,  // [36:78] is the sub-list for method input_type
+	103, // 78: penstock.v1.AdminService.GetClusterStatus:input_type -> penstock.v1.GetClusterStatusRequest
+	104, // 79: penstock.v1.AdminService.MoveLeader:input_type -> penstock.v1.MoveLeaderRequest
+	105, // 80: penstock.v1.AdminService.SetDraining:input_type -> penstock.v1.SetDrainingRequest
+	10,  // 81: penstock.v1.AdminService.GetStatus:output_type -> penstock.v1.GetStatusResponse
+	3,   // 82: penstock.v1.AdminService.ListConnections:output_type -> penstock.v1.ListConnectionsResponse
+	5,   // 83: penstock.v1.AdminService.CloseConnection:output_type -> penstock.v1.CloseConnectionResponse
+	8,   // 84: penstock.v1.AdminService.ListConsumers:output_type -> penstock.v1.ListConsumersResponse
+	15,  // 85: penstock.v1.AdminService.ListVhosts:output_type -> penstock.v1.ListVhostsResponse
+	17,  // 86: penstock.v1.AdminService.CreateVhost:output_type -> penstock.v1.CreateVhostResponse
+	19,  // 87: penstock.v1.AdminService.SetVhostShards:output_type -> penstock.v1.SetVhostShardsResponse
+	21,  // 88: penstock.v1.AdminService.SetDefaultQueueType:output_type -> penstock.v1.SetDefaultQueueTypeResponse
+	23,  // 89: penstock.v1.AdminService.DeleteVhost:output_type -> penstock.v1.DeleteVhostResponse
+	31,  // 90: penstock.v1.AdminService.GetVhostLimits:output_type -> penstock.v1.GetVhostLimitsResponse
+	33,  // 91: penstock.v1.AdminService.SetVhostLimits:output_type -> penstock.v1.SetVhostLimitsResponse
+	27,  // 92: penstock.v1.AdminService.GetUserLimits:output_type -> penstock.v1.GetUserLimitsResponse
+	29,  // 93: penstock.v1.AdminService.SetUserLimits:output_type -> penstock.v1.SetUserLimitsResponse
+	36,  // 94: penstock.v1.AdminService.ListUsers:output_type -> penstock.v1.ListUsersResponse
+	38,  // 95: penstock.v1.AdminService.PutUser:output_type -> penstock.v1.PutUserResponse
+	40,  // 96: penstock.v1.AdminService.DeleteUser:output_type -> penstock.v1.DeleteUserResponse
+	42,  // 97: penstock.v1.AdminService.RefreshToken:output_type -> penstock.v1.RefreshTokenResponse
+	45,  // 98: penstock.v1.AdminService.ListPermissions:output_type -> penstock.v1.ListPermissionsResponse
+	47,  // 99: penstock.v1.AdminService.SetPermission:output_type -> penstock.v1.SetPermissionResponse
+	49,  // 100: penstock.v1.AdminService.DeletePermission:output_type -> penstock.v1.DeletePermissionResponse
+	52,  // 101: penstock.v1.AdminService.ListTopicPermissions:output_type -> penstock.v1.ListTopicPermissionsResponse
+	54,  // 102: penstock.v1.AdminService.SetTopicPermission:output_type -> penstock.v1.SetTopicPermissionResponse
+	56,  // 103: penstock.v1.AdminService.DeleteTopicPermission:output_type -> penstock.v1.DeleteTopicPermissionResponse
+	59,  // 104: penstock.v1.AdminService.ListExchanges:output_type -> penstock.v1.ListExchangesResponse
+	61,  // 105: penstock.v1.AdminService.DeclareExchange:output_type -> penstock.v1.DeclareExchangeResponse
+	63,  // 106: penstock.v1.AdminService.DeleteExchange:output_type -> penstock.v1.DeleteExchangeResponse
+	66,  // 107: penstock.v1.AdminService.ListQueues:output_type -> penstock.v1.ListQueuesResponse
+	68,  // 108: penstock.v1.AdminService.DeclareQueue:output_type -> penstock.v1.DeclareQueueResponse
+	70,  // 109: penstock.v1.AdminService.DeleteQueue:output_type -> penstock.v1.DeleteQueueResponse
+	72,  // 110: penstock.v1.AdminService.PurgeQueue:output_type -> penstock.v1.PurgeQueueResponse
+	75,  // 111: penstock.v1.AdminService.ListBindings:output_type -> penstock.v1.ListBindingsResponse
+	77,  // 112: penstock.v1.AdminService.Bind:output_type -> penstock.v1.BindResponse
+	79,  // 113: penstock.v1.AdminService.Unbind:output_type -> penstock.v1.UnbindResponse
+	82,  // 114: penstock.v1.AdminService.ListPolicies:output_type -> penstock.v1.ListPoliciesResponse
+	84,  // 115: penstock.v1.AdminService.SetPolicy:output_type -> penstock.v1.SetPolicyResponse
+	86,  // 116: penstock.v1.AdminService.DeletePolicy:output_type -> penstock.v1.DeletePolicyResponse
+	88,  // 117: penstock.v1.AdminService.ExportDefinitions:output_type -> penstock.v1.ExportDefinitionsResponse
+	90,  // 118: penstock.v1.AdminService.ImportDefinitions:output_type -> penstock.v1.ImportDefinitionsResponse
+	106, // 119: penstock.v1.AdminService.Backup:output_type -> penstock.v1.BackupResponse
+	107, // 120: penstock.v1.AdminService.BeginBackup:output_type -> penstock.v1.BeginBackupResponse
+	108, // 121: penstock.v1.AdminService.ReadBackup:output_type -> penstock.v1.ReadBackupResponse
+	109, // 122: penstock.v1.AdminService.EndBackup:output_type -> penstock.v1.EndBackupResponse
+	110, // 123: penstock.v1.AdminService.GetClusterStatus:output_type -> penstock.v1.GetClusterStatusResponse
+	111, // 124: penstock.v1.AdminService.MoveLeader:output_type -> penstock.v1.MoveLeaderResponse
+	112, // 125: penstock.v1.AdminService.SetDraining:output_type -> penstock.v1.SetDrainingResponse
+	81,  // [81:126] is the sub-list for method output_type
+	36,  // [36:81] is the sub-list for method input_type
 	36,  // [36:36] is the sub-list for extension type_name
 	36,  // [36:36] is the sub-list for extension extendee
 	0,   // [0:36] is the sub-list for field type_name
@@ -5852,6 +5868,7 @@ func file_penstock_v1_admin_proto_init() {
 		return
 	}
 	file_penstock_v1_backup_proto_init()
+	file_penstock_v1_cluster_proto_init()
 	file_penstock_v1_message_proto_init()
 	file_penstock_v1_admin_proto_msgTypes[6].OneofWrappers = []any{}
 	file_penstock_v1_admin_proto_msgTypes[23].OneofWrappers = []any{}

@@ -63,6 +63,9 @@ const (
 	AdminService_BeginBackup_FullMethodName           = "/penstock.v1.AdminService/BeginBackup"
 	AdminService_ReadBackup_FullMethodName            = "/penstock.v1.AdminService/ReadBackup"
 	AdminService_EndBackup_FullMethodName             = "/penstock.v1.AdminService/EndBackup"
+	AdminService_GetClusterStatus_FullMethodName      = "/penstock.v1.AdminService/GetClusterStatus"
+	AdminService_MoveLeader_FullMethodName            = "/penstock.v1.AdminService/MoveLeader"
+	AdminService_SetDraining_FullMethodName           = "/penstock.v1.AdminService/SetDraining"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -123,8 +126,11 @@ type AdminServiceClient interface {
 	// connection, after the last part, and when no part is read for five minutes. One backup at a time.
 	BeginBackup(ctx context.Context, in *BeginBackupRequest, opts ...grpc.CallOption) (*BeginBackupResponse, error)
 	ReadBackup(ctx context.Context, in *ReadBackupRequest, opts ...grpc.CallOption) (*ReadBackupResponse, error)
-	// Ends a backup before its last part. One that has ended already is no error.
 	EndBackup(ctx context.Context, in *EndBackupRequest, opts ...grpc.CallOption) (*EndBackupResponse, error)
+	// The cluster: see cluster.proto. For administrators, and the first one for monitoring, too.
+	GetClusterStatus(ctx context.Context, in *GetClusterStatusRequest, opts ...grpc.CallOption) (*GetClusterStatusResponse, error)
+	MoveLeader(ctx context.Context, in *MoveLeaderRequest, opts ...grpc.CallOption) (*MoveLeaderResponse, error)
+	SetDraining(ctx context.Context, in *SetDrainingRequest, opts ...grpc.CallOption) (*SetDrainingResponse, error)
 }
 
 type adminServiceClient struct {
@@ -555,6 +561,36 @@ func (c *adminServiceClient) EndBackup(ctx context.Context, in *EndBackupRequest
 	return out, nil
 }
 
+func (c *adminServiceClient) GetClusterStatus(ctx context.Context, in *GetClusterStatusRequest, opts ...grpc.CallOption) (*GetClusterStatusResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetClusterStatusResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetClusterStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) MoveLeader(ctx context.Context, in *MoveLeaderRequest, opts ...grpc.CallOption) (*MoveLeaderResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MoveLeaderResponse)
+	err := c.cc.Invoke(ctx, AdminService_MoveLeader_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) SetDraining(ctx context.Context, in *SetDrainingRequest, opts ...grpc.CallOption) (*SetDrainingResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetDrainingResponse)
+	err := c.cc.Invoke(ctx, AdminService_SetDraining_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -613,8 +649,11 @@ type AdminServiceServer interface {
 	// connection, after the last part, and when no part is read for five minutes. One backup at a time.
 	BeginBackup(context.Context, *BeginBackupRequest) (*BeginBackupResponse, error)
 	ReadBackup(context.Context, *ReadBackupRequest) (*ReadBackupResponse, error)
-	// Ends a backup before its last part. One that has ended already is no error.
 	EndBackup(context.Context, *EndBackupRequest) (*EndBackupResponse, error)
+	// The cluster: see cluster.proto. For administrators, and the first one for monitoring, too.
+	GetClusterStatus(context.Context, *GetClusterStatusRequest) (*GetClusterStatusResponse, error)
+	MoveLeader(context.Context, *MoveLeaderRequest) (*MoveLeaderResponse, error)
+	SetDraining(context.Context, *SetDrainingRequest) (*SetDrainingResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -750,6 +789,15 @@ func (UnimplementedAdminServiceServer) ReadBackup(context.Context, *ReadBackupRe
 }
 func (UnimplementedAdminServiceServer) EndBackup(context.Context, *EndBackupRequest) (*EndBackupResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method EndBackup not implemented")
+}
+func (UnimplementedAdminServiceServer) GetClusterStatus(context.Context, *GetClusterStatusRequest) (*GetClusterStatusResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method GetClusterStatus not implemented")
+}
+func (UnimplementedAdminServiceServer) MoveLeader(context.Context, *MoveLeaderRequest) (*MoveLeaderResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method MoveLeader not implemented")
+}
+func (UnimplementedAdminServiceServer) SetDraining(context.Context, *SetDrainingRequest) (*SetDrainingResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method SetDraining not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -1528,6 +1576,60 @@ func _AdminService_EndBackup_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_GetClusterStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetClusterStatusRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetClusterStatus(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetClusterStatus_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetClusterStatus(ctx, req.(*GetClusterStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_MoveLeader_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MoveLeaderRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).MoveLeader(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_MoveLeader_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).MoveLeader(ctx, req.(*MoveLeaderRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_SetDraining_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetDrainingRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).SetDraining(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_SetDraining_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).SetDraining(ctx, req.(*SetDrainingRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1702,6 +1804,18 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "EndBackup",
 			Handler:    _AdminService_EndBackup_Handler,
+		},
+		{
+			MethodName: "GetClusterStatus",
+			Handler:    _AdminService_GetClusterStatus_Handler,
+		},
+		{
+			MethodName: "MoveLeader",
+			Handler:    _AdminService_MoveLeader_Handler,
+		},
+		{
+			MethodName: "SetDraining",
+			Handler:    _AdminService_SetDraining_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

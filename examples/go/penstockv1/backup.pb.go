@@ -361,6 +361,7 @@ func (x *ReadBackupResponse) GetSha256() string {
 	return ""
 }
 
+// Ends a backup before its last part. One that has ended already is no error.
 type EndBackupRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
