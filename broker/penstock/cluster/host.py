@@ -389,8 +389,14 @@ class ClusterHost:
         await asyncio.to_thread(self._node.read, key, read, state, version)
 
     def _note(self, key: bytes, found: Versioned) -> None:
-        """Remember a record, and say when another broker leads by it."""
-        before, self._records[key] = self._records.get(key), found
+        """Remember a record, and say when another broker leads by it.
+
+        An answer may be slower than the watch, and its record one that was changed since.
+        """
+        before = self._records.get(key)
+        if before is not None and before.record.epoch > found.record.epoch:
+            return
+        self._records[key] = found
         receiver = self._receivers.get(key)
         if receiver is not None and before is not None and before.record.leader.broker != found.record.leader.broker:
             receiver.deposed(self.translation.number_of(before.record.leader.broker))

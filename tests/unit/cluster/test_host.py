@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +14,7 @@ from penstock.cluster.host import ClusterHost, Member, ReplicaOptions
 from penstock.cluster.hosted import HostedReplica
 from penstock.cluster.record import BrokerName, Leader, ShardRecord
 from penstock.cluster.translation import broker_number
-from penstock.native import ClusterNode, PeerChanged, PeerMessage, Replica, ReplicaRole, ReplicaStanding
+from penstock.native import ChangeAsked, ClusterNode, PeerChanged, PeerMessage, Replica, ReplicaRole, ReplicaStanding
 
 ME = Member(bytes(16), BrokerName("mq-0"), boot=5)
 REPLICAS = [f"{number:032x}" for number in range(1, 4)]
@@ -48,6 +48,9 @@ class MadeUpNode:
     def read(self, *_: object) -> None:
         self.has_read.set()
 
+    def changed(self, *_: object) -> None:
+        pass
+
     def close_replica(self, _: bytes) -> None:
         pass
 
@@ -65,6 +68,28 @@ class ForgetfulCoordinator(DirectoryCoordinator):
             self.lost_count -= 1
             return Refused.UNKNOWN
         return await super().change(shard, base, record)
+
+
+class SlowCoordinator(DirectoryCoordinator):
+    """Its answers to changes come when they may."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.has_changed, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def change(self, shard: str, base: Version | None, record: ShardRecord) -> Version | Refused:
+        outcome = await super().change(shard, base, record)
+        self.has_changed.set()
+        await self.may_answer.wait()
+        return outcome
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    for _ in range(int(60 / TURN_S)):
+        if is_so():
+            return
+        await asyncio.sleep(TURN_S)
+    raise AssertionError("it is not so after a minute")
 
 
 def record_with(in_sync: int) -> ShardRecord:
@@ -221,6 +246,39 @@ def test_who_waits_for_a_leader_hears_that_another_broker_leads(tmp_path: Path) 
 
         await asyncio.wait_for(receiver.has_heard.wait(), 60)
         assert receiver.deposed_brokers == [host.translation.number_of(ME.name)]
+        await host.stop()
+
+    asyncio.run(run())
+
+
+def test_a_late_answer_brings_no_leader_back_that_was_replaced(tmp_path: Path) -> None:
+    """The broker named itself as the leader until the record changed again."""
+
+    async def run() -> None:
+        coordinator, other = SlowCoordinator(tmp_path / "coordinator"), DirectoryCoordinator(tmp_path / "coordinator")
+        record = record_with(in_sync=3).model_copy(update={"min_in_sync": 2})
+        version = await other.change("meta", None, record)
+        assert not isinstance(version, Refused)
+        host = ClusterHost(cast(ClusterNode, MadeUpNode()), coordinator, ME)
+        host.start()
+        shard = (await host.open("meta", tmp_path / "meta", ReplicaOptions())).shard
+        await until(lambda: host.leader_of(shard) is not None)
+
+        smaller = record.model_copy(update={"in_sync": record.in_sync[:2]})
+        base, wanted = host.translation.version_number(version), host.translation.state_of(smaller)
+        asked = SimpleNamespace(shard=shard, base=base, record=wanted, change=1)
+        changing = asyncio.create_task(host._change(cast(ChangeAsked, asked)))
+        await coordinator.has_changed.wait()
+        found = await other.read("meta")
+        assert found is not None
+        leader = Leader(broker="mq-1", replica=REPLICAS[1], boot=9)
+        elected = smaller.model_copy(update={"epoch": 4, "leader": leader})
+        assert not isinstance(await other.change("meta", found.version, elected), Refused)
+        await until(lambda: host.leader_of(shard) == (host.translation.number_of("mq-1"), 4))
+
+        coordinator.may_answer.set()
+        await changing
+        assert host.leader_of(shard) == (host.translation.number_of("mq-1"), 4)
         await host.stop()
 
     asyncio.run(run())
