@@ -44,15 +44,16 @@ impl Replica {
         Some(wanted)
     }
 
-    /// A larger set, with a learner that caught up.
+    /// A larger set, with a learner that caught up, and that would not be removed again as one that lags.
     fn with_caught_up(&mut self, record: &ShardRecord) -> Option<ShardRecord> {
         let floor: Position = self.log.committed;
-        let (now, within) = (self.now, self.settings.suspect_after);
+        let (now, end, settings) = (self.now, self.log.end, self.settings);
         let leading = self.leading()?;
         let floor = floor.max(leading.start?);
         let (replica, _) = leading.peers.iter().find(|(replica, peer)| {
             peer.lost.is_none()
-                && !peer.is_silent(now, within)
+                && !peer.is_silent(now, settings.suspect_after)
+                && (peer.acknowledged == end || now < peer.caught_up + settings.shrink_after)
                 && record.replicas.contains_key(replica)
                 && !record.in_sync.contains(replica)
                 && peer.acknowledged >= floor

@@ -31,6 +31,8 @@ struct World {
     watches: bool,
     /// The brokers that answer.
     alive: BTreeSet<u64>,
+    /// Whether their disks take nothing.
+    are_stalled: bool,
     end: u64,
 }
 
@@ -39,12 +41,29 @@ impl World {
         let stored = Stored { promised: 5, epochs: Epochs::new([(5, 0)]), end: 9, high_watermark: 9 };
         let replica = Replica::new(ME, stored, Settings::default(), 0);
         let alive = alive.iter().copied().collect();
+        let (record, changes) = (record(), Vec::new());
         let mut world =
-            World { replica, now: 1, version: 1, record: record(), changes: Vec::new(), watches: false, alive, end: 9 };
+            World { replica, now: 1, version: 1, record, changes, watches: false, alive, are_stalled: false, end: 9 };
         for broker in [BEFORE.0, OTHER.0] {
             world.step(Event::Link(broker, Link::Up));
         }
         world
+    }
+
+    /// The leader before handed over to this replica, and follows.
+    fn handed_over() -> World {
+        let mut world = World::new(&[OTHER.0, BEFORE.0]);
+        world.beat_of_the_leader_before();
+        world.step(Event::Received { from: BEFORE.0, message: Message::TakeOver { epoch: 5 } });
+        assert_eq!(world.record.leader, ME);
+        world.tick();
+        assert_eq!(world.replica.high_watermark(), world.end);
+        world
+    }
+
+    fn beat_of_the_leader_before(&mut self) {
+        let message = Message::Beat { epoch: 5, high_watermark: 9, sent: self.now, session: 0 };
+        self.step(Event::Received { from: BEFORE.0, message });
     }
 
     fn step(&mut self, event: Event) {
@@ -76,7 +95,7 @@ impl World {
             Effect::Replicate { to, until, .. } => {
                 let broker = self.record.replicas[&to];
                 let mut events = vec![Event::Sent { to, until }];
-                if self.alive.contains(&broker) {
+                if self.alive.contains(&broker) && !self.are_stalled {
                     let acknowledged =
                         Message::Acknowledge { epoch: self.record.epoch, replica: to, session: 1, position: until };
                     events.push(Event::Received { from: broker, message: acknowledged });
@@ -114,6 +133,11 @@ impl World {
         for event in self.append() {
             self.step(event);
         }
+    }
+
+    fn tick(&mut self) {
+        self.now += STEP;
+        self.step(Event::Tick);
     }
 
     /// Lets time pass until the set has no more than so many replicas in sync; returns the time that it took.
@@ -168,17 +192,7 @@ fn a_new_leader_that_hears_of_its_election_by_a_watch_waits_no_longer_either() {
 
 #[test]
 fn a_follower_that_answers_nothing_leaves_the_set_as_soon_as_a_leader_would_be_suspected() {
-    let mut world = World::new(&[OTHER.0, BEFORE.0]);
-    // The leader before hands over, and follows from then on.
-    world.step(Event::Received {
-        from: BEFORE.0,
-        message: Message::Beat { epoch: 5, high_watermark: 9, sent: 1, session: 0 },
-    });
-    world.step(Event::Received { from: BEFORE.0, message: Message::TakeOver { epoch: 5 } });
-    assert_eq!(world.record.leader, ME);
-    world.now += STEP;
-    world.step(Event::Tick);
-    assert_eq!(world.replica.high_watermark(), world.end);
+    let mut world = World::handed_over();
 
     world.alive.remove(&BEFORE.0);
     world.publish();
@@ -219,4 +233,19 @@ fn a_replica_that_answers_again_is_in_sync_again() {
     }
 
     assert_eq!(world.record.in_sync.len(), 3);
+}
+
+/// One of them left, and joined again at the next tick, because the other one left: ten changes of the record a second.
+#[test]
+fn followers_that_all_lag_take_no_turns_in_the_in_sync_set() {
+    let mut world = World::handed_over();
+    let before = world.changes.len();
+
+    world.are_stalled = true;
+    for _ in 0..300 {
+        world.publish();
+        world.tick();
+    }
+
+    assert_eq!(world.changes.len(), before + 1, "{:?}", &world.changes[before..]);
 }
