@@ -17,7 +17,7 @@ impl Replica {
 
     pub(crate) fn receive_as_follower(&mut self, from: BrokerId, message: Message) {
         if let Some(epoch) = message.leader_epoch() {
-            let now = self.now;
+            let (now, is_elected) = (self.now, self.promising.is_some());
             let Some(following) = self.following() else { return };
             if following.epoch < epoch {
                 return self.follow(epoch, from);
@@ -25,6 +25,8 @@ impl Replica {
             following.heard = Some(now);
             // A leader that hands over goes on sending what comes meanwhile.
             following.campaign.take_if(|campaign| !campaign.is_asked_for);
+            // One whose hand-over came to nothing delivers again.
+            following.is_predecessor_gone &= is_elected || following.campaign.is_some();
         }
         match message {
             Message::Beat { epoch, high_watermark, sent, session } => {

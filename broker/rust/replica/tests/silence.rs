@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use penstock_replica::{
-    Effect, Epochs, Event, Leader, Link, Message, Outcome, Replica, Settings, ShardRecord, Stored, Version,
+    Effect, Epochs, Event, Leader, Link, Message, Outcome, Replica, Role, Settings, ShardRecord, Stored, Version,
 };
 
 const ME: Leader = Leader { broker: 0, replica: 100, boot: 7 };
@@ -31,6 +31,8 @@ struct World {
     watches: bool,
     /// The brokers that answer.
     alive: BTreeSet<u64>,
+    /// Whether the coordinator answers nothing.
+    is_coordinator_gone: bool,
     /// Whether their disks take nothing.
     are_stalled: bool,
     end: u64,
@@ -42,8 +44,18 @@ impl World {
         let replica = Replica::new(ME, stored, Settings::default(), 0);
         let alive = alive.iter().copied().collect();
         let (record, changes) = (record(), Vec::new());
-        let mut world =
-            World { replica, now: 1, version: 1, record, changes, watches: false, alive, are_stalled: false, end: 9 };
+        let mut world = World {
+            replica,
+            now: 1,
+            version: 1,
+            record,
+            changes,
+            watches: false,
+            alive,
+            is_coordinator_gone: false,
+            are_stalled: false,
+            end: 9,
+        };
         for broker in [BEFORE.0, OTHER.0] {
             world.step(Event::Link(broker, Link::Up));
         }
@@ -77,6 +89,7 @@ impl World {
 
     fn answer(&mut self, effect: Effect) -> Vec<Event> {
         match effect {
+            Effect::Read(_) | Effect::Change { .. } if self.is_coordinator_gone => Vec::new(),
             Effect::Read(read) => {
                 let record = Some((self.record.clone(), Version(self.version)));
                 vec![Event::Read { read: Some(read), record }]
@@ -248,4 +261,28 @@ fn followers_that_all_lag_take_no_turns_in_the_in_sync_set() {
     }
 
     assert_eq!(world.changes.len(), before + 1, "{:?}", &world.changes[before..]);
+}
+
+/// A leader that had once asked this replica to take over was believed to be gone for as long as it led.
+#[test]
+fn a_new_leader_waits_for_one_that_went_on_after_a_hand_over_was_given_up() {
+    let mut world = World::new(&[OTHER.0]);
+    world.beat_of_the_leader_before();
+    world.is_coordinator_gone = true;
+    world.step(Event::Received { from: BEFORE.0, message: Message::TakeOver { epoch: 5 } });
+    for _ in 0..400 {
+        world.tick();
+        world.beat_of_the_leader_before();
+    }
+    world.is_coordinator_gone = false;
+    world.until_elected();
+
+    let elected = world.now;
+    while !matches!(world.replica.role(), Role::Leader { delivers: true, .. }) {
+        assert!(world.now < elected + 20_000, "it delivers nothing");
+        world.tick();
+    }
+
+    let within = Settings::default().deliver_within;
+    assert!(world.now >= elected + within, "{} ms after it was elected", world.now - elected);
 }
