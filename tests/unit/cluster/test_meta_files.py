@@ -90,11 +90,11 @@ COMMANDS: list[MetaCommand] = [
 ]
 
 
-def decided() -> Records:
-    """Return the records of the commands."""
+def decided(commands: Sequence[MetaCommand] = COMMANDS) -> Records:
+    """Return the records of commands."""
     state = MetaState()
     records: list[tuple[int, Record]] = []
-    for number, command in enumerate([JoinBroker(BrokerName("mq-0"), 1, None), *COMMANDS]):
+    for number, command in enumerate([JoinBroker(BrokerName("mq-0"), 1, None), *commands]):
         record = decide(PendingState(state), Request(SESSION if number else 0, number, number, command))
         assert isinstance(record, Record)
         position = 10 + 10 * number
@@ -250,6 +250,24 @@ def test_an_installation_that_is_interrupted_is_completed(count: int, tmp_path: 
         restore(picture.tree, again)
         asyncio.run(install(again, state_of(checkpoint_of(state))))
         assert metadata_files(again) == files, number
+
+
+def test_a_creation_that_is_interrupted_leaves_nothing_when_the_virtual_host_is_gone_by_then(tmp_path: Path) -> None:
+    records = decided([CreateVhost(BLUE), DeleteVhost(BLUE)])
+    state = asyncio.run(live(tmp_path / "whole", records, [1]))
+    root = tmp_path / "data"
+    root.mkdir()
+    power = Power(root, lambda: None)
+    with power.recorded():
+        asyncio.run(live(root, records[:-1], [1]))
+
+    for number, picture in enumerate(power.pictures):
+        again = tmp_path / str(number)
+        restore(picture.tree, again)
+        # The record is replayed, or about to be, when the checkpoint of another broker comes.
+        asyncio.run(live(again, records[:1], [1]))
+        asyncio.run(install(again, state_of(checkpoint_of(state))))
+        assert metadata_files(again) == metadata_files(tmp_path / "whole"), number
 
 
 def test_files_of_a_broker_without_a_cluster_are_not_replaced(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ class MetaFiles:
             if state.position == self._position:
                 await self._end_replay(state)
             return
-        before = self._noted if self._is_replaying else Applied(self._position)
+        before = self._noted if self._is_replaying else Applied(self._position, vhost=self._repeated)
         await self._note(replace(before, installing=state.position))
         await self._write_checkpoint(state)
         await self._install(state)
@@ -156,7 +156,7 @@ class MetaFiles:
         self._is_replaying = False
 
     async def _install(self, state: MetaState) -> None:
-        await self._vhosts.install(state)
+        await self._vhosts.install(state, self._repeated)
         await self._write_vhosts(state)
         for name in state.vhosts:
             await self._vhosts.unmark(name)

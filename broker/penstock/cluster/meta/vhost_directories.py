@@ -105,14 +105,15 @@ class VhostDirectories:
     async def collect(self, name: VhostName) -> None:
         await self._files[name].collect()
 
-    async def install(self, state: MetaState) -> None:
+    async def install(self, state: MetaState, changing: VhostName | None) -> None:
         """Make the directories of a state, and delete all others. Logs of virtual hosts that stay are kept.
 
-        New directories are marked until they are named, so that a start may make them anew.
+        New directories are marked until they are named, so that a start may make them anew. The creation or deletion of
+        `changing` was interrupted.
         """
         await self.close()
         named = await self._named()
-        for name in named:
+        for name in {*named, *([] if changing is None else [changing])}:
             if name not in state.vhosts:
                 path = self._directory.vhost_directory(name)
                 if path.is_dir():
