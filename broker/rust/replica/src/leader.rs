@@ -70,9 +70,9 @@ impl Replica {
                 (peer.sent, peer.moved) = (peer.acknowledged, now);
             }
         }
-        if leading.hand_over.is_some_and(|hand_over| now >= hand_over.since + settings.hand_over_within) {
-            leading.hand_over = None;
-        }
+        let within =
+            |hand_over: HandOver| if hand_over.is_sent { settings.hand_over_within } else { settings.shrink_after };
+        leading.hand_over.take_if(|hand_over| now >= hand_over.since + within(*hand_over));
         if leading.last_beat.is_none_or(|last| now >= last + settings.beat_every) {
             self.beat();
         }
@@ -253,13 +253,13 @@ impl Replica {
     /// replica has it. What was appended since may be cut: it is not committed, and its publishers hear that its outcome is unknown. This
     /// replica goes on committing it until the other one promises its own epoch.
     fn go_on_handing_over(&mut self) {
-        let committed = self.log.committed;
+        let (now, committed) = (self.now, self.log.committed);
         let Some(leading) = self.leading() else { return };
         let epoch = leading.epoch;
         let Some(hand_over) = leading.hand_over.as_mut().filter(|hand_over| !hand_over.is_sent) else { return };
         let Some(peer) = leading.peers.get(&hand_over.to) else { return };
         if committed >= hand_over.end && peer.acknowledged >= hand_over.end {
-            hand_over.is_sent = true;
+            (hand_over.is_sent, hand_over.since) = (true, now);
             let to = peer.broker;
             self.send(to, Message::TakeOver { epoch });
         }

@@ -24,7 +24,8 @@ pub struct Settings {
     pub disconnected_after: Millis,
     /// A question to other brokers or to the coordinator is asked again after this time.
     pub ask_again_after: Millis,
-    /// A hand-over that has not ended after this time is given up.
+    /// A hand-over is given up when the chosen replica has not taken over this long after it was asked to. Before, it is given up
+    /// after `shrink_after`: within that time every record is committed, or its replica leaves the set.
     pub hand_over_within: Millis,
     /// At most this much is sent to a follower beyond what it acknowledged.
     pub window: Position,

@@ -189,7 +189,7 @@ pub(crate) struct HandOver {
 
 impl Leading {
     pub fn role(&self) -> Role {
-        let appends = self.start.is_some() && self.hand_over.is_none();
+        let appends = self.start.is_some() && self.hand_over.is_none_or(|hand_over| !hand_over.is_sent);
         Role::Leader { epoch: self.epoch, appends, delivers: self.delivers && appends }
     }
 

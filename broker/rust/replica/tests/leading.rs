@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use penstock_replica::{
     Effect, Epochs, Event, Leader, Message, Outcome, Replica, Settings, ShardRecord, Stored, Version,
@@ -70,4 +70,29 @@ fn followers_are_told_nothing_while_records_are_on_their_way() {
 
     assert!(effects.contains(&Effect::Commit(12)), "{effects:?}");
     assert_eq!(high_watermarks(&effects), Vec::<u64>::new());
+}
+
+/// It was given up after a second, and the next one waited for the records that had come since.
+#[test]
+fn a_hand_over_waits_for_commits_that_take_longer_than_a_second() {
+    let mut replica = leader(Settings::default());
+    replica.step(7, Event::Synced(12));
+    replica.step(7, acknowledged(12));
+    let (mut end, mut late) = (12, VecDeque::new());
+    let asked_for = 2_000;
+
+    let took = (10..10_000).step_by(50).find(|&now| {
+        end += 8;
+        late.push_back((now + 1_200, end));
+        let mut events = vec![Event::Appended(end), Event::Synced(end), Event::Tick];
+        events.extend((now == asked_for + 10).then_some(Event::HandOver(101)));
+        if let Some(&(_, position)) = late.front().filter(|(due, _)| *due <= now) {
+            late.pop_front();
+            events.push(acknowledged(position));
+        }
+        let effects: Vec<Effect> = events.into_iter().flat_map(|event| replica.step(now, event)).collect();
+        effects.iter().any(|effect| matches!(effect, Effect::Send { message: Message::TakeOver { .. }, .. }))
+    });
+
+    assert!(took.is_some_and(|now| now >= asked_for && now < asked_for + 2_000), "{took:?}");
 }
