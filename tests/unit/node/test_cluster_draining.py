@@ -1,7 +1,7 @@
 """A broker that is drained hands over what it leads, if another one is to lead."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -30,6 +30,7 @@ class FakeHost:
         self.draining: frozenset[BrokerName] = frozenset()
         self.yields = False
         self.handed_over: list[bytes] = []
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def led(self) -> list[Any]:
         return [SimpleNamespace(shard=shard) for shard in (b"a", b"b", b"c") if shard not in self.handed_over]
@@ -42,6 +43,7 @@ class FakeHost:
 
     async def resign(self, replica: Any) -> HandOver:
         self.handed_over.append(replica.shard)
+        self.meanwhile()
         return HandOver.DONE
 
 
@@ -82,6 +84,26 @@ def test_a_broker_leads_on_that_is_not_drained_or_that_only_drained_ones_could_f
     host = looked(draining)
 
     assert (host.handed_over, host.yields) == ([], ME in draining)
+
+
+def test_a_broker_stops_handing_over_when_it_is_not_drained_any_more() -> None:
+    """It handed over everything that it led when it began."""
+    host, metadata = FakeHost(), SimpleNamespace(me=ME, state=state_with([ME]))
+
+    def undo() -> None:
+        metadata.state = state_with([])
+
+    host.meanwhile = undo
+    view = ClusterView("test", cast(Any, host), cast(Any, None), cast(Any, metadata), lambda _: True)
+
+    async def look() -> None:
+        running = asyncio.ensure_future(Draining(view).run())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        running.cancel()
+
+    asyncio.run(look())
+    assert (host.handed_over, host.draining, host.yields) == ([b"a"], frozenset(), False)
 
 
 def decided(draining: Sequence[BrokerName], broker: str, *, is_draining: bool) -> tuple[MetaAnswer, bool]:

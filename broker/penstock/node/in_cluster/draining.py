@@ -34,14 +34,24 @@ class Draining:
             await asyncio.sleep(LOOK_S)
 
     async def _look(self) -> None:
+        """Hand over one replica after another, so that the pauses of virtual hosts do not come together.
+
+        With many of them that takes minutes, so it is looked up for each of them who is drained by then.
+        """
         host, me = self._view.host, self._view.metadata.me
-        draining = frozenset(name for name, broker in self._view.metadata.state.brokers.items() if broker.is_draining)
-        host.draining = draining
-        await host.set_yields(yields=me in draining)
-        if me not in draining:
-            return
-        # One after another, so that the pauses of virtual hosts do not come together.
-        for replica in host.led():
+        draining = await self._tell()
+        for replica in host.led() if me in draining else ():
+            draining = await self._tell()
+            if me not in draining:
+                return
             if not draining.issuperset(host.heirs_of(replica.shard).values()):
                 outcome = await host.resign(replica)
                 _log.info("handed over by a broker that is drained", outcome=outcome.value)
+
+    async def _tell(self) -> frozenset[BrokerName]:
+        """Tell the host which brokers are drained, and return them."""
+        brokers = self._view.metadata.state.brokers
+        draining = frozenset(name for name, broker in brokers.items() if broker.is_draining)
+        self._view.host.draining = draining
+        await self._view.host.set_yields(yields=self._view.metadata.me in draining)
+        return draining
