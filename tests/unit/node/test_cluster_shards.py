@@ -37,6 +37,7 @@ class World:
         self.hosts: dict[BrokerName, FakeHost] = {}
         self.lost_count = 0
         self.gone: set[BrokerName] = set()
+        self.silent: set[BrokerName] = set()
         self.draining: set[BrokerName] = set()
         for broker in BROKERS:
             host, member = FakeHost(self, broker), FakeMember(self)
@@ -85,6 +86,8 @@ class FakeMember:
     async def call(self, broker: BrokerName, method: int, content: bytes) -> bytes:
         if broker in self._world.gone:
             raise NotCarriedOutError
+        if broker in self._world.silent:
+            raise LostCallError
         answer: bytes = await self._world.members[broker].handlers[method](content)
         if self._world.lost_count:
             self._world.lost_count -= 1
@@ -215,3 +218,27 @@ def test_a_move_that_is_not_made_in_time_says_who_leads(monkeypatch: pytest.Monk
 
     with pytest.raises(BusyError, match="vhost 'shop' is still led by broker 'mq-0'"):
         move(world, BROKERS[1], "mq-1")
+
+
+def test_a_leader_that_does_not_answer_is_not_said_to_lead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A move to a leader that was killed, or stood still, was said to be done."""
+    monkeypatch.setattr(moving, "MOVE_S", 0.05)
+    world = World()
+    world.leaders[SHARD] = BROKERS[1]
+    world.silent = {BROKERS[1]}
+
+    with pytest.raises(BusyError, match="vhost 'shop' is to be led by broker 'mq-1', which does not answer"):
+        move(world, BROKERS[0], "mq-1")
+
+
+def test_a_virtual_host_that_is_deleted_meanwhile_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+
+    async def delete(*_: object) -> HandOver:
+        world.vhosts = {}
+        return HandOver.NOT_TAKEN
+
+    monkeypatch.setattr(world.hosts[BROKERS[0]], "resign", delete)
+
+    with pytest.raises(NotFoundError, match="vhost 'shop' not found"):
+        move(world, BROKERS[0], "mq-1")

@@ -6,6 +6,7 @@ election. Asking again does no harm.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from penstock.cluster.calls import LostCallError, NotCarriedOutError
@@ -18,6 +19,7 @@ from penstock.cluster.shard_calls import (
     HandOver,
     HandOverAnswer,
     HandOverQuestion,
+    ShardReport,
 )
 from penstock.model.errors import BusyError, NotFoundError, PreconditionFailedError, Thing
 from penstock.model.names import VhostName
@@ -30,8 +32,13 @@ RETRY_S: Final = 0.1
 
 
 class LeaderMoves:
-    def __init__(self, view: ClusterView) -> None:
+    """`reports_of` asks a broker about shards that it may lead; it returns nothing where there is no answer."""
+
+    def __init__(
+        self, view: ClusterView, reports_of: Callable[[BrokerName, Sequence[str]], Awaitable[Sequence[ShardReport]]]
+    ) -> None:
         self._view = view
+        self._reports_of = reports_of
         view.member.answer(Method.HAND_OVER, self._answer_hand_over)
 
     async def move(self, vhost: VhostName, to: BrokerName) -> MovedLeader:
@@ -40,29 +47,41 @@ class LeaderMoves:
         Raises NotFoundError, PreconditionFailedError where that broker cannot lead, BusyError when it does not in time,
         and StorageError without the coordinator.
         """
-        state = self._view.metadata.state
-        if vhost not in state.vhosts:
-            raise NotFoundError(Thing("vhost", vhost), "check the name")
-        self._check_broker(to)
-        (shard,) = state.shards_of(vhost)
         thing, leader, is_moved = Thing("vhost", vhost), "", False
         try:
             async with asyncio.timeout(MOVE_S):
                 while True:
+                    # They may change meanwhile, by another operator.
+                    shard = self._shard_of(vhost)
+                    self._check_broker(to)
                     record = await self._view.host.read_record(shard)
-                    if record is not None:
-                        leader = record.leader.broker
-                        if leader == to:
+                    leader = "" if record is None else record.leader.broker
+                    if record is not None and leader == to:
+                        if await self._leads(to, shard, record.epoch):
                             return MovedLeader(shard, to, record.epoch, is_moved)
+                    elif record is not None:
                         check_replica(thing, record, to)
                         is_moved = True
                         await self._ask(BrokerName(leader), shard, to)
                     await asyncio.sleep(RETRY_S)
         except TimeoutError as error:
             place = f"is still led by broker '{leader}'" if leader else "is led by no broker yet"
+            if leader == to:
+                place = f"is to be led by broker '{leader}', which does not answer,"
             raise BusyError(thing, f"{place} after {MOVE_S:.0f} seconds") from error
 
     # ------------------------------------------------------------ parts
+
+    def _shard_of(self, vhost: VhostName) -> str:
+        state = self._view.metadata.state
+        if vhost not in state.vhosts:
+            raise NotFoundError(Thing("vhost", vhost), "check the name")
+        (shard,) = state.shards_of(vhost)
+        return shard
+
+    async def _leads(self, broker: BrokerName, shard: str, epoch: int) -> bool:
+        """Return whether a broker says that it leads: the record may name one that died, or stands still."""
+        return any(report.epoch == epoch for report in await self._reports_of(broker, [shard]))
 
     def _check_broker(self, broker: BrokerName) -> None:
         thing, known = Thing("broker", broker), self._view.metadata.state.brokers.get(broker)

@@ -42,7 +42,7 @@ class ClusterShards:
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
-        self._moves = LeaderMoves(view)
+        self._moves = LeaderMoves(view, self._ask)
         self.draining = Draining(view)
         view.member.answer(Method.PROGRESS, self._answer_progress)
 
