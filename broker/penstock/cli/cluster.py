@@ -90,19 +90,19 @@ def drain(
 
 
 def _wait_until_drained(connection: "Connection", broker: str, seconds: float) -> None:
-    """Return when a broker leads nothing. Raise ValueError when it still leads something after a time."""
+    """Return when another broker says of each shard that it leads it. Raise ValueError after a time."""
     from penstock.cli.cluster_calls import cluster_status
 
     deadline = time.monotonic() + seconds
-    while left := [shard for shard in cluster_status(connection).shards if shard.leader == broker]:
-        if time.monotonic() >= deadline:
+    while left := [shard for shard in cluster_status(connection).shards if not shard.led or shard.leader == broker]:
+        if not time.monotonic() < deadline:
             names = ", ".join(
                 METADATA if shard.vhost is None else f"vhost '{shard.vhost}'" for shard in left[:NAMED_MAX]
             )
             more = "" if len(left) <= NAMED_MAX else f" and {counted(len(left) - NAMED_MAX, 'other')}"
             raise ValueError(
-                f"broker '{broker}' still leads {names}{more}; it hands over once another replica is in sync, "
-                "as `penstock cluster status` shows"
+                f"no other broker than '{broker}' leads {names}{more} yet; it hands over once a broker that is not "
+                "drained has a replica in sync, as `penstock cluster status` shows"
             )
         time.sleep(LOOK_SECONDS)
 
