@@ -208,7 +208,7 @@ fn followers_free_what_is_settled_and_lead_with_all_that_is_not() {
     });
     // So the next leader reads little.
     let unfolded = |follower: &Broker| follower.shard.with_log(|log| log.stats().unfolded_segments).unwrap();
-    assert!(followers().all(|follower| unfolded(follower) <= 2));
+    until("followers fold what they have", || followers().all(|follower| unfolded(follower) <= 2));
 
     let second = followers().next().unwrap();
     first.shard.hand_over(second.shard.replica().unwrap());
