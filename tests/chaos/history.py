@@ -131,7 +131,7 @@ class Findings:
 
 @dataclass
 class QueueVerdict:
-    """What was found in one queue. The four findings have to be empty."""
+    """The findings about one queue. A correct broker loses, duplicates and misplaces nothing, and invents nothing."""
 
     queue: str
     delivered: int = 0

@@ -34,7 +34,7 @@ class Injector:
         self._switch = switch
         self._brokers = cluster.brokers
         self.problems: list[str] = []
-        """What brokers did that they must not do."""
+        """Descriptions of brokers that ended by themselves, or stopped with an error."""
         self._moved_count = 0
 
     def begin(self, fault: Fault, target: str) -> None:

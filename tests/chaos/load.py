@@ -42,7 +42,7 @@ class Flow:
     publishers: list[Publisher]
     consumers: list[Consumer]
     late: list[Consumer]
-    """Those of the queue that is consumed at the end."""
+    """The consumers of the queues that are consumed only at the end."""
 
 
 class Load:

@@ -12,7 +12,7 @@ __all__ = ["FaultRecord", "fault_table", "quantile", "verdict_table"]
 
 @dataclass
 class FaultRecord:
-    """What followed a fault: seconds until the next confirm, by virtual host."""
+    """The effect of a fault: seconds until the next confirm, by virtual host."""
 
     kind: str
     hit: dict[str, float] = field(default_factory=dict)

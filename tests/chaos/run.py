@@ -45,7 +45,7 @@ class Surroundings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run does."""
+    """The options of a run: its seed, its length and its faults."""
 
     seed: int
     seconds: float

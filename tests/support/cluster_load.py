@@ -57,14 +57,14 @@ class Follower(Thread):
                     if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
                         raise
                     address = self._next(address, leader_in(error))
-        except Exception as error:  # noqa: BLE001 (the test fails by it)
+        except Exception as error:  # noqa: BLE001 (an error in this thread must fail the test)
             self.failures.append(repr(error))
         finally:
             for channel in self._channels.values():
                 channel.close()
 
     def work(self, stub: stubs.MessagingServiceStub) -> None:
-        """Work at a broker as long as it leads."""
+        """Work at a broker as long as it leads. Publisher and Consumer define it."""
         raise NotImplementedError
 
     def end(self) -> None:

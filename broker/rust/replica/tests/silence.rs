@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// What a follower says that has all records of the epoch before.
+    /// The answers of a follower that has all records of the epoch before.
     fn answer_of(&self, from: u64, message: Message) -> Vec<Event> {
         let (replica, session) = (self.record.replicas.iter().find(|(_, broker)| **broker == from).unwrap().0, 1);
         let messages = match message {

@@ -22,7 +22,7 @@ struct Alone {
     record: ShardRecord,
     version: u64,
     now: Now,
-    /// What the other broker would see.
+    /// The outputs so far, among them the messages to the other broker.
     seen: Vec<Output>,
 }
 
