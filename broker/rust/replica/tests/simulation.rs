@@ -65,6 +65,12 @@ fn no_world_breaks_a_promise() {
     );
 }
 
+/// A broker began an epoch late, when the leader of the next one had committed entries from before both: no promise is broken by that.
+#[test]
+fn a_leader_that_begins_late_may_lack_what_a_later_one_committed() {
+    run(1489).unwrap();
+}
+
 #[test]
 fn a_hand_over_pauses_publishing_for_less_than_100_ms() {
     let mut longest = 0;

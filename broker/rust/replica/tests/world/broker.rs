@@ -125,8 +125,12 @@ impl Broker {
         self.replica_id = new;
     }
 
-    pub fn is_leader(&self) -> bool {
-        matches!(self.replica.as_ref().map(Replica::role), Some(Role::Leader { .. }))
+    /// The epoch that it leads.
+    pub fn leads(&self) -> Option<u64> {
+        match self.replica.as_ref()?.role() {
+            Role::Leader { epoch, .. } => Some(epoch),
+            _ => None,
+        }
     }
 
     /// The epoch in which it takes publishes.

@@ -13,6 +13,8 @@ use super::broker::{Broker, Disk, Entry};
 #[derive(Default)]
 pub struct Checks {
     pub committed: Vec<Entry>,
+    /// How much leaders of each epoch have committed: entries of earlier epochs, too.
+    committed_by: BTreeMap<u64, usize>,
     leaders: BTreeMap<u64, (usize, u64)>,
     pub expects_one_deliverer: bool,
     /// When each broker stopped delivering last.
@@ -32,7 +34,7 @@ impl Checks {
         &mut self,
         broker: usize,
         position: u64,
-        is_leader: bool,
+        leads: Option<u64>,
         brokers: &[Broker],
         record: &ShardRecord,
     ) -> Result<(), String> {
@@ -44,10 +46,14 @@ impl Checks {
         if entries[..known] != self.committed[..known] {
             return Err(format!("broker {broker} has other entries below {position} than are committed"));
         }
+        if let Some(epoch) = leads {
+            let until = self.committed_by.entry(epoch).or_default();
+            *until = (*until).max(position as usize);
+        }
         if position as usize <= self.committed.len() {
             return Ok(());
         }
-        if !is_leader {
+        if leads.is_none() {
             return Err(format!("broker {broker} follows and commits {position} before a leader did"));
         }
         self.committed.extend_from_slice(&entries[known..position as usize]);
@@ -86,9 +92,10 @@ impl Checks {
         }
     }
 
-    /// A leader has what was committed in the epochs before its own. A later one may have committed more by now.
+    /// A leader has what the leaders before it committed. One that stores its promise slowly begins late: leaders of later epochs may
+    /// have committed more by then, also entries that are older than its epoch.
     fn is_complete(&self, broker: usize, epoch: u64, disk: &Disk) -> Result<(), String> {
-        let before = self.committed.partition_point(|entry| entry.epoch < epoch);
+        let before = self.committed_by.range(..epoch).map(|(_, &until)| until).max().unwrap_or(0);
         if disk.entries.starts_with(&self.committed[..before]) {
             return Ok(());
         }

@@ -315,8 +315,8 @@ impl World {
                 self.ask(Request::Change { broker, boot, change, base, record });
             }
             Effect::Commit(position) => {
-                let is_leader = self.brokers[broker].is_leader();
-                self.checks.commit(broker, position, is_leader, &self.brokers, self.coordinator.record())?;
+                let leads = self.brokers[broker].leads();
+                self.checks.commit(broker, position, leads, &self.brokers, self.coordinator.record())?;
                 self.brokers[broker].disk.store_high_watermark(position, &mut self.random);
             }
             Effect::Role(role) => self.checks.role(self.now, broker, role, &mut self.brokers[broker])?,
