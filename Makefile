@@ -134,6 +134,9 @@ model: setup .venv/.dev ## the model of replication for about a minute, and with
 chaos: setup .venv/.dev ## faults for three real brokers of a cluster under load, and the verdict (CHAOS_MINUTES=10, CHAOS_SEED, CHAOS_KINDS=pause,halves, CHAOS_RATE)
 	@PYTHONPATH=tests $(BIN)/python -m chaos
 
+failover: setup .venv/.dev ## kill -9 each leader of three in turn while clients publish at full rate, and the verdict (FAILOVER_KILLS=6)
+	@PYTHONPATH=tests $(BIN)/python -m chaos --kinds kill-leader --rate 0 --faults $${FAILOVER_KILLS:-6}
+
 long-model: ## the log against its model with many cases (LONG_CASES=20000); seeds that fail are kept beside the test
 	PROPTEST_CASES=$${LONG_CASES:-20000} cargo test --release --locked -p penstock-log --test model
 

@@ -12,9 +12,10 @@ from random import Random
 
 from rich.console import Console
 
+from chaos.fault_script import run_faults
 from chaos.faults import NETWORK_KINDS, kinds_of
 from chaos.network import Loopback, Network, enter_own_network
-from chaos.run import Plan, run
+from chaos.run import FAULT_COUNT_MAX, Plan
 from support.serving_cluster import NAMES
 
 LINE_WIDTH = 140
@@ -31,15 +32,16 @@ def main() -> int:
     seed = options.seed or Random().randrange(1, 1_000_000)
     console.print(f"CHAOS_SEED={seed} CHAOS_MINUTES={options.minutes:g} CHAOS_KINDS={','.join(kinds)}")
     directory = options.directory / str(seed)
-    plan = Plan(seed, options.minutes * 60, kinds, options.rate, directory, keeps=options.keep)
+    plan = Plan(seed, options.minutes * 60, kinds, options.rate, directory, options.faults, keeps=options.keep)
     with Network(NAMES) if has_network else Loopback(NAMES) as network:
-        return 1 if run(plan, network, console) else 0
+        return 1 if run_faults(plan, network, console).wrong else 0
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=float(os.environ.get("CHAOS_MINUTES") or 10))
     parser.add_argument("--seed", type=int, default=int(os.environ.get("CHAOS_SEED") or 0), help="0: draw one")
+    parser.add_argument("--faults", type=int, default=FAULT_COUNT_MAX, help="end after this many, also before the time")
     parser.add_argument("--kinds", default=os.environ.get("CHAOS_KINDS", ""), help="kinds of faults, by commas")
     parser.add_argument(
         "--rate",
@@ -52,6 +54,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.minutes <= 0:
         parser.error("--minutes must be more than 0")
+    if options.faults < 1:
+        parser.error("--faults must be at least 1")
     return options
 
 

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import grpc
 
-from chaos.history import History
+from chaos.history import History, message_of
 from chaos.leader import Leader, open_channel
+from chaos.mark import Mark
 from penstock.v1 import message_pb2
 from penstock.v1 import messaging_pb2 as wire
 from penstock.v1 import messaging_pb2_grpc as stubs
@@ -36,6 +37,20 @@ class Consumer(Thread):
         self._stopping = Event()
         self._call: Any = None
         self._broker = ""
+        self._opened_at = 0.0
+        """When the stream was opened."""
+        self._marks: list[tuple[Mark, dict[str, int]]] = []
+        """Each with the next numbers of producers at its moment."""
+
+    def mark(self) -> Mark:
+        """Have the time measured from now until a delivery of a later stream, or of a message that is sent later.
+
+        Others may have been on their way already.
+        """
+        mark = Mark(time.monotonic())
+        numbers = {name: producer.next_number for name, producer in self._history.producers.items()}
+        self._marks = [*(each for each in self._marks if each[0].seconds is None), (mark, numbers)]
+        return mark
 
     def stop(self) -> None:
         self._stopping.set()
@@ -61,6 +76,7 @@ class Consumer(Thread):
         with open_channel(self._addresses[broker]) as channel:
             stub = stubs.MessagingServiceStub(channel)
             self._broker = broker
+            self._opened_at = time.monotonic()
             self._call = stub.Consume(iter(requests.get, None), metadata=self._credentials)
             try:
                 for response in self._call:
@@ -85,5 +101,17 @@ class Consumer(Thread):
         for each in deliveries:
             self._history.deliver(self._queue, each.body, is_redelivered=each.redelivered)
             self._history.acknowledge(self._queue, each.body)
+            self._measure(each.body)
             ranges.append(message_pb2.Range(first=each.sequence, last=each.sequence))
         requests.put(wire.ConsumeRequest(settle=wire.Settlement(ranges=ranges, outcome=wire.OUTCOME_ACK)))
+
+    def _measure(self, content: bytes) -> None:
+        """Enter the time in the marks that are older than the stream, or than the message."""
+        for mark, numbers in self._marks:
+            if mark.seconds is None and (self._opened_at > mark.at or _is_later(content, numbers)):
+                mark.reach(self.last_at)
+
+
+def _is_later(content: bytes, numbers: dict[str, int]) -> bool:
+    message = message_of(content)
+    return message is not None and message[1] >= numbers.get(message[0], 0)

@@ -4,12 +4,12 @@ A fault names the brokers that it hits and its times; what it does to processes 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 from typing import Final
 
-__all__ = ["NETWORK_KINDS", "Fault", "Kind", "Link", "draw", "kinds_of"]
+__all__ = ["NETWORK_KINDS", "Fault", "Kind", "Link", "Pace", "draw", "kinds_of"]
 
 Link = tuple[str, str]
 """A direction between two brokers: packets go from the first to the second."""
@@ -52,6 +52,18 @@ SECONDS: Final = {
 }
 """How long a fault lasts, at least and at most; kinds that are not here are cuts."""
 CUT_S: Final = (2.0, 12.0)
+AT_LEADER: Final = 0.0
+"""The pick that is the leader for each kind that may hit any broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Times of faults that all hit leaders: how long each lasts, at least and at most.
+
+    All replicas are in sync again before the next one.
+    """
+
+    seconds: tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +115,13 @@ class Fault:
         return {target}
 
 
-def draw(random: Random, kinds: Sequence[Kind], vhost_count: int) -> Iterator[Fault]:
-    """Yield faults without end; each run through all kinds has another order."""
+def draw(random: Random, kinds: Sequence[Kind], vhost_count: int, pace: Pace | None = None) -> Iterator[Fault]:
+    """Yield faults without end; each run through all kinds has another order. They hit any broker without a pace."""
     number = 0
     while True:
         for kind in random.sample(kinds, len(kinds)):
-            least, most = SECONDS.get(kind, CUT_S)
-            yield Fault(
+            least, most = SECONDS.get(kind, CUT_S) if pace is None else pace.seconds
+            drawn = Fault(
                 kind,
                 number % vhost_count,
                 (random.random(), random.random()),
@@ -117,6 +129,7 @@ def draw(random: Random, kinds: Sequence[Kind], vhost_count: int) -> Iterator[Fa
                 random.uniform(*CALM_S),
                 waits=random.random() < 0.5,
             )
+            yield drawn if pace is None else replace(drawn, picks=(AT_LEADER, drawn.picks[1]), calm_s=0.0, waits=True)
             number += 1
 
 

@@ -17,10 +17,11 @@ from chaos.consumer import Consumer
 from chaos.declarer import PREFIX, Declarer
 from chaos.history import History, Producer
 from chaos.leader import Leader
-from chaos.publisher import Mark, Publisher, Setup
+from chaos.mark import Mark
+from chaos.publisher import Publisher, Setup
 from support.serving_cluster import ServingCluster
 
-__all__ = ["DRAIN_S", "USER", "Flow", "Load"]
+__all__ = ["DRAIN_S", "USER", "Flow", "Load", "Marks"]
 
 USER: Final = ("chaos", "chaos-password")
 EXCHANGE: Final = "all"
@@ -30,6 +31,14 @@ KEPT: Final = "kept"
 VHOSTS_MAX: Final = 12
 DRAIN_S: Final = 60.0
 """Queues that are not empty have lost messages when none came for this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """A moment in one virtual host: the times until each publisher has a confirm, and each consumer a delivery."""
+
+    confirms: list[Mark]
+    deliveries: list[Mark]
 
 
 @dataclass
@@ -81,9 +90,12 @@ class Load:
         for thread in self._threads():
             thread.start()
 
-    def mark(self) -> dict[str, list[Mark]]:
-        """Have the time until the next confirm measured in each virtual host."""
-        return {flow.vhost: [publisher.mark() for publisher in flow.publishers] for flow in self.flows}
+    def mark(self) -> dict[str, Marks]:
+        """Have the times until the next confirm and the next delivery measured in each virtual host."""
+        return {
+            flow.vhost: Marks([each.mark() for each in flow.publishers], [each.mark() for each in flow.consumers])
+            for flow in self.flows
+        }
 
     def stop(self) -> None:
         """End publishing and declaring."""

@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Condition, Event, Thread
 from typing import Any, Final
 
@@ -11,24 +11,16 @@ import grpc
 
 from chaos.history import Producer, body
 from chaos.leader import Leader, open_channel
+from chaos.mark import Mark
 from penstock.v1 import messaging_pb2 as wire
 from penstock.v1 import messaging_pb2_grpc as stubs
 
-__all__ = ["Mark", "Publisher", "Setup"]
+__all__ = ["Publisher", "Setup"]
 
 BATCH: Final = 20
 IN_FLIGHT_MAX: Final = 400
 STALL_S: Final = 1.0
 """Without an answer for this time it looks for another leader."""
-
-
-@dataclass
-class Mark:
-    """A moment, and the time until a message that was sent after it was confirmed."""
-
-    at: float
-    seconds: float | None = None
-    confirmed: Event = field(default_factory=Event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +56,7 @@ class Publisher(Thread):
         self._due = 0.0
 
     def mark(self) -> Mark:
-        """Have the time from now until the next confirm measured."""
+        """Have the time measured from now until a message that is sent later is confirmed."""
         mark = Mark(time.monotonic())
         self._marks = [*(each for each in self._marks if each.seconds is None), mark]
         return mark
@@ -176,5 +168,4 @@ class Publisher(Thread):
             sent_at = self._sent.popleft()[1]
         for mark in self._marks:
             if mark.seconds is None and sent_at > mark.at:
-                mark.seconds = now - mark.at
-                mark.confirmed.set()
+                mark.reach(now)

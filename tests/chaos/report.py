@@ -12,12 +12,14 @@ __all__ = ["FaultRecord", "fault_table", "quantile", "verdict_table"]
 
 @dataclass
 class FaultRecord:
-    """The effect of a fault: seconds until the next confirm, by virtual host."""
+    """The effect of a fault: seconds until the next confirm and the next delivery, by virtual host."""
 
     kind: str
     hit: dict[str, float] = field(default_factory=dict)
     """Virtual hosts whose leader was hit."""
     other: dict[str, float] = field(default_factory=dict)
+    delivered: dict[str, float] = field(default_factory=dict)
+    """Until the next delivery in those that were hit."""
 
 
 def quantile(values: Sequence[float], part: float) -> float:
@@ -27,16 +29,22 @@ def quantile(values: Sequence[float], part: float) -> float:
 
 
 def fault_table(records: Iterable[FaultRecord]) -> Table:
-    """Return a row for each kind: seconds from the fault until the next confirm."""
+    """Return a row for each kind: seconds from the fault until the next confirm, and until the next delivery."""
     columns = ("fault", "count", "p50", "p95", "longest", "of other hosts: p50", "longest")
-    table = Table(*columns, title="seconds until the next confirm")
+    table = Table(*columns, "deliveries: p50", "longest", title="seconds until the next confirm")
     by_kind: dict[str, list[FaultRecord]] = {}
     for record in records:
         by_kind.setdefault(record.kind, []).append(record)
     for kind, found in sorted(by_kind.items()):
         hit = [value for record in found for value in record.hit.values()]
         other = [value for record in found for value in record.other.values()]
-        table.add_row(kind, str(len(found)), *_texts(hit, (0.5, 0.95, 1.0)), *_texts(other, (0.5, 1.0)))
+        delivered = [value for record in found for value in record.delivered.values()]
+        table.add_row(
+            *(kind, str(len(found))),
+            *_texts(hit, (0.5, 0.95, 1.0)),
+            *_texts(other, (0.5, 1.0)),
+            *_texts(delivered, (0.5, 1.0)),
+        )
     return table
 
 

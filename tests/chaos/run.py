@@ -1,28 +1,29 @@
-"""A run: a cluster, a load, one fault after the other, and what was found."""
+"""A run: a cluster, a load, a script of what happens to the brokers, and what was found."""
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 import trustme
 from rich.console import Console
 
-from chaos.faults import Fault, Kind, Link, draw
-from chaos.injector import Injector
-from chaos.load import USER, Load
-from chaos.publisher import Mark
+from chaos.faults import Kind, Pace
+from chaos.load import USER, Load, Marks
+from chaos.mark import Mark
 from chaos.report import FaultRecord, fault_table, verdict_table
 from support.broker import BrokerError, Place
-from support.serving_cluster import NAMES, ServingCluster
+from support.serving_cluster import ServingCluster
 
-__all__ = ["Plan", "Surroundings", "run"]
+__all__ = ["FAULT_COUNT_MAX", "Findings", "Plan", "Run", "Script", "run"]
 
 CONFIRM_S: Final = 60.0
-"""A virtual host without a confirm for this time after a fault has ended is stuck."""
+"""A virtual host without a confirm, or a delivery, for this time after a fault has ended is stuck."""
+FAULT_COUNT_MAX: Final = 1_000_000
+"""The faults of a run that ends by its time."""
 SETTINGS: Final = f"""
 default_user = "{USER[0]}"
 default_password = "{USER[1]}"
@@ -31,16 +32,6 @@ segment_bytes_max = 1048576
 """
 BAD_WORDS: Final = ("replica halted", "replica failed", "Traceback", "panicked", "bug in", "queues not filled")
 """They must not be in the log of a broker that no one harmed."""
-
-
-class Surroundings(Protocol):
-    """The network that brokers run in."""
-
-    @property
-    def places(self) -> Mapping[str, Place]: ...
-
-    def cut(self, links: Sequence[Link]) -> None: ...
-    def heal(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,29 +43,41 @@ class Plan:
     kinds: Sequence[Kind]
     rate: float
     directory: Path
-    fault_count_max: int = 1_000_000
+    fault_count_max: int = FAULT_COUNT_MAX
     vhost_count: int = 3
     keeps: bool = False
     """Whether data and logs are left."""
+    pace: Pace | None = None
+    """The times of the faults, where they are not drawn by kind."""
+    program: str | None = None
+    """The command `penstock` of the brokers, where it is not that of this checkout."""
 
 
-def run(plan: Plan, network: Surroundings, console: Console) -> list[str]:
-    """Run a plan, and print what happens and the verdict. Return what is wrong; its directory is left then."""
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What is wrong, and the effects of the faults."""
+
+    wrong: list[str] = field(default_factory=list)
+    records: list[FaultRecord] = field(default_factory=list)
+
+
+def run(plan: Plan, places: Mapping[str, Place], console: Console, script: "Script") -> Findings:
+    """Run a script, and print what happens and the verdict. Its directory is left if anything is wrong."""
     shutil.rmtree(plan.directory, ignore_errors=True)
     plan.directory.mkdir(parents=True)
-    cluster = ServingCluster(plan.directory, *flags(plan.directory, network.places), places=network.places)
-    with cluster:
+    shared = flags(plan.directory, places)
+    with ServingCluster(plan.directory, *shared, places=places, program=plan.program) as cluster:
         try:
-            wrong = Run(plan, cluster, network, console).run()
+            found = Run(plan, cluster, console).run(script)
         except BrokerError as error:
-            wrong = [f"a broker does not start or stop: {error}"]
-    for each in wrong:
+            found = Findings([f"a broker does not start or stop: {error}"])
+    for each in found.wrong:
         console.print(f"[red]{each}[/red]", markup=True)
-    if wrong or plan.keeps:
+    if found.wrong or plan.keeps:
         console.print(f"data and logs are in {plan.directory}; CHAOS_SEED={plan.seed} repeats the faults")
     else:
         shutil.rmtree(plan.directory)
-    return wrong
+    return found
 
 
 def flags(directory: Path, places: Mapping[str, Place]) -> list[str]:
@@ -92,85 +95,66 @@ def flags(directory: Path, places: Mapping[str, Place]) -> list[str]:
 
 
 class Run:
-    """One run on a cluster that has started."""
+    """One run on a cluster that has started. A script has it, and enters what is wrong."""
 
-    def __init__(self, plan: Plan, cluster: ServingCluster, network: Surroundings, console: Console) -> None:
-        self._plan = plan
-        self._cluster = cluster
+    def __init__(self, plan: Plan, cluster: ServingCluster, console: Console) -> None:
+        self.plan = plan
+        self.cluster = cluster
+        self.load = Load(cluster, Random(plan.seed), plan.rate)
+        self.records: list[FaultRecord] = []
+        self.wrong: list[str] = []
         self._console = console
-        self._random = Random(plan.seed)
-        self._load = Load(cluster, Random(plan.seed), plan.rate)
-        self._injector = Injector(cluster, network)
-        self._records: list[FaultRecord] = []
-        self._wrong: list[str] = []
         self._began = time.monotonic()
 
-    def run(self) -> list[str]:
-        """Return what is wrong."""
-        load = self._load
-        load.prepare(self._plan.vhost_count)
-        self._cluster.until_all_in_sync()
-        self._say(f"leaders: {', '.join(f'{flow.vhost} {flow.leader.current}' for flow in load.flows)}")
+    def run(self, script: "Script") -> Findings:
+        load = self.load
+        load.prepare(self.plan.vhost_count)
+        self.cluster.until_all_in_sync()
+        self.say(f"leaders: {self.leaders()}")
         load.start()
-        self._confirmed(load.mark(), "the start")
-        self._faults()
+        self.confirmed(load.mark(), "the start")
+        script(self)
         load.stop()
-        self._in_sync("the end")
-        self._say("draining")
-        self._wrong += load.drain()
+        self.in_sync("the end")
+        self.say("draining")
+        self.wrong += load.drain()
         self._report()
-        return self._wrong
+        return Findings(self.wrong, self.records)
 
-    def _faults(self) -> None:
-        until = time.monotonic() + self._plan.seconds
-        for number, fault in enumerate(draw(self._random, self._plan.kinds, len(self._load.flows))):
-            if time.monotonic() > until or number >= self._plan.fault_count_max:
-                return
-            self._inject(fault)
-            if fault.waits:
-                self._in_sync(f"{fault.kind}")
-            time.sleep(fault.calm_s)
+    def leaders(self) -> str:
+        """Return who leads each virtual host, as its clients know it."""
+        return ", ".join(f"{flow.vhost} {flow.leader.current}" for flow in self.load.flows)
 
-    def _inject(self, fault: Fault) -> None:
-        flow, names = self._load.flows[fault.vhost], list(NAMES)
-        leaders = {each.vhost: each.leader.current for each in self._load.flows}
-        target = fault.target(flow.leader.current or names[0], names)
-        hits = fault.hits(target, names)
-        self._injector.begin(fault, target)
-        marks = self._load.mark()
-        time.sleep(fault.seconds)
-        self._injector.end(fault, target)
-        seconds = self._confirmed(marks, f"{fault.kind} of {target}")
-        record = FaultRecord(str(fault.kind))
-        for vhost, value in seconds.items():
-            (record.hit if leaders[vhost] in hits else record.other)[vhost] = value
-        self._records.append(record)
-        marked = {f"{vhost}{'*' if vhost in record.hit else ''}": value for vhost, value in seconds.items()}
-        times = ", ".join(f"{vhost} {value:.2f}" for vhost, value in marked.items())
-        self._say(f"{fault.kind} of {target} for {fault.seconds:.1f} s; confirms after {times} s")
-        self._wrong += self._injector.problems
-        self._injector.problems.clear()
-
-    def _confirmed(self, marks: Mapping[str, Sequence[Mark]], what: str) -> dict[str, float]:
+    def confirmed(self, marks: Mapping[str, Marks], what: str) -> dict[str, float]:
         """Wait until all publishers have confirms again; return the longest time of each virtual host."""
-        until, found = time.monotonic() + CONFIRM_S, {}
-        for vhost, each in marks.items():
-            for mark in each:
-                mark.confirmed.wait(max(0.0, until - time.monotonic()))
-            if any(mark.seconds is None for mark in each):
-                self._wrong.append(f"{vhost} has no confirm {CONFIRM_S:.0f} s after {what}")
-            found[vhost] = max(time.monotonic() - mark.at if mark.seconds is None else mark.seconds for mark in each)
-        return found
+        return {vhost: self._reached(each.confirms, f"confirm in {vhost}", what) for vhost, each in marks.items()}
 
-    def _in_sync(self, what: str) -> None:
+    def delivered(self, marks: Marks, vhost: str, what: str) -> float:
+        """Wait until there are deliveries again; return the time until then."""
+        return self._reached(marks.deliveries, f"delivery in {vhost}", what)
+
+    def in_sync(self, what: str) -> None:
+        """Wait until all replicas are in sync."""
         try:
-            self._cluster.until_all_in_sync()
+            self.cluster.until_all_in_sync()
         except AssertionError:
-            self._wrong.append(f"not all replicas are in sync after {what}")
+            self.wrong.append(f"not all replicas are in sync after {what}")
+
+    def say(self, text: str) -> None:
+        self._console.print(f"{time.monotonic() - self._began:7.1f} s  {text}", soft_wrap=True)
+
+    def _reached(self, marks: Sequence[Mark], thing: str, what: str) -> float:
+        """Wait until all marks are reached, and return the longest time of them."""
+        until = time.monotonic() + CONFIRM_S
+        for mark in marks:
+            mark.reached.wait(max(0.0, until - time.monotonic()))
+        if any(mark.seconds is None for mark in marks):
+            self.wrong.append(f"no {thing} {CONFIRM_S:.0f} s after {what}")
+        return max(time.monotonic() - mark.at if mark.seconds is None else mark.seconds for mark in marks)
 
     def _report(self) -> None:
-        load, console = self._load, self._console
-        console.print(fault_table(self._records))
+        load, console = self.load, self._console
+        console.print(fault_table(self.records))
         found = [(flow.vhost, flow.history, flow.history.verdicts()) for flow in load.flows]
         console.print(verdict_table(found))
         for name, count in load.errors().most_common(12):
@@ -179,14 +163,15 @@ class Run:
             for verdict in verdicts:
                 for name, each in verdict.broken():
                     samples = ", ".join(each.samples)
-                    self._wrong.append(f"{each.count:,} {name} in {vhost} {verdict.queue}: {samples}")
-        self._wrong += load.declarer.found.broken(load.declared())
+                    self.wrong.append(f"{each.count:,} {name} in {vhost} {verdict.queue}: {samples}")
+        self.wrong += load.declarer.found.broken(load.declared())
         answered = len(load.declarer.found.declares_answered)
-        console.print(f"{len(self._records)} faults; {answered} queues declared; {sums(found)}")
-        self._wrong += complaints({name: broker.log for name, broker in self._cluster.brokers.items()})
+        console.print(f"{len(self.records)} faults; {answered} queues declared; {sums(found)}")
+        self.wrong += complaints({name: broker.log for name, broker in self.cluster.brokers.items()})
 
-    def _say(self, text: str) -> None:
-        self._console.print(f"{time.monotonic() - self._began:7.1f} s  {text}", soft_wrap=True)
+
+Script: TypeAlias = Callable[[Run], None]
+"""What happens to the brokers of a run."""
 
 
 def sums(found: Sequence[tuple[str, object, Sequence[object]]]) -> str:

@@ -48,8 +48,9 @@ class Broker:
         trust: ssl.SSLContext | None = None,
         shards: int | None = None,
         place: Place = LOOPBACK,
+        program: str | None = None,
     ) -> None:
-        """Make a broker; `trust` is for health and metrics over TLS.
+        """Make a broker; `trust` is for health and metrics over TLS, `program` the command of another version.
 
         `shards` are those of the virtual host `/` in a new data directory, for a test that looks at files of its logs;
         the others take the number of this run.
@@ -58,6 +59,7 @@ class Broker:
         self._shards = shards_of_this_run() if shards is None else shards
         self.grpc, self.metrics = free_ports(2)
         self._flags = flags
+        self.program = program or penstock_command()
         self._place = place
         self._trust = trust
         self._log = data_dir.parent / f"{data_dir.name}.log"
@@ -95,7 +97,7 @@ class Broker:
     def start(self) -> Self:
         """Start the process and wait until it is ready."""
         command = [
-            *(*self._place.enter, penstock_command()),
+            *(*self._place.enter, self.program),
             *("serve", "--data-dir", str(self.data_dir), "--grpc", self.address),
             *("--metrics", f"{self._place.host}:{self.metrics}", "--amqp", "off", "--http", "off", *self._flags),
         ]

@@ -20,7 +20,10 @@ SECONDS_MAX = 60
 class ServingCluster:
     """It starts all brokers on entering, at once, and kills them on leaving."""
 
-    def __init__(self, root: Path, *flags: str, places: Mapping[str, Place] | None = None) -> None:
+    def __init__(
+        self, root: Path, *flags: str, places: Mapping[str, Place] | None = None, program: str | None = None
+    ) -> None:
+        """Make brokers; `program` is their command, where it is not that of this checkout."""
         at = places or dict.fromkeys(NAMES, LOOPBACK)
         secret = root / "secret"
         secret.write_text("0123456789abcdef0123456789abcdef\n")
@@ -39,6 +42,7 @@ class ServingCluster:
                 *flags,
                 shards=1,
                 place=at[name],
+                program=program,
             )
             for name in NAMES
         }

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos.faults import NETWORK_KINDS, Fault, Kind, draw, kinds_of
+from chaos.faults import NETWORK_KINDS, Fault, Kind, Pace, draw, kinds_of
 
 BROKERS = ("mq-0", "mq-1", "mq-2")
 
@@ -61,3 +61,13 @@ def test_kinds_are_chosen_by_name():
     assert Kind.CORRUPT not in kinds_of("")
     with pytest.raises(ValueError, match="nothing"):
         kinds_of("nothing")
+
+
+@given(seed=st.integers(0, 2**32), leader=st.sampled_from(BROKERS))
+def test_with_a_pace_each_fault_hits_the_leader_for_the_given_time(seed: int, leader: str):
+    kinds = [Kind.KILL_LEADER, Kind.PAUSE, Kind.HALVES]
+
+    for each in islice(draw(Random(seed), kinds, 3, Pace((6.0, 7.0))), 6):
+        assert each.target(leader, BROKERS) == leader
+        assert 6.0 <= each.seconds <= 7.0
+        assert each.waits
