@@ -7,7 +7,7 @@ end.
 import os
 from importlib import import_module
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Annotated, Any
 
 import typer
@@ -128,21 +128,28 @@ def _measured(options: dict[str, Any], output: Format | None) -> tuple[dict[str,
     """Run a measurement beside a progress bar. Ctrl-C ends it early, with figures, and its queues are deleted."""
     native = _native()
     found: list[dict[str, Any]] = []
+    is_over = Event()
+
+    def run() -> None:
+        try:
+            found.append(native.measure_amqp(options))
+        finally:
+            is_over.set()
+
     # A second Ctrl-C while the broker answers nothing leaves the thread behind.
-    thread = Thread(target=lambda: found.append(native.measure_amqp(options)), name="perf-amqp", daemon=True)
-    thread.start()
+    Thread(target=run, name="perf-amqp", daemon=True).start()
     is_interrupted = False
     with progress(output) as shown:
         task = None if shown is None else shown.add_task("measuring", total=options["seconds"])
         try:
-            while thread.is_alive():
-                thread.join(STEP_SECONDS)
+            # An interrupted join would take the thread for ended.
+            while not is_over.wait(STEP_SECONDS):
                 if shown is not None and task is not None:
                     shown.advance(task, STEP_SECONDS)
         except KeyboardInterrupt:
             is_interrupted = True
             native.interrupt_amqp()
-            thread.join(END_SECONDS)
+            is_over.wait(END_SECONDS)
     if not found:
         raise ValueError("the load generator ended without figures; its message is above")
     return found[0], is_interrupted
