@@ -137,6 +137,9 @@ chaos: setup .venv/.dev ## faults for three real brokers of a cluster under load
 failover: setup .venv/.dev ## kill -9 each leader of three in turn while clients publish at full rate, and the verdict (FAILOVER_KILLS=6)
 	@PYTHONPATH=tests $(BIN)/python -m chaos --kinds kill-leader --rate 0 --faults $${FAILOVER_KILLS:-6}
 
+long-cluster: setup .venv/.dev ## replace brokers of an earlier commit under load, one after the other, and the verdict (CLUSTER_PREVIOUS=commit)
+	@PYTHONPATH=tests $(BIN)/python -m chaos.rolling
+
 long-model: ## the log against its model with many cases (LONG_CASES=20000); seeds that fail are kept beside the test
 	PROPTEST_CASES=$${LONG_CASES:-20000} cargo test --release --locked -p penstock-log --test model
 

@@ -49,8 +49,11 @@ class Pair:
     here: Runs
 
 
-def built(commit: str) -> Path:
-    """Return the Python of a worktree of that commit, with penstock built in it. Raises CalledProcessError."""
+def built(commit: str, target: str = "release") -> Path:
+    """Return the Python of a worktree of that commit, with penstock built in it. Raises CalledProcessError.
+
+    `target` is that of its Makefile: `setup` builds faster, and `release` is for measurements.
+    """
     command = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "--verify", f"{commit}^{{commit}}"]
     name = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     tree = ROOT / "target" / f"base-{name}"
@@ -60,8 +63,8 @@ def built(commit: str) -> Path:
     handed_down = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES", "CARGO_TARGET_DIR", "VIRTUAL_ENV"}
     environment = {name: value for name, value in os.environ.items() if name not in handed_down}
     # Commits without that target build the release profile by `setup`.
-    target = "release" if "\nrelease:" in (tree / "Makefile").read_text() else "setup"
-    subprocess.run(["make", "-C", str(tree), target], check=True, env=environment)
+    found = target if f"\n{target}:" in (tree / "Makefile").read_text() else "setup"
+    subprocess.run(["make", "-C", str(tree), found], check=True, env=environment)
     python = tree / ".venv" / "bin" / "python"
     # This checkout's load runs there, so it needs what the load imports.
     install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

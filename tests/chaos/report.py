@@ -12,7 +12,7 @@ __all__ = ["FaultRecord", "fault_table", "quantile", "verdict_table"]
 
 @dataclass
 class FaultRecord:
-    """The effect of a fault: seconds until the next confirm and the next delivery, by virtual host."""
+    """The effect of a fault, or of a replacement, by virtual host: seconds until the next confirm and delivery."""
 
     kind: str
     hit: dict[str, float] = field(default_factory=dict)
