@@ -30,6 +30,7 @@ def perf(uri: str, *flags: str) -> "subprocess.CompletedProcess[str]":
         ("--in-flight", "0", "--auto-ack"),
         ("--in-flight", "100", "--prefetch", "50"),
         ("--in-flight", "1", "--prefetch", "1", "--persistent"),
+        ("--quorum", "--persistent"),
         ("--size", "200000", "--in-flight", "10", "--ack-batch", "1"),
         ("--publishers", "3", "--consumers", "2", "--queues", "2", "--rate", "20000"),
         ("--size", "0"),

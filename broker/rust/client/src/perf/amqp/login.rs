@@ -51,9 +51,14 @@ pub(super) fn open(options: &Options) -> Result<Link, String> {
     Ok(link)
 }
 
-/// Declares a durable queue.
-pub(super) fn declare(link: &mut Link, queue: &str) -> Result<(), String> {
-    let (queue, arguments) = (Name::cut(queue), FieldTable::default());
+/// Declares a durable queue, and a quorum queue if it is to be one.
+pub(super) fn declare(link: &mut Link, queue: &str, is_quorum: bool) -> Result<(), String> {
+    let entries = TableWriter::entries(|table| {
+        if is_quorum {
+            table.text("x-queue-type", "quorum");
+        }
+    });
+    let (queue, arguments) = (Name::cut(queue), FieldTable::check(&entries).unwrap_or_default());
     let (passive, durable, exclusive, auto_delete, nowait) = (false, true, false, false, false);
     Method::QueueDeclare { queue, passive, durable, exclusive, auto_delete, nowait, arguments }
         .put(CHANNEL, &mut link.out);

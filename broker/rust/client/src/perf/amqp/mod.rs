@@ -4,9 +4,10 @@
 //! What must stay true: queues have names that no other run uses, and are deleted at the end, also after an interruption. Buffers have
 //! fixed sizes, and what is kept of messages is bounded by the window of unconfirmed ones.
 //!
-//! Options: `host`, `port`, `user`, `password`, `vhost`, `size`, `publishers`, `consumers`, `queues`, `rate` (messages a second of all
-//! publishers), `in_flight` (most unconfirmed messages of a publisher; 0: no confirms), `auto_ack`, `ack_batch`, `prefetch`,
-//! `persistent`, `seconds`, `messages`, `pid` (of the broker, whose processor time is reported for each message).
+//! Options: `host`, `port`, `user`, `password`, `vhost`, `size`, `publishers`, `consumers`, `queues`, `quorum` (whether they are quorum
+//! queues), `rate` (messages a second of all publishers), `in_flight` (most unconfirmed messages of a publisher; 0: no confirms),
+//! `auto_ack`, `ack_batch`, `prefetch`, `persistent`, `seconds`, `messages`, `pid` (of the broker, whose processor time is reported for
+//! each message).
 
 mod consume;
 mod figures;

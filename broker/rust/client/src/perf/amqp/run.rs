@@ -52,7 +52,7 @@ fn measure(
     declared: &mut usize,
 ) -> Result<(Arc<Figures>, Option<Duration>), String> {
     for name in names {
-        declare(control, name)?;
+        declare(control, name, options.quorum)?;
         *declared += 1;
     }
     let consuming = (0..options.consumers).map(|index| {
