@@ -189,6 +189,9 @@ bench-streams: release .venv/.dev .venv/.spark ## the rows about streams (BACKLO
 		flight-read flight-read-all flight-put spark-read spark-count spark-groups spark-json \
 		spark-micro-batch spark-delay spark-idle
 
+bench-cluster: release .venv/.dev ## three brokers beside one, failovers, hand-overs and a blank replica (BENCH_FLAGS="--rows cluster-kill --faults 5")
+	@PYTHONPATH=tests $(BIN)/python -m bench.clusters $(BENCH_FLAGS)
+
 bench-docs: release .venv/.dev ## the same, written to docs/benchmarks.md
 	@PYTHONPATH=tests $(BIN)/python -m bench --update-docs
 

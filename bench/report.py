@@ -14,6 +14,8 @@ from bench.rows import Figure, Row
 Results = dict[str, list[dict[str, float]]]
 
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
+MARKS = (BEGIN, END)
+CLUSTER_MARKS = ("<!-- clusters: begin -->", "<!-- clusters: end -->")
 COLUMNS = ("case", "durability", "figure", "min", "median", "max", "wanted", "reached", "peer")
 
 
@@ -30,9 +32,9 @@ def as_table(rows: list[Row], results: Results) -> Table:
     return table
 
 
-def as_markdown(rows: list[Row], results: Results, command: str) -> str:
+def as_markdown(rows: list[Row], results: Results, command: str, note: str = "") -> str:
     runs = len(next(iter(results.values())))
-    head = f"Measured by `{command}`, {runs} runs of each row, on {machine()}.\n\n"
+    head = f"Measured by `{command}`, {runs} runs of each row{note}, on {machine()}.\n\n"
     parts = []
     for section, members in groupby(rows, lambda row: row.section):
         table = [f"## {section}", "", "| " + " | ".join(COLUMNS) + " |", "|---|---|---|--:|--:|--:|--:|---|---|"]
@@ -83,19 +85,19 @@ def machine() -> str:
     return f"{model}, {os.cpu_count()} cores, {system}"
 
 
-def check_marks(document: Path) -> None:
+def check_marks(document: Path, marks: tuple[str, str] = MARKS) -> None:
     """Raise ValueError unless the document has one table between marks: others would stay as they are."""
-    text = document.read_text()
-    begin, end = text.count(BEGIN), text.count(END)
-    if (begin, end) != (1, 1) or text.index(BEGIN) > text.index(END):
+    text, (first, last) = document.read_text(), marks
+    begin, end = text.count(first), text.count(last)
+    if (begin, end) != (1, 1) or text.index(first) > text.index(last):
         raise ValueError(
-            f"{document.name} has {begin} marks '{BEGIN}' and {end} marks '{END}'; keep one of each, in this order"
+            f"{document.name} has {begin} marks '{first}' and {end} marks '{last}'; keep one of each, in this order"
         )
 
 
-def update_docs(document: Path, text: str) -> None:
+def update_docs(document: Path, text: str, marks: tuple[str, str] = MARKS) -> None:
     """Replace the text between the two marks."""
-    check_marks(document)
-    before, _, rest = document.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    document.write_text(f"{before}{BEGIN}\n{text}{END}{after}")
+    check_marks(document, marks)
+    before, _, rest = document.read_text().partition(marks[0])
+    _, _, after = rest.partition(marks[1])
+    document.write_text(f"{before}{marks[0]}\n{text}{marks[1]}{after}")

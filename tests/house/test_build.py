@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
 PROFILES = tomllib.loads((ROOT / "Cargo.toml").read_text())["profile"]
-MEASURED = ("bench", "bench-docs", "bench-streams", "long-soak", "test-hostile")
+MEASURED = ("bench", "bench-cluster", "bench-docs", "bench-streams", "long-soak", "test-hostile")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
