@@ -5,6 +5,7 @@ Nothing that was confirmed is lost.
 
 import json
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -47,6 +48,11 @@ def shards(cluster: ServingCluster, at: str) -> dict[str | None, ClusterShard]:
 def move(cluster: ServingCluster, at: str, to: str) -> MovedLeader:
     with penstock.connect(cluster.brokers[at].uri()) as connection:
         return move_leader(connection, "/", to)
+
+
+def moves(cluster: ServingCluster, vhost: str, to: str) -> bool:
+    """Return whether a leader has moved, which a replica that is not in sync yet prevents."""
+    return run(cluster, to, "move", vhost, "--to", to).returncode == 0
 
 
 def drain(cluster: ServingCluster, at: str, broker: str, *, draining: bool = True) -> bool:
@@ -189,3 +195,31 @@ def test_a_broker_that_is_drained_leads_nothing_after_its_restart_and_the_death_
         assert done(cluster, last, "drain", killed, "--timeout", "0")["changed"]
         with pytest.raises(penstock.PreconditionFailedError, match="is the last one that is not drained"):
             drain(cluster, last, last)
+
+
+def test_leaders_are_spread_over_the_brokers_that_are_not_drained(tmp_path: Path) -> None:
+    with ServingCluster(tmp_path) as cluster:
+        cluster.until_all_in_sync()
+        first = cluster.leader()
+        with penstock.connect(cluster.brokers[first].uri()) as connection:
+            for number in range(5):
+                connection.admin.create_vhost(f"shop-{number}")
+        vhosts = ["/", *(f"shop-{number}" for number in range(5))]
+        eventually(lambda: all(shard.led for shard in shards(cluster, first).values()), True, SECONDS_MAX)
+        cluster.until_all_in_sync()
+        for vhost in vhosts:
+            eventually(partial(moves, cluster, vhost, first), True, SECONDS_MAX)
+
+        planned = run(cluster, another(first), "rebalance", "--dry-run")
+        assert (planned.returncode, len(planned.stdout.splitlines())) == (0, 4), planned
+        assert {shards(cluster, first)[vhost].leader for vhost in vhosts} == {first}
+        moved = run(cluster, another(first), "rebalance")
+        assert (moved.returncode, moved.stdout) == (0, planned.stdout), moved
+
+        def counts() -> list[int]:
+            leaders = Counter(shards(cluster, first)[vhost].leader for vhost in vhosts)
+            return [leaders[name] for name in NAMES]
+
+        eventually(counts, [2, 2, 2], SECONDS_MAX)
+        again = run(cluster, first, "rebalance")
+        assert (again.returncode, again.stdout, "as evenly as" in again.stderr) == (0, "", True), again

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import penstock
 from penstock.cli.group import Commands
 from penstock.cli.options import Uri, VhostName, connected
-from penstock.cli.output import Format, Output, counted, print_done, print_json, print_rows
+from penstock.cli.output import Format, Output, counted, print_done, print_json, print_note, print_rows
 
 if TYPE_CHECKING:
     from penstock import Connection
-    from penstock.cli.cluster_calls import ClusterShard
+    from penstock.cli.cluster_calls import ClusterShard, ClusterStatus
+    from penstock.cli.rebalancing import Move
 
 __all__ = ["app"]
 
@@ -87,6 +89,62 @@ def drain(
     state = "may lead again" if undo else "leads nothing" if timeout else "hands over what it leads"
     fields = {"broker": broker, "draining": not undo, "changed": changed}
     print_done(f"broker '{broker}' {state}", fields, output)
+
+
+@app.command()
+def rebalance(
+    context: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the moves.")] = False,
+    uri: Uri = None,
+    output: Output = None,
+) -> None:
+    """Spread the leaders of vhosts evenly over brokers.
+
+    It moves one after the other, as `move` does, to brokers that are alive and not drained. You may interrupt it, and
+    run it again.
+    """
+    from penstock.cli.cluster_calls import cluster_status
+
+    with connected(context, uri) as connection:
+        moves = _moves(cluster_status(connection))
+        failed = []
+        for move in moves:
+            text = f"vhost '{move.vhost}': '{move.broker}' -> '{move.to}'"
+            print_done(text, move, output)
+            sys.stdout.flush()
+            if not dry_run and not _carry_out(connection, move):
+                failed.append(move.vhost)
+    if failed:
+        names = ", ".join(f"'{vhost}'" for vhost in failed[:NAMED_MAX])
+        raise ValueError(
+            f"{counted(len(failed), 'vhost')} did not move: {names}; see `penstock cluster status`, and repeat"
+        )
+    if not moves and output is not Format.JSON:
+        print_note("leaders are spread as evenly as replicas in sync allow")
+
+
+def _moves(found: "ClusterStatus") -> "list[Move]":
+    """Return the moves for a status. The metadata stays where it is, and so does a shard whose leader is silent."""
+    from penstock.cli.rebalancing import LedShard, rebalance
+
+    led = {
+        shard.vhost: LedShard(shard.leader, frozenset(each.broker for each in shard.replicas if each.in_sync))
+        for shard in found.shards
+        if shard.led and shard.vhost is not None
+    }
+    return rebalance(led, {each.name for each in found.brokers if each.alive and not each.draining})
+
+
+def _carry_out(connection: "Connection", move: "Move") -> bool:
+    """Return whether a leader has moved. One that cannot any more is said, and the others go on."""
+    from penstock.cli.cluster_calls import move_leader
+
+    try:
+        move_leader(connection, move.vhost, move.to)
+    except (penstock.PreconditionFailedError, penstock.NotFoundError, penstock.ConnectionLostError) as error:
+        print_note(str(error))
+        return False
+    return True
 
 
 def _wait_until_drained(connection: "Connection", broker: str, seconds: float) -> None:
