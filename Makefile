@@ -125,8 +125,8 @@ test-conformance: setup .venv/.dev ## foreign clients: reflection, health, examp
 long-conformance: setup .venv/.dev ## all cases of the own suites of AMQP's clients; prints the table
 	CONFORMANCE_ALL=1 $(PYTEST) tests/conformance/test_clients.py --timeout 3600
 
-sim: ## replicas of a shard in simulated worlds with faults (SIM_SEEDS=2000, from SIM_FIRST)
-	SIM_SEEDS=$${SIM_SEEDS:-2000} cargo test --release --locked --quiet -p penstock-replica --test simulation -- --nocapture
+sim: ## replicas of a shard in simulated worlds with faults (SEEDS=2000 or SIM_SEEDS, from SIM_FIRST)
+	SIM_SEEDS=$${SEEDS:-$${SIM_SEEDS:-2000}} cargo test --release --locked --quiet -p penstock-replica --test simulation -- --nocapture
 
 model: setup .venv/.dev ## the model of replication for about a minute, and without each of its rules in turn (MODEL_SEEDS=1000)
 	REPLICATION_SEEDS=$${MODEL_SEEDS:-1000} $(PYTEST) tests/model -s
