@@ -8,7 +8,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use penstock_engine::{Engine, EngineOptions, Fate, Payload, Places, Publication, QueueId, Shard};
+use penstock_engine::{
+    DeadLetters, Engine, EngineOptions, Fate, Payload, Places, Publication, QueueId, SequenceRange, Settle, Shard,
+    Subscription, SubscriptionOptions,
+};
 use penstock_log::{Disk, RealDisk};
 
 const QUEUE: QueueId = QueueId(1);
@@ -186,5 +189,42 @@ fn what_is_written_during_a_sync_is_synced_after_it() {
     house.disk.end();
 
     wait_until(|| first.are_synced() && second.are_synced());
+    house.engine.close().unwrap();
+}
+
+fn pull_from(shard: &Arc<Shard>, queue: QueueId) -> Subscription {
+    let options = SubscriptionOptions { prefetch: 0, auto_ack: false, exclusive: false, pull: true };
+    shard.home_of(queue).subscribe(queue, options).unwrap()
+}
+
+fn pulls_one(subscription: &Subscription) -> bool {
+    let mut filled = Vec::new();
+    subscription.take_now(1, &mut filled).unwrap();
+    !filled.is_empty()
+}
+
+/// A client that looked at the count of the first queue found nothing there, which is so: whoever waits for a letter has to get until
+/// there is one.
+#[test]
+fn a_letter_counts_in_both_queues_until_its_copy_is_synced_and_is_delivered_from_the_second_alone() {
+    let house = House::new();
+    let shard = house.open("vhost");
+    let (dead, name) = (QueueId(2), house.open_own(&shard, 2));
+    let letters = DeadLetters { exchange: String::new(), routing_key: Some(name), at_least_once: false };
+    shard.route_dead_letters([(QUEUE, Some(letters))]).unwrap();
+    let ready = |id| shard.queue_counts(&[id]).unwrap()[0].ready_count;
+    publish(&shard, "jobs");
+    let (jobs, letters) = (pull_from(&shard, QUEUE), pull_from(&shard, dead));
+    assert!(pulls_one(&jobs));
+    house.slow_down("vhost/shards/2");
+
+    jobs.settle(&[SequenceRange::ALL], Settle::Reject).unwrap();
+    house.wait_for_hanging(1);
+
+    assert_eq!([ready(QUEUE), ready(dead)], [1, 1]);
+    assert_eq!([pulls_one(&jobs), pulls_one(&letters)], [false, true]);
+    house.disk.end();
+    wait_until(|| ready(QUEUE) == 0);
+    assert!(!pulls_one(&jobs));
     house.engine.close().unwrap();
 }
