@@ -6,7 +6,6 @@ an unknown outcome. It decides nothing but how many replicas of a new shard have
 
 import asyncio
 import secrets
-from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from penstock.cluster.coordinator import Coordinator, Refused, Version, Versioned
+from penstock.cluster.early import EarlyMessages
 from penstock.cluster.heirs import heirs
 from penstock.cluster.hosted import HostedReplica
 from penstock.cluster.record import BrokerName, Leader, ReplicaId, ShardRecord
@@ -42,8 +42,6 @@ FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 """The largest message between brokers. A record of the metadata has to fit into one."""
 RETRY_S: Final = 0.5
 """The time until a watch that failed begins anew."""
-EARLY_MAX: Final = 256
-"""Messages that are kept until it is chosen who takes those of their shard. Older ones are dropped."""
 HAND_OVER_S: Final = 2.0
 """A broker that stops waits for this time until another one leads."""
 _log = logger("cluster")
@@ -96,8 +94,7 @@ class ClusterHost:
         self._shards: dict[bytes, str] = {}
         self._replicas: dict[bytes, HostedReplica] = {}
         self._receivers: dict[bytes, PeerReceiver] = {}
-        self._early: deque[PeerMessage] = deque(maxlen=EARLY_MAX)
-        """Other brokers are connected before the first shard is open, and wait long for an answer that never comes."""
+        self._early = EarlyMessages()
         self._records: dict[bytes, Versioned] = {}
         self._connected: set[int] = set()
         self._watches: dict[bytes, asyncio.Task[None]] = {}
@@ -208,9 +205,8 @@ class ClusterHost:
     def receive(self, shard: bytes, receiver: PeerReceiver) -> None:
         """Choose who takes the messages of other brokers about a shard, also the earlier ones."""
         self._receivers[shard] = receiver
-        early, self._early = self._early, deque(maxlen=EARLY_MAX)
-        for message in early:
-            self._take_message(message)
+        for message in self._early.take(shard):
+            receiver.received(message.broker, message.content)
 
     def send(self, shard: bytes, broker: int, content: bytes) -> bool:
         """Send a message about a shard to the broker of a number, and return whether that is connected."""
@@ -325,15 +321,14 @@ class ClusterHost:
     def _take_message(self, message: PeerMessage) -> None:
         receiver = self._receivers.get(message.shard)
         if receiver is None:
-            self._early.append(message)
+            self._early.put(message)
         else:
             receiver.received(message.broker, message.content)
 
     def _take_peer(self, event: PeerChanged) -> None:
         (self._connected.add if event.is_connected else self._connected.discard)(event.broker)
         if not event.is_connected:
-            still = (message for message in self._early if message.broker != event.broker)
-            self._early = deque(still, maxlen=EARLY_MAX)
+            self._early.forget(event.broker)
             for receiver in self._receivers.values():
                 receiver.disconnected(event.broker)
 

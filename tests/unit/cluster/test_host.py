@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from penstock.cluster.coordinator import Refused, Version
 from penstock.cluster.directory import DirectoryCoordinator
+from penstock.cluster.early import EARLY_BYTES_MAX
 from penstock.cluster.host import ClusterHost, Member, ReplicaOptions
 from penstock.cluster.hosted import HostedReplica
 from penstock.cluster.record import BrokerName, Leader, ShardRecord
@@ -222,6 +223,27 @@ def test_a_question_that_comes_while_a_broker_starts_is_not_lost(tmp_path: Path)
         await asyncio.sleep(TURN_S)
 
         assert receiver.taken == [(1, b"from the first"), (3, b"from the third")]
+        await host.stop()
+
+    asyncio.run(run())
+
+
+def test_early_messages_do_not_fill_the_memory(tmp_path: Path) -> None:
+    """They were bounded by their number alone, and each of them can have the size of a frame."""
+
+    async def run() -> None:
+        node, receiver, shard = MadeUpNode(), Receiver(), b"1" * 16
+        host = ClusterHost(cast(ClusterNode, node), DirectoryCoordinator(tmp_path / "coordinator"), ME)
+        host.start()
+        node.report(*(PeerMessage(broker=1, shard=shard, content=bytes(1024 * 1024)) for _ in range(20)))
+        node.report(PeerMessage(broker=2, shard=shard, content=b"the last one"))
+        await asyncio.sleep(TURN_S)
+
+        host.receive(shard, receiver)
+
+        assert sum(len(content) for _, content in receiver.taken) <= EARLY_BYTES_MAX
+        assert len(receiver.taken) == 8
+        assert receiver.taken[-1] == (2, b"the last one")
         await host.stop()
 
     asyncio.run(run())
