@@ -42,4 +42,5 @@ class ClusterVerbs:
         return self._cluster
 
     def _thing(self) -> Thing:
-        return Thing("broker", self._node.state().node)
+        """Return this broker under its name in the cluster; one that is in none has that of its host."""
+        return Thing("broker", self._node.state().node if self._cluster is None else self._cluster.broker)

@@ -414,8 +414,13 @@ class MovedLeader:
 class Cluster(Protocol):
     """The cluster that this broker is in."""
 
+    @property
+    def broker(self) -> str:
+        """The name of this broker in the cluster."""
+        ...
+
     async def status(self) -> ClusterStatus:
-        """Return what is known here, and what the leaders of shards say within a short time."""
+        """Return what is known here, and what the coordinator and the leaders of shards say within a short time."""
         ...
 
     async def move(self, vhost: VhostName, to: str) -> MovedLeader:

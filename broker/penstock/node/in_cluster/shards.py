@@ -46,6 +46,10 @@ class ClusterShards:
         self.draining = Draining(view)
         view.member.answer(Method.PROGRESS, self._answer_progress)
 
+    @property
+    def broker(self) -> str:
+        return self._view.metadata.me
+
     async def move(self, vhost: VhostName, to: str) -> MovedLeader:
         return await self._moves.move(vhost, BrokerName(to))
 
