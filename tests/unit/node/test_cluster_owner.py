@@ -40,6 +40,8 @@ class FakeMetadata:
         self.leads.set()
         self.move: Callable[[], None] = lambda: None
         """Called while another broker is asked for the first time."""
+        self.paused: BrokerName | None = None
+        """A broker that sends no answer."""
 
     async def submit(self, command: MetaCommand) -> MetaAnswer:
         assert isinstance(command, InVhost)
@@ -56,6 +58,8 @@ class FakeMetadata:
         assert QueueName("orders") in self.topology.queues
         self.served.append(broker)
         self.move()
+        if broker == self.paused:
+            await asyncio.Event().wait()
 
     async def catch_up(self) -> None:
         self.caught_up_count += 1
@@ -138,6 +142,24 @@ def test_a_command_is_answered_when_the_broker_that_leads_by_then_has_it() -> No
 
         await world.declare()
 
+        assert world.metadata.served == [OTHER, LATER]
+
+    run(scenario())
+
+
+def test_a_command_does_not_wait_for_a_broker_that_stands_still_once_another_one_leads() -> None:
+    """It waited for ten seconds, and the queue was there after three."""
+
+    async def scenario() -> None:
+        world = World(OTHER)
+        world.metadata.paused = OTHER
+        declaring = asyncio.ensure_future(world.declare())
+        await asyncio.sleep(0.2)
+        assert not declaring.done()
+
+        world.place.leads = LATER
+
+        await asyncio.wait_for(declaring, 60)
         assert world.metadata.served == [OTHER, LATER]
 
     run(scenario())

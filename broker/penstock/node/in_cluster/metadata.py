@@ -4,8 +4,8 @@ It decides nothing. A command without an answer in time has an unknown outcome.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from penstock.cluster.meta.asking import Asker
 from penstock.cluster.meta.commands import Addresses, InVhost, MetaAnswer, MetaCommand
@@ -40,7 +40,7 @@ class Metadata:
         asker: Asker,
         current: Callable[[], MetaState],
         session: Callable[[], int],
-        served_by: Callable[[BrokerName, VhostName], Awaitable[None]],
+        served_by: Callable[[BrokerName, VhostName], Coroutine[Any, Any, None]],
     ) -> None:
         self.me = me
         self.served_by = served_by

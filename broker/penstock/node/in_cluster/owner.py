@@ -13,6 +13,7 @@ from typing import Final, NoReturn, ParamSpec, Protocol, TypeVar
 from penstock.cluster.meta.commands import InVhost, Joined, MetaAnswer
 from penstock.cluster.meta.log import UnknownOutcomeError
 from penstock.cluster.record import BrokerName
+from penstock.kit.tasks import spawn
 from penstock.metadata import PendingTopology, VhostTopology, decide, streams
 from penstock.metadata.commands import Command, DeleteQueue, DeleteStream, PurgeQueue, QueueUnused
 from penstock.metadata.effects import QueueDeclared
@@ -190,8 +191,17 @@ class ClusterOwner:
         asked: BrokerName | None = self._metadata.me
         while (leader := self._place.leader()) not in (None, self._metadata.me, asked):
             assert leader is not None
-            await self._metadata.served_by(leader, self.topology.vhost)
+            await self._served_by(leader)
             asked = leader
+
+    async def _served_by(self, leader: BrokerName) -> None:
+        """Wait for a broker while it leads. One that stands still answers late, and is missed before."""
+        asking = spawn(self._metadata.served_by(leader, self.topology.vhost), name="question to a leader")
+        try:
+            while not asking.done() and self._place.leader() == leader:
+                await asyncio.wait([asking], timeout=LOOK_S)
+        finally:
+            asking.cancel()
 
     def _expires(self, queue: Queue) -> bool:
         return effective_queue(self.topology, queue).expires_ms is not None
