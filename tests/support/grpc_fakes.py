@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from penstock.frontends.amqp import AmqpProtocol
 from penstock.frontends.grpc import GrpcProtocol
@@ -120,6 +121,10 @@ class FakeAccounts:
 
     def find(self, name: str) -> User | None:
         return self._users.find(name)
+
+    @property
+    def passwords(self) -> Self:
+        return self
 
     async def has_password(self, user: User, password: str) -> bool:
         return user.name == password

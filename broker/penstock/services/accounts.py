@@ -62,7 +62,7 @@ class Accounts:
         self._limits = limits
         self._deletions = DeletionRecords(deletions)
         self._deleting: set[str] = set()
-        self._log_ins = PasswordLogIns(lambda: self._users, self._rehash)
+        self.passwords = PasswordLogIns(lambda: self._users, self._rehash)
         self._rehashing: set[str] = set()
         self._waiting: list[_Waiting] = []
         self._writer: asyncio.Task[None] | None = None
@@ -102,12 +102,7 @@ class Accounts:
         return cls(path, users, limits, deletions)
 
     def close(self) -> None:
-        self._log_ins.close()
-
-    @property
-    def check_count(self) -> int:
-        """Return how many passwords were hashed for log-ins, because the cache had no answer."""
-        return self._log_ins.check_count
+        self.passwords.close()
 
     async def settled(self) -> None:
         """Wait until nothing is being written."""
@@ -122,15 +117,7 @@ class Accounts:
 
         A wrong password and an unknown user return the same error, with the time at which to answer it.
         """
-        return await self._log_ins.log_in(name, password, source=source)
-
-    def accept_previous(self, user: User, seconds: float) -> None:
-        """Accept the password that a user has now beside the next one, for that long or until a restart."""
-        self._log_ins.accept_previous(user, seconds)
-
-    async def has_password(self, user: User, password: str) -> bool:
-        """Return whether this is the user's password. It is no log-in."""
-        return await self._log_ins.has_password(user, password)
+        return await self.passwords.log_in(name, password, source=source)
 
     def find(self, name: str) -> User | None:
         """Return a user that another authority authenticated, for example by signing a certificate."""
@@ -145,7 +132,7 @@ class Accounts:
             return was
         self._rehashing.add(name)
         try:
-            ours = await self._log_ins.hashed(password)
+            ours = await self.passwords.hashed(password)
             await self._change(lambda users: users.rehash(name, was, ours), concerns_deleted=True)
         except FaultError as fault:
             _log.warning("a password's digest could not be renewed", user=name, fault=str(fault))
@@ -169,7 +156,7 @@ class Accounts:
         is_random: bool = False,
     ) -> bool:
         """Return whether the user is new. `is_random`: no one can guess the password, so that its digest is cheap."""
-        digest, algorithm = await self._log_ins.digest_of(password, is_random=is_random)
+        digest, algorithm = await self.passwords.digest_of(password, is_random=is_random)
         is_new = False
 
         def put(users: Users) -> Users:
@@ -298,7 +285,7 @@ class Accounts:
             return
         patterns = _replaced_patterns(self._users, users, touched)
         self._users = users
-        self._log_ins.forget_decoys()
+        self.passwords.forget_decoys()
         for done in decided:
             if not done.done():
                 done.set_result(None)

@@ -34,7 +34,7 @@ class Administrator:
             return
         change = self._change(user, password)
         if user is not None and change == "password":
-            self._accounts.accept_previous(user, grace_seconds)
+            self._accounts.passwords.accept_previous(user, grace_seconds)
         tags = sorted({_TAG, *(tag.value for tag in (user.tags if user is not None else ()))})
         await self._accounts.put_user(name, password, tags)
         if user is None and DEFAULT_VHOST in self._vhosts.by_name():
@@ -46,7 +46,7 @@ class Administrator:
         self._events.emit(PermissionsChanged(name))
 
     async def _has(self, user: User, password: str) -> bool:
-        is_right = await self._accounts.has_password(user, password)
+        is_right = await self._accounts.passwords.has_password(user, password)
         if is_right:
             self._remember(user, password)
         return is_right

@@ -42,11 +42,9 @@ class SignIn(Protocol):
         ...
 
 
-class Accounts(Protocol):
-    """Users and what they may do. Changes return when they are on the disk."""
+class Passwords(Protocol):
+    """The passwords of users."""
 
-    def users(self) -> list[User]: ...
-    def find(self, name: str) -> User | None: ...
     async def has_password(self, user: User, password: str) -> bool:
         """Return whether this is the user's password. It is no log-in."""
         ...
@@ -54,6 +52,15 @@ class Accounts(Protocol):
     def accept_previous(self, user: User, seconds: float) -> None:
         """Accept the password that a user has now beside the next one, for that long or until a restart."""
         ...
+
+
+class Accounts(Protocol):
+    """Users and what they may do. Changes return when they are on the disk."""
+
+    @property
+    def passwords(self) -> Passwords: ...
+    def users(self) -> list[User]: ...
+    def find(self, name: str) -> User | None: ...
 
     async def put_user(
         self,

@@ -7,10 +7,11 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from penstock.metadata import VhostTopology, changes_of, check_default_queue_type, check_shard_count, restore
+from penstock.metadata import VhostTopology, changes_of, check_shard_count, restore
 from penstock.model.errors import FaultError, NotFoundError, PreconditionFailedError, StoppedError, StorageError, Thing
-from penstock.model.names import ConnectionId, VhostName, vhost_name
+from penstock.model.names import ConnectionId, VhostName
 from penstock.native import Shard
+from penstock.vhost import creation
 from penstock.vhost.apply import apply_changes
 from penstock.vhost.owner import Owner
 from penstock.vhost.ports import OpenedVhost, Spawn, VhostsStorage
@@ -55,16 +56,7 @@ class Vhosts:
         self, rights: Rights, name: str, shard_count: int = 1, default_queue_type: str | None = None
     ) -> bool:
         """Return whether it is new. One that exists only gets the default queue type, if one is given."""
-        checked = vhost_name(name)
-        thing = Thing("vhost", checked)
-        rights.require_administrator(thing)
-        check_shard_count(thing, shard_count)
-        if default_queue_type is not None:
-            check_default_queue_type(thing, default_queue_type)
-        is_new = await self.make(checked, shard_count)
-        if default_queue_type is not None:
-            await self.get(checked).set_default_queue_type(rights, default_queue_type)
-        return is_new
+        return await creation.create(self, rights, name, shard_count, default_queue_type)
 
     async def make(self, name: VhostName, shard_count: int = 1) -> bool:
         """`create` without asking who wants it: for the first start and for imports."""

@@ -89,10 +89,10 @@ def test_the_previous_password_is_checked_once_and_not_at_each_call(path: Path) 
         await kept.keep("one")
         await kept.keep("two")
         assert await kept.opens("one")
-        checks = kept.accounts.check_count
+        checks = kept.accounts.passwords.check_count
 
         assert all([await kept.opens("one") for _ in range(20)])
-        assert kept.accounts.check_count == checks
+        assert kept.accounts.passwords.check_count == checks
 
     play(path, scenario)
 
@@ -172,11 +172,11 @@ def test_an_administrator_that_was_deleted_is_made_again_with_every_permission(p
 def test_what_is_as_it_should_be_is_neither_written_nor_checked_again(path: Path) -> None:
     async def scenario(kept: Kept) -> None:
         await kept.keep("one")
-        checks = kept.accounts.check_count
+        checks = kept.accounts.passwords.check_count
         for _ in range(10):
             await kept.keep("one")
 
-        assert kept.accounts.check_count == checks
+        assert kept.accounts.passwords.check_count == checks
         assert kept.events == []
 
     play(path, scenario)

@@ -34,10 +34,10 @@ class ClusterAccounts:
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
-        self._log_ins = PasswordLogIns(lambda: metadata.state.users)
+        self.passwords = PasswordLogIns(lambda: metadata.state.users)
 
     def close(self) -> None:
-        self._log_ins.close()
+        self.passwords.close()
 
     def users(self) -> list[User]:
         return self._metadata.state.users.all()
@@ -52,20 +52,12 @@ class ClusterAccounts:
         """
         known = self.find(name)
         try:
-            return await self._log_ins.log_in(name, password, source=source)
+            return await self.passwords.log_in(name, password, source=source)
         except NotAuthenticatedError:
             await self._metadata.catch_up()
             if self.find(name) is known:
                 raise
-        return await self._log_ins.log_in(name, password, source=source)
-
-    async def has_password(self, user: User, password: str) -> bool:
-        """Return whether this is the user's password. It is no log-in."""
-        return await self._log_ins.has_password(user, password)
-
-    def accept_previous(self, user: User, seconds: float) -> None:
-        """Accept the password that a user has now beside the next one, on this broker."""
-        self._log_ins.accept_previous(user, seconds)
+        return await self.passwords.log_in(name, password, source=source)
 
     async def put_user(
         self,
@@ -77,7 +69,7 @@ class ClusterAccounts:
         is_random: bool = False,
     ) -> bool:
         """Return whether the user is new."""
-        digest, algorithm = await self._log_ins.digest_of(password, is_random=is_random)
+        digest, algorithm = await self.passwords.digest_of(password, is_random=is_random)
         given = None if tags is None else tuple(tags)
         answer = await self._metadata.submit(PutUser(name, given, digest, algorithm, force))
         return isinstance(answer, Done) and bool(answer.count)

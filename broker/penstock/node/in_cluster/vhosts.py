@@ -23,7 +23,6 @@ from penstock.cluster.meta.changes import (
 )
 from penstock.cluster.meta.commands import CreateVhost, DeleteVhost
 from penstock.kit.tasks import spawn
-from penstock.metadata import check_default_queue_type
 from penstock.metadata.effects import (
     Change,
     Done,
@@ -34,13 +33,14 @@ from penstock.metadata.effects import (
     PersistQueue,
 )
 from penstock.model.errors import FaultError, InvalidArgumentError, NotFoundError, PreconditionFailedError, Thing
-from penstock.model.names import ConnectionId, VhostName, vhost_name
+from penstock.model.names import ConnectionId, VhostName
 from penstock.native import Engine
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.owner import ClusterOwner
 from penstock.node.in_cluster.replica import ShardPlace, VhostReplica
 from penstock.services.events import Event, Events, LimitsChanged, PermissionsChanged, TopologyChanged
 from penstock.storage import DataDirectory
+from penstock.vhost import creation
 from penstock.vhost.rights import Rights
 from penstock.vhost.vhost import Vhost
 
@@ -111,15 +111,7 @@ class ClusterVhosts:
         self, rights: Rights, name: str, shard_count: int = 1, default_queue_type: str | None = None
     ) -> bool:
         """Return whether it is new. One that exists only gets the default queue type, if one is given."""
-        checked = vhost_name(name)
-        thing = Thing("vhost", checked)
-        rights.require_administrator(thing)
-        if default_queue_type is not None:
-            check_default_queue_type(thing, default_queue_type)
-        is_new = await self.make(checked, shard_count)
-        if default_queue_type is not None:
-            await self.get(checked).set_default_queue_type(rights, default_queue_type)
-        return is_new
+        return await creation.create(self, rights, name, shard_count, default_queue_type)
 
     async def make(self, name: VhostName, shard_count: int = 1) -> bool:
         if shard_count != 1:
