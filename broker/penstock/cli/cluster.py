@@ -46,6 +46,10 @@ def status(context: typer.Context, uri: Uri = None, output: Output = None) -> No
     sys.stdout.write("\n")
     sys.stdout.flush()
     print_rows(map(_row, found.shards), SHARD_COLUMNS, output)
+    unknown_count = sum(shard.unknown for shard in found.shards)
+    if unknown_count:
+        unknown = counted(unknown_count, "shard")
+        print_note(f"the coordinator did not answer for {unknown}: {found.coordinator_fault}")
 
 
 @app.command()
@@ -168,7 +172,8 @@ def _wait_until_drained(connection: "Connection", broker: str, seconds: float) -
 def _row(shard: "ClusterShard") -> tuple[object, ...]:
     """Return a shard as columns: of each replica how far it is behind, `-` where the leader does not say it."""
     vhost = METADATA if shard.vhost is None else shard.vhost
-    leader = shard.leader if shard.led or not shard.leader else f"{shard.leader}?"
+    has_answered = shard.led or not (shard.leader or shard.unknown)
+    leader = shard.leader if has_answered else f"{shard.leader}?"
     in_sync = [replica.broker for replica in shard.replicas if replica.in_sync]
     lag = [f"{replica.broker}={'-' if replica.lag_bytes is None else replica.lag_bytes}" for replica in shard.replicas]
     return vhost, leader, str(shard.epoch), in_sync, shard.min_in_sync, lag, shard.name

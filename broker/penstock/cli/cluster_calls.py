@@ -52,7 +52,10 @@ class ClusterReplica:
 
 @dataclass(frozen=True, slots=True)
 class ClusterShard:
-    """A shard; `vhost` is None for the metadata, and `led` whether the leader has answered."""
+    """A shard; `vhost` is None for the metadata, and `led` whether the leader has answered.
+
+    `unknown` is whether the coordinator has not answered: leader, epoch and replicas are empty then.
+    """
 
     name: str
     vhost: str | None
@@ -62,16 +65,18 @@ class ClusterShard:
     min_in_sync: int
     end_bytes: int | None
     replicas: tuple[ClusterReplica, ...]
+    unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """The cluster as the broker that was asked sees it."""
+    """The cluster as the broker that was asked sees it; `coordinator_fault` is why shards are unknown."""
 
     cluster: str
     broker: str
     brokers: tuple[ClusterBroker, ...]
     shards: tuple[ClusterShard, ...]
+    coordinator_fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,8 @@ def cluster_status(connection: "Connection") -> ClusterStatus:
         ClusterBroker(each.name, each.alive, each.connected, each.draining, each.grpc, each.amqp, each.peers)
         for each in found.brokers
     ]
-    return ClusterStatus(found.cluster, found.broker, tuple(brokers), tuple(map(_shard, found.shards)))
+    shards = tuple(map(_shard, found.shards))
+    return ClusterStatus(found.cluster, found.broker, tuple(brokers), shards, found.coordinator_fault)
 
 
 def move_leader(connection: "Connection", vhost: str, broker: str) -> MovedLeader:
@@ -122,6 +128,7 @@ def _shard(shard: cluster_pb2.ClusterShard) -> ClusterShard:
             ClusterReplica(each.broker, each.id, each.in_sync, each.lag_bytes if each.HasField("lag_bytes") else None)
             for each in shard.replicas
         ),
+        unknown=shard.unknown,
     )
 
 

@@ -212,13 +212,9 @@ class ClusterHost:
         """Send a message about a shard to the broker of a number, and return whether that is connected."""
         return self._node.send(broker, shard, content)
 
-    async def record_of(self, shard: str) -> ShardRecord | None:
-        """Return the record of a shard: as it was watched where there is a replica here, else from the coordinator.
-
-        Raises StorageError.
-        """
-        known = self._records.get(shard_id(self.me.cluster, shard))
-        found = known or await self._coordinator.read(shard)
+    def known_record(self, shard: str) -> ShardRecord | None:
+        """Return the record of a shard as it was watched or read last; None where there is no replica of it here."""
+        found = self._records.get(shard_id(self.me.cluster, shard))
         return None if found is None else found.record
 
     async def read_record(self, shard: str) -> ShardRecord | None:

@@ -385,7 +385,8 @@ class ShardReplica:
 class ClusterShard:
     """A shard as the coordinator has it; `vhost` is None for the metadata.
 
-    `is_led` is whether the leader has answered, and leads this epoch. `end_bytes` is where its log ends.
+    `is_led` is whether the leader has answered, and leads this epoch. `end_bytes` is where its log ends. `is_unknown`
+    is whether the coordinator did not answer: leader, epoch and replicas are empty then.
     """
 
     name: str
@@ -396,16 +397,21 @@ class ClusterShard:
     replicas: Sequence[ShardReplica]
     is_led: bool = False
     end_bytes: int | None = None
+    is_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """The brokers and shards of a cluster as one of its brokers sees them."""
+    """The brokers and shards of a cluster as one of its brokers sees them.
+
+    `coordinator_fault` is why the coordinator did not answer for the shards that are unknown.
+    """
 
     cluster: str
     broker: str
     brokers: Sequence[ClusterBroker]
     shards: Sequence[ClusterShard]
+    coordinator_fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)

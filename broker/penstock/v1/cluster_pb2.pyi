@@ -37,7 +37,7 @@ class ClusterReplica(_message.Message):
     def __init__(self, broker: _Optional[str] = ..., id: _Optional[str] = ..., in_sync: bool = ..., lag_bytes: _Optional[int] = ...) -> None: ...
 
 class ClusterShard(_message.Message):
-    __slots__ = ("name", "vhost", "leader", "epoch", "led", "min_in_sync", "end_bytes", "replicas")
+    __slots__ = ("name", "vhost", "leader", "epoch", "led", "min_in_sync", "end_bytes", "replicas", "unknown")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VHOST_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +46,7 @@ class ClusterShard(_message.Message):
     MIN_IN_SYNC_FIELD_NUMBER: _ClassVar[int]
     END_BYTES_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     name: str
     vhost: str
     leader: str
@@ -54,23 +55,26 @@ class ClusterShard(_message.Message):
     min_in_sync: int
     end_bytes: int
     replicas: _containers.RepeatedCompositeFieldContainer[ClusterReplica]
-    def __init__(self, name: _Optional[str] = ..., vhost: _Optional[str] = ..., leader: _Optional[str] = ..., epoch: _Optional[int] = ..., led: bool = ..., min_in_sync: _Optional[int] = ..., end_bytes: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ClusterReplica, _Mapping]]] = ...) -> None: ...
+    unknown: bool
+    def __init__(self, name: _Optional[str] = ..., vhost: _Optional[str] = ..., leader: _Optional[str] = ..., epoch: _Optional[int] = ..., led: bool = ..., min_in_sync: _Optional[int] = ..., end_bytes: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ClusterReplica, _Mapping]]] = ..., unknown: bool = ...) -> None: ...
 
 class GetClusterStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class GetClusterStatusResponse(_message.Message):
-    __slots__ = ("cluster", "broker", "brokers", "shards")
+    __slots__ = ("cluster", "broker", "brokers", "shards", "coordinator_fault")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_FAULT_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     broker: str
     brokers: _containers.RepeatedCompositeFieldContainer[ClusterBroker]
     shards: _containers.RepeatedCompositeFieldContainer[ClusterShard]
-    def __init__(self, cluster: _Optional[str] = ..., broker: _Optional[str] = ..., brokers: _Optional[_Iterable[_Union[ClusterBroker, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ClusterShard, _Mapping]]] = ...) -> None: ...
+    coordinator_fault: str
+    def __init__(self, cluster: _Optional[str] = ..., broker: _Optional[str] = ..., brokers: _Optional[_Iterable[_Union[ClusterBroker, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ClusterShard, _Mapping]]] = ..., coordinator_fault: _Optional[str] = ...) -> None: ...
 
 class MoveLeaderRequest(_message.Message):
     __slots__ = ("vhost", "broker")

@@ -17,7 +17,7 @@ from penstock.cluster.shard_calls import HandOver
 from penstock.model.errors import BusyError, NotFoundError, PreconditionFailedError, StorageError, Thing
 from penstock.model.names import VhostName
 from penstock.native import ReplicaPosition, ShardProgress
-from penstock.node.in_cluster import moving
+from penstock.node.in_cluster import moving, shards
 from penstock.node.in_cluster.cluster_view import ClusterView
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.shards import ClusterShards
@@ -103,16 +103,23 @@ class FakeHost:
         self._me = me
         self.is_stuck = False
         self.has_coordinator = True
+        self.silent_shards: set[str] = set()
+        """Shards for which the coordinator sends no answer."""
+        self.known: set[str] = set()
+        """Shards with a replica here."""
 
     def is_connected(self, broker: BrokerName) -> bool:
         return broker not in self._world.gone
 
-    async def record_of(self, shard: str) -> ShardRecord:
+    def known_record(self, shard: str) -> ShardRecord | None:
+        return self._world.record(shard) if shard in self.known else None
+
+    async def read_record(self, shard: str) -> ShardRecord:
         if not self.has_coordinator:
             raise StorageError(Thing("coordinator", "etcd"), "cannot be reached", "check it")
+        if shard in self.silent_shards:
+            await asyncio.Event().wait()
         return self._world.record(shard)
-
-    read_record = record_of
 
     def hosted(self, shard: str) -> Any:
         return SimpleNamespace(shard=shard, progress=lambda: self._progress(shard))
@@ -167,6 +174,29 @@ def test_a_shard_without_a_record_is_shown() -> None:
     world.hosts[BROKERS[1]].has_coordinator = False
 
     assert shown(world, BROKERS[1]) == [(None, "", False, []), (VHOST, "", False, [])]
+    status = asyncio.run(world.views[BROKERS[1]].status())
+    assert [shard.is_unknown for shard in status.shards] == [True, True]
+    assert "coordinator 'etcd' cannot be reached" in status.coordinator_fault
+
+
+def test_a_silent_coordinator_leaves_gaps_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker without replicas sent no answer for minutes: it waited for one question after another."""
+    monkeypatch.setattr(shards, "COORDINATOR_S", 0.05)
+    world = World()
+    host = world.hosts[BROKERS[3]]
+    host.silent_shards = {"meta", SHARD}
+    host.known = {"meta"}
+
+    status = asyncio.run(asyncio.wait_for(world.views[BROKERS[3]].status(), 60))
+
+    assert [(shard.leader, shard.is_led, shard.is_unknown) for shard in status.shards] == [
+        ("mq-0", True, False),
+        ("", False, True),
+    ]
+    assert status.coordinator_fault.startswith("no answer within")
+    host.silent_shards = set()
+    answered = asyncio.run(world.views[BROKERS[3]].status())
+    assert (answered.coordinator_fault, [shard.is_unknown for shard in answered.shards]) == ("", [False, False])
 
 
 @pytest.mark.parametrize("asked", BROKERS)

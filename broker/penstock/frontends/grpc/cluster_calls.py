@@ -9,7 +9,9 @@ async def get_cluster_status(
     services: Services, principal: Principal, _: cluster.GetClusterStatusRequest
 ) -> cluster.GetClusterStatusResponse:
     found = await services.cluster.get_cluster_status(principal)
-    response = cluster.GetClusterStatusResponse(cluster=found.cluster, broker=found.broker)
+    response = cluster.GetClusterStatusResponse(
+        cluster=found.cluster, broker=found.broker, coordinator_fault=found.coordinator_fault
+    )
     for broker in found.brokers:
         response.brokers.add(
             name=broker.name,
@@ -29,6 +31,7 @@ async def get_cluster_status(
             led=shard.is_led,
             min_in_sync=shard.min_in_sync,
             end_bytes=shard.end_bytes,
+            unknown=shard.is_unknown,
         )
         for replica in shard.replicas:
             added.replicas.add(

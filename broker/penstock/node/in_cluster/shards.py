@@ -1,11 +1,13 @@
 """The shards of the cluster for its operators: who leads them, and how far their replicas are.
 
-Records of shards come from the coordinator. How far a replica is, its leader alone knows, so the leaders are asked; one
-that does not answer soon leaves gaps, and no more.
+Records of shards come from the coordinator. How far a replica is, its leader alone knows, so the leaders are asked. A
+coordinator or a leader that does not answer soon leaves gaps, and no more.
 """
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from penstock.cluster.calls import LostCallError, NotCarriedOutError
@@ -22,7 +24,6 @@ from penstock.cluster.shard_calls import (
     ProgressQuestion,
     ShardReport,
 )
-from penstock.kit.logging import logger
 from penstock.model.errors import StorageError
 from penstock.model.names import VhostName
 from penstock.node.in_cluster.cluster_view import ClusterView
@@ -32,9 +33,25 @@ from penstock.services.ports import ClusterBroker, ClusterShard, ClusterStatus, 
 
 ANSWER_S: Final = 2.0
 """A leader that has not answered after this time is left out."""
+REASONS_MAX: Final = 3
 READS_MAX: Final = 16
 """Questions to the coordinator at once."""
-_log = logger("cluster")
+COORDINATOR_S: Final = 2.0
+"""The time for all questions to the coordinator together. Records that it has not sent by then are not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """Records of shards, and why the coordinator sent no answer for others."""
+
+    found: Mapping[str, ShardRecord]
+    unknown: Mapping[str, str]
+
+    @property
+    def fault(self) -> str:
+        """Why the coordinator did not answer all questions; empty if it did."""
+        reasons = sorted(set(self.unknown.values()))
+        return "; ".join(reasons[:REASONS_MAX])
 
 
 class ClusterShards:
@@ -60,9 +77,9 @@ class ClusterShards:
         view = self._view
         names = dict(self._names())
         records = await self._records(names)
-        reports = await self._reports(records)
-        shards = [_shard(name, vhost, records.get(name), reports.get(name)) for name, vhost in names.items()]
-        return ClusterStatus(view.cluster, view.metadata.me, self._brokers(), shards)
+        reports = await self._reports(records.found)
+        shards = [_shard(name, vhost, records, reports.get(name)) for name, vhost in names.items()]
+        return ClusterStatus(view.cluster, view.metadata.me, self._brokers(), shards, records.fault)
 
     # ------------------------------------------------------------ parts
 
@@ -85,20 +102,29 @@ class ClusterShards:
             for name, known in sorted(view.metadata.state.brokers.items())
         ]
 
-    async def _records(self, shards: Iterable[str]) -> dict[str, ShardRecord]:
-        """Return the records that are known here, or that the coordinator has."""
+    async def _records(self, shards: Iterable[str]) -> _Records:
+        """Return the records that are known here, and the others as far as the coordinator sends them in time."""
+        host = self._view.host
+        known = {shard: host.known_record(shard) for shard in shards}
+        found = {shard: record for shard, record in known.items() if record is not None}
+        unknown = dict.fromkeys(known.keys() - found.keys(), f"no answer within {COORDINATOR_S:.0f} s")
         at_once = asyncio.Semaphore(READS_MAX)
 
-        async def read(shard: str) -> tuple[str, ShardRecord | None]:
+        async def read(shard: str) -> None:
             async with at_once:
                 try:
-                    return shard, await self._view.host.record_of(shard)
+                    record = await host.read_record(shard)
                 except StorageError as error:
-                    _log.warning("record of a shard not read", shard=shard, reason=str(error))
-                    return shard, None
+                    unknown[shard] = str(error)
+                    return
+            del unknown[shard]
+            if record is not None:
+                found[shard] = record
 
-        found = await asyncio.gather(*map(read, shards))
-        return {shard: record for shard, record in found if record is not None}
+        with suppress(TimeoutError):
+            async with asyncio.timeout(COORDINATOR_S):
+                await asyncio.gather(*map(read, sorted(unknown)))
+        return _Records(found, unknown)
 
     async def _reports(self, records: Mapping[str, ShardRecord]) -> dict[str, ShardReport]:
         """Return what the leaders of shards say of them."""
@@ -146,9 +172,11 @@ def _reports_of(replicas: Mapping[str, HostedReplica]) -> Iterator[ShardReport]:
             yield ShardReport(shard, found.epoch, found.end, acknowledged)
 
 
-def _shard(name: str, vhost: VhostName | None, record: ShardRecord | None, report: ShardReport | None) -> ClusterShard:
+def _shard(name: str, vhost: VhostName | None, records: _Records, report: ShardReport | None) -> ClusterShard:
+    record = records.found.get(name)
     if record is None:
-        return ClusterShard(name, vhost, leader="", epoch=0, min_in_sync=0, replicas=())
+        is_unknown = name in records.unknown
+        return ClusterShard(name, vhost, leader="", epoch=0, min_in_sync=0, replicas=(), is_unknown=is_unknown)
     current = report if report is not None and report.epoch == record.epoch else None
     replicas = [
         ShardReplica(broker, replica, replica in record.in_sync, _lag_bytes(record, current, replica))
