@@ -17,7 +17,7 @@ from bench.rows import Figure, Row, most, rate
 from bench.sync_time import round_trip_us, sync_us
 from support.serving_cluster import ServingCluster
 
-__all__ = ["CLUSTER_ROWS", "SECTION", "Serving", "serving"]
+__all__ = ["CLUSTER_ROWS", "PEER_ROWS", "SECTION", "Serving", "serving"]
 
 SECTION: Final = "Clusters"
 REPLICATED: Final = "replicated"
@@ -153,6 +153,10 @@ CLUSTER_ROWS = (
         REPLICATED,
         SECTION,
     ),
+)
+
+# They come last: RabbitMQ stays until the end of the process.
+PEER_ROWS = (
     amqp_row(
         "cluster-amqp-one", "100 B over AMQP, persistent, 1 publisher, 1,000 unconfirmed, a quorum queue", AMQP_ONE
     ),

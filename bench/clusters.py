@@ -19,7 +19,7 @@ from rich.console import Console
 from bench.cluster_catch_up import catch_up_row
 from bench.cluster_faults import FaultSetting, fault_rows
 from bench.cluster_moves import hand_over_row
-from bench.cluster_rows import CLUSTER_ROWS
+from bench.cluster_rows import CLUSTER_ROWS, PEER_ROWS
 from bench.measure import Runner
 from bench.rabbitmq import is_installed
 from bench.report import CLUSTER_MARKS, Results, as_markdown, as_table, check_marks, update_docs
@@ -42,7 +42,7 @@ def main() -> int:
     with Network(NAMES) if has_network else Loopback(NAMES) as network:
         setting = FaultSetting(network, has_network, options.faults, options.cuts, console)
         once = (*fault_rows(setting), hand_over_row(options.moves), catch_up_row(options.gigabytes))
-        rows = [row for row in (*CLUSTER_ROWS, *once) if not options.rows or row.key in options.rows]
+        rows = [row for row in (*CLUSTER_ROWS, *once, *PEER_ROWS) if not options.rows or row.key in options.rows]
         results: Results = {}
         for row in rows:
             results[row.key] = measured(row, options, console, 1 if row in once else options.runs)

@@ -8,7 +8,7 @@ from rich.console import Console
 from bench.cluster_catch_up import catch_up_row
 from bench.cluster_faults import FaultSetting, fault_rows
 from bench.cluster_moves import hand_over_row
-from bench.cluster_rows import CLUSTER_ROWS
+from bench.cluster_rows import CLUSTER_ROWS, PEER_ROWS
 from bench.clusters import DOCUMENT, peers
 from bench.report import CLUSTER_MARKS, as_markdown, check_marks
 from chaos.network import Loopback
@@ -33,7 +33,7 @@ def setting(*, can_cut: bool) -> FaultSetting:
     return FaultSetting(Loopback(NAMES), can_cut, 20, 5, Console(file=StringIO()))
 
 
-ROWS = (*CLUSTER_ROWS, *fault_rows(setting(can_cut=True)), hand_over_row(20), catch_up_row(2.0))
+ROWS = (*CLUSTER_ROWS, *fault_rows(setting(can_cut=True)), hand_over_row(20), catch_up_row(2.0), *PEER_ROWS)
 
 
 @pytest.mark.parametrize(("row", "figure", "bound"), PROMISED)
