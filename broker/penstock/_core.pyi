@@ -1242,7 +1242,7 @@ class ClusterNode:
     def set_yields(self, yields: bool) -> None:
         """Say whether the replicas leave it to other brokers to lead, as far as they do so soon.
 
-        Replicas that are opened later, or anew with a copy, do not know it.
+        Those that are opened later hear of it, too.
         """
     def close(self) -> None:
         """End the connections and threads (blocking, without the GIL). Logs keep all that was committed."""

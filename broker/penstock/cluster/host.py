@@ -131,11 +131,8 @@ class ClusterHost:
         self._node.session(self.translation.number_of(broker), is_alive)
 
     async def set_yields(self, *, yields: bool) -> None:
-        """Leave it to other brokers to lead when a leader is gone, as far as they do so soon.
-
-        Replicas that are opened later, or anew, have to be told again.
-        """
-        if yields or self._yields:
+        """Leave it to other brokers to lead when a leader is gone, as far as they do so soon."""
+        if yields != self._yields:
             self._yields = yields
             await asyncio.to_thread(self._node.set_yields, yields)
 

@@ -144,7 +144,7 @@ impl Shard {
             self.shared.events.replaced(&self.id, state);
         }
         drop(guard);
-        self.shared.links.each(|broker, link| self.linked(broker, link));
+        self.tell_all();
         self.send_copy(from, &finished?);
         Ok(())
     }
@@ -223,6 +223,7 @@ mod tests {
                 links: crate::links::Links::default(),
                 disks: disks.work(),
                 asking,
+                yields: Mutex::new(false),
                 peers: OnceLock::new(),
                 started: Instant::now(),
             });

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use penstock_log::{FoldState, Format, LogOptions};
@@ -14,6 +14,7 @@ use tokio::runtime::Runtime;
 
 use crate::disks::Disks;
 use crate::links::Links;
+use crate::lock::lock;
 use crate::outbox::Outboxes;
 use crate::questions::{Question, Questions, ShardId};
 use crate::shard::{Contents, Events, Shard, Shared};
@@ -75,6 +76,7 @@ impl Node {
             links: Links::default(),
             disks: disks.work(),
             asking,
+            yields: Mutex::new(false),
             peers: OnceLock::new(),
             started: Instant::now(),
         });
@@ -154,7 +156,7 @@ impl Node {
         };
         let (shard, state) = Shard::open(directory, options, contents, Arc::clone(&self.shared))?;
         self.shards.add(&shard);
-        self.shared.links.each(|broker, link| shard.linked(broker, link));
+        shard.tell_all();
         Ok((shard, state))
     }
 
@@ -189,9 +191,10 @@ impl Node {
         }
     }
 
-    /// Whether the replicas leave it to other brokers to lead, as far as they do so soon. Those that are opened later, or anew with a copy,
-    /// do not know it.
+    /// Whether the replicas leave it to other brokers to lead, as far as they do so soon, also those that are opened later.
     pub fn set_yields(&self, yields: bool) {
+        let mut told = lock(&self.shared.yields);
+        *told = yields;
         for shard in self.shards.all() {
             shard.step(Input::Yield(yields));
         }

@@ -69,6 +69,8 @@ pub(crate) struct Shared {
     pub links: Links,
     pub disks: DiskWork,
     pub asking: Asking,
+    /// Whether the replicas leave it to other brokers to lead, as far as they do so soon. Held while replicas are told.
+    pub yields: Mutex<bool>,
     /// Set once the connections have begun.
     pub peers: OnceLock<Peers>,
     pub started: Instant,
@@ -138,6 +140,14 @@ impl Shard {
             this: Weak::clone(this),
         });
         Ok((shard, state))
+    }
+
+    /// Tells a replica that was opened, or opened anew with a copy, what the broker's other replicas know.
+    pub(crate) fn tell_all(&self) {
+        let yields = lock(&self.shared.yields);
+        self.step(Input::Yield(*yields));
+        drop(yields);
+        self.shared.links.each(|broker, link| self.linked(broker, link));
     }
 
     #[must_use]

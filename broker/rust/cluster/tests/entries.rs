@@ -2,6 +2,8 @@
 //! settled.
 #![allow(clippy::unwrap_used)]
 
+mod node;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -9,11 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use penstock_cluster::{
-    AppendError, Contents, EntriesError, Entry, Events, Node, NodeOptions, Published, QuestionKind, Shard, ShardId,
-    Standing, Token,
+    AppendError, Contents, EntriesError, Entry, Events, Node, Published, QuestionKind, Shard, ShardId, Standing, Token,
 };
 use penstock_log::{FoldState, LogError, LogOptions, Position};
-use penstock_peers::{Secrets, Settings as PeerSettings, Timeouts};
 use penstock_replica::{Epoch, Leader, Outcome, Role, Settings, ShardRecord, Version};
 
 const SHARD: ShardId = [5; 16];
@@ -66,18 +66,7 @@ impl Alone {
 
     fn start_with(log: LogOptions, directory: &Path, boot: u64) -> Self {
         let (sender, ended) = channel();
-        let peers = PeerSettings {
-            broker: 1,
-            cluster: [1; 16],
-            versions: Node::versions(),
-            secrets: Secrets::new(vec!["secret".into()]),
-            tls: None,
-            frame_bytes_max: 4 << 20,
-            timeouts: Timeouts::default(),
-        };
-        let options = NodeOptions { peers, boot, replication: Settings::default(), disk_threads: 1 };
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let node = Node::start(options, listener, Arc::new(Heard(Mutex::new(sender)))).unwrap();
+        let node = node::start(1, boot, Settings::default(), Arc::new(Heard(Mutex::new(sender))));
         let (shard, _) = node.open(SHARD, directory, log, Contents::Entries, REPLICA).unwrap();
         Self { node, shard, ended }
     }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod cluster;
+mod node;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

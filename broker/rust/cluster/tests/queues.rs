@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod brokers;
+mod node;
 
 use std::sync::Arc;
 

@@ -7,14 +7,15 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use penstock_cluster::{Contents, Events, Node, NodeOptions, Published, QuestionKind, Shard, ShardId, Token};
+use penstock_cluster::{Contents, Events, Node, Published, QuestionKind, Shard, ShardId, Token};
 use penstock_engine::{Engine, EngineOptions, QueueId, Shard as Queues};
-use penstock_log::{FoldState, LogError, LogOptions, Position};
-use penstock_peers::{Secrets, Settings as PeerSettings, Timeouts, Versions};
+use penstock_log::{FoldState, LogError, Position};
 use penstock_replica::{BrokerId, Leader, Outcome, Role, Settings, ShardRecord, Version};
 use tempfile::TempDir;
+
+use crate::node;
 
 pub const QUEUE: QueueId = QueueId(1);
 const SHARD: ShardId = [7; 16];
@@ -80,21 +81,10 @@ pub struct Broker {
 impl Broker {
     fn start(number: BrokerId, directory: PathBuf, coordinator: &Coordinator) -> Broker {
         std::fs::create_dir_all(&directory).unwrap();
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let peers = PeerSettings {
-            broker: number,
-            cluster: [1; 16],
-            versions: Versions { protocol_lowest: 1, protocol_highest: 1, format: 2 },
-            secrets: Secrets::new(vec!["secret".into()]),
-            tls: None,
-            frame_bytes_max: 4 << 20,
-            timeouts: Timeouts::default(),
-        };
-        let options = NodeOptions { peers, boot: boot(), replication: Settings::default(), disk_threads: 2 };
         let heard = Arc::new(Heard::default());
-        let node = Arc::new(Node::start(options, listener, Arc::clone(&heard) as _).unwrap());
-        let log = LogOptions { segment_bytes_min: 4096, segment_bytes_max: 32 << 10, ..LogOptions::default() };
-        let (shard, _) = node.open(SHARD, &directory, log, Contents::Queues, u128::from(number) + 100).unwrap();
+        let node = Arc::new(node::start(number, node::micros(), Settings::default(), Arc::clone(&heard) as _));
+        let identity = u128::from(number) + 100;
+        let (shard, _) = node.open(SHARD, &directory, node::log_options(), Contents::Queues, identity).unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let questions = {
             let (node, coordinator, is_over) = (Arc::clone(&node), Arc::clone(coordinator), Arc::clone(&is_over));
@@ -257,8 +247,4 @@ fn engine_options() -> EngineOptions {
         producer_memory: Duration::ZERO,
         producers_of_user_max: 16,
     }
-}
-
-fn boot() -> u64 {
-    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()).unwrap()
 }

@@ -8,15 +8,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use penstock_cluster::{Contents, Events, Node, NodeOptions, Published, QuestionKind, Shard, ShardId, Token};
-use penstock_log::{FoldState, Log, LogError, LogOptions, Outcome as Settled, Payload, Position, Target};
-use penstock_peers::{Secrets, Settings as PeerSettings, Timeouts, Versions};
+use penstock_cluster::{Contents, Events, Node, Published, QuestionKind, Shard, ShardId, Token};
+use penstock_log::{FoldState, Log, LogError, Outcome as Settled, Payload, Position, Target};
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 use penstock_replica::{Outcome, Role, Settings, Version};
 
 use super::words::{record_of_words, record_to_words};
+use crate::node;
 
 const QUEUE: QueueId = QueueId(1);
 /// The publish that is no message.
@@ -81,25 +81,13 @@ impl Events for Heard {
 pub fn run(number: u64, directory: &Path, shard_count: u8, identity: u128) {
     let output = Output(Arc::new(Mutex::new(std::io::stdout())));
     let (changed, changes) = channel();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let boot = micros();
-    let peers = PeerSettings {
-        broker: number,
-        cluster: [1; 16],
-        versions: Versions { protocol_lowest: 1, protocol_highest: 1, format: 2 },
-        secrets: Secrets::new(vec!["secret".into()]),
-        tls: None,
-        frame_bytes_max: 4 << 20,
-        timeouts: Timeouts::default(),
-    };
-    let options = NodeOptions { peers, boot, replication: Settings::default(), disk_threads: 2 };
     let heard = Heard { output: output.clone(), changed };
-    let node = Arc::new(Node::start(options, listener, Arc::new(heard)).unwrap());
+    let node = Arc::new(node::start(number, node::micros(), Settings::default(), Arc::new(heard)));
     let mut shards = HashMap::new();
     for shard in 0..shard_count {
         let folder = directory.join(shard.to_string());
         std::fs::create_dir_all(&folder).unwrap();
-        let (opened, _) = node.open([shard; 16], &folder, log_options(), Contents::Queues, identity).unwrap();
+        let (opened, _) = node.open([shard; 16], &folder, node::log_options(), Contents::Queues, identity).unwrap();
         shards.insert(shard, opened);
     }
     output.say(&format!("listens {}", node.address().unwrap().port()));
@@ -165,11 +153,6 @@ fn obey(node: &Node, shards: &HashMap<u8, Arc<Shard>>, publishes: &AtomicBool, o
     }
 }
 
-/// Small segments, so that a test can delete some.
-fn log_options() -> LogOptions {
-    LogOptions { segment_bytes_min: 4096, segment_bytes_max: 32 << 10, ..LogOptions::default() }
-}
-
 fn spawn_questions(node: Arc<Node>, output: Output) {
     std::thread::spawn(move || {
         loop {
@@ -210,7 +193,7 @@ fn spawn_publishing(shards: HashMap<u8, Arc<Shard>>, changes: Receiver<Change>, 
             for &shard in &leads {
                 let count = waiting.entry(shard).or_default();
                 if *count < WAITING_MAX {
-                    last = micros().max(last + 1);
+                    last = node::micros().max(last + 1);
                     let body = [shard; 100];
                     let payload = Payload::new(b"", b"", b"", &body).unwrap();
                     let targets = [Target { queue: QUEUE, sequence: Sequence(last) }];
@@ -220,8 +203,4 @@ fn spawn_publishing(shards: HashMap<u8, Arc<Shard>>, changes: Receiver<Change>, 
             }
         }
     });
-}
-
-fn micros() -> u64 {
-    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()).unwrap()
 }
