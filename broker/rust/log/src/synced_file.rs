@@ -1,7 +1,7 @@
 //! The file `synced`: how far a log is on the disk, and how far it is confirmed. See `docs/format.md`, "Synced".
 //!
 //! Invariants: it has lower bounds, which only a cut of the log lowers. It is written after each sync and not synced itself
-//! except by a cut, and by a start that found corruption: a process that dies leaves the last position, a power failure an
+//! except by a cut, by a start that found corruption, and when a replica is made: a process that dies leaves the last position, a power failure an
 //! earlier one. Each slot is read by the number of its own format, so writing the next one is all that a change of the
 //! format takes.
 
@@ -113,6 +113,12 @@ impl SyncedFile {
             Err(error) if error.is_full() => Ok(()),
             written => written,
         }
+    }
+
+    /// Brings the file to the disk with the progress that it has.
+    pub(crate) fn store(&mut self, disk: &dyn Disk) -> Result<(), LogError> {
+        self.write(disk, self.progress)?;
+        self.sync(disk)
     }
 
     /// Records that the log ends at a position now, in both slots, so that none with a later one is left; and syncs it.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use penstock_log::LogError;
+use penstock_replica::Epoch;
 
 /// Why a replica cannot be opened. Messages name the thing, the rule and the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +16,12 @@ pub enum OpenError {
         path.display()
     )]
     RecordsLost { path: PathBuf, file: String, at: u64 },
+    #[error(
+        "the log in {} is gone, and the file 'replica' beside it has a promise of epoch {promised}, so that it may have \
+         had confirmed records; move the folder away, so that the replica begins anew with the records of the others",
+        path.display()
+    )]
+    LogGone { path: PathBuf, promised: Epoch },
     #[error("{} is not the file of a replica's promise, or both its checksums do not match; move the folder away, \
              so that the replica begins anew with the records of the others", path.display())]
     Promise { path: PathBuf },

@@ -73,6 +73,12 @@ pub(crate) fn is_of_log(name: &str) -> bool {
     begins || ["manifest", "manifest.copy", "manifest.tmp", "synced", "truncating", "truncating.tmp"].contains(&name)
 }
 
+/// Whether a directory has records of a log, or the file that says how far one came: at least that is there since a replica was made.
+pub(crate) fn has_log(directory: &Path) -> Result<bool, OpenError> {
+    let found = names(directory).map(|names| names.iter().any(|name| name.starts_with("msgs.") || name == "synced"));
+    found.map_err(|(action, source)| OpenError::Io { action, path: directory.to_owned(), source })
+}
+
 /// The names of the files in a directory.
 fn names(directory: &Path) -> Result<Vec<String>, (&'static str, Error)> {
     let read = || -> Result<Vec<String>, Error> {

@@ -68,17 +68,12 @@ pub(crate) struct PromiseFile {
 }
 
 impl PromiseFile {
-    /// Opens the file in a directory. One that is absent is written, and synced, with an identity that was drawn for this disk.
-    pub fn open(directory: &Path, disk: Arc<dyn Disk>, drawn: ReplicaId) -> Result<PromiseFile, OpenError> {
+    /// Reads the file in a directory; `None` where there is none.
+    pub fn find(directory: &Path, disk: &Arc<dyn Disk>) -> Result<Option<PromiseFile>, OpenError> {
         let path: Arc<Path> = directory.join(NAME).into();
         let bytes = match std::fs::read(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            read => Some(read.map_err(|error| io("read", &path, error))?),
-        };
-        let Some(bytes) = bytes else {
-            let slot = Slot { turn: 0, replica: drawn, promised: 0 };
-            create(&path, disk.as_ref(), slot)?;
-            return Ok(PromiseFile { path, disk, slot });
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(|error| io("read", &path, error))?,
         };
         let slots = SLOT_PLACES.map(|at| Slot::decode(bytes.get(at as usize..).unwrap_or_default()));
         if let Some(found) = slots.iter().find_map(|slot| slot.and_then(Result::err)) {
@@ -86,6 +81,14 @@ impl PromiseFile {
         }
         let newest = slots.into_iter().flatten().flatten().max_by_key(|slot| slot.turn);
         let slot = newest.ok_or_else(|| OpenError::Promise { path: path.to_path_buf() })?;
+        Ok(Some(PromiseFile { path, disk: Arc::clone(disk), slot }))
+    }
+
+    /// Writes the file, and syncs it, with an identity that was drawn for this disk.
+    pub fn make(directory: &Path, disk: Arc<dyn Disk>, drawn: ReplicaId) -> Result<PromiseFile, OpenError> {
+        let path: Arc<Path> = directory.join(NAME).into();
+        let slot = Slot { turn: 0, replica: drawn, promised: 0 };
+        create(&path, disk.as_ref(), slot)?;
         Ok(PromiseFile { path, disk, slot })
     }
 
@@ -159,7 +162,8 @@ mod tests {
     use super::*;
 
     fn open(directory: &Path, drawn: ReplicaId) -> Result<PromiseFile, OpenError> {
-        PromiseFile::open(directory, Arc::new(RealDisk), drawn)
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        PromiseFile::find(directory, &disk)?.map_or_else(|| PromiseFile::make(directory, disk, drawn), Ok)
     }
 
     #[test]

@@ -33,10 +33,16 @@ impl ReplicatedLog {
     /// Opens the replica in a directory; returns it with the state of its queues at the high watermark.
     ///
     /// # Errors
-    /// `RecordsLost` where the disk has lost what it had: such a replica may lack committed records, so it has to begin anew.
+    /// `RecordsLost` and `LogGone` where the disk has lost what it had: such a replica may lack committed records, so it has to begin anew.
     pub fn open(directory: &Path, options: Options, now: Now) -> Result<(ReplicatedLog, FoldState), OpenError> {
         let disk = Arc::clone(&options.log.disk);
         install::complete(disk.as_ref(), directory)?;
+        let promise_file = PromiseFile::find(directory, &disk)?;
+        let promised = promise_file.as_ref().map_or(0, PromiseFile::promised);
+        // Before it makes files. Without a promise it has acknowledged nothing.
+        if promised > 0 && !install::has_log(directory)? {
+            return Err(OpenError::LogGone { path: directory.to_owned(), promised });
+        }
         let log_id = Some(options.log_id);
         let log_options = LogOptions { is_bounded: true, format: Format::Two, log_id, ..options.log };
         let opened = Log::open(directory, log_options)?;
@@ -44,7 +50,13 @@ impl ReplicatedLog {
             let (file, at) = (lost.file.clone(), lost.at);
             return Err(OpenError::RecordsLost { path: directory.to_owned(), file, at });
         }
-        let promise_file = PromiseFile::open(directory, disk, options.new_replica)?;
+        let promise_file = match promise_file {
+            Some(found) => found,
+            None => {
+                opened.log.store_synced()?;
+                PromiseFile::make(directory, disk, options.new_replica)?
+            }
+        };
         let me = (options.broker, options.boot);
         let replicator = Replicator::new(&opened.log, promise_file, me, options.settings, now);
         Ok((ReplicatedLog { log: opened.log, replicator }, opened.state))

@@ -2,10 +2,11 @@
 //!
 //! Invariants: nothing above the written position is called synced, and a sync from before a cut says nothing.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use super::Log;
+use crate::error::LogError;
 use crate::record::Position;
 use crate::sync::{SyncTicket, Synced};
 use crate::synced_file::Progress;
@@ -23,6 +24,16 @@ impl Log {
             synced_file: Arc::clone(&self.synced_file),
             stopped: Arc::clone(&self.stopped),
         })
+    }
+
+    /// Brings the file that says how far the log came to the disk, before there is anything to say: who finds neither it nor
+    /// segments knows that both are lost. Blocks.
+    ///
+    /// # Errors
+    /// `Io`; `Full`.
+    pub fn store_synced(&self) -> Result<(), LogError> {
+        let mut file = self.synced_file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.store(self.options.disk.as_ref())
     }
 
     /// Notes how far a ticket synced.
