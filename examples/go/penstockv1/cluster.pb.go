@@ -193,10 +193,12 @@ type ClusterShard struct {
 	Leader string                 `protobuf:"bytes,3,opt,name=leader,proto3" json:"leader,omitempty"`     // as the coordinator has it; empty for a shard without a record
 	Epoch  uint64                 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// The leader has answered, and leads this epoch.
-	Led           bool              `protobuf:"varint,5,opt,name=led,proto3" json:"led,omitempty"`
-	MinInSync     uint32            `protobuf:"varint,6,opt,name=min_in_sync,json=minInSync,proto3" json:"min_in_sync,omitempty"`
-	EndBytes      *uint64           `protobuf:"varint,7,opt,name=end_bytes,json=endBytes,proto3,oneof" json:"end_bytes,omitempty"` // of the leader's log, where the leader says it
-	Replicas      []*ClusterReplica `protobuf:"bytes,8,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	Led       bool              `protobuf:"varint,5,opt,name=led,proto3" json:"led,omitempty"`
+	MinInSync uint32            `protobuf:"varint,6,opt,name=min_in_sync,json=minInSync,proto3" json:"min_in_sync,omitempty"`
+	EndBytes  *uint64           `protobuf:"varint,7,opt,name=end_bytes,json=endBytes,proto3,oneof" json:"end_bytes,omitempty"` // of the leader's log, where the leader says it
+	Replicas  []*ClusterReplica `protobuf:"bytes,8,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	// The coordinator has not answered in time: leader, epoch and replicas are not known.
+	Unknown       bool `protobuf:"varint,9,opt,name=unknown,proto3" json:"unknown,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -287,6 +289,13 @@ func (x *ClusterShard) GetReplicas() []*ClusterReplica {
 	return nil
 }
 
+func (x *ClusterShard) GetUnknown() bool {
+	if x != nil {
+		return x.Unknown
+	}
+	return false
+}
+
 // The brokers and shards of the cluster, as the asked broker sees them, whichever it is.
 type GetClusterStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -325,13 +334,14 @@ func (*GetClusterStatusRequest) Descriptor() ([]byte, []int) {
 }
 
 type GetClusterStatusResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // its name
-	Broker        string                 `protobuf:"bytes,2,opt,name=broker,proto3" json:"broker,omitempty"`   // the one that answers
-	Brokers       []*ClusterBroker       `protobuf:"bytes,3,rep,name=brokers,proto3" json:"brokers,omitempty"` // by name
-	Shards        []*ClusterShard        `protobuf:"bytes,4,rep,name=shards,proto3" json:"shards,omitempty"`   // the metadata first, then by virtual host
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Cluster          string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`                                           // its name
+	Broker           string                 `protobuf:"bytes,2,opt,name=broker,proto3" json:"broker,omitempty"`                                             // the one that answers
+	Brokers          []*ClusterBroker       `protobuf:"bytes,3,rep,name=brokers,proto3" json:"brokers,omitempty"`                                           // by name
+	Shards           []*ClusterShard        `protobuf:"bytes,4,rep,name=shards,proto3" json:"shards,omitempty"`                                             // the metadata first, then by virtual host
+	CoordinatorFault string                 `protobuf:"bytes,5,opt,name=coordinator_fault,json=coordinatorFault,proto3" json:"coordinator_fault,omitempty"` // why shards are unknown; empty if none is
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GetClusterStatusResponse) Reset() {
@@ -390,6 +400,13 @@ func (x *GetClusterStatusResponse) GetShards() []*ClusterShard {
 		return x.Shards
 	}
 	return nil
+}
+
+func (x *GetClusterStatusResponse) GetCoordinatorFault() string {
+	if x != nil {
+		return x.CoordinatorFault
+	}
+	return ""
 }
 
 // Lets a broker with a replica in sync lead a virtual host, and returns when it does. After UNAVAILABLE it may still come to lead,
@@ -623,7 +640,7 @@ const file_penstock_v1_cluster_proto_rawDesc = "" +
 	"\ain_sync\x18\x03 \x01(\bR\x06inSync\x12 \n" +
 	"\tlag_bytes\x18\x04 \x01(\x04H\x00R\blagBytes\x88\x01\x01B\f\n" +
 	"\n" +
-	"_lag_bytes\"\x90\x02\n" +
+	"_lag_bytes\"\xaa\x02\n" +
 	"\fClusterShard\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\x05vhost\x18\x02 \x01(\tH\x00R\x05vhost\x88\x01\x01\x12\x16\n" +
@@ -632,16 +649,18 @@ const file_penstock_v1_cluster_proto_rawDesc = "" +
 	"\x03led\x18\x05 \x01(\bR\x03led\x12\x1e\n" +
 	"\vmin_in_sync\x18\x06 \x01(\rR\tminInSync\x12 \n" +
 	"\tend_bytes\x18\a \x01(\x04H\x01R\bendBytes\x88\x01\x01\x127\n" +
-	"\breplicas\x18\b \x03(\v2\x1b.penstock.v1.ClusterReplicaR\breplicasB\b\n" +
+	"\breplicas\x18\b \x03(\v2\x1b.penstock.v1.ClusterReplicaR\breplicas\x12\x18\n" +
+	"\aunknown\x18\t \x01(\bR\aunknownB\b\n" +
 	"\x06_vhostB\f\n" +
 	"\n" +
 	"_end_bytes\"\x19\n" +
-	"\x17GetClusterStatusRequest\"\xb5\x01\n" +
+	"\x17GetClusterStatusRequest\"\xe2\x01\n" +
 	"\x18GetClusterStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x16\n" +
 	"\x06broker\x18\x02 \x01(\tR\x06broker\x124\n" +
 	"\abrokers\x18\x03 \x03(\v2\x1a.penstock.v1.ClusterBrokerR\abrokers\x121\n" +
-	"\x06shards\x18\x04 \x03(\v2\x19.penstock.v1.ClusterShardR\x06shards\"A\n" +
+	"\x06shards\x18\x04 \x03(\v2\x19.penstock.v1.ClusterShardR\x06shards\x12+\n" +
+	"\x11coordinator_fault\x18\x05 \x01(\tR\x10coordinatorFault\"A\n" +
 	"\x11MoveLeaderRequest\x12\x14\n" +
 	"\x05vhost\x18\x01 \x01(\tR\x05vhost\x12\x16\n" +
 	"\x06broker\x18\x02 \x01(\tR\x06broker\"V\n" +
