@@ -1325,10 +1325,11 @@ class OutcomeRange:
 class Channel:
     """One HTTP/2 connection to a broker, made at the first use and again after it broke.
 
-    `targets` are addresses of the broker, each host:port. The next one is tried when no connection can be made.
+    `targets` are addresses of the broker, each host:port. The next one is tried when no connection can be made. With
+    `follows`, calls go to the leader of `vhost` where a broker of a cluster names it.
     """
 
-    def __new__(cls, targets: Sequence[str], authorization: str, *, connect_timeout_ms: int, message_bytes_max: int, tls: ChannelTls | None = None) -> Self: ...
+    def __new__(cls, targets: Sequence[str], authorization: str, *, connect_timeout_ms: int, message_bytes_max: int, tls: ChannelTls | None = None, follows: bool = True, vhost: str = "/") -> Self: ...
     def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
         """Make a unary call and return the answer (blocking, without the GIL). Raises RpcError.
 

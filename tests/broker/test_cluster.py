@@ -51,7 +51,8 @@ def test_a_broker_that_does_not_lead_names_the_one_that_does(tmp_path: Path) -> 
         leader = cluster.leader()
         other = next(name for name in NAMES if name != leader)
 
-        with penstock.connect(cluster.brokers[other].uri(), timeout=QUIET_SECONDS_MAX) as client:
+        staying = cluster.brokers[other].uri() + "?follow=false"
+        with penstock.connect(staying, timeout=QUIET_SECONDS_MAX) as client:
             with pytest.raises(penstock.ConnectionLostError, match=cluster.brokers[leader].address):
                 client.publish(b"one", routing_key="orders")
             with pytest.raises(penstock.ConnectionLostError) as refused:

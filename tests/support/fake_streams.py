@@ -6,6 +6,7 @@ from threading import Condition, Thread
 
 from google.protobuf.message import Message
 
+from penstock.client.following import Wait
 from penstock.client.streams import Stream
 from penstock.client.transport import StatusError
 
@@ -42,8 +43,10 @@ class FakeStream:
     def say(self, response: Message) -> None:
         self._responses.put(response.SerializeToString())
 
-    def fail(self, code: int, message: str, details: bytes = b"") -> None:
-        self._responses.put(StatusError(code, message, details))
+    def fail(self, code: int, message: str, details: bytes = b"", wait: Wait = Wait.LONG) -> None:
+        status = StatusError(code, message, details)
+        status.wait = wait
+        self._responses.put(status)
 
     def finish(self) -> None:
         self._responses.put(None)
@@ -51,6 +54,10 @@ class FakeStream:
     def cancel(self) -> None:
         self.is_cancelled = True
         self.fail(1, "cancelled by the client")
+
+    def give_up(self, status: StatusError) -> StatusError:
+        self.is_cancelled = True
+        return status
 
     def __iter__(self) -> Iterator[bytes]:
         while (response := self._responses.get()) is not None:

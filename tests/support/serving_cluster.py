@@ -97,7 +97,7 @@ class ServingCluster:
 
     def _serves(self, name: str, vhost: str) -> bool:
         try:
-            with penstock.connect(self.brokers[name].uri(vhost)) as connection:
+            with penstock.connect(self.brokers[name].uri(vhost) + "?follow=false") as connection:
                 connection.get("no such queue")
         except penstock.NotFoundError:
             return True

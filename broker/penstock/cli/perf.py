@@ -120,6 +120,7 @@ def _measure(
     whole_uri = address_of(context, uri)
     address = parse_uri(whole_uri)
     options |= {"targets": address.targets, "authorization": address.authorization, "vhost": address.vhost}
+    options["follows"] = address.follows
     if address.tls is not None:
         options["tls"] = dict(
             zip(("authorities", "certificate", "key", "server_name"), address.tls.texts(), strict=True)

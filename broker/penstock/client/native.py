@@ -54,6 +54,8 @@ class NativeTransport:
             connect_timeout_ms=options.connect_timeout_ms,
             message_bytes_max=options.message_bytes_max,
             tls=_tls(address.tls) if address.tls is not None else None,
+            follows=address.follows,
+            vhost=address.vhost,
         )
 
     def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:

@@ -1,24 +1,29 @@
 """The transport over grpcio, for where the native module is missing: the same promises, slower.
 
 A connection has a channel and an HTTP/2 connection to itself, because exclusive queues and what `get` took belong to
-it. Of a broker with several addresses one is used until it is unavailable, then the next.
+it. Of a broker with several addresses one is used until it is unavailable, then the next, and in a cluster the leader
+of the connection's virtual host, where another broker names it.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from random import random
-from threading import Lock
+from threading import Event, Lock
+from time import monotonic
 from typing import Any
 from weakref import WeakSet
 
 import grpc
 
 from penstock.client.backoff import Backoff
-from penstock.client.errors import UNAVAILABLE, UNKNOWN
+from penstock.client.errors import CANCELLED, UNAVAILABLE, UNKNOWN
+from penstock.client.following import Following, Hint, answered, ended, hint_in
 from penstock.client.pure_consumer import PureConsumer
 from penstock.client.pure_publisher import PurePublisher
 from penstock.client.pure_reader import PureReader
-from penstock.client.streams import Stream
+from penstock.client.streams import Stream, seconds_until_retry
 from penstock.client.transport import (
     ConsumerOptions,
     ConsumerPort,
@@ -35,52 +40,69 @@ __all__ = ["PureTransport"]
 
 # What a request or a response may hold beside one message of the largest size.
 REQUEST_BYTES_EXTRA = 4 << 20
+# A timeout of 0 would be none.
+SECONDS_MIN = 0.001
+# Channels to leaders that were named beside the given addresses.
+NAMED_MAX = 4
 DETAILS_KEY = "grpc-status-details-bin"
 # The messages of grpcio for a call that was not sent because there was no connection.
 UNSENT = ("failed to connect", "DNS resolution failed", "connections to all backends failing")
 
 
 class PureTransport:
-    """Channels of grpcio, one for each address of the broker; the current one is used."""
+    """Channels of grpcio, one for each address of the broker and for leaders that were named; one is used at a time."""
 
     rpc_error: type[Exception] = StatusError
 
     def __init__(self, address: Address, options: TransportOptions) -> None:
-        hosts = ((address.host, address.port), *address.others)
-        singles = [replace(address, host=host, port=port, others=()) for host, port in hosts]
-        # A channel connects at its first use.
-        self._channels = [_channel(single, options) for single in singles]
-        self._targets = address.targets
-        # Protects the number of the current channel.
+        self._vhost = address.vhost
+        self._channels = _Channels(address, options)
+        # Protects `_following`.
         self._lock = Lock()
-        self._current = 0
+        self._following = Following(address.targets, address.follows)
         self._metadata = (("authorization", address.authorization),)
         self._ports: WeakSet[PurePublisher | PureReader | PureConsumer] = WeakSet()
+        self._closed = Event()
 
     def call(self, method: str, payload: bytes, timeout_ms: int) -> bytes:
-        tried: list[str] = []
+        """Make a call; where a broker refuses it because it does not lead, again at the leader, within the time."""
+        deadline = monotonic() + timeout_ms / 1_000
+        tries = _Tries(self._following.given, deadline)
+        # The state for another virtual host than the connection's: it is of this call alone.
+        other: Following | None = None
         while True:
-            at = self._current
-            # Bytes in, bytes out: without serialisers grpcio passes them through.
-            unary = self._channels[at].unary_unary(method)
+            target = (other or self._following).current
             try:
-                answer: bytes = unary(payload, timeout=timeout_ms / 1000, metadata=self._metadata)
-            except grpc.RpcError as error:
-                status = _status(error)
-                self._leave(at, status)
-                if not is_unsent(status) or len(self._channels) == 1:
-                    raise status from error
-                tried.append(f"{self._targets[at]}: {status.args[1]}")
-                if len(tried) == len(self._channels):
-                    raise StatusError(UNAVAILABLE, "; ".join(tried), b"") from error
+                answer = self._unary(target, method, payload, deadline)
+            except StatusError as status:
+                hint = hint_in(*status.args)
+                if other is None and (hint is None or hint.vhost == self._vhost):
+                    self._move(target, status, hint)
+                else:
+                    step = ended(other or self._following, target, status.args[0], hint, is_unsent=is_unsent(status))
+                    other, status.wait = step
+                tries.failed(target, status, hint if self._following.follows else None)
+                if self._closed.wait(tries.seconds_until_next(status)):
+                    raise
             else:
+                self._answered(target)
                 return answer
 
+    def _unary(self, target: str, method: str, payload: bytes, deadline: float) -> bytes:
+        # Bytes in, bytes out: without serialisers grpcio passes them through.
+        unary = self._channels.at(target).unary_unary(method)
+        seconds = max(deadline - monotonic(), SECONDS_MIN)
+        try:
+            answer: bytes = unary(payload, timeout=seconds, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise _status(error) from error
+        return answer
+
     def open(self, method: str, requests: Iterator[bytes]) -> Stream:
-        """Open a stream. One that fails is opened anew by its owner, at the next address if this one is unavailable."""
-        at = self._current
-        call = self._channels[at].stream_stream(method)(requests, metadata=self._metadata)
-        return _GrpcStream(call, lambda status: self._leave(at, status))
+        """Open a stream. One that fails is opened anew by its owner, where the state says then."""
+        target = self._following.current
+        call = self._channels.at(target).stream_stream(method)(requests, metadata=self._metadata)
+        return _GrpcStream(call, partial(self._answered, target), partial(self._move_on, target))
 
     def publisher(self, options: PublisherOptions) -> PublisherPort:
         port = PurePublisher(self, options, Backoff(random))
@@ -98,20 +120,102 @@ class PureTransport:
         return port
 
     def close(self) -> None:
+        self._closed.set()
         # Threads that opened a stream on a closed channel would end with an exception of grpcio.
         for port in list(self._ports):
             port.abandon()
-        for channel in self._channels:
+        self._channels.close()
+
+    def _answered(self, target: str) -> None:
+        if answered(self._following, target) is not self._following:
+            with self._lock:
+                self._following = answered(self._following, target)
+
+    def _move_on(self, target: str, status: StatusError) -> None:
+        self._move(target, status, hint_in(*status.args))
+
+    def _move(self, target: str, status: StatusError, hint: Hint | None) -> None:
+        """Go to where the next attempt is made after a call at `target` ended with `status`, which says when it is."""
+        with self._lock:
+            code, unsent = status.args[0], is_unsent(status)
+            self._following, status.wait = ended(self._following, target, code, hint, is_unsent=unsent)
+
+
+class _Tries:
+    """The attempts of a unary call."""
+
+    def __init__(self, given: tuple[str, ...], deadline: float) -> None:
+        self._given = given
+        self._deadline = deadline
+        self._backoff = Backoff(random)
+        # Why addresses could not be reached since a broker has answered.
+        self._unreached: dict[str, str] = {}
+
+    def failed(self, target: str, status: StatusError, hint: Hint | None) -> None:
+        """Raise the status if the call may not be made again: it was sent, or there is no address left to try."""
+        if hint is not None:
+            self._unreached.clear()
+            return
+        if not is_unsent(status):
+            raise status
+        self._unreached[target] = status.args[1]
+        if any(each not in self._unreached for each in self._given):
+            return
+        if len(self._unreached) == 1:
+            raise status
+        text = "; ".join(f"{each}: {why}" for each, why in self._unreached.items())
+        raise StatusError(UNAVAILABLE, text, b"") from status
+
+    def seconds_until_next(self, status: StatusError) -> float:
+        """Return the pause before the next attempt. Raise the status if the time is over by then."""
+        # Without a connection, the next address is tried at once.
+        seconds = 0.0 if is_unsent(status) else seconds_until_retry(status, self._backoff)
+        if monotonic() + seconds >= self._deadline:
+            raise status
+        return seconds
+
+
+class _Channels:
+    """Channels by address. A channel connects at its first use."""
+
+    def __init__(self, address: Address, options: TransportOptions) -> None:
+        self._address = address
+        self._options = options
+        hosts = ((address.host, address.port), *address.others)
+        singles = [replace(address, host=host, port=port, others=()) for host, port in hosts]
+        self._given = {single.target: _channel(single.target, address, options) for single in singles}
+        # Protects `_named`.
+        self._lock = Lock()
+        # Of leaders that were named; the one that was not used for the longest comes first.
+        self._named: OrderedDict[str, Any] = OrderedDict()
+        self._is_closed = False
+
+    def at(self, target: str) -> Any:
+        given = self._given.get(target)
+        if given is not None:
+            return given
+        with self._lock:
+            found = self._named.pop(target, None)
+            if found is None:
+                if self._is_closed:
+                    raise StatusError(CANCELLED, "the connection is closed; connect again", b"")
+                found = _channel(target, self._address, self._options)
+            self._named[target] = found
+            least_used = self._named.popitem(last=False)[1] if len(self._named) > NAMED_MAX else None
+        if least_used is not None:
+            least_used.close()
+        return found
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            channels = [*self._given.values(), *self._named.values()]
+        for channel in channels:
             channel.close()
 
-    def _leave(self, at: int, status: StatusError) -> None:
-        """Use the next address from now on, if this one is unavailable and no other call has left it."""
-        with self._lock:
-            if status.args[0] == UNAVAILABLE and self._current == at:
-                self._current = (at + 1) % len(self._channels)
 
-
-def _channel(address: Address, options: TransportOptions) -> Any:
+def _channel(target: str, address: Address, options: TransportOptions) -> Any:
+    """Make the channel to one address. To a leader that was named it is as safe as to the given addresses."""
     settings: list[tuple[str, Any]] = [
         # Else two connections to one broker would share one HTTP/2 connection.
         ("grpc.use_local_subchannel_pool", 1),
@@ -126,25 +230,28 @@ def _channel(address: Address, options: TransportOptions) -> Any:
         ("grpc.enable_http_proxy", 0),
     ]
     if address.tls is None:
-        return grpc.insecure_channel(address.target, options=settings)
+        return grpc.insecure_channel(target, options=settings)
     *pems, server_name = address.tls.texts()
     authorities, certificate, key = (pem.encode() or None for pem in pems)
     credentials = grpc.ssl_channel_credentials(authorities, key, certificate)
     if server_name:
         settings.append(("grpc.ssl_target_name_override", server_name))
-    return grpc.secure_channel(address.target, credentials, options=settings)
+    return grpc.secure_channel(target, credentials, options=settings)
 
 
 class _GrpcStream:
-    """A call of grpcio whose end is told as a StatusError."""
+    """A call of grpcio. It reports that it was answered, and its end as a StatusError, which is then raised."""
 
-    def __init__(self, call: Any, on_end: Callable[[StatusError], None]) -> None:
+    def __init__(self, call: Any, on_answer: Callable[[], None], on_end: Callable[[StatusError], None]) -> None:
         self._call = call
+        self._on_answer = on_answer
         self._on_end = on_end
 
     def __iter__(self) -> Iterator[bytes]:
         try:
-            yield from self._call
+            for payload in self._call:
+                self._on_answer()
+                yield payload
         except grpc.RpcError as error:
             status = _status(error)
             self._on_end(status)
@@ -152,6 +259,11 @@ class _GrpcStream:
 
     def cancel(self) -> None:
         self._call.cancel()
+
+    def give_up(self, status: StatusError) -> StatusError:
+        self._call.cancel()
+        self._on_end(status)
+        return status
 
 
 def is_unsent(status: StatusError) -> bool:

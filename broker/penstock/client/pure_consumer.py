@@ -12,7 +12,7 @@ from threading import Condition, Thread
 from penstock.client.backoff import Backoff
 from penstock.client.errors import CANCELLED, UNAVAILABLE
 from penstock.client.messages import ReceivedMessage
-from penstock.client.streams import Stream, Streams, may_come_back
+from penstock.client.streams import Stream, Streams, may_come_back, seconds_until_retry
 from penstock.client.transport import ConsumerOptions, StatusError
 from penstock.client.wake import Wake
 from penstock.v1 import messaging_pb2
@@ -202,7 +202,7 @@ class PureConsumer:
                     # What was not taken yet returned to the queue, and comes again.
                     self._arrived.clear()
                     self._bytes = 0
-                self._changed.wait_for(lambda: self._is_closed, self._backoff.delay())
+                self._changed.wait_for(lambda: self._is_closed, seconds_until_retry(ended, self._backoff))
 
     def _read_stream(self) -> StatusError:
         """One stream from its opening to its end; what ended it."""

@@ -16,7 +16,7 @@ from penstock.client.backoff import Backoff
 from penstock.client.errors import FAILED_PRECONDITION, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, RETURNED, UNAVAILABLE
 from penstock.client.numbering import Numbering
 from penstock.client.outcomes import Outcomes
-from penstock.client.streams import Stream, Streams, is_passing
+from penstock.client.streams import Stream, Streams, is_passing, seconds_until_retry
 from penstock.client.transport import PublisherOptions, StatusError
 from penstock.client.wake import Wake
 from penstock.v1 import message_pb2, messaging_pb2
@@ -325,7 +325,7 @@ class PurePublisher:
                     self._wake.set()
                     return
                 self._lost = ended.args[1]
-                self._changed.wait_for(lambda: self._is_closed, self._backoff.delay())
+                self._changed.wait_for(lambda: self._is_closed, seconds_until_retry(ended, self._backoff))
 
     def _read_stream(self) -> StatusError:
         """One stream from its opening to its end; what ended it."""
@@ -340,29 +340,44 @@ class PurePublisher:
             self._stream = self._streams.open(METHOD, self._requests(self._life))
         try:
             for payload in self._stream:
-                self._on_response(messaging_pb2.PublishResponse.FromString(payload))
+                refused = self._on_response(messaging_pb2.PublishResponse.FromString(payload))
+                if refused is not None:
+                    return self._stream.give_up(refused)
         except StatusError as error:
             return error
         return StatusError(UNAVAILABLE, "the broker ended the publish stream", b"")
 
-    def _on_response(self, response: messaging_pb2.PublishResponse) -> None:
+    def _on_response(self, response: messaging_pb2.PublishResponse) -> StatusError | None:
+        """Take outcomes. Return why the stream is over if the broker stored something not, and may later or elsewhere.
+
+        That is no outcome: it is sent again, with what comes behind it.
+        """
         with self._changed:
             translate = self._numbering.translate
             for confirmed in response.confirmed:
                 for first, last in translate(confirmed.first, confirmed.last):
                     self._settle(PureOutcome(first, last, 0, ""))
-            refusals = [
-                *((one.number, one.number, RETURNED, one.reason) for one in response.returned),
-                *((one.first, one.last, one.code, one.reason) for one in response.rejected),
-            ]
-            for low, high, code, reason in refusals:
+            over = None
+            for low, high, code, reason in _refusals(response):
+                if code == UNAVAILABLE:
+                    over = StatusError(UNAVAILABLE, reason, b"")
+                    break
                 for first, last in translate(low, high):
                     self._note_refused(first, last)
                     self._settle(PureOutcome(first, last, code, reason))
             self._drop_settled()
-            self._backoff.reset()
+            if over is None:
+                self._backoff.reset()
             self._changed.notify_all()
             self._wake.set()
+        return over
+
+
+def _refusals(response: messaging_pb2.PublishResponse) -> list[tuple[int, int, int, str]]:
+    """Return the refused messages of a response in the order of the stream: the first, the last, code and reason."""
+    returned = ((one.number, one.number, RETURNED, one.reason) for one in response.returned)
+    rejected = ((one.first, one.last, one.code, one.reason) for one in response.rejected)
+    return sorted([*returned, *rejected])
 
 
 def _follows(message: _Message, before: _Message) -> bool:

@@ -12,7 +12,7 @@ from threading import Condition, Thread
 from penstock.client.backoff import Backoff
 from penstock.client.errors import CANCELLED, UNAVAILABLE
 from penstock.client.stream_messages import ReceivedStreamMessage
-from penstock.client.streams import Stream, Streams, may_come_back
+from penstock.client.streams import Stream, Streams, may_come_back, seconds_until_retry
 from penstock.client.transport import ReaderOptions, StatusError
 from penstock.client.wake import Wake
 from penstock.v1 import streams_pb2
@@ -159,7 +159,7 @@ class PureReader:
                     self._wake.set()
                     return
                 self._is_active = not self._options.single_active
-                self._changed.wait_for(lambda: self._is_closed, self._backoff.delay())
+                self._changed.wait_for(lambda: self._is_closed, seconds_until_retry(ended, self._backoff))
 
     def _read_stream(self) -> StatusError:
         """One stream from its opening to its end; what ended it."""

@@ -9,6 +9,7 @@ ends with a StatusError or quietly.
 from collections.abc import Iterator
 from typing import Protocol
 
+from penstock.client.backoff import Backoff
 from penstock.client.errors import (
     ABORTED,
     CANCELLED,
@@ -21,9 +22,13 @@ from penstock.client.errors import (
     UNKNOWN,
     from_status,
 )
+from penstock.client.following import Wait
 from penstock.client.transport import StatusError
 
-__all__ = ["Stream", "Streams", "is_passing", "may_come_back"]
+__all__ = ["SHORT_SECONDS_MAX", "Stream", "Streams", "is_passing", "may_come_back", "seconds_until_retry"]
+
+# A broker that answers says soon who leads: an election takes about a second.
+SHORT_SECONDS_MAX = 0.25
 
 # The reason that the details of a reached limit give.
 LIMIT_REACHED = "LIMIT_REACHED"
@@ -37,6 +42,8 @@ _PASSING = frozenset(
 class Stream(Protocol):
     def __iter__(self) -> Iterator[bytes]: ...
     def cancel(self) -> None: ...
+    def give_up(self, status: StatusError) -> StatusError:
+        """End the call because of what the broker answered in it, as if it had ended the call with this status."""
 
 
 class Streams(Protocol):
@@ -56,6 +63,14 @@ def may_come_back(error: StatusError, was_open: bool) -> bool:
         return was_open
     is_limit = code == RESOURCE_EXHAUSTED and from_status(code, message, details).detail.reason == LIMIT_REACHED
     return is_passing(code) and (was_open or not is_limit)
+
+
+def seconds_until_retry(error: StatusError, backoff: Backoff) -> float:
+    """Return how long to wait before a stream that ended with `error` is opened again."""
+    if error.wait is Wait.NONE:
+        return 0.0
+    delay = backoff.delay()
+    return min(delay, SHORT_SECONDS_MAX) if error.wait is Wait.SHORT else delay
 
 
 def is_passing(code: int) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from penstock.client.following import Wait
 from penstock.client.messages import Message
 from penstock.client.stream_messages import StreamMessage
 
@@ -51,7 +52,12 @@ MESSAGE_BYTES_MAX = 513 * 1024 * 1024
 
 
 class StatusError(Exception):
-    """A call ended with a gRPC status. `args` is (code: int, message: str, details: bytes)."""
+    """A call ended with a gRPC status. `args` is (code: int, message: str, details: bytes).
+
+    `wait` is how long its owner waits before it opens the call again.
+    """
+
+    wait = Wait.LONG
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 A broker with several addresses has them with commas between: `host1:port,host2:port`. They are tried in order.
 
-TLS takes a query: `?ca=FILE&cert=FILE&key=FILE&server_name=NAME`, all of it optional.
+TLS takes a query: `?ca=FILE&cert=FILE&key=FILE&server_name=NAME`, all of it optional. With or without TLS,
+`?follow=false` has the client stay with these addresses, also where a broker of a cluster names another one.
 
 Every part may be percent-encoded, and must be where it holds a character that delimits a URI. A token is written as the
 password of an empty user. An error names the part and the way out, and never repeats a password, nor does its cause:
@@ -11,6 +12,7 @@ where a password has a delimiter, any part of the URI may be a part of the passw
 
 import re
 from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
@@ -26,9 +28,12 @@ HOST = "127.0.0.1"
 GUEST = "guest"
 NAME_BYTES_MAX = 255
 HOSTS_MAX = 16
+FOLLOW = "follow"
 
 _BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _AUTHORITY = re.compile(r"([^/?#]*//)([^/?#]*)(.*)", re.DOTALL)
+# All that a URI without TLS may have: a password may have a '?', too, and what follows it is not to be repeated.
+_PLAIN_QUERY = re.compile(r"follow=[a-z]*")
 _NOT_PRINTED = re.compile(r"[\x00-\x20\x7f]")
 
 
@@ -77,6 +82,8 @@ class Address:
     # Plaintext without.
     tls: Tls | None = None
     others: tuple[tuple[str, int], ...] = ()
+    # Whether to connect to leaders that brokers name.
+    follows: bool = True
 
     @property
     def target(self) -> str:
@@ -123,12 +130,14 @@ def _one_by_one(uri: str) -> list[str]:
 
 def _parsed(uri: str) -> Address:
     parts = _split(uri)
-    tls = _tls(parts) if parts.scheme == TLS_SCHEME else None
+    options = _options(parts)
+    follows = _follows(options.pop(FOLLOW, ""))
+    tls = _tls(options) if parts.scheme == TLS_SCHEME else None
     user, password = _user(parts), _decoded(parts.password, "password") if parts.password is not None else GUEST
     if tls is not None and tls.cert is not None and parts.username is None:
         # The certificate says who it is.
         user = password = ""
-    return Address(_host(parts), _port(parts), user, password, _vhost(parts.path), tls)
+    return Address(_host(parts), _port(parts), user, password, _vhost(parts.path), tls, follows=follows)
 
 
 def format_uri(address: Address) -> str:
@@ -141,11 +150,11 @@ def format_uri(address: Address) -> str:
     )
     vhost = "" if address.vhost == "/" else quote(address.vhost, safe="")
     where = ",".join(address.targets)
-    if address.tls is None:
-        return f"{SCHEME}://{who}{where}/{vhost}"
-    options = {name: value for name, value in asdict(address.tls).items() if value is not None}
+    options = {} if address.follows else {FOLLOW: "false"}
+    if address.tls is not None:
+        options |= {name: value for name, value in asdict(address.tls).items() if value is not None}
     query = f"?{urlencode(options)}" if options else ""
-    return f"{TLS_SCHEME}://{who}{where}/{vhost}{query}"
+    return f"{SCHEME if address.tls is None else TLS_SCHEME}://{who}{where}/{vhost}{query}"
 
 
 def _target(host: str, port: int) -> str:
@@ -163,7 +172,7 @@ def _split(uri: str) -> SplitResult:
         ) from None
     if parts.scheme not in {SCHEME, TLS_SCHEME} or not uri.lower().startswith(f"{parts.scheme}://"):
         raise InvalidUriError(f"the URI must start with {SCHEME}://, as in {SCHEME}://guest:guest@{HOST}:{PORT}/")
-    if "#" in uri or ("?" in uri and parts.scheme == SCHEME):
+    if "#" in uri or ("?" in uri and parts.scheme == SCHEME and _PLAIN_QUERY.fullmatch(parts.query) is None):
         raise InvalidUriError("the URI has a query or a fragment; percent-encode '?' as %3F and '#' as %23")
     if _BAD_PERCENT.search(uri):
         raise InvalidUriError(
@@ -172,14 +181,24 @@ def _split(uri: str) -> SplitResult:
     return parts
 
 
-def _tls(parts: SplitResult) -> Tls:
-    known = {one.name for one in fields(Tls)}
+def _options(parts: SplitResult) -> dict[str, str]:
+    known = {FOLLOW} | ({one.name for one in fields(Tls)} if parts.scheme == TLS_SCHEME else set())
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if "@" in parts.query:
         raise InvalidUriError("the URI's query has '@'; percent-encode it as %40, and '?' in a password as %3F")
     unknown = sorted(set(options) - known)
     if unknown:
         raise InvalidUriError(f"the URI's query has '{unknown[0]}'; it takes {', '.join(sorted(known))}")
+    return options
+
+
+def _follows(text: str) -> bool:
+    if text not in {"", "true", "false"}:
+        raise InvalidUriError("the URI's query has 'follow' with another value than 'true' or 'false'")
+    return text != "false"
+
+
+def _tls(options: Mapping[str, str]) -> Tls:
     tls = Tls(**{name: value for name, value in options.items() if value})
     if (tls.cert is None) != (tls.key is None):
         raise InvalidUriError("the URI's query has 'cert' or 'key' alone; set both")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.client.backoff import Backoff
+from penstock.client.following import Wait
 from penstock.client.properties import encode_properties
 from penstock.client.publishing import Publishing
 from penstock.client.pure_publisher import PureOutcome, PurePublisher
@@ -213,6 +214,34 @@ def test_a_new_connection_is_not_lost(publisher: PurePublisher, streams: FakeStr
     streams.next_stream().sent(1)
 
     eventually(lambda: publisher.lost, None)
+
+
+def test_what_a_broker_could_not_store_is_sent_again_with_what_comes_behind_it(
+    publisher: PurePublisher, streams: FakeStreams
+) -> None:
+    """A broker that leads no longer rejects what came, and later messages too: none of that is an outcome."""
+    former = streams.next_stream()
+    publisher.publish_many([b"1", b"2", b"3", b"4"])
+    bodies(former, 4)
+    response = messaging_pb2.PublishResponse(confirmed=[{"first": 1, "last": 1}])
+    response.rejected.add(first=2, last=3, code=14, reason="another broker leads")
+    response.rejected.add(first=4, last=4, code=9, reason="sequence 2 was refused")
+    former.say(response)
+
+    leader = streams.next_stream()
+    assert former.is_cancelled
+    assert bodies(leader, 3) == [b"2", b"3", b"4"]
+    confirm(leader, 1, 3)
+    assert outcomes(publisher, 4) == [(1, 1, 0, ""), (2, 4, 0, "")]
+
+
+def test_a_hint_is_followed_without_a_wait(streams: FakeStreams) -> None:
+    publisher = PurePublisher(streams, PublisherOptions("/"), Backoff(lambda: 0.0, first=60.0))
+    publisher.publish(b"1")
+    streams.next_stream().fail(14, "led by another broker", wait=Wait.NONE)
+
+    assert bodies(streams.next_stream(), 1) == [b"1"]
+    publisher.close()
 
 
 def test_a_refused_stream_ends_the_publisher_for_good(publisher: PurePublisher, streams: FakeStreams) -> None:

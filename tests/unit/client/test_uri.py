@@ -35,6 +35,16 @@ def test_what_is_left_out_has_a_default(uri: str, address: Address) -> None:
     assert parse_uri(uri) == address
 
 
+@pytest.mark.parametrize("tls", [None, Tls("/ca.pem")])
+def test_a_client_follows_hints_unless_its_uri_says_no(tls: Tls | None) -> None:
+    scheme, ca = ("penstocks", "&ca=/ca.pem") if tls else ("penstock", "")
+    staying = Address("h", tls=tls, others=(("i", 1),), follows=False)
+
+    assert parse_uri(f"{scheme}://h,i:1/?follow=false{ca}") == staying
+    assert parse_uri(format_uri(staying)) == staying
+    assert parse_uri(f"{scheme}://h/?follow=true{ca}") == Address("h", tls=tls)
+
+
 def test_an_address_with_tls_is_written_as_it_is_read() -> None:
     address = Address("h", tls=Tls("/ca file.pem", "/c?.pem", "/k&.pem", "n"))
 
@@ -46,7 +56,7 @@ def test_an_address_with_tls_is_written_as_it_is_read() -> None:
     [
         ("amqp://h", "must start with penstock://"),
         ("h:5680", "must start with penstock://"),
-        ("penstocks://h/?crt=x", "has 'crt'; it takes ca, cert, key, server_name"),
+        ("penstocks://h/?crt=x", "has 'crt'; it takes ca, cert, follow, key, server_name"),
         ("penstocks://h/?cert=x", "set both"),
         ("penstock://", "has no host"),
         ("penstock://h:0", "from 1 to 65535"),
@@ -57,6 +67,9 @@ def test_an_address_with_tls_is_written_as_it_is_read() -> None:
         ("penstock://h:x", "from 1 to 65535"),
         ("penstock://h/a/b", "percent-encode it as %2F"),
         ("penstock://h/?x=1", "query"),
+        ("penstock://h/?follow=no", "'follow' with another value"),
+        ("penstock://h/?follow=false&x=1", "query"),
+        ("penstocks://h/?follow=1", "'follow' with another value"),
         ("penstock://u:100%@h", "'%'"),
         ("penstock://%3A:p@h", "user contains ':'"),
         ("penstock://h/%ff", "not UTF-8"),
@@ -79,6 +92,8 @@ def test_a_wrong_uri_is_refused_with_the_way_out(uri: str, words: str) -> None:
         "penstock://u:s3cret@h:x/",
         "penstok://u:s3cret@h/",
         "penstock://u:s3cret@h/?color=red",
+        "penstock://u:1?follow=s3cret@h/",
+        "penstock://u:s3cret@h/?follow=s3cret",
         "penstock://u:s3cret@/",
         "penstock://u:s3cret[@h/",
         "penstock://u:[s3cret]@h/",

@@ -4,8 +4,12 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
+use crate::following::Wait;
+
 const MS_MIN: u64 = 50;
 const MS_MAX: u64 = 5_000;
+/// A broker that answers says soon who leads: an election takes about a second.
+const SHORT_MAX: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Default)]
 pub(crate) struct BackOff {
@@ -15,6 +19,15 @@ pub(crate) struct BackOff {
 impl BackOff {
     pub(crate) fn reset(&mut self) {
         self.attempts = 0;
+    }
+
+    /// The wait after an error, which may say that it is shorter.
+    pub(crate) fn after(&mut self, wait: Wait) -> Duration {
+        match wait {
+            Wait::None => Duration::ZERO,
+            Wait::Short => self.next().min(SHORT_MAX),
+            Wait::Long => self.next(),
+        }
     }
 
     pub(crate) fn next(&mut self) -> Duration {
@@ -38,6 +51,9 @@ mod tests {
         assert!((25..=50).contains(&waits[0]));
         assert!((200..=400).contains(&waits[3]));
         assert!((2_500..=5_000).contains(&waits[11]));
+        assert_eq!(back_off.after(Wait::None), Duration::ZERO);
+        assert_eq!(back_off.after(Wait::Short), SHORT_MAX);
+        assert!(back_off.after(Wait::Long) >= Duration::from_millis(2_500));
         back_off.reset();
         assert!(back_off.next().as_millis() <= 50);
     }

@@ -1,24 +1,27 @@
 //! One HTTP/2 connection to a broker, made at the first use and again after it broke. All holders of a channel share
 //! it; the broker sees one client connection.
 //!
-//! A broker may have several addresses. Invariant: the next one is tried only when an attempt to connect failed, so no
-//! request reaches a broker twice.
+//! A broker may have several addresses, and another broker of its cluster may lead. Invariant: a request is made again only
+//! when an attempt to connect failed, or the broker refused it because it does not lead, so none is carried out twice.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::Stream;
 use http::uri::PathAndQuery;
+use penstock_wire::grpc::parse_leader_hint;
 use serde::Deserialize;
 use tonic::client::Grpc;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, ConnectError, Request, Status, Streaming};
 
+use crate::back_off::BackOff;
 use crate::codec::BytesCodec;
 use crate::error::RpcError;
+use crate::following::{End, Following, Wait, is_target};
 use crate::lock::lock;
 use crate::runtime;
 
@@ -34,11 +37,17 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Size of a response beside one message of the largest size.
 const FRAME_BYTES_EXTRA: usize = 4 << 20;
+/// Connections to leaders that were named beside the given targets.
+const NAMED_MAX: usize = 4;
 
-/// `targets` are the addresses of one broker, as host:port; `authorization` is the value of that header.
+/// `targets` are the addresses of one broker or of brokers of one cluster, as host:port; `authorization` is the value of
+/// that header.
 #[derive(Debug, Clone)]
 pub struct ChannelSettings {
     pub targets: Vec<String>,
+    /// Whether to connect to the leader of the virtual host where a broker names it.
+    pub follows: bool,
+    pub vhost: String,
     pub authorization: String,
     pub connect_timeout_ms: u64,
     pub message_bytes_max: usize,
@@ -77,33 +86,82 @@ impl ChannelTls {
 
 #[derive(Debug)]
 pub struct Channel {
-    /// One for each target; only the current one is used.
-    inner: Mutex<Option<Vec<tonic::transport::Channel>>>,
-    targets: Vec<String>,
-    current: AtomicUsize,
+    /// `None` once it is closed.
+    connections: Mutex<Option<Connections>>,
+    following: Mutex<Following>,
+    /// The virtual host whose leader the channel stays with.
+    vhost: String,
     authorization: MetadataValue<Ascii>,
     message_bytes_max: usize,
+}
+
+/// Connections by target. Each is made at its first use.
+struct Connections {
+    settings: ChannelSettings,
+    given: HashMap<String, tonic::transport::Channel>,
+    /// To leaders that were named, the one that was not used for the longest first.
+    named: VecDeque<(String, tonic::transport::Channel)>,
+}
+
+impl std::fmt::Debug for Connections {
+    /// Without the settings, which have credentials.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let named: Vec<&String> = self.named.iter().map(|(target, _)| target).collect();
+        formatter.debug_struct("Connections").field("named", &named).finish_non_exhaustive()
+    }
+}
+
+impl Connections {
+    fn new(settings: &ChannelSettings) -> Result<Self, RpcError> {
+        let connect = |target: &String| Ok((target.clone(), endpoint(target, settings)?.connect_lazy()));
+        let given = settings.targets.iter().map(connect).collect::<Result<_, RpcError>>()?;
+        Ok(Self { settings: settings.clone(), given, named: VecDeque::new() })
+    }
+
+    /// A leader that was named is connected to as the given targets are: as safely.
+    fn at(&mut self, target: &str) -> Result<tonic::transport::Channel, RpcError> {
+        if let Some(connection) = self.given.get(target) {
+            return Ok(connection.clone());
+        }
+        let known = self.named.iter().position(|(named, _)| named == target);
+        let connection = match known.and_then(|at| self.named.remove(at)) {
+            Some((_, connection)) => connection,
+            None => {
+                let runtime = runtime::handle()?;
+                let _entered = runtime.enter();
+                endpoint(target, &self.settings)?.connect_lazy()
+            }
+        };
+        self.named.push_back((target.to_owned(), connection.clone()));
+        if self.named.len() > NAMED_MAX {
+            self.named.pop_front();
+        }
+        Ok(connection)
+    }
 }
 
 impl Channel {
     /// Does not connect yet.
     pub fn new(settings: &ChannelSettings) -> Result<Self, RpcError> {
-        let targets = settings.targets.clone();
-        if targets.is_empty() {
+        if settings.targets.is_empty() {
             return Err(invalid("an empty list of targets"));
         }
-        let endpoints = targets.iter().map(|target| endpoint(target, settings)).collect::<Result<Vec<_>, _>>()?;
         let mut authorization: MetadataValue<Ascii> =
             settings.authorization.parse().map_err(|_| invalid("the authorization given"))?;
         authorization.set_sensitive(true);
         let runtime = runtime::handle()?;
         let _entered = runtime.enter();
-        let inner = Mutex::new(Some(endpoints.iter().map(Endpoint::connect_lazy).collect()));
-        let current = AtomicUsize::new(0);
-        Ok(Self { inner, targets, current, authorization, message_bytes_max: settings.message_bytes_max })
+        Ok(Self {
+            connections: Mutex::new(Some(Connections::new(settings)?)),
+            following: Mutex::new(Following::new(settings.targets.clone(), settings.follows)),
+            vhost: settings.vhost.clone(),
+            authorization,
+            message_bytes_max: settings.message_bytes_max,
+        })
     }
 
-    /// A unary call that blocks until it is answered or `timeout_ms` have passed.
+    /// A unary call that blocks until it is answered or `timeout_ms` have passed. Where a broker refuses it because it does
+    /// not lead, it is made again at the leader.
     pub fn call(&self, method: &str, payload: Vec<u8>, timeout_ms: u64) -> Result<Vec<u8>, RpcError> {
         let path = path(method)?;
         let timeout = Duration::from_millis(timeout_ms);
@@ -121,41 +179,74 @@ impl Channel {
         }
     }
 
-    /// Calls at the current target, and at each of the others while there is no connection.
+    /// Calls where the state says, until the call was sent and not refused because another broker leads, or no target is
+    /// left that could be reached.
     async fn unary(&self, path: PathAndQuery, payload: Bytes, timeout: Duration) -> Result<Bytes, RpcError> {
-        let mut tried = Vec::new();
+        let until = Instant::now() + timeout;
+        let (mut back_off, mut unreached) = (BackOff::default(), Unreached::default());
+        // The state for another virtual host than the channel's: it is of this call alone.
+        let mut other: Option<Following> = None;
         loop {
-            let (at, mut grpc) = self.grpc()?;
+            let target = other.as_ref().map_or_else(|| self.current(), |other| other.current().to_owned());
+            let mut grpc = self.grpc(&target)?;
             ready(&mut grpc).await?;
             let mut request = self.authorized(payload.clone());
-            request.set_timeout(timeout);
+            request.set_timeout(until.saturating_duration_since(Instant::now()));
             let status = match grpc.unary(request, path.clone(), BytesCodec).await {
-                Ok(response) => return Ok(response.into_inner()),
+                Ok(response) => {
+                    self.ended(&target, End::Answered);
+                    return Ok(response.into_inner());
+                }
                 Err(status) => status,
             };
-            let is_unreachable = is_unconnected(&status);
-            let error = self.failed(at, status);
-            if !is_unreachable {
+            let failure = Failure::of(status);
+            if other.is_none() && failure.hint.as_ref().is_some_and(|hint| hint.vhost != self.vhost) {
+                other = Some(lock(&self.following).clone());
+            }
+            let Failure { mut error, hint, is_unsent } = failure;
+            error.wait = match &mut other {
+                Some(other) => other.ended(&target, end_of(&error, hint.as_ref(), is_unsent)),
+                None => self.ended(&target, end_of(&error, hint.as_ref(), is_unsent)),
+            };
+            if hint.is_some() && lock(&self.following).follows() {
+                unreached.clear();
+            } else {
+                unreached.add(target, error.clone(), is_unsent, lock(&self.following).given())?;
+                continue;
+            }
+            let pause = back_off.after(error.wait);
+            if Instant::now() + pause >= until {
                 return Err(error);
             }
-            tried.push(error.message.clone());
-            if tried.len() >= self.targets.len() {
-                return Err(RpcError { message: tried.join("; "), ..error });
-            }
+            tokio::time::sleep(pause).await;
         }
     }
 
-    /// Opens a stream in both directions; returns the responses once the broker has accepted it. When it cannot connect
-    /// it fails, and the next attempt uses the next target.
-    pub(crate) async fn stream<S>(&self, method: &'static str, requests: S) -> Result<Streaming<Bytes>, RpcError>
+    /// Opens a stream in both directions; returns the responses once the broker has accepted it. When it fails, the next
+    /// attempt is made where the state says then.
+    pub(crate) async fn stream<S>(self: &Arc<Self>, method: &'static str, requests: S) -> Result<Responses, RpcError>
     where
         S: Stream<Item = Bytes> + Send + 'static,
     {
-        let (at, mut grpc) = self.grpc()?;
+        let target = self.current();
+        let mut grpc = self.grpc(&target)?;
         ready(&mut grpc).await?;
         let path = PathAndQuery::from_static(method);
-        let answer = grpc.streaming(self.authorized(requests), path, BytesCodec).await;
-        Ok(answer.map_err(|status| self.failed(at, status))?.into_inner())
+        match grpc.streaming(self.authorized(requests), path, BytesCodec).await {
+            Ok(answer) => {
+                let (responses, channel) = (answer.into_inner(), Arc::clone(self));
+                Ok(Responses { responses, channel, target, is_answered: false })
+            }
+            Err(status) => Err(self.failed(&target, status)),
+        }
+    }
+
+    /// Makes a call that only the leader answers, and returns the target that is used then.
+    pub(crate) async fn find_leader(&self, method: &'static str, payload: Vec<u8>, timeout: Duration) -> String {
+        let call = self.unary(PathAndQuery::from_static(method), payload.into(), timeout);
+        // Whatever it answers: without a leader, the streams get the error.
+        let _ = tokio::time::timeout(timeout, call).await;
+        self.current()
     }
 
     pub(crate) fn message_bytes_max(&self) -> usize {
@@ -164,40 +255,135 @@ impl Channel {
 
     /// Closes the channel for new calls and streams; the connection ends with its last stream.
     pub fn close(&self) {
-        *lock(&self.inner) = None;
+        *lock(&self.connections) = None;
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        lock(&self.inner).is_none()
+        lock(&self.connections).is_none()
     }
 
-    /// Returns the error of a call at a target, and leaves that target when it cannot be reached.
-    fn failed(&self, at: usize, status: Status) -> RpcError {
-        let is_unreachable = is_unconnected(&status);
-        let error = RpcError::from(status);
-        let Some(target) = self.targets.get(at).filter(|_| is_unreachable && self.targets.len() > 1) else {
-            return error;
-        };
-        // Another call may have left it already.
-        let next = (at + 1) % self.targets.len();
-        let _ = self.current.compare_exchange(at, next, Ordering::AcqRel, Ordering::Acquire);
-        RpcError { message: format!("{target}: {}", error.message), ..error }
+    fn current(&self) -> String {
+        lock(&self.following).current().to_owned()
     }
 
-    /// The current target's index, and its connection.
-    fn grpc(&self) -> Result<(usize, Grpc<tonic::transport::Channel>), RpcError> {
-        let at = self.current.load(Ordering::Acquire);
-        let Some(inner) = lock(&self.inner).as_ref().and_then(|channels| channels.get(at).cloned()) else {
-            return Err(RpcError::new(Code::FailedPrecondition, "the channel is closed; connect again"));
-        };
+    fn ended(&self, target: &str, end: End<'_>) -> Wait {
+        lock(&self.following).ended(target, end)
+    }
+
+    /// Returns the error of a stream at a target, after the state has taken note of it.
+    fn failed(&self, target: &str, status: Status) -> RpcError {
+        let Failure { mut error, hint, is_unsent } = Failure::of(status);
+        error.wait = self.ended(target, end_of(&error, hint.as_ref(), is_unsent));
+        if is_unsent && lock(&self.following).given().len() > 1 {
+            error.message = format!("{target}: {}", error.message);
+        }
+        error
+    }
+
+    fn grpc(&self, target: &str) -> Result<Grpc<tonic::transport::Channel>, RpcError> {
+        let closed = || RpcError::new(Code::FailedPrecondition, "the channel is closed; connect again");
+        let connection = lock(&self.connections).as_mut().ok_or_else(closed)?.at(target)?;
         let bytes_max = self.message_bytes_max.saturating_add(FRAME_BYTES_EXTRA);
-        Ok((at, Grpc::new(inner).max_decoding_message_size(bytes_max).max_encoding_message_size(bytes_max)))
+        Ok(Grpc::new(connection).max_decoding_message_size(bytes_max).max_encoding_message_size(bytes_max))
     }
 
     fn authorized<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         request.metadata_mut().insert("authorization", self.authorization.clone());
         request
+    }
+}
+
+/// The responses of a stream, at a target.
+pub(crate) struct Responses {
+    responses: Streaming<Bytes>,
+    channel: Arc<Channel>,
+    target: String,
+    is_answered: bool,
+}
+
+impl Responses {
+    pub(crate) async fn message(&mut self) -> Result<Option<Bytes>, RpcError> {
+        match self.responses.message().await {
+            Ok(Some(response)) => {
+                if !std::mem::replace(&mut self.is_answered, true) {
+                    self.channel.ended(&self.target, End::Answered);
+                }
+                Ok(Some(response))
+            }
+            Ok(None) => Ok(None),
+            Err(status) => Err(self.channel.failed(&self.target, status)),
+        }
+    }
+
+    /// Returns the error for an answer in the stream that is as good as its end.
+    pub(crate) fn given_up(&self, error: RpcError) -> RpcError {
+        let wait = self.channel.ended(&self.target, end_of(&error, None, false));
+        RpcError { wait, ..error }
+    }
+}
+
+/// The leader of a virtual host, at this target; empty where no usable one was named.
+struct Hint {
+    vhost: String,
+    target: String,
+}
+
+/// A call that failed.
+struct Failure {
+    error: RpcError,
+    hint: Option<Hint>,
+    /// There was no connection, so the request reached no broker.
+    is_unsent: bool,
+}
+
+impl Failure {
+    fn of(status: Status) -> Self {
+        let is_unsent = is_unconnected(&status);
+        let error = RpcError::from(status);
+        let is_unavailable = error.code == Code::Unavailable as i32;
+        let hint = if is_unavailable { parse_leader_hint(&error.details).ok().flatten() } else { None };
+        let hint = hint.map(|hint| Hint {
+            vhost: hint.vhost.to_owned(),
+            target: if is_target(hint.target) { hint.target.to_owned() } else { String::new() },
+        });
+        Self { error, hint, is_unsent }
+    }
+}
+
+fn end_of<'a>(error: &RpcError, hint: Option<&'a Hint>, is_unsent: bool) -> End<'a> {
+    match hint {
+        Some(hint) => End::NotLeader(&hint.target),
+        None if is_unsent => End::Unsent,
+        None if error.code == Code::Unavailable as i32 => End::Unavailable,
+        None => End::Answered,
+    }
+}
+
+/// The targets that a call could not reach, since a broker has answered it.
+#[derive(Default)]
+struct Unreached(Vec<(String, RpcError)>);
+
+impl Unreached {
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Adds a target; fails if the call may not be made again, because it was sent or all the given targets are here.
+    fn add(&mut self, target: String, error: RpcError, is_unsent: bool, given: &[String]) -> Result<(), RpcError> {
+        if !is_unsent {
+            return Err(error);
+        }
+        self.0.retain(|(known, _)| *known != target);
+        self.0.push((target, error.clone()));
+        if given.iter().any(|given| self.0.iter().all(|(target, _)| target != given)) {
+            return Ok(());
+        }
+        if self.0.len() == 1 {
+            return Err(error);
+        }
+        let texts: Vec<String> = self.0.iter().map(|(target, error)| format!("{target}: {}", error.message)).collect();
+        Err(RpcError { message: texts.join("; "), ..error })
     }
 }
 

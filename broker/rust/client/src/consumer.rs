@@ -485,12 +485,12 @@ async fn run(shared: Arc<Shared>) {
             state.connection += 1;
             (state.is_closing, state.was_open)
         };
-        let is_final = is_final(&error, was_open && !shared.channel.is_closed());
+        let (is_final, wait) = (is_final(&error, was_open && !shared.channel.is_closed()), error.wait);
         if is_closing || is_final || !shared.settings.reconnect {
             shared.end(if is_closing { closed() } else { told(error) });
             return;
         }
-        shared.pause(back_off.next()).await;
+        shared.pause(back_off.after(wait)).await;
         if lock(&shared.state).is_closing {
             return shared.end(closed());
         }
@@ -534,7 +534,7 @@ async fn converse(shared: &Arc<Shared>, connection: u64, back_off: &mut BackOff)
                 }
             }
             Ok(None) => return RpcError::new(Code::Unavailable, "the broker ended the consume stream"),
-            Err(status) => return status.into(),
+            Err(error) => return error,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use tonic::{Code, Status};
 
+use crate::following::Wait;
+
 /// The reason in the details of a reached limit.
 const LIMIT: &[u8] = b"LIMIT_REACHED";
 
@@ -12,11 +14,13 @@ pub struct RpcError {
     pub code: i32,
     pub message: String,
     pub details: Vec<u8>,
+    /// How long the owner of a stream that ended with this error waits before it opens another one.
+    pub wait: Wait,
 }
 
 impl RpcError {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code: code as i32, message: message.into(), details: Vec::new() }
+        Self { code: code as i32, message: message.into(), details: Vec::new(), wait: Wait::Long }
     }
 
     /// Whether a limit (of a user's or a virtual host's connections) is the cause.
@@ -60,6 +64,6 @@ impl From<Status> for RpcError {
             }
             cause = error.source();
         }
-        Self { code: code as i32, message, details: status.details().to_vec() }
+        Self { code: code as i32, message, details: status.details().to_vec(), wait: Wait::Long }
     }
 }

@@ -247,24 +247,36 @@ impl State {
         }
     }
 
-    /// Applies the outcomes of one response.
-    fn apply(&mut self, response: &[u8]) -> Result<(), RpcError> {
+    /// Applies the outcomes of one response. Returns why the stream is over if the broker stored something not, and may
+    /// later or elsewhere: that is no outcome, nor is what it says of messages behind that one.
+    fn apply(&mut self, response: &[u8]) -> Result<Option<String>, RpcError> {
+        let mut refusals = Vec::new();
         for outcome in parse_publish_response(response) {
-            let outcome = outcome.map_err(|error| RpcError::new(Code::Internal, error.to_string()))?;
-            let (first, last, code, reason) = match outcome {
-                Outcome::Confirmed { first, last } => (first, last, CONFIRMED, ""),
-                Outcome::Returned { number, reason } => (number, number, RETURNED, reason),
-                Outcome::Rejected { first, last, code, reason } => (first, last, code, reason),
-            };
-            if first == 0 || first > last {
-                return Err(RpcError::new(Code::Internal, "the broker answered a range that goes backward"));
+            match outcome.map_err(|error| RpcError::new(Code::Internal, error.to_string()))? {
+                Outcome::Confirmed { first, last } => self.resolve((first, last), CONFIRMED, "")?,
+                Outcome::Returned { number, reason } => refusals.push((number, number, RETURNED, reason)),
+                Outcome::Rejected { first, last, code, reason } => refusals.push((first, last, code, reason)),
             }
-            let Self { in_flight, outcomes, unresolved_count, .. } = self;
-            in_flight.resolve((first, last), code != CONFIRMED, |first, last| {
-                *unresolved_count -= last - first + 1;
-                outcomes.push(first, last, code, reason);
-            });
         }
+        refusals.sort_unstable();
+        for (first, last, code, reason) in refusals {
+            if code == Code::Unavailable as i32 {
+                return Ok(Some(reason.to_owned()));
+            }
+            self.resolve((first, last), code, reason)?;
+        }
+        Ok(None)
+    }
+
+    fn resolve(&mut self, (first, last): (u64, u64), code: i32, reason: &str) -> Result<(), RpcError> {
+        if first == 0 || first > last {
+            return Err(RpcError::new(Code::Internal, "the broker answered a range that goes backward"));
+        }
+        let Self { in_flight, outcomes, unresolved_count, .. } = self;
+        in_flight.resolve((first, last), code != CONFIRMED, |first, last| {
+            *unresolved_count -= last - first + 1;
+            outcomes.push(first, last, code, reason);
+        });
         Ok(())
     }
 }
@@ -302,7 +314,7 @@ impl Shared {
         lock(&self.state)
     }
 
-    fn receive(&self, response: &[u8]) -> Result<(), RpcError> {
+    fn receive(&self, response: &[u8]) -> Result<Option<String>, RpcError> {
         let mut state = lock(&self.state);
         let was_empty = state.outcomes.is_empty();
         let applied = state.apply(response);
@@ -417,7 +429,7 @@ async fn run(shared: Arc<Shared>) {
             return;
         }
         lock(&shared.state).lost = Some(error.message);
-        shared.pause(back_off.next()).await;
+        shared.pause(back_off.after(error.wait)).await;
         if lock(&shared.state).is_closing {
             return shared.end(closed());
         }
@@ -434,14 +446,14 @@ async fn converse(shared: &Arc<Shared>, connection: u64, back_off: &mut BackOff)
     lock(&shared.state).lost = None;
     loop {
         match responses.message().await {
-            Ok(Some(response)) => {
-                back_off.reset();
-                if let Err(error) = shared.receive(&response) {
-                    return error;
-                }
-            }
+            Ok(Some(response)) => match shared.receive(&response) {
+                Ok(None) => back_off.reset(),
+                // That is no outcome: it is sent again, with what comes behind it.
+                Ok(Some(reason)) => return responses.given_up(RpcError::new(Code::Unavailable, reason)),
+                Err(error) => return error,
+            },
             Ok(None) => return RpcError::new(Code::Unavailable, "the broker ended the publish stream"),
-            Err(status) => return status.into(),
+            Err(error) => return error,
         }
     }
 }

@@ -366,10 +366,10 @@ async fn run(shared: Arc<Shared>) {
             End::Finished => return shared.end(None),
             End::Final(error) => return shared.end(Some(error)),
             End::Passing(error) if !shared.settings.reconnect => return shared.end(Some(error)),
-            End::Passing(_) => {
+            End::Passing(error) => {
                 // Without a connection it is not active.
                 lock(&shared.state).is_active = !shared.settings.single_active;
-                shared.pause(back_off.next()).await;
+                shared.pause(back_off.after(error.wait)).await;
             }
         }
     }
@@ -395,7 +395,7 @@ async fn converse(shared: &Arc<Shared>, connection: u64, back_off: &mut BackOff)
             // The broker ends a stream without an error only at the requested end.
             Ok(None) if shared.settings.end.is_some() => return End::Finished,
             Ok(None) => return End::Passing(RpcError::new(Code::Unavailable, "the broker ended the read stream")),
-            Err(status) => return RpcError::from(status).into(),
+            Err(error) => return error.into(),
         }
     }
 }

@@ -27,6 +27,8 @@ fn unanswered() -> Arc<Channel> {
     let target = listener.local_addr().unwrap().to_string();
     let settings = ChannelSettings {
         targets: vec![target],
+        follows: true,
+        vhost: "v".to_owned(),
         authorization: String::new(),
         connect_timeout_ms: 1_000,
         message_bytes_max: 1 << 20,

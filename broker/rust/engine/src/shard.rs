@@ -84,6 +84,8 @@ pub struct Shard {
     routing: Mutex<Arc<Routing>>,
     /// Set with the state's, and read without the lock.
     closed: AtomicBool,
+    /// Mirrors the state's flag.
+    deposed: AtomicBool,
     stalls: Stalls,
     synced: AtomicU64,
     sync_done: Notify,
@@ -232,6 +234,12 @@ impl Shard {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire) || self.state.is_poisoned()
+    }
+
+    /// Whether its term is over because another broker leads: then its consumers are cancelled, and go there.
+    #[must_use]
+    pub fn is_deposed(&self) -> bool {
+        self.deposed.load(Ordering::Acquire)
     }
 
     /// Mirrors the state's flag.

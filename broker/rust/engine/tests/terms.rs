@@ -248,9 +248,10 @@ fn the_end_of_a_term_cancels_consumers_and_refuses_everything() {
     assert_eq!(take(&consumer), fresh(&["one"]));
     let unknown = publish(&shard, "two");
 
+    assert!(!shard.is_deposed());
     shard.end_term();
 
-    assert!(consumer.signal().cancelled().unwrap().contains("another broker leads"));
+    assert!(consumer.signal().cancelled().unwrap().contains("another broker leads") && shard.is_deposed());
     assert!(confirmed.are_synced() && !unknown.are_synced());
     let end = shard.with_log(|log| log.end()).unwrap();
     assert!(shard.sync_to(end).is_err(), "its outcome is unknown");

@@ -31,13 +31,18 @@ pub(crate) struct PyChannel {
 #[pymethods]
 impl PyChannel {
     #[new]
-    #[pyo3(signature = (targets, authorization, *, connect_timeout_ms, message_bytes_max, tls = None))]
+    #[pyo3(signature = (
+        targets, authorization, *, connect_timeout_ms, message_bytes_max, tls = None, follows = true, vhost = "/"
+    ))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         targets: Vec<String>,
         authorization: String,
         connect_timeout_ms: u64,
         message_bytes_max: usize,
         tls: Option<ChannelTls>,
+        follows: bool,
+        vhost: &str,
     ) -> PyResult<PyChannel> {
         let tls = tls.map(|tls| penstock_client::ChannelTls {
             authorities: tls.authorities,
@@ -45,7 +50,9 @@ impl PyChannel {
             key: tls.key.0,
             server_name: tls.server_name,
         });
-        let settings = ChannelSettings { targets, authorization, connect_timeout_ms, message_bytes_max, tls };
+        let vhost = vhost.to_owned();
+        let settings =
+            ChannelSettings { targets, follows, vhost, authorization, connect_timeout_ms, message_bytes_max, tls };
         Ok(PyChannel { channel: Arc::new(Channel::new(&settings).map_err(errors::of_rpc)?) })
     }
 

@@ -168,8 +168,8 @@ fn opening(options: &Options, queue: &str) -> (&'static str, Bytes) {
 /// The next response; a reader that is closed waits for none.
 async fn until_closed(
     consuming: &Consuming,
-    response: impl Future<Output = Result<Option<Bytes>, tonic::Status>>,
-) -> Result<Option<Bytes>, tonic::Status> {
+    response: impl Future<Output = Result<Option<Bytes>, RpcError>>,
+) -> Result<Option<Bytes>, RpcError> {
     if !consuming.is_stream {
         return response.await;
     }

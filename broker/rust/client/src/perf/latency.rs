@@ -36,6 +36,7 @@ const EMPTY_AFTER: Duration = Duration::from_millis(300);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) async fn run(options: Options) -> String {
+    let options = options.at_leader().await;
     if options.consumers > 0 {
         drain(&options).await;
     }

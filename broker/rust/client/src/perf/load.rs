@@ -21,6 +21,7 @@ const GRACE: Duration = Duration::from_secs(2);
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(options: Options) -> String {
+    let options = options.at_leader().await;
     let counters = Arc::new(Counters::new());
     let consumers: Vec<_> = (0..options.consumers).map(|index| start_consumer(&options, &counters, index)).collect();
     let publishers: Vec<_> = (0..options.publishers).map(|index| start_publisher(&options, &counters, index)).collect();

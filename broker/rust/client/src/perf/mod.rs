@@ -2,7 +2,7 @@
 //! the report are JSON, so that the command line can pass both through. Queues `perf-1`, `perf-2`, ... must exist;
 //! messages go to them by the default exchange.
 //!
-//! Options: `targets`, `authorization`, `vhost`, `size`, `batch`, `publishers`, `consumers`, `queues`, `in_flight`,
+//! Options: `targets`, `follows`, `authorization`, `vhost`, `size`, `batch`, `publishers`, `consumers`, `queues`, `in_flight`,
 //! `seconds`, `messages`, `until_empty`, `level` ("os", "disk" or empty), `prefetch`, `ack_batch`, `rate` (for
 //! `latency`), `stream` (the queues are streams: consumers read from the first message on, and settle nothing), `tls`.
 

@@ -1,5 +1,9 @@
 //! Options of a run, and the methods that it calls.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_wire::grpc::encode_settle_request;
 use serde::Deserialize;
 
 use crate::channel::{Channel, ChannelSettings, ChannelTls};
@@ -8,11 +12,16 @@ use crate::error::RpcError;
 pub(crate) const PUBLISH: &str = "/penstock.v1.MessagingService/Publish";
 pub(crate) const CONSUME: &str = "/penstock.v1.MessagingService/Consume";
 pub(crate) const READ: &str = "/penstock.v1.StreamService/Read";
+const SETTLE: &str = "/penstock.v1.MessagingService/Settle";
+/// The outcome's number in a settlement.
+const ACK: u32 = 1;
+const LEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default)]
 pub(super) struct Options {
     pub targets: Vec<String>,
+    pub follows: bool,
     pub authorization: String,
     pub vhost: String,
     pub size: usize,
@@ -36,6 +45,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             targets: vec!["127.0.0.1:5680".to_owned()],
+            follows: true,
             authorization: String::new(),
             vhost: "/".to_owned(),
             size: 16,
@@ -83,14 +93,28 @@ impl Options {
         }
     }
 
-    pub fn channel(&self) -> Result<Channel, RpcError> {
-        Channel::new(&ChannelSettings {
+    /// The same, with the target first that leads the virtual host: a stream of this module begins once.
+    pub async fn at_leader(mut self) -> Self {
+        let Ok(channel) = self.channel() else { return self };
+        let mut nothing = Vec::new();
+        encode_settle_request(&mut nothing, &self.vhost, &self.queue(0), ACK, []);
+        let leader = channel.find_leader(SETTLE, nothing, LEADER_TIMEOUT).await;
+        self.targets.retain(|target| *target != leader);
+        self.targets.insert(0, leader);
+        self
+    }
+
+    pub fn channel(&self) -> Result<Arc<Channel>, RpcError> {
+        let settings = ChannelSettings {
             targets: self.targets.clone(),
+            follows: self.follows,
+            vhost: self.vhost.clone(),
             authorization: self.authorization.clone(),
             connect_timeout_ms: 5_000,
             message_bytes_max: self.size.max(1 << 20) * 2,
             tls: self.tls.clone(),
-        })
+        };
+        Channel::new(&settings).map(Arc::new)
     }
 
     pub fn queue(&self, index: usize) -> String {

@@ -15,6 +15,7 @@ use penstock_wire::grpc::{
     ConsumeFrame, DeliveriesEncoder, DeliveryRef, PublishFrame, encode_consume_cancelled, encode_consume_opened,
     encode_publish_response, parse_consume_request, parse_publish,
 };
+use penstock_wire::protobuf::put_bytes;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tonic::body::Body;
@@ -38,6 +39,12 @@ pub enum PublishPlan {
     RejectAndBreak {
         received: u64,
         rejected: u64,
+    },
+    /// Refuses the stream because this broker leads, if any.
+    Elsewhere(String),
+    /// Confirms the first of `received` messages, and rejects the others because another broker leads.
+    Deposed {
+        received: u64,
     },
     /// Even numbers are rejected, numbers divisible by 5 returned, others confirmed; one response for each.
     Mixed,
@@ -120,7 +127,7 @@ impl Broker {
         plan(&mut shared.seen.lock().unwrap());
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
-        let service = Messaging(Arc::clone(&shared));
+        let service = Messaging(Arc::clone(&shared), address);
         let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
         runtime.spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
         Self { address, shared, _runtime: runtime }
@@ -130,6 +137,8 @@ impl Broker {
         Arc::new(
             Channel::new(&ChannelSettings {
                 targets: vec![self.address.to_string()],
+                follows: true,
+                vhost: "v".to_owned(),
                 authorization: "Basic Z3Vlc3Q6Z3Vlc3Q=".to_owned(),
                 connect_timeout_ms: 5_000,
                 message_bytes_max: 1 << 20,
@@ -156,7 +165,7 @@ impl Broker {
 }
 
 #[derive(Clone)]
-struct Messaging(Arc<Shared>);
+struct Messaging(Arc<Shared>, SocketAddr);
 
 impl NamedService for Messaging {
     const NAME: &'static str = "penstock.v1.MessagingService";
@@ -172,7 +181,7 @@ impl Service<http::Request<Body>> for Messaging {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let shared = Arc::clone(&self.0);
+        let (shared, address) = (Arc::clone(&self.0), self.1);
         if let Some(value) = request.headers().get("authorization") {
             shared.note(|seen| seen.authorizations.push(value.to_str().unwrap().to_owned()));
         }
@@ -181,24 +190,29 @@ impl Service<http::Request<Body>> for Messaging {
             Ok(match request.uri().path().rsplit('/').next() {
                 Some("Publish") => grpc.streaming(Publish(shared), request).await,
                 Some("Consume") => grpc.streaming(Consume(shared), request).await,
-                _ => grpc.unary(Echo, request).await,
+                _ => grpc.unary(Echo(address), request).await,
             })
         })
     }
 }
 
-struct Echo;
+/// At its own address.
+struct Echo(SocketAddr);
 
 impl UnaryService<Vec<u8>> for Echo {
     type Response = Vec<u8>;
     type Future = BoxFuture<Response<Vec<u8>>, Status>;
 
-    /// Returns the payload; an empty one is refused, "wait" is never answered.
+    /// Returns the payload; an empty one is refused, "wait" is never answered, and "at HOST:PORT" only there.
     fn call(&mut self, request: Request<Vec<u8>>) -> Self::Future {
+        let address = self.0.to_string();
         Box::pin(async move {
             match request.into_inner() {
                 payload if payload.is_empty() => {
                     Err(Status::with_details(tonic::Code::NotFound, "no queue 'a'", Bytes::from_static(b"\x08\x05")))
+                }
+                payload if payload.starts_with(b"at ") && payload[3..] != *address.as_bytes() => {
+                    Err(not_leader(std::str::from_utf8(&payload[3..]).unwrap()))
                 }
                 payload if payload == b"wait" => std::future::pending().await,
                 payload => Ok(Response::new(payload)),
@@ -237,6 +251,9 @@ impl StreamingService<Vec<u8>> for Publish {
                     seen.producers.push(producer.to_owned());
                     plan = seen.publish_plans.pop_front().unwrap_or(PublishPlan::Confirm);
                 });
+            }
+            if let PublishPlan::Elsewhere(leader) = &plan {
+                return Err(not_leader(leader));
             }
             if let PublishPlan::Refuse(code) = plan {
                 return Err(Status::new(code, "refused by plan"));
@@ -299,6 +316,15 @@ fn answer(plan: &PublishPlan, first: u64, received: u64, answers: &Answers) -> O
             answers.send(Err(Status::unavailable("broken by plan"))).ok()?;
             None
         }
+        PublishPlan::Deposed { received: limit } => {
+            if received < limit {
+                return Some(());
+            }
+            let rejected =
+                [(2, received - 1, 14, "another broker leads"), (received, received, 9, "sequence 2 was refused")];
+            encode_publish_response(&mut response, &[(1, 1)], &[], &rejected);
+            answers.send(Ok(response)).ok()
+        }
         PublishPlan::Mixed => {
             for number in (first..=received).rev() {
                 let mut response = Vec::new();
@@ -319,6 +345,23 @@ fn answer(plan: &PublishPlan, first: u64, received: u64, answers: &Answers) -> O
             answers.send(Ok(response)).ok()
         }
     }
+}
+
+/// What a broker answers that does not lead the virtual host "v".
+pub fn not_leader(leader: &str) -> Status {
+    let mut info = Vec::new();
+    put_bytes(&mut info, 1, b"NOT_LEADER");
+    for (key, value) in [("kind", "vhost"), ("name", "v"), ("grpc", leader)] {
+        let mut entry = Vec::new();
+        put_bytes(&mut entry, 1, key.as_bytes());
+        put_bytes(&mut entry, 2, value.as_bytes());
+        put_bytes(&mut info, 3, &entry);
+    }
+    let (mut any, mut details) = (Vec::new(), Vec::new());
+    put_bytes(&mut any, 1, b"type.googleapis.com/google.rpc.ErrorInfo");
+    put_bytes(&mut any, 2, &info);
+    put_bytes(&mut details, 3, &any);
+    Status::with_details(tonic::Code::Unavailable, "led by another broker", details.into())
 }
 
 struct Consume(Arc<Shared>);

@@ -67,6 +67,8 @@ impl Broker {
     pub fn channel(&self) -> Arc<Channel> {
         let settings = ChannelSettings {
             targets: vec![self.address.to_string()],
+            follows: true,
+            vhost: "v".to_owned(),
             authorization: "Basic Z3Vlc3Q6Z3Vlc3Q=".to_owned(),
             connect_timeout_ms: 5_000,
             message_bytes_max: 1 << 20,

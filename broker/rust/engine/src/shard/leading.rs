@@ -4,6 +4,8 @@
 //! log leaves the shard only when no fold, whose result belongs to it, is under way. The shard's lock is taken by the replica while it has
 //! its own, never the other way round.
 
+use std::sync::atomic::Ordering;
+
 use penstock_log::{Log, Position};
 
 use super::Shard;
@@ -44,6 +46,7 @@ impl Shard {
         }
         term.end();
         (state.closed, state.is_deposed) = (true, true);
+        self.deposed.store(true, Ordering::Release);
         self.note_closed();
         let State { queues, wakes, .. } = state;
         let reason = format!("another broker leads shard '{}' now", self.name);

@@ -112,6 +112,7 @@ impl Shard {
             state: Mutex::new(state),
             routing: Mutex::default(),
             closed: AtomicBool::new(false),
+            deposed: AtomicBool::new(false),
             stalls: Stalls::default(),
             synced: AtomicU64::new(synced.0),
             sync_done: Notify::new(),

@@ -77,6 +77,7 @@ impl ConsumeStream {
             }
             let stopping = *self.stopping.borrow();
             let pause = match self.consuming.turn(stopping).await? {
+                Turn::Cancelled(reason) if self.consuming.is_deposed() => return Err(status::led_elsewhere(reason)),
                 Turn::Cancelled(reason) => return Ok(Some(self.cancelled(&reason))),
                 Turn::TimedOut(limit_ms) => return Ok(Some(self.cancelled(&overdue(limit_ms)))),
                 Turn::Send => match self.deliver().await? {

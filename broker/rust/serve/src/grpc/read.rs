@@ -88,6 +88,9 @@ impl ReadStream {
         loop {
             self.read_waiting().await?;
             if let Some(reason) = self.reader.signal().cancelled() {
+                if self.reader.shard().is_deposed() {
+                    return Err(status::led_elsewhere(reason));
+                }
                 self.ended = true;
                 return Ok(Some(FramedMessage::of(64, |out| encode_read_cancelled(out, reason))));
             }

@@ -64,6 +64,11 @@ pub(crate) fn stopping() -> Status {
     Refusal::stopping().into()
 }
 
+/// The status of consumers and readers whose virtual host another broker leads now: clients open them again, there.
+pub(crate) fn led_elsewhere(reason: impl Into<String>) -> Status {
+    Refusal::new(Kind::Unavailable, reason).into()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;

@@ -439,6 +439,12 @@ impl Consuming {
         when_free(self.consumer.shard(), || self.consumer.leave()).await;
     }
 
+    /// Whether it was cancelled because another broker leads, where its client can go on.
+    #[must_use]
+    pub fn is_deposed(&self) -> bool {
+        self.consumer.subscription.shard().is_deposed()
+    }
+
     /// Whether its messages wait to be settled.
     fn keeps(&self) -> bool {
         !self.consumer.subscription.is_auto_ack()

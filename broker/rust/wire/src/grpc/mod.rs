@@ -11,6 +11,7 @@ pub mod get;
 pub mod peek;
 pub mod publish;
 pub mod read;
+pub mod refusal;
 pub mod settlement;
 pub mod staging;
 
@@ -31,4 +32,5 @@ pub use read::{
     ReadEvent, ReadFrame, ReadOpen, Start, encode_active, encode_credit, encode_read_cancelled, encode_read_open,
     encode_read_opened, encode_stored, parse_read_request, parse_read_response,
 };
+pub use refusal::{LeaderHint, parse_leader_hint};
 pub use settlement::{RANGES_MAX, Ranges, SettlementView};
