@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from penstock.spark import described
+from support.cluster_member import not_leader
 from support.partitions import joined
 
 __all__ = ["FakeFlight"]
@@ -92,6 +93,9 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
         self.puts_ended = 0
         self.unconfirmed = 0
         self.unroutable = 0
+        # Where the broker is that leads instead of this one; empty when none is known.
+        self.leader: str | None = None
+        self.refused = 0
         self._lock = threading.Lock()
 
     @property
@@ -142,9 +146,15 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
     def bodies(self, stream: str) -> list[bytes]:
         return [row["body"] for name in self.streams[stream] for row in self.rows[name].values()]
 
+    def _check_leader(self) -> None:
+        if self.leader is not None:
+            self.refused += 1
+            raise flight.FlightUnavailableError("led by another broker", not_leader(self.leader))
+
     # ------------------------------------------------------------ called by Flight
 
     def do_action(self, context: Any, action: flight.Action) -> list[flight.Result]:
+        self._check_leader()
         wanted = json.loads(action.body.to_pybytes())
         assert action.type == "DescribeStreams"
         assert wanted.keys() <= {"vhost", "streams", "at_timestamp_ms", "ends", "wait_ms"}
@@ -202,6 +212,7 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
             yield flight.FlightInfo(SCHEMA, flight.FlightDescriptor.for_path(stream), [], -1, -1)
 
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.GeneratorStream:
+        self._check_leader()
         wanted = json.loads(ticket.ticket)
         name = wanted["partition"]
         offsets = [
@@ -232,6 +243,7 @@ class FakeFlight(flight.FlightServerBase):  # type: ignore[misc]
     def do_put(
         self, context: Any, descriptor: flight.FlightDescriptor, reader: Any, writer: flight.FlightMetadataWriter
     ) -> None:
+        self._check_leader()
         command = json.loads(descriptor.command)
         self.puts += 1
         stream = command.get("stream")

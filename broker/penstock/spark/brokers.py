@@ -1,13 +1,16 @@
 """The Flight client of a broker that may have several addresses: one is used, and the next when it is unavailable.
 
-A client is taken at its first use, from the ones that this process keeps. Not for several threads. A process begins
-with the address that it used last: otherwise each task would wait again for a host that vanished.
+In a cluster it goes to the leader that a broker names. A client is taken at its first use, from the ones that this
+process keeps. Not for several threads. A process begins with the address that it used last: otherwise each task would
+wait again for a host that vanished, or be refused again.
 """
 
 from typing import Any
 
 from pyarrow import flight
 
+from penstock.client.errors import UNAVAILABLE
+from penstock.client.following import Following, Hint, Wait, answered, ended
 from penstock.client.uri import parse_uri
 from penstock.spark.connections import CONNECTIONS
 
@@ -27,9 +30,9 @@ CHANNEL_OPTIONS = [
     # The time for one attempt to connect.
     ("grpc.min_reconnect_backoff_ms", 5_000),
 ]
-# Of so many brokers the address in use is kept, by all addresses of each.
+# Of so many brokers and virtual hosts it is kept where calls go.
 KEPT_MAX = 16
-IN_USE: dict[tuple[str, ...], int] = {}
+IN_USE: dict[tuple[object, ...], Following] = {}
 
 
 class Addresses:
@@ -51,7 +54,8 @@ class Addresses:
                 "override_hostname": server_name,
             }
             self._secrets = {name: value for name, value in named.items() if value}
-        self._current = IN_USE.get(self._targets, 0)
+        self._whose = (self._targets, self.vhost, address.follows)
+        self._following = IN_USE.get(self._whose) or Following(self._targets, address.follows)
         self._client: flight.FlightClient | None = None
 
     @property
@@ -64,15 +68,23 @@ class Addresses:
             self._client = CONNECTIONS.take(self._key, self._connected)
         return self._client
 
-    def leave(self) -> None:
-        """Use the next address from now on, the first one after the last, and a new connection."""
+    def answered(self) -> None:
+        """Note that the broker in use has answered a call."""
+        self._following = answered(self._following, self._following.current)
+
+    def leave(self, hint: Hint | None = None) -> Wait:
+        """Use the leader that a broker named, or the next address, and return how long to wait before.
+
+        A broker that named one has answered, so its connection is kept.
+        """
         if self._client is not None:
-            CONNECTIONS.drop(self._key, self._client)
+            (CONNECTIONS.drop if hint is None else CONNECTIONS.used)(self._key, self._client)
             self._client = None
-        self._current = (self._current + 1) % self.count
-        if self._targets not in IN_USE and len(IN_USE) >= KEPT_MAX:
+        self._following, wait = ended(self._following, self._following.current, UNAVAILABLE, hint, is_unsent=True)
+        if self._whose not in IN_USE and len(IN_USE) >= KEPT_MAX:
             IN_USE.clear()
-        IN_USE[self._targets] = self._current
+        IN_USE[self._whose] = self._following
+        return wait
 
     def close(self) -> None:
         """Leave the connection to others of this process."""
@@ -87,7 +99,7 @@ class Addresses:
 
     @property
     def _location(self) -> str:
-        return f"{self._scheme}://{self._targets[self._current]}"
+        return f"{self._scheme}://{self._following.current}"
 
     def _connected(self) -> flight.FlightClient:
         return flight.FlightClient(self._location, generic_options=CHANNEL_OPTIONS, **self._secrets)

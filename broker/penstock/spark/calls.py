@@ -13,6 +13,8 @@ from typing import TypeVar
 import pyarrow as pa
 from pyarrow import flight
 
+from penstock.client.errors import UNAVAILABLE as UNAVAILABLE_CODE
+from penstock.client.following import Hint, Wait, hint_in
 from penstock.spark.brokers import Addresses
 from penstock.spark.errors import NotFoundError, RefusedError, SparkConnectorError, UnavailableError
 
@@ -52,6 +54,12 @@ def connector_error(error: Exception, address: str) -> SparkConnectorError:
     return RefusedError(message)
 
 
+def hint_of(error: Exception) -> Hint | None:
+    """Return which broker leads instead, if an error says that."""
+    details = getattr(error, "extra_info", None)
+    return hint_in(UNAVAILABLE_CODE, "", details) if isinstance(details, bytes) else None
+
+
 def called(call: Callable[[], T], address: str) -> T:
     """Call once; raise the connector's error."""
     try:
@@ -63,7 +71,8 @@ def called(call: Callable[[], T], address: str) -> T:
 class RetryWindow:
     """The time for which a call is repeated while the broker cannot be reached, from the first failure in a row.
 
-    Each attempt is made at the next address, and every address is tried once, however short the time is.
+    Each attempt is made at the next address, and every address is tried once, however short the time is. Where a broker
+    names the leader, the next attempt is made there, at once.
     """
 
     def __init__(self, seconds: float, addresses: Addresses) -> None:
@@ -75,6 +84,7 @@ class RetryWindow:
     def renew(self) -> None:
         """Count from the next failure: the broker answered."""
         self._failing_since = None
+        self._addresses.answered()
 
     def wait(self, error: Exception) -> None:
         """Wait before the next attempt; raise the connector's error when there is none."""
@@ -84,19 +94,28 @@ class RetryWindow:
         if self._failing_since is None:
             self._failing_since = now
             self._failures = 0
-        self._failures += 1
-        self._addresses.leave()
-        if self._failures < self._addresses.count:
+        hint = hint_of(error)
+        wait = self._addresses.leave(hint)
+        if hint is None:
+            self._failures += 1
+            if self._failures < self._addresses.count:
+                return
+        elif wait is Wait.NONE:
             return
         if now - self._failing_since >= self._seconds:
             raise connector_error(error, str(self._addresses)) from None
-        if self._failures % self._addresses.count == 0:
+        if hint is not None or self._failures % self._addresses.count == 0:
             sleep(PAUSE_SECONDS)
 
-    def run(self, call: Callable[[], T]) -> T:
-        """Call until it succeeds. Use it only for calls that may be repeated."""
+    def run(self, call: Callable[[], T], *, may_repeat: bool = True) -> T:
+        """Call until it succeeds. One that may not be repeated is called again only where a broker did not take it."""
         while True:
             try:
-                return call()
+                answer = call()
             except FAILURES as error:
+                if not may_repeat and hint_of(error) is None:
+                    raise connector_error(error, str(self._addresses)) from None
                 self.wait(error)
+            else:
+                self._addresses.answered()
+                return answer

@@ -137,7 +137,7 @@ class Wire:
         may_repeat = "producer" in command or "stage" in command
         window, broker = RetryWindow(self._retry_seconds, self._addresses), str(self._addresses)
         try:
-            with window.run(begin) if may_repeat else called(begin, broker) as call:
+            with window.run(begin, may_repeat=may_repeat) as call:
                 for piece in pieces:
                     called(partial(call.send, piece), broker)
                 answer = called(call.finish, broker)

@@ -92,6 +92,42 @@ def test_a_refusal_is_not_asked_for_again_at_the_next_address(server: FakeFlight
         wire.describe(("nowhere",))
 
 
+def test_questions_reads_and_puts_go_to_the_leader_that_a_broker_names(server: FakeFlight) -> None:
+    server.declare("events")
+    batch = pa.record_batch({"body": [b"1"]})
+
+    with FakeFlight() as given:
+        given.leader = f"127.0.0.1:{server.port}"
+        with Wire(uri_of(given.port), 0) as wire:
+            # Rows without a name, too: the broker that refused them took none.
+            assert wire.put({"stream": "events"}, batch.schema, [batch])["confirmed"] == 1
+            assert wire.describe(("events",))["events"].next == 2
+        with Wire(uri_of(given.port), 0) as wire:
+            (rows,) = wire.read(OffsetRange("events", 1, 2), ["offset", "body"])
+
+        assert (rows["body"].to_pylist(), given.refused) == ([b"1"], 1)
+
+
+def test_a_leader_that_was_named_and_is_not_there_is_left_for_the_given_addresses(
+    server: FakeFlight, dead: int
+) -> None:
+    server.declare("events")
+
+    with FakeFlight() as given:
+        given.leader = f"127.0.0.1:{dead}"
+        with Wire(uri_of(given.port, server.port), 10) as wire:
+            assert wire.describe(("events",))["events"].next == 1
+
+
+def test_a_uri_may_say_to_stay_with_its_addresses(server: FakeFlight) -> None:
+    with FakeFlight() as given:
+        given.leader = f"127.0.0.1:{server.port}"
+        with Wire(uri_of(given.port) + "?follow=false", 0) as wire, pytest.raises(UnavailableError, match="led by"):
+            wire.describe(("events",))
+
+    assert server.asked == []
+
+
 def test_rows_without_a_name_are_put_at_one_address_only(server: FakeFlight, dead: int) -> None:
     server.declare("events")
     batch = pa.record_batch({"body": [b"1"]})
