@@ -1343,10 +1343,21 @@ class Publisher:
 
     After a broken connection it connects again (with back-off) and sends the messages without an outcome again. Numbers
     continue across connections. With a `producer` messages may have sequences that count up; 0 is none, and of many the
-    argument is the first one's.
+    argument is the first one's. With `numbers_itself` it numbers them itself, and passes over the number of a refused one.
     """
 
-    def __new__(cls, channel: Channel, vhost: str, level: int, *, in_flight_max: int, batch_max: int, reconnect: bool, producer: str = ...) -> Self: ...
+    def __new__(
+        cls,
+        channel: Channel,
+        vhost: str,
+        level: int,
+        *,
+        in_flight_max: int,
+        batch_max: int,
+        reconnect: bool,
+        producer: str = ...,
+        numbers_itself: bool = False,
+    ) -> Self: ...
     wake_fd: int
     def publish(self, body: bytes, exchange: str = "", routing_key: str = "", properties: bytes | None = None, mandatory: bool = False, key: bytes | None = None, sequence: int = 0) -> int:
         """Queue one message and return its number, or 0 when in_flight_max are without an outcome.

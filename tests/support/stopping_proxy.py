@@ -34,6 +34,12 @@ class StoppingProxy:
     def go(self) -> None:
         self._goes.set()
 
+    def hang_up(self) -> None:
+        """Close the connections so far."""
+        connected, self._sockets = self._sockets, []
+        for each in connected:
+            close(each)
+
     def __enter__(self) -> Self:
         self._accepting.start()
         return self

@@ -9,6 +9,7 @@ import logging
 from asyncio import Future
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakSet
@@ -28,6 +29,7 @@ from penstock.client.properties import Properties, encode_properties
 from penstock.client.publishing import Publishing
 from penstock.client.staging import target_of
 from penstock.client.steps import Call, Steps, drive_async
+from penstock.client.stream_calls import delete_producer
 from penstock.client.stream_hosts import AsyncStreamHost
 from penstock.client.transport import ConsumerOptions, Transport
 from penstock.client.values import Value
@@ -43,10 +45,15 @@ _log = logging.getLogger("penstock")
 
 
 def connect(
-    uri: str = DEFAULT_URI, *, native: bool | None = None, durability: str | None = None, timeout: float = 30.0
+    uri: str = DEFAULT_URI,
+    *,
+    native: bool | None = None,
+    durability: str | None = None,
+    timeout: float = 30.0,
+    deduplicate: bool = False,
 ) -> "Connection":
     """Return a connection to open with `async with` or `await`. The arguments are those of `penstock.connect`."""
-    options = Options.read(uri, native, durability, timeout)
+    options = Options.read(uri, native, durability, timeout, deduplicate)
     return Connection(open_transport(options), options)
 
 
@@ -101,6 +108,7 @@ class Connection(AsyncTopology):
         if self._bulk is not None:
             await self._in_thread(self._bulk.close, grace)
         await asyncio.gather(*(consumption.close(grace) for consumption in consumptions))
+        await self._give_up_names(grace)
         self._is_hung_up = True
         await self._in_thread(self._transport.close)
         self._threads.shutdown(wait=False)
@@ -139,7 +147,7 @@ class Connection(AsyncTopology):
         encoded = encode_properties(properties, headers)
         self._check_open()
         if self._bulk is None or self._bulk.is_ended:
-            port = self._transport.publisher(self._options.publisher)
+            port = self._transport.publisher(self._options.new_publisher())
             self._bulk = Publishing(port, self._transport.rpc_error, self._options.timeout_ms)
         return await self._in_thread(self._bulk.publish_many, bodies, exchange, routing_key, encoded, mandatory)
 
@@ -243,15 +251,24 @@ class Connection(AsyncTopology):
 
     def _begin_publishing(self) -> AsyncPublishing:
         self._check_open()
-        options, transport = self._options.publisher, self._transport
+        options, transport = self._options, self._transport
         self._publishing = AsyncPublishing(
-            lambda: transport.publisher(options),
+            lambda: transport.publisher(options.new_publisher()),
             transport.rpc_error,
-            options,
+            options.publisher,
             self._options.timeout,
             asyncio.get_running_loop(),
         )
         return self._publishing
+
+    async def _give_up_names(self, grace: Grace) -> None:
+        """Delete the names that were drawn for publishers. One that stays is forgotten when it was unused for long."""
+        for name in self._options.drawn:
+            with suppress(PenstockError):
+                await drive_async(
+                    delete_producer(self._vhost, name),
+                    lambda method, payload: self._send(method, payload, max(1, grace.hang_up_ms())),
+                )
 
     async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)

@@ -70,6 +70,7 @@ class NativeTransport:
             batch_max=options.batch_max,
             reconnect=options.reconnect,
             producer=options.producer,
+            numbers_itself=options.numbers_itself,
         )
 
     def consumer(self, options: ConsumerOptions) -> ConsumerPort:

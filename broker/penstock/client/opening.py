@@ -1,7 +1,8 @@
 """Chooses what carries a connection, and says hello to the broker so that a wrong address or password shows at once."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
+from secrets import token_hex
 
 from penstock.client.bounds import Bounds
 from penstock.client.errors import AccessRefusedError, ConnectionLostError, PenstockError, from_status
@@ -13,6 +14,7 @@ from penstock.client.uri import Address, parse_uri
 __all__ = ["Options", "greet", "open_transport"]
 
 DURABILITIES = {None: 0, "os": 1, "disk": 2}
+DRAWN_PREFIX = "client/"
 # How a listener that speaks TLS ends a plaintext connection, as the layers below tell it.
 _TLS_ENDS = ("frame with invalid size", "broken pipe", "connection reset", "socket closed")
 
@@ -58,14 +60,19 @@ class Options:
     durability: str | None
     timeout: float
     bounds: Bounds | None = None
+    deduplicate: bool = False
+    # The names of producers that were drawn, which the connection gives up when it closes.
+    drawn: list[str] = field(default_factory=list)
 
     @classmethod
-    def read(cls, uri: str, native: bool | None, durability: str | None, timeout: float) -> "Options":
+    def read(
+        cls, uri: str, native: bool | None, durability: str | None, timeout: float, deduplicate: bool = False
+    ) -> "Options":
         if durability not in DURABILITIES:
             raise ValueError(f"durability is {durability!r}; it must be 'os', 'disk' or None")
         if not 0 < timeout <= 86_400:
             raise ValueError(f"timeout is {timeout}; it must be more than 0 and at most 86,400 seconds")
-        return cls(parse_uri(uri), native, durability, timeout)
+        return cls(parse_uri(uri), native, durability, timeout, deduplicate=deduplicate)
 
     @property
     def timeout_ms(self) -> int:
@@ -74,6 +81,14 @@ class Options:
     @property
     def publisher(self) -> PublisherOptions:
         return PublisherOptions(vhost=self.address.vhost, durability=DURABILITIES[self.durability])
+
+    def new_publisher(self) -> PublisherOptions:
+        """Return the options of a publisher without a name. To deduplicate, it gets one that is drawn for it."""
+        if not self.deduplicate:
+            return self.publisher
+        name = DRAWN_PREFIX + token_hex(16)
+        self.drawn.append(name)
+        return replace(self.publisher, producer=name, numbers_itself=True)
 
 
 def open_transport(options: Options) -> Transport:

@@ -3,7 +3,8 @@
 Two threads serve it: grpcio's, which asks for the next request, and one of its own that reads responses and reconnects.
 A message is kept until it has an outcome; numbers go on across connections. After a message of a named producer was
 refused, nothing with a higher sequence is sent before it is sent again: a broker that was started anew knows of no
-refusal, would store what is higher, and then take the refused one for a duplicate.
+refusal, would store what is higher, and then take the refused one for a duplicate. A publisher that numbers messages
+itself gives up the number of a refused one: it sends a filler with that number, and then again what came behind it.
 """
 
 from collections import deque
@@ -13,7 +14,15 @@ from threading import Condition, Thread
 from typing import NamedTuple
 
 from penstock.client.backoff import Backoff
-from penstock.client.errors import FAILED_PRECONDITION, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, RETURNED, UNAVAILABLE
+from penstock.client.errors import (
+    FAILED_PRECONDITION,
+    INTERNAL,
+    INVALID_ARGUMENT,
+    RESOURCE_EXHAUSTED,
+    RETURNED,
+    UNAVAILABLE,
+)
+from penstock.client.following import Wait
 from penstock.client.numbering import Numbering
 from penstock.client.outcomes import Outcomes
 from penstock.client.streams import Stream, Streams, is_passing, seconds_until_retry
@@ -26,6 +35,8 @@ __all__ = ["PurePublisher"]
 METHOD = "/penstock.v1.MessagingService/Publish"
 BATCH_BYTES_MAX = 256 * 1024
 CLOSE_MS = 5_000
+# The number of a filler: a message without a queue, which takes the sequence of one that was refused.
+FILLER = 0
 NAME_BYTES_MAX = 255
 KEY_BYTES_MAX = 65_535
 
@@ -71,6 +82,8 @@ class PurePublisher:
         self._numbering = Numbering()
         # Of a named producer: the lowest sequence that was refused and not sent again, or 0.
         self._refused = 0
+        # Of one that numbers messages itself: a refused message whose filler is not confirmed, or 0.
+        self._passed = 0
         self._stream: Stream | None = None
         self._life = 0
         self._lost: str | None = None
@@ -220,6 +233,8 @@ class PurePublisher:
         sequence: int,
     ) -> int:
         self._last += 1
+        if self._options.numbers_itself:
+            sequence = self._last
         self._kept.append(_Message(self._last, body, exchange, routing_key, properties, mandatory, key, sequence))
         if len(self._kept) == self._sent + 1:
             self._changed.notify_all()
@@ -238,8 +253,32 @@ class PurePublisher:
         self._outcomes.append(outcome)
         self._settled.settle(outcome.first, outcome.last)
 
+    def _confirm(self, first: int, last: int) -> None:
+        if first == FILLER:
+            self._passed = 0
+            first += 1
+        if first <= last:
+            self._settle(PureOutcome(first, last, 0, ""))
+
+    def _pass_over(self, place: int, code: int, reason: str) -> StatusError:
+        """Settle a refused message and return the end of the stream. The next one begins with a filler for it.
+
+        The broker has refused everything behind it, and takes it once the sequence has come again.
+        """
+        number = next((first for first, _ in self._numbering.translate(place, place)), None)
+        if number is None or (number != FILLER and self._settled.is_settled(number, number)):
+            return StatusError(INTERNAL, "the broker refused a message that waits for no answer", b"")
+        if number == FILLER:
+            text = f"a refused message cannot be passed over, which the default exchange has to take: {reason}"
+            return StatusError(code, text, b"")
+        self._settle(PureOutcome(number, number, code, reason))
+        self._passed = number
+        over = StatusError(UNAVAILABLE, "a refused message is passed over", b"")
+        over.wait = Wait.NONE
+        return over
+
     def _note_refused(self, first: int, last: int) -> None:
-        if not self._options.producer:
+        if not self._options.producer or self._options.numbers_itself:
             return
         numbered = (message for message in self._kept if first <= message.number <= last and message.sequence)
         if lowest := min((message.sequence for message in numbered), default=0):
@@ -261,6 +300,11 @@ class PurePublisher:
             if not self._is_over(life):
                 # grpcio asks for more once the opening went into a connection.
                 self._lost = None
+            passed = 0 if self._is_over(life) else self._passed
+            if passed:
+                self._numbering.send(FILLER)
+        if passed:
+            yield _encode([_Message(FILLER, b"", "", "", None, False, None, passed)])
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._is_over(life) or len(self._kept) > self._sent)
@@ -324,7 +368,7 @@ class PurePublisher:
                     self._changed.notify_all()
                     self._wake.set()
                     return
-                self._lost = ended.args[1]
+                self._lost = None if ended.wait is Wait.NONE else ended.args[1]
                 self._changed.wait_for(lambda: self._is_closed, seconds_until_retry(ended, self._backoff))
 
     def _read_stream(self) -> StatusError:
@@ -341,6 +385,9 @@ class PurePublisher:
         try:
             for payload in self._stream:
                 refused = self._on_response(messaging_pb2.PublishResponse.FromString(payload))
+                if refused is not None and refused.wait is Wait.NONE:
+                    self._stream.cancel()
+                    return refused
                 if refused is not None:
                     return self._stream.give_up(refused)
         except StatusError as error:
@@ -348,7 +395,7 @@ class PurePublisher:
         return StatusError(UNAVAILABLE, "the broker ended the publish stream", b"")
 
     def _on_response(self, response: messaging_pb2.PublishResponse) -> StatusError | None:
-        """Take outcomes. Return why the stream is over if the broker stored something not, and may later or elsewhere.
+        """Take outcomes. Return why the stream is over, if the broker stored something not and may later or elsewhere.
 
         That is no outcome: it is sent again, with what comes behind it.
         """
@@ -356,11 +403,14 @@ class PurePublisher:
             translate = self._numbering.translate
             for confirmed in response.confirmed:
                 for first, last in translate(confirmed.first, confirmed.last):
-                    self._settle(PureOutcome(first, last, 0, ""))
+                    self._confirm(first, last)
             over = None
             for low, high, code, reason in _refusals(response):
                 if code == UNAVAILABLE:
                     over = StatusError(UNAVAILABLE, reason, b"")
+                    break
+                if self._options.numbers_itself:
+                    over = self._pass_over(low, code, reason)
                     break
                 for first, last in translate(low, high):
                     self._note_refused(first, last)

@@ -68,7 +68,8 @@ class StreamHost:
             return self._keyed
 
     def named_publishing(self, producer: str) -> Publishing:
-        port = self._transport.publisher(replace(self._options.publisher, producer=producer))
+        own = self._options.new_publisher
+        port = self._transport.publisher(replace(self._options.publisher, producer=producer) if producer else own())
         publishing = Publishing(port, self._transport.rpc_error, self._options.timeout_ms)
         if producer:
             self._named.add(publishing)
@@ -124,8 +125,9 @@ class AsyncStreamHost:
         found = self._keyed.get(producer)
         if found is None:
             options, transport = replace(self._options.publisher, producer=producer), self._transport
+            own = self._options.new_publisher
             found = self._keyed[producer] = AsyncPublishing(
-                lambda: transport.publisher(options),
+                lambda: transport.publisher(options if producer else own()),
                 transport.rpc_error,
                 options,
                 self._options.timeout,

@@ -4,6 +4,7 @@ Every verb blocks until the broker answered. Any thread may call any verb at any
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from threading import Lock
 from types import TracebackType
@@ -16,7 +17,7 @@ from penstock.client.admin import Admin
 from penstock.client.bounds import Bounds, drive_within
 from penstock.client.closing import Grace
 from penstock.client.consuming import Consumption
-from penstock.client.errors import BrokerError, ClosedError, from_status
+from penstock.client.errors import BrokerError, ClosedError, PenstockError, from_status
 from penstock.client.got import GotMessage, get_call, read_got
 from penstock.client.messages import Message
 from penstock.client.opening import Options, greet, open_transport
@@ -26,6 +27,7 @@ from penstock.client.stage import Stage
 from penstock.client.staging import target_of
 from penstock.client.steps import Call, Steps, drive
 from penstock.client.stream import Stream
+from penstock.client.stream_calls import delete_producer
 from penstock.client.stream_hosts import StreamHost
 from penstock.client.topology import Topology
 from penstock.client.transport import ConsumerOptions, Transport
@@ -39,14 +41,20 @@ DEFAULT_URI = "penstock://guest:guest@127.0.0.1:5680/"
 
 
 def connect(
-    uri: str = DEFAULT_URI, *, native: bool | None = None, durability: str | None = None, timeout: float = 30.0
+    uri: str = DEFAULT_URI,
+    *,
+    native: bool | None = None,
+    durability: str | None = None,
+    timeout: float = 30.0,
+    deduplicate: bool = False,
 ) -> "Connection":
     """Connect to a broker and check the credentials.
 
     With `native` None the native module is used if it is installed. `durability` is what confirms promise: 'os',
     'disk', or None for that of the queue or the message. `timeout` in seconds limits calls and waits for confirms.
+    With `deduplicate` a message that is sent again after a broken connection is stored once.
     """
-    return _connected(Options.read(uri, native, durability, timeout))
+    return _connected(Options.read(uri, native, durability, timeout, deduplicate))
 
 
 def connect_within(bounds: Bounds, uri: str, *, timeout: float = 30.0) -> "Connection":
@@ -111,6 +119,7 @@ class Connection(Topology):
             publishing.close(grace)
         for consumption in consumptions:
             consumption.close(grace)
+        self._give_up_names(grace)
         self._is_hung_up = True
         self._transport.close()
 
@@ -230,9 +239,18 @@ class Connection(Topology):
             if self._publishing is None or self._publishing.is_ended:
                 if self._publishing is not None:
                     self._publishing.close()
-                port = self._transport.publisher(self._options.publisher)
+                port = self._transport.publisher(self._options.new_publisher())
                 self._publishing = Publishing(port, self._transport.rpc_error, self._options.timeout_ms)
             return self._publishing
+
+    def _give_up_names(self, grace: Grace) -> None:
+        """Delete the names that were drawn for publishers. One that stays is forgotten when it was unused for long."""
+        for name in self._options.drawn:
+            with suppress(PenstockError):
+                drive(
+                    delete_producer(self._vhost, name),
+                    lambda method, payload: self._send(method, payload, max(1, grace.hang_up_ms())),
+                )
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -76,6 +76,8 @@ class PublisherOptions:
     batch_max: int = 1_000
     reconnect: bool = True
     producer: str = ""
+    # The publisher numbers messages for its producer itself, and passes over refused ones: their numbers are given up.
+    numbers_itself: bool = False
     message_bytes_max: int = MESSAGE_BYTES_MAX
 
 

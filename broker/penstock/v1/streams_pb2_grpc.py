@@ -172,7 +172,7 @@ class StreamServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteProducer(self, request, context):
-        """Deletes a name and its owner: repeated messages are stored again. For administrators.
+        """Deletes a name and its owner: repeated messages are stored again. For administrators and the owner.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

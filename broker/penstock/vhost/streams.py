@@ -259,11 +259,12 @@ class Streams:
     async def delete_producer(self, rights: Rights, producer: str) -> bool:
         """Delete a producer's name and owner, and return whether it existed.
 
-        Needs the tag administrator. The producer's messages are stored again when they are sent again, and another user
-        may take the name.
+        For administrators and the user who owns the name. The producer's messages are stored again when they are sent
+        again, and another user may take the name.
         """
-        rights.require_administrator(Thing("producer", producer[:64], self._topology.vhost))
         rights.require_entry(Thing("vhost", self._topology.vhost))
+        if await self._owner.read_engine(lambda: self._shard.producer_owner(producer)) != rights.user:
+            rights.require_administrator(Thing("producer", producer[:64], self._topology.vhost))
         if producer.startswith(OWN_PRODUCER_PREFIX):
             return False
         return await self._owner.apart(self._shard.delete_producer, producer)

@@ -189,6 +189,64 @@ def test_nothing_passes_a_refused_message_of_a_producer_before_it_is_sent_again(
     publisher.close()
 
 
+def sequences(stream: FakeStream, count: int) -> list[tuple[int, bytes]]:
+    """Return the sequence and the body of each message, once there are so many."""
+    bodies(stream, count)
+    found = []
+    for payload in stream.sent(2)[1:]:
+        batch = messaging_pb2.PublishRequest.FromString(payload).batch
+        found += [(batch.producer_sequence + at, message.body) for at, message in enumerate(batch.messages)]
+    return found
+
+
+def test_a_publisher_that_numbers_messages_itself_passes_over_a_refused_one(streams: FakeStreams) -> None:
+    options = PublisherOptions("/", in_flight_max=100, batch_max=10, producer="p", numbers_itself=True)
+    publisher = PurePublisher(streams, options, Backoff(lambda: 0.0, first=60.0))
+    first = streams.next_stream()
+    publisher.publish_many([b"1", b"2", b"3", b"4"])
+    assert sequences(first, 4) == [(1, b"1"), (2, b"2"), (3, b"3"), (4, b"4")]
+    response = messaging_pb2.PublishResponse(confirmed=[{"first": 1, "last": 1}])
+    response.rejected.add(first=2, last=2, code=5, reason="no exchange")
+    response.rejected.add(first=3, last=4, code=9, reason="sequence 2 was refused")
+    first.say(response)
+
+    second = streams.next_stream()
+    assert first.is_cancelled
+    assert outcomes(publisher, 2) == [(1, 1, 0, ""), (2, 2, 5, "no exchange")]
+    publisher.publish(b"5")
+    assert sequences(second, 4) == [(2, b""), (3, b"3"), (4, b"4"), (5, b"5")]
+
+    second.fail(14, "connection reset", wait=Wait.NONE)
+    third = streams.next_stream()
+    assert sequences(third, 4) == [(2, b""), (3, b"3"), (4, b"4"), (5, b"5")]
+    confirm(third, 1, 2)
+    assert outcomes(publisher, 1) == [(3, 3, 0, "")]
+
+    third.fail(14, "connection reset", wait=Wait.NONE)
+    fourth = streams.next_stream()
+    assert sequences(fourth, 2) == [(4, b"4"), (5, b"5")]
+    confirm(fourth, 1, 2)
+    assert outcomes(publisher, 2) == [(4, 5, 0, "")]
+    publisher.close()
+
+
+def test_a_publisher_ends_whose_filler_is_refused(streams: FakeStreams) -> None:
+    options = PublisherOptions("/", producer="p", numbers_itself=True)
+    publisher = PurePublisher(streams, options, Backoff(lambda: 0.0, first=60.0))
+    first = streams.next_stream()
+    publisher.publish(b"1")
+    bodies(first, 1)
+    first.say(messaging_pb2.PublishResponse(rejected=[{"first": 1, "last": 1, "code": 5, "reason": "no exchange"}]))
+    second = streams.next_stream()
+    bodies(second, 1)
+    second.say(messaging_pb2.PublishResponse(rejected=[{"first": 1, "last": 1, "code": 7, "reason": "no permission"}]))
+
+    assert outcomes(publisher, 1) == [(1, 1, 5, "no exchange")]
+    with pytest.raises(StatusError, match=r"cannot be passed over.*no permission"):
+        publisher.wait(WAIT_MS)
+    publisher.close()
+
+
 def test_a_broken_connection_is_tried_again_and_again(publisher: PurePublisher, streams: FakeStreams) -> None:
     publisher.publish(b"a")
     for _ in range(5):

@@ -40,7 +40,12 @@ pub(crate) struct InFlight {
     next_place: u64,
     /// The lowest sequence that was refused and not sent again.
     refused: Option<u64>,
+    /// To be sent first on the next connection.
+    filler: Option<Batch>,
 }
+
+/// The number of a filler: a message without a queue, which takes the sequence of one that was refused.
+pub(crate) const FILLER: u64 = 0;
 
 /// The next action of the stream.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,7 +62,7 @@ pub(crate) enum Next {
 
 impl InFlight {
     pub(crate) fn new() -> Self {
-        Self { waiting: VecDeque::new(), sent: VecDeque::new(), next_place: 1, refused: None }
+        Self { waiting: VecDeque::new(), sent: VecDeque::new(), next_place: 1, refused: None, filler: None }
     }
 
     /// Adds a batch after the waiting ones.
@@ -120,13 +125,24 @@ impl InFlight {
             sent.batch.unresolved_into(&mut again);
         }
         again.append(&mut self.waiting);
+        if let Some(filler) = self.filler.take() {
+            again.push_front(filler);
+        }
         self.waiting = again;
+    }
+
+    /// Has a filler with this sequence sent first on the next connection.
+    pub(crate) fn fill(&mut self, sequence: u64) {
+        let mut encoder = BatchEncoder::begin(Vec::new(), "", "", false);
+        encoder.put_producer_sequence(sequence);
+        encoder.push(b"", None);
+        self.filler = Some(Batch::new((FILLER, 1), sequence, encoder.finish().into()));
     }
 
     /// Drops everything; calls `unresolved` with the numbers that had no outcome, in order.
     pub(crate) fn abandon(&mut self, mut unresolved: impl FnMut(u64, u64)) {
         self.restart();
-        for batch in self.waiting.drain(..) {
+        for batch in self.waiting.drain(..).filter(|batch| batch.first != FILLER) {
             unresolved(batch.first, batch.first + batch.count - 1);
         }
     }
@@ -269,6 +285,28 @@ mod tests {
         in_flight.resolve((1, 1), true, |_, _| {});
 
         assert_eq!(sent(in_flight.next()), [2]);
+    }
+
+    #[test]
+    fn a_filler_comes_first_until_it_is_confirmed() {
+        let mut in_flight = three();
+        (1..=3).for_each(|number| assert_eq!(sent(in_flight.next()), [number]));
+        in_flight.resolve((2, 2), false, |_, _| {});
+        in_flight.fill(20);
+
+        for _ in 0..2 {
+            in_flight.restart();
+            let Some(Next::Send(filler)) = in_flight.next() else { panic!("no filler") };
+            let PublishFrame::Batch(view) = parse_publish(&filler).unwrap() else { panic!("not a batch") };
+            assert_eq!((view.producer_sequence, view.message_count, view.mandatory), (20, 1, false));
+            assert_eq!((sent(in_flight.next()), sent(in_flight.next())), (vec![1], vec![3]));
+        }
+        let mut found = Vec::new();
+        in_flight.resolve((1, 2), false, |first, last| found.push((first, last)));
+        assert_eq!(found, [(FILLER, FILLER), (1, 1)]);
+
+        in_flight.restart();
+        assert_eq!((sent(in_flight.next()), in_flight.next()), (vec![3], None));
     }
 
     #[derive(Debug, Clone)]

@@ -19,7 +19,8 @@ use tonic::Code;
 use crate::back_off::BackOff;
 use crate::channel::Channel;
 use crate::error::RpcError;
-use crate::in_flight::{InFlight, Next};
+use crate::following::Wait;
+use crate::in_flight::{FILLER, InFlight, Next};
 use crate::lock::{lock, wait_until};
 use crate::message::{Message, OpenBatch};
 use crate::outcomes::{CONFIRMED, OutcomeRange, Outcomes, RETURNED};
@@ -42,6 +43,9 @@ pub struct PublisherSettings {
     /// The producer of the messages' sequences; empty for none. One stream at a time has a producer, the last one that
     /// asked.
     pub producer: String,
+    /// Whether the publisher numbers messages for its producer itself. Then it passes over a refused one, whose number is
+    /// given up: it sends a filler with that number, and again what came behind it.
+    pub numbers_itself: bool,
 }
 
 #[derive(Debug)]
@@ -60,9 +64,19 @@ struct Shared {
     wake: Wake,
 }
 
+/// Why a stream is over that the broker did not end.
+#[derive(Debug)]
+enum Over {
+    /// The broker stored something not, and may later or elsewhere: it is sent again, with what comes behind it.
+    Unavailable(String),
+    /// A message was refused, and what came behind it is sent again, after a filler.
+    PassedOver,
+}
+
 #[derive(Debug)]
 struct State {
     last_number: u64,
+    numbers_itself: bool,
     /// The batch that messages are still added to, and the number of its first one.
     open: Option<OpenBatch>,
     in_flight: InFlight,
@@ -85,6 +99,7 @@ impl Publisher {
         settings.batch_max = settings.batch_max.max(1);
         let state = State {
             last_number: 0,
+            numbers_itself: settings.numbers_itself,
             open: None,
             in_flight: InFlight::new(),
             unresolved_count: 0,
@@ -215,6 +230,8 @@ impl State {
     }
 
     fn append(&mut self, body: &[u8], message: &Message<'_>, batch_max: usize) {
+        let sequence = if self.numbers_itself { self.last_number + 1 } else { message.sequence };
+        let message = &Message { sequence, ..*message };
         if !self.open.as_ref().is_some_and(|open| open.has_room(body, message, batch_max)) {
             self.close_batch();
         }
@@ -247,9 +264,9 @@ impl State {
         }
     }
 
-    /// Applies the outcomes of one response. Returns why the stream is over if the broker stored something not, and may
-    /// later or elsewhere: that is no outcome, nor is what it says of messages behind that one.
-    fn apply(&mut self, response: &[u8]) -> Result<Option<String>, RpcError> {
+    /// Applies the outcomes of one response. Returns why the stream is over if it is: what it says of messages behind that
+    /// is no outcome.
+    fn apply(&mut self, response: &[u8]) -> Result<Option<Over>, RpcError> {
         let mut refusals = Vec::new();
         for outcome in parse_publish_response(response) {
             match outcome.map_err(|error| RpcError::new(Code::Internal, error.to_string()))? {
@@ -261,7 +278,10 @@ impl State {
         refusals.sort_unstable();
         for (first, last, code, reason) in refusals {
             if code == Code::Unavailable as i32 {
-                return Ok(Some(reason.to_owned()));
+                return Ok(Some(Over::Unavailable(reason.to_owned())));
+            }
+            if self.numbers_itself {
+                return self.pass_over(first, code, reason).map(Some);
             }
             self.resolve((first, last), code, reason)?;
         }
@@ -274,10 +294,33 @@ impl State {
         }
         let Self { in_flight, outcomes, unresolved_count, .. } = self;
         in_flight.resolve((first, last), code != CONFIRMED, |first, last| {
-            *unresolved_count -= last - first + 1;
-            outcomes.push(first, last, code, reason);
+            if first != FILLER {
+                *unresolved_count -= last - first + 1;
+                outcomes.push(first, last, code, reason);
+            }
         });
         Ok(())
+    }
+
+    /// Resolves a refused message, and has a filler take its sequence on the next stream.
+    fn pass_over(&mut self, place: u64, code: i32, reason: &str) -> Result<Over, RpcError> {
+        let mut number = None;
+        self.in_flight.resolve((place, place), false, |first, _| number = Some(first));
+        match number {
+            Some(FILLER) => {
+                let text = format!(
+                    "a refused message cannot be passed over, which the default exchange has to take: {reason}"
+                );
+                return Err(RpcError { code, ..RpcError::new(Code::Unknown, text) });
+            }
+            Some(number) => {
+                self.unresolved_count -= 1;
+                self.outcomes.push(number, number, code, reason);
+                self.in_flight.fill(number);
+            }
+            None => return Err(RpcError::new(Code::Internal, "the broker refused a message that waits for no answer")),
+        }
+        Ok(Over::PassedOver)
     }
 }
 
@@ -314,7 +357,7 @@ impl Shared {
         lock(&self.state)
     }
 
-    fn receive(&self, response: &[u8]) -> Result<Option<String>, RpcError> {
+    fn receive(&self, response: &[u8]) -> Result<Option<Over>, RpcError> {
         let mut state = lock(&self.state);
         let was_empty = state.outcomes.is_empty();
         let applied = state.apply(response);
@@ -428,7 +471,7 @@ async fn run(shared: Arc<Shared>) {
             shared.end(if is_closing && !error.is_final() { closed() } else { error });
             return;
         }
-        lock(&shared.state).lost = Some(error.message);
+        lock(&shared.state).lost = (error.wait != Wait::None).then_some(error.message);
         shared.pause(back_off.after(error.wait)).await;
         if lock(&shared.state).is_closing {
             return shared.end(closed());
@@ -448,8 +491,14 @@ async fn converse(shared: &Arc<Shared>, connection: u64, back_off: &mut BackOff)
         match responses.message().await {
             Ok(Some(response)) => match shared.receive(&response) {
                 Ok(None) => back_off.reset(),
-                // That is no outcome: it is sent again, with what comes behind it.
-                Ok(Some(reason)) => return responses.given_up(RpcError::new(Code::Unavailable, reason)),
+                Ok(Some(Over::Unavailable(reason))) => {
+                    return responses.given_up(RpcError::new(Code::Unavailable, reason));
+                }
+                Ok(Some(Over::PassedOver)) => {
+                    back_off.reset();
+                    let passed = RpcError::new(Code::Unavailable, "a refused message is passed over");
+                    return RpcError { wait: Wait::None, ..passed };
+                }
                 Err(error) => return error,
             },
             Ok(None) => return RpcError::new(Code::Unavailable, "the broker ended the publish stream"),

@@ -31,6 +31,7 @@ fn publisher_settings() -> PublisherSettings {
         batch_max: 100,
         reconnect: true,
         producer: String::new(),
+        numbers_itself: false,
     }
 }
 

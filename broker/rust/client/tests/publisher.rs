@@ -18,6 +18,7 @@ fn settings() -> PublisherSettings {
         batch_max: 100,
         reconnect: true,
         producer: String::new(),
+        numbers_itself: false,
     }
 }
 

@@ -36,6 +36,7 @@ fn publisher(targets: &[String]) -> Publisher {
         batch_max: 100,
         reconnect: true,
         producer: String::new(),
+        numbers_itself: false,
     };
     Publisher::new(channel(targets), settings).unwrap()
 }

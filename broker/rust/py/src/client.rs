@@ -80,7 +80,10 @@ struct PyPublisher {
 #[pymethods]
 impl PyPublisher {
     #[new]
-    #[pyo3(signature = (channel, vhost, level, *, in_flight_max, batch_max, reconnect, producer = String::new()))]
+    #[pyo3(signature = (
+        channel, vhost, level, *, in_flight_max, batch_max, reconnect, producer = String::new(), numbers_itself = false
+    ))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         channel: &PyChannel,
         vhost: String,
@@ -89,8 +92,10 @@ impl PyPublisher {
         batch_max: usize,
         reconnect: bool,
         producer: String,
+        numbers_itself: bool,
     ) -> PyResult<PyPublisher> {
-        let settings = PublisherSettings { vhost, level, in_flight_max, batch_max, reconnect, producer };
+        let settings =
+            PublisherSettings { vhost, level, in_flight_max, batch_max, reconnect, producer, numbers_itself };
         let publisher = Publisher::new(Arc::clone(&channel.channel), settings).map_err(errors::of_rpc)?;
         Ok(PyPublisher { publisher })
     }
