@@ -83,6 +83,7 @@ __all__ = [
     "Replica",
     "ReplicaFailed",
     "ReplicaHolder",
+    "ReplicaIdentity",
     "ReplicaPosition",
     "ReplicaRole",
     "ReplicaStanding",
@@ -110,6 +111,7 @@ __all__ = [
     "perf_interrupt",
     "perf_latency",
     "perf_throughput",
+    "read_replica",
     "repair_log",
     "version",
 ]
@@ -1058,16 +1060,31 @@ class ReplicaRole:
     appends: bool
     delivers: bool
     halted: str | None
-    def __new__(cls, *, epoch: int | None = None, appends: bool = False, delivers: bool = False, halted: str | None = None) -> Self: ...
+    halt: str | None
+    """Which reason it is: `coordinator`, `committed` or `disk`."""
+    def __new__(cls, *, epoch: int | None = None, appends: bool = False, delivers: bool = False, halted: str | None = None, halt: str | None = None) -> Self: ...
 
 @final
 class ReplicaStanding:
-    """The role of a replica and the length of its log, of the same moment. Everything below `committed` is committed."""
+    """The role of a replica and the length of its log, of the same moment. Everything below `committed` is committed.
+
+    `promised` is the highest epoch that it has promised, and `log_epoch` that of its newest record.
+    """
 
     role: ReplicaRole
     committed: int
     end: int
-    def __new__(cls, *, role: ReplicaRole, committed: int, end: int) -> Self: ...
+    promised: int
+    log_epoch: int
+    def __new__(cls, *, role: ReplicaRole, committed: int, end: int, promised: int = 0, log_epoch: int = 0) -> Self: ...
+
+@final
+class ReplicaIdentity:
+    """The replica that a folder has, and the highest epoch that it has promised."""
+
+    replica: str
+    promised: int
+    def __new__(cls, *, replica: str, promised: int) -> Self: ...
 
 @final
 class ReplicaPosition:
@@ -1289,6 +1306,9 @@ def inspect_log(directory: str, *, verify: bool, shard: int = 0) -> list[Segment
 
     A segment of another shard than this one is reported.
     """
+
+def read_replica(directory: str) -> ReplicaIdentity | None:
+    """Return the replica that a folder has, without opening its log; None where there is none. Raises StorageError."""
 
 def repair_log(directory: str, *, segment_bytes_min: int, segment_bytes_max: int, shard: int = 0) -> LogRepair:
     """Settle messages that cannot be read as dropped, and rename files without a readable header. Raises StorageError.

@@ -148,6 +148,11 @@ METHODS: dict[str, Method] = {
         lambda _: cluster.SetDrainingRequest(broker="mq-0", draining=True),
         grpc.StatusCode.FAILED_PRECONDITION,
     ),
+    "RecoverShard": Method(
+        Needs.A_TAG,
+        lambda vhost: cluster.RecoverShardRequest(vhost=vhost, broker="mq-0"),
+        grpc.StatusCode.FAILED_PRECONDITION,
+    ),
     "DeclareQueue": Method(Needs.THE_VHOST, _queue),
     "ListQueues": Method(Needs.THE_VHOST, lambda vhost: admin.ListQueuesRequest(vhost=vhost)),
     "PurgeQueue": Method(Needs.THE_VHOST, lambda vhost: admin.PurgeQueueRequest(vhost=vhost, name="kept")),

@@ -2,6 +2,8 @@
 
 import sys
 import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +15,7 @@ from penstock.cli.output import Format, Output, counted, print_done, print_json,
 
 if TYPE_CHECKING:
     from penstock import Connection
-    from penstock.cli.cluster_calls import ClusterShard, ClusterStatus
+    from penstock.cli.cluster_calls import ClusterShard, ClusterStatus, RecoveredShard, RemainingReplica
     from penstock.cli.rebalancing import Move
 
 __all__ = ["app"]
@@ -21,6 +23,8 @@ __all__ = ["app"]
 app = Commands(help="Show and change who leads in a cluster.")
 BROKER_COLUMNS = ("broker", "alive", "connected", "draining", "grpc", "amqp", "peers")
 SHARD_COLUMNS = ("vhost", "leader", "epoch", "in_sync", "min_in_sync", "lag_bytes", "shard")
+RECOVERY_COLUMNS = ("vhost", "recovered", "by", "broker", "end_bytes", "epoch")
+REMAINING_COLUMNS = ("broker", "replica", "in_sync", "epoch", "end_bytes", "committed_bytes")
 METADATA = "(metadata)"
 DRAIN_SECONDS = 60.0
 LOOK_SECONDS = 0.2
@@ -50,6 +54,11 @@ def status(context: typer.Context, uri: Uri = None, output: Output = None) -> No
     if unknown_count:
         unknown = counted(unknown_count, "shard")
         print_note(f"the coordinator did not answer for {unknown}: {found.coordinator_fault}")
+    recoveries = [row for shard in found.shards for row in _recoveries(shard)]
+    if recoveries:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+        print_rows(recoveries, RECOVERY_COLUMNS, output)
 
 
 @app.command()
@@ -67,6 +76,39 @@ def move(
         found = move_leader(connection, name, to)
     done = f"broker '{to}' leads vhost '{name}' in epoch {found.epoch}"
     print_done(done if found.moved else f"{done}, as before", found, output)
+
+
+@app.command()
+def recover(
+    context: typer.Context,
+    name: VhostName,
+    broker: Annotated[str, typer.Option("--from", help="Broker whose replica is to lead.", metavar="BROKER")],
+    accept_loss: Annotated[bool, typer.Option("--accept-loss", help="Recover; messages may be lost.")] = False,
+    uri: Uri = None,
+    output: Output = None,
+) -> None:
+    """Recover a vhost none of whose replicas in sync is left.
+
+    Without --accept-loss it shows what is left and changes nothing. Before you add it, stop all brokers for good that
+    do not answer.
+    """
+    from penstock.cli.cluster_calls import recover_shard
+
+    with connected(context, uri) as connection:
+        found = recover_shard(connection, name, broker, accept_loss)
+    if accept_loss or found.recovered:
+        leads = f", which leads in epoch {found.epoch}" if found.epoch else ", which does not lead yet: see its log"
+        before = "" if found.recovered else " as before"
+        print_done(f"vhost '{name}' was recovered{before} from broker '{broker}'{leads}", found, output)
+        return
+    if output is Format.JSON:
+        print_json(found)
+        return
+    print_rows(map(_remaining, found.replicas), REMAINING_COLUMNS, output)
+    sys.stdout.flush()
+    if found.problem:
+        raise ValueError(f"vhost '{name}' {found.problem}")
+    _say_cost(name, broker, found)
 
 
 @app.command()
@@ -93,6 +135,24 @@ def drain(
     state = "may lead again" if undo else "leads nothing" if timeout else "hands over what it leads"
     fields = {"broker": broker, "draining": not undo, "changed": changed}
     print_done(f"broker '{broker}' {state}", fields, output)
+
+
+def _wait_until_drained(connection: "Connection", broker: str, seconds: float) -> None:
+    """Return when another broker says of each shard that it leads it. Raise ValueError after a time."""
+    from penstock.cli.cluster_calls import cluster_status
+
+    deadline = time.monotonic() + seconds
+    while left := [shard for shard in cluster_status(connection).shards if not shard.led or shard.leader == broker]:
+        if not time.monotonic() < deadline:
+            names = ", ".join(
+                METADATA if shard.vhost is None else f"vhost '{shard.vhost}'" for shard in left[:NAMED_MAX]
+            )
+            more = "" if len(left) <= NAMED_MAX else f" and {counted(len(left) - NAMED_MAX, 'other')}"
+            raise ValueError(
+                f"no other broker than '{broker}' leads {names}{more} yet; it hands over once a broker that is not "
+                "drained has a replica in sync, as `penstock cluster status` shows"
+            )
+        time.sleep(LOOK_SECONDS)
 
 
 @app.command()
@@ -151,22 +211,31 @@ def _carry_out(connection: "Connection", move: "Move") -> bool:
     return True
 
 
-def _wait_until_drained(connection: "Connection", broker: str, seconds: float) -> None:
-    """Return when another broker says of each shard that it leads it. Raise ValueError after a time."""
-    from penstock.cli.cluster_calls import cluster_status
+def _say_cost(vhost: str, broker: str, found: "RecoveredShard") -> None:
+    """Say what a recovery would lose. Nothing was changed."""
+    chosen = next(each for each in found.replicas if each.broker == broker)
+    end = f"position {chosen.end_bytes} of epoch {chosen.epoch}"
+    print_note(f"no replica that answers has more of vhost '{vhost}' than broker '{broker}', whose log ends at {end}")
+    print_note("messages that were confirmed and are not in that log are lost")
+    print_note("nothing was changed; stop all brokers for good that do not answer, then add --accept-loss")
 
-    deadline = time.monotonic() + seconds
-    while left := [shard for shard in cluster_status(connection).shards if not shard.led or shard.leader == broker]:
-        if not time.monotonic() < deadline:
-            names = ", ".join(
-                METADATA if shard.vhost is None else f"vhost '{shard.vhost}'" for shard in left[:NAMED_MAX]
-            )
-            more = "" if len(left) <= NAMED_MAX else f" and {counted(len(left) - NAMED_MAX, 'other')}"
-            raise ValueError(
-                f"no other broker than '{broker}' leads {names}{more} yet; it hands over once a broker that is not "
-                "drained has a replica in sync, as `penstock cluster status` shows"
-            )
-        time.sleep(LOOK_SECONDS)
+
+def _remaining(replica: "RemainingReplica") -> tuple[object, ...]:
+    if replica.id is None:
+        state = "none" if replica.answered else "no answer, alive" if replica.alive else "no answer"
+        return replica.broker, state, "-", "-", "-", "-"
+    if not replica.open:
+        return replica.broker, "not open", replica.in_sync, "-", "-", "-"
+    state = f"halted: {replica.halted}" if replica.halted else "open"
+    return (replica.broker, state, replica.in_sync, str(replica.epoch), replica.end_bytes, replica.committed_bytes)
+
+
+def _recoveries(shard: "ClusterShard") -> Iterator[tuple[object, ...]]:
+    """Yield the recoveries of a shard as columns, with their times in UTC."""
+    vhost = METADATA if shard.vhost is None else shard.vhost
+    for each in shard.recoveries:
+        at = datetime.fromtimestamp(each.at_unix_ms / 1000, UTC).isoformat(timespec="seconds")
+        yield vhost, at.replace("+00:00", "Z"), each.by, each.broker, each.end_bytes, str(each.epoch)
 
 
 def _row(shard: "ClusterShard") -> tuple[object, ...]:

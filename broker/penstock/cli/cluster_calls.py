@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClusterBroker",
+    "ClusterRecovery",
     "ClusterReplica",
     "ClusterShard",
     "ClusterStatus",
     "MovedLeader",
+    "RecoveredShard",
+    "RemainingReplica",
     "cluster_status",
     "move_leader",
+    "recover_shard",
     "set_draining",
 ]
 
@@ -51,6 +55,18 @@ class ClusterReplica:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterRecovery:
+    """A recovery by an operator: confirmed messages above `end_bytes` of that time may be lost."""
+
+    at_unix_ms: int
+    by: str
+    broker: str
+    id: str
+    end_bytes: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterShard:
     """A shard; `vhost` is None for the metadata, and `led` whether the leader has answered.
 
@@ -66,6 +82,7 @@ class ClusterShard:
     end_bytes: int | None
     replicas: tuple[ClusterReplica, ...]
     unknown: bool = False
+    recoveries: tuple[ClusterRecovery, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +105,36 @@ class MovedLeader:
     shard: str
     epoch: int
     moved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RemainingReplica:
+    """The replica of a shard that is left at a broker; `id` is None without one, or where a broker does not answer."""
+
+    broker: str
+    answered: bool
+    alive: bool
+    id: str | None
+    open: bool
+    in_sync: bool
+    epoch: int
+    end_bytes: int
+    committed_bytes: int
+    halted: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredShard:
+    """A shard that was recovered, or what that would cost; `problem` says why it cannot be."""
+
+    vhost: str
+    broker: str
+    shard: str
+    replicas: tuple[RemainingReplica, ...]
+    most: str
+    problem: str
+    recovered: bool
+    epoch: int
 
 
 def cluster_status(connection: "Connection") -> ClusterStatus:
@@ -115,6 +162,29 @@ def set_draining(connection: "Connection", broker: str, draining: bool) -> bool:
     return _run(connection, call("SetDraining", request, cluster_pb2.SetDrainingResponse)).changed
 
 
+def recover_shard(connection: "Connection", vhost: str, broker: str, accept_loss: bool) -> RecoveredShard:
+    """Let a replica lead that may lack confirmed messages, or find out what that costs."""
+    request = cluster_pb2.RecoverShardRequest(vhost=vhost, broker=broker, accept_loss=accept_loss)
+    found = _run(connection, call("RecoverShard", request, cluster_pb2.RecoverShardResponse))
+    replicas = tuple(map(_remaining, found.replicas))
+    return RecoveredShard(vhost, broker, found.shard, replicas, found.most, found.problem, found.recovered, found.epoch)
+
+
+def _remaining(each: cluster_pb2.RemainingReplica) -> RemainingReplica:
+    return RemainingReplica(
+        each.broker,
+        answered=each.answered,
+        alive=each.alive,
+        id=each.id if each.HasField("id") else None,
+        open=each.open,
+        in_sync=each.in_sync,
+        epoch=each.epoch,
+        end_bytes=each.end_bytes,
+        committed_bytes=each.committed_bytes,
+        halted=each.halted,
+    )
+
+
 def _shard(shard: cluster_pb2.ClusterShard) -> ClusterShard:
     return ClusterShard(
         name=shard.name,
@@ -129,6 +199,10 @@ def _shard(shard: cluster_pb2.ClusterShard) -> ClusterShard:
             for each in shard.replicas
         ),
         unknown=shard.unknown,
+        recoveries=tuple(
+            ClusterRecovery(each.at_unix_ms, each.by, each.broker, each.id, each.end_bytes, each.epoch)
+            for each in shard.recoveries
+        ),
     )
 
 

@@ -80,7 +80,7 @@ class DirectoryCoordinator:
             if (found.version if found else None) != base:
                 return Refused.CONFLICT
             try:
-                write_json(path, {"version": version, "record": record.model_dump(mode="json")})
+                write_json(path, {"version": version, "record": record.stored()})
             except NotWrittenError:
                 raise
             except StorageError:

@@ -59,7 +59,7 @@ class EtcdCoordinator:
     async def change(self, shard: str, base: Version | None, record: ShardRecord) -> Version | Refused:
         key, version_key = self._key("shards", shard), self._key("versions", shard)
         drawn = draw_version()
-        value = json.dumps({"version": drawn, "record": record.model_dump(mode="json")})
+        value = json.dumps({"version": drawn, "record": record.stored()})
         unchanged: dict[str, object] = {"key": _encode(version_key), "result": "EQUAL", "target": "VALUE"}
         if base is None:
             unchanged |= {"target": "CREATE", "create_revision": "0"}

@@ -17,7 +17,7 @@ from penstock.cluster.coordinator import Coordinator, Refused, Version, Versione
 from penstock.cluster.early import EarlyMessages
 from penstock.cluster.heirs import heirs
 from penstock.cluster.hosted import HostedReplica
-from penstock.cluster.record import BrokerName, Leader, ReplicaId, ShardRecord
+from penstock.cluster.record import BrokerName, Leader, Recovery, ReplicaId, ShardRecord
 from penstock.cluster.seats import draw_epoch, first_record, with_majority
 from penstock.cluster.shard_calls import HandOver
 from penstock.cluster.translation import Translation, shard_id
@@ -216,8 +216,19 @@ class ClusterHost:
 
     async def read_record(self, shard: str) -> ShardRecord | None:
         """Return the record of a shard as the coordinator has it now. Raises StorageError."""
-        found = await self._coordinator.read(shard)
+        found = await self.read_versioned(shard)
         return None if found is None else found.record
+
+    async def read_versioned(self, shard: str) -> Versioned | None:
+        """Do the same, with the version. Raises StorageError."""
+        return await self._coordinator.read(shard)
+
+    async def replace_record(self, shard: str, base: Version | None, record: ShardRecord) -> Version | Refused:
+        """Replace the record of a shard if it has a version, or make it where there is none. Raises StorageError.
+
+        Only for a choice that an operator makes: replicas change their records by themselves.
+        """
+        return await self._coordinator.change(shard, base, record)
 
     def hosted(self, shard: str) -> HostedReplica | None:
         """Return the open replica of a shard."""
@@ -342,7 +353,7 @@ class ClusterHost:
         outcome: Version | Refused = Refused.UNKNOWN
         if shard is not None and base is not None:
             try:
-                record = self.translation.record_of(event.record)
+                record = self.translation.record_of(event.record, event.base)
                 outcome = await self._coordinator.change(shard, base, record)
             except StorageError as error:
                 _log.warning("coordinator not changed", shard=shard, reason=str(error))
@@ -353,7 +364,7 @@ class ClusterHost:
         else:
             if event.shard in self._replicas:  # clients are led by it, and the watch may take a while
                 self._note(event.shard, Versioned(record, outcome))
-            number = self.translation.version_number(outcome)
+            number = self.translation.version_number(outcome, record.recoveries)
             await asyncio.to_thread(self._node.changed, event.shard, event.change, number)
 
     async def _watch(self, key: bytes, shard: str) -> None:
@@ -373,7 +384,8 @@ class ClusterHost:
             await asyncio.to_thread(self._node.read, key, read, None)
             return
         self._note(key, found)
-        state, version = self.translation.state_of(found.record), self.translation.version_number(found.version)
+        state = self.translation.state_of(found.record)
+        version = self.translation.version_number(found.version, found.record.recoveries)
         await asyncio.to_thread(self._node.read, key, read, state, version)
 
     def _note(self, key: bytes, found: Versioned) -> None:
@@ -384,10 +396,24 @@ class ClusterHost:
         before = self._records.get(key)
         if before is not None and before.record.epoch > found.record.epoch:
             return
+        self._log_recoveries(key, () if before is None else before.record.recoveries, found.record.recoveries)
         self._records[key] = found
         receiver = self._receivers.get(key)
         if receiver is not None and before is not None and before.record.leader.broker != found.record.leader.broker:
             receiver.deposed(self.translation.number_of(before.record.leader.broker))
+
+    def _log_recoveries(self, key: bytes, known: Sequence[Recovery], found: Sequence[Recovery]) -> None:
+        for each in found:
+            if each not in known:
+                _log.error(
+                    "shard recovered by an operator: confirmed messages may be lost",
+                    shard=self._shards.get(key),
+                    broker=each.broker,
+                    by=each.by,
+                    at_ms=each.at_ms,
+                    epoch=each.epoch,
+                    end=each.end,
+                )
 
     async def _ask_for_majority(self, shard: str, found: Versioned) -> bool:
         """Let a majority be in sync from now on, if this broker leads and so many are.

@@ -208,15 +208,28 @@ def _versioned(found: Manifest) -> Versioned:
 
 def _stored(record: ShardRecord) -> dict[str, Any]:
     """Return a record with its numbers of 64 bits as text, because Kubernetes rounds them."""
-    value = record.model_dump(mode="json")
+    value = record.stored()
     leader = {**value["leader"], "boot": str(record.leader.boot)}
-    return {**value, "epoch": str(record.epoch), "leader": leader}
+    as_text = {**value, "epoch": str(record.epoch), "leader": leader}
+    if record.recoveries:
+        recoveries = [{**each, "epoch": str(each["epoch"]), "end": str(each["end"])} for each in value["recoveries"]]
+        as_text["recoveries"] = recoveries
+    return as_text
 
 
 def _read(stored: Manifest) -> dict[str, Any]:
     leader = stored.get("leader")
     leader = {**leader, "boot": _number(leader.get("boot"))} if isinstance(leader, dict) else leader
-    return {**stored, "epoch": _number(stored.get("epoch")), "leader": leader}
+    as_numbers = {**stored, "epoch": _number(stored.get("epoch")), "leader": leader}
+    if isinstance(stored.get("recoveries"), list):
+        as_numbers["recoveries"] = [_read_recovery(each) for each in stored["recoveries"]]
+    return as_numbers
+
+
+def _read_recovery(stored: object) -> object:
+    if not isinstance(stored, dict):
+        return stored
+    return {**stored, "epoch": _number(stored.get("epoch")), "end": _number(stored.get("end"))}
 
 
 def _number(text: object) -> object:

@@ -3,7 +3,7 @@
 It is read from outside, so it is checked: a record that contradicts itself is refused, never corrected.
 """
 
-from typing import Annotated, NewType, Self
+from typing import Annotated, Any, Final, NewType, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -28,6 +28,27 @@ class Leader(_Strict):
     boot: Number
 
 
+RECOVERIES_MAX: Final = 8
+"""Older recoveries of a shard are forgotten."""
+
+
+class Recovery(_Strict):
+    """An operator's choice that a replica leads which may lack confirmed messages, as none in sync was left."""
+
+    epoch: Number
+    """The record's epoch by it. Logs whose newest record is of a lower one may have more than the chosen replica's."""
+    broker: Broker
+    replica: ReplicaId
+    end: Number
+    """Where its log ended."""
+    by: str = Field(max_length=255)
+    """The user who asked for it."""
+    at_ms: Annotated[int, Field(ge=0, lt=2**53)]
+    """When it was, since 1970, by the clock of the broker that was asked."""
+    lost: tuple[ReplicaId, ...] = Field(max_length=64)
+    """The replicas that were in sync before. One that comes back begins anew, and its log is set aside."""
+
+
 class ShardRecord(_Strict):
     """The leader and the replicas of a shard. Each change has another version, which alone says whether it changed."""
 
@@ -39,6 +60,12 @@ class ShardRecord(_Strict):
     """All replicas with their brokers; those that are not in sync are learners."""
     min_in_sync: int = Field(ge=1, le=64)
     """The in-sync set never shrinks below this number."""
+    recoveries: tuple[Recovery, ...] = Field(default=(), max_length=RECOVERIES_MAX)
+    """The last ones, oldest first."""
+
+    def stored(self) -> dict[str, Any]:
+        """Return the values that JSON has. A record without recoveries is as earlier versions know it."""
+        return self.model_dump(mode="json", exclude=None if self.recoveries else {"recoveries"})
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:

@@ -63,7 +63,41 @@ class HandOverAnswer:
     outcome: HandOver
 
 
+@dataclass(frozen=True, slots=True)
+class StandingQuestion:
+    """The replica that a broker has of a shard, whether that leads or not."""
+
+    shard: str
+    vhost: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaReport:
+    """A replica as its broker knows it; of one whose log is not open only the promise is known.
+
+    `log_epoch` is the epoch of its newest record. `leads` is the epoch that it leads, and `halt` why it has halted.
+    """
+
+    replica: str
+    is_open: bool
+    promised: int
+    log_epoch: int = 0
+    end: int = 0
+    committed: int = 0
+    leads: int | None = None
+    halt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StandingAnswer:
+    """The replica of the asked broker; None where it has none."""
+
+    report: ReplicaReport | None
+
+
 PROGRESS_QUESTIONS: Final[Codec[ProgressQuestion]] = Codec(ProgressQuestion)
 PROGRESS_ANSWERS: Final[Codec[ProgressAnswer]] = Codec(ProgressAnswer)
 HAND_OVER_QUESTIONS: Final[Codec[HandOverQuestion]] = Codec(HandOverQuestion)
 HAND_OVER_ANSWERS: Final[Codec[HandOverAnswer]] = Codec(HandOverAnswer)
+STANDING_QUESTIONS: Final[Codec[StandingQuestion]] = Codec(StandingQuestion)
+STANDING_ANSWERS: Final[Codec[StandingAnswer]] = Codec(StandingAnswer)

@@ -8,7 +8,7 @@ import hashlib
 from typing import Final
 
 from penstock.cluster.coordinator import Version
-from penstock.cluster.record import BrokerName, Leader, ShardRecord
+from penstock.cluster.record import BrokerName, Leader, Recovery, ShardRecord
 from penstock.model.errors import StorageError, Thing
 from penstock.native import ReplicaHolder, ShardState
 
@@ -31,7 +31,7 @@ class Translation:
 
     def __init__(self) -> None:
         self._brokers: dict[int, BrokerName] = {}
-        self._versions: dict[int, Version] = {}
+        self._versions: dict[int, tuple[Version, tuple[Recovery, ...]]] = {}
 
     def number_of(self, broker: str) -> int:
         """Return a broker's number, and remember its name."""
@@ -46,18 +46,19 @@ class Translation:
             raise StorageError(Thing("broker", str(number)), "is in no record", "check the brokers of the cluster")
         return found
 
-    def version_number(self, version: Version) -> int:
-        """Return the number of a version, and remember its text."""
+    def version_number(self, version: Version, recoveries: tuple[Recovery, ...] = ()) -> int:
+        """Return the number of a record's version, and remember its text with the recoveries of the record."""
         number = _number(f"version {version}")
         self._versions.pop(number, None)
-        self._versions[number] = version
+        self._versions[number] = (version, recoveries)
         if len(self._versions) > VERSIONS_MAX:
             del self._versions[next(iter(self._versions))]
         return number
 
     def version_of(self, number: int) -> Version | None:
         """Return the text of a version that was translated lately."""
-        return self._versions.get(number)
+        found = self._versions.get(number)
+        return None if found is None else found[0]
 
     def state_of(self, record: ShardRecord) -> ShardState:
         return ShardState(
@@ -73,14 +74,19 @@ class Translation:
             min_in_sync=record.min_in_sync,
         )
 
-    def record_of(self, state: ShardState) -> ShardRecord:
-        """Return the record of a state. Raises StorageError for a broker that no record had."""
+    def record_of(self, state: ShardState, base: int = 0) -> ShardRecord:
+        """Return the record of a state, which is to replace the one with the version of a number.
+
+        It keeps the recoveries of that one. Raises StorageError for a broker that no record had.
+        """
+        _, recoveries = self._versions.get(base, ("", ()))
         return ShardRecord(
             epoch=state.epoch,
             leader=Leader(broker=self.name_of(state.leader), replica=state.leader_replica, boot=state.leader_boot),
             in_sync=tuple(sorted(state.in_sync)),
             replicas={holder.replica: self.name_of(holder.broker) for holder in state.replicas},
             min_in_sync=state.min_in_sync,
+            recoveries=recoveries,
         )
 
 

@@ -64,6 +64,7 @@ from penstock._core import (
     Replica,
     ReplicaFailed,
     ReplicaHolder,
+    ReplicaIdentity,
     ReplicaPosition,
     ReplicaRole,
     ReplicaStanding,
@@ -85,6 +86,7 @@ from penstock._core import (
     UsageLimits,
     VhostCounts,
     inspect_log,
+    read_replica,
     repair_log,
     version,
 )
@@ -157,6 +159,7 @@ __all__ = [
     "Replica",
     "ReplicaFailed",
     "ReplicaHolder",
+    "ReplicaIdentity",
     "ReplicaPosition",
     "ReplicaRole",
     "ReplicaStanding",
@@ -179,6 +182,7 @@ __all__ = [
     "UsageLimits",
     "VhostCounts",
     "inspect_log",
+    "read_replica",
     "repair_log",
     "version",
 ]

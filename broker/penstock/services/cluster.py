@@ -5,7 +5,7 @@ A broker that is in no cluster refuses all of it.
 
 from penstock.model.errors import PreconditionFailedError, Thing
 from penstock.model.names import vhost_name
-from penstock.services.ports import Cluster, ClusterStatus, MovedLeader, Node
+from penstock.services.ports import Cluster, ClusterStatus, MovedLeader, Node, RecoveredShard
 from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading
 
@@ -33,6 +33,12 @@ class ClusterVerbs:
         """Have a broker lead nothing, or end that; return whether it changed. For administrators."""
         principal.require_administrator(Thing("broker", broker))
         return await self._get().drain(broker, is_draining=is_draining)
+
+    @changing("RecoverShard", "vhost", "broker", "accepts_loss")
+    async def recover_shard(self, principal: Principal, vhost: str, broker: str, accepts_loss: bool) -> RecoveredShard:
+        """Let a replica lead that may lack confirmed messages, or say what that costs. For administrators."""
+        principal.require_administrator(Thing("vhost", vhost))
+        return await self._get().recover(vhost_name(vhost), broker, principal.name, accepts_loss=accepts_loss)
 
     def _get(self) -> Cluster:
         if self._cluster is None:

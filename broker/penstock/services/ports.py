@@ -382,6 +382,18 @@ class ShardReplica:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardRecovery:
+    """An operator's recovery of a shard from a replica that may lack messages: its log ended at `end_bytes`."""
+
+    epoch: int
+    broker: str
+    id: str
+    end_bytes: int
+    by: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterShard:
     """A shard as the coordinator has it; `vhost` is None for the metadata.
 
@@ -398,6 +410,7 @@ class ClusterShard:
     is_led: bool = False
     end_bytes: int | None = None
     is_unknown: bool = False
+    recoveries: Sequence[ShardRecovery] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,6 +437,41 @@ class MovedLeader:
     is_moved: bool
 
 
+@dataclass(frozen=True, slots=True)
+class RemainingReplica:
+    """The replica of a shard that is left at a broker; without an `id` it has no replica, or does not answer.
+
+    `epoch` is that of its newest record. Everything below `committed_bytes` was committed, as far as that broker knows.
+    """
+
+    broker: str
+    has_answered: bool
+    is_alive: bool
+    id: str | None = None
+    is_open: bool = False
+    is_in_sync: bool = False
+    epoch: int = 0
+    end_bytes: int = 0
+    committed_bytes: int = 0
+    halted: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredShard:
+    """A shard that was recovered, or what that would cost.
+
+    `most` is the broker with most of it, and `problem` why it cannot be recovered. `epoch` is the one that the chosen
+    broker leads, and 0 as long as it does not.
+    """
+
+    shard: str
+    replicas: Sequence[RemainingReplica]
+    most: str
+    problem: str
+    is_recovered: bool
+    epoch: int
+
+
 class Cluster(Protocol):
     """The cluster that this broker is in."""
 
@@ -446,4 +494,11 @@ class Cluster(Protocol):
 
     async def drain(self, broker: str, *, is_draining: bool) -> bool:
         """Have a broker lead nothing, or end that; return whether it changed."""
+        ...
+
+    async def recover(self, vhost: VhostName, broker: str, by: str, *, accepts_loss: bool) -> RecoveredShard:
+        """Return what a recovery from the replica of a broker costs, and carry it out if the loss is accepted.
+
+        Raises NotFoundError, PreconditionFailedError and FaultError.
+        """
         ...

@@ -261,6 +261,11 @@ class AdminServiceStub(object):
                 request_serializer=penstock_dot_v1_dot_cluster__pb2.SetDrainingRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_cluster__pb2.SetDrainingResponse.FromString,
                 _registered_method=True)
+        self.RecoverShard = channel.unary_unary(
+                '/penstock.v1.AdminService/RecoverShard',
+                request_serializer=penstock_dot_v1_dot_cluster__pb2.RecoverShardRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_cluster__pb2.RecoverShardResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -512,8 +517,7 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def BeginBackup(self, request, context):
-        """Fixes a copy of all data, which the same user then reads part by part as one archive. For administrators. Ends with the
-        connection, after the last part, and when no part is read for five minutes. One backup at a time.
+        """Fixes a copy of all data, which the same user then reads part by part as one archive: see backup.proto. For administrators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -545,6 +549,12 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetDraining(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RecoverShard(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -777,6 +787,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.SetDraining,
                     request_deserializer=penstock_dot_v1_dot_cluster__pb2.SetDrainingRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_cluster__pb2.SetDrainingResponse.SerializeToString,
+            ),
+            'RecoverShard': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecoverShard,
+                    request_deserializer=penstock_dot_v1_dot_cluster__pb2.RecoverShardRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_cluster__pb2.RecoverShardResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1994,6 +2009,33 @@ class AdminService(object):
             '/penstock.v1.AdminService/SetDraining',
             penstock_dot_v1_dot_cluster__pb2.SetDrainingRequest.SerializeToString,
             penstock_dot_v1_dot_cluster__pb2.SetDrainingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecoverShard(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.AdminService/RecoverShard',
+            penstock_dot_v1_dot_cluster__pb2.RecoverShardRequest.SerializeToString,
+            penstock_dot_v1_dot_cluster__pb2.RecoverShardResponse.FromString,
             options,
             channel_credentials,
             insecure,

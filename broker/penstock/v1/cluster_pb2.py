@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19penstock/v1/cluster.proto\x12\x0bpenstock.v1\"|\n\rClusterBroker\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05peers\x18\x02 \x01(\t\x12\x0c\n\x04grpc\x18\x03 \x01(\t\x12\x0c\n\x04\x61mqp\x18\x04 \x01(\t\x12\r\n\x05\x61live\x18\x05 \x01(\x08\x12\x11\n\tconnected\x18\x06 \x01(\x08\x12\x10\n\x08\x64raining\x18\x07 \x01(\x08\"c\n\x0e\x43lusterReplica\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0f\n\x07in_sync\x18\x03 \x01(\x08\x12\x16\n\tlag_bytes\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x0c\n\n_lag_bytes\"\xe1\x01\n\x0c\x43lusterShard\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05vhost\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0e\n\x06leader\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x0b\n\x03led\x18\x05 \x01(\x08\x12\x13\n\x0bmin_in_sync\x18\x06 \x01(\r\x12\x16\n\tend_bytes\x18\x07 \x01(\x04H\x01\x88\x01\x01\x12-\n\x08replicas\x18\x08 \x03(\x0b\x32\x1b.penstock.v1.ClusterReplica\x12\x0f\n\x07unknown\x18\t \x01(\x08\x42\x08\n\x06_vhostB\x0c\n\n_end_bytes\"\x19\n\x17GetClusterStatusRequest\"\xae\x01\n\x18GetClusterStatusResponse\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0e\n\x06\x62roker\x18\x02 \x01(\t\x12+\n\x07\x62rokers\x18\x03 \x03(\x0b\x32\x1a.penstock.v1.ClusterBroker\x12)\n\x06shards\x18\x04 \x03(\x0b\x32\x19.penstock.v1.ClusterShard\x12\x19\n\x11\x63oordinator_fault\x18\x05 \x01(\t\"2\n\x11MoveLeaderRequest\x12\r\n\x05vhost\x18\x01 \x01(\t\x12\x0e\n\x06\x62roker\x18\x02 \x01(\t\"A\n\x12MoveLeaderResponse\x12\r\n\x05shard\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\r\n\x05moved\x18\x03 \x01(\x08\"6\n\x12SetDrainingRequest\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x10\n\x08\x64raining\x18\x02 \x01(\x08\"&\n\x13SetDrainingResponse\x12\x0f\n\x07\x63hanged\x18\x01 \x01(\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19penstock/v1/cluster.proto\x12\x0bpenstock.v1\"|\n\rClusterBroker\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05peers\x18\x02 \x01(\t\x12\x0c\n\x04grpc\x18\x03 \x01(\t\x12\x0c\n\x04\x61mqp\x18\x04 \x01(\t\x12\r\n\x05\x61live\x18\x05 \x01(\x08\x12\x11\n\tconnected\x18\x06 \x01(\x08\x12\x10\n\x08\x64raining\x18\x07 \x01(\x08\"c\n\x0e\x43lusterReplica\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0f\n\x07in_sync\x18\x03 \x01(\x08\x12\x16\n\tlag_bytes\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x0c\n\n_lag_bytes\"o\n\x0f\x43lusterRecovery\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0e\n\x06\x62roker\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\x12\x11\n\tend_bytes\x18\x04 \x01(\x04\x12\n\n\x02\x62y\x18\x05 \x01(\t\x12\x12\n\nat_unix_ms\x18\x06 \x01(\x04\"\x93\x02\n\x0c\x43lusterShard\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05vhost\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0e\n\x06leader\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x0b\n\x03led\x18\x05 \x01(\x08\x12\x13\n\x0bmin_in_sync\x18\x06 \x01(\r\x12\x16\n\tend_bytes\x18\x07 \x01(\x04H\x01\x88\x01\x01\x12-\n\x08replicas\x18\x08 \x03(\x0b\x32\x1b.penstock.v1.ClusterReplica\x12\x0f\n\x07unknown\x18\t \x01(\x08\x12\x30\n\nrecoveries\x18\n \x03(\x0b\x32\x1c.penstock.v1.ClusterRecoveryB\x08\n\x06_vhostB\x0c\n\n_end_bytes\"\x19\n\x17GetClusterStatusRequest\"\xae\x01\n\x18GetClusterStatusResponse\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x0e\n\x06\x62roker\x18\x02 \x01(\t\x12+\n\x07\x62rokers\x18\x03 \x03(\x0b\x32\x1a.penstock.v1.ClusterBroker\x12)\n\x06shards\x18\x04 \x03(\x0b\x32\x19.penstock.v1.ClusterShard\x12\x19\n\x11\x63oordinator_fault\x18\x05 \x01(\t\"2\n\x11MoveLeaderRequest\x12\r\n\x05vhost\x18\x01 \x01(\t\x12\x0e\n\x06\x62roker\x18\x02 \x01(\t\"A\n\x12MoveLeaderResponse\x12\r\n\x05shard\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\r\n\x05moved\x18\x03 \x01(\x08\"6\n\x12SetDrainingRequest\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x10\n\x08\x64raining\x18\x02 \x01(\x08\"&\n\x13SetDrainingResponse\x12\x0f\n\x07\x63hanged\x18\x01 \x01(\x08\"I\n\x13RecoverShardRequest\x12\r\n\x05vhost\x18\x01 \x01(\t\x12\x0e\n\x06\x62roker\x18\x02 \x01(\t\x12\x13\n\x0b\x61\x63\x63\x65pt_loss\x18\x03 \x01(\x08\"\xc5\x01\n\x10RemainingReplica\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x10\n\x08\x61nswered\x18\x02 \x01(\x08\x12\r\n\x05\x61live\x18\x03 \x01(\x08\x12\x0f\n\x02id\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x0c\n\x04open\x18\x05 \x01(\x08\x12\x0f\n\x07in_sync\x18\x06 \x01(\x08\x12\r\n\x05\x65poch\x18\x07 \x01(\x04\x12\x11\n\tend_bytes\x18\x08 \x01(\x04\x12\x17\n\x0f\x63ommitted_bytes\x18\t \x01(\x04\x12\x0e\n\x06halted\x18\n \x01(\tB\x05\n\x03_id\"\x97\x01\n\x14RecoverShardResponse\x12\r\n\x05shard\x18\x01 \x01(\t\x12/\n\x08replicas\x18\x02 \x03(\x0b\x32\x1d.penstock.v1.RemainingReplica\x12\x0c\n\x04most\x18\x03 \x01(\t\x12\x0f\n\x07problem\x18\x04 \x01(\t\x12\x11\n\trecovered\x18\x05 \x01(\x08\x12\r\n\x05\x65poch\x18\x06 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,18 +35,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLUSTERBROKER']._serialized_end=166
   _globals['_CLUSTERREPLICA']._serialized_start=168
   _globals['_CLUSTERREPLICA']._serialized_end=267
-  _globals['_CLUSTERSHARD']._serialized_start=270
-  _globals['_CLUSTERSHARD']._serialized_end=495
-  _globals['_GETCLUSTERSTATUSREQUEST']._serialized_start=497
-  _globals['_GETCLUSTERSTATUSREQUEST']._serialized_end=522
-  _globals['_GETCLUSTERSTATUSRESPONSE']._serialized_start=525
-  _globals['_GETCLUSTERSTATUSRESPONSE']._serialized_end=699
-  _globals['_MOVELEADERREQUEST']._serialized_start=701
-  _globals['_MOVELEADERREQUEST']._serialized_end=751
-  _globals['_MOVELEADERRESPONSE']._serialized_start=753
-  _globals['_MOVELEADERRESPONSE']._serialized_end=818
-  _globals['_SETDRAININGREQUEST']._serialized_start=820
-  _globals['_SETDRAININGREQUEST']._serialized_end=874
-  _globals['_SETDRAININGRESPONSE']._serialized_start=876
-  _globals['_SETDRAININGRESPONSE']._serialized_end=914
+  _globals['_CLUSTERRECOVERY']._serialized_start=269
+  _globals['_CLUSTERRECOVERY']._serialized_end=380
+  _globals['_CLUSTERSHARD']._serialized_start=383
+  _globals['_CLUSTERSHARD']._serialized_end=658
+  _globals['_GETCLUSTERSTATUSREQUEST']._serialized_start=660
+  _globals['_GETCLUSTERSTATUSREQUEST']._serialized_end=685
+  _globals['_GETCLUSTERSTATUSRESPONSE']._serialized_start=688
+  _globals['_GETCLUSTERSTATUSRESPONSE']._serialized_end=862
+  _globals['_MOVELEADERREQUEST']._serialized_start=864
+  _globals['_MOVELEADERREQUEST']._serialized_end=914
+  _globals['_MOVELEADERRESPONSE']._serialized_start=916
+  _globals['_MOVELEADERRESPONSE']._serialized_end=981
+  _globals['_SETDRAININGREQUEST']._serialized_start=983
+  _globals['_SETDRAININGREQUEST']._serialized_end=1037
+  _globals['_SETDRAININGRESPONSE']._serialized_start=1039
+  _globals['_SETDRAININGRESPONSE']._serialized_end=1077
+  _globals['_RECOVERSHARDREQUEST']._serialized_start=1079
+  _globals['_RECOVERSHARDREQUEST']._serialized_end=1152
+  _globals['_REMAININGREPLICA']._serialized_start=1155
+  _globals['_REMAININGREPLICA']._serialized_end=1352
+  _globals['_RECOVERSHARDRESPONSE']._serialized_start=1355
+  _globals['_RECOVERSHARDRESPONSE']._serialized_end=1506
 # @@protoc_insertion_point(module_scope)

@@ -36,8 +36,24 @@ class ClusterReplica(_message.Message):
     lag_bytes: int
     def __init__(self, broker: _Optional[str] = ..., id: _Optional[str] = ..., in_sync: bool = ..., lag_bytes: _Optional[int] = ...) -> None: ...
 
+class ClusterRecovery(_message.Message):
+    __slots__ = ("epoch", "broker", "id", "end_bytes", "by", "at_unix_ms")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    END_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    AT_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    broker: str
+    id: str
+    end_bytes: int
+    by: str
+    at_unix_ms: int
+    def __init__(self, epoch: _Optional[int] = ..., broker: _Optional[str] = ..., id: _Optional[str] = ..., end_bytes: _Optional[int] = ..., by: _Optional[str] = ..., at_unix_ms: _Optional[int] = ...) -> None: ...
+
 class ClusterShard(_message.Message):
-    __slots__ = ("name", "vhost", "leader", "epoch", "led", "min_in_sync", "end_bytes", "replicas", "unknown")
+    __slots__ = ("name", "vhost", "leader", "epoch", "led", "min_in_sync", "end_bytes", "replicas", "unknown", "recoveries")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VHOST_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +63,7 @@ class ClusterShard(_message.Message):
     END_BYTES_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    RECOVERIES_FIELD_NUMBER: _ClassVar[int]
     name: str
     vhost: str
     leader: str
@@ -56,7 +73,8 @@ class ClusterShard(_message.Message):
     end_bytes: int
     replicas: _containers.RepeatedCompositeFieldContainer[ClusterReplica]
     unknown: bool
-    def __init__(self, name: _Optional[str] = ..., vhost: _Optional[str] = ..., leader: _Optional[str] = ..., epoch: _Optional[int] = ..., led: bool = ..., min_in_sync: _Optional[int] = ..., end_bytes: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ClusterReplica, _Mapping]]] = ..., unknown: bool = ...) -> None: ...
+    recoveries: _containers.RepeatedCompositeFieldContainer[ClusterRecovery]
+    def __init__(self, name: _Optional[str] = ..., vhost: _Optional[str] = ..., leader: _Optional[str] = ..., epoch: _Optional[int] = ..., led: bool = ..., min_in_sync: _Optional[int] = ..., end_bytes: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ClusterReplica, _Mapping]]] = ..., unknown: bool = ..., recoveries: _Optional[_Iterable[_Union[ClusterRecovery, _Mapping]]] = ...) -> None: ...
 
 class GetClusterStatusRequest(_message.Message):
     __slots__ = ()
@@ -107,3 +125,53 @@ class SetDrainingResponse(_message.Message):
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     changed: bool
     def __init__(self, changed: bool = ...) -> None: ...
+
+class RecoverShardRequest(_message.Message):
+    __slots__ = ("vhost", "broker", "accept_loss")
+    VHOST_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    ACCEPT_LOSS_FIELD_NUMBER: _ClassVar[int]
+    vhost: str
+    broker: str
+    accept_loss: bool
+    def __init__(self, vhost: _Optional[str] = ..., broker: _Optional[str] = ..., accept_loss: bool = ...) -> None: ...
+
+class RemainingReplica(_message.Message):
+    __slots__ = ("broker", "answered", "alive", "id", "open", "in_sync", "epoch", "end_bytes", "committed_bytes", "halted")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    ANSWERED_FIELD_NUMBER: _ClassVar[int]
+    ALIVE_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    END_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    HALTED_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    answered: bool
+    alive: bool
+    id: str
+    open: bool
+    in_sync: bool
+    epoch: int
+    end_bytes: int
+    committed_bytes: int
+    halted: str
+    def __init__(self, broker: _Optional[str] = ..., answered: bool = ..., alive: bool = ..., id: _Optional[str] = ..., open: bool = ..., in_sync: bool = ..., epoch: _Optional[int] = ..., end_bytes: _Optional[int] = ..., committed_bytes: _Optional[int] = ..., halted: _Optional[str] = ...) -> None: ...
+
+class RecoverShardResponse(_message.Message):
+    __slots__ = ("shard", "replicas", "most", "problem", "recovered", "epoch")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    RECOVERED_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    shard: str
+    replicas: _containers.RepeatedCompositeFieldContainer[RemainingReplica]
+    most: str
+    problem: str
+    recovered: bool
+    epoch: int
+    def __init__(self, shard: _Optional[str] = ..., replicas: _Optional[_Iterable[_Union[RemainingReplica, _Mapping]]] = ..., most: _Optional[str] = ..., problem: _Optional[str] = ..., recovered: bool = ..., epoch: _Optional[int] = ...) -> None: ...

@@ -23,7 +23,7 @@ from penstock.cluster.directory import DirectoryCoordinator
 from penstock.cluster.etcd import EtcdCoordinator
 from penstock.cluster.kubernetes import KubernetesCoordinator
 from penstock.cluster.opening import open_coordinator
-from penstock.cluster.record import Leader, ShardRecord
+from penstock.cluster.record import Leader, Recovery, ShardRecord
 from penstock.model.errors import InvalidArgumentError, StorageError
 from support.coordinators import HAS_ETCD, FaultyProxy, etcd_server, kubernetes_server
 
@@ -156,6 +156,17 @@ async def test_numbers_of_64_bits_are_kept(coordinator: Coordinator) -> None:
     version = await changed(coordinator, None, largest)
 
     assert await coordinator.read("orders.0") == Versioned(largest, version)
+
+
+@scenario
+async def test_the_recoveries_of_a_shard_are_kept(coordinator: Coordinator) -> None:
+    recovery = Recovery(
+        epoch=2**64 - 1, broker="mq-1", replica=REPLICAS[1], end=2**63, by="root", at_ms=2**53 - 1, lost=(REPLICAS[0],)
+    )
+    recovered = record().model_copy(update={"recoveries": (recovery,)})
+    version = await changed(coordinator, None, recovered)
+
+    assert await coordinator.read("orders.0") == Versioned(recovered, version)
 
 
 @scenario

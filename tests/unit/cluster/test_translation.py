@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.cluster.coordinator import Version
-from penstock.cluster.record import Leader, ShardRecord
+from penstock.cluster.record import Leader, Recovery, ShardRecord
 from penstock.cluster.translation import VERSIONS_MAX, Translation, broker_number, shard_id
 from penstock.model.errors import StorageError
 
@@ -24,6 +24,16 @@ def test_a_record_is_the_same_after_both_ways() -> None:
 
     assert (state.leader, state.leader_boot) == (broker_number("mq-0"), 2**64 - 1)
     assert translation.record_of(state) == RECORD
+
+
+def test_a_record_keeps_the_recoveries_of_the_one_that_it_replaces() -> None:
+    """The machine of a replica does not know them, and its next change would drop them."""
+    translation = Translation()
+    recovery = Recovery(epoch=7, broker="mq-1", replica=TWO, end=9, by="root", at_ms=5, lost=(ONE,))
+    base = translation.version_number(Version("v1"), (recovery,))
+
+    assert translation.record_of(translation.state_of(RECORD), base).recoveries == (recovery,)
+    assert translation.record_of(translation.state_of(RECORD), base + 1).recoveries == ()
 
 
 def test_a_broker_that_no_record_had_is_refused() -> None:

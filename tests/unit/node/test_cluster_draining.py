@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -62,7 +63,7 @@ def state_with(draining: Sequence[BrokerName]) -> MetaState:
 
 def view_of(host: FakeHost, draining: Sequence[BrokerName] = (ME,)) -> ClusterView:
     metadata = SimpleNamespace(me=ME, state=state_with(draining))
-    return ClusterView("test", cast(Any, host), cast(Any, None), cast(Any, metadata), lambda _: True)
+    return ClusterView("test", cast(Any, host), cast(Any, None), cast(Any, metadata), lambda _: True, Path)
 
 
 def looked(draining: Sequence[BrokerName]) -> FakeHost:
@@ -106,7 +107,7 @@ def test_a_broker_stops_handing_over_when_it_is_not_drained_any_more() -> None:
         metadata.state = state_with([])
 
     host.meanwhile = undo
-    view = ClusterView("test", cast(Any, host), cast(Any, None), cast(Any, metadata), lambda _: True)
+    view = ClusterView("test", cast(Any, host), cast(Any, None), cast(Any, metadata), lambda _: True, Path)
 
     async def look() -> None:
         running = asyncio.ensure_future(Draining(view).run())

@@ -2,20 +2,23 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from penstock.cluster.host import ClusterHost, ReplicaOptions
-from penstock.cluster.record import BrokerName
+from penstock.cluster.record import BrokerName, Leader, Recovery, ShardRecord
 from penstock.metadata import VhostTopology
 from penstock.metadata.effects import DropQueue
 from penstock.model.errors import NotLedError, StorageError, Thing
 from penstock.model.names import QueueId, QueueName, VhostName
-from penstock.native import Engine, ReplicaRole
+from penstock.native import Engine, ReplicaRole, ReplicaStanding
+from penstock.node.in_cluster import replica as replica_module
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.owner import ClusterOwner
 from penstock.node.in_cluster.replica import ShardPlace, VhostReplica
+from penstock.storage.setting_aside import SET_ASIDE
 from support.vhost_fakes import FakeShard
 
 ME, OTHER, NAME = BrokerName("mq-0"), BrokerName("mq-1"), VhostName("shop")
@@ -95,6 +98,84 @@ def test_another_broker_leads_when_the_queues_of_this_one_take_no_change(tmp_pat
         host.replica.change()
         await asyncio.sleep(0)
         assert host.replica.led_count == 1, "the same term is not begun again"
+        running.cancel()
+
+    asyncio.run(asyncio.wait_for(scenario(), SECONDS_MAX))
+
+
+class HaltedReplica:
+    """It has committed more than its leader has."""
+
+    shard, replica = b"shard", "a" * 32
+
+    def __init__(self) -> None:
+        self.role = ReplicaRole(halted="the leader does not have records that are committed", halt="committed")
+        self.changed = asyncio.Event()
+
+    async def standing(self) -> ReplicaStanding:
+        return ReplicaStanding(role=self.role, committed=900, end=1_000, promised=9 << 20, log_epoch=70)
+
+
+class RecoveredHost:
+    """The first replica that it opens has halted, and the next one follows. The shard is recovered at some time."""
+
+    def __init__(self) -> None:
+        self.record: ShardRecord | None = None
+        self.halted = HaltedReplica()
+        self.opened_count = 0
+        self.has_opened_again = asyncio.Event()
+
+    async def read_record(self, _: str) -> ShardRecord | None:
+        return self.record
+
+    def known_record(self, _: str) -> ShardRecord | None:
+        return self.record
+
+    async def open(self, _: str, directory: Path, *__: Any) -> Any:
+        self.opened_count += 1
+        if self.opened_count == 1:
+            (directory / "msgs.0000000001").write_bytes(b"confirmed")
+            return self.halted
+        self.has_opened_again.set()
+        return SimpleNamespace(shard=b"shard", role=ReplicaRole(), changed=asyncio.Event())
+
+    async def close(self, replica: HaltedReplica) -> None:
+        assert replica is self.halted
+
+
+def test_a_replica_that_has_more_than_a_recovered_shard_begins_anew_and_keeps_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_module, "HALTED_S", 0.01)
+    directory = tmp_path / "vhost"
+    directory.mkdir()
+    recovery = Recovery(epoch=8 << 20, broker=OTHER, replica="b" * 32, end=800, by="root", at_ms=1, lost=())
+    recovered = ShardRecord(
+        epoch=9 << 20,
+        leader=Leader(broker=OTHER, replica="b" * 32, boot=1),
+        in_sync=("b" * 32,),
+        replicas={"b" * 32: OTHER, "a" * 32: ME},
+        min_in_sync=1,
+        recoveries=(recovery,),
+    )
+
+    async def scenario() -> None:
+        host, metadata = RecoveredHost(), cast(Metadata, FakeMetadata())
+        place = ShardPlace(NAME, "shop.1", directory, (ME, OTHER))
+        replica = VhostReplica(cast(ClusterHost, host), cast(Engine, None), ReplicaOptions(), place)
+        replica.owner = ClusterOwner(VhostTopology(NAME), metadata, replica)
+        running = asyncio.ensure_future(replica.run(metadata, lambda _: None))
+        await replica.is_open.wait()
+        await asyncio.sleep(0.1)
+        assert replica.fault == "the leader does not have records that are committed"
+        assert host.opened_count == 1, "nothing explains yet that it has halted"
+
+        host.record = recovered
+
+        await host.has_opened_again.wait()
+        assert replica.fault is None
+        (kept,) = (tmp_path / SET_ASIDE).glob("*/msgs.*")
+        assert kept.read_bytes() == b"confirmed"
         running.cancel()
 
     asyncio.run(asyncio.wait_for(scenario(), SECONDS_MAX))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -50,6 +51,7 @@ class World:
                     cast(MetaMember, member),
                     cast(Metadata, metadata),
                     lambda each: each not in self.gone,
+                    Path,
                 )
             )
             self.members = {**getattr(self, "members", {}), broker: member}

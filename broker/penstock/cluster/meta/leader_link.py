@@ -32,6 +32,8 @@ class Method(IntEnum):
     """How far replicas are whose leader is asked: `shard_calls.ProgressQuestion`, and its answer."""
     HAND_OVER = 7
     """Another broker is to lead a shard that the asked one leads: `shard_calls.HandOverQuestion`, and its answer."""
+    STANDING = 8
+    """What the asked broker has of a shard: `shard_calls.StandingQuestion`, and its answer."""
 
 
 OF_LEADER: Final = (Method.REQUEST, Method.READ_INDEX)

@@ -94,6 +94,7 @@ METHODS: dict[str, Method] = {
     "GetClusterStatus": _method(cluster.GetClusterStatusRequest, cluster_calls.get_cluster_status),
     "MoveLeader": _method(cluster.MoveLeaderRequest, cluster_calls.move_leader),
     "SetDraining": _method(cluster.SetDrainingRequest, cluster_calls.set_draining),
+    "RecoverShard": _method(cluster.RecoverShardRequest, cluster_calls.recover_shard),
     "ReserveLease": _method(messaging.ReserveLeaseRequest, lease_calls.reserve_lease),
     "AckLeases": _method(messaging.AckLeasesRequest, lease_calls.ack_leases),
     "ReleaseLeases": _method(messaging.ReleaseLeasesRequest, lease_calls.release_leases),

@@ -37,6 +37,15 @@ async def get_cluster_status(
             added.replicas.add(
                 broker=replica.broker, id=replica.id, in_sync=replica.is_in_sync, lag_bytes=replica.lag_bytes
             )
+        for each in shard.recoveries:
+            added.recoveries.add(
+                epoch=each.epoch,
+                broker=each.broker,
+                id=each.id,
+                end_bytes=each.end_bytes,
+                by=each.by,
+                at_unix_ms=each.at_ms,
+            )
     return response
 
 
@@ -52,3 +61,27 @@ async def set_draining(
 ) -> cluster.SetDrainingResponse:
     changed = await services.cluster.set_draining(principal, request.broker, request.draining)
     return cluster.SetDrainingResponse(changed=changed)
+
+
+async def recover_shard(
+    services: Services, principal: Principal, request: cluster.RecoverShardRequest
+) -> cluster.RecoverShardResponse:
+    vhost = vhost_of(request.vhost)
+    found = await services.cluster.recover_shard(principal, vhost, request.broker, request.accept_loss)
+    response = cluster.RecoverShardResponse(
+        shard=found.shard, most=found.most, problem=found.problem, recovered=found.is_recovered, epoch=found.epoch
+    )
+    for each in found.replicas:
+        response.replicas.add(
+            broker=each.broker,
+            answered=each.has_answered,
+            alive=each.is_alive,
+            id=each.id,
+            open=each.is_open,
+            in_sync=each.is_in_sync,
+            epoch=each.epoch,
+            end_bytes=each.end_bytes,
+            committed_bytes=each.committed_bytes,
+            halted=each.halted,
+        )
+    return response

@@ -81,7 +81,8 @@ async def open_cluster(
     membership.member.before_deletion(vhosts.leave)
     membership.member.before_served(vhosts.applied)
     host, member = membership.host, membership.member
-    shards = ClusterShards(ClusterView(settings.cluster, host, member, metadata, membership.is_alive))
+    view = ClusterView(settings.cluster, host, member, metadata, membership.is_alive, directory.vhost_directory)
+    shards = ClusterShards(view)
     await _unless_asked(stopping.asked, vhosts.begin())
     undo.callback(spawn(shards.draining.run(), name="draining").cancel)
     await asyncio.to_thread(directory.begin, vhosts.names())

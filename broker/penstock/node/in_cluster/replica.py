@@ -23,11 +23,14 @@ from penstock.model.names import VhostName
 from penstock.native import Engine
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.owner import ClusterOwner
+from penstock.node.in_cluster.recovered_log import close_halted, leave_lost_log, step_after_halt
 from penstock.node.in_cluster.term import Term
 
 RETRY_S: Final = 0.1
 FOUND_S: Final = 3.0
 """The broker whose turn it is makes the record of a new shard at once, and each further one after this time more."""
+HALTED_S: Final = 1.0
+"""A replica that has halted looks as often as this whether an operator has recovered its shard."""
 _log = logger("cluster")
 
 
@@ -76,18 +79,10 @@ class VhostReplica:
         if metadata.me not in place.brokers:
             self.is_open.set()
             return
-        found_after_s = turn_of(metadata.me, place) * FOUND_S
-        try:
-            opening = self._host.open(place.shard, place.directory, self._options, place.brokers, found_after_s)
-            self._replica = await opening
-        except FaultError as fault:
-            self.fault = str(fault)
-            _log.error("replica not opened", vhost=place.vhost, reason=self.fault)
-            return
-        finally:
-            self.is_open.set()
-        while True:
-            changed, role = self._replica.changed, self._replica.role
+        replica = await self._open(turn_of(metadata.me, place) * FOUND_S)
+        self.is_open.set()
+        while replica is not None:
+            changed, role = replica.changed, replica.role
             if role.halted is not None:
                 self.fault = role.halted
             if self._term is not None and self._term.epoch != role.epoch:
@@ -97,12 +92,44 @@ class VhostReplica:
             if self._term is not None:
                 self.owner.set_delivers(delivers=role.delivers)
             if self._term is None and role.epoch is not None and may_lead:
-                if await self._begin_term(self._replica, metadata, role.epoch):
+                if await self._begin_term(replica, metadata, role.epoch):
                     leads(place.vhost)
                 else:
                     await asyncio.sleep(RETRY_S)
                 continue
+            if role.halted is not None:
+                replica = await self._after_halt(replica)
+                continue
             await changed.wait()
+
+    async def _open(self, found_after_s: float = 0.0) -> HostedReplica | None:
+        """Open the log; None where it cannot be opened."""
+        place = self._place
+        try:
+            await leave_lost_log(self._host, place.shard, place.directory)
+            opening = self._host.open(place.shard, place.directory, self._options, place.brokers, found_after_s)
+            self._replica = await opening
+        except FaultError as fault:
+            self.fault = str(fault)
+            _log.error("replica not opened", vhost=place.vhost, reason=self.fault)
+        return self._replica
+
+    async def _after_halt(self, replica: HostedReplica) -> HostedReplica | None:
+        """Return the replica that goes on after an operator has recovered the shard, or this one for another look."""
+        step = await step_after_halt(self._host, self._place.shard, replica, replica.role)
+        if step is None:
+            await asyncio.sleep(HALTED_S)
+            return replica
+        place = self._place
+        self._replica = None
+        try:
+            await close_halted(self._host, place.shard, place.directory, replica, step)
+        except FaultError as fault:
+            self.fault = str(fault)
+            _log.error("halted replica not closed", vhost=place.vhost, reason=self.fault)
+            return None
+        self.fault = None
+        return await self._open()
 
     async def hand_over(self) -> None:
         """Let another broker lead, as far as that is possible at once."""

@@ -24,12 +24,22 @@ from penstock.cluster.shard_calls import (
     ProgressQuestion,
     ShardReport,
 )
+from penstock.kit.clock import SystemClock
 from penstock.model.errors import StorageError
 from penstock.model.names import VhostName
 from penstock.node.in_cluster.cluster_view import ClusterView
 from penstock.node.in_cluster.draining import Draining
 from penstock.node.in_cluster.moving import LeaderMoves
-from penstock.services.ports import ClusterBroker, ClusterShard, ClusterStatus, MovedLeader, ShardReplica
+from penstock.node.in_cluster.recoveries import Recoveries
+from penstock.services.ports import (
+    ClusterBroker,
+    ClusterShard,
+    ClusterStatus,
+    MovedLeader,
+    RecoveredShard,
+    ShardRecovery,
+    ShardReplica,
+)
 
 ANSWER_S: Final = 2.0
 """A leader that has not answered after this time is left out."""
@@ -60,6 +70,7 @@ class ClusterShards:
     def __init__(self, view: ClusterView) -> None:
         self._view = view
         self._moves = LeaderMoves(view, self._ask)
+        self._recoveries = Recoveries(view, SystemClock())
         self.draining = Draining(view)
         view.member.answer(Method.PROGRESS, self._answer_progress)
 
@@ -72,6 +83,9 @@ class ClusterShards:
 
     async def drain(self, broker: str, *, is_draining: bool) -> bool:
         return await self.draining.set(BrokerName(broker), is_draining=is_draining)
+
+    async def recover(self, vhost: VhostName, broker: str, by: str, *, accepts_loss: bool) -> RecoveredShard:
+        return await self._recoveries.recover(vhost, BrokerName(broker), by, accepts_loss=accepts_loss)
 
     async def status(self) -> ClusterStatus:
         view = self._view
@@ -191,6 +205,10 @@ def _shard(name: str, vhost: VhostName | None, records: _Records, report: ShardR
         replicas,
         is_led=current is not None,
         end_bytes=None if current is None else current.end,
+        recoveries=[
+            ShardRecovery(each.epoch, each.broker, each.replica, each.end, each.by, each.at_ms)
+            for each in record.recoveries
+        ],
     )
 
 

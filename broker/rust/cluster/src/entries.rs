@@ -32,6 +32,10 @@ pub struct Standing {
     /// Everything below is committed.
     pub committed: Position,
     pub end: Position,
+    /// The highest epoch that the replica has promised.
+    pub promised: Epoch,
+    /// The epoch of the newest record of its log; 0 in an empty one.
+    pub log_epoch: Epoch,
 }
 
 /// Why entries cannot be read.
@@ -49,9 +53,15 @@ impl Shard {
     /// `None` where the replica is not open.
     #[must_use]
     pub fn standing(&self) -> Option<Standing> {
-        self.lock()
-            .as_mut()?
-            .act(|replicator, log| Some(Standing { role: replicator.role(), committed: log.bound(), end: log.end() }))
+        self.lock().as_mut()?.act(|replicator, log| {
+            Some(Standing {
+                role: replicator.role(),
+                committed: log.bound(),
+                end: log.end(),
+                promised: replicator.promised(),
+                log_epoch: log.epochs().iter().last().map_or(0, |(epoch, _)| epoch),
+            })
+        })
     }
 
     /// Appends entries as the leader of an epoch, and sends them on their way. [`crate::Events::ended`] says how that ended for all of

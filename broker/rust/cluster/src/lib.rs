@@ -39,7 +39,7 @@ mod working;
 pub use entries::{EntriesError, Entry, Standing};
 pub use leading::LeadError;
 pub use node::{Node, NodeError, NodeOptions};
-pub use penstock_replication::{AppendError, Published, Token};
+pub use penstock_replication::{AppendError, Identity, Published, Token};
 pub use progress::Progress;
 pub use questions::{Question, QuestionKind, ShardId};
 pub use reports::{Report, Reports};

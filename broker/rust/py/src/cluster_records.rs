@@ -1,6 +1,6 @@
 //! The rows of the cluster: the record of a shard, the part of a replica in it, and what a node reports.
 
-use penstock_cluster::{Entry, Progress, Question, QuestionKind, Report, Standing};
+use penstock_cluster::{Entry, Identity, Progress, Question, QuestionKind, Report, Standing};
 use penstock_replica::{Halt, Leader, ReplicaId, Role};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
@@ -25,8 +25,10 @@ records! {
         appends: bool = false,
         delivers: bool = false,
         halted: Option<String> = None,
+        halt: Option<String> = None,
     }
-    ReplicaStanding { role: ReplicaRole, committed: u64, end: u64 }
+    ReplicaStanding { role: ReplicaRole, committed: u64, end: u64, promised: u64 = 0, log_epoch: u64 = 0 }
+    ReplicaIdentity { replica: String, promised: u64 }
     ReplicaPosition { replica: String, position: u64 }
     ShardProgress { epoch: u64, end: u64, committed: u64, acknowledged: Vec<ReplicaPosition> }
     LogEntry { until: u64, content: Option<Vec<u8>> = None }
@@ -101,29 +103,41 @@ impl From<Question> for NodeEvent {
 
 impl From<Role> for ReplicaRole {
     fn from(role: Role) -> ReplicaRole {
-        let follower = ReplicaRole { epoch: None, appends: false, delivers: false, halted: None };
+        let follower = ReplicaRole { epoch: None, appends: false, delivers: false, halted: None, halt: None };
         match role {
             Role::Follower => follower,
             Role::Leader { epoch, appends, delivers } => {
-                ReplicaRole { epoch: Some(epoch), appends, delivers, halted: None }
+                ReplicaRole { epoch: Some(epoch), appends, delivers, ..follower }
             }
-            Role::Halted(why) => ReplicaRole { halted: Some(reason_of(why).to_owned()), ..follower },
+            Role::Halted(why) => {
+                let (halt, reason) = reason_of(why);
+                ReplicaRole { halted: Some(reason.to_owned()), halt: Some(halt.to_owned()), ..follower }
+            }
         }
     }
 }
 
-fn reason_of(halt: Halt) -> &'static str {
+/// The name of a reason, for programs, and the reason.
+fn reason_of(halt: Halt) -> (&'static str, &'static str) {
     match halt {
-        Halt::CoordinatorWentBack => "the coordinator has an older record of the shard than this replica has seen",
-        Halt::CommittedWouldBeCut => "the leader does not have records that are committed",
-        Halt::DiskFailed => "the disk failed",
+        Halt::CoordinatorWentBack => {
+            ("coordinator", "the coordinator has an older record of the shard than this replica has seen")
+        }
+        Halt::CommittedWouldBeCut => ("committed", "the leader does not have records that are committed"),
+        Halt::DiskFailed => ("disk", "the disk failed"),
     }
 }
 
 impl From<Standing> for ReplicaStanding {
     fn from(standing: Standing) -> ReplicaStanding {
-        let Standing { role, committed, end } = standing;
-        ReplicaStanding { role: role.into(), committed: committed.0, end: end.0 }
+        let Standing { role, committed, end, promised, log_epoch } = standing;
+        ReplicaStanding { role: role.into(), committed: committed.0, end: end.0, promised, log_epoch }
+    }
+}
+
+impl From<Identity> for ReplicaIdentity {
+    fn from(identity: Identity) -> ReplicaIdentity {
+        ReplicaIdentity { replica: text_of(identity.replica), promised: identity.promised }
     }
 }
 

@@ -1,20 +1,30 @@
 //! `Replica`: this broker's replica of one shard.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use penstock_cluster::{AppendError, EntriesError, Shard};
+use penstock_cluster::{AppendError, EntriesError, Identity, Shard};
 use penstock_log::Position;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PySequence};
 
-use crate::cluster_records::{LogEntry, ReplicaStanding, ShardProgress, ShardState, replica_of, text_of};
+use crate::cluster_records::{LogEntry, ReplicaIdentity, ReplicaStanding, ShardProgress, ShardState, replica_of, text_of};
 use crate::engine::PyEngine;
 use crate::errors::of_replica;
 use crate::shard::PyShard;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(read_replica, module)?)?;
     module.add_class::<PyReplica>()
+}
+
+/// The replica that a folder has, without opening its log; None where there is none.
+#[pyfunction]
+fn read_replica(py: Python<'_>, directory: &str) -> PyResult<Option<ReplicaIdentity>> {
+    let read = py.detach(|| Identity::read(Path::new(directory)));
+    let found = read.map_err(|error| of_replica(py, directory, "cannot be read", &error))?;
+    Ok(found.map(ReplicaIdentity::from))
 }
 
 #[pyclass(name = "Replica", module = "penstock._core", frozen)]

@@ -52,6 +52,12 @@ impl Replica {
         self.log.committed
     }
 
+    /// The highest epoch that it has promised: none below is followed any more.
+    #[must_use]
+    pub fn promised(&self) -> Epoch {
+        self.promised
+    }
+
     /// Up to where the log equals the leader's for certain, which is at least as far as this replica acknowledged. `None` while they are
     /// compared, and where this replica follows no leader.
     #[must_use]

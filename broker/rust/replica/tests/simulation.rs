@@ -152,3 +152,76 @@ fn a_leader_whose_disk_stalls_is_replaced_by_one_whose_disk_does_not() {
     println!("the longest takes {longest} ms of the world's time");
     assert!(longest < 7_000, "{longest}");
 }
+
+/// A world whose two replicas in sync are lost, one with its disk, and the broker that is left with less.
+struct Lost {
+    world: World,
+    left: usize,
+    blank: usize,
+    away: usize,
+}
+
+impl Lost {
+    fn new(seed: u64) -> Lost {
+        let mut world = World::new(seed, Shape { troubled_for: 0, ..SHAPES[0] });
+        world.run_until(5_000).unwrap();
+        let leader = world.leader().expect("a leader");
+        let (left, other) = ((leader + 1) % 3, (leader + 2) % 3);
+        world.lose_machine(left);
+        world.run_until(20_000).unwrap();
+        assert_eq!(world.coordinator.record().in_sync.len(), 2, "seed {seed}");
+        let (blank, away) = if seed.is_multiple_of(2) { (leader, other) } else { (other, leader) };
+        world.lose_machine(blank);
+        world.lose_machine(away);
+        world.lose_disk(blank);
+        world.start_broker(blank);
+        world.start_broker(left);
+        Lost { world, left, blank, away }
+    }
+}
+
+fn lead_by(world: &mut World, broker: usize) {
+    let began = world.now;
+    while world.leader() != Some(broker) {
+        world.run_until(world.now + 10).unwrap();
+        assert!(world.now < began + 60_000, "it does not lead");
+    }
+}
+
+#[test]
+fn no_replica_leads_by_itself_that_may_lack_something() {
+    for seed in 0..100 {
+        let Lost { mut world, .. } = Lost::new(seed);
+        world.run_until(world.now + 60_000).unwrap();
+        assert_eq!(world.leader(), None, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_recovered_shard_goes_on_and_a_replica_that_has_more_begins_anew() {
+    let (mut lost_count, mut anew_count) = (0, 0);
+    for seed in 0..200 {
+        let Lost { mut world, left, blank, away } = Lost::new(seed);
+        world.run_until(world.now + 5_000).unwrap();
+        let lost = world.recover(left);
+        lost_count += lost;
+
+        lead_by(&mut world, left);
+        world.run_until(world.now + 20_000).unwrap();
+        let before = world.checks.committed.len();
+        let disk = world.brokers[away].replica_id;
+        world.start_broker(away);
+        world.run_until(world.now + 30_000).unwrap();
+
+        assert!(world.checks.committed.len() > before, "seed {seed}: nothing is committed any more");
+        anew_count += usize::from(world.brokers[away].replica_id != disk);
+        let record = world.coordinator.record();
+        assert_eq!(record.in_sync.len(), 3, "seed {seed}: {record:?}");
+        for broker in [left, blank, away] {
+            let entries = &world.brokers[broker].disk.entries;
+            assert_eq!(entries[..before], world.checks.committed[..before], "seed {seed}: broker {broker}");
+        }
+    }
+    println!("{lost_count} entries were lost, and {anew_count} replicas began anew");
+    assert!(lost_count > 1_000 && anew_count > 100, "{lost_count} {anew_count}");
+}

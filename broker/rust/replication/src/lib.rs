@@ -29,7 +29,7 @@ mod work;
 
 pub use copying::{CopiedFile, CopyError, CopyMessage, CopySource, CopyTarget};
 pub use error::OpenError;
-pub use promise_file::PromiseTicket;
+pub use promise_file::{Identity, PromiseTicket};
 pub use publishes::{Published, Token};
 pub use replicated_log::{AppendError, ReplicatedLog};
 pub use replicator::{Input, Now, Options, Output, Replicator};

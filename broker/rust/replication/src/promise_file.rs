@@ -59,6 +59,25 @@ impl Slot {
     }
 }
 
+/// What the file says: the replica that a folder has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub replica: ReplicaId,
+    pub promised: Epoch,
+}
+
+impl Identity {
+    /// Reads the file in a folder without opening its log. `None` where there is none.
+    ///
+    /// # Errors
+    /// `Io`; `Promise` for another file; `NewerPromise`.
+    pub fn read(directory: &Path) -> Result<Option<Identity>, OpenError> {
+        let path = directory.join(NAME);
+        let Some(bytes) = bytes_of(&path)? else { return Ok(None) };
+        newest_slot(&path, &bytes).map(|slot| Some(Identity { replica: slot.replica, promised: slot.promised }))
+    }
+}
+
 /// The file; see the module.
 #[derive(Debug)]
 pub(crate) struct PromiseFile {
@@ -71,16 +90,8 @@ impl PromiseFile {
     /// Reads the file in a directory; `None` where there is none.
     pub fn find(directory: &Path, disk: &Arc<dyn Disk>) -> Result<Option<PromiseFile>, OpenError> {
         let path: Arc<Path> = directory.join(NAME).into();
-        let bytes = match std::fs::read(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            read => read.map_err(|error| io("read", &path, error))?,
-        };
-        let slots = SLOT_PLACES.map(|at| Slot::decode(bytes.get(at as usize..).unwrap_or_default()));
-        if let Some(found) = slots.iter().find_map(|slot| slot.and_then(Result::err)) {
-            return Err(OpenError::NewerPromise { path: path.to_path_buf(), found, supported: FORMAT });
-        }
-        let newest = slots.into_iter().flatten().flatten().max_by_key(|slot| slot.turn);
-        let slot = newest.ok_or_else(|| OpenError::Promise { path: path.to_path_buf() })?;
+        let Some(bytes) = bytes_of(&path)? else { return Ok(None) };
+        let slot = newest_slot(&path, &bytes)?;
         Ok(Some(PromiseFile { path, disk: Arc::clone(disk), slot }))
     }
 
@@ -131,6 +142,23 @@ impl PromiseTicket {
     }
 }
 
+/// The bytes of a file; `None` where there is none.
+fn bytes_of(path: &Path) -> Result<Option<Vec<u8>>, OpenError> {
+    match std::fs::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).map_err(|error| io("read", path, error)),
+    }
+}
+
+fn newest_slot(path: &Path, bytes: &[u8]) -> Result<Slot, OpenError> {
+    let slots = SLOT_PLACES.map(|at| Slot::decode(bytes.get(at as usize..).unwrap_or_default()));
+    if let Some(found) = slots.iter().find_map(|slot| slot.and_then(Result::err)) {
+        return Err(OpenError::NewerPromise { path: path.to_path_buf(), found, supported: FORMAT });
+    }
+    let newest = slots.into_iter().flatten().flatten().max_by_key(|slot| slot.turn);
+    newest.ok_or_else(|| OpenError::Promise { path: path.to_path_buf() })
+}
+
 /// Brings a new file to the disk, with its name.
 fn create(path: &Path, disk: &dyn Disk, slot: Slot) -> Result<(), OpenError> {
     let temporary = path.with_extension("tmp");
@@ -169,12 +197,15 @@ mod tests {
     #[test]
     fn an_identity_is_drawn_once_and_the_last_promise_is_found() {
         let directory = tempfile::tempdir().unwrap();
+        assert_eq!(Identity::read(directory.path()).unwrap(), None);
         let mut file = open(directory.path(), 7 << 100).unwrap();
         assert_eq!((file.replica(), file.promised()), (7 << 100, 0));
         for epoch in [3, 5, 9] {
             assert_eq!(file.begin(epoch).perform().unwrap(), epoch);
             let file = open(directory.path(), 8).unwrap();
             assert_eq!((file.replica(), file.promised()), (7 << 100, epoch));
+            let read = Identity::read(directory.path()).unwrap();
+            assert_eq!(read, Some(Identity { replica: 7 << 100, promised: epoch }));
         }
     }
 

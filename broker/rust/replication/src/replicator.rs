@@ -182,6 +182,12 @@ impl Replicator {
         self.role
     }
 
+    /// The highest epoch that the replica has promised.
+    #[must_use]
+    pub fn promised(&self) -> Epoch {
+        self.replica.promised()
+    }
+
     /// The record of the shard, as last read or watched.
     #[must_use]
     pub fn record(&self) -> Option<&ShardRecord> {

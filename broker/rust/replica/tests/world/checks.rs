@@ -66,6 +66,15 @@ impl Checks {
         Ok(())
     }
 
+    /// What a replica has is committed from now on, and no more; returns how many entries are lost.
+    pub fn recover(&mut self, disk: &Disk) -> usize {
+        let kept = self.committed.iter().zip(&disk.entries).take_while(|(one, other)| one == other).count();
+        let lost = self.committed.len() - kept;
+        self.committed.clone_from(&disk.entries);
+        self.committed_by.clear();
+        lost
+    }
+
     pub fn role(&mut self, now: Millis, broker: usize, role: Role, of: &mut Broker) -> Result<(), String> {
         let delivers = matches!(role, Role::Leader { delivers: true, .. });
         if let Role::Halted(why) = role {

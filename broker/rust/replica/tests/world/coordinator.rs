@@ -33,6 +33,12 @@ impl Coordinator {
         &self.record
     }
 
+    /// An operator replaces the record.
+    pub fn replace(&mut self, record: ShardRecord) {
+        self.record = record;
+        self.version += 1;
+    }
+
     pub fn version(&self) -> Version {
         Version(self.version)
     }

@@ -115,6 +115,12 @@ impl World {
         self.brokers[broker].kill(&mut self.random);
     }
 
+    /// The disk of a broker that is down is lost.
+    pub fn lose_disk(&mut self, broker: usize) {
+        self.faults.next_replica += 1;
+        self.brokers[broker].lose_disk(self.faults.next_replica);
+    }
+
     /// Loses so many of a thousand messages from now on.
     pub fn lose_messages(&mut self, per_thousand: u64) {
         self.network.loss = per_thousand;
@@ -131,8 +137,7 @@ impl World {
         }
         self.brokers[broker].kill(&mut self.random);
         if self.random.happens(self.faults.lose_disk) && self.may_lose_disk(broker) {
-            self.faults.next_replica += 1;
-            self.brokers[broker].lose_disk(self.faults.next_replica);
+            self.lose_disk(broker);
         }
         self.tell(broker, Link::Refused);
         let delay = 10 + self.random.below(6_000);

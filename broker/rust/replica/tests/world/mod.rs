@@ -11,11 +11,12 @@ mod coordinator;
 mod faults;
 mod network;
 mod random;
+mod recovery;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use penstock_replica::{Effect, Event, Leader, Link, Message, Millis, ReplicaId, Settings, ShardRecord};
+use penstock_replica::{Effect, Event, Halt, Leader, Link, Message, Millis, ReplicaId, Role, Settings, ShardRecord};
 
 pub use broker::{Broker, Entry};
 use checks::Checks;
@@ -50,6 +51,8 @@ pub struct World {
     pauses: bool,
     /// A broker that is drained.
     drained: Option<usize>,
+    /// The epoch of the record by the last recovery.
+    recovered: u64,
     is_traced: bool,
 }
 
@@ -107,6 +110,7 @@ impl World {
             number: 0,
             pauses: (seed / 4).is_multiple_of(2),
             drained: (shape.troubled_for > 0 && (seed / 8).is_multiple_of(2)).then_some(seed as usize % shape.brokers),
+            recovered: 0,
             is_traced: std::env::var_os("SIM_TRACE").is_some(),
         };
         for broker in 0..shape.brokers {
@@ -318,6 +322,9 @@ impl World {
                 let leads = self.brokers[broker].leads();
                 self.checks.commit(broker, position, leads, &self.brokers, self.coordinator.record())?;
                 self.brokers[broker].disk.store_high_watermark(position, &mut self.random);
+            }
+            Effect::Role(Role::Halted(Halt::CommittedWouldBeCut)) if self.is_from_before(broker) => {
+                self.begin_anew(broker);
             }
             Effect::Role(role) => self.checks.role(self.now, broker, role, &mut self.brokers[broker])?,
         }

@@ -1,0 +1,199 @@
+"""Recovers a shard for an operator when no replica that is in sync is left: see `cluster.recovering`.
+
+All brokers of the shard are asked what they have. The change of the record at the coordinator is the whole recovery:
+whichever process dies on the way, the record says whether it was made, and asking again does no harm.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from penstock.cluster.calls import LostCallError, NotCarriedOutError
+from penstock.cluster.coordinator import Refused, Versioned
+from penstock.cluster.meta.codec import CodecError
+from penstock.cluster.meta.leader_link import Method
+from penstock.cluster.record import BrokerName, ShardRecord
+from penstock.cluster.recovering import EPOCH_BITS, Choice, Problem, Seen, is_recovered, most, problem_of, recovered
+from penstock.cluster.shard_calls import (
+    STANDING_ANSWERS,
+    STANDING_QUESTIONS,
+    ReplicaReport,
+    StandingAnswer,
+    StandingQuestion,
+)
+from penstock.kit.clock import Clock
+from penstock.kit.logging import logger
+from penstock.model.errors import BusyError, NotFoundError, PreconditionFailedError, StorageError, Thing
+from penstock.model.names import VhostName
+from penstock.native import read_replica
+from penstock.node.in_cluster.cluster_view import ClusterView
+from penstock.services.ports import RecoveredShard, RemainingReplica
+
+ANSWER_S: Final = 2.0
+"""A broker that has not answered after this time counts as one that does not answer."""
+LEAD_S: Final = 20.0
+"""The chosen replica is waited for so long."""
+LOOK_S: Final = 0.2
+_log = logger("cluster")
+
+
+class Recoveries:
+    def __init__(self, view: ClusterView, clock: Clock) -> None:
+        self._view = view
+        self._clock = clock
+        view.member.answer(Method.STANDING, self._answer_standing)
+
+    async def recover(self, vhost: VhostName, broker: BrokerName, by: str, *, accepts_loss: bool) -> RecoveredShard:
+        """Say what a recovery from the replica of a broker costs, and carry it out if the loss is accepted.
+
+        Raises NotFoundError, PreconditionFailedError for a shard that is not to be recovered if the loss is accepted,
+        BusyError when the record was changed meanwhile, and StorageError without the coordinator.
+        """
+        shard = self._shard_of(vhost, broker)
+        found = await self._view.host.read_versioned(shard)
+        record = None if found is None else found.record
+        seen = await self._look(vhost, shard, record)
+        chosen = next((each.report for each in seen if each.broker == broker and each.report is not None), None)
+        if chosen is not None and is_recovered(record, chosen.replica):
+            assert record is not None
+            return self._result(shard, record, seen, None, await self._until_led(vhost, shard, record))
+        problem = problem_of(record, seen, broker)
+        if not accepts_loss:
+            return self._result(shard, record, seen, problem, 0)
+        if problem is not None:
+            raise PreconditionFailedError(Thing("vhost", vhost), problem.rule, problem.way_out)
+        choice = Choice(broker, by, self._clock.now_ms(), secrets.randbits(EPOCH_BITS))
+        after = await self._replace(vhost, shard, found, seen, choice)
+        return self._result(shard, after, seen, None, await self._until_led(vhost, shard, after), is_new=True)
+
+    # ------------------------------------------------------------ parts
+
+    def _shard_of(self, vhost: VhostName, broker: BrokerName) -> str:
+        state = self._view.metadata.state
+        if vhost not in state.vhosts:
+            raise NotFoundError(Thing("vhost", vhost), "check the name")
+        if broker not in state.brokers:
+            raise NotFoundError(Thing("broker", broker), "list the brokers with `penstock cluster status`")
+        (shard,) = state.shards_of(vhost)
+        return shard
+
+    async def _look(self, vhost: VhostName, shard: str, record: ShardRecord | None) -> list[Seen]:
+        """Ask all brokers that may have a replica."""
+        placed = self._view.metadata.state.placement.get(shard, ())
+        brokers = {*placed, *map(BrokerName, () if record is None else record.replicas.values())}
+        question = StandingQuestion(shard, vhost)
+        return list(await asyncio.gather(*(self._ask(broker, question) for broker in sorted(brokers))))
+
+    async def _ask(self, broker: BrokerName, question: StandingQuestion) -> Seen:
+        view = self._view
+        is_alive = view.is_alive(broker)
+        if broker == view.metadata.me:
+            return Seen(broker, True, True, await self._own(question))
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                answer = await view.member.call(broker, Method.STANDING, STANDING_QUESTIONS.encode(question))
+            return Seen(broker, is_alive, True, STANDING_ANSWERS.decode(answer).report)
+        except (NotCarriedOutError, LostCallError, CodecError, TimeoutError):
+            return Seen(broker, is_alive, False)
+
+    async def _answer_standing(self, question: bytes) -> bytes:
+        try:
+            asked = STANDING_QUESTIONS.decode(question)
+            return STANDING_ANSWERS.encode(StandingAnswer(await self._own(asked)))
+        except (CodecError, StorageError) as error:
+            raise NotCarriedOutError(str(error)) from error
+
+    async def _own(self, question: StandingQuestion) -> ReplicaReport | None:
+        """Return what this broker has. A log that is not open, or not yet, is known by its file alone."""
+        replica = self._view.host.hosted(question.shard)
+        if replica is not None:
+            standing = await replica.standing()
+            role = standing.role
+            return ReplicaReport(
+                replica.replica,
+                is_open=True,
+                promised=standing.promised,
+                log_epoch=standing.log_epoch,
+                end=standing.end,
+                committed=standing.committed,
+                leads=role.epoch,
+                halt=role.halt,
+            )
+        directory: Path = self._view.directory_of(VhostName(question.vhost))
+        identity = await asyncio.to_thread(read_replica, str(directory))
+        return None if identity is None else ReplicaReport(identity.replica, False, identity.promised)
+
+    async def _replace(
+        self, vhost: VhostName, shard: str, found: Versioned | None, seen: Sequence[Seen], choice: Choice
+    ) -> ShardRecord:
+        """Store the record after the recovery, and return it. Raises BusyError and StorageError."""
+        record = None if found is None else found.record
+        placed = self._view.metadata.state.placement.get(shard, ())
+        wanted = recovered(record, seen, placed, choice, lambda: secrets.token_hex(16))
+        base = None if found is None else found.version
+        outcome = await self._view.host.replace_record(shard, base, wanted)
+        if outcome is Refused.CONFLICT:
+            rule = "was not recovered: its record was changed meanwhile; look at it again before you repeat the command"
+            raise BusyError(Thing("vhost", vhost), rule)
+        if outcome is Refused.UNKNOWN:
+            raise BusyError(Thing("vhost", vhost), "may be recovered: the coordinator did not answer; ask again")
+        _log.error(
+            "shard recovered by an operator: confirmed messages may be lost",
+            shard=shard,
+            vhost=vhost,
+            broker=choice.broker,
+            by=choice.by,
+            epoch=wanted.epoch,
+            end=wanted.recoveries[-1].end,
+        )
+        return wanted
+
+    async def _until_led(self, vhost: VhostName, shard: str, record: ShardRecord) -> int:
+        """Return the epoch that the chosen replica leads; 0 if it does not lead in time."""
+        (replica,) = record.in_sync
+        broker, question = BrokerName(record.replicas[replica]), StandingQuestion(shard, vhost)
+        try:
+            async with asyncio.timeout(LEAD_S):
+                while True:
+                    report = (await self._ask(broker, question)).report
+                    if report is not None and (report.leads or 0) > record.epoch:
+                        return report.leads or 0
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            return 0
+
+    def _result(
+        self,
+        shard: str,
+        record: ShardRecord | None,
+        seen: Iterable[Seen],
+        problem: Problem | None,
+        epoch: int,
+        *,
+        is_new: bool = False,
+    ) -> RecoveredShard:
+        every = list(seen)
+        in_sync = () if record is None else record.in_sync
+        replicas = [_remaining(each, in_sync) for each in every]
+        why = "" if problem is None else f"{problem.rule}; {problem.way_out}"
+        return RecoveredShard(shard, replicas, most(every) or "", why, is_new, epoch)
+
+
+def _remaining(seen: Seen, in_sync: Sequence[str]) -> RemainingReplica:
+    report = seen.report
+    if report is None:
+        return RemainingReplica(seen.broker, has_answered=seen.has_answered, is_alive=seen.is_alive)
+    return RemainingReplica(
+        seen.broker,
+        has_answered=True,
+        is_alive=True,
+        id=report.replica,
+        is_open=report.is_open,
+        is_in_sync=report.replica in in_sync,
+        epoch=report.log_epoch,
+        end_bytes=report.end,
+        committed_bytes=report.committed,
+        halted=report.halt or "",
+    )

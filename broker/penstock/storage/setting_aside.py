@@ -1,0 +1,65 @@
+"""Logs of replicas that are set aside: they may have messages that their shard lost, so they are never deleted.
+
+A log shares its folder with other files of its virtual host, so its own files are moved, one after the other. The file
+with the replica's identity is the first one: what is left of an interrupted move never passes for that replica. The
+next call completes it.
+"""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from penstock.model.errors import StorageError, Thing
+from penstock.storage.jsonfiles import sync_directory
+
+SET_ASIDE: Final = "set-aside"
+"""The folder in the data directory."""
+_MOVING: Final = ".moving"
+_IDENTITY: Final = "replica"
+# Segments, checkpoints, and what a copy of another replica's log has.
+_OF_A_LOG: Final = re.compile(
+    r"(msgs|checkpoint|copy)\..*|manifest(\.copy|\.tmp)?|synced|truncating(\.tmp)?|replica\.tmp|installing|moving"
+)
+
+
+def set_aside(directory: Path, replica: str) -> Path:
+    """Move the log of a replica out of its folder, and return where it is. Blocks. Raises StorageError."""
+    target = directory.parent / SET_ASIDE / f"{directory.name}.{replica}"
+    moving = target.with_name(target.name + _MOVING)
+    try:
+        moving.mkdir(mode=0o750, parents=True, exist_ok=True)
+        sync_directory(moving.parent)
+        sync_directory(directory.parent)
+        _move(directory, moving)
+    except OSError as error:
+        raise _failed(directory, error) from error
+    return target
+
+
+def complete(directory: Path) -> None:
+    """Complete a move that was interrupted. Blocks. Raises StorageError."""
+    try:
+        for moving in (directory.parent / SET_ASIDE).glob(f"{directory.name}.*{_MOVING}"):
+            _move(directory, moving)
+    except OSError as error:
+        raise _failed(directory, error) from error
+
+
+def _move(directory: Path, moving: Path) -> None:
+    identity = directory / _IDENTITY
+    if identity.exists():
+        identity.rename(moving / _IDENTITY)
+        sync_directory(directory)
+        sync_directory(moving)
+    for file in sorted(directory.iterdir()):
+        if file.is_file() and _OF_A_LOG.fullmatch(file.name):
+            file.rename(moving / file.name)
+    sync_directory(directory)
+    sync_directory(moving)
+    moving.rename(moving.with_name(moving.name.removesuffix(_MOVING)))
+    sync_directory(moving.parent)
+
+
+def _failed(directory: Path, error: OSError) -> StorageError:
+    rule = f"cannot be set aside: {error.strerror}"
+    return StorageError(Thing("log", str(directory)), rule, "move its files away while the broker is stopped")

@@ -1,0 +1,61 @@
+"""A replica's log is set aside whole, and nothing of it is deleted, also when that was interrupted."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.storage.setting_aside import SET_ASIDE, complete, set_aside
+
+REPLICA = "a" * 32
+OF_A_LOG = ("replica", "msgs.0000000001", "checkpoint.0000000001", "manifest", "synced", "copy.msgs.0000000002")
+OTHERS = ("definitions.amqp", "policies.json", ".vhost")
+
+
+def folder(root: Path) -> Path:
+    directory = root / "0123"
+    directory.mkdir()
+    for name in (*OF_A_LOG, *OTHERS):
+        (directory / name).write_text(name)
+    return directory
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(file.name for file in directory.iterdir())
+
+
+def test_the_files_of_a_log_leave_those_of_the_virtual_host(tmp_path: Path) -> None:
+    directory = folder(tmp_path)
+
+    place = set_aside(directory, REPLICA)
+
+    assert place == tmp_path / SET_ASIDE / f"0123.{REPLICA}"
+    assert names(place) == sorted(OF_A_LOG)
+    assert names(directory) == sorted(OTHERS)
+    complete(directory)
+    assert names(directory) == sorted(OTHERS)
+
+
+@pytest.mark.parametrize("steps", range(len(OF_A_LOG) + 1))
+def test_an_interrupted_move_is_completed_and_its_rest_is_never_that_replica(
+    tmp_path: Path, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, done = folder(tmp_path), 0
+    rename = Path.rename
+
+    def interrupted(path: Path, target: Path) -> Path:
+        nonlocal done
+        done += 1
+        if done > steps:
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            set_aside(directory, REPLICA)
+    assert (directory / "replica").exists() == (steps == 0)
+
+    complete(directory)
+
+    assert names(tmp_path / SET_ASIDE / f"0123.{REPLICA}") == sorted(OF_A_LOG)
+    assert names(directory) == sorted(OTHERS)
