@@ -9,7 +9,9 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PySequence};
 
-use crate::cluster_records::{LogEntry, ReplicaIdentity, ReplicaStanding, ShardProgress, ShardState, replica_of, text_of};
+use crate::cluster_records::{
+    LogEntry, ReplicaIdentity, ReplicaStanding, ShardProgress, ShardState, replica_of, text_of,
+};
 use crate::engine::PyEngine;
 use crate::errors::of_replica;
 use crate::shard::PyShard;
