@@ -11,6 +11,7 @@ from penstock_operator.api.kinds import GROUP, VERSION
 PLURAL: Final = "shards"
 CRD_NAME: Final = f"{PLURAL}.{GROUP}"
 REPLICAS_MAX: Final = 64
+RECOVERIES_MAX: Final = 8
 # Numbers of 64 bits without a sign: Kubernetes rounds integers of 63 bits and more.
 _NUMBER: Final = {"type": "string", "pattern": "^[0-9]{1,20}$", "maxLength": 20}
 _REPLICA: Final = {"type": "string", "pattern": "^[0-9a-f]{32}$", "maxLength": 32}
@@ -80,5 +81,22 @@ def _record() -> dict[str, Any]:
             "in_sync": {"type": "array", "minItems": 1, "maxItems": REPLICAS_MAX, "items": _REPLICA},
             "replicas": {"type": "object", "maxProperties": REPLICAS_MAX, "additionalProperties": _BROKER},
             "min_in_sync": {"type": "integer", "minimum": 1, "maximum": REPLICAS_MAX},
+            "recoveries": {"type": "array", "maxItems": RECOVERIES_MAX, "items": _recovery()},
+        },
+    }
+
+
+def _recovery() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "required": ["epoch", "broker", "replica", "end", "by", "at_ms", "lost"],
+        "properties": {
+            "epoch": _NUMBER,
+            "broker": _BROKER,
+            "replica": _REPLICA,
+            "end": _NUMBER,
+            "by": {"type": "string", "maxLength": 255},
+            "at_ms": {"type": "integer", "format": "int64", "minimum": 0},
+            "lost": {"type": "array", "maxItems": REPLICAS_MAX, "items": _REPLICA},
         },
     }
