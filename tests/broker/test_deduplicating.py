@@ -84,8 +84,9 @@ def test_a_user_may_not_give_up_the_name_of_another_one(
     root.admin.set_permission("anna", vhost, configure=".*", write=".*", read=".*")
     with penstock.connect(broker.uri(vhost, "anna", "secret"), native=native) as anna:
         root.declare_stream("lines")
-        root.stream("lines").publisher("of-guest").close()
-        anna.stream("lines").publisher("of-anna").close()
+        for connection, name in ((root, "of-guest"), (anna, "of-anna")):
+            with connection.stream("lines").publisher(name) as publisher:
+                publisher.publish(b"first")
 
         with pytest.raises(penstock.AccessRefusedError):
             anna.admin.delete_producer("of-guest")
