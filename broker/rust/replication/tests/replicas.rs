@@ -35,6 +35,12 @@ fn check(seed: u64) {
     world.check_healed();
 }
 
+/// A power failure left an earlier segment's header in the space of an unsynced one, and the replica was refused.
+#[test]
+fn a_header_that_an_earlier_segment_left_is_no_lost_record() {
+    check(10_103_451_678_865_579_050);
+}
+
 /// One that was drawn, by `WORLD_SEED`; `WORLD_TRACE` prints all steps.
 #[test]
 fn a_world_of_a_given_seed_heals() {

@@ -81,7 +81,9 @@ impl Reader<'_> {
             let (header, bytes) = match read_header(&path)? {
                 HeaderFound::Segment(header, bytes) => (header, bytes),
                 HeaderFound::Copy(header, bytes, instead)
-                    if follows(&header, &before) && self.counts(number, &header, instead, *log_id) =>
+                    if follows(&header, &before)
+                        && self.counts(number, &header, instead, *log_id)
+                        && !self.is_left_over(&header, instead, found.last())? =>
                 {
                     // Unsynced segments may lack their first sector after a power failure.
                     if self.keeps_order || instead == Instead::Other || header.first < self.synced {
@@ -124,6 +126,15 @@ impl Reader<'_> {
         // A segment that was dead when the checkpoint was made never had to reach the disk.
         let may_be_dead = instead == Instead::Zeros && !self.keeps_order && header.first < self.floor;
         is_own && (!may_be_dead || self.lived(number))
+    }
+
+    /// Whether the copy is that of a segment that was removed without records, in space that is used again. A replica's log has such
+    /// ones: a start begins a segment, and the leader's next record is of an earlier epoch, so that it begins another one there. The
+    /// segment before has records from the same position on, so the one of the copy never came after it.
+    fn is_left_over(&self, header: &SegmentHeader, instead: Instead, before: Option<&Found>) -> Result<bool, LogError> {
+        let Some(before) = before.filter(|before| before.header.first == header.first) else { return Ok(false) };
+        let may_be = instead == Instead::Zeros && !self.keeps_order;
+        Ok(may_be && self.contents(&before.segment)?.written_above(SEGMENT_HEADER_BYTES) > 0)
     }
 
     /// Handles a file whose header cannot be known. One that may hold a confirmed record is left unchanged.
