@@ -55,7 +55,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What is wrong, and the effects of the faults."""
+    """The promises that were broken, and the effects of each fault."""
 
     wrong: list[str] = field(default_factory=list)
     records: list[FaultRecord] = field(default_factory=list)
@@ -171,7 +171,7 @@ class Run:
 
 
 Script: TypeAlias = Callable[[Run], None]
-"""What happens to the brokers of a run."""
+"""The faults of a run: each is caused, and the brokers are watched until it is over."""
 
 
 def sums(found: Sequence[tuple[str, object, Sequence[object]]]) -> str:

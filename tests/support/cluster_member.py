@@ -35,7 +35,7 @@ class ClusterMember(grpc.GenericRpcHandler):  # type: ignore[misc, unused-ignore
     ) -> None:
         self.leader = leader
         self.authorizations: list[str] = []
-        """Those of calls about messages."""
+        """The credentials of each call that publishes or reads messages, in order."""
         self.bodies: list[bytes] = []
         self._server = grpc.server(ThreadPoolExecutor(THREADS), handlers=[self])
         if credentials is None:

@@ -59,7 +59,7 @@ impl Slot {
     }
 }
 
-/// What the file says: the replica that a folder has.
+/// The identity and the promise of the replica in a folder, as the file `replica` has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub replica: ReplicaId,

@@ -347,7 +347,7 @@ fn answer(plan: &PublishPlan, first: u64, received: u64, answers: &Answers) -> O
     }
 }
 
-/// What a broker answers that does not lead the virtual host "v".
+/// The refusal of a broker that does not lead the virtual host "v"; it names the leader.
 pub fn not_leader(leader: &str) -> Status {
     let mut info = Vec::new();
     put_bytes(&mut info, 1, b"NOT_LEADER");
