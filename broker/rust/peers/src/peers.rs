@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::transport::server::Router;
+use tonic::transport::server::{Router, TcpIncoming};
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
 use crate::Traffic;
@@ -74,7 +73,8 @@ impl Peers {
         };
         let router = router(&settings, service)?;
         let _entered = runtime.enter();
-        let connections = TcpListenerStream::new(tokio::net::TcpListener::from_std(listener)?);
+        // The server's own option does not hold for a listener that it is given. Without this an acknowledgement waits up to 40 ms.
+        let connections = TcpIncoming::from(tokio::net::TcpListener::from_std(listener)?).with_nodelay(Some(true));
         let (stop, stopped) = oneshot::channel();
         // Ends when the last connection has ended after `stop`; errors of single connections are the links' own.
         runtime.spawn(router.serve_with_incoming_shutdown(connections, async {
@@ -138,7 +138,6 @@ impl Drop for Peers {
 fn router(settings: &Settings, service: PeerService) -> Result<Router, tonic::transport::Error> {
     let timeouts = &settings.timeouts;
     let mut server = Server::builder()
-        .tcp_nodelay(true)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .http2_keepalive_interval(Some(timeouts.keepalive))
