@@ -1,10 +1,11 @@
 //! Copies of logs under way: those that a replica gives as the leader, one for each broker, and the one that it fetches.
 //!
-//! Invariants: files are read and written by the threads for disks, one part at a time, so a copy keeps a part in memory and
-//! the fetching side sets the speed. One thread at a time writes. No lock that the timer or a connection waits for is held while a disk
-//! writes. A copy that breaks is begun anew by the next [`CopyMessage::Offer`].
+//! Invariants: messages about a replica's copies wait here, and one thread for disks at a time takes one. So a copy keeps a few parts in memory,
+//! occupies one thread, and the fetching side sets the speed. One thread at a time writes. No lock that the timer or a connection waits for
+//! is held while a disk writes. A copy that breaks is begun anew by the next [`CopyMessage::Offer`]. A message that is dropped because too
+//! many wait is sent again later.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 
 use penstock_log::{BackupTicket, LogError};
@@ -18,19 +19,31 @@ use crate::lock::lock;
 const IDLE_MILLIS: Millis = 60_000;
 /// A part is asked for again after this time.
 const ASK_AGAIN_MILLIS: Millis = 5_000;
+/// Messages that wait for a thread, and parts that wait for room in the connection to a broker: a few times those that are asked for ahead.
+const WAITING_MAX: usize = 32;
 
 #[derive(Default)]
 pub(crate) struct Copies {
+    waiting: Mutex<Waiting>,
     given: Mutex<BTreeMap<BrokerId, Given>>,
     fetching: Mutex<Fetching>,
     /// Held while files of a copy are written, removed or installed.
     writing: Mutex<()>,
 }
 
+#[derive(Default)]
+struct Waiting {
+    messages: VecDeque<(BrokerId, CopyMessage)>,
+    /// A thread takes them, or is about to.
+    is_taken: bool,
+}
+
 struct Given {
     /// Absent where it could not be read.
     source: Option<CopySource>,
     used: Millis,
+    /// What was asked for while too much waited for the connection.
+    postponed: VecDeque<CopyMessage>,
 }
 
 #[derive(Default)]
@@ -51,31 +64,56 @@ struct Fetched {
 /// The next step of a copy, after a part came.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// Ask this broker for this part.
-    Ask(BrokerId, CopyMessage),
+    /// Ask this broker for these parts.
+    Ask(BrokerId, Vec<CopyMessage>),
     /// All files are there.
     Whole,
     Nothing,
 }
 
 impl Fetched {
-    fn progress(&self) -> Progress {
-        self.target.fetch().map_or(Progress::Whole, |ask| Progress::Ask(self.from, ask))
+    fn progress(&mut self) -> Progress {
+        if self.target.is_whole() { Progress::Whole } else { Progress::Ask(self.from, self.target.ask()) }
+    }
+
+    fn again(&self) -> Progress {
+        if self.target.is_whole() { Progress::Whole } else { Progress::Ask(self.from, self.target.ask_again()) }
     }
 }
 
 impl Copies {
+    /// Has a message wait. Says whether a thread is to be asked to take it.
+    pub fn put(&self, from: BrokerId, message: CopyMessage) -> bool {
+        let mut waiting = lock(&self.waiting);
+        if waiting.messages.len() < WAITING_MAX {
+            waiting.messages.push_back((from, message));
+        }
+        !std::mem::replace(&mut waiting.is_taken, true)
+    }
+
+    /// The message that has waited longest.
+    pub fn next(&self) -> Option<(BrokerId, CopyMessage)> {
+        lock(&self.waiting).messages.pop_front()
+    }
+
+    /// Whether more messages wait. If not, the next one asks for a thread.
+    pub fn goes_on(&self) -> bool {
+        let mut waiting = lock(&self.waiting);
+        waiting.is_taken = !waiting.messages.is_empty();
+        waiting.is_taken
+    }
+
     /// A copy for a broker, in place of an earlier one; returns its offer. Blocks.
     pub fn give(&self, to: BrokerId, copy: u64, ticket: BackupTicket, now: Millis) -> Result<CopyMessage, LogError> {
         let source = CopySource::open(copy, ticket)?;
         let offer = source.offer();
-        lock(&self.given).insert(to, Given { source: Some(source), used: now });
+        lock(&self.given).insert(to, Given { source: Some(source), used: now, postponed: VecDeque::new() });
         Ok(offer)
     }
 
     /// A broker gets no copy now, but later.
     pub fn fail(&self, to: BrokerId, now: Millis) {
-        let failed = lock(&self.given).insert(to, Given { source: None, used: now });
+        let failed = lock(&self.given).insert(to, Given { source: None, used: now, postponed: VecDeque::new() });
         drop(failed);
     }
 
@@ -87,9 +125,25 @@ impl Copies {
     /// The part that a broker asks for. Blocks.
     pub fn read(&self, to: BrokerId, fetch: &CopyMessage, now: Millis) -> Result<Option<CopyMessage>, LogError> {
         let mut given = lock(&self.given);
-        let Some(Given { source: Some(source), used }) = given.get_mut(&to) else { return Ok(None) };
+        let Some(Given { source: Some(source), used, .. }) = given.get_mut(&to) else { return Ok(None) };
         *used = now;
         source.read(fetch)
+    }
+
+    /// A part that a broker asks for is to be sent later.
+    pub fn postpone(&self, to: BrokerId, fetch: CopyMessage) {
+        if let Some(given) = lock(&self.given).get_mut(&to)
+            && given.postponed.len() < WAITING_MAX
+        {
+            given.postponed.push_back(fetch);
+        }
+    }
+
+    /// Takes what was postponed. Nothing while a part is read.
+    pub fn postponed(&self) -> Vec<(BrokerId, CopyMessage)> {
+        let Ok(mut given) = self.given.try_lock() else { return Vec::new() };
+        let each = given.iter_mut().flat_map(|(&to, given)| given.postponed.drain(..).map(move |fetch| (to, fetch)));
+        each.collect()
     }
 
     /// The copy for a broker is not needed any more.
@@ -113,7 +167,7 @@ impl Copies {
         match &mut fetching.fetched {
             Some(fetched) if now.saturating_sub(fetched.asked) >= ASK_AGAIN_MILLIS => {
                 fetched.asked = now;
-                fetched.progress()
+                fetched.again()
             }
             _ => Progress::Nothing,
         }
@@ -157,14 +211,14 @@ impl Copies {
     /// Where the copy ends that is fetched, if all of it is there.
     pub fn whole(&self) -> Option<Position> {
         let fetching = lock(&self.fetching);
-        let whole = fetching.fetched.as_ref().filter(|fetched| fetched.progress() == Progress::Whole);
+        let whole = fetching.fetched.as_ref().filter(|fetched| fetched.target.is_whole());
         whole.map(|whole| whole.target.position())
     }
 
     /// Takes the copy that is fetched, and the broker that gave it.
     pub fn take_whole(&self) -> Option<(BrokerId, CopyTarget)> {
         let mut fetching = lock(&self.fetching);
-        let whole = fetching.fetched.take_if(|fetched| fetched.progress() == Progress::Whole);
+        let whole = fetching.fetched.take_if(|fetched| fetched.target.is_whole());
         whole.map(|whole| (whole.from, whole.target))
     }
 
@@ -188,7 +242,7 @@ impl Copies {
     }
 
     /// Goes on with a copy unless it was given up meanwhile.
-    fn put_back(&self, turn: u64, fetched: Fetched) -> Progress {
+    fn put_back(&self, turn: u64, mut fetched: Fetched) -> Progress {
         let mut fetching = lock(&self.fetching);
         if fetching.turn != turn {
             return Progress::Nothing;

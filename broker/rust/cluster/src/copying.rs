@@ -8,13 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use penstock_log::LogError;
-use penstock_replica::BrokerId;
+use penstock_replica::{BrokerId, Millis};
 use penstock_replication::wire::encode_copy;
-use penstock_replication::{CopyError, CopyMessage, CopyTarget, OpenError, ReplicatedLog};
+use penstock_replication::{CopyError, CopyMessage, CopyTarget, OpenError, PART_BYTES_MAX, ReplicatedLog};
 
 use crate::copies::Progress;
 use crate::place::Place;
 use crate::shard::Shard;
+
+/// A part with what is before it in its frame.
+const PART_FRAME_BYTES_MAX: usize = PART_BYTES_MAX + 1024;
 
 /// Why a copy of a log does not go on.
 #[derive(Debug, thiserror::Error)]
@@ -33,9 +36,21 @@ impl Shard {
         if matches!(message, CopyMessage::Part { .. }) && !self.copies.fetches(from) {
             return;
         }
-        self.soon(move |shard| {
-            let copied = shard.copy(from, &message);
-            shard.notice_failed_copy(from, copied);
+        if self.copies.put(from, message) {
+            self.take_copies_soon();
+        }
+    }
+
+    /// Has a thread for disks take a message that waits. It takes one, so that others get their turn.
+    fn take_copies_soon(&self) {
+        self.soon(|shard| {
+            if let Some((from, message)) = shard.copies.next() {
+                let copied = shard.copy(from, &message);
+                shard.notice_failed_copy(from, copied);
+            }
+            if shard.copies.goes_on() {
+                shard.take_copies_soon();
+            }
         });
     }
 
@@ -53,10 +68,7 @@ impl Shard {
                 self.copies.begin(from, now, || CopyTarget::begin(&self.directory, disk, message.clone()))?
             }
             CopyMessage::Fetch { .. } => {
-                let read = self.copies.read(from, message, now).inspect_err(|_| self.copies.fail(from, now));
-                if let Some(part) = read? {
-                    self.send_copy(from, &part);
-                }
+                self.give_part(from, message, now)?;
                 Progress::Nothing
             }
             CopyMessage::Part { .. } => self.copies.take(from, message, now)?,
@@ -68,9 +80,28 @@ impl Shard {
         self.go_on_copying(progress)
     }
 
+    /// Answers with a part, or later when too much waits for the connection: a part that is dropped would be missed for seconds.
+    fn give_part(&self, to: BrokerId, fetch: &CopyMessage, now: Millis) -> Result<(), LogError> {
+        if self.shared.outboxes.has_room(to, PART_FRAME_BYTES_MAX) {
+            let read = self.copies.read(to, fetch, now).inspect_err(|_| self.copies.fail(to, now))?;
+            if read.is_none_or(|part| self.send_copy(to, &part)) {
+                return Ok(());
+            }
+        }
+        self.copies.postpone(to, fetch.clone());
+        Ok(())
+    }
+
+    fn ask_for(&self, from: BrokerId, asks: &[CopyMessage]) {
+        // One that is dropped is asked for again.
+        for ask in asks {
+            let _ = self.send_copy(from, ask);
+        }
+    }
+
     fn go_on_copying(&self, progress: Progress) -> Result<(), CopyFailed> {
         match progress {
-            Progress::Ask(from, ask) => self.send_copy(from, &ask),
+            Progress::Ask(from, asks) => self.ask_for(from, &asks),
             Progress::Whole => self.install()?,
             Progress::Nothing => {}
         }
@@ -80,11 +111,14 @@ impl Shard {
     /// Asks again for a part that did not come, and offers again what was not fetched. It does not wait for disks.
     pub(crate) fn tick_copies(&self) {
         let now = self.shared.now().millis;
+        for (broker, fetch) in self.copies.postponed() {
+            self.take_copy(broker, fetch);
+        }
         for broker in self.copies.lapsed(now) {
             self.soon(move |shard| shard.offer_copy(broker));
         }
         match self.copies.overdue(now) {
-            Progress::Ask(from, ask) => self.send_copy(from, &ask),
+            Progress::Ask(from, asks) => self.ask_for(from, &asks),
             Progress::Whole => self.soon(|shard| {
                 let installed = shard.install();
                 shard.notice_failed_copy(shard.options.broker, installed);
@@ -105,7 +139,10 @@ impl Shard {
         let Some(ticket) = ticket else { return };
         let (copy, now) = (self.copied.fetch_add(1, Ordering::Relaxed), self.shared.now().millis);
         match ticket.and_then(|ticket| self.copies.give(to, copy, ticket, now)) {
-            Ok(offer) => self.send_copy(to, &offer),
+            // One that is dropped is made again once nothing was fetched of it for long.
+            Ok(offer) => {
+                let _ = self.send_copy(to, &offer);
+            }
             Err(error) => {
                 self.copies.fail(to, now);
                 self.shared.events.noticed(&format!("cannot copy a log for broker {to}: {error}"));
@@ -145,18 +182,20 @@ impl Shard {
         }
         drop(guard);
         self.tell_all();
-        self.send_copy(from, &finished?);
+        // Without it the leader keeps the copy until nothing was fetched of it for long.
+        let _ = self.send_copy(from, &finished?);
         Ok(())
     }
 
-    pub(crate) fn send_copy(&self, to: BrokerId, message: &CopyMessage) {
+    /// Says whether it waits for the connection.
+    pub(crate) fn send_copy(&self, to: BrokerId, message: &CopyMessage) -> bool {
         let mut frame = encode_copy(&self.id, message);
         if let CopyMessage::Part { bytes, .. } = message {
             frame.extend_from_slice(bytes);
         }
-        // One that is dropped is asked for again.
-        let _ = self.shared.outboxes.put_large(to, frame);
+        let waits = self.shared.outboxes.put_large(to, frame);
         self.shared.wake(to);
+        waits
     }
 }
 
@@ -342,6 +381,27 @@ mod tests {
         follower.fetch(&mut source);
 
         assert_eq!(follower.end(), log.end());
+    }
+
+    #[test]
+    fn parts_that_find_no_room_in_the_connection_are_sent_once_there_is_room() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (mut log, source) = leader(to.path());
+        let leader = Follower::open(from.path());
+        let ticket = log.begin_backup().unwrap();
+        drop(source);
+        leader.shard.copies.give(LEADER, 7, ticket, 0).unwrap();
+        while leader.shared.outboxes.put_large(LEADER, vec![0; 1 << 20]) {}
+
+        leader.shard.copy(LEADER, &CopyMessage::Fetch { copy: 7, file: 0, at: 0, length: 9 }).unwrap();
+        let sent =
+            |frame: Frame<'_>| matches!(frame, Frame::Copy { message: CopyMessage::Part { .. }, .. }).then_some(());
+        while let Some(Next::Message(frame)) = leader.shared.outboxes.next(LEADER) {
+            assert_eq!(frame.len(), 1 << 20, "there was no room for a part");
+        }
+        leader.shard.tick();
+
+        leader.said(sent);
     }
 
     #[test]

@@ -71,6 +71,11 @@ impl Outboxes {
         has_room
     }
 
+    /// Whether a large message would wait now.
+    pub fn has_room(&self, broker: BrokerId, bytes: usize) -> bool {
+        lock(&self.0).get(&broker).is_some_and(|outbox| outbox.large_bytes + bytes <= LARGE_BYTES_MAX)
+    }
+
     pub fn put_records(&self, broker: BrokerId, shard: ShardId, replica: ReplicaId) {
         if let Some(outbox) = lock(&self.0).get_mut(&broker) {
             outbox.records.push_back((shard, replica));

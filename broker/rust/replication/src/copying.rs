@@ -1,12 +1,13 @@
 //! The files of a log, copied to a replica that needs records which the leader's log does not have any more.
 //!
 //! The leader offers a copy at its high watermark, the other replica fetches the files part by part, and a start of the replica
-//! puts them in the place of its log. So the speed is the fetching side's to choose, and the leader keeps nothing in memory.
+//! puts them in the place of its log. So the speed is the fetching side's to choose, and the leader keeps nothing in memory. A few parts
+//! are asked for ahead: while one is written, others are read and on their way.
 //!
 //! Invariants: everything in a copy is committed. A replica whose log is replaced is in no in-sync set, since a member has
 //! all that a leader may have removed. Each part has a checksum of its own, and a copy counts only once all of it is on the disk.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub const FILES_MAX: usize = 1 << 20;
 pub const NAME_BYTES_MAX: usize = 64;
 /// The most bytes of a part.
 pub const PART_BYTES_MAX: usize = 1 << 20;
+/// The most parts that are asked for before the first of them is there.
+pub const PARTS_AHEAD: usize = 4;
 
 /// A message about a copy, beside those of replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +102,7 @@ pub enum CopyError {
     Io { action: &'static str, path: PathBuf, source: std::io::Error },
 }
 
-/// The fetching side.
+/// The fetching side. Parts may come in any order.
 #[derive(Debug)]
 pub struct CopyTarget {
     directory: PathBuf,
@@ -107,10 +110,26 @@ pub struct CopyTarget {
     copy: u64,
     position: Position,
     files: Vec<CopiedFile>,
-    /// The file that is fetched, open, and how much of it is there.
+    /// The file and the byte where the next part begins that is to be asked for.
+    next: (usize, u64),
+    asked: VecDeque<Part>,
+    /// Files of which parts are there.
+    begun: BTreeMap<usize, Begun>,
+}
+
+/// A part that was asked for and is not there.
+#[derive(Clone, Copy, Debug)]
+struct Part {
     file: usize,
-    open: Option<File>,
     at: u64,
+    length: u32,
+}
+
+/// A file that is being written.
+#[derive(Debug)]
+struct Begun {
+    file: File,
+    missing: u64,
 }
 
 impl CopyTarget {
@@ -133,7 +152,8 @@ impl CopyTarget {
             path: directory.to_owned(),
             source,
         })?;
-        Ok(CopyTarget { directory: directory.to_owned(), disk, copy, position, files, file: 0, open: None, at: 0 })
+        let (asked, begun) = (VecDeque::new(), BTreeMap::new());
+        Ok(CopyTarget { directory: directory.to_owned(), disk, copy, position, files, next: (0, 0), asked, begun })
     }
 
     /// Where the copied log ends. All of it is committed.
@@ -142,12 +162,41 @@ impl CopyTarget {
         self.position
     }
 
-    /// The next part to ask for; `None` when all files are there. Ask again if no answer comes.
+    /// The parts to ask for next, as many as may be under way.
     #[must_use]
-    pub fn fetch(&self) -> Option<CopyMessage> {
-        let file = self.files.get(self.file)?;
-        let length = (file.bytes - self.at).min(PART_BYTES_MAX as u64) as u32;
-        Some(CopyMessage::Fetch { copy: self.copy, file: self.file as u32, at: self.at, length })
+    pub fn ask(&mut self) -> Vec<CopyMessage> {
+        let already = self.asked.len();
+        while self.asked.len() < PARTS_AHEAD
+            && let Some(part) = self.take_next()
+        {
+            self.asked.push_back(part);
+        }
+        self.asked.iter().skip(already).map(|part| self.fetch(part)).collect()
+    }
+
+    /// The parts that were asked for and did not come: ask again if nothing comes.
+    #[must_use]
+    pub fn ask_again(&self) -> Vec<CopyMessage> {
+        self.asked.iter().map(|part| self.fetch(part)).collect()
+    }
+
+    /// Whether all files are there.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.asked.is_empty() && self.next.0 == self.files.len()
+    }
+
+    fn take_next(&mut self) -> Option<Part> {
+        let (file, at) = self.next;
+        let bytes = self.files.get(file)?.bytes;
+        let length = (bytes - at).min(PART_BYTES_MAX as u64) as u32;
+        let end = at + u64::from(length);
+        self.next = if end < bytes { (file, end) } else { (file + 1, 0) };
+        Some(Part { file, at, length })
+    }
+
+    fn fetch(&self, &Part { file, at, length }: &Part) -> CopyMessage {
+        CopyMessage::Fetch { copy: self.copy, file: file as u32, at, length }
     }
 
     /// Takes a part. One that was not asked for, as a repeated one, is left out. Blocks.
@@ -156,35 +205,32 @@ impl CopyTarget {
     /// `Part` where it differs from what was offered; `Io`.
     pub fn take(&mut self, part: &CopyMessage) -> Result<(), CopyError> {
         let CopyMessage::Part { copy, file, at, bytes, crc } = part else { return Ok(()) };
-        let Some(expected) = self.files.get(self.file).cloned() else { return Ok(()) };
-        if (*copy, *file as usize, *at) != (self.copy, self.file, self.at) {
-            return Ok(());
-        }
-        let left = expected.bytes - self.at;
-        let is_short = bytes.is_empty() && left > 0;
-        if bytes.len() as u64 > left || is_short || crc32c::crc32c(bytes) != *crc {
+        let is_this = |asked: &Part| (self.copy, asked.file, asked.at) == (*copy, *file as usize, *at);
+        let Some(index) = self.asked.iter().position(is_this) else { return Ok(()) };
+        let asked = self.asked[index];
+        if bytes.len() != asked.length as usize || crc32c::crc32c(bytes) != *crc {
             return Err(CopyError::Part);
         }
-        self.write(&expected, bytes).map_err(|source| {
-            let path = self.directory.join(format!("{PREFIX}{}", expected.name));
-            CopyError::Io { action: "write", path, source }
-        })
+        let path = self.directory.join(format!("{PREFIX}{}", self.files[asked.file].name));
+        self.write(&path, asked, bytes).map_err(|source| CopyError::Io { action: "write", path, source })?;
+        self.asked.remove(index);
+        Ok(())
     }
 
-    fn write(&mut self, expected: &CopiedFile, bytes: &[u8]) -> std::io::Result<()> {
-        let path = self.directory.join(format!("{PREFIX}{}", expected.name));
-        let file = match self.open.take() {
-            Some(file) => file,
-            None => self.disk.create(&path, expected.size)?,
+    fn write(&mut self, path: &Path, part: Part, bytes: &[u8]) -> std::io::Result<()> {
+        let mut begun = match self.begun.remove(&part.file) {
+            Some(begun) => begun,
+            None => {
+                let CopiedFile { bytes: missing, size, .. } = self.files[part.file];
+                Begun { file: self.disk.create(path, size)?, missing }
+            }
         };
-        self.disk.write_at(&file, bytes, self.at)?;
-        self.at += bytes.len() as u64;
-        if self.at < expected.bytes {
-            self.open = Some(file);
-            return Ok(());
+        self.disk.write_at(&begun.file, bytes, part.at)?;
+        begun.missing -= u64::from(part.length);
+        if begun.missing == 0 {
+            return self.disk.sync(&begun.file);
         }
-        self.disk.sync(&file)?;
-        (self.file, self.at) = (self.file + 1, 0);
+        self.begun.insert(part.file, begun);
         Ok(())
     }
 
@@ -194,7 +240,7 @@ impl CopyTarget {
     /// # Errors
     /// `Part` where files are missing; `Io`.
     pub fn finish(self) -> Result<CopyMessage, CopyError> {
-        if self.fetch().is_some() {
+        if !self.is_whole() {
             return Err(CopyError::Part);
         }
         let path = self.directory.clone();

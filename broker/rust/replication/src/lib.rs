@@ -27,7 +27,7 @@ mod wanted;
 pub mod wire;
 mod work;
 
-pub use copying::{CopiedFile, CopyError, CopyMessage, CopySource, CopyTarget};
+pub use copying::{CopiedFile, CopyError, CopyMessage, CopySource, CopyTarget, PART_BYTES_MAX, PARTS_AHEAD};
 pub use error::OpenError;
 pub use promise_file::{Identity, PromiseTicket};
 pub use publishes::{Published, Token};

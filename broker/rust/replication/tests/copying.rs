@@ -19,7 +19,7 @@ use dice::Dice;
 use penstock_log::{Begun, Disk, FoldState, Log, LogOptions, Outcome, Payload, Position, RealDisk, Target};
 use penstock_queue::{QueueId, Sequence, SequenceRange};
 use penstock_replica::Settings;
-use penstock_replication::{CopyError, CopyMessage, CopySource, CopyTarget, Now, Options, ReplicatedLog};
+use penstock_replication::{CopyError, CopyMessage, CopySource, CopyTarget, Now, Options, PARTS_AHEAD, ReplicatedLog};
 use recorder::Recorder;
 use tempfile::TempDir;
 
@@ -91,10 +91,12 @@ fn leader(directory: &Path) -> Log {
 /// Fetches a copy; each part comes twice.
 fn fetch(source: &mut CopySource, directory: &Path, disk: Arc<dyn Disk>) {
     let mut target = CopyTarget::begin(directory, disk, source.offer()).unwrap();
-    while let Some(asked) = target.fetch() {
-        let part = source.read(&asked).unwrap().unwrap();
-        target.take(&part).unwrap();
-        target.take(&part).unwrap();
+    while !target.is_whole() {
+        for asked in target.ask() {
+            let part = source.read(&asked).unwrap().unwrap();
+            target.take(&part).unwrap();
+            target.take(&part).unwrap();
+        }
     }
     assert!(matches!(target.finish(), Ok(CopyMessage::Fetched { copy: 7 })));
 }
@@ -126,6 +128,34 @@ fn a_blank_replica_gets_the_files_of_a_log_whose_first_records_are_gone() {
     let records = log.begin_records(position, log.end()).unwrap().unwrap().perform(1 << 20).unwrap().unwrap();
     let records = penstock_log::CheckedRecords::check(&LOG_ID, 3, position, records.bytes).unwrap();
     assert_eq!(replica.log().append_records(&records).unwrap(), log.end());
+}
+
+#[test]
+fn parts_that_come_in_another_order_or_once_more_are_the_same_copy() {
+    let (from, to) = (directory(), directory());
+    let mut log = leader(from.path());
+    drop(open(to.path(), Arc::new(RealDisk)));
+    let mut source = CopySource::open(7, log.begin_backup().unwrap()).unwrap();
+    let mut target = CopyTarget::begin(to.path(), Arc::new(RealDisk), source.offer()).unwrap();
+
+    let mut rounds = 0;
+    while !target.is_whole() {
+        let asked = target.ask();
+        assert_eq!(asked, target.ask_again());
+        assert!(target.ask().is_empty() && asked.len() <= PARTS_AHEAD, "no more than that are under way");
+        // The first one comes last, and the others the wrong way round.
+        for fetch in asked[1..].iter().rev().chain(&asked[..1]) {
+            assert!(!target.is_whole());
+            target.take(&source.read(fetch).unwrap().unwrap()).unwrap();
+        }
+        rounds += 1;
+    }
+    target.finish().unwrap();
+    let (mut replica, state) = open(to.path(), Arc::new(RealDisk));
+
+    assert!(rounds > 1, "one round has all files");
+    assert_eq!((replica.log().end(), state.queues[&QUEUE].count), (log.end(), 10));
+    assert!(replica.log().locate(QUEUE, Sequence(31), 1).unwrap().is_some());
 }
 
 #[test]
@@ -181,7 +211,7 @@ fn only_files_of_a_log_are_copied_and_only_whole_parts() {
     }
 
     let mut target = begin(source.offer()).unwrap();
-    let part = source.read(&target.fetch().unwrap()).unwrap().unwrap();
+    let part = source.read(&target.ask()[0]).unwrap().unwrap();
     let CopyMessage::Part { copy, file, at, bytes, crc } = part else { panic!("no part") };
     let changed = CopyMessage::Part { copy, file, at, bytes: bytes.clone(), crc: crc ^ 1 };
     assert!(matches!(target.take(&changed), Err(CopyError::Part)));
