@@ -14,6 +14,7 @@
 //! Limits: frames of at most [`Settings::frame_bytes_max`] bytes. Nothing is queued here: a frame is asked for when the
 //! connection can take it.
 
+mod arriving;
 mod codec;
 mod dialing;
 mod frame;

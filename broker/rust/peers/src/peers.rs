@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tonic::transport::server::{Router, TcpIncoming};
+use tonic::transport::server::Router;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
 use crate::Traffic;
+use crate::arriving::arriving;
 use crate::codec::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES};
 use crate::dialing::keep_connected;
 use crate::links::{Addresses, Links, lock};
@@ -73,8 +74,7 @@ impl Peers {
         };
         let router = router(&settings, service)?;
         let _entered = runtime.enter();
-        // The server's own option does not hold for a listener that it is given. Without this an acknowledgement waits up to 40 ms.
-        let connections = TcpIncoming::from(tokio::net::TcpListener::from_std(listener)?).with_nodelay(Some(true));
+        let connections = arriving(tokio::net::TcpListener::from_std(listener)?);
         let (stop, stopped) = oneshot::channel();
         // Ends when the last connection has ended after `stop`; errors of single connections are the links' own.
         runtime.spawn(router.serve_with_incoming_shutdown(connections, async {

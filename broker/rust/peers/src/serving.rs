@@ -12,9 +12,11 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::server::{Grpc, NamedService, StreamingService};
+use tonic::transport::server::TlsConnectInfo;
 use tonic::{Request, Response, Status, Streaming};
 use tower_service::Service;
 
+use crate::arriving::Place;
 use crate::codec::{PATH, PeerCodec, SECRET, Sent};
 use crate::dialing::probe;
 use crate::hello::Hello;
@@ -76,6 +78,7 @@ impl PeerService {
         if !shown.is_some_and(|shown| self.settings.secrets.accept(shown.as_encoded_bytes())) {
             return Err(Status::unauthenticated("the secret of the cluster is another one"));
         }
+        let place = place_of(&request);
         let mut frames = request.into_inner();
         let theirs = timeout(self.settings.timeouts.connect, greeting(&mut frames))
             .await
@@ -91,6 +94,7 @@ impl PeerService {
         if theirs.from >= self.settings.broker {
             return Err(Status::failed_precondition("of two brokers the one with the lower number connects"));
         }
+        place.iter().for_each(|place| place.greet());
         let session = self.links.begin(theirs.from, protocol);
         let (greeted, waits) = oneshot::channel();
         let _ = greeted.send(Arc::clone(&session));
@@ -105,4 +109,11 @@ impl PeerService {
         });
         Ok(Response::new(Box::pin(outgoing.map(Ok))))
     }
+}
+
+/// The connection that a request came on.
+fn place_of<T>(request: &Request<T>) -> Option<Arc<Place>> {
+    let found = request.extensions();
+    let within_tls = found.get::<TlsConnectInfo<Arc<Place>>>().map(TlsConnectInfo::get_ref);
+    within_tls.or_else(|| found.get()).cloned()
 }

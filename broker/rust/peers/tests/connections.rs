@@ -4,6 +4,10 @@
 
 mod brokers;
 
+use std::io::Read;
+use std::net::TcpStream;
+use std::time::Duration;
+
 use brokers::{Broker, Heard, certificates, pair, settings};
 use bytes::Bytes;
 use penstock_peers::{Frame, Link, Peers, Secrets, Settings, StartError, Tls, Versions};
@@ -186,6 +190,54 @@ fn a_broker_with_a_certificate_of_another_authority_is_refused() {
         pair(Settings { tls: Some(stranger), ..settings(1) }, Settings { tls: Some(ours), ..settings(2) });
     first.recorder.wait(|heard| heard.iter().any(|heard| matches!(heard, Heard::Failed(2, _))).then_some(()));
     assert_eq!(*second.recorder.heard.lock().unwrap(), []);
+}
+
+/// Connections that say nothing.
+fn strangers(broker: &Broker, count: usize) -> Vec<TcpStream> {
+    (0..count).map(|_| TcpStream::connect(broker.address).unwrap()).collect()
+}
+
+fn wait_until_ended(stranger: &mut TcpStream) {
+    // Only ends a test that would otherwise never end.
+    stranger.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut bytes = [0; 64];
+    loop {
+        match stranger.read(&mut bytes) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+                return;
+            }
+        }
+    }
+}
+
+/// They took file descriptors without a bound, until logs had none left.
+fn strangers_are_few(first: Settings, second: Settings) {
+    let second = Broker::start(second);
+    let mut earlier = strangers(&second, 150);
+    let first = Broker::start(first);
+    first.knows(2, &second);
+    first.recorder.wait_for_links(UP, 1);
+    let later = strangers(&second, 150);
+    earlier.iter_mut().for_each(wait_until_ended);
+
+    first.send(2, [frame(1, 1)]);
+    second.recorder.wait_for(&Heard::Frame(1, whole(&frame(1, 1))));
+    assert!(!first.recorder.heard.lock().unwrap().contains(&Heard::Link(2, Link::Down)));
+    drop(later);
+}
+
+#[test]
+fn connections_without_a_greeting_are_few_and_keep_no_broker_away() {
+    strangers_are_few(settings(1), settings(2));
+}
+
+#[test]
+fn connections_without_a_certificate_are_few_and_keep_no_broker_away() {
+    let tls = certificates();
+    strangers_are_few(Settings { tls: Some(tls.clone()), ..settings(1) }, Settings { tls: Some(tls), ..settings(2) });
 }
 
 #[test]
