@@ -6,6 +6,7 @@ next call completes it.
 """
 
 import re
+from itertools import chain, count
 from pathlib import Path
 from typing import Final
 
@@ -24,16 +25,14 @@ _OF_A_LOG: Final = re.compile(
 
 def set_aside(directory: Path, replica: str) -> Path:
     """Move the log of a replica out of its folder, and return where it is. Blocks. Raises StorageError."""
-    target = directory.parent / SET_ASIDE / f"{directory.name}.{replica}"
-    moving = target.with_name(target.name + _MOVING)
+    moving = directory.parent / SET_ASIDE / f"{directory.name}.{replica}{_MOVING}"
     try:
         moving.mkdir(mode=0o750, parents=True, exist_ok=True)
         sync_directory(moving.parent)
         sync_directory(directory.parent)
-        _move(directory, moving)
+        return _move(directory, moving)
     except OSError as error:
         raise _failed(directory, error) from error
-    return target
 
 
 def complete(directory: Path) -> None:
@@ -45,7 +44,8 @@ def complete(directory: Path) -> None:
         raise _failed(directory, error) from error
 
 
-def _move(directory: Path, moving: Path) -> None:
+def _move(directory: Path, moving: Path) -> Path:
+    """Move what is left of a log, and return where it is then."""
     identity = directory / _IDENTITY
     if identity.exists():
         identity.rename(moving / _IDENTITY)
@@ -56,8 +56,16 @@ def _move(directory: Path, moving: Path) -> None:
             file.rename(moving / file.name)
     sync_directory(directory)
     sync_directory(moving)
-    moving.rename(moving.with_name(moving.name.removesuffix(_MOVING)))
+    target = _unused(moving.with_name(moving.name.removesuffix(_MOVING)))
+    moving.rename(target)
     sync_directory(moving.parent)
+    return target
+
+
+def _unused(target: Path) -> Path:
+    """Return the path, with a number if there is one already: an operator may have copied that log back."""
+    numbered = (target.with_name(f"{target.name}.{number}") for number in count(2))
+    return next(path for path in chain((target,), numbered) if not path.exists())
 
 
 def _failed(directory: Path, error: OSError) -> StorageError:

@@ -59,3 +59,17 @@ def test_an_interrupted_move_is_completed_and_its_rest_is_never_that_replica(
 
     assert names(tmp_path / SET_ASIDE / f"0123.{REPLICA}") == sorted(OF_A_LOG)
     assert names(directory) == sorted(OTHERS)
+
+
+def test_a_log_that_was_copied_back_is_set_aside_beside_the_first_copy(tmp_path: Path) -> None:
+    """The second time failed, because the folder was there, and the replica was never opened again."""
+    directory = folder(tmp_path)
+    first = set_aside(directory, REPLICA)
+    for name in OF_A_LOG:
+        (directory / name).write_text("again")
+
+    second = set_aside(directory, REPLICA)
+
+    assert (second.name, names(second)) == (f"{first.name}.2", sorted(OF_A_LOG))
+    assert (first / "synced").read_text() == "synced"
+    assert names(directory) == sorted(OTHERS)
