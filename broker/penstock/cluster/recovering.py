@@ -79,8 +79,13 @@ def problem_of(record: ShardRecord | None, seen: Sequence[Seen], chosen: BrokerN
     if _has(best.report) > _has(report):
         way_out = f"choose '{best.broker}', or stop that broker if its log is not to be used"
         return Problem(f"has more at broker '{best.broker}' than at broker '{chosen}'", way_out)
-    if record is None:
-        return None if report.promised else Problem("is new", "wait until a broker makes its record")
+    if record is None and not report.promised:
+        return Problem("is new", "wait until a broker makes its record")
+    if record is None or any(each.report is not None and each.report.promised > record.epoch for each in seen):
+        # The newest record may be lost, so each broker may have more.
+        problem = next((found for found in map(_problem_of_any, seen) if found is not None), None)
+        if problem is not None or record is None:
+            return problem
     holders = {each.broker: each for each in seen}
     members = ((replica, holders.get(BrokerName(record.replicas[replica]))) for replica in record.in_sync)
     problems = (_problem_of_member(replica, holder) for replica, holder in members if holder is not None)
@@ -147,6 +152,17 @@ def after_halt(record: ShardRecord | None, halt: str | None, promised: int, log_
         return AfterHalt.OPEN_AGAIN
     if halt == COMMITTED_WOULD_BE_CUT and any(each.epoch > log_epoch for each in recoveries):
         return AfterHalt.BEGIN_ANEW
+    return None
+
+
+def _problem_of_any(holder: Seen) -> Problem | None:
+    """Return why it is not known yet what a broker has."""
+    if not holder.has_answered and holder.is_alive:
+        rule = f"may have more at broker '{holder.broker}', which is alive and does not answer"
+        return Problem(rule, "wait for it, or stop that broker for good")
+    if holder.report is not None and not holder.report.is_open:
+        rule = f"may have more at broker '{holder.broker}', where its log is not open"
+        return Problem(rule, "wait until it is; if that broker's log says that it cannot be, move its folder away")
     return None
 
 

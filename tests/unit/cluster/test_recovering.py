@@ -100,6 +100,27 @@ def test_replicas_in_sync_that_have_halted_do_not_keep_a_lost_record_of_the_coor
     assert "is new" in rule(answers(A, NEW_DISK), gone(B), answers(C, None), record=None, chosen=A)
 
 
+@pytest.mark.parametrize("record", [None, RECORD], ids=["gone", "old"])
+@pytest.mark.parametrize(
+    ("of_b", "text"),
+    [
+        (Seen(B, True, False), "may have more at broker 'mq-1', which is alive and does not answer"),
+        (answers(B, ReplicaReport(REPLICA[B], False, promised=91)), "at broker 'mq-1', where its log is not open"),
+        (answers(B, None), ""),
+        (gone(B), ""),
+    ],
+)
+def test_without_the_newest_record_a_broker_that_may_still_answer_is_waited_for(
+    record: ShardRecord | None, of_b: Seen, text: str
+) -> None:
+    """Of a broker that was starting, it was not asked whether it had more: it seemed to be none in sync."""
+    halted = replace(STILL_THERE, promised=90, halt="coordinator")
+    found = rule(answers(A, halted), of_b, answers(C, LEFT), record=record, chosen=A)
+
+    assert (found == "") == (text == "")
+    assert text in found
+
+
 def test_the_record_has_the_chosen_replica_alone_in_sync_and_an_epoch_above_all_promises() -> None:
     seen = [answers(A, replace(NEW_DISK, promised=5 << EPOCH_BITS)), gone(B), answers(C, LEFT)]
 
