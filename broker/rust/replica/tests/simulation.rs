@@ -139,6 +139,33 @@ fn a_dead_leader_is_replaced_soon_also_while_messages_are_lost() {
     }
 }
 
+/// RabbitMQ tests its queues with such partitions: each broker reaches a majority, and no two the same one.
+#[test]
+fn while_each_broker_reaches_another_majority_the_leader_goes_on() {
+    for seed in 0..12 {
+        let mut world = World::new(seed, Shape { troubled_for: 0, ..SHAPES[2] });
+        world.run_until(5_000).unwrap();
+        let leader = world.leader().expect("a leader");
+        world.cut_to_ring();
+        world.run_until(world.now + 10_000).unwrap();
+        let (before, epoch) = (world.checks.committed.len(), world.coordinator.record().epoch);
+        world.run_until(world.now + 10_000).unwrap();
+        assert!(world.checks.committed.len() > before + 50, "seed {seed}: it stands still");
+        let record = world.coordinator.record();
+        assert_eq!((world.leader(), record.epoch, record.in_sync.len()), (Some(leader), epoch, 3), "seed {seed}");
+
+        world.reconnect();
+        world.run_until(world.now + 10_000).unwrap();
+        let before = world.checks.committed.len();
+        assert_eq!(world.coordinator.record().in_sync.len(), 5, "seed {seed}");
+        world.run_until(world.now + 2_000).unwrap();
+        for broker in &world.brokers {
+            let number = broker.number;
+            assert_eq!(broker.disk.entries[..before], world.checks.committed[..before], "seed {seed}: broker {number}");
+        }
+    }
+}
+
 #[test]
 fn a_leader_whose_disk_stalls_is_replaced_by_one_whose_disk_does_not() {
     let mut longest = 0;

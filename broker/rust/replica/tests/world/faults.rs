@@ -126,6 +126,24 @@ impl World {
         self.network.loss = per_thousand;
     }
 
+    /// Leaves to each broker the connections to the one before and the one after it: of five, each reaches another majority.
+    pub fn cut_to_ring(&mut self) {
+        let count = self.brokers.len();
+        for one in 0..count {
+            for other in (0..count).filter(|other| *other != one) {
+                if (one + 1) % count != other && (other + 1) % count != one {
+                    self.network.cut(one, other);
+                }
+            }
+        }
+    }
+
+    /// All connections work again.
+    pub fn reconnect(&mut self) {
+        self.network.heal();
+        self.tell_links();
+    }
+
     /// The disk of a broker takes nothing for a while.
     pub fn stall_disk(&mut self, broker: usize, until: Millis) {
         self.brokers[broker].stalled_until = until;

@@ -43,6 +43,19 @@ impl Faults {
         self.cuts[from * BROKERS + to]
     }
 
+    pub fn cut(&mut self, from: usize, to: usize) {
+        self.cuts[from * BROKERS + to] = true;
+    }
+
+    /// Whether each sync takes up to two seconds from now on.
+    pub fn slow_disks(&mut self, are_slow: bool) {
+        self.slow_disk = if are_slow { 1_000 } else { 0 };
+    }
+
+    pub fn reconnect(&mut self) {
+        self.cuts.fill(false);
+    }
+
     pub fn disk_delay(&self, dice: &mut Dice) -> u64 {
         let slowest = if (dice.below(1000) as u64) < self.slow_disk { 2_000 } else { 5 };
         dice.below(slowest) as u64
@@ -64,11 +77,13 @@ impl World {
         if self.happens(self.faults.cut) {
             let other = self.below(BROKERS as u64) as usize;
             let is_one_way = self.happens(300);
-            self.faults.cuts[node * BROKERS + other] = true;
-            self.faults.cuts[other * BROKERS + node] |= !is_one_way;
+            self.faults.cut(node, other);
+            if !is_one_way {
+                self.faults.cut(other, node);
+            }
         }
         if self.happens(100) {
-            self.faults.cuts.fill(false);
+            self.faults.reconnect();
             self.tell_up();
         }
         if self.happens(self.faults.hand_over) {
@@ -81,14 +96,14 @@ impl World {
 
     /// From now on there are no faults.
     fn heal(&mut self) {
-        self.faults.cuts.fill(false);
+        self.faults.reconnect();
         (self.faults.loss, self.faults.repeats, self.faults.flips) = (0, 0, 0);
         // Messages arrive in order then, as on a connection.
         (self.faults.delay, self.faults.slow_disk, self.coordinator.loss) = (1, 0, 0);
         self.tell_up();
     }
 
-    fn tell_up(&mut self) {
+    pub(super) fn tell_up(&mut self) {
         for node in 0..BROKERS {
             if self.nodes[node].replicated.is_some() {
                 self.tell(node, Link::Up);

@@ -15,6 +15,8 @@ mod node;
 #[path = "../../../log/tests/support/recorder.rs"]
 #[allow(dead_code, reason = "the tests of the log use all of it")]
 mod recorder;
+#[allow(dead_code, reason = "worlds that are drawn have no script")]
+mod script;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -25,6 +27,8 @@ use penstock_replica::{Link, Message, Role};
 use penstock_replication::{Input, Output, Published, ReplicatedLog, Sent, Work};
 
 use coordinator::{Coordinator, Request};
+#[allow(unused_imports, reason = "worlds that are drawn have no script")]
+pub use crashed::{Crash, Image};
 pub use dice::Dice;
 use faults::Faults;
 use node::Node;
@@ -63,6 +67,10 @@ pub struct World {
     next_token: u64,
     confirmed: BTreeSet<u64>,
     pub unknown: u64,
+    /// Brokers whose files were changed: their logs may be refused, and they begin anew then.
+    damaged: BTreeSet<usize>,
+    /// Why logs were refused.
+    pub refused: Vec<String>,
 }
 
 /// Does not take part in the order of the agenda.
@@ -108,6 +116,8 @@ impl World {
             next_token: 1,
             confirmed: BTreeSet::new(),
             unknown: 0,
+            damaged: BTreeSet::new(),
+            refused: Vec::new(),
         };
         (0..BROKERS).for_each(|node| world.after(0, Due::Start { node }));
         world.after(1, Due::Publish);
@@ -144,6 +154,11 @@ impl World {
     }
 
     fn happen(&mut self, due: Due) {
+        // A process that stands still gets everything later.
+        if let Some(until) = self.paused_until(&due) {
+            self.number += 1;
+            return self.agenda.push(Reverse((until, self.number, Boxed(due))));
+        }
         match due {
             Due::Tick { node, boot } => {
                 if self.nodes[node].runs(boot) {
@@ -171,9 +186,27 @@ impl World {
         }
     }
 
+    fn paused_until(&self, due: &Due) -> Option<u64> {
+        let (Due::Tick { node, .. }
+        | Due::Work { node, .. }
+        | Due::Arrive { node, .. }
+        | Due::Ship { node, .. }
+        | Due::Input { node, .. }) = due
+        else {
+            return None;
+        };
+        let until = self.nodes[*node].paused_until;
+        (until > self.now).then_some(until)
+    }
+
     fn start(&mut self, node: usize) {
         let now = self.now;
-        self.nodes[node].start(now);
+        if let Err(error) = self.nodes[node].start(now) {
+            assert!(self.damaged.remove(&node), "the log of broker {node} is refused: {error}");
+            self.refused.push(error.to_string());
+            self.nodes[node].begin_anew();
+            self.nodes[node].start(now).unwrap();
+        }
         let boot = self.nodes[node].boot;
         let first = self.below(TICK);
         self.after(first, Due::Tick { node, boot });
@@ -301,6 +334,9 @@ impl World {
             return;
         }
         for node in 0..BROKERS {
+            if self.nodes[node].paused_until > self.now {
+                continue;
+            }
             let count = 1 + self.below(4);
             let now = self.nodes[node].time(self.now);
             let mut ends = Vec::new();
