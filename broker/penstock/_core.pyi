@@ -57,6 +57,7 @@ __all__ = [
     "OpenGet",
     "OpenPublish",
     "OpenRead",
+    "OpenReplicaBackup",
     "OpenSettle",
     "OpenStage",
     "OutcomeRange",
@@ -81,6 +82,7 @@ __all__ = [
     "RecordsCommitted",
     "Renew",
     "Replica",
+    "ReplicaBackup",
     "ReplicaFailed",
     "ReplicaHolder",
     "ReplicaIdentity",
@@ -111,6 +113,7 @@ __all__ = [
     "perf_interrupt",
     "perf_latency",
     "perf_throughput",
+    "prepare_replica",
     "read_replica",
     "repair_log",
     "version",
@@ -1298,6 +1301,8 @@ class Replica:
         They have messages only: queues, exchanges and routes follow, and `complete`, as after `Engine.open_shard`. They
         close when the term ends. Raises StorageError.
         """
+    def begin_backup(self) -> ReplicaBackup:
+        """Fix a copy of what is committed, also where this replica follows. Raises StorageError."""
     def hand_over(self, replica: str) -> None:
         """Let another replica that is in sync lead."""
 
@@ -1306,6 +1311,34 @@ def inspect_log(directory: str, *, verify: bool, shard: int = 0) -> list[Segment
 
     A segment of another shard than this one is reported.
     """
+
+@final
+class ReplicaBackup:
+    """A copy of the log of a replica. Until it is written or closed the log is not compacted and no file is removed."""
+
+    position: int
+    def write(self, directory: str) -> None:
+        """Write the copy to an empty directory (blocking, without the GIL). Raises StorageError."""
+    def open(self) -> OpenReplicaBackup:
+        """Open the copy to be read instead (blocking, without the GIL). Raises StorageError."""
+    def close(self) -> None:
+        """Drop the copy; after `write` or `open` this does nothing."""
+
+@final
+class OpenReplicaBackup:
+    """The copy of a replica's log to be read. Until it is closed none of its files is removed."""
+
+    @property
+    def files(self) -> list[BackupFile]: ...
+    def read(self, file: int, at: int, length: int) -> bytes:
+        """Return a part of a file, at most up to its end (blocking, without the GIL). Raises StorageError."""
+    def close(self) -> None:
+        """Release the files, once a read has ended (blocking, without the GIL)."""
+
+def prepare_replica(
+    directory: str, *, log: bytes, replica: str, jump: int, raises_sequences: bool, unix_ms: int
+) -> int:
+    """Make the log of a backup that of a new replica, and return the epoch that it ends with. Raises StorageError."""
 
 def read_replica(directory: str) -> ReplicaIdentity | None:
     """Return the replica that a folder has, without opening its log; None where there is none. Raises StorageError."""

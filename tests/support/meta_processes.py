@@ -17,8 +17,8 @@ from typing import IO, Final, Self
 
 from penstock.cluster.directory import DirectoryCoordinator
 from penstock.cluster.meta.commands import MetaCommand
-from penstock.cluster.meta.member import META
 from penstock.cluster.record import ShardRecord
+from penstock.storage.cluster_json import META
 from support.meta_process import COMMANDS
 from support.single_broker import meaning_of, metadata_files
 from support.waiting import eventually

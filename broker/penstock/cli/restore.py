@@ -33,4 +33,12 @@ def restore(
             vhosts = storage.restore_archive(read, source, target)
     held = "1 vhost" if len(vhosts) == 1 else f"{len(vhosts)} vhosts"
     done = f"{held} restored to {data_dir}; start a broker with --data-dir {data_dir}"
-    print_done(done, {"data_dir": str(data_dir), "restored": True, "vhosts": vhosts}, output)
+    cluster = storage.restored_cluster(target)
+    fields = {"data_dir": str(data_dir), "restored": True, "vhosts": vhosts}
+    if cluster is not None:
+        done = (
+            f"{held} of cluster '{cluster}' restored to {data_dir}; start the first broker of a new cluster "
+            f"'{cluster}' with --data-dir {data_dir}, and the others after it"
+        )
+        fields["cluster"] = cluster
+    print_done(done, fields, output)

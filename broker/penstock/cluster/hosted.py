@@ -4,7 +4,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from penstock.native import Engine, LogEntry, Replica, ReplicaRole, ReplicaStanding, Shard, ShardProgress, ShardState
+from penstock.native import (
+    Engine,
+    LogEntry,
+    Replica,
+    ReplicaBackup,
+    ReplicaRole,
+    ReplicaStanding,
+    Shard,
+    ShardProgress,
+    ShardState,
+)
 
 
 class NotAppended(Enum):
@@ -87,6 +97,10 @@ class HostedReplica:
         Returns whether there was something to do.
         """
         return await asyncio.to_thread(self._native.fold, checkpoint)
+
+    async def begin_backup(self) -> ReplicaBackup:
+        """Fix a copy of what is committed, as far as this replica knows. Raises StorageError."""
+        return await asyncio.to_thread(self._native.begin_backup)
 
     async def record(self) -> ShardState | None:
         """Return the record of the shard, as last read or watched."""

@@ -44,7 +44,7 @@ from penstock.node.vhosts_storage import VhostsStorage
 from penstock.services import Parts, Services, build
 from penstock.services.accounts import Accounts
 from penstock.services.archives import Archives, NoArchives
-from penstock.services.backups import Backups
+from penstock.services.backups import Backups, MetadataSource
 from penstock.services.definitions_users import DefinitionsUsers
 from penstock.services.events import Events
 from penstock.services.log_ins import LogIns
@@ -100,6 +100,7 @@ class Broker:
         self._events = Events()
         self._catch_up: CatchUp | None = None
         self._cluster: Cluster | None = None
+        self._metadata: MetadataSource | None = None
         self._keeps_administrator: Callable[[], bool] = lambda: True
         data_dir = str(settings.data_dir.absolute())
         self.state = BrokerState(version, socket.gethostname(), data_dir, SystemClock())
@@ -188,7 +189,7 @@ class Broker:
         cluster = await open_cluster(self._settings, directory, self._engine, _make_token, self._undo, stopping)
         self._accounts, self._limits, self._vhosts = cluster.accounts, cluster.limits, cluster.vhosts
         self._events, self._catch_up = cluster.events, cluster.metadata.catch_up
-        self._cluster = cluster.shards
+        self._cluster, self._metadata = cluster.shards, cluster.backups
         self._keeps_administrator = lambda: cluster.membership.member.leads
         self.state.opened(self._engine, cluster.vhosts, Recovery())
         self.state.also_ready(cluster.membership.reason_not_ready)
@@ -231,7 +232,7 @@ class Broker:
         self.state.also_count(log_ins.counts)
         http_client = HttpClient(self._settings.auth_timeout_seconds)
         self._undo.push_async_callback(http_client.close)
-        backups = Backups(directory, self._vhosts, clock)
+        backups = Backups(directory, self._vhosts, clock, metadata=self._metadata)
         self._undo.push_async_callback(backups.close)
         parts = Parts(
             vhosts=self._vhosts,

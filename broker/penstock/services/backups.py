@@ -8,8 +8,9 @@ import asyncio
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from penstock.kit.clock import Clock
 from penstock.kit.logging import logger
@@ -31,6 +32,7 @@ from penstock.services.principal import Principal
 from penstock.services.verbs import changing, reading
 from penstock.storage import (
     DataDirectory,
+    MetadataCopy,
     UsersCopy,
     VhostCopy,
     copy_users,
@@ -51,6 +53,13 @@ _DOWNLOAD: Final = "download"
 _log = logger("node")
 
 
+class MetadataSource(Protocol):
+    """The metadata of a cluster, as a whole."""
+
+    async def begin_backup(self, vhosts: Sequence[VhostCopy], /) -> tuple[list[VhostCopy], MetadataCopy]:
+        """Fix the metadata after these copies were fixed; return it, and the copies of vhosts that it still has."""
+
+
 class Backups:
     """Implements `services.ports.Backups`."""
 
@@ -61,12 +70,15 @@ class Backups:
         clock: Clock,
         fix_seconds: float = FIX_SECONDS,
         idle_seconds: float = IDLE_SECONDS,
+        metadata: MetadataSource | None = None,
     ) -> None:
+        """In a cluster, `metadata` is that of the cluster."""
         self._data = data
         self._vhosts = vhosts
         self._clock = clock
         self._fix_seconds = fix_seconds
         self._idle_seconds = idle_seconds
+        self._metadata = metadata
         self._is_under_way = False
         self._download: Download | None = None
 
@@ -142,7 +154,12 @@ class Backups:
         backups, users = await self._fix_with_users(thing, fixed.enter_context(self._vhosts.keep()))
         for backup in backups:
             fixed.callback(backup.close)
-        return [VhostCopy(backup.name, backup.definitions, backup.log) for backup in backups], users
+        copies = [VhostCopy(backup.name, backup.definitions, backup.log) for backup in backups]
+        if self._metadata is not None:
+            copies, metadata = await self._metadata.begin_backup(copies)
+            fixed.callback(metadata.log.close)
+            users = replace(users, metadata=metadata)
+        return copies, users
 
     async def _write_to(self, thing: Thing, target: Path) -> WrittenBackup:
         with ExitStack() as fixed:

@@ -6,9 +6,10 @@ The package keeps them whole through every interruption and does not know their 
 from penstock.model.errors import StorageError
 from penstock.storage.amqp_frames import Bound, Change, Declared, ExchangeDeleted, QueueDeleted, Unbound
 from penstock.storage.archive_reader import StoredArchive, find_stored
-from penstock.storage.backup import UsersCopy, VhostCopy, copy_users, restore_backup, write_backup
+from penstock.storage.backup import MetadataCopy, UsersCopy, VhostCopy, copy_users, restore_backup, write_backup
 from penstock.storage.backup_archive import BLOCK, is_request_id
 from penstock.storage.backup_stream import BackupStream, open_backup_stream
+from penstock.storage.cluster_backup import restored_cluster
 from penstock.storage.definitions_amqp import DefinitionsCopy, DefinitionsFile
 from penstock.storage.definitions_fold import Fold
 from penstock.storage.directory import DataDirectory, LastRun, directory_name
@@ -36,6 +37,7 @@ __all__ = [
     "ExchangeDeleted",
     "Fold",
     "LastRun",
+    "MetadataCopy",
     "PermissionRecord",
     "QueueDeleted",
     "StorageError",
@@ -56,6 +58,7 @@ __all__ = [
     "read_vhosts",
     "restore_archive",
     "restore_backup",
+    "restored_cluster",
     "write_backup",
     "write_users",
     "write_vhosts",

@@ -14,6 +14,9 @@ from typing import Final, Protocol
 
 from penstock.model.errors import PreconditionFailedError, StorageError, Thing
 from penstock.native import BackupFile
+from penstock.storage.backup_archive import SHARDS
+from penstock.storage.cluster_backup import ShardOfBackup, shards_content
+from penstock.storage.cluster_json import CHECKPOINT, META
 from penstock.storage.deletions_json import DELETIONS, Deletion, deletions_content
 from penstock.storage.directory import FORMATS, VHOSTS, DataDirectory, directory_name
 from penstock.storage.filled import complete_data_directory, filled_data_directory
@@ -31,7 +34,8 @@ from penstock.storage.records_json import (
 
 WRITERS: Final = 4
 SUMMARY: Final = "backup.json"
-_KEYS: Final = {"format", "vhosts", "files"}
+_CLUSTER: Final = "cluster"
+_KEYS: Final = {"format", "vhosts", "files", _CLUSTER}
 
 
 class OpenLog(Protocol):
@@ -48,6 +52,12 @@ class Log(Protocol):
     def position(self) -> int: ...
     def write(self, directory: str) -> None: ...
     def open(self) -> OpenLog: ...
+
+
+class ClosableLog(Log, Protocol):
+    """One that was neither written nor opened must be closed."""
+
+    def close(self) -> None: ...
 
 
 class Definitions(Protocol):
@@ -69,8 +79,23 @@ class VhostCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class MetadataCopy:
+    """The metadata of a cluster at one point: its log, the state at a position of it, and all shards of the backup."""
+
+    cluster: str
+    shards: tuple[ShardOfBackup, ...]
+    position: int
+    checkpoint: bytes
+    log: ClosableLog
+
+    def files(self) -> dict[str, bytes]:
+        """Return the content of the files beside the log, by name."""
+        return {SHARDS: shards_content(self.cluster, self.position, self.shards), CHECKPOINT: self.checkpoint}
+
+
+@dataclass(frozen=True, slots=True)
 class UsersCopy:
-    """The users, their limits, and the deletions that had begun, at one point.
+    """The users, their limits, and the deletions that had begun, at one point; in a cluster, its metadata, too.
 
     Where a deletion had begun, the files may show it half done.
     """
@@ -78,6 +103,7 @@ class UsersCopy:
     users: tuple[UserRecord, ...]
     limits: bytes | None
     begun: tuple[Deletion, ...]
+    metadata: MetadataCopy | None = None
 
 
 def copy_users(data: DataDirectory) -> UsersCopy:
@@ -114,8 +140,12 @@ def write_backup(
         _write_vhosts(data, target, vhosts, written)
         for name, content in users_files(users, [vhost.name for vhost in vhosts]).items():
             write_file(target / name, content)
+        if users.metadata is not None:
+            (target / META).mkdir(mode=0o750)
+            users.metadata.log.write(str(target / META))
         places = [{"name": vhost.name, "position": vhost.log.position} for vhost in vhosts]
-        write_json(target / SUMMARY, {"format": data.format, "vhosts": places, "files": _sizes(target)})
+        of_cluster = {} if users.metadata is None else {_CLUSTER: users.metadata.cluster}
+        write_json(target / SUMMARY, {"format": data.format, "vhosts": places, "files": _sizes(target)} | of_cluster)
         sync_directory(target.parent)
         return sum(_sizes(target).values())
 
@@ -130,6 +160,8 @@ def users_files(copy: UsersCopy, vhosts: Sequence[str]) -> dict[str, bytes]:
         files[USER_LIMITS] = copy.limits
     if copy.begun:
         files[DELETIONS] = deletions_content(copy.begun)
+    if copy.metadata is not None:
+        files |= copy.metadata.files()
     return files | {VHOSTS: vhosts_content(vhosts)}
 
 
@@ -145,9 +177,11 @@ def restore_backup(source: Path, target: Path) -> list[str]:
             shutil.copytree(source / directory_name(name), folder / directory_name(name))
         # Written as new files, because a copy keeps the mode of its source: only the broker's user may read digests of
         # passwords. Deletions that had begun are completed by the first start.
-        for file in ("users.json", USER_LIMITS, DELETIONS):
+        for file in ("users.json", USER_LIMITS, DELETIONS, SHARDS, CHECKPOINT):
             if file == "users.json" or (source / file).exists():
                 write_file(folder / file, (source / file).read_bytes())
+        if (source / META).exists():
+            shutil.copytree(source / META, folder / META)
         complete_data_directory(folder, names, format_)
     return names
 
@@ -197,7 +231,13 @@ def _checked_summary(source: Path) -> tuple[int, list[str]]:
     vhosts, sizes = summary.get("vhosts"), summary.get("files")
     names = [vhost.get("name") if isinstance(vhost, dict) else None for vhost in vhosts] if vhosts else []
     # With a flipped bit in a key the backup would restore as an empty one, or without its files being checked.
-    if not summary.keys() <= _KEYS or names != read_vhosts(source / "vhosts.json") or not isinstance(sizes, dict):
+    is_of_cluster = (source / SHARDS).exists() and (source / META).is_dir()
+    if (
+        not summary.keys() <= _KEYS
+        or is_of_cluster != (_CLUSTER in summary)
+        or names != read_vhosts(source / "vhosts.json")
+        or not isinstance(sizes, dict)
+    ):
         raise StorageError(
             Thing("file", str(source / SUMMARY)),
             "lists no files, has unknown keys, or differs from its vhosts.json",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, TypeGuard
 
 from penstock.model.errors import StorageError, Thing
+from penstock.storage.cluster_json import CHECKPOINT, META
 from penstock.storage.deletions_json import DELETIONS
 from penstock.storage.directory import FORMATS
 from penstock.storage.jsonfiles import JSON_BYTES_MAX, parse_json
@@ -27,6 +28,9 @@ LIST_BYTES_MAX: Final = JSON_BYTES_MAX
 ZEROS_MAX: Final = 1 << 30
 """The most zeros that follow what is stored of a file: the largest segment."""
 TOP_FILES: Final = frozenset({"users.json", USER_LIMITS, DELETIONS, "vhosts.json"})
+SHARDS: Final = "shards.json"
+"""The file that lists the shards of a cluster, in a backup of one."""
+_OF_CLUSTER: Final = frozenset({SHARDS, CHECKPOINT})
 
 _NAME_LENGTH_MAX: Final = 100
 _PARTS_MAX: Final = 4
@@ -148,7 +152,8 @@ def is_archivable(name: str) -> bool:
     """Return whether a file of this name may be in an archive."""
     parts = name.split("/")
     is_plain = all(_PART.fullmatch(part) and part not in (".", "..") for part in parts)
-    is_placed = name in TOP_FILES if len(parts) == 1 else _FOLDER.fullmatch(parts[0]) is not None
+    is_folder = parts[0] == META or _FOLDER.fullmatch(parts[0]) is not None
+    is_placed = name in TOP_FILES | _OF_CLUSTER if len(parts) == 1 else is_folder
     return is_plain and is_placed and len(parts) <= _PARTS_MAX and len(name) <= _NAME_LENGTH_MAX
 
 
@@ -207,6 +212,10 @@ def _check_names(names: list[str], source: str) -> None:
         raise _refused(source, "has two files of one name")
     if not {"users.json", "vhosts.json"} <= set(names):
         raise _refused(source, "has no users.json or no vhosts.json")
+    has_metadata = any(name.startswith(f"{META}/") for name in names)
+    is_of_cluster = has_metadata and set(names) >= _OF_CLUSTER
+    if not is_of_cluster and (has_metadata or not _OF_CLUSTER.isdisjoint(names)):
+        raise _refused(source, f"has a part of {SHARDS}, {CHECKPOINT} and {META}, which belong together")
 
 
 def _refused(source: str, rule: str, way_out: str = "use another backup; nothing was restored") -> StorageError:

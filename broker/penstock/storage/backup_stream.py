@@ -22,6 +22,7 @@ from penstock.storage.backup_archive import (
     padding,
     trailer,
 )
+from penstock.storage.cluster_json import META
 from penstock.storage.definitions_proof import PROOF
 from penstock.storage.directory import DataDirectory, directory_name
 
@@ -34,6 +35,15 @@ class _OpenVhost:
     copy: VhostCopy
     log: OpenLog
     small: dict[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """All that is in the archive, in its order: files of no vhost, the log of a cluster's metadata, and the vhosts."""
+
+    small: dict[str, bytes]
+    metadata: OpenLog | None
+    vhosts: Sequence[_OpenVhost]
 
 
 class BackupStream:
@@ -98,12 +108,16 @@ def open_backup_stream(
         held = [_opened(data, vhost, opened) for vhost in vhosts]
         small = users_files(users, [vhost.name for vhost in vhosts])
         files = [ArchivedFile(name, len(content), len(content)) for name, content in small.items()]
+        metadata = None if users.metadata is None else users.metadata.log.open()
+        if metadata is not None:
+            opened.callback(metadata.close)
+            files.extend(ArchivedFile(f"{META}/{file.path}", file.bytes, file.size) for file in metadata.files)
         files.extend(file for vhost in held for file in _files(vhost))
         version, time = origin
         names = tuple(vhost.name for vhost in vhosts)
         archive = ArchiveList(data.format, version, data.data_id, time, names, tuple(files), request_id)
         check_restorable(archive)
-        return BackupStream(archive, _pieces(archive, small, held, passed), opened)
+        return BackupStream(archive, _pieces(archive, _Opened(small, metadata, held), passed), opened)
     except BaseException:
         opened.close()
         raise
@@ -135,14 +149,16 @@ def _files(vhost: _OpenVhost) -> Iterator[ArchivedFile]:
         yield ArchivedFile(f"{folder}/{file.path}", file.bytes, file.size)
 
 
-def _pieces(
-    archive: ArchiveList, small: dict[str, bytes], vhosts: Sequence[_OpenVhost], passed: Callable[[VhostCopy], None]
-) -> Iterator[bytes]:
+def _pieces(archive: ArchiveList, opened: _Opened, passed: Callable[[VhostCopy], None]) -> Iterator[bytes]:
     yield archive.encoded()
     files = iter(archive.files)
-    for content in small.values():
+    for content in opened.small.values():
         yield _entry(next(files), content, archive.created_at)
-    for vhost in vhosts:
+    if opened.metadata is not None:
+        for index, _ in enumerate(opened.metadata.files):
+            yield from _log_file(next(files), opened.metadata, index, archive.created_at)
+        opened.metadata.close()
+    for vhost in opened.vhosts:
         for content in (*vhost.small.values(), *vhost.copy.definitions.read()):
             yield _entry(next(files), content, archive.created_at)
         for index, _ in enumerate(vhost.log.files):

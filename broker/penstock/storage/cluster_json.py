@@ -1,6 +1,6 @@
-"""`cluster.json`: which broker of which cluster a data directory belongs to.
+"""`cluster.json`: which broker of which cluster a data directory belongs to; and the names of a cluster's files.
 
-Only brokers of a cluster have it. It is written before anything else of a cluster, and never changed.
+Only brokers of a cluster have `cluster.json`. It is written before anything else of a cluster, and never changed.
 """
 
 from pathlib import Path
@@ -10,6 +10,10 @@ from penstock.model.errors import StorageError, Thing
 from penstock.storage.jsonfiles import read_json, write_json
 
 CLUSTER: Final = "cluster.json"
+META: Final = "meta"
+"""The folder with the log of the cluster's metadata, whose shard has that name, too."""
+CHECKPOINT: Final = "meta.checkpoint"
+"""The file with the state of the metadata at a position of that log."""
 
 
 def belong_to(directory: Path, cluster: str, broker: str) -> None:

@@ -315,11 +315,36 @@ class DefinitionsCopy:
         self._file.close()
 
 
+class NewDefinitions:
+    """A definitions file that is not on any disk yet, as a copy for a backup."""
+
+    def __init__(self, changes: Iterable[Change]) -> None:
+        self._content = _HEAD + b"".join(map(encode, changes))
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The bytes of the file and of its proof."""
+        return len(self._content), PROOF_BYTES
+
+    def write(self, path: Path) -> None:
+        """Write the file and its proof, replacing any old one. Blocks until both are on the disk.
+
+        Raises StorageError.
+        """
+        write_file(path, self._content)
+        write_proof(proof_path(path), Proof.of(self._content))
+
+    def read(self) -> tuple[bytes, bytes]:
+        """Return the content of the file and of its proof."""
+        return self._content, proof_content(Proof.of(self._content))
+
+    def close(self) -> None:
+        """Do nothing: no file is open."""
+
+
 def create_definitions(path: Path, changes: Iterable[Change] = ()) -> None:
     """Write a new file with its proof, replacing any old one. Blocks. Raises StorageError."""
-    content = _HEAD + b"".join(map(encode, changes))
-    write_file(path, content)
-    write_proof(proof_path(path), Proof.of(content))
+    NewDefinitions(changes).write(path)
 
 
 def truncate_definitions(path: Path, proof: Proof) -> None:

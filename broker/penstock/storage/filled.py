@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Final
 
 from penstock.storage.backup_archive import TOP_FILES
+from penstock.storage.cluster_backup import RESTORED, prepare_cluster
+from penstock.storage.cluster_json import CHECKPOINT, META
 from penstock.storage.definitions_proof import PROOF
-from penstock.storage.directory import FORMAT, NODE, VHOSTS, directory_name, listed_files
+from penstock.storage.directory import APPLIED, FORMAT, NODE, VHOSTS, directory_name, listed_files
 from penstock.storage.jsonfiles import write_json
 from penstock.storage.new_directory import Filling, filled_directory, unfinished_filling
 from penstock.storage.records_json import write_vhosts
 
 _FOLDER: Final = re.compile(r"[0-9a-f]{40}")
+_OTHERS: Final = frozenset({NODE, META, CHECKPOINT, APPLIED, RESTORED})
 
 
 @contextmanager
@@ -33,8 +36,9 @@ def filled_data_directory(target: Path, filling: Filling) -> Iterator[Path]:
 def complete_data_directory(folder: Path, names: Sequence[str], format_: int = FORMAT) -> None:
     """Write the files that say what a filled directory holds, whose logs have at most that format.
 
-    Blocks. Raises StorageError.
+    The logs of a cluster become those of new replicas. Blocks. Raises StorageError.
     """
+    prepare_cluster(folder, names)
     # An unknown boot makes the first start skip numbers that consumers may have seen after a copy was made.
     proven = [name for name in names if (folder / directory_name(name) / PROOF).exists()]
     write_json(folder / NODE, {"format": format_, "boot_id": "", "files": listed_files(folder, proven)})
@@ -47,4 +51,4 @@ def holds_data(target: Path) -> bool:
 
 
 def _may_be_moved(name: str) -> bool:
-    return name in TOP_FILES or name == NODE or _FOLDER.fullmatch(name) is not None
+    return name in TOP_FILES | _OTHERS or _FOLDER.fullmatch(name) is not None

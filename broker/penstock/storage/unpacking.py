@@ -11,7 +11,8 @@ from pathlib import Path
 
 from penstock.model.errors import StorageError, Thing
 from penstock.storage.archive_reader import PIECE_BYTES, ArchiveReader, Read
-from penstock.storage.backup_archive import ArchivedFile, ArchiveList, header, list_size, not_whole, padding
+from penstock.storage.backup_archive import SHARDS, ArchivedFile, ArchiveList, header, list_size, not_whole, padding
+from penstock.storage.cluster_json import META
 from penstock.storage.directory import VHOSTS, directory_name
 from penstock.storage.filled import complete_data_directory, filled_data_directory
 from penstock.storage.jsonfiles import write_all
@@ -83,6 +84,8 @@ def _checked_vhosts(folder: Path, found: ArchiveList, source: str) -> list[str]:
     except StorageError as error:  # it names a file in a folder that is removed
         raise not_whole(source, f"its {VHOSTS} {error.rule}") from error
     folders = {path.name for path in folder.iterdir() if path.is_dir()}
+    if (folder / SHARDS).exists():
+        folders.discard(META)
     if names is None or tuple(names) != found.vhosts or folders != {directory_name(name) for name in names}:
         raise not_whole(source, "its list, its vhosts.json and its files are of different virtual hosts")
     return names

@@ -50,7 +50,7 @@ from penstock.model.records import (
     Queue,
     QueueKind,
 )
-from penstock.native import Backup, QueueCounts, VhostCounts
+from penstock.native import Backup, QueueCounts, ReplicaBackup, VhostCounts
 from penstock.vhost.batches import NO_COUNTS, Outcome
 from penstock.vhost.effective import EffectiveSettings
 from penstock.vhost.leases import Leases
@@ -97,7 +97,7 @@ class VhostBackup:
 
     name: VhostName
     definitions: DefinitionsBackup
-    log: Backup
+    log: Backup | ReplicaBackup
 
     def close(self) -> None:
         self.definitions.close()

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.cluster.calls import LostCallError, NotCarriedOutError
 from penstock.cluster.meta.changes import BrokerPut
-from penstock.cluster.meta.checkpoint import CHECKPOINT, checkpoint_of, write_checkpoint
+from penstock.cluster.meta.checkpoint import checkpoint_of, write_checkpoint
 from penstock.cluster.meta.checkpoint_copies import (
     PART_BYTES_MAX,
     PINNED_MAX,
@@ -25,6 +25,7 @@ from penstock.cluster.meta.commands import Addresses
 from penstock.cluster.meta.shortening import encode_position, settled_until
 from penstock.cluster.meta.state import MetaState
 from penstock.cluster.record import BrokerName
+from penstock.storage.cluster_json import CHECKPOINT
 from penstock.storage.definitions_proof import Proof
 
 

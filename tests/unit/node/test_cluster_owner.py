@@ -15,7 +15,7 @@ from penstock.metadata.effects import Decision
 from penstock.model.errors import NotLedError, PreconditionFailedError, StoppedError
 from penstock.model.names import ConnectionId, QueueName, VhostName
 from penstock.model.records import X_DEDICATED
-from penstock.native import QueueCounts, Shard
+from penstock.native import QueueCounts, ReplicaBackup, Shard
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.owner import ClusterOwner
 from penstock.node.in_cluster.term import Term
@@ -79,6 +79,9 @@ class FakePlace:
 
     def leader(self) -> BrokerName | None:
         return self.leads
+
+    async def begin_backup(self) -> ReplicaBackup:
+        raise AssertionError("nothing is backed up")
 
 
 class World:

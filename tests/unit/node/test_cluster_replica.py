@@ -15,9 +15,10 @@ from penstock.model.errors import NotLedError, StorageError, Thing
 from penstock.model.names import QueueId, QueueName, VhostName
 from penstock.native import Engine, ReplicaRole, ReplicaStanding
 from penstock.node.in_cluster import replica as replica_module
+from penstock.node.in_cluster.log_copies import LogCopies
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.owner import ClusterOwner
-from penstock.node.in_cluster.replica import ShardPlace, VhostReplica
+from penstock.node.in_cluster.replica import ReplicaSurroundings, ShardPlace, VhostReplica
 from penstock.storage.setting_aside import SET_ASIDE
 from support.vhost_fakes import FakeShard
 
@@ -52,6 +53,10 @@ class FakeReplica:
         return FailingShard()
 
 
+def surroundings(host: object) -> ReplicaSurroundings:
+    return ReplicaSurroundings(cast(ClusterHost, host), cast(Engine, None), ReplicaOptions(), cast(LogCopies, None))
+
+
 class FakeHost:
     """Lets the replica lead until it is asked to hand over."""
 
@@ -82,7 +87,7 @@ def test_another_broker_leads_when_the_queues_of_this_one_take_no_change(tmp_pat
     async def scenario() -> None:
         host, metadata = FakeHost(), cast(Metadata, FakeMetadata())
         place = ShardPlace(NAME, "shop.1", tmp_path, (ME, OTHER))
-        replica = VhostReplica(cast(ClusterHost, host), cast(Engine, None), ReplicaOptions(), place)
+        replica = VhostReplica(surroundings(host), place)
         replica.owner = ClusterOwner(VhostTopology(NAME), metadata, replica)
         leads = asyncio.Event()
         running = asyncio.ensure_future(replica.run(metadata, lambda _: leads.set()))
@@ -162,7 +167,7 @@ def test_a_replica_that_has_more_than_a_recovered_shard_begins_anew_and_keeps_it
     async def scenario() -> None:
         host, metadata = RecoveredHost(), cast(Metadata, FakeMetadata())
         place = ShardPlace(NAME, "shop.1", directory, (ME, OTHER))
-        replica = VhostReplica(cast(ClusterHost, host), cast(Engine, None), ReplicaOptions(), place)
+        replica = VhostReplica(surroundings(host), place)
         replica.owner = ClusterOwner(VhostTopology(NAME), metadata, replica)
         running = asyncio.ensure_future(replica.run(metadata, lambda _: None))
         await replica.is_open.wait()

@@ -6,8 +6,8 @@ a restart goes on from what the files have.
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol, TypeVar
 
 from penstock.cluster.meta.changes import Record
 from penstock.cluster.meta.codec import RECORDS, CodecError
@@ -18,6 +18,7 @@ from penstock.kit.logging import logger
 from penstock.model.errors import FaultError, StoppedError, StorageError, Thing
 
 _log: Final = logger("meta")
+T = TypeVar("T")
 
 
 class Checkpoints(Protocol):
@@ -41,6 +42,8 @@ class Applier:
         self._log = log
         self._checkpoints = checkpoints
         self._reached = state.position
+        self._turn = asyncio.Lock()
+        """Held while the state changes."""
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     async def run(self) -> None:
@@ -69,6 +72,11 @@ class Applier:
         self._waiting.append((position, reached))
         await reached
 
+    async def unchanged(self, look: Callable[[MetaState], Awaitable[T]]) -> T:
+        """Return what `look` returns; neither the state nor the checkpoint on the disk changes meanwhile."""
+        async with self._turn:
+            return await look(self.state)
+
     def check(self) -> None:
         """Raise StoppedError after the end."""
         if self.stopped is not None:
@@ -76,14 +84,16 @@ class Applier:
 
     async def _apply_committed(self) -> None:
         async for committed in self._log.committed(self._reached):
-            await self._files.apply(self.state, decode_records(committed))
+            async with self._turn:
+                await self._files.apply(self.state, decode_records(committed))
             self._reached = committed[-1].position
             self._wake()
 
     async def _take_checkpoint(self) -> None:
         state = await self._checkpoints.take(self._reached + 1)
-        await self._files.install(state)
-        self.state, self._reached = state, state.position
+        async with self._turn:
+            await self._files.install(state)
+            self.state, self._reached = state, state.position
         _log.info("took the checkpoint of another broker", position=state.position)
         self._wake()
 

@@ -18,7 +18,6 @@ from penstock.model.names import VhostName
 from penstock.storage.definitions_proof import Proof
 from penstock.storage.jsonfiles import read_json, write_file, write_json
 
-CHECKPOINT: Final = "meta.checkpoint"
 _WAY_OUT: Final = "remove the metadata of this broker while it is stopped, so that it copies another one's"
 
 

@@ -25,7 +25,6 @@ from penstock.cluster.meta.changes import (
     VhostDeleted,
 )
 from penstock.cluster.meta.checkpoint import (
-    CHECKPOINT,
     Applied,
     read_applied,
     read_checkpoint,
@@ -39,6 +38,7 @@ from penstock.metadata.effects import Entry
 from penstock.model.errors import StorageError, Thing
 from penstock.model.names import VhostName
 from penstock.storage import DataDirectory
+from penstock.storage.cluster_json import CHECKPOINT
 from penstock.storage.deletions import remove_password_file
 from penstock.storage.directory import APPLIED
 from penstock.storage.jsonfiles import json_content, replace_file

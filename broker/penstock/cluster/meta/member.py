@@ -3,8 +3,9 @@
 import asyncio
 import secrets
 import struct
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from penstock.cluster.host import ClusterHost, ReplicaOptions
 from penstock.cluster.hosted import HostedReplica
 from penstock.cluster.meta.applying import Applier
 from penstock.cluster.meta.asking import Asker
+from penstock.cluster.meta.checkpoint import checkpoint_of
 from penstock.cluster.meta.checkpoint_copies import CheckpointFetcher, CheckpointServer
 from penstock.cluster.meta.commands import Addresses
 from penstock.cluster.meta.files import CHECKPOINT_RECORDS, LeaveVhost, MetaFiles
@@ -28,12 +30,27 @@ from penstock.cluster.translation import broker_number
 from penstock.kit.tasks import spawn
 from penstock.model.errors import StoppedError
 from penstock.model.names import VhostName
+from penstock.native import ReplicaBackup
 from penstock.storage import DataDirectory
+from penstock.storage.cluster_json import META
 
-META: Final = "meta"
-"""The shard's name at the coordinator, and its directory."""
 _POSITION: Final = struct.Struct("<Q")
 META_OPTIONS: Final = ReplicaOptions(segment_bytes_max=4 * 1024 * 1024, has_queues=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MetaBackup:
+    """The metadata at a position: its state as a checkpoint, and a log with all records after it.
+
+    `shards` has the virtual host and the brokers of each shard, and `numbers` those of virtual hosts.
+    """
+
+    position: int
+    checkpoint: bytes
+    log: ReplicaBackup
+    shards: Mapping[str, tuple[VhostName, Sequence[BrokerName]]]
+    brokers: Sequence[BrokerName]
+    numbers: Mapping[VhostName, int]
 
 
 class MetaMember:
@@ -147,6 +164,18 @@ class MetaMember:
     async def applied(self, position: int) -> None:
         """Return when everything up to a position is applied here. Raises StoppedError."""
         await self._applier.applied(position)
+
+    async def begin_backup(self) -> MetaBackup:
+        """Fix a copy of all that was answered anywhere before. Raises NotLeaderError, StoppedError and StorageError."""
+        await self.asker.latest()
+        return await self._applier.unchanged(self._copy)
+
+    async def _copy(self, state: MetaState) -> MetaBackup:
+        """Copy the state and the log, which has all records after the state: only those of checkpoints are removed."""
+        checkpoint = await asyncio.to_thread(checkpoint_of, state)
+        shards = {shard: (name, state.placement[shard]) for name in state.vhosts for shard in state.shards_of(name)}
+        log = await self._replica.begin_backup()
+        return MetaBackup(state.position, checkpoint, log, shards, tuple(state.brokers), dict(state.numbers))
 
     async def stop(self) -> None:
         """Let another broker lead, end the tasks and close the files. The host closes the replica."""

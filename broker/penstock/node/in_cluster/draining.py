@@ -9,7 +9,6 @@ from typing import Final
 
 from penstock.cluster.hosted import HostedReplica
 from penstock.cluster.meta.commands import SetDraining
-from penstock.cluster.meta.member import META
 from penstock.cluster.record import BrokerName
 from penstock.cluster.shard_calls import HandOver
 from penstock.kit.clock import Clock, SystemClock
@@ -17,6 +16,7 @@ from penstock.kit.logging import logger
 from penstock.metadata.effects import Done
 from penstock.node.in_cluster.cluster_view import ClusterView
 from penstock.node.in_cluster.tries import Tries
+from penstock.storage.cluster_json import META
 
 LOOK_S: Final = 0.5
 """A broker looks as often as this whether it is drained."""

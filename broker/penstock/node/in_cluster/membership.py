@@ -30,7 +30,9 @@ from penstock.native import ClusterNode, PeerTls
 from penstock.node.cluster_settings import brokers_of, host_of
 from penstock.node.config import Address, Settings, StartError
 from penstock.node.in_cluster.metadata import Metadata
+from penstock.node.in_cluster.restored import seat_restored
 from penstock.storage import DataDirectory
+from penstock.storage.cluster_backup import forget_restored
 from penstock.storage.cluster_json import belong_to
 
 LOOK_S: Final = 3.0
@@ -59,6 +61,7 @@ class Membership:
         belong_to(directory.path, settings.cluster, settings.cluster_broker)
         assert settings.cluster_secret_file is not None
         self._settings = settings
+        self._directory = directory.path
         self._secret_file = settings.cluster_secret_file
         self._secrets = read_secrets(self._secret_file)
         self.me = BrokerName(settings.cluster_broker)
@@ -80,8 +83,10 @@ class Membership:
     async def join(self) -> Metadata:
         """Take part in the cluster, and return the metadata once this broker has all of it.
 
-        It waits as long as too few brokers are there. Raises StorageError.
+        It waits as long as too few brokers are there. Raises StorageError, and StartError for a restored directory
+        that is not of a new cluster.
         """
+        is_restored = await seat_restored(self._directory, self._settings.cluster, self.me, self._coordinator)
         self.host.start()
         for broker, address in self._brokers.items():
             if broker != self.me:
@@ -96,6 +101,8 @@ class Membership:
         await self.member.join(self._addresses())
         member = self.member
         self.metadata = Metadata(self.me, member.asker, lambda: member.state, lambda: member.session, member.served_by)
+        if is_restored:
+            await self._end_restored()
         self._spawn(self._keep_sessions(), "sessions")
         self._spawn(self._keep_secrets(), "secrets")
         return self.metadata
@@ -141,6 +148,13 @@ class Membership:
         host = host_of(peers)
         grpc, amqp = (self._settings.address(listener) for listener in ("grpc", "amqp"))
         return Addresses(peers, _reachable(grpc, host), _reachable(amqp, host))
+
+    async def _end_restored(self) -> None:
+        """End the sessions that the backup has: those boots are gone, and what ended with them is deleted."""
+        for broker, known in list(self.metadata.state.brokers.items()):
+            if known.session and known.boot != self.host.me.boot:
+                await self.metadata.submit(EndSession(broker, known.boot))
+        await asyncio.to_thread(forget_restored, self._directory)
 
     async def _first_beat(self) -> None:
         while True:

@@ -14,9 +14,9 @@ from penstock.cluster.meta.commands import InVhost, Joined, MetaAnswer
 from penstock.cluster.meta.log import UnknownOutcomeError
 from penstock.cluster.record import BrokerName
 from penstock.kit.tasks import spawn
-from penstock.metadata import PendingTopology, VhostTopology, decide, streams
+from penstock.metadata import PendingTopology, VhostTopology, decide, entries_of, streams
 from penstock.metadata.commands import Command, DeleteQueue, DeleteStream, PurgeQueue, QueueUnused
-from penstock.metadata.effects import QueueDeclared
+from penstock.metadata.effects import QueueDeclared, SettingsEntry
 from penstock.metadata.policy_rules import effective_queue
 from penstock.model.errors import (
     NotFoundError,
@@ -28,10 +28,12 @@ from penstock.model.errors import (
 )
 from penstock.model.names import ConnectionId, QueueName
 from penstock.model.records import Queue
-from penstock.native import Backup, QueueCounts, Shard
+from penstock.native import QueueCounts, ReplicaBackup, Shard
 from penstock.node.in_cluster.metadata import CLEANING, Metadata
 from penstock.node.in_cluster.shared_question import SharedQuestion
 from penstock.node.in_cluster.term import Term
+from penstock.storage.definitions_amqp import NewDefinitions
+from penstock.storage.entries import change_of
 from penstock.vhost.apply import apply_changes
 from penstock.vhost.batches import NO_COUNTS, Outcome
 from penstock.vhost.owner import STALL_SECONDS
@@ -54,6 +56,9 @@ class LeaderPlace(Protocol):
     @property
     def fault(self) -> str | None:
         """Why this broker's replica takes no more part, or None."""
+
+    async def begin_backup(self) -> ReplicaBackup:
+        """Fix a copy of the log with all that was confirmed before. Raises PreconditionFailedError, StorageError."""
 
 
 class ClusterOwner:
@@ -286,15 +291,24 @@ class ClusterOwner:
     async def apart(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._threads.run(work, *args, **kwargs)
 
-    # ------------------------------------------------------------ what a cluster does not have yet
+    # ------------------------------------------------------------ as a whole
+
+    async def begin_backup(self) -> tuple[DefinitionsBackup, ReplicaBackup]:
+        """Fix the log, and then the definitions: no queue is missing in them that has messages there."""
+        self._check_open()
+        log = await self._place.begin_backup()
+        try:
+            await self._metadata.latest()
+            stored = (entry for entry in entries_of(self.topology) if not isinstance(entry, SettingsEntry))
+            changes = [change_of(entry) for entry in stored]
+            return await asyncio.to_thread(NewDefinitions, changes), log
+        except BaseException:
+            log.close()
+            raise
 
     async def grow(self, shard_count: int) -> None:
         del shard_count
         rule, way_out = "has one shard, because the broker is in a cluster", "make more virtual hosts"
-        raise PreconditionFailedError(self._thing(), rule, way_out)
-
-    async def begin_backup(self) -> tuple[DefinitionsBackup, Backup]:
-        rule, way_out = "cannot be backed up, because the broker is in a cluster", "export its definitions"
         raise PreconditionFailedError(self._thing(), rule, way_out)
 
     async def close(self, cause: str) -> None:

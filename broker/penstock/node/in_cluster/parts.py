@@ -21,8 +21,11 @@ from penstock.node.config import Settings, StartError
 from penstock.node.first_user import is_beyond_loopback
 from penstock.node.in_cluster.accounts import ClusterAccounts, ClusterLimits
 from penstock.node.in_cluster.cluster_view import ClusterView
+from penstock.node.in_cluster.log_copies import LogCopies
 from penstock.node.in_cluster.membership import FirstAccount, Membership
 from penstock.node.in_cluster.metadata import Metadata
+from penstock.node.in_cluster.metadata_backup import MetadataBackups
+from penstock.node.in_cluster.replica import ReplicaSurroundings
 from penstock.node.in_cluster.shards import ClusterShards
 from penstock.node.in_cluster.vhosts import ClusterVhosts, Surroundings
 from penstock.node.password_file import read_password
@@ -49,6 +52,7 @@ class ClusterParts:
     vhosts: ClusterVhosts
     shards: ClusterShards
     events: Events
+    backups: MetadataBackups
 
 
 async def open_cluster(
@@ -76,11 +80,12 @@ async def open_cluster(
         page_cache_lost=directory.may_have_lost_page_cache,
         disk_free_bytes_min=settings.disk_free_bytes_min,
     )
-    vhosts = ClusterVhosts(Surroundings(membership.host, engine, options, directory, metadata, events, make_token))
-    undo.push_async_callback(vhosts.close)
-    membership.member.before_deletion(vhosts.leave)
-    membership.member.before_served(vhosts.applied)
     host, member = membership.host, membership.member
+    replicas = ReplicaSurroundings(host, engine, options, LogCopies(host, member))
+    vhosts = ClusterVhosts(Surroundings(host, replicas, directory, metadata, events, make_token))
+    undo.push_async_callback(vhosts.close)
+    member.before_deletion(vhosts.leave)
+    member.before_served(vhosts.applied)
     view = ClusterView(settings.cluster, host, member, metadata, membership.is_alive, directory.vhost_directory)
     shards = ClusterShards(view)
     await _unless_asked(stopping.asked, vhosts.begin())
@@ -88,7 +93,8 @@ async def open_cluster(
     await asyncio.to_thread(directory.begin, vhosts.names())
     accounts = ClusterAccounts(metadata)
     undo.callback(accounts.close)
-    return ClusterParts(membership, metadata, accounts, ClusterLimits(metadata), vhosts, shards, events)
+    backups = MetadataBackups(view, lambda: vhosts.kept_below)
+    return ClusterParts(membership, metadata, accounts, ClusterLimits(metadata), vhosts, shards, events, backups)
 
 
 def first_account(settings: Settings) -> FirstAccount:

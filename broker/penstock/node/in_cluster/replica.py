@@ -18,9 +18,10 @@ from penstock.cluster.record import BrokerName
 from penstock.kit.logging import logger
 from penstock.kit.tasks import spawn
 from penstock.metadata.effects import Change
-from penstock.model.errors import FaultError, NotLedError
+from penstock.model.errors import FaultError, NotLedError, PreconditionFailedError, Thing
 from penstock.model.names import VhostName
-from penstock.native import Engine
+from penstock.native import Engine, ReplicaBackup
+from penstock.node.in_cluster.log_copies import LogCopies
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.owner import ClusterOwner
 from penstock.node.in_cluster.recovered_log import close_halted, leave_lost_log, step_after_halt
@@ -44,18 +45,29 @@ class ShardPlace:
     brokers: Sequence[BrokerName]
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaSurroundings:
+    """The parts that the replicas of all virtual hosts share."""
+
+    host: ClusterHost
+    engine: Engine
+    options: ReplicaOptions
+    copies: LogCopies
+
+
 class VhostReplica:
     """It runs from `run` to `close`. Implements `owner.LeaderPlace`."""
 
-    def __init__(self, host: ClusterHost, engine: Engine, options: ReplicaOptions, place: ShardPlace) -> None:
+    def __init__(self, around: ReplicaSurroundings, place: ShardPlace) -> None:
         self.owner: ClusterOwner
         """It is set before `run`."""
         self.is_open = asyncio.Event()
         """Whether the log is open, or cannot be opened."""
         self.fault: str | None = None
-        self._host = host
-        self._engine = engine
-        self._options = options
+        self._host = around.host
+        self._engine = around.engine
+        self._options = around.options
+        self._copies = around.copies
         self._place = place
         self._replica: HostedReplica | None = None
         self._term: Term | None = None
@@ -130,6 +142,14 @@ class VhostReplica:
             return None
         self.fault = None
         return await self._open()
+
+    async def begin_backup(self) -> ReplicaBackup:
+        """Fix a copy of the log. Raises PreconditionFailedError and StorageError."""
+        if self._replica is None:
+            held = [broker for broker in self._place.brokers if broker != self._host.me.name]
+            rule = f"cannot be backed up: it has no open replica at broker '{self._host.me.name}'"
+            raise PreconditionFailedError(Thing("vhost", self._place.vhost), rule, f"ask {', '.join(held)}")
+        return await self._copies.copy(self._place.vhost, self._place.shard, self._replica)
 
     async def hand_over(self) -> None:
         """Let another broker lead, as far as that is possible at once."""

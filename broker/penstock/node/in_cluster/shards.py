@@ -14,7 +14,6 @@ from penstock.cluster.calls import LostCallError, NotCarriedOutError
 from penstock.cluster.hosted import HostedReplica
 from penstock.cluster.meta.codec import CodecError
 from penstock.cluster.meta.leader_link import Method
-from penstock.cluster.meta.member import META
 from penstock.cluster.record import BrokerName, ShardRecord
 from penstock.cluster.shard_calls import (
     PROGRESS_ANSWERS,
@@ -40,6 +39,7 @@ from penstock.services.ports import (
     ShardRecovery,
     ShardReplica,
 )
+from penstock.storage.cluster_json import META
 
 ANSWER_S: Final = 2.0
 """A leader that has not answered after this time is left out."""

@@ -6,10 +6,10 @@ virtual host, opens its replica, or reaches the queues in the engine.
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from penstock.cluster.host import ClusterHost, ReplicaOptions
+from penstock.cluster.host import ClusterHost
 from penstock.cluster.meta.changes import (
     BrokerPut,
     MetaChange,
@@ -32,12 +32,11 @@ from penstock.metadata.effects import (
     PersistLimits,
     PersistQueue,
 )
-from penstock.model.errors import FaultError, InvalidArgumentError, NotFoundError, PreconditionFailedError, Thing
+from penstock.model.errors import FaultError, InvalidArgumentError, NotFoundError, Thing
 from penstock.model.names import ConnectionId, VhostName
-from penstock.native import Engine
 from penstock.node.in_cluster.metadata import Metadata
 from penstock.node.in_cluster.owner import ClusterOwner
-from penstock.node.in_cluster.replica import ShardPlace, VhostReplica
+from penstock.node.in_cluster.replica import ReplicaSurroundings, ShardPlace, VhostReplica
 from penstock.services.events import Event, Events, LimitsChanged, PermissionsChanged, TopologyChanged
 from penstock.storage import DataDirectory
 from penstock.vhost import creation
@@ -60,8 +59,7 @@ class Surroundings:
     """The parts that all virtual hosts of the broker share."""
 
     host: ClusterHost
-    engine: Engine
-    options: ReplicaOptions
+    replicas: ReplicaSurroundings
     directory: DataDirectory
     metadata: Metadata
     events: Events
@@ -76,6 +74,8 @@ class ClusterVhosts:
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
+        self.kept_below = 0
+        """The virtual hosts of the last `keep` have numbers below this one."""
         self._entries: dict[VhostName, _Entry] = {}
         self._emitting: set[Event] = set()
 
@@ -131,13 +131,14 @@ class ClusterVhosts:
         rights.require_administrator(Thing("vhost", name))
         await self._around.metadata.submit(DeleteVhost(name))
 
-    def keep(self) -> AbstractContextManager[list[Vhost]]:
-        """Refuse a backup."""
-        rule = "cannot be backed up, because it is in a cluster"
-        raise PreconditionFailedError(Thing("broker", self._around.metadata.me), rule, "export the definitions")
+    @contextmanager
+    def keep(self) -> Iterator[list[Vhost]]:
+        """Yield all virtual hosts. Other brokers may delete them: then their files are gone, and the backup fails."""
+        self.kept_below = self._around.metadata.state.next_vhost
+        yield self.all()
 
     def release(self, name: VhostName) -> None:
-        del name
+        """Do nothing: no virtual host is kept."""
 
     async def connection_closed(self, connection: ConnectionId) -> None:
         concerned = [vhost for vhost in self.all() if vhost.may_have_queues_of(connection)]
@@ -206,7 +207,7 @@ class ClusterVhosts:
         (shard,) = state.shards_of(name)
         brokers = state.placement.get(shard, ())
         place = ShardPlace(name, shard, around.directory.vhost_directory(name), brokers)
-        replica = VhostReplica(around.host, around.engine, around.options, place)
+        replica = VhostReplica(around.replicas, place)
         owner = replica.owner = ClusterOwner(state.vhosts[name], around.metadata, replica)
         running = spawn(replica.run(around.metadata, self._leads), name=f"replica of vhost {name}")
         self._entries[name] = _Entry(Vhost(owner, around.make_token), owner, replica, running)

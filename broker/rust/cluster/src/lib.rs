@@ -13,6 +13,7 @@
 //!
 //! Limits: a tick looks at each replica every 100 ms, and a broker's threads for disks are shared by all of them.
 
+mod backup;
 mod bugs;
 mod copies;
 mod copying;
@@ -39,7 +40,7 @@ mod working;
 pub use entries::{EntriesError, Entry, Standing};
 pub use leading::LeadError;
 pub use node::{Node, NodeError, NodeOptions};
-pub use penstock_replication::{AppendError, Identity, Published, Token};
+pub use penstock_replication::{AppendError, Identity, OpenError, Published, Restoring, Token, prepare_restored};
 pub use progress::Progress;
 pub use questions::{Question, QuestionKind, ShardId};
 pub use reports::{Report, Reports};

@@ -11,10 +11,10 @@ use penstock_cluster::{Contents, Node, NodeOptions};
 use penstock_log::LogOptions;
 use penstock_peers::{Secrets, Settings as PeerSettings, Timeouts, Tls};
 use penstock_replica::{Outcome, Settings, Version};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::cluster_records::{NodeEvent, PeerTls, ShardState, replica_of};
+use crate::cluster_records::{NodeEvent, PeerTls, ShardState, id_of, replica_of};
 use crate::errors::{of_node, of_replica};
 use crate::node_events::NodeEvents;
 use crate::replica::PyReplica;
@@ -234,8 +234,4 @@ impl PyNode {
 fn tls_of(tls: PeerTls) -> Tls {
     let PeerTls { authority, certificate, key, server_name } = tls;
     Tls { authority, certificate, key: key.0, server_name }
-}
-
-fn id_of(kind: &str, bytes: Vec<u8>) -> PyResult<[u8; 16]> {
-    bytes.try_into().map_err(|_| PyValueError::new_err(format!("the id of a {kind} has 16 bytes")))
 }

@@ -208,3 +208,7 @@ pub(crate) fn replica_of(text: &str) -> PyResult<ReplicaId> {
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     add_records(module)
 }
+
+pub(crate) fn id_of(kind: &str, bytes: Vec<u8>) -> PyResult<[u8; 16]> {
+    bytes.try_into().map_err(|_| PyValueError::new_err(format!("the id of a {kind} has 16 bytes")))
+}

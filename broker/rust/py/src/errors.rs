@@ -110,6 +110,13 @@ pub(crate) fn of_replica(py: Python<'_>, directory: &str, failed: &str, error: &
     class.error(py, &Thing::of("replica", directory)).unwrap_or_else(|failed| failed)
 }
 
+/// The model's error for the log of a backup that cannot be a replica's.
+pub(crate) fn of_restored(py: Python<'_>, directory: &str, error: &impl Display) -> PyErr {
+    let way_out = "restore another backup; nothing was restored".to_owned();
+    let class = Class::of("StorageError", [format!("of a backup cannot be restored: {error}"), way_out]);
+    class.error(py, &Thing::of("log", directory)).unwrap_or_else(|failed| failed)
+}
+
 /// The model's error for a pattern that is not accepted.
 pub(crate) fn of_pattern(py: Python<'_>, source: &str, refusal: Refusal) -> PyErr {
     let class = Class::of("InvalidArgumentError", [refusal.rule, refusal.way_out]);

@@ -16,6 +16,7 @@ mod patterns;
 mod reader;
 mod records;
 mod replica;
+mod replica_backup;
 mod server;
 mod shard;
 
@@ -39,5 +40,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     reader::register(module)?;
     cluster_records::register(module)?;
     cluster::register(module)?;
-    replica::register(module)
+    replica::register(module)?;
+    replica_backup::register(module)
 }

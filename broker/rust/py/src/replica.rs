@@ -14,6 +14,7 @@ use crate::cluster_records::{
 };
 use crate::engine::PyEngine;
 use crate::errors::of_replica;
+use crate::replica_backup::PyReplicaBackup;
 use crate::shard::PyShard;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -105,6 +106,12 @@ impl PyReplica {
             Ok(queues) => Ok(queues.map(|shard| PyShard { shard })),
             Err(error) => Err(of_replica(py, &self.directory, "cannot open its queues", &error)),
         }
+    }
+
+    fn begin_backup(&self, py: Python<'_>) -> PyResult<PyReplicaBackup> {
+        let begun = py.detach(|| self.shard.begin_backup()).ok_or_else(not_open)?;
+        let ticket = begun.map_err(|error| of_replica(py, &self.directory, "cannot be backed up", &error))?;
+        Ok(PyReplicaBackup::new(ticket, &self.directory))
     }
 
     fn hand_over(&self, py: Python<'_>, replica: &str) -> PyResult<()> {
